@@ -1,0 +1,226 @@
+//! The five algorithms behind one face: does a cost fit, add it, give it back, what is left.
+//!
+//! Pure and total: the same state, policy, cost and instant give the same answer, and no input
+//! panics. An absent state is an untouched one. Nothing here knows where states are kept.
+
+pub mod fixed_window;
+pub mod leaky_bucket;
+pub mod sliding_window_counter;
+pub mod sliding_window_log;
+pub mod token_bucket;
+
+use crate::penalty::Record;
+use crate::policy::{Leak, Meter, Policy};
+use crate::scale::{Scale, ScaleId};
+use crate::time::{Micros, Timestamp};
+
+use fixed_window::Count;
+use sliding_window_counter::Pair;
+use sliding_window_log::Log;
+use token_bucket::Level;
+
+/// What is kept of one counter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// How to read the tally.
+    pub scale: ScaleId,
+    /// What was counted.
+    pub tally: Tally,
+}
+
+/// What was counted, by kind of algorithm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tally {
+    /// A token or leaky bucket.
+    Bucket(Level),
+    /// A fixed window.
+    Fixed(Count),
+    /// A sliding window counter.
+    Counter(Pair),
+    /// A sliding window log.
+    Log(Log),
+    /// Strikes and a ban.
+    Ban(Record),
+}
+
+/// Whether a cost fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// It fits; a queue holds it for `delay` first.
+    Now {
+        /// How long the request has to wait its turn.
+        delay: Micros,
+    },
+    /// It fits after this long, if nothing else comes, and not a microsecond earlier.
+    After(Micros),
+    /// It is more than the limit holds.
+    Never,
+}
+
+impl Fit {
+    /// It fits and need not wait.
+    pub const NOW: Self = Self::Now { delay: Micros::ZERO };
+
+    /// Whether it is admitted.
+    #[must_use]
+    pub const fn is_now(self) -> bool {
+        matches!(self, Self::Now { .. })
+    }
+}
+
+/// What is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gauge {
+    /// Requests of cost 1 that would pass now.
+    pub remaining: u64,
+    /// How long until the counter is as if untouched, if nothing else comes.
+    pub reset_after: Micros,
+}
+
+impl Policy {
+    /// Whether `cost` fits at `now`.
+    #[must_use]
+    pub fn fit(&self, state: Option<&State>, cost: u64, now: Timestamp) -> Fit {
+        if cost > self.limit() {
+            return Fit::Never;
+        }
+        let (quota, tally) = (self.quota(), state.map(|state| &state.tally));
+        match &self.meter {
+            Meter::Bucket { units, leak } => {
+                let level = self.level(state, now);
+                match leak {
+                    Leak::Police => token_bucket::fit(units, level, cost),
+                    Leak::Queue => leaky_bucket::fit(units, level, cost),
+                }
+            }
+            Meter::Fixed => fixed_window::fit(quota, Count::at(tally, quota, now), cost, now),
+            Meter::Counter(ticks) => {
+                sliding_window_counter::fit(quota, *ticks, Pair::at(tally, quota, now), cost, now)
+            }
+            Meter::Log => match tally {
+                Some(Tally::Log(log)) => log.fit(quota, cost, now),
+                _ => Fit::NOW,
+            },
+        }
+    }
+
+    /// Adds `cost`, whether it fits or not; debt ends at one more full bucket or window.
+    pub fn charge(&self, state: &mut Option<State>, cost: u64, now: Timestamp) {
+        let quota = self.quota();
+        let tally = match &self.meter {
+            Meter::Bucket { units, .. } => {
+                Tally::Bucket(self.level(state.as_ref(), now).plus(units, cost))
+            }
+            Meter::Fixed => Tally::Fixed(Count::at(tally(state), quota, now).plus(quota, cost)),
+            Meter::Counter(_) => {
+                Tally::Counter(Pair::at(tally(state), quota, now).plus(quota, cost))
+            }
+            Meter::Log => {
+                let mut log = match state.take() {
+                    Some(State { tally: Tally::Log(log), .. }) => log,
+                    _ => Log::default(),
+                };
+                log.push(quota, cost, now);
+                Tally::Log(log)
+            }
+        };
+        *state = Some(State { scale: self.scale, tally });
+    }
+
+    /// Gives back a `cost` that was charged at `charged_at`: only what time has not given back already.
+    pub fn refund(
+        &self,
+        state: &mut Option<State>,
+        cost: u64,
+        charged_at: Timestamp,
+        now: Timestamp,
+    ) {
+        let quota = self.quota();
+        let Some(kept) = state else { return };
+        let tally = match (&self.meter, &mut kept.tally) {
+            (Meter::Bucket { units, .. }, Tally::Bucket(_)) => {
+                Tally::Bucket(self.level(Some(kept), now).minus(units, cost, charged_at, now))
+            }
+            (Meter::Fixed, Tally::Fixed(_)) => {
+                let count = Count::at(Some(&kept.tally), quota, now);
+                Tally::Fixed(count.minus(quota, cost, charged_at))
+            }
+            (Meter::Counter(_), Tally::Counter(_)) => {
+                let pair = Pair::at(Some(&kept.tally), quota, now);
+                Tally::Counter(pair.minus(quota, cost, charged_at))
+            }
+            (Meter::Log, Tally::Log(log)) => return log.take_back(cost, charged_at),
+            _ => return,
+        };
+        *state = Some(State { scale: self.scale, tally });
+    }
+
+    /// What is left at `now`.
+    #[must_use]
+    pub fn gauge(&self, state: Option<&State>, now: Timestamp) -> Gauge {
+        let (quota, tally) = (self.quota(), state.map(|state| &state.tally));
+        match &self.meter {
+            Meter::Bucket { units, .. } => token_bucket::gauge(units, self.level(state, now)),
+            Meter::Fixed => fixed_window::gauge(quota, Count::at(tally, quota, now), now),
+            Meter::Counter(ticks) => {
+                sliding_window_counter::gauge(quota, *ticks, Pair::at(tally, quota, now), now)
+            }
+            Meter::Log => match tally {
+                Some(Tally::Log(log)) => log.gauge(quota, now),
+                _ => Gauge { remaining: quota.requests, reset_after: Micros::ZERO },
+            },
+        }
+    }
+
+    /// Moves whatever lies ahead of `now` to `now`: a clock that went back neither refills nor locks
+    /// anyone out for longer than one window or bucket.
+    pub fn rebase(&self, state: &mut State, now: Timestamp) {
+        let window = now.as_micros() / self.quota().window.get();
+        match &mut state.tally {
+            Tally::Bucket(level) => level.at = level.at.min(now),
+            Tally::Fixed(count) => count.window = count.window.min(window),
+            Tally::Counter(pair) => pair.window = pair.window.min(window),
+            Tally::Log(log) => log.rebase(now),
+            Tally::Ban(_) => {}
+        }
+    }
+
+    /// The level of a bucket at `now`, read on the scale it was written with and told on this one's.
+    fn level(&self, state: Option<&State>, now: Timestamp) -> Level {
+        let Meter::Bucket { units, .. } = &self.meter else { return Level::empty(now) };
+        match state {
+            Some(State { scale, tally: Tally::Bucket(level) }) if *scale == self.scale => {
+                level.drained(units.per_micro, now).capped(units)
+            }
+            Some(State { scale, tally: Tally::Bucket(level) }) => match scale.resolve() {
+                Scale::Bucket { per_micro, per_request } => level
+                    .carried(per_micro, per_request, units, self.since(), now)
+                    .drained(units.per_micro, now),
+                _ => Level::empty(now),
+            },
+            _ => Level::empty(now),
+        }
+    }
+}
+
+impl State {
+    /// From when on the state is equal to an absent one.
+    #[must_use]
+    pub fn fresh_at(&self) -> Timestamp {
+        match (&self.tally, self.scale.resolve()) {
+            (Tally::Bucket(level), Scale::Bucket { per_micro, .. }) => {
+                level.at.plus(Micros::new(level.used.div_ceil(per_micro.max(1))))
+            }
+            (Tally::Fixed(count), Scale::Fixed { window }) => count.fresh_at(window),
+            (Tally::Counter(pair), Scale::Counter { window }) => pair.fresh_at(window),
+            (Tally::Log(log), Scale::Log { window }) => log.fresh_at(window),
+            (Tally::Ban(record), Scale::Ban { forget }) => record.fresh_at(forget),
+            // A tally on a scale of another kind cannot be written; if read, it says nothing.
+            _ => Timestamp::EPOCH,
+        }
+    }
+}
+
+fn tally(state: &Option<State>) -> Option<&Tally> {
+    state.as_ref().map(|state| &state.tally)
+}

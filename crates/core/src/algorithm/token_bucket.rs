@@ -1,0 +1,86 @@
+//! Token bucket: admits while what is used, drained lazily, plus the cost stays within the burst.
+//!
+//! A(T) ≤ B + rT. It keeps what is used, not what is left, so that an absent state equals a full
+//! bucket and a raised burst makes no key fuller than a new one.
+
+use super::{Fit, Gauge};
+use crate::quota::Units;
+use crate::time::{Micros, Timestamp};
+
+/// How full a bucket was, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level {
+    /// Units in use.
+    pub used: u64,
+    /// At this instant.
+    pub at: Timestamp,
+}
+
+impl Level {
+    /// A bucket with nothing used.
+    #[must_use]
+    pub const fn empty(at: Timestamp) -> Self {
+        Self { used: 0, at }
+    }
+
+    /// The level at `now`. Time that went back drains nothing.
+    #[must_use]
+    pub fn drained(self, per_micro: u64, now: Timestamp) -> Self {
+        let gone = now.since(self.at).get().saturating_mul(per_micro);
+        Self { used: self.used.saturating_sub(gone), at: now }
+    }
+
+    /// The level with no more debt than these units allow: a burst may have been lowered since.
+    pub(super) fn capped(self, units: &Units) -> Self {
+        Self { used: self.used.min(units.ceiling), ..self }
+    }
+
+    /// The level with `cost` more requests, debt capped.
+    pub(super) fn plus(self, units: &Units, cost: u64) -> Self {
+        let more = cost.saturating_mul(units.per_request);
+        Self { used: self.used.saturating_add(more), ..self }.capped(units)
+    }
+
+    /// The level with `cost` requests given back, less what has drained since they were charged:
+    /// that part is back already, and giving it twice would over-admit.
+    pub(super) fn minus(
+        self,
+        units: &Units,
+        cost: u64,
+        charged_at: Timestamp,
+        now: Timestamp,
+    ) -> Self {
+        let drained = now.since(charged_at).get().saturating_mul(units.per_micro);
+        let back = cost.saturating_mul(units.per_request).saturating_sub(drained);
+        Self { used: self.used.saturating_sub(back), ..self }
+    }
+
+    /// The level on another scale: drained at the old rate until the new one came into force, then
+    /// told in the new units, part requests rounded up. The new rate is never applied backwards.
+    pub(super) fn carried(
+        self,
+        old_per_micro: u64,
+        old_per_request: u64,
+        units: &Units,
+        since: Timestamp,
+        now: Timestamp,
+    ) -> Self {
+        let at = self.at.max(since).min(now);
+        let requests = self.drained(old_per_micro, at).used.div_ceil(old_per_request.max(1));
+        Self { used: requests.saturating_mul(units.per_request), at }.capped(units)
+    }
+}
+
+/// Whether `cost`, at most the burst, fits on top of a drained level.
+pub(super) fn fit(units: &Units, level: Level, cost: u64) -> Fit {
+    let over = (level.used + cost * units.per_request).saturating_sub(units.capacity);
+    if over == 0 { Fit::NOW } else { Fit::After(Micros::new(over.div_ceil(units.per_micro))) }
+}
+
+/// What a drained level leaves.
+pub(super) fn gauge(units: &Units, level: Level) -> Gauge {
+    Gauge {
+        remaining: units.capacity.saturating_sub(level.used) / units.per_request,
+        reset_after: Micros::new(level.used.div_ceil(units.per_micro)),
+    }
+}

@@ -1,0 +1,197 @@
+//! All rules or none: how a batch of charges is decided, over any table of states.
+//!
+//! The caller holds whatever makes the batch one step (locks, a script); this decides and writes.
+//! A refused request changes no counter, except what [`Role::Always`] and bans ask for.
+
+use crate::algorithm::{Fit, Gauge, State};
+use crate::decision::{Reading, Retry, Verdict};
+use crate::store::{Charge, Op, Role};
+use crate::time::{Micros, Timestamp};
+
+/// Which of a charge's states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The counter itself.
+    Main,
+    /// The counter of warnings.
+    Grace,
+    /// The record of strikes.
+    Ban,
+}
+
+/// The states of a batch, each named by the charge's place in it and the part.
+pub trait Cells {
+    /// Shows a state; absent means untouched.
+    fn look<R>(&mut self, charge: usize, part: Part, see: impl FnOnce(Option<&State>) -> R) -> R;
+
+    /// Lets a state be changed; one that is left absent is not kept.
+    fn edit<R>(
+        &mut self,
+        charge: usize,
+        part: Part,
+        change: impl FnOnce(&mut Option<State>) -> R,
+    ) -> R;
+}
+
+/// Does `op` to `charges` at `now` and fills in `readings`.
+#[inline]
+pub fn apply<C: Cells>(
+    op: Op,
+    charges: &[Charge<'_>],
+    now: Timestamp,
+    cells: &mut C,
+    readings: &mut [Reading],
+) {
+    debug_assert_eq!(charges.len(), readings.len());
+    match (op, charges, readings) {
+        (Op::Charge, [charge], [reading]) if charge.grace.is_none() && charge.ban.is_none() => {
+            *reading = charge_one(charge, now, cells);
+        }
+        (Op::Charge, charges, readings) => charge_all(charges, now, cells, readings),
+        (Op::Peek, charges, readings) => {
+            look_at_all(charges, now, cells, readings);
+        }
+        (op, charges, readings) => {
+            for (i, (charge, reading)) in charges.iter().zip(readings).enumerate() {
+                *reading = amend(op, i, charge, now, cells);
+            }
+        }
+    }
+}
+
+/// The common case, one plain charge: looked at and written in one visit.
+fn charge_one<C: Cells>(charge: &Charge<'_>, now: Timestamp, cells: &mut C) -> Reading {
+    cells.edit(0, Part::Main, |state| {
+        rebase(charge, state, now);
+        let fit = charge.policy.fit(state.as_ref(), charge.cost, now);
+        if fit.is_now() || charge.role == Role::Always {
+            charge.policy.charge(state, charge.cost, now);
+        }
+        reading(charge, fit, charge.policy.gauge(state.as_ref(), now), now)
+    })
+}
+
+fn charge_all<C: Cells>(
+    charges: &[Charge<'_>],
+    now: Timestamp,
+    cells: &mut C,
+    readings: &mut [Reading],
+) {
+    for (i, charge) in charges.iter().enumerate() {
+        cells.edit(i, Part::Main, |state| rebase(charge, state, now));
+    }
+    let admitted = look_at_all(charges, now, cells, readings);
+    for (i, (charge, reading)) in charges.iter().zip(readings).enumerate() {
+        let passes = admitted && reading.verdict == Verdict::Allow;
+        if passes || charge.role == Role::Always {
+            let left = cells.edit(i, Part::Main, |state| {
+                charge.policy.charge(state, charge.cost, now);
+                charge.policy.gauge(state.as_ref(), now)
+            });
+            (reading.remaining, reading.reset_after) = (left.remaining, left.reset_after);
+        }
+        if let (true, Verdict::Warn, Some(grace)) = (admitted, reading.verdict, charge.grace) {
+            cells.edit(i, Part::Grace, |state| grace.charge(state, 1, now));
+        }
+        if let (Verdict::Deny, Some(ban)) = (reading.verdict, charge.ban) {
+            cells.edit(i, Part::Ban, |state| ban.strike(state, now));
+        }
+    }
+}
+
+/// What each charge would say, and whether the request would pass.
+fn look_at_all<C: Cells>(
+    charges: &[Charge<'_>],
+    now: Timestamp,
+    cells: &mut C,
+    readings: &mut [Reading],
+) -> bool {
+    let mut admitted = true;
+    for (i, (charge, reading)) in charges.iter().zip(readings).enumerate() {
+        *reading = look(i, charge, now, cells);
+        admitted &= !reading.verdict.refuses();
+    }
+    admitted
+}
+
+fn look<C: Cells>(i: usize, charge: &Charge<'_>, now: Timestamp, cells: &mut C) -> Reading {
+    let mut told = cells.look(i, Part::Main, |state| {
+        let fit = charge.policy.fit(state, charge.cost, now);
+        reading(charge, fit, charge.policy.gauge(state, now), now)
+    });
+    if let Some(ban) = charge.ban
+        && let Some(left) = cells.look(i, Part::Ban, |state| ban.banned(state, now))
+    {
+        told.verdict = Verdict::Ban;
+        // Both the ban and the limit must be over.
+        told.retry = match told.retry {
+            Retry::Never => Retry::Never,
+            Retry::After(wait) => Retry::After(wait.max(left)),
+            Retry::Now => Retry::After(left),
+        };
+    } else if let (Verdict::Deny, Some(grace)) = (told.verdict, charge.grace)
+        && told.retry != Retry::Never
+        && cells.look(i, Part::Grace, |state| grace.fit(state, 1, now).is_now())
+    {
+        told.verdict = Verdict::Warn;
+    }
+    told
+}
+
+/// Force, refund and reset: done to each charge, whatever the others say.
+fn amend<C: Cells>(
+    op: Op,
+    i: usize,
+    charge: &Charge<'_>,
+    now: Timestamp,
+    cells: &mut C,
+) -> Reading {
+    let policy = charge.policy;
+    if op == Op::Reset {
+        cells.edit(i, Part::Grace, |state| *state = None);
+        cells.edit(i, Part::Ban, |state| *state = None);
+    }
+    cells.edit(i, Part::Main, |state| {
+        rebase(charge, state, now);
+        let mut fit = Fit::NOW;
+        match op {
+            Op::Reset => *state = None,
+            Op::Refund { charged_at } => policy.refund(state, charge.cost, charged_at, now),
+            _ => {
+                fit = policy.fit(state.as_ref(), charge.cost, now);
+                policy.charge(state, charge.cost, now);
+            }
+        }
+        reading(charge, fit, policy.gauge(state.as_ref(), now), now)
+    })
+}
+
+fn reading(charge: &Charge<'_>, fit: Fit, left: Gauge, now: Timestamp) -> Reading {
+    let (retry, delay) = match fit {
+        Fit::Now { delay } => (Retry::Now, delay),
+        Fit::After(wait) => (Retry::After(wait), Micros::ZERO),
+        Fit::Never => (Retry::Never, Micros::ZERO),
+    };
+    let verdict = match (fit.is_now(), charge.role) {
+        (true, _) => Verdict::Allow,
+        (false, Role::Shadow) => Verdict::ShadowDeny,
+        (false, _) => Verdict::Deny,
+    };
+    Reading {
+        verdict,
+        limit: charge.policy.limit(),
+        remaining: left.remaining,
+        reset_after: left.reset_after,
+        retry,
+        delay,
+        now,
+    }
+}
+
+/// A state that lies ahead of `now` is the one thing that even a refusal writes: unwritten, it would
+/// lock its key out until the clock has caught up.
+fn rebase(charge: &Charge<'_>, state: &mut Option<State>, now: Timestamp) {
+    if let Some(state) = state {
+        charge.policy.rebase(state, now);
+    }
+}

@@ -1,0 +1,91 @@
+//! What is answered: a verdict for each rule, and the numbers that go with it.
+
+use crate::time::{Micros, Timestamp};
+
+/// What a rule says to a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It passes.
+    #[default]
+    Allow,
+    /// It is over the limit.
+    Deny,
+    /// It would be refused, but the rule only watches.
+    ShadowDeny,
+    /// It is over the limit and passes with a warning.
+    Warn,
+    /// The key is banned for repeated refusals.
+    Ban,
+}
+
+impl Verdict {
+    /// Whether the request is refused because of it.
+    #[must_use]
+    pub const fn refuses(self) -> bool {
+        matches!(self, Self::Deny | Self::Ban)
+    }
+
+    /// The name on the wire.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+            Self::ShadowDeny => "shadow_deny",
+            Self::Warn => "warn",
+            Self::Ban => "ban",
+        }
+    }
+}
+
+/// When to come back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Retry {
+    /// There is nothing to wait for.
+    #[default]
+    Now,
+    /// After this long the request passes, if nothing else comes; not a microsecond earlier.
+    After(Micros),
+    /// The cost is more than the limit ever holds.
+    Never,
+}
+
+/// One rule's outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// What the rule says.
+    pub verdict: Verdict,
+    /// The most that passes at once.
+    pub limit: u64,
+    /// Requests of cost 1 that would pass now.
+    pub remaining: u64,
+    /// How long until the counter is as if untouched.
+    pub reset_after: Micros,
+    /// When to come back, if it is over the limit.
+    pub retry: Retry,
+    /// How long the request has to wait its turn.
+    pub delay: Micros,
+    /// The store's clock at the decision.
+    pub now: Timestamp,
+}
+
+/// Who answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AnsweredBy {
+    /// The store that counts.
+    #[default]
+    Store,
+    /// The rules' `on_fail`, because the store could not.
+    Fallback,
+}
+
+impl AnsweredBy {
+    /// The name on the wire.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Store => "store",
+            Self::Fallback => "fallback",
+        }
+    }
+}

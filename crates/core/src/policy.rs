@@ -1,0 +1,224 @@
+//! A policy: an algorithm with its quota, checked once so that deciding cannot fail.
+
+use std::fmt;
+
+use crate::quota::{Quota, Ticks, Units};
+use crate::scale::{Scale, ScaleId};
+use crate::time::{Micros, Timestamp};
+
+/// The longest sliding window log: it keeps one entry a request.
+pub const MAX_LOG_REQUESTS: u64 = 10_000;
+
+/// The largest count that a window algorithm keeps (debt may double it; a table packs 48 bits).
+pub const MAX_WINDOW_REQUESTS: u64 = (1 << 47) - 1;
+
+/// The longest window, about 142 years: an instant plus a window stays exact below 2^53.
+pub const MAX_WINDOW: Micros = Micros::new((1 << 52) - 1);
+
+/// How requests are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// Tokens refill steadily up to the burst; each request takes some.
+    TokenBucket,
+    /// Requests fill a bucket that leaks steadily.
+    LeakyBucket(Leak),
+    /// A count that starts anew at each multiple of the window.
+    FixedWindow,
+    /// Every request of the last window, with its time.
+    SlidingWindowLog,
+    /// This window's count plus the overlapping share of the last one's.
+    SlidingWindowCounter,
+}
+
+/// What a leaky bucket does with a request that fits but has others before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Leak {
+    /// Lets it pass at once, as a token bucket would.
+    Police,
+    /// Admits it with a delay, so that requests leave at a constant rate.
+    Queue,
+}
+
+impl Algorithm {
+    /// All five, the leaky bucket policing.
+    pub const ALL: [Self; 5] = [
+        Self::TokenBucket,
+        Self::LeakyBucket(Leak::Police),
+        Self::FixedWindow,
+        Self::SlidingWindowLog,
+        Self::SlidingWindowCounter,
+    ];
+
+    /// The name that rules use.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TokenBucket => "token_bucket",
+            Self::LeakyBucket(_) => "leaky_bucket",
+            Self::FixedWindow => "fixed_window",
+            Self::SlidingWindowLog => "sliding_window_log",
+            Self::SlidingWindowCounter => "sliding_window_counter",
+        }
+    }
+
+    /// Whether a burst means something to it.
+    #[must_use]
+    pub const fn is_bucket(self) -> bool {
+        matches!(self, Self::TokenBucket | Self::LeakyBucket(_))
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Why a policy cannot be had, said so that a person can change the numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicyError {
+    /// No requests at all.
+    ZeroRequests,
+    /// No time at all.
+    ZeroWindow,
+    /// No burst at all.
+    ZeroBurst,
+    /// The window is longer than [`MAX_WINDOW`].
+    WindowTooLong,
+    /// A burst on an algorithm that has none.
+    BurstOnWindow(Algorithm),
+    /// A log longer than [`MAX_LOG_REQUESTS`].
+    LogTooLong,
+    /// More than a window algorithm counts.
+    TooManyRequests(Algorithm),
+    /// A bucket whose level would pass 2^52 even in the coarsest units.
+    BucketTooLarge,
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ZeroRequests => f.write_str("a limit of 0 requests admits nothing; write `requests: deny` if that is meant"),
+            Self::ZeroWindow => f.write_str("a window must be at least 1us"),
+            Self::ZeroBurst => f.write_str("a burst of 0 admits nothing; leave `burst` out for one as large as `requests`"),
+            Self::WindowTooLong => f.write_str("a window can be at most 52124d (142 years)"),
+            Self::BurstOnWindow(algorithm) => write!(f, "{algorithm} has no burst; leave it out, or use token_bucket"),
+            Self::LogTooLong => write!(f, "sliding_window_log keeps every request and is capped at {MAX_LOG_REQUESTS}; use sliding_window_counter for more"),
+            Self::TooManyRequests(algorithm) => write!(f, "{algorithm} cannot count that many requests exactly in such a window; use a smaller number, a shorter window or token_bucket"),
+            Self::BucketTooLarge => f.write_str("the burst is too large for so slow a rate to be counted exactly; use a smaller burst"),
+        }
+    }
+}
+
+impl std::error::Error for PolicyError {}
+
+/// An algorithm with its quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    algorithm: Algorithm,
+    quota: Quota,
+    since: Timestamp,
+    pub(crate) meter: Meter,
+    pub(crate) scale: ScaleId,
+}
+
+/// The numbers an algorithm counts with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meter {
+    Bucket { units: Units, leak: Leak },
+    Fixed,
+    Log,
+    Counter(Ticks),
+}
+
+impl Policy {
+    /// A policy, or why its numbers do not work.
+    ///
+    /// # Errors
+    /// See [`PolicyError`].
+    pub fn new(algorithm: Algorithm, quota: Quota) -> Result<Self, PolicyError> {
+        let window = quota.window;
+        if quota.requests == 0 {
+            return Err(PolicyError::ZeroRequests);
+        }
+        if window == Micros::ZERO {
+            return Err(PolicyError::ZeroWindow);
+        }
+        if window > MAX_WINDOW {
+            return Err(PolicyError::WindowTooLong);
+        }
+        if !algorithm.is_bucket() {
+            if quota.burst.is_some() {
+                return Err(PolicyError::BurstOnWindow(algorithm));
+            }
+            if quota.requests > MAX_WINDOW_REQUESTS {
+                return Err(PolicyError::TooManyRequests(algorithm));
+            }
+        }
+        let (meter, scale) = match algorithm {
+            Algorithm::TokenBucket => bucket(&quota, Leak::Police)?,
+            Algorithm::LeakyBucket(leak) => bucket(&quota, leak)?,
+            Algorithm::FixedWindow => (Meter::Fixed, Scale::Fixed { window }),
+            Algorithm::SlidingWindowLog => {
+                if quota.requests > MAX_LOG_REQUESTS {
+                    return Err(PolicyError::LogTooLong);
+                }
+                (Meter::Log, Scale::Log { window })
+            }
+            Algorithm::SlidingWindowCounter => {
+                let ticks = Ticks::of(&quota).ok_or(PolicyError::TooManyRequests(algorithm))?;
+                (Meter::Counter(ticks), Scale::Counter { window })
+            }
+        };
+        Ok(Self { algorithm, quota, since: Timestamp::EPOCH, meter, scale: scale.intern() })
+    }
+
+    /// The same policy, in force since an instant of the store's clock: what was counted under
+    /// another policy drains at that one's rate until then, and at this one's from then on.
+    #[must_use]
+    pub const fn in_force_since(self, since: Timestamp) -> Self {
+        Self { since, ..self }
+    }
+
+    /// Since when it is in force.
+    #[must_use]
+    pub const fn since(&self) -> Timestamp {
+        self.since
+    }
+
+    /// The algorithm.
+    #[must_use]
+    pub const fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// The quota.
+    #[must_use]
+    pub const fn quota(&self) -> &Quota {
+        &self.quota
+    }
+
+    /// The most that passes at once: the burst of a bucket, the requests of a window.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        if self.algorithm.is_bucket() { self.quota.burst() } else { self.quota.requests }
+    }
+
+    /// How long the whole limit takes to come back: the window, or the time a full bucket drains in.
+    #[must_use]
+    pub fn period(&self) -> Micros {
+        match self.meter {
+            Meter::Bucket { units, .. } => Micros::new(units.capacity.div_ceil(units.per_micro)),
+            _ => self.quota.window,
+        }
+    }
+}
+
+fn bucket(quota: &Quota, leak: Leak) -> Result<(Meter, Scale), PolicyError> {
+    if quota.burst() == 0 {
+        return Err(PolicyError::ZeroBurst);
+    }
+    let units = Units::of(quota).ok_or(PolicyError::BucketTooLarge)?;
+    let scale = Scale::Bucket { per_micro: units.per_micro, per_request: units.per_request };
+    Ok((Meter::Bucket { units, leak }, scale))
+}

@@ -1,0 +1,93 @@
+//! What a store is asked, and the face that every store has.
+
+use std::fmt;
+use std::future::Future;
+
+use crate::decision::Reading;
+use crate::key::Key;
+use crate::penalty::BanPolicy;
+use crate::policy::Policy;
+use crate::time::Timestamp;
+
+/// One counter to work on; a request makes a batch of them, no two with the same key.
+#[derive(Clone, Copy, Debug)]
+pub struct Charge<'a> {
+    /// Whose counter.
+    pub key: Key<'a>,
+    /// How it counts.
+    pub policy: &'a Policy,
+    /// How much.
+    pub cost: u64,
+    /// What its refusal means.
+    pub role: Role,
+    /// Over the limit, a request still passes with a warning while this second counter admits it.
+    pub grace: Option<&'a Policy>,
+    /// Repeated refusals lead to a ban.
+    pub ban: Option<&'a BanPolicy>,
+}
+
+/// What a charge's refusal means to the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The request is refused, and no charge of the batch is made.
+    Enforce,
+    /// Nothing: it is charged only when it would have passed, and never refuses.
+    Shadow,
+    /// The request is refused, yet this charge is made all the same, into debt if need be.
+    Always,
+}
+
+/// What to do with a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Charge all or none.
+    Charge,
+    /// Say what a charge would say; change nothing.
+    Peek,
+    /// Charge all, into debt if need be.
+    Force,
+    /// Give back what was charged at this instant of the store's clock.
+    Refund {
+        /// When it was charged.
+        charged_at: Timestamp,
+    },
+    /// Forget the counters, warnings and bans.
+    Reset,
+}
+
+/// Why a store did not answer. What was asked may or may not have been done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreError {
+    /// For the log, not for clients.
+    pub reason: String,
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+/// Where counters live and whose clock counts.
+pub trait Store: Send + Sync {
+    /// Does `op` to all of `charges` at one instant and fills in one reading for each.
+    ///
+    /// `readings` is as long as `charges`.
+    ///
+    /// # Errors
+    /// When the store could not answer; the readings are then meaningless.
+    fn apply(
+        &self,
+        op: Op,
+        charges: &[Charge<'_>],
+        readings: &mut [Reading],
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// The instant by the store's clock, for a rule set that comes into force.
+    ///
+    /// # Errors
+    /// When the store could not answer.
+    fn now(&self) -> impl Future<Output = Result<Timestamp, StoreError>> + Send;
+}

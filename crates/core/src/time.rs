@@ -1,0 +1,205 @@
+//! Instants, spans and clocks, in whole microseconds.
+//!
+//! This is the one place below the server's wiring where a real clock is read; every other function
+//! is handed `now`. It knows nothing of calendars or time zones.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// An instant: microseconds since the Unix epoch, on the clock of the store that counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+/// A span of time in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Micros(u64);
+
+impl Timestamp {
+    /// The Unix epoch.
+    pub const EPOCH: Self = Self(0);
+
+    /// The instant this many microseconds after the epoch.
+    #[must_use]
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    /// Microseconds since the epoch.
+    #[must_use]
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// How long after `earlier` this is; zero when it is not after it.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Micros {
+        Micros(self.0.saturating_sub(earlier.0))
+    }
+
+    /// This instant moved later by `span`, held at the end of time rather than wrapped.
+    #[must_use]
+    pub const fn plus(self, span: Micros) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+}
+
+impl Micros {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+
+    /// So many microseconds.
+    #[must_use]
+    pub const fn new(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    /// So many milliseconds, held at the largest span.
+    #[must_use]
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis.saturating_mul(1_000))
+    }
+
+    /// So many seconds, held at the largest span.
+    #[must_use]
+    pub const fn from_secs(secs: u64) -> Self {
+        Self(secs.saturating_mul(1_000_000))
+    }
+
+    /// The number of microseconds.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Whole milliseconds, rounded up: a wait that is told must be long enough.
+    #[must_use]
+    pub const fn as_millis_ceil(self) -> u64 {
+        self.0.div_ceil(1_000)
+    }
+
+    /// Whole seconds, rounded up: a wait that is told must be long enough.
+    #[must_use]
+    pub const fn as_secs_ceil(self) -> u64 {
+        self.0.div_ceil(1_000_000)
+    }
+}
+
+impl From<Micros> for Duration {
+    fn from(span: Micros) -> Self {
+        Duration::from_micros(span.0)
+    }
+}
+
+/// Written as a person would type it: the largest unit that divides the span (`90s`, `36h`).
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u64, &str); 6] = [
+            (86_400_000_000, "d"),
+            (3_600_000_000, "h"),
+            (60_000_000, "m"),
+            (1_000_000, "s"),
+            (1_000, "ms"),
+            (1, "us"),
+        ];
+        if self.0 == 0 {
+            return f.write_str("0s");
+        }
+        let (size, name) =
+            UNITS.into_iter().find(|(size, _)| self.0.is_multiple_of(*size)).unwrap_or((1, "us"));
+        write!(f, "{}{name}", self.0 / size)
+    }
+}
+
+/// Where `now` comes from.
+pub trait Clock: Send + Sync {
+    /// The present instant.
+    fn now(&self) -> Timestamp;
+}
+
+/// Wall time at start plus monotonic time since: steps of the wall clock do not reach it.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemClock {
+    wall_at_start: Timestamp,
+    start: Instant,
+}
+
+impl SystemClock {
+    /// A clock that starts at the present wall time.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "this is the clock that others are handed")]
+    pub fn new() -> Self {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            wall_at_start: Timestamp(u64::try_from(wall.as_micros()).unwrap_or(u64::MAX)),
+            start: Instant::now(),
+        }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        let since = self.start.elapsed();
+        // Seconds and sub-second parts apart: `as_micros` would go through 128-bit arithmetic.
+        let micros = since.as_secs().saturating_mul(1_000_000) + u64::from(since.subsec_micros());
+        self.wall_at_start.plus(Micros(micros))
+    }
+}
+
+/// A clock that stands still until it is moved, for tests and simulations. Clones share the time.
+#[derive(Clone, Debug, Default)]
+pub struct ManualClock(Arc<AtomicU64>);
+
+impl ManualClock {
+    /// A clock that shows `now`.
+    #[must_use]
+    pub fn new(now: Timestamp) -> Self {
+        Self(Arc::new(AtomicU64::new(now.0)))
+    }
+
+    /// Moves the clock to `now`, forwards or backwards.
+    pub fn set(&self, now: Timestamp) {
+        self.0.store(now.0, Ordering::SeqCst);
+    }
+
+    /// Moves the clock forwards.
+    pub fn advance(&self, span: Micros) {
+        self.0.fetch_add(span.0, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::SeqCst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_round_up_and_print_as_typed() {
+        assert_eq!(Micros::new(900_001).as_secs_ceil(), 1);
+        assert_eq!(Micros::new(1).as_millis_ceil(), 1);
+        assert_eq!(Micros::ZERO.as_secs_ceil(), 0);
+        assert_eq!(Micros::from_secs(129_600).to_string(), "36h");
+        assert_eq!(Micros::from_secs(90).to_string(), "90s");
+        assert_eq!(Micros::from_millis(1_500).to_string(), "1500ms");
+    }
+
+    #[test]
+    fn the_system_clock_starts_at_wall_time_and_does_not_go_back() {
+        let clock = SystemClock::new();
+        let first = clock.now();
+        assert!(first > Timestamp::from_micros(1_700_000_000_000_000));
+        assert!(clock.now() >= first);
+    }
+}
