@@ -62,10 +62,11 @@ pub fn apply<C: Cells>(
 /// The common case, one plain charge: looked at and written in one visit.
 fn charge_one<C: Cells>(charge: &Charge<'_>, now: Timestamp, cells: &mut C) -> Reading {
     cells.edit(0, Part::Main, |state| {
-        rebase(charge, state, now);
         let fit = charge.policy.fit(state.as_ref(), charge.cost, now);
         if fit.is_now() || charge.role == Role::Always {
             charge.policy.charge(state, charge.cost, now);
+        } else {
+            rebase(charge, state, now);
         }
         reading(charge, fit, charge.policy.gauge(state.as_ref(), now), now)
     })
@@ -77,9 +78,6 @@ fn charge_all<C: Cells>(
     cells: &mut C,
     readings: &mut [Reading],
 ) {
-    for (i, charge) in charges.iter().enumerate() {
-        cells.edit(i, Part::Main, |state| rebase(charge, state, now));
-    }
     let admitted = look_at_all(charges, now, cells, readings);
     for (i, (charge, reading)) in charges.iter().zip(readings).enumerate() {
         let passes = admitted && reading.verdict == Verdict::Allow;
@@ -89,6 +87,8 @@ fn charge_all<C: Cells>(
                 charge.policy.gauge(state.as_ref(), now)
             });
             (reading.remaining, reading.reset_after) = (left.remaining, left.reset_after);
+        } else {
+            cells.edit(i, Part::Main, |state| rebase(charge, state, now));
         }
         if let (true, Verdict::Warn, Some(grace)) = (admitted, reading.verdict, charge.grace) {
             cells.edit(i, Part::Grace, |state| grace.charge(state, 1, now));

@@ -40,10 +40,11 @@ impl Log {
         self.entries.iter()
     }
 
-    /// Bytes that a log of this quota may grow to.
+    /// Bytes that a log of so many requests may grow to; its ring doubles as it grows.
     #[must_use]
     pub const fn worst_case_bytes(requests: u64) -> u64 {
-        requests * size_of::<Entry>() as u64
+        let entries = if requests < 4 { 4 } else { requests.next_power_of_two() };
+        entries * size_of::<Entry>() as u64
     }
 
     pub(super) fn fit(&self, quota: &Quota, cost: u64, now: Timestamp) -> Fit {

@@ -1,0 +1,5 @@
+//! What the benchmarks share: key streams, rounds that interleave, memory readings, tables.
+
+pub mod contender;
+pub mod load;
+pub mod report;

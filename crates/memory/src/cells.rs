@@ -1,0 +1,136 @@
+//! The states of a batch as the core sees them, while their shards are locked.
+
+use smallvec::SmallVec;
+use tidegate_core::algorithm::State;
+use tidegate_core::batch::{Cells, Part};
+use tidegate_core::key::Fingerprint;
+use tidegate_core::store::Charge;
+use tidegate_core::time::Timestamp;
+
+use crate::hash::TableHash;
+use crate::overflow::{Bucket, Overflow};
+use crate::shard::{Common, Shard, is_fresh};
+use crate::store::reserve;
+use crate::sync::Guard;
+
+/// The one state of a plain charge, in a shard that has room for it.
+pub(crate) struct One<'a, 'c> {
+    pub(crate) shard: &'a mut Shard,
+    pub(crate) at: Option<usize>,
+    pub(crate) charge: &'a Charge<'c>,
+    pub(crate) hash: TableHash,
+    pub(crate) common: &'a Common,
+}
+
+impl Cells for One<'_, '_> {
+    fn look<R>(&mut self, _: usize, _: Part, see: impl FnOnce(Option<&State>) -> R) -> R {
+        match self.at {
+            Some(at) => self.shard.look(at, see),
+            None => see(None),
+        }
+    }
+
+    #[inline]
+    fn edit<R>(&mut self, _: usize, part: Part, change: impl FnOnce(&mut Option<State>) -> R) -> R {
+        if part != Part::Main {
+            return change(&mut None);
+        }
+        if let Some(at) = self.at {
+            return self.shard.edit(at, self.common, change);
+        }
+        let mut state = None;
+        let told = change(&mut state);
+        if let Some(state) = state {
+            let set_aside = reserve(self.charge, part);
+            self.shard.insert(
+                self.charge.key.fingerprint,
+                self.hash,
+                state,
+                set_aside,
+                self.common,
+            );
+        }
+        told
+    }
+}
+
+/// Where one state of a batch is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cell {
+    pub(crate) charge: usize,
+    pub(crate) part: Part,
+    pub(crate) key: Fingerprint,
+    pub(crate) hash: TableHash,
+    /// Its shard's place among those held.
+    pub(crate) shard: usize,
+    /// The table has no place for it: it goes to its overflow bucket.
+    pub(crate) full: bool,
+}
+
+impl Cell {
+    pub(crate) const fn new(charge: usize, part: Part, key: Fingerprint, hash: TableHash) -> Self {
+        Self { charge, part, key, hash, shard: 0, full: false }
+    }
+}
+
+/// All states of a batch, with every shard and overflow bucket held that they may need.
+pub(crate) struct Many<'a, 'c> {
+    pub(crate) charges: &'a [Charge<'c>],
+    pub(crate) cells: SmallVec<[Cell; 4]>,
+    pub(crate) shards: SmallVec<[Guard<'a, Shard>; 4]>,
+    pub(crate) buckets: SmallVec<[(usize, Guard<'a, Bucket>); 4]>,
+    pub(crate) overflow: &'a Overflow,
+    pub(crate) common: &'a Common,
+    pub(crate) now: Timestamp,
+}
+
+impl Many<'_, '_> {
+    fn cell(&self, charge: usize, part: Part) -> Option<Cell> {
+        self.cells.iter().find(|cell| cell.charge == charge && cell.part == part).copied()
+    }
+
+    /// The state that keys without a place share, if there is one to start from.
+    fn shared(&self, cell: &Cell) -> Option<&State> {
+        let (_, bucket) =
+            self.buckets.iter().find(|(index, _)| *index == Overflow::bucket_of(cell.hash))?;
+        let state = bucket.get(self.charges[cell.charge].key.rule, cell.part);
+        state.filter(|state| !is_fresh(Some(state), self.now))
+    }
+}
+
+impl Cells for Many<'_, '_> {
+    fn look<R>(&mut self, charge: usize, part: Part, see: impl FnOnce(Option<&State>) -> R) -> R {
+        let Some(cell) = self.cell(charge, part) else { return see(None) };
+        let shard = &self.shards[cell.shard];
+        match shard.find(cell.key, cell.hash) {
+            Some(at) => shard.look(at, see),
+            None => see(self.shared(&cell)),
+        }
+    }
+
+    fn edit<R>(
+        &mut self,
+        charge: usize,
+        part: Part,
+        change: impl FnOnce(&mut Option<State>) -> R,
+    ) -> R {
+        let Some(cell) = self.cell(charge, part) else { return change(&mut None) };
+        if let Some(at) = self.shards[cell.shard].find(cell.key, cell.hash) {
+            return self.shards[cell.shard].edit(at, self.common, change);
+        }
+        let (key, bucket) = (self.charges[charge].key, Overflow::bucket_of(cell.hash));
+        if cell.full
+            && let Some((_, held)) = self.buckets.iter_mut().find(|(index, _)| *index == bucket)
+        {
+            return self.overflow.edit(held, key.rule, part, change);
+        }
+        let shared = self.shared(&cell).cloned();
+        let mut state = shared.clone();
+        let told = change(&mut state);
+        if let Some(state) = state.filter(|state| Some(state) != shared.as_ref()) {
+            let set_aside = reserve(&self.charges[charge], part);
+            self.shards[cell.shard].insert(cell.key, cell.hash, state, set_aside, self.common);
+        }
+        told
+    }
+}

@@ -1,0 +1,40 @@
+//! The clock of a store that decides in tens of nanoseconds: the processor's own counter.
+//!
+//! Reading the system's monotonic clock took 33 ns here, a third of a decision; the calibrated
+//! counter takes 11. Where the processor has no reliable one, `quanta` reads the system's clock.
+
+use quanta::{Clock as Counter, Instant};
+use tidegate_core::time::{Clock, Micros, SystemClock, Timestamp};
+
+/// Wall time at start plus the processor's monotonic counter since.
+#[derive(Clone, Debug)]
+pub struct FastClock {
+    wall_at_start: Timestamp,
+    start: Instant,
+    counter: Counter,
+}
+
+impl FastClock {
+    /// A clock that starts at the present wall time.
+    #[must_use]
+    pub fn new() -> Self {
+        let counter = Counter::new();
+        Self { start: counter.now(), wall_at_start: SystemClock::new().now(), counter }
+    }
+}
+
+impl Default for FastClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for FastClock {
+    #[inline]
+    fn now(&self) -> Timestamp {
+        let since = self.counter.now().saturating_duration_since(self.start);
+        let micros =
+            since.as_secs().saturating_mul(1_000_000) + u64::from(since.subsec_micros());
+        self.wall_at_start.plus(Micros::new(micros))
+    }
+}

@@ -1,0 +1,270 @@
+//! The store: shards behind short locks, a batch decided while all of its shards are held.
+//!
+//! Locks are taken in ascending order, shards first and overflow buckets after them, so that two
+//! batches never wait for each other. The clock is read while they are held: the times that a key
+//! sees never go back unless the clock itself does.
+
+use smallvec::SmallVec;
+use tidegate_core::algorithm::State;
+use tidegate_core::batch::{self, Part};
+use tidegate_core::decision::Reading;
+use tidegate_core::key::Fingerprint;
+use tidegate_core::policy::Algorithm;
+use tidegate_core::store::{Charge, Op, Store, StoreError};
+use tidegate_core::time::{Clock, Timestamp};
+
+use crate::budget::Budget;
+use crate::cells::{Cell, Many, One};
+use crate::clock::FastClock;
+use crate::hash::TableHasher;
+use crate::overflow::Overflow;
+use crate::shard::{Common, SLOT_BYTES, Shard, log_reserve};
+use crate::sync::{AtomicUsize, Lock, Ordering};
+
+/// The memory that a store takes at most unless told otherwise.
+pub const DEFAULT_MAX_BYTES: u64 = 256 << 20;
+
+/// Keys a shard is meant to hold at most, so that growing one is short.
+const KEYS_A_SHARD: u64 = 2_048;
+
+/// Slots that one call of [`MemoryStore::sweep`] looks over in a shard.
+const SWEEP_SLOTS: usize = 512;
+
+/// Counters in this process.
+#[derive(Debug)]
+pub struct MemoryStore<C = FastClock> {
+    clock: C,
+    common: Common,
+    shards: Box<[PaddedShard]>,
+    overflow: Overflow,
+    next_sweep: AtomicUsize,
+}
+
+/// A shard on cache lines of its own: neighbours do not slow each other down.
+#[derive(Debug)]
+#[repr(align(64))]
+struct PaddedShard(Lock<Shard>);
+
+/// What a store holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Keys with a place of their own.
+    pub keys: usize,
+    /// States shared by keys for which there was no place.
+    pub overflow: usize,
+    /// Bytes taken.
+    pub bytes: u64,
+}
+
+impl MemoryStore {
+    /// A store on the system's clock.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_clock(FastClock::new(), DEFAULT_MAX_BYTES)
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<C: Clock> MemoryStore<C> {
+    /// A store on a clock of the caller's, using at most so many bytes for counters.
+    #[must_use]
+    pub fn with_clock(clock: C, max_bytes: u64) -> Self {
+        let wanted = max_bytes / (KEYS_A_SHARD * SLOT_BYTES);
+        let shards = usize::try_from(wanted).unwrap_or(usize::MAX).clamp(2, 4_096);
+        Self::with_shards(clock, max_bytes, shards.next_power_of_two())
+    }
+
+    /// A store with a number of shards of the caller's; it is rounded up to a power of two.
+    #[must_use]
+    pub fn with_shards(clock: C, max_bytes: u64, shards: usize) -> Self {
+        let shards = shards.next_power_of_two();
+        Self {
+            clock,
+            common: Common { hasher: TableHasher::random(), budget: Budget::new(max_bytes) },
+            shards: (0..shards).map(|_| PaddedShard(Lock::new(Shard::default()))).collect(),
+            overflow: Overflow::new(),
+            next_sweep: AtomicUsize::new(0),
+        }
+    }
+
+    /// Does `op` to a batch; [`Store::apply`] without the waiting.
+    #[inline]
+    pub fn apply_now(&self, op: Op, charges: &[Charge<'_>], readings: &mut [Reading]) {
+        if let [charge] = charges
+            && charge.grace.is_none()
+            && charge.ban.is_none()
+            && self.apply_one(op, charge, charges, readings)
+        {
+            return;
+        }
+        self.apply_many(op, charges, readings);
+    }
+
+    /// One plain charge whose key has a place, or gets one, in its shard: no other lock is needed.
+    #[inline]
+    fn apply_one(
+        &self,
+        op: Op,
+        charge: &Charge<'_>,
+        charges: &[Charge<'_>],
+        readings: &mut [Reading],
+    ) -> bool {
+        let key = charge.key.fingerprint;
+        let hash = self.common.hasher.hash(key);
+        let mut shard = self.shards[hash.shard(self.shards.len())].0.lock();
+        let now = self.clock.now();
+        let at = shard.find(key, hash);
+        if at.is_none()
+            && (self.overflow.is_used()
+                || !shard.make_room(1, reserve(charge, Part::Main), now, &self.common))
+        {
+            return false;
+        }
+        let mut cell = One { shard: &mut shard, at, charge, hash, common: &self.common };
+        batch::apply(op, charges, now, &mut cell, readings);
+        true
+    }
+
+    fn apply_many(&self, op: Op, charges: &[Charge<'_>], readings: &mut [Reading]) {
+        let mut cells: SmallVec<[Cell; 4]> = SmallVec::new();
+        for (i, charge) in charges.iter().enumerate() {
+            for part in parts(charge) {
+                let key = fingerprint(charge, part);
+                cells.push(Cell::new(i, part, key, self.common.hasher.hash(key)));
+            }
+        }
+        let mut wanted: SmallVec<[usize; 4]> =
+            cells.iter().map(|cell| cell.hash.shard(self.shards.len())).collect();
+        sort_dedup(&mut wanted);
+        let mut shards: SmallVec<[_; 4]> =
+            wanted.iter().map(|index| self.shards[*index].0.lock()).collect();
+        let now = self.clock.now();
+
+        let mut absent: SmallVec<[usize; 4]> = SmallVec::from_elem(0, shards.len());
+        let mut buckets: SmallVec<[usize; 4]> = SmallVec::new();
+        for cell in &mut cells {
+            let index = cell.hash.shard(self.shards.len());
+            cell.shard = wanted.iter().position(|shard| *shard == index).unwrap_or(0);
+            let shard = &mut shards[cell.shard];
+            if shard.find(cell.key, cell.hash).is_some() {
+                continue;
+            }
+            absent[cell.shard] += 1;
+            let reserve = reserve(&charges[cell.charge], cell.part);
+            let keys = absent[cell.shard];
+            cell.full = op != Op::Peek && !shard.make_room(keys, reserve, now, &self.common);
+            if cell.full || self.overflow.is_used() {
+                buckets.push(Overflow::bucket_of(cell.hash));
+            }
+        }
+        sort_dedup(&mut buckets);
+        let held = buckets.iter().map(|bucket| (*bucket, self.overflow.lock(*bucket))).collect();
+        let (overflow, common) = (&self.overflow, &self.common);
+        let mut cells = Many { charges, cells, shards, buckets: held, overflow, common, now };
+        batch::apply(op, charges, now, &mut cells, readings);
+    }
+
+    /// Removes some of what is equal to fresh: a bounded step on one shard, to be called again and
+    /// again. Returns how many shards there are, so that a caller can pace a whole round.
+    pub fn sweep(&self) -> usize {
+        let next = self.next_sweep.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+        let now = self.clock.now();
+        let mut shard = self.shards[next].0.lock();
+        shard.sweep(SWEEP_SLOTS, now, &self.common);
+        shard.shrink(&self.common);
+        drop(shard);
+        if next == 0 {
+            self.overflow.sweep(now);
+        }
+        self.shards.len()
+    }
+
+    /// What the store holds now.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        Usage {
+            keys: self.shards.iter().map(|shard| shard.0.lock().len()).sum(),
+            overflow: self.overflow.held(),
+            bytes: self.common.budget.taken(),
+        }
+    }
+
+    /// Shows every key and state, shard by shard: decisions go on meanwhile.
+    pub(crate) fn each(&self, mut see: impl FnMut(Fingerprint, &State)) {
+        for shard in &self.shards {
+            shard.0.lock().each(&mut see);
+        }
+    }
+
+    /// Puts back a state that [`each`](Self::each) showed, if there is room for it.
+    pub(crate) fn restore(&self, key: Fingerprint, state: State, reserve: u64) -> bool {
+        let hash = self.common.hasher.hash(key);
+        let mut shard = self.shards[hash.shard(self.shards.len())].0.lock();
+        let known = shard.find(key, hash).is_some();
+        if known || !shard.make_room(1, reserve, Timestamp::EPOCH, &self.common) {
+            return false;
+        }
+        shard.insert(key, hash, state, reserve, &self.common);
+        true
+    }
+
+    /// The clock that counts.
+    pub fn clock(&self) -> &C {
+        &self.clock
+    }
+}
+
+impl<C: Clock> Store for MemoryStore<C> {
+    #[inline]
+    async fn apply(
+        &self,
+        op: Op,
+        charges: &[Charge<'_>],
+        readings: &mut [Reading],
+    ) -> Result<(), StoreError> {
+        self.apply_now(op, charges, readings);
+        Ok(())
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        Ok(self.clock.now())
+    }
+}
+
+/// The states that a charge has.
+fn parts(charge: &Charge<'_>) -> impl Iterator<Item = Part> {
+    let grace = charge.grace.map(|_| Part::Grace);
+    let ban = charge.ban.map(|_| Part::Ban);
+    [Some(Part::Main), grace, ban].into_iter().flatten()
+}
+
+/// The name of one of a charge's states: the key's, told apart by the part.
+fn fingerprint(charge: &Charge<'_>, part: Part) -> Fingerprint {
+    let Fingerprint { hi, lo } = charge.key.fingerprint;
+    Fingerprint { hi: hi ^ part as u64, lo }
+}
+
+/// Bytes to set aside beside the slot.
+pub(crate) fn reserve(charge: &Charge<'_>, part: Part) -> u64 {
+    let policy = match part {
+        Part::Main => Some(charge.policy),
+        Part::Grace => charge.grace,
+        Part::Ban => None,
+    };
+    match policy {
+        Some(policy) if policy.algorithm() == Algorithm::SlidingWindowLog => {
+            log_reserve(policy.quota().requests)
+        }
+        _ => 0,
+    }
+}
+
+fn sort_dedup(indexes: &mut SmallVec<[usize; 4]>) {
+    indexes.sort_unstable();
+    indexes.dedup();
+}

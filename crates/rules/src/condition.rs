@@ -1,0 +1,116 @@
+//! What a rule asks of a request: one fact, and the values that it may have.
+//!
+//! A condition is told a request and answers; finding the rules worth asking is the index's work.
+
+mod disjoint;
+mod glob;
+mod nets;
+mod pattern;
+
+use std::fmt;
+
+use crate::facts::Facts;
+pub(crate) use disjoint::disjoint;
+pub(crate) use glob::Glob;
+pub(crate) use nets::{Nets, parse_net};
+pub(crate) use pattern::{Endpoint, Pattern, Segment};
+
+/// One condition of a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Condition {
+    pub(crate) sense: Sense,
+    pub(crate) test: Test,
+}
+
+/// Whether the test must hold or must not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sense {
+    Is,
+    IsNot,
+}
+
+/// A test that holds or does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Test {
+    Text(TextTest),
+    Ip(Nets),
+    Endpoint(Box<[Pattern]>),
+}
+
+/// A fact that has one of some values, or fits one of some globs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TextTest {
+    pub(crate) fact: Box<str>,
+    /// Sorted, so that a long list is searched and not walked.
+    pub(crate) exact: Box<[Box<str>]>,
+    pub(crate) globs: Box<[Glob]>,
+}
+
+/// What conditions are asked about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'f> {
+    pub(crate) facts: &'f Facts<'f>,
+    pub(crate) endpoint: Endpoint<'f>,
+}
+
+impl<'f> Request<'f> {
+    pub(crate) fn new(facts: &'f Facts<'f>) -> Self {
+        Self { facts, endpoint: Endpoint::of(facts) }
+    }
+}
+
+impl Condition {
+    pub(crate) fn holds(&self, request: &Request<'_>) -> bool {
+        let passed = match &self.test {
+            Test::Text(test) => request.facts.get(&test.fact).is_some_and(|v| test.accepts(v)),
+            Test::Ip(nets) => request.facts.ip().is_some_and(|ip| nets.contains(ip)),
+            Test::Endpoint(any) => any.iter().any(|pattern| pattern.matches(&request.endpoint)),
+        };
+        passed == (self.sense == Sense::Is)
+    }
+
+    /// Whether every request passes it.
+    pub(crate) fn is_idle(&self) -> bool {
+        match &self.test {
+            Test::Endpoint(any) => self.sense == Sense::Is && any.iter().any(Pattern::is_anything),
+            _ => false,
+        }
+    }
+}
+
+impl TextTest {
+    pub(crate) fn new(fact: &str, values: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let (mut exact, mut globs): (Vec<Box<str>>, Vec<Glob>) = (Vec::new(), Vec::new());
+        for value in values {
+            match Glob::parse(value.as_ref()) {
+                Some(glob) => globs.push(glob),
+                None => exact.push(value.as_ref().into()),
+            }
+        }
+        exact.sort_unstable();
+        exact.dedup();
+        Self { fact: fact.into(), exact: exact.into(), globs: globs.into() }
+    }
+
+    pub(crate) fn accepts(&self, value: &str) -> bool {
+        self.exact.binary_search_by(|known| known.as_ref().cmp(value)).is_ok()
+            || self.globs.iter().any(|glob| glob.matches(value))
+    }
+}
+
+/// One text for one meaning, so that derived rule ids do not hang on how a document is laid out.
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.sense == Sense::Is { "=" } else { "!=" };
+        let (fact, mut values): (&str, Vec<String>) = match &self.test {
+            Test::Text(test) => {
+                let globs = test.globs.iter().map(ToString::to_string);
+                (&test.fact, test.exact.iter().map(ToString::to_string).chain(globs).collect())
+            }
+            Test::Ip(nets) => ("ip", nets.iter().map(ToString::to_string).collect()),
+            Test::Endpoint(any) => ("endpoint", any.iter().map(ToString::to_string).collect()),
+        };
+        values.sort_unstable();
+        write!(f, "{fact}{sign}{}", values.join(","))
+    }
+}

@@ -1,0 +1,14 @@
+//! Reading a YAML tree field by field: every reader notes what is wrong and goes on, so that all
+//! problems of a document are told at once.
+//!
+//! Public because the server decodes its own section of the document with it.
+
+mod field;
+mod fields;
+mod findings;
+mod nearest;
+
+pub use field::Field;
+pub use fields::Fields;
+pub use findings::Findings;
+pub(crate) use nearest::nearest;

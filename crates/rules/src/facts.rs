@@ -1,0 +1,148 @@
+//! What is known of a request: attributes and their values, in the order they were told.
+//!
+//! Where facts come from (headers, tokens, descriptors) is the business of the doors.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use smallvec::SmallVec;
+
+/// An ordered list of attributes and values. A name may occur more than once (Envoy's descriptors
+/// do that); rules look at the first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts<'a> {
+    list: SmallVec<[(Cow<'a, str>, Cow<'a, str>); 12]>,
+    ip: Option<IpAddr>,
+}
+
+impl<'a> Facts<'a> {
+    /// Nothing is known.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a fact after the others.
+    pub fn push(&mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) {
+        let (name, value) = (name.into(), value.into());
+        if name == "ip" && self.get("ip").is_none() {
+            self.ip = address(&value);
+        }
+        self.list.push((name, value));
+    }
+
+    /// The value of a fact, the first one if it is repeated.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.list.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_ref())
+    }
+
+    /// Replaces every value of a fact by one, or adds it.
+    pub fn set(&mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) {
+        let (name, value) = (name.into(), value.into());
+        let Some(first) = self.list.iter().position(|(known, _)| *known == name) else {
+            return self.push(name, value);
+        };
+        if name == "ip" {
+            self.ip = address(&value);
+        }
+        self.list[first].1 = value;
+        let mut index = 0;
+        self.list.retain(|(known, _)| {
+            index += 1;
+            index <= first + 1 || *known != name
+        });
+    }
+
+    /// Forgets a fact.
+    pub fn remove(&mut self, name: &str) {
+        if name == "ip" {
+            self.ip = None;
+        }
+        self.list.retain(|(known, _)| known != name);
+    }
+
+    /// Every fact in order, repetitions included.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.list.iter().map(|(name, value)| (name.as_ref(), value.as_ref()))
+    }
+
+    /// How many facts there are, repetitions included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether nothing is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The client's address; an IPv4 address inside an IPv6 one is the IPv4 address.
+    #[must_use]
+    pub const fn ip(&self) -> Option<IpAddr> {
+        self.ip
+    }
+
+    /// The same facts without copying any text, for instance to [complete] them for a while.
+    ///
+    /// [complete]: crate::RuleSet::complete
+    #[must_use]
+    pub fn borrowed(&self) -> Facts<'_> {
+        let list = self.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        Facts { list, ip: self.ip }
+    }
+
+    /// The same facts, owing nothing to anyone.
+    #[must_use]
+    pub fn into_owned(self) -> Facts<'static> {
+        let owned = |text: Cow<'a, str>| Cow::Owned(text.into_owned());
+        let list = self.list.into_iter().map(|(name, value)| (owned(name), owned(value))).collect();
+        Facts { list, ip: self.ip }
+    }
+}
+
+impl<'a, N: Into<Cow<'a, str>>, V: Into<Cow<'a, str>>> FromIterator<(N, V)> for Facts<'a> {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(list: I) -> Self {
+        let mut facts = Self::new();
+        list.into_iter().for_each(|(name, value)| facts.push(name, value));
+        facts
+    }
+}
+
+fn address(text: &str) -> Option<IpAddr> {
+    text.parse().ok().map(|ip: IpAddr| ip.to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_and_repetition_are_kept_and_the_first_value_counts() {
+        let mut facts: Facts = [("a", "1"), ("b", "2"), ("a", "3"), ("a", "4")].into_iter().collect();
+        assert_eq!(facts.get("a"), Some("1"));
+        assert_eq!(facts.get("c"), None);
+        facts.set("a", "5");
+        assert_eq!(facts.iter().collect::<Vec<_>>(), [("a", "5"), ("b", "2")]);
+        facts.remove("a");
+        facts.set("c", "6");
+        assert_eq!(facts.iter().collect::<Vec<_>>(), [("b", "2"), ("c", "6")]);
+    }
+
+    #[test]
+    fn the_address_follows_the_ip_fact() {
+        let mut facts = Facts::new();
+        assert_eq!(facts.ip(), None);
+        facts.push("ip", "::ffff:192.0.2.1");
+        facts.push("ip", "198.51.100.7");
+        assert_eq!(facts.ip(), Some(IpAddr::from([192, 0, 2, 1])), "the first, folded to IPv4");
+        facts.set("ip", "2001:db8::1");
+        assert_eq!(facts.ip().map(|ip| ip.to_string()).as_deref(), Some("2001:db8::1"));
+        facts.set("ip", "nonsense");
+        assert_eq!((facts.ip(), facts.get("ip")), (None, Some("nonsense")));
+        facts.remove("ip");
+        assert_eq!((facts.ip(), facts.len()), (None, 0));
+    }
+}

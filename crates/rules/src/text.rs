@@ -1,0 +1,5 @@
+//! The small languages inside a document's values: durations, rates, shorthand limits.
+
+pub mod duration;
+pub(crate) mod rate;
+pub(crate) mod shorthand;

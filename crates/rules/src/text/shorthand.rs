@@ -1,0 +1,152 @@
+//! The shorthand of a limit: `N/WINDOW [by KEY] [burst B] [using ALGORITHM]`.
+
+use tidegate_core::policy::{Algorithm, Leak};
+use tidegate_core::time::Micros;
+
+use super::duration;
+use crate::decode::nearest;
+use crate::problem::Remark;
+
+const FORM: &str = "`N/WINDOW [by KEY] [burst B] [using ALGORITHM]`, such as `100/min by ip burst 20`";
+
+/// The names that rules give the algorithms, in any case.
+pub(crate) const ALGORITHMS: [(&str, Algorithm); 6] = [
+    ("token_bucket", Algorithm::TokenBucket),
+    ("leaky_bucket", Algorithm::LeakyBucket(Leak::Police)),
+    ("fixed_window", Algorithm::FixedWindow),
+    ("sliding_window_log", Algorithm::SlidingWindowLog),
+    ("sliding_window_counter", Algorithm::SlidingWindowCounter),
+    ("sliding_window", Algorithm::SlidingWindowCounter),
+];
+
+/// A limit in shorthand.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Shorthand<'t> {
+    pub(crate) requests: u64,
+    pub(crate) window: Micros,
+    pub(crate) by: Option<&'t str>,
+    pub(crate) burst: Option<u64>,
+    pub(crate) algorithm: Option<Algorithm>,
+}
+
+impl<'t> Shorthand<'t> {
+    pub(crate) fn parse(text: &'t str) -> Result<Self, Remark> {
+        let mut words = text.split_whitespace();
+        let rate = words.next().unwrap_or_default();
+        let (requests, window) =
+            rate.split_once('/').ok_or_else(|| wrong("this is not a limit", text).write(FORM))?;
+        let requests = number(requests)?;
+        let mut limit = Self { requests, window: span(window)?, by: None, burst: None, algorithm: None };
+        while let Some(word) = words.next() {
+            let value = words.next();
+            let said_twice = match word {
+                "by" => limit.by.replace(needed(value, "`by`", "`by ip`")?).is_some(),
+                "burst" => {
+                    let burst = number(needed(value, "`burst`", "`burst 20`")?)?;
+                    limit.burst.replace(burst).is_some()
+                }
+                "using" => {
+                    let name = needed(value, "`using`", "`using token_bucket`")?;
+                    limit.algorithm.replace(algorithm(name)?).is_some()
+                }
+                _ => {
+                    let hint = nearest(word, ["by", "burst", "using"]);
+                    let hint = hint.map_or(FORM.to_owned(), |near| format!("`{near}`"));
+                    return Err(wrong("this word is not known in a limit", word).write(hint));
+                }
+            };
+            if said_twice {
+                return Err(wrong("this is said twice", word).write("it once"));
+            }
+        }
+        Ok(limit)
+    }
+}
+
+fn wrong(message: &str, found: &str) -> Remark {
+    Remark::new(message).found(found)
+}
+
+fn needed<'t>(value: Option<&'t str>, name: &str, example: &str) -> Result<&'t str, Remark> {
+    value.ok_or_else(|| Remark::new(format!("nothing follows {name}")).write(example))
+}
+
+fn number(text: &str) -> Result<u64, Remark> {
+    let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    plain
+        .then(|| text.parse().ok())
+        .flatten()
+        .ok_or_else(|| wrong("this is not a whole number", text).write(FORM))
+}
+
+fn span(text: &str) -> Result<Micros, Remark> {
+    match duration::named(text) {
+        Some(span) => Ok(span),
+        None if text.starts_with(|c: char| c.is_ascii_digit()) => duration::parse(text),
+        None => {
+            let hint = "`s`, `min`, `h`, `day` or a duration such as `5m`";
+            Err(wrong("this is not a window", text).write(hint))
+        }
+    }
+}
+
+fn algorithm(name: &str) -> Result<Algorithm, Remark> {
+    let known = ALGORITHMS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+    known.map(|(_, algorithm)| *algorithm).ok_or_else(|| {
+        let names = ALGORITHMS.map(|(name, _)| name);
+        let near = nearest(name, names).unwrap_or("token_bucket");
+        wrong("this algorithm is not known", name).write(format!("`{near}`"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_is_read() {
+        let limit = Shorthand::parse("100/5m by user_id:endpoint burst 20 using Leaky_Bucket").unwrap();
+        assert_eq!((limit.requests, limit.window), (100, Micros::from_secs(300)));
+        assert_eq!((limit.by, limit.burst), (Some("user_id:endpoint"), Some(20)));
+        assert_eq!(limit.algorithm, Some(Algorithm::LeakyBucket(Leak::Police)));
+        for (text, seconds) in [
+            ("1/s", 1),
+            ("1/sec", 1),
+            ("1/second", 1),
+            ("1/m", 60),
+            ("1/min", 60),
+            ("1/minute", 60),
+            ("1/h", 3_600),
+            ("1/hour", 3_600),
+            ("1/d", 86_400),
+            ("1/day", 86_400),
+            ("1/1h30m", 5_400),
+        ] {
+            let limit = Shorthand::parse(text).unwrap();
+            assert_eq!((limit.window, limit.by), (Micros::from_secs(seconds), None), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_says_what_to_write() {
+        for (text, hint) in [
+            ("", "N/WINDOW"),
+            ("100", "N/WINDOW"),
+            ("x/s", "N/WINDOW"),
+            ("-1/s", "N/WINDOW"),
+            ("10/fortnight", "`min`"),
+            ("10/1M", "30d"),
+            ("10/60", "`60s`"),
+            ("10/s by", "`by ip`"),
+            ("10/s brust 5", "`burst`"),
+            ("10/s burst", "`burst 20`"),
+            ("10/s burst x", "N/WINDOW"),
+            ("10/s burst 1 burst 2", "once"),
+            ("10/s using tokenbucket", "`token_bucket`"),
+            ("10/s please stop", "N/WINDOW"),
+        ] {
+            let written = Shorthand::parse(text).unwrap_err().hint.unwrap();
+            assert!(written.contains(hint), "{text}: {written}");
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! YAML (and so JSON) as a tree in which everything knows where it stands.
+//!
+//! Scalars stay text: whether `10` is a number is for the reader of the field to say. Size, depth
+//! and alias expansion are bounded, so that no document can cost more than it is worth.
+
+use std::collections::HashMap;
+
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, StrInput};
+
+use crate::decode::Findings;
+use crate::problem::Remark;
+
+/// The largest document.
+pub(crate) const MAX_BYTES: usize = 1 << 20;
+
+/// How deep lists and mappings may nest.
+const MAX_DEPTH: usize = 64;
+
+/// How many nodes aliases may add: `&a`/`*a` is for sharing a few settings, not for growing.
+const MAX_ALIASED: usize = 20_000;
+
+/// A place in the source: line and column from 1, width in characters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span {
+    /// The line, from 1; 0 when the whole document is meant.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// How many characters of that line.
+    pub width: usize,
+}
+
+/// A value with its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// What it is.
+    pub value: Value,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// What a node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Text as it was typed, without quotes.
+    Scalar {
+        /// The text.
+        text: String,
+        /// Whether it stood in quotes or a block, and so is text whatever it looks like.
+        quoted: bool,
+    },
+    /// A list.
+    List(Vec<Node>),
+    /// A mapping, in the order it was typed; no name occurs twice.
+    Map(Vec<Entry>),
+}
+
+/// One field of a mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The name.
+    pub name: String,
+    /// Where the name stands.
+    pub name_span: Span,
+    /// The value.
+    pub node: Node,
+}
+
+impl Node {
+    /// Whether it says nothing: `null`, `~` or no text at all.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        match &self.value {
+            Value::Scalar { text, quoted: false } => {
+                matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL")
+            }
+            _ => false,
+        }
+    }
+
+    /// How many nodes it has and how deep they nest.
+    fn extent(&self) -> (usize, usize) {
+        let within = |(size, depth): (usize, usize), node: &Self| {
+            let (more, deep) = node.extent();
+            (size + more, depth.max(deep + 1))
+        };
+        match &self.value {
+            Value::Scalar { .. } => (1, 0),
+            Value::List(items) => items.iter().fold((1, 0), within),
+            Value::Map(entries) => entries.iter().map(|entry| &entry.node).fold((1, 0), within),
+        }
+    }
+}
+
+/// Reads a document; nothing for an empty one. What is wrong goes to `findings`; what can still be
+/// understood comes back.
+pub(crate) fn parse(source: &str, findings: &Findings<'_>) -> Option<Node> {
+    if source.len() > MAX_BYTES {
+        let remark = Remark::new(format!("the document is larger than {MAX_BYTES} bytes"))
+            .found(&format!("{} bytes", source.len()))
+            .write("fewer rules, with lists or globs in `match`");
+        findings.note(Span::default(), "", remark);
+        return None;
+    }
+    let source = source.strip_prefix('\u{FEFF}').unwrap_or(source);
+    if let Some(at) = source.find('\0') {
+        let line = source[..at].matches('\n').count() + 1;
+        let column = source[..at].chars().rev().take_while(|c| *c != '\n').count() + 1;
+        let remark = Remark::new("a NUL byte cannot stand in a document").write("UTF-8 text");
+        findings.note(Span { line, column, width: 1 }, "", remark);
+        return None;
+    }
+    let mut tree = Tree {
+        events: Parser::new_from_str(source),
+        findings,
+        anchors: HashMap::new(),
+        aliased: 0,
+    };
+    match tree.document() {
+        Ok(node) => node,
+        Err(Stop { span, remark }) => {
+            findings.note(span, "", remark);
+            None
+        }
+    }
+}
+
+/// A problem after which nothing more can be read.
+struct Stop {
+    span: Span,
+    remark: Remark,
+}
+
+impl From<ScanError> for Stop {
+    fn from(error: ScanError) -> Self {
+        let span = span_of(saphyr_parser::Span::empty(*error.marker()));
+        let mut remark = Remark::new(format!("this is not YAML: {}", error.info()));
+        if error.info().contains("tab") {
+            remark = remark.write("spaces instead of tabs");
+        }
+        Self { span, remark }
+    }
+}
+
+struct Tree<'s, 'f> {
+    events: Parser<'s, StrInput<'s>>,
+    findings: &'f Findings<'f>,
+    anchors: HashMap<usize, Node>,
+    aliased: usize,
+}
+
+impl<'s> Tree<'s, '_> {
+    fn next(&mut self) -> Result<(Event<'s>, Span), Stop> {
+        match self.events.next_event() {
+            Some(Ok((event, span))) => Ok((event, span_of(span))),
+            Some(Err(error)) => Err(error.into()),
+            None => Ok((Event::StreamEnd, Span::default())),
+        }
+    }
+
+    fn document(&mut self) -> Result<Option<Node>, Stop> {
+        let mut root = None;
+        loop {
+            let (event, span) = self.next()?;
+            match event {
+                Event::StreamEnd => return Ok(root),
+                Event::DocumentStart(_) if root.is_some() => {
+                    let remark = Remark::new("a file holds one document")
+                        .write("one document, without a second `---`");
+                    return Err(Stop { span, remark });
+                }
+                Event::StreamStart | Event::DocumentStart(_) | Event::DocumentEnd => {}
+                first => root = Some(self.node(first, span, 0)?),
+            }
+        }
+    }
+
+    fn node(&mut self, first: Event<'s>, span: Span, depth: usize) -> Result<Node, Stop> {
+        check_depth(depth, span)?;
+        let (value, anchor) = match first {
+            Event::Alias(anchor) => return self.alias(anchor, span, depth),
+            Event::Scalar(text, style, anchor, tag) => {
+                // `!!str 10` is how YAML says that a number is text.
+                let quoted = style != ScalarStyle::Plain || tag.is_some();
+                (Value::Scalar { text: text.into_owned(), quoted }, anchor)
+            }
+            Event::SequenceStart(anchor, _) => (self.list(depth)?, anchor),
+            Event::MappingStart(anchor, _) => (self.map(depth)?, anchor),
+            // The parser has no other event here; should one come, it says nothing.
+            _ => (Value::Scalar { text: String::new(), quoted: false }, 0),
+        };
+        let node = Node { value, span };
+        if anchor > 0 {
+            self.spend(node.extent().0, span)?;
+            self.anchors.insert(anchor, node.clone());
+        }
+        Ok(node)
+    }
+
+    fn list(&mut self, depth: usize) -> Result<Value, Stop> {
+        let mut items = Vec::new();
+        loop {
+            match self.next()? {
+                (Event::SequenceEnd, _) => return Ok(Value::List(items)),
+                (first, span) => items.push(self.node(first, span, depth + 1)?),
+            }
+        }
+    }
+
+    fn map(&mut self, depth: usize) -> Result<Value, Stop> {
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut lines: HashMap<String, usize> = HashMap::new();
+        loop {
+            let (first, name_span) = match self.next()? {
+                (Event::MappingEnd, _) => return Ok(Value::Map(entries)),
+                next => next,
+            };
+            let name = match self.node(first, name_span, depth + 1)?.value {
+                Value::Scalar { text, .. } => text,
+                _ => {
+                    let remark = Remark::new("the name of a field must be a word")
+                        .write("`name: value`");
+                    return Err(Stop { span: name_span, remark });
+                }
+            };
+            let (first, span) = self.next()?;
+            let node = self.node(first, span, depth + 1)?;
+            if let Some(line) = lines.get(&name) {
+                let remark = Remark::new(format!("this field is already set on line {line}"))
+                    .found(&name)
+                    .write("it once");
+                self.findings.note(name_span, &name, remark);
+                continue;
+            }
+            lines.insert(name.clone(), name_span.line);
+            entries.push(Entry { name, name_span, node });
+        }
+    }
+
+    fn alias(&mut self, anchor: usize, span: Span, depth: usize) -> Result<Node, Stop> {
+        let Some(node) = self.anchors.get(&anchor) else {
+            let remark = Remark::new("an alias cannot stand inside what it names");
+            return Err(Stop { span, remark });
+        };
+        let (size, deep) = node.extent();
+        let node = node.clone();
+        // Without this, aliases of aliases could nest deeper than a stack can follow.
+        check_depth(depth + deep, span)?;
+        self.spend(size, span)?;
+        Ok(node)
+    }
+
+    fn spend(&mut self, nodes: usize, span: Span) -> Result<(), Stop> {
+        self.aliased += nodes;
+        if self.aliased <= MAX_ALIASED {
+            return Ok(());
+        }
+        let remark = Remark::new("anchors and aliases make the document too large")
+            .write("the values themselves, or fewer aliases");
+        Err(Stop { span, remark })
+    }
+}
+
+fn check_depth(depth: usize, span: Span) -> Result<(), Stop> {
+    if depth <= MAX_DEPTH {
+        return Ok(());
+    }
+    let remark = Remark::new(format!("nested deeper than {MAX_DEPTH} levels"));
+    Err(Stop { span, remark: remark.write("a flatter document") })
+}
+
+fn span_of(span: saphyr_parser::Span) -> Span {
+    let (start, end): (Marker, Marker) = (span.start, span.end);
+    // What goes on over several lines is marked by its first character.
+    let width = if start.line() == end.line() { end.col().saturating_sub(start.col()) } else { 1 };
+    Span { line: start.line(), column: start.col() + 1, width: width.max(1) }
+}

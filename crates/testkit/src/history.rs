@@ -1,0 +1,218 @@
+//! Histories to try: moves that say how far time goes, how much is asked and what for, relative to
+//! the policy and to the last answer, so that edges are hit on purpose and not by luck.
+
+use proptest::prelude::*;
+use tidegate_core::decision::{Reading, Retry};
+use tidegate_core::policy::Policy;
+use tidegate_core::time::{Micros, Timestamp};
+
+/// One thing that happens to a counter.
+#[derive(Clone, Copy, Debug)]
+pub struct Move {
+    /// How far time goes first.
+    pub hop: Hop,
+    /// How much is asked.
+    pub cost: Cost,
+    /// What for.
+    pub act: Act,
+}
+
+/// How far time goes.
+#[derive(Clone, Copy, Debug)]
+pub enum Hop {
+    /// Not at all.
+    Stay,
+    /// A few microseconds.
+    Ticks(u64),
+    /// So many sixteenths of the window.
+    Part(u64),
+    /// About as long as one request takes to come back.
+    OneRequest,
+    /// Just as long as the last refusal said.
+    Retry,
+    /// A microsecond less than that.
+    JustBeforeRetry,
+    /// To the next multiple of the window.
+    Boundary,
+    /// A microsecond before it.
+    JustBeforeBoundary,
+    /// Until the counter is untouched.
+    Reset,
+    /// A microsecond before that.
+    JustBeforeReset,
+    /// One window.
+    Window,
+    /// A microsecond less than one window.
+    JustUnderWindow,
+    /// Several windows.
+    Idle(u64),
+}
+
+/// How much is asked.
+#[derive(Clone, Copy, Debug)]
+pub enum Cost {
+    /// One.
+    One,
+    /// A few.
+    Few(u64),
+    /// So many eighths of the limit.
+    Part(u64),
+    /// What the last answer left.
+    Remaining,
+    /// One more than that.
+    OneMore,
+    /// The whole limit.
+    All,
+    /// More than the limit.
+    TooMuch(u64),
+}
+
+/// What is done.
+#[derive(Clone, Copy, Debug)]
+pub enum Act {
+    /// A charge, if it fits.
+    Charge,
+    /// A look.
+    Peek,
+    /// A charge, into debt if need be.
+    Force,
+    /// An earlier charge given back, counted from the last one.
+    Refund(usize),
+    /// A charge given back that may never have been, so many eighths of a window ago.
+    RefundStranger(u64),
+    /// All forgotten.
+    Reset,
+}
+
+/// A start and what happens from there.
+#[derive(Clone, Debug)]
+pub struct History {
+    /// When it starts.
+    pub start: Timestamp,
+    /// What happens.
+    pub moves: Vec<Move>,
+}
+
+/// Histories of at most so many moves.
+pub fn histories(most: usize) -> impl Strategy<Value = History> {
+    let moves = prop::collection::vec(moves(), 1..=most);
+    (0_u8..8, any::<u64>(), moves).prop_map(|(kind, raw, moves)| {
+        let micros = match kind {
+            0 => 0,
+            1 => raw % 5,
+            // Aligned to the seconds, minutes, hours and days, and just beside them.
+            2 => 1_699_920_000_000_000,
+            3 => 1_699_920_000_000_000 - 1,
+            _ => raw % 2_000_000_000_000_000,
+        };
+        History { start: Timestamp::from_micros(micros), moves }
+    })
+}
+
+/// Histories of charges alone.
+pub fn charges_only(most: usize) -> impl Strategy<Value = History> {
+    histories(most).prop_map(|mut history| {
+        history.moves.iter_mut().for_each(|step| step.act = Act::Charge);
+        history
+    })
+}
+
+fn moves() -> impl Strategy<Value = Move> {
+    (0_u8..20, 0_u8..12, 0_u8..16, any::<u16>()).prop_map(|(hop, cost, act, raw)| Move {
+        hop: Hop::of(hop, u64::from(raw % 16)),
+        cost: Cost::of(cost, u64::from(raw / 16 % 8)),
+        act: Act::of(act, u64::from(raw / 128 % 8)),
+    })
+}
+
+impl Hop {
+    fn of(kind: u8, size: u64) -> Self {
+        match kind {
+            0..=2 => Self::Stay,
+            3 => Self::Ticks(1 + size % 4),
+            4..=6 => Self::Part(1 + size),
+            7 | 8 => Self::OneRequest,
+            9 | 10 => Self::Retry,
+            11 => Self::JustBeforeRetry,
+            12 => Self::Boundary,
+            13 => Self::JustBeforeBoundary,
+            14 => Self::Reset,
+            15 => Self::JustBeforeReset,
+            16 => Self::Window,
+            17 => Self::JustUnderWindow,
+            18 => Self::Idle(1 + size % 4),
+            _ => Self::Idle(100 * size),
+        }
+    }
+
+    /// Where it leads from `now`, given the last answer.
+    #[must_use]
+    pub fn from(self, policy: &Policy, last: &Reading, now: Timestamp) -> Timestamp {
+        let window = policy.quota().window.get();
+        let to_boundary = window - now.as_micros() % window;
+        let wait = match last.retry {
+            Retry::After(wait) => last.now.plus(wait).since(now).get(),
+            Retry::Now | Retry::Never => 1,
+        };
+        let reset = last.now.plus(last.reset_after).since(now).get();
+        now.plus(Micros::new(match self {
+            Self::Stay => 0,
+            Self::Ticks(count) => count,
+            Self::Part(sixteenths) => window / 16 * sixteenths,
+            Self::OneRequest => window.div_ceil(policy.quota().requests),
+            Self::Retry => wait,
+            Self::JustBeforeRetry => wait.saturating_sub(1),
+            Self::Boundary => to_boundary,
+            Self::JustBeforeBoundary => to_boundary - 1,
+            Self::Reset => reset,
+            Self::JustBeforeReset => reset.saturating_sub(1),
+            Self::Window => window,
+            Self::JustUnderWindow => window - 1,
+            Self::Idle(windows) => window.saturating_mul(windows).min(1 << 45),
+        }))
+    }
+}
+
+impl Cost {
+    fn of(kind: u8, size: u64) -> Self {
+        match kind {
+            0..=2 => Self::One,
+            3 | 4 => Self::Few(1 + size),
+            5 | 6 => Self::Part(1 + size),
+            7 | 8 => Self::Remaining,
+            9 => Self::OneMore,
+            10 => Self::All,
+            _ => Self::TooMuch(size),
+        }
+    }
+
+    /// The number, at least one, given the last answer.
+    #[must_use]
+    pub fn number(self, policy: &Policy, last: &Reading) -> u64 {
+        let limit = policy.limit();
+        let number = match self {
+            Self::One => 1,
+            Self::Few(count) => count,
+            Self::Part(eighths) => (limit / 8).saturating_mul(eighths),
+            Self::Remaining => last.remaining,
+            Self::OneMore => last.remaining + 1,
+            Self::All => limit,
+            Self::TooMuch(more) => (limit + 1).saturating_mul(1 + more),
+        };
+        number.max(1)
+    }
+}
+
+impl Act {
+    fn of(kind: u8, size: u64) -> Self {
+        match kind {
+            0..=9 => Self::Charge,
+            10 => Self::Peek,
+            11 | 12 => Self::Force,
+            13 if size < 6 => Self::Refund(0),
+            13 | 14 => Self::Refund(usize::try_from(size).unwrap_or(0)),
+            15 if size == 0 => Self::Reset,
+            _ => Self::RefundStranger(size),
+        }
+    }
+}

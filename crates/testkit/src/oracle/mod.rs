@@ -1,0 +1,187 @@
+//! The five algorithms once more, in exact rational arithmetic, straight from their definitions.
+//!
+//! An algorithm is one function, [`Oracle::used`]: how much of the limit is taken at an instant if
+//! nothing else comes. Everything else follows by searching it: a cost fits when `used + cost ≤
+//! limit`, the wait is the first instant at which it fits. None of core's formulas is used here.
+
+mod past;
+mod probe;
+mod tank;
+
+use num_rational::Ratio;
+use tidegate_core::algorithm::{Fit, Gauge};
+use tidegate_core::policy::{Algorithm, Leak};
+use tidegate_core::quota::Quota;
+use tidegate_core::time::{Micros, Timestamp};
+
+use past::Past;
+use tank::Tank;
+
+/// A number that is never rounded.
+pub type Exact = Ratio<i128>;
+
+/// One counter, by definition.
+#[derive(Clone, Debug)]
+pub struct Oracle {
+    law: Law,
+    limit: i128,
+    queue: bool,
+}
+
+/// What an algorithm remembers, and how much of it counts.
+#[derive(Clone, Debug)]
+enum Law {
+    /// A level that drains steadily.
+    Bucket(Tank),
+    /// What was charged in the window of the epoch grid that an instant lies in.
+    Fixed(Past),
+    /// What was charged in the window that ends at an instant.
+    Log(Past),
+    /// What was charged in this window of the grid, and the overlapping share of the last one.
+    /// The share is too large by at most this much.
+    Counter(Past, Exact),
+}
+
+impl Oracle {
+    /// An untouched counter.
+    #[must_use]
+    pub fn new(algorithm: Algorithm, quota: &Quota) -> Self {
+        let rate = Exact::new(quota.requests.into(), quota.window.get().into());
+        Self::slower(algorithm, quota, rate, Exact::from_integer(0))
+    }
+
+    /// An untouched counter that is stricter than the definition: a bucket that drains at this rate,
+    /// a sliding counter that keeps this much more of the window before.
+    #[must_use]
+    pub fn slower(algorithm: Algorithm, quota: &Quota, rate: Exact, share: Exact) -> Self {
+        let (requests, window) = (i128::from(quota.requests), i128::from(quota.window.get()));
+        let burst = i128::from(quota.burst());
+        let (law, limit) = match algorithm {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket(_) => {
+                (Law::Bucket(Tank::new(rate, burst)), burst)
+            }
+            Algorithm::FixedWindow => (Law::Fixed(Past::new(window, requests)), requests),
+            Algorithm::SlidingWindowLog => (Law::Log(Past::new(window, requests)), requests),
+            Algorithm::SlidingWindowCounter => {
+                (Law::Counter(Past::new(window, requests), share), requests)
+            }
+        };
+        Self { law, limit, queue: algorithm == Algorithm::LeakyBucket(Leak::Queue) }
+    }
+
+    /// How much of the limit is taken at an instant, if nothing else comes until then.
+    #[must_use]
+    pub fn used(&self, at: i128) -> Exact {
+        match &self.law {
+            Law::Bucket(tank) => tank.level(at),
+            Law::Fixed(past) => Exact::from_integer(past.in_grid_window(past.grid(at))),
+            Law::Log(past) => Exact::from_integer(past.in_window_until(at)),
+            Law::Counter(past, share) => {
+                let (id, elapsed) = (past.grid(at), at.rem_euclid(past.window));
+                let overlap = Exact::new(past.window - elapsed, past.window) + share;
+                let before = past.in_grid_window(id - 1);
+                overlap.min(Exact::from_integer(1)) * before + past.in_grid_window(id)
+            }
+        }
+    }
+
+    /// Whether `cost` fits at an instant.
+    #[must_use]
+    pub fn fits(&self, cost: u64, at: i128) -> bool {
+        self.used(at) + i128::from(cost) <= Exact::from_integer(self.limit)
+    }
+
+    /// Adds `cost` at `now`, whether it fits or not; debt ends at one more full bucket or window.
+    pub fn charge(&mut self, cost: u64, now: Timestamp) {
+        let (cost, now) = (i128::from(cost), i128::from(now.as_micros()));
+        match &mut self.law {
+            Law::Bucket(tank) => tank.fill(cost, now),
+            Law::Fixed(past) | Law::Counter(past, _) => {
+                let held = past.in_grid_window(past.grid(now));
+                past.add(cost.min(2 * self.limit - held), now);
+            }
+            Law::Log(past) => {
+                let cost = cost.min(2 * self.limit - past.in_window_until(now));
+                past.merge_newest_if_full(cost, now);
+                past.add(cost, now);
+            }
+        }
+    }
+
+    /// Gives back a `cost` that was charged at `charged_at`.
+    pub fn refund(&mut self, cost: u64, charged_at: Timestamp, now: Timestamp) {
+        let (cost, now) = (i128::from(cost), i128::from(now.as_micros()));
+        let then = i128::from(charged_at.as_micros());
+        match &mut self.law {
+            Law::Bucket(tank) => tank.give_back(cost, then, now),
+            Law::Fixed(past) if past.grid(then) == past.grid(now) => {
+                past.remove(cost, |past, at| past.grid(at) == past.grid(then));
+            }
+            Law::Counter(past, _) if (0..=1).contains(&(past.grid(now) - past.grid(then))) => {
+                past.remove(cost, |past, at| past.grid(at) == past.grid(then));
+            }
+            Law::Log(past) => past.remove(cost, |_, at| at == then),
+            Law::Fixed(_) | Law::Counter(..) => {}
+        }
+    }
+
+    /// Forgets everything.
+    pub fn reset(&mut self) {
+        match &mut self.law {
+            Law::Bucket(tank) => tank.empty(),
+            Law::Fixed(past) | Law::Log(past) | Law::Counter(past, _) => past.forget(),
+        }
+    }
+
+    /// Moves what lies ahead of `now` to `now`, after a clock that went back.
+    pub fn rebase(&mut self, now: Timestamp) {
+        let now = i128::from(now.as_micros());
+        match &mut self.law {
+            Law::Bucket(tank) => tank.rebase(now),
+            Law::Fixed(past) | Law::Log(past) | Law::Counter(past, _) => past.rebase(now),
+        }
+    }
+
+    /// Whether `cost` fits and if not, when: found by search.
+    #[must_use]
+    pub fn fit(&self, cost: u64, now: Timestamp) -> Fit {
+        let now = i128::from(now.as_micros());
+        if i128::from(cost) > self.limit {
+            return Fit::Never;
+        }
+        match first(|wait| self.fits(cost, now + wait)) {
+            Micros::ZERO if self.queue => Fit::Now { delay: self.until_untouched(now) },
+            Micros::ZERO => Fit::NOW,
+            wait => Fit::After(wait),
+        }
+    }
+
+    /// What is left: found by search.
+    #[must_use]
+    pub fn gauge(&self, now: Timestamp) -> Gauge {
+        let now = i128::from(now.as_micros());
+        let refused = first(|more| self.used(now) + more > Exact::from_integer(self.limit));
+        Gauge {
+            remaining: refused.get().saturating_sub(1),
+            reset_after: self.until_untouched(now),
+        }
+    }
+
+    fn until_untouched(&self, now: i128) -> Micros {
+        first(|wait| self.used(now + wait) == Exact::from_integer(0))
+    }
+}
+
+/// The smallest number from zero on for which something holds that stays true once it is.
+fn first(holds: impl Fn(i128) -> bool) -> Micros {
+    let mut yes = 0;
+    while !holds(yes) {
+        yes = (2 * yes).max(1);
+    }
+    let mut no = yes / 2;
+    while yes - no > 1 {
+        let middle = no + (yes - no) / 2;
+        if holds(middle) { yes = middle } else { no = middle }
+    }
+    Micros::new(u64::try_from(yes).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,225 @@
+//! Core decides as the definitions say, to the unit, on every history: what fits, what is left, when
+//! it comes back, what a refusal, a refund, a debt and a reset do (I3, I11, I13, I14).
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+use tidegate_core::algorithm::{Fit, Gauge};
+use tidegate_core::batch::Part;
+use tidegate_core::decision::{Reading, Retry, Verdict};
+use tidegate_core::key::{Fingerprint, Key};
+use tidegate_core::policy::{Algorithm, Leak, Policy};
+use tidegate_core::store::{Charge, Op, Role};
+use tidegate_core::time::{Micros, Timestamp};
+use tidegate_testkit::history::{Act, History, Move, histories};
+use tidegate_testkit::oracle::Oracle;
+use tidegate_testkit::property::{cases, holds};
+use tidegate_testkit::quotas;
+use tidegate_testkit::table::Table;
+
+type Checked = Result<(), TestCaseError>;
+
+const KEY: Key<'static> = Key { rule: "law", fingerprint: Fingerprint { hi: 1, lo: 2 } };
+
+/// One counter, as core keeps it and as it is defined.
+struct Pair {
+    policy: Policy,
+    table: Table,
+    oracle: Oracle,
+    now: Timestamp,
+    last: Reading,
+    /// Charges made, with their times.
+    made: Vec<(u64, Timestamp)>,
+}
+
+impl Pair {
+    fn new(policy: Policy, now: Timestamp) -> Self {
+        let oracle = Oracle::new(policy.algorithm(), policy.quota());
+        let last = Reading { remaining: policy.limit(), now, ..Reading::default() };
+        Self { policy, table: Table::default(), oracle, now, last, made: Vec::new() }
+    }
+
+    fn play(&mut self, step: Move) -> Checked {
+        self.now = step.hop.from(&self.policy, &self.last, self.now);
+        let cost = step.cost.number(&self.policy, &self.last);
+        let (fit, gauge) = (self.fit(cost), self.gauge());
+        self.oracle.confirm_fit(fit, cost, self.now).map_err(TestCaseError::fail)?;
+        self.oracle.confirm_gauge(gauge, self.now).map_err(TestCaseError::fail)?;
+        self.wait_is_sound_and_tight(fit, cost)?;
+        self.last = self.act(step.act, cost, fit, gauge)?;
+        let left = self.gauge();
+        prop_assert_eq!((self.last.remaining, self.last.reset_after), (left.remaining, left.reset_after));
+        self.oracle.confirm_gauge(left, self.now).map_err(TestCaseError::fail)?;
+        self.reset_stands_still(left)?;
+        self.fresh_means_absent(cost)
+    }
+
+    fn act(&mut self, act: Act, cost: u64, fit: Fit, gauge: Gauge) -> Result<Reading, TestCaseError> {
+        let now = self.now;
+        let before = self.table.clone();
+        match act {
+            Act::Charge => {
+                let told = self.apply(Op::Charge, cost);
+                answers(&told, fit)?;
+                if fit.is_now() {
+                    self.oracle.charge(cost, now);
+                    self.made.push((cost, now));
+                } else {
+                    prop_assert_eq!(&before, &self.table, "a refusal changes nothing");
+                }
+                Ok(told)
+            }
+            Act::Peek => {
+                let told = self.apply(Op::Peek, cost);
+                answers(&told, fit)?;
+                prop_assert_eq!((told.remaining, told.reset_after), (gauge.remaining, gauge.reset_after));
+                prop_assert_eq!(&before, &self.table, "a look changes nothing");
+                Ok(told)
+            }
+            Act::Force => {
+                self.oracle.charge(cost, now);
+                self.made.push((cost, now));
+                Ok(self.apply(Op::Force, cost))
+            }
+            Act::Refund(back) => match self.made.len().checked_sub(back + 1) {
+                Some(which) => {
+                    let (cost, charged_at) = self.made.remove(which);
+                    Ok(self.refund(cost, charged_at))
+                }
+                None => Ok(self.apply(Op::Peek, cost)),
+            },
+            Act::RefundStranger(eighths) => {
+                let ago = self.policy.quota().window.get() / 8 * eighths;
+                let then = now.as_micros().saturating_sub(ago);
+                Ok(self.refund(cost, Timestamp::from_micros(then)))
+            }
+            Act::Reset => {
+                self.oracle.reset();
+                self.made.clear();
+                let told = self.apply(Op::Reset, cost);
+                prop_assert_eq!(self.table.state(KEY.fingerprint, Part::Main), None);
+                Ok(told)
+            }
+        }
+    }
+
+    fn refund(&mut self, cost: u64, charged_at: Timestamp) -> Reading {
+        self.oracle.refund(cost, charged_at, self.now);
+        self.apply(Op::Refund { charged_at }, cost)
+    }
+
+    fn apply(&mut self, op: Op, cost: u64) -> Reading {
+        let (policy, role) = (&self.policy, Role::Enforce);
+        let charge = Charge { key: KEY, policy, cost, role, grace: None, ban: None };
+        self.table.apply_one(op, &charge, self.now)
+    }
+
+    fn fit(&self, cost: u64) -> Fit {
+        self.fit_at(cost, self.now)
+    }
+
+    fn fit_at(&self, cost: u64, at: Timestamp) -> Fit {
+        self.policy.fit(self.table.state(KEY.fingerprint, Part::Main), cost, at)
+    }
+
+    fn gauge(&self) -> Gauge {
+        self.policy.gauge(self.table.state(KEY.fingerprint, Part::Main), self.now)
+    }
+
+    /// I11: at the instant told core itself admits it, a microsecond earlier it does not.
+    fn wait_is_sound_and_tight(&self, fit: Fit, cost: u64) -> Checked {
+        prop_assert_eq!(fit == Fit::Never, cost > self.policy.limit());
+        if let Fit::After(wait) = fit {
+            let then = self.now.plus(wait);
+            let just_before = Timestamp::from_micros(then.as_micros() - 1);
+            prop_assert!(self.fit_at(cost, then).is_now(), "sound");
+            prop_assert_eq!(self.fit_at(cost, just_before), Fit::After(Micros::new(1)), "tight");
+        }
+        Ok(())
+    }
+
+    /// I13: a fixed window that was touched is told to end where the grid says, whenever it is asked.
+    fn reset_stands_still(&self, left: Gauge) -> Checked {
+        if self.policy.algorithm() == Algorithm::FixedWindow && left.reset_after > Micros::ZERO {
+            let window = self.policy.quota().window.get();
+            let end = (self.now.as_micros() / window + 1) * window;
+            prop_assert_eq!(self.now.plus(left.reset_after).as_micros(), end);
+        }
+        Ok(())
+    }
+
+    /// I14: from its `fresh_at` on a state says what an absent one says, and not a microsecond sooner.
+    fn fresh_means_absent(&self, cost: u64) -> Checked {
+        let Some(state) = self.table.state(KEY.fingerprint, Part::Main) else { return Ok(()) };
+        let fresh = state.fresh_at().max(self.now);
+        let horizon = self.now.plus(Micros::new(2 * self.policy.period().get() + 1));
+        prop_assert!(fresh <= horizon, "finite: {:?}", fresh);
+        prop_assert_eq!(self.policy.gauge(Some(state), fresh), self.policy.gauge(None, fresh));
+        for cost in [1, cost, self.policy.limit()] {
+            prop_assert_eq!(self.fit_at(cost, fresh), self.policy.fit(None, cost, fresh));
+        }
+        if fresh > self.now {
+            let sooner = Timestamp::from_micros(fresh.as_micros() - 1);
+            prop_assert_ne!(self.policy.gauge(Some(state), sooner), self.policy.gauge(None, sooner));
+        }
+        Ok(())
+    }
+
+    /// The same answers once more, found by search alone.
+    fn agrees_with_search(&self, cost: u64) -> Checked {
+        prop_assert_eq!(self.fit(cost), self.oracle.fit(cost, self.now));
+        prop_assert_eq!(self.gauge(), self.oracle.gauge(self.now));
+        Ok(())
+    }
+}
+
+fn answers(told: &Reading, fit: Fit) -> Checked {
+    let expected = match fit {
+        Fit::Now { delay } => (Verdict::Allow, Retry::Now, delay),
+        Fit::After(wait) => (Verdict::Deny, Retry::After(wait), Micros::ZERO),
+        Fit::Never => (Verdict::Deny, Retry::Never, Micros::ZERO),
+    };
+    prop_assert_eq!((told.verdict, told.retry, told.delay), expected);
+    Ok(())
+}
+
+fn equals_its_definition(name: &str, algorithm: Algorithm) {
+    let strategy = (quotas::exact(algorithm), histories(20));
+    holds(name, cases(), &strategy, |(policy, History { start, moves })| {
+        let mut pair = Pair::new(policy, start);
+        for step in &moves {
+            pair.play(*step)?;
+        }
+        let last = moves.last().map_or(1, |step| step.cost.number(&policy, &pair.last));
+        pair.agrees_with_search(last)
+    });
+}
+
+#[test]
+fn token_bucket_equals_its_definition() {
+    equals_its_definition("token_bucket", Algorithm::TokenBucket);
+}
+
+#[test]
+fn leaky_bucket_policing_equals_its_definition() {
+    equals_its_definition("leaky_bucket_police", Algorithm::LeakyBucket(Leak::Police));
+}
+
+#[test]
+fn leaky_bucket_queueing_equals_its_definition() {
+    equals_its_definition("leaky_bucket_queue", Algorithm::LeakyBucket(Leak::Queue));
+}
+
+#[test]
+fn fixed_window_equals_its_definition() {
+    equals_its_definition("fixed_window", Algorithm::FixedWindow);
+}
+
+#[test]
+fn sliding_window_log_equals_its_definition() {
+    equals_its_definition("sliding_window_log", Algorithm::SlidingWindowLog);
+}
+
+#[test]
+fn sliding_window_counter_equals_its_definition() {
+    equals_its_definition("sliding_window_counter", Algorithm::SlidingWindowCounter);
+}
