@@ -40,7 +40,12 @@ pub fn stream(spread: Spread, count: usize, seed: u64) -> Vec<u32> {
     let mut weights: Vec<f64> = Vec::new();
     if spread == Spread::Zipf {
         let mut sum = 0.0;
-        weights = (1..=count).map(|k| { sum += 1.0 / k as f64; sum }).collect();
+        weights = (1..=count)
+            .map(|k| {
+                sum += 1.0 / k as f64;
+                sum
+            })
+            .collect();
     }
     (0..DRAWS)
         .map(|_| match weights.last() {

@@ -48,27 +48,27 @@ pub fn apply<C: Cells>(
             *reading = charge_one(charge, now, cells);
         }
         (Op::Charge, charges, readings) => charge_all(charges, now, cells, readings),
-        (Op::Peek, charges, readings) => {
-            look_at_all(charges, now, cells, readings);
-        }
         (op, charges, readings) => {
             for (i, (charge, reading)) in charges.iter().zip(readings).enumerate() {
-                *reading = amend(op, i, charge, now, cells);
+                *reading = match op {
+                    Op::Peek => look(i, charge, now, cells),
+                    op => amend(op, i, charge, now, cells),
+                };
             }
         }
     }
 }
 
 /// The common case, one plain charge: looked at and written in one visit.
+#[inline]
 fn charge_one<C: Cells>(charge: &Charge<'_>, now: Timestamp, cells: &mut C) -> Reading {
     cells.edit(0, Part::Main, |state| {
-        let fit = charge.policy.fit(state.as_ref(), charge.cost, now);
-        if fit.is_now() || charge.role == Role::Always {
-            charge.policy.charge(state, charge.cost, now);
-        } else {
-            rebase(charge, state, now);
+        let (fit, left) = charge.policy.attempt(state, charge.cost, now);
+        if fit.is_now() {
+            return reading(charge, fit, left, now);
         }
-        reading(charge, fit, charge.policy.gauge(state.as_ref(), now), now)
+        let left = settle_refused(charge, state, now).unwrap_or(left);
+        reading(charge, fit, left, now)
     })
 }
 
@@ -78,47 +78,52 @@ fn charge_all<C: Cells>(
     cells: &mut C,
     readings: &mut [Reading],
 ) {
-    let admitted = look_at_all(charges, now, cells, readings);
-    for (i, (charge, reading)) in charges.iter().zip(readings).enumerate() {
-        let passes = admitted && reading.verdict == Verdict::Allow;
-        if passes || charge.role == Role::Always {
-            let left = cells.edit(i, Part::Main, |state| {
+    let mut admitted = true;
+    for (i, (charge, told)) in charges.iter().zip(readings.iter_mut()).enumerate() {
+        // What is left is told below, once it is known whether anything was charged.
+        let fit = cells.look(i, Part::Main, |state| charge.policy.fit(state, charge.cost, now));
+        *told = reading(charge, fit, Gauge { remaining: 0, reset_after: Micros::ZERO }, now);
+        penalise(i, charge, now, cells, told);
+        admitted &= !told.verdict.refuses();
+    }
+    for (i, (charge, told)) in charges.iter().zip(readings).enumerate() {
+        let passes = admitted && told.verdict == Verdict::Allow;
+        let left = cells.edit(i, Part::Main, |state| {
+            if passes {
                 charge.policy.charge(state, charge.cost, now);
-                charge.policy.gauge(state.as_ref(), now)
-            });
-            (reading.remaining, reading.reset_after) = (left.remaining, left.reset_after);
-        } else {
-            cells.edit(i, Part::Main, |state| rebase(charge, state, now));
-        }
-        if let (true, Verdict::Warn, Some(grace)) = (admitted, reading.verdict, charge.grace) {
+            } else {
+                settle_refused(charge, state, now);
+            }
+            charge.policy.gauge(state.as_ref(), now)
+        });
+        (told.remaining, told.reset_after) = (left.remaining, left.reset_after);
+        if let (true, Verdict::Warn, Some(grace)) = (admitted, told.verdict, charge.grace) {
             cells.edit(i, Part::Grace, |state| grace.charge(state, 1, now));
         }
-        if let (Verdict::Deny, Some(ban)) = (reading.verdict, charge.ban) {
+        if let (Verdict::Deny, Some(ban)) = (told.verdict, charge.ban) {
             cells.edit(i, Part::Ban, |state| ban.strike(state, now));
         }
     }
 }
 
-/// What each charge would say, and whether the request would pass.
-fn look_at_all<C: Cells>(
-    charges: &[Charge<'_>],
-    now: Timestamp,
-    cells: &mut C,
-    readings: &mut [Reading],
-) -> bool {
-    let mut admitted = true;
-    for (i, (charge, reading)) in charges.iter().zip(readings).enumerate() {
-        *reading = look(i, charge, now, cells);
-        admitted &= !reading.verdict.refuses();
-    }
-    admitted
-}
-
+/// What a charge would say, with nothing changed.
 fn look<C: Cells>(i: usize, charge: &Charge<'_>, now: Timestamp, cells: &mut C) -> Reading {
     let mut told = cells.look(i, Part::Main, |state| {
         let fit = charge.policy.fit(state, charge.cost, now);
         reading(charge, fit, charge.policy.gauge(state, now), now)
     });
+    penalise(i, charge, now, cells, &mut told);
+    told
+}
+
+/// A ban overrides what the counter says; a warning in reserve turns a refusal into one.
+fn penalise<C: Cells>(
+    i: usize,
+    charge: &Charge<'_>,
+    now: Timestamp,
+    cells: &mut C,
+    told: &mut Reading,
+) {
     if let Some(ban) = charge.ban
         && let Some(left) = cells.look(i, Part::Ban, |state| ban.banned(state, now))
     {
@@ -135,7 +140,21 @@ fn look<C: Cells>(i: usize, charge: &Charge<'_>, now: Timestamp, cells: &mut C) 
     {
         told.verdict = Verdict::Warn;
     }
-    told
+}
+
+/// What a charge leaves that was not made: nothing, unless it is to be made always, or the state
+/// lies ahead of `now`. That is the one thing that even a refusal writes: unwritten, it would lock
+/// its key out until the clock has caught up.
+#[inline]
+fn settle_refused(charge: &Charge<'_>, state: &mut Option<State>, now: Timestamp) -> Option<Gauge> {
+    if charge.role == Role::Always {
+        charge.policy.charge(state, charge.cost, now);
+        return Some(charge.policy.gauge(state.as_ref(), now));
+    }
+    if let Some(state) = state {
+        charge.policy.rebase(state, now);
+    }
+    None
 }
 
 /// Force, refund and reset: done to each charge, whatever the others say.
@@ -152,7 +171,9 @@ fn amend<C: Cells>(
         cells.edit(i, Part::Ban, |state| *state = None);
     }
     cells.edit(i, Part::Main, |state| {
-        rebase(charge, state, now);
+        if let Some(state) = state {
+            policy.rebase(state, now);
+        }
         let mut fit = Fit::NOW;
         match op {
             Op::Reset => *state = None,
@@ -166,6 +187,7 @@ fn amend<C: Cells>(
     })
 }
 
+#[inline]
 fn reading(charge: &Charge<'_>, fit: Fit, left: Gauge, now: Timestamp) -> Reading {
     let (retry, delay) = match fit {
         Fit::Now { delay } => (Retry::Now, delay),
@@ -185,13 +207,5 @@ fn reading(charge: &Charge<'_>, fit: Fit, left: Gauge, now: Timestamp) -> Readin
         retry,
         delay,
         now,
-    }
-}
-
-/// A state that lies ahead of `now` is the one thing that even a refusal writes: unwritten, it would
-/// lock its key out until the clock has caught up.
-fn rebase(charge: &Charge<'_>, state: &mut Option<State>, now: Timestamp) {
-    if let Some(state) = state {
-        charge.policy.rebase(state, now);
     }
 }

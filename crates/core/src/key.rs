@@ -55,12 +55,13 @@ pub struct Key<'a> {
 
 /// Hashes the parts of a key: SipHash-1-3 with 128 bits, which an attacker who does not know the
 /// secret cannot steer (`std`'s tables rest on the same function).
+///
+/// Each part is written as whole words, its length first, so that no two lists of parts are written
+/// alike: a byte of length (`0xff` and a word for the rare long ones), then the bytes, then zeros.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyHasher {
     lanes: [u64; 4],
-    /// Bytes that do not fill a word yet, in the low end.
-    tail: u64,
-    length: u64,
+    words: u64,
 }
 
 impl KeyHasher {
@@ -74,24 +75,41 @@ impl KeyHasher {
                 k0 ^ 0x6c79_6765_6e65_7261,
                 k1 ^ 0x7465_6462_7974_6573,
             ],
-            tail: 0,
-            length: 0,
+            words: 0,
         }
     }
 
-    /// Adds a part, its length first.
+    /// Adds a part.
     #[inline]
     pub fn part(&mut self, bytes: &[u8]) {
-        self.write(&(bytes.len() as u64).to_le_bytes());
-        self.write(bytes);
+        // Absorbed into a copy that the compiler can keep in registers.
+        let mut hasher = *self;
+        hasher.write(bytes);
+        *self = hasher;
+    }
+
+    #[inline(always)]
+    fn write(&mut self, bytes: &[u8]) {
+        let (head, rest) = bytes.split_at(bytes.len().min(7));
+        let length = u8::try_from(bytes.len()).unwrap_or(u8::MAX);
+        self.absorb(word(head) << 8 | u64::from(length));
+        if length == u8::MAX {
+            self.absorb(bytes.len() as u64);
+        }
+        let mut words = rest.chunks_exact(8);
+        for chunk in &mut words {
+            self.absorb(word(chunk));
+        }
+        if !words.remainder().is_empty() {
+            self.absorb(word(words.remainder()));
+        }
     }
 
     /// The hash of all parts so far.
     #[inline]
     #[must_use]
     pub fn finish(mut self) -> Fingerprint {
-        let last = (self.length << 56) | self.tail;
-        self.absorb(last);
+        self.absorb(self.words << 59);
         self.lanes[2] ^= 0xee;
         let lo = self.squeeze();
         self.lanes[1] ^= 0xdd;
@@ -99,34 +117,15 @@ impl KeyHasher {
         Fingerprint { hi, lo }
     }
 
-    #[inline]
-    fn write(&mut self, mut bytes: &[u8]) {
-        let filled = (self.length % 8) as usize;
-        self.length = self.length.wrapping_add(bytes.len() as u64);
-        if filled > 0 {
-            let taken = bytes.len().min(8 - filled);
-            self.tail |= word(&bytes[..taken]) << (8 * filled);
-            if filled + taken < 8 {
-                return;
-            }
-            self.absorb(self.tail);
-            bytes = &bytes[taken..];
-        }
-        let mut words = bytes.chunks_exact(8);
-        for chunk in &mut words {
-            self.absorb(word(chunk));
-        }
-        self.tail = word(words.remainder());
-    }
-
-    #[inline]
+    #[inline(always)]
     fn absorb(&mut self, word: u64) {
+        self.words = self.words.wrapping_add(1);
         self.lanes[3] ^= word;
         round(&mut self.lanes);
         self.lanes[0] ^= word;
     }
 
-    #[inline]
+    #[inline(always)]
     fn squeeze(&mut self) -> u64 {
         for _ in 0..3 {
             round(&mut self.lanes);
@@ -135,7 +134,7 @@ impl KeyHasher {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn round(lanes: &mut [u64; 4]) {
     let [mut a, mut b, mut c, mut d] = *lanes;
     a = a.wrapping_add(b);
@@ -151,13 +150,22 @@ fn round(lanes: &mut [u64; 4]) {
     *lanes = [a, b, c, d];
 }
 
-/// Up to eight bytes as a little-endian word.
-#[inline]
+/// Up to eight bytes as a little-endian word, without a loop: two reads that may overlap.
+#[inline(always)]
 fn word(bytes: &[u8]) -> u64 {
     if let Ok(whole) = <[u8; 8]>::try_from(bytes) {
         return u64::from_le_bytes(whole);
     }
-    bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+    let shift = |part: usize| 8 * (bytes.len() - part);
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        return u64::from(u32::from_le_bytes(*first))
+            | u64::from(u32::from_le_bytes(*last)) << shift(4);
+    }
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        return u64::from(u16::from_le_bytes(*first))
+            | u64::from(u16::from_le_bytes(*last)) << shift(2);
+    }
+    bytes.first().map_or(0, |byte| u64::from(*byte))
 }
 
 #[cfg(test)]
@@ -166,15 +174,25 @@ mod tests {
     use std::hash::Hasher as _;
 
     #[test]
-    fn the_hash_is_siphash_1_3_128() {
-        for length in 0..100_u8 {
-            let bytes: Vec<u8> = (0..length).map(|i| i.wrapping_mul(37)).collect();
+    fn the_hash_is_siphash_1_3_128_of_the_parts_written_as_words() {
+        for length in 0..600_usize {
+            let bytes: Vec<u8> = (0..length).map(|i| (i * 37 % 251) as u8).collect();
+            let (first, second) = bytes.split_at(length / 3);
             let mut ours = KeyHasher::new(Secret([1, 2]));
-            let mut theirs = siphasher::sip128::SipHasher13::new_with_keys(1, 2);
-            for chunk in bytes.chunks(usize::from(length % 11) + 1) {
-                ours.write(chunk);
-                theirs.write(chunk);
+            let mut written = Vec::new();
+            for part in [first, second] {
+                ours.part(part);
+                written.push(part.len().min(255) as u8);
+                written.extend(&part[..part.len().min(7)]);
+                written.resize(written.len().next_multiple_of(8), 0);
+                if part.len() >= 255 {
+                    written.extend((part.len() as u64).to_le_bytes());
+                }
+                written.extend(&part[part.len().min(7)..]);
+                written.resize(written.len().next_multiple_of(8), 0);
             }
+            let mut theirs = siphasher::sip128::SipHasher13::new_with_keys(1, 2);
+            theirs.write(&written);
             let hash = siphasher::sip128::Hasher128::finish128(&theirs);
             assert_eq!(ours.finish(), Fingerprint { hi: hash.h2, lo: hash.h1 }, "{length} bytes");
         }
@@ -195,6 +213,10 @@ mod tests {
             hash(&["a_b_c"]),
             hash(&["a", "b_c", ""]),
             hash(&["", "a", "b_c"]),
+            hash(&[&"x".repeat(300), "a"]),
+            hash(&[&"x".repeat(299), "xa"]),
+            hash(&[&"x".repeat(254)]),
+            hash(&[&"x".repeat(255)]),
         ];
         for (i, key) in keys.iter().enumerate() {
             assert!(!keys[..i].contains(key));

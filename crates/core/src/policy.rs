@@ -199,6 +199,7 @@ impl Policy {
     }
 
     /// The most that passes at once: the burst of a bucket, the requests of a window.
+    #[inline]
     #[must_use]
     pub fn limit(&self) -> u64 {
         if self.algorithm.is_bucket() { self.quota.burst() } else { self.quota.requests }
@@ -208,7 +209,7 @@ impl Policy {
     #[must_use]
     pub fn period(&self) -> Micros {
         match self.meter {
-            Meter::Bucket { units, .. } => Micros::new(units.capacity.div_ceil(units.per_micro)),
+            Meter::Bucket { units, .. } => units.drain_time(units.capacity),
             _ => self.quota.window,
         }
     }

@@ -38,6 +38,12 @@ impl Timestamp {
         Micros(self.0.saturating_sub(earlier.0))
     }
 
+    /// This instant moved earlier by `span`, held at the epoch.
+    #[must_use]
+    pub const fn minus(self, span: Micros) -> Self {
+        Self(self.0.saturating_sub(span.0))
+    }
+
     /// This instant moved later by `span`, held at the end of time rather than wrapped.
     #[must_use]
     pub const fn plus(self, span: Micros) -> Self {
@@ -114,6 +120,9 @@ impl fmt::Display for Micros {
 
 /// Where `now` comes from.
 pub trait Clock: Send + Sync {
+    /// Whether it never goes back. A store may then read it before it takes its locks.
+    const MONOTONIC: bool;
+
     /// The present instant.
     fn now(&self) -> Timestamp;
 }
@@ -145,6 +154,8 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
+    const MONOTONIC: bool = true;
+
     fn now(&self) -> Timestamp {
         let since = self.start.elapsed();
         // Seconds and sub-second parts apart: `as_micros` would go through 128-bit arithmetic.
@@ -176,6 +187,8 @@ impl ManualClock {
 }
 
 impl Clock for ManualClock {
+    const MONOTONIC: bool = false;
+
     fn now(&self) -> Timestamp {
         Timestamp(self.0.load(Ordering::SeqCst))
     }

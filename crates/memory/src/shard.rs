@@ -7,7 +7,7 @@
 use tidegate_core::algorithm::sliding_window_log::Log;
 use tidegate_core::algorithm::{State, Tally};
 use tidegate_core::key::Fingerprint;
-use tidegate_core::time::Timestamp;
+use tidegate_core::time::{Micros, Timestamp};
 
 use crate::budget::Budget;
 use crate::hash::{TableHash, TableHasher};
@@ -15,6 +15,10 @@ use crate::slot::{Held, Slot};
 
 /// How many slots an insert looks over for something to shed.
 const SWEEP_STEP: usize = 4;
+
+/// How long a state that is equal to fresh is kept, unless its place is needed: a key that comes
+/// again and again should not be removed and put back each time.
+const LINGER: Micros = Micros::from_secs(5);
 
 /// Bytes a slot takes.
 pub(crate) const SLOT_BYTES: u64 = size_of::<Slot>() as u64;
@@ -32,6 +36,8 @@ pub(crate) struct Shard {
     used: usize,
     /// Where the next sweep goes on.
     cursor: usize,
+    /// The latest instant that any of its keys has seen.
+    latest: Timestamp,
     /// Boxed, because most shards hold none and a shard should fit a cache line.
     logs: Box<Logs>,
 }
@@ -53,6 +59,14 @@ struct LogCell {
 impl Shard {
     pub(crate) fn len(&self) -> usize {
         self.used
+    }
+
+    /// The instant that counts when `now` was read before the lock was had: a thread that waited
+    /// must not take its keys back in time.
+    #[inline]
+    pub(crate) fn advance(&mut self, now: Timestamp) -> Timestamp {
+        self.latest = self.latest.max(now);
+        self.latest
     }
 
     #[inline]
@@ -129,7 +143,7 @@ impl Shard {
         now: Timestamp,
         common: &Common,
     ) -> bool {
-        self.sweep(SWEEP_STEP, now, common);
+        self.sweep(SWEEP_STEP, now.minus(LINGER), common);
         if reserve > 0 && !common.budget.has(reserve) {
             return false;
         }
@@ -146,8 +160,14 @@ impl Shard {
         self.has_slots(keys)
     }
 
-    /// Looks over so many slots and removes those that are equal to fresh.
-    pub(crate) fn sweep(&mut self, steps: usize, now: Timestamp, common: &Common) {
+    /// Looks over some slots and removes what has been equal to fresh for a while.
+    pub(crate) fn tidy(&mut self, steps: usize, now: Timestamp, common: &Common) {
+        self.sweep(steps, now.minus(LINGER), common);
+        self.shrink(common);
+    }
+
+    /// Looks over so many slots and removes those that were equal to fresh at `now`.
+    fn sweep(&mut self, steps: usize, now: Timestamp, common: &Common) {
         for _ in 0..steps.min(self.slots.len()) {
             if self.cursor >= self.slots.len() {
                 self.cursor = 0;
@@ -163,7 +183,7 @@ impl Shard {
     }
 
     /// Gives memory back when less than a third of the table is in use.
-    pub(crate) fn shrink(&mut self, common: &Common) {
+    fn shrink(&mut self, common: &Common) {
         let enough = self.used + self.used / 2 + 8;
         if self.slots.len() > 3 * enough {
             common.budget.give((self.slots.len() - enough) as u64 * SLOT_BYTES);

@@ -1,8 +1,9 @@
 //! The store: shards behind short locks, a batch decided while all of its shards are held.
 //!
 //! Locks are taken in ascending order, shards first and overflow buckets after them, so that two
-//! batches never wait for each other. The clock is read while they are held: the times that a key
-//! sees never go back unless the clock itself does.
+//! batches never wait for each other. The times that a key sees never go back unless the clock
+//! itself does: a clock that cannot is read before the locks are taken and each shard keeps the
+//! latest instant it has seen; any other is read while they are held.
 
 use smallvec::SmallVec;
 use tidegate_core::algorithm::State;
@@ -17,9 +18,9 @@ use crate::budget::Budget;
 use crate::cells::{Cell, Many, One};
 use crate::clock::FastClock;
 use crate::hash::TableHasher;
-use crate::overflow::Overflow;
+use crate::overflow::{Bucket, Overflow};
 use crate::shard::{Common, SLOT_BYTES, Shard, log_reserve};
-use crate::sync::{AtomicUsize, Lock, Ordering};
+use crate::sync::{AtomicUsize, Guard, Lock, Ordering};
 
 /// The memory that a store takes at most unless told otherwise.
 pub const DEFAULT_MAX_BYTES: u64 = 256 << 20;
@@ -115,9 +116,10 @@ impl<C: Clock> MemoryStore<C> {
         readings: &mut [Reading],
     ) -> bool {
         let key = charge.key.fingerprint;
+        let early = self.clock_if_monotonic();
         let hash = self.common.hasher.hash(key);
         let mut shard = self.shards[hash.shard(self.shards.len())].0.lock();
-        let now = self.clock.now();
+        let now = early.map_or_else(|| self.clock.now(), |now| shard.advance(now));
         let at = shard.find(key, hash);
         if at.is_none()
             && (self.overflow.is_used()
@@ -138,35 +140,72 @@ impl<C: Clock> MemoryStore<C> {
                 cells.push(Cell::new(i, part, key, self.common.hasher.hash(key)));
             }
         }
-        let mut wanted: SmallVec<[usize; 4]> =
-            cells.iter().map(|cell| cell.hash.shard(self.shards.len())).collect();
-        sort_dedup(&mut wanted);
-        let mut shards: SmallVec<[_; 4]> =
-            wanted.iter().map(|index| self.shards[*index].0.lock()).collect();
-        let now = self.clock.now();
+        let early = self.clock_if_monotonic();
+        let mut shards = self.lock_shards(&mut cells);
+        let now = match early {
+            Some(early) => {
+                let latest = shards.iter_mut().map(|shard| shard.advance(early)).max();
+                let now = latest.unwrap_or(early);
+                shards.iter_mut().for_each(|shard| _ = shard.advance(now));
+                now
+            }
+            None => self.clock.now(),
+        };
+        let buckets = self.lock_overflow(op, charges, &mut cells, &mut shards, now);
+        let (overflow, common) = (&self.overflow, &self.common);
+        let mut cells = Many { charges, cells, shards, buckets, overflow, common, now };
+        batch::apply(op, charges, now, &mut cells, readings);
+    }
 
-        let mut absent: SmallVec<[usize; 4]> = SmallVec::from_elem(0, shards.len());
-        let mut buckets: SmallVec<[usize; 4]> = SmallVec::new();
-        for cell in &mut cells {
-            let index = cell.hash.shard(self.shards.len());
+    /// Locks the shards of all cells in ascending order and tells each cell which is its own.
+    fn lock_shards(&self, cells: &mut [Cell]) -> SmallVec<[Guard<'_, Shard>; 4]> {
+        let count = self.shards.len();
+        let mut wanted: SmallVec<[usize; 4]> =
+            cells.iter().map(|cell| cell.hash.shard(count)).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        for cell in cells {
+            let index = cell.hash.shard(count);
             cell.shard = wanted.iter().position(|shard| *shard == index).unwrap_or(0);
+        }
+        wanted.iter().map(|index| self.shards[*index].0.lock()).collect()
+    }
+
+    /// Finds or makes a place for every cell, and locks, in ascending order, the overflow buckets of
+    /// those that have none or may start from one.
+    fn lock_overflow(
+        &self,
+        op: Op,
+        charges: &[Charge<'_>],
+        cells: &mut [Cell],
+        shards: &mut [Guard<'_, Shard>],
+        now: Timestamp,
+    ) -> SmallVec<[(usize, Guard<'_, Bucket>); 4]> {
+        let mut wanted: SmallVec<[usize; 4]> = SmallVec::new();
+        for i in 0..cells.len() {
+            let cell = cells[i];
             let shard = &mut shards[cell.shard];
             if shard.find(cell.key, cell.hash).is_some() {
                 continue;
             }
-            absent[cell.shard] += 1;
-            let reserve = reserve(&charges[cell.charge], cell.part);
-            let keys = absent[cell.shard];
-            cell.full = op != Op::Peek && !shard.make_room(keys, reserve, now, &self.common);
-            if cell.full || self.overflow.is_used() {
-                buckets.push(Overflow::bucket_of(cell.hash));
+            if op != Op::Peek {
+                // Cells before this one may be about to take a place in the same shard.
+                let before = cells[..i].iter().filter(|other| other.shard == cell.shard).count();
+                let reserve = reserve(&charges[cell.charge], cell.part);
+                cells[i].full = !shard.make_room(before + 1, reserve, now, &self.common);
+            }
+            if cells[i].full || self.overflow.is_used() {
+                wanted.push(Overflow::bucket_of(cell.hash));
             }
         }
-        sort_dedup(&mut buckets);
-        let held = buckets.iter().map(|bucket| (*bucket, self.overflow.lock(*bucket))).collect();
-        let (overflow, common) = (&self.overflow, &self.common);
-        let mut cells = Many { charges, cells, shards, buckets: held, overflow, common, now };
-        batch::apply(op, charges, now, &mut cells, readings);
+        wanted.sort_unstable();
+        wanted.dedup();
+        wanted.iter().map(|bucket| (*bucket, self.overflow.lock(*bucket))).collect()
+    }
+
+    #[inline]
+    fn clock_if_monotonic(&self) -> Option<Timestamp> {
+        C::MONOTONIC.then(|| self.clock.now())
     }
 
     /// Removes some of what is equal to fresh: a bounded step on one shard, to be called again and
@@ -174,10 +213,7 @@ impl<C: Clock> MemoryStore<C> {
     pub fn sweep(&self) -> usize {
         let next = self.next_sweep.fetch_add(1, Ordering::Relaxed) % self.shards.len();
         let now = self.clock.now();
-        let mut shard = self.shards[next].0.lock();
-        shard.sweep(SWEEP_SLOTS, now, &self.common);
-        shard.shrink(&self.common);
-        drop(shard);
+        self.shards[next].0.lock().tidy(SWEEP_SLOTS, now, &self.common);
         if next == 0 {
             self.overflow.sweep(now);
         }
@@ -262,9 +298,4 @@ pub(crate) fn reserve(charge: &Charge<'_>, part: Part) -> u64 {
         }
         _ => 0,
     }
-}
-
-fn sort_dedup(indexes: &mut SmallVec<[usize; 4]>) {
-    indexes.sort_unstable();
-    indexes.dedup();
 }

@@ -48,19 +48,19 @@ pub(crate) struct TextTest {
 
 /// What conditions are asked about.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Request<'f> {
-    pub(crate) facts: &'f Facts<'f>,
+pub(crate) struct Request<'f, 'a> {
+    pub(crate) facts: &'f Facts<'a>,
     pub(crate) endpoint: Endpoint<'f>,
 }
 
-impl<'f> Request<'f> {
-    pub(crate) fn new(facts: &'f Facts<'f>) -> Self {
+impl<'f, 'a> Request<'f, 'a> {
+    pub(crate) fn new(facts: &'f Facts<'a>) -> Self {
         Self { facts, endpoint: Endpoint::of(facts) }
     }
 }
 
 impl Condition {
-    pub(crate) fn holds(&self, request: &Request<'_>) -> bool {
+    pub(crate) fn holds(&self, request: &Request<'_, '_>) -> bool {
         let passed = match &self.test {
             Test::Text(test) => request.facts.get(&test.fact).is_some_and(|v| test.accepts(v)),
             Test::Ip(nets) => request.facts.ip().is_some_and(|ip| nets.contains(ip)),

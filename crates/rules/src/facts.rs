@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn order_and_repetition_are_kept_and_the_first_value_counts() {
-        let mut facts: Facts = [("a", "1"), ("b", "2"), ("a", "3"), ("a", "4")].into_iter().collect();
+        let mut facts: Facts =
+            [("a", "1"), ("b", "2"), ("a", "3"), ("a", "4")].into_iter().collect();
         assert_eq!(facts.get("a"), Some("1"));
         assert_eq!(facts.get("c"), None);
         facts.set("a", "5");

@@ -133,7 +133,7 @@ pub(crate) fn shown(text: &str) -> String {
 }
 
 /// A terminal must not obey what a document says.
-pub(crate) const fn printable(c: char) -> char {
+pub(crate) fn printable(c: char) -> char {
     match c {
         '\t' => ' ',
         c if c.is_control() => '\u{FFFD}',

@@ -218,8 +218,8 @@ impl<'s> Tree<'s, '_> {
             let name = match self.node(first, name_span, depth + 1)?.value {
                 Value::Scalar { text, .. } => text,
                 _ => {
-                    let remark = Remark::new("the name of a field must be a word")
-                        .write("`name: value`");
+                    let remark =
+                        Remark::new("the name of a field must be a word").write("`name: value`");
                     return Err(Stop { span: name_span, remark });
                 }
             };

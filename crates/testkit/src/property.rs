@@ -1,7 +1,9 @@
 //! How a law is tried on many cases: how many, and where the ones that broke it are kept.
 
 use proptest::strategy::Strategy;
-use proptest::test_runner::{Config, FileFailurePersistence, TestCaseError, TestRunner};
+use proptest::test_runner::{
+    Config, FileFailurePersistence, TestCaseError, TestError, TestRunner,
+};
 
 /// Cases for each property: `TIDEGATE_CASES`, or 100 000.
 #[must_use]
@@ -27,7 +29,9 @@ pub fn holds<S: Strategy>(
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct(kept))),
         ..Config::default()
     });
-    if let Err(broken) = runner.run(strategy, law) {
-        panic!("{name}: {broken}");
+    match runner.run(strategy, law) {
+        Ok(()) => {}
+        Err(TestError::Abort(why)) => panic!("{name}: gave up: {why}"),
+        Err(TestError::Fail(why, case)) => panic!("{name}: {why}\nsmallest case: {case:?}"),
     }
 }

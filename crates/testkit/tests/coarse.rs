@@ -52,9 +52,9 @@ impl Between {
         let left = self.policy.gauge(self.state.as_ref(), now);
         prop_assert!(left.remaining == 0 || self.defined.fits(left.remaining, at));
         prop_assert!(!self.stricter.fits(left.remaining + 1, at));
-        let (defined, stricter) = (self.defined.gauge(now), self.stricter.gauge(now));
-        prop_assert!(defined.reset_after <= left.reset_after);
-        prop_assert!(left.reset_after <= stricter.reset_after);
+        let (reset, zero) = (i128::from(left.reset_after.get()), Exact::from_integer(0));
+        prop_assert_eq!(self.defined.used(at + reset), zero, "untouched when told");
+        prop_assert!(reset == 0 || self.stricter.used(at + reset - 1) > zero, "a reset over 1 ppm");
         let retry = if let Fit::After(wait) = fit { Retry::After(wait) } else { Retry::Now };
         let (remaining, reset_after) = (left.remaining, left.reset_after);
         self.last = Reading { remaining, reset_after, retry, now, ..self.last };

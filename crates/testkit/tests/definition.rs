@@ -47,13 +47,22 @@ impl Pair {
         self.wait_is_sound_and_tight(fit, cost)?;
         self.last = self.act(step.act, cost, fit, gauge)?;
         let left = self.gauge();
-        prop_assert_eq!((self.last.remaining, self.last.reset_after), (left.remaining, left.reset_after));
+        prop_assert_eq!(
+            (self.last.remaining, self.last.reset_after),
+            (left.remaining, left.reset_after)
+        );
         self.oracle.confirm_gauge(left, self.now).map_err(TestCaseError::fail)?;
         self.reset_stands_still(left)?;
         self.fresh_means_absent(cost)
     }
 
-    fn act(&mut self, act: Act, cost: u64, fit: Fit, gauge: Gauge) -> Result<Reading, TestCaseError> {
+    fn act(
+        &mut self,
+        act: Act,
+        cost: u64,
+        fit: Fit,
+        gauge: Gauge,
+    ) -> Result<Reading, TestCaseError> {
         let now = self.now;
         let before = self.table.clone();
         match act {
@@ -71,7 +80,10 @@ impl Pair {
             Act::Peek => {
                 let told = self.apply(Op::Peek, cost);
                 answers(&told, fit)?;
-                prop_assert_eq!((told.remaining, told.reset_after), (gauge.remaining, gauge.reset_after));
+                prop_assert_eq!(
+                    (told.remaining, told.reset_after),
+                    (gauge.remaining, gauge.reset_after)
+                );
                 prop_assert_eq!(&before, &self.table, "a look changes nothing");
                 Ok(told)
             }
@@ -159,7 +171,10 @@ impl Pair {
         }
         if fresh > self.now {
             let sooner = Timestamp::from_micros(fresh.as_micros() - 1);
-            prop_assert_ne!(self.policy.gauge(Some(state), sooner), self.policy.gauge(None, sooner));
+            prop_assert_ne!(
+                self.policy.gauge(Some(state), sooner),
+                self.policy.gauge(None, sooner)
+            );
         }
         Ok(())
     }

@@ -6,12 +6,11 @@
 use super::token_bucket::Level;
 use super::{Fit, token_bucket};
 use crate::quota::Units;
-use crate::time::Micros;
 
 /// Whether `cost` fits into the queue, and how long those before it take to leave.
 pub(super) fn fit(units: &Units, level: Level, cost: u64) -> Fit {
     match token_bucket::fit(units, level, cost) {
-        Fit::Now { .. } => Fit::Now { delay: Micros::new(level.used.div_ceil(units.per_micro)) },
+        Fit::Now { .. } => Fit::Now { delay: units.drain_time(level.used) },
         refused => refused,
     }
 }

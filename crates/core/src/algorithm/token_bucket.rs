@@ -5,7 +5,7 @@
 
 use super::{Fit, Gauge};
 use crate::quota::Units;
-use crate::time::{Micros, Timestamp};
+use crate::time::Timestamp;
 
 /// How full a bucket was, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,7 @@ impl Level {
     }
 
     /// The level at `now`. Time that went back drains nothing.
+    #[inline]
     #[must_use]
     pub fn drained(self, per_micro: u64, now: Timestamp) -> Self {
         let gone = now.since(self.at).get().saturating_mul(per_micro);
@@ -31,11 +32,13 @@ impl Level {
     }
 
     /// The level with no more debt than these units allow: a burst may have been lowered since.
+    #[inline]
     pub(super) fn capped(self, units: &Units) -> Self {
         Self { used: self.used.min(units.ceiling), ..self }
     }
 
     /// The level with `cost` more requests, debt capped.
+    #[inline]
     pub(super) fn plus(self, units: &Units, cost: u64) -> Self {
         let more = cost.saturating_mul(units.per_request);
         Self { used: self.used.saturating_add(more), ..self }.capped(units)
@@ -72,15 +75,14 @@ impl Level {
 }
 
 /// Whether `cost`, at most the burst, fits on top of a drained level.
+#[inline]
 pub(super) fn fit(units: &Units, level: Level, cost: u64) -> Fit {
     let over = (level.used + cost * units.per_request).saturating_sub(units.capacity);
-    if over == 0 { Fit::NOW } else { Fit::After(Micros::new(over.div_ceil(units.per_micro))) }
+    if over == 0 { Fit::NOW } else { Fit::After(units.drain_time(over)) }
 }
 
 /// What a drained level leaves.
+#[inline]
 pub(super) fn gauge(units: &Units, level: Level) -> Gauge {
-    Gauge {
-        remaining: units.capacity.saturating_sub(level.used) / units.per_request,
-        reset_after: Micros::new(level.used.div_ceil(units.per_micro)),
-    }
+    Gauge { remaining: units.room_above(level.used), reset_after: units.drain_time(level.used) }
 }

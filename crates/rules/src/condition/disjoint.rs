@@ -37,9 +37,12 @@ fn texts_disjoint(one: &TextTest, two: &TextTest) -> bool {
 fn text_excludes(text: &TextTest, pattern: &Pattern) -> bool {
     match &*text.fact {
         "method" => {
-            !pattern.methods.is_empty() && !pattern.methods.iter().any(|method| text.accepts(method))
+            !pattern.methods.is_empty()
+                && !pattern.methods.iter().any(|method| text.accepts(method))
         }
-        "path" => text.globs.is_empty() && !text.exact.iter().any(|path| pattern.matches_path(path)),
+        "path" => {
+            text.globs.is_empty() && !text.exact.iter().any(|path| pattern.matches_path(path))
+        }
         _ => false,
     }
 }

@@ -29,7 +29,7 @@ pub(crate) struct Pattern {
 }
 
 /// One piece of a path pattern.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Segment {
     Literal(Box<str>),
     Any,
@@ -84,7 +84,8 @@ impl Pattern {
             let remark = Remark::new(format!("a pattern has at most {MAX_SEGMENTS} segments"));
             return Err(remark.write("a shorter one that ends in `/*`"));
         }
-        let segments = names.into_iter().map(|name| parse_segment(name, text)).collect::<Result<_, _>>()?;
+        let segments =
+            names.into_iter().map(|name| parse_segment(name, text)).collect::<Result<_, _>>()?;
         Ok(Self { methods, segments, open, template: path.into() })
     }
 

@@ -41,10 +41,6 @@ impl<'a> Field<'a> {
         &self.path
     }
 
-    pub(crate) const fn findings(&self) -> &'a Findings<'a> {
-        self.findings
-    }
-
     /// Notes what is wrong with it.
     pub fn refuse(&self, remark: Remark) {
         self.findings.note(self.span(), &self.path, remark);

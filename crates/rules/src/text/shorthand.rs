@@ -7,7 +7,8 @@ use super::duration;
 use crate::decode::nearest;
 use crate::problem::Remark;
 
-const FORM: &str = "`N/WINDOW [by KEY] [burst B] [using ALGORITHM]`, such as `100/min by ip burst 20`";
+const FORM: &str =
+    "`N/WINDOW [by KEY] [burst B] [using ALGORITHM]`, such as `100/min by ip burst 20`";
 
 /// The names that rules give the algorithms, in any case.
 pub(crate) const ALGORITHMS: [(&str, Algorithm); 6] = [
@@ -36,7 +37,8 @@ impl<'t> Shorthand<'t> {
         let (requests, window) =
             rate.split_once('/').ok_or_else(|| wrong("this is not a limit", text).write(FORM))?;
         let requests = number(requests)?;
-        let mut limit = Self { requests, window: span(window)?, by: None, burst: None, algorithm: None };
+        let mut limit =
+            Self { requests, window: span(window)?, by: None, burst: None, algorithm: None };
         while let Some(word) = words.next() {
             let value = words.next();
             let said_twice = match word {
@@ -105,7 +107,8 @@ mod tests {
 
     #[test]
     fn every_part_is_read() {
-        let limit = Shorthand::parse("100/5m by user_id:endpoint burst 20 using Leaky_Bucket").unwrap();
+        let limit =
+            Shorthand::parse("100/5m by user_id:endpoint burst 20 using Leaky_Bucket").unwrap();
         assert_eq!((limit.requests, limit.window), (100, Micros::from_secs(300)));
         assert_eq!((limit.by, limit.burst), (Some("user_id:endpoint"), Some(20)));
         assert_eq!(limit.algorithm, Some(Algorithm::LeakyBucket(Leak::Police)));

@@ -133,6 +133,23 @@ impl Oracle {
         }
     }
 
+    /// Goes over to another quota of the same window: a bucket settles at the old rate and goes on at
+    /// the new one from there, with what is used in whole requests.
+    pub fn reload(&mut self, quota: &Quota, now: Timestamp) {
+        let requests = i128::from(quota.requests);
+        match &mut self.law {
+            Law::Bucket(tank) => {
+                self.limit = quota.burst().into();
+                let rate = Exact::new(requests, quota.window.get().into());
+                tank.change(rate, self.limit, now.as_micros().into());
+            }
+            Law::Fixed(past) | Law::Counter(past, _) | Law::Log(past) => {
+                self.limit = requests;
+                past.requests = requests;
+            }
+        }
+    }
+
     /// Moves what lies ahead of `now` to `now`, after a clock that went back.
     pub fn rebase(&mut self, now: Timestamp) {
         let now = i128::from(now.as_micros());
@@ -161,10 +178,7 @@ impl Oracle {
     pub fn gauge(&self, now: Timestamp) -> Gauge {
         let now = i128::from(now.as_micros());
         let refused = first(|more| self.used(now) + more > Exact::from_integer(self.limit));
-        Gauge {
-            remaining: refused.get().saturating_sub(1),
-            reset_after: self.until_untouched(now),
-        }
+        Gauge { remaining: refused.get().saturating_sub(1), reset_after: self.until_untouched(now) }
     }
 
     fn until_untouched(&self, now: i128) -> Micros {

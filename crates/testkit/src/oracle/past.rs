@@ -13,7 +13,8 @@ struct Charged {
 pub(super) struct Past {
     /// The window in microseconds.
     pub(super) window: i128,
-    requests: i128,
+    /// The most times that a log keeps.
+    pub(super) requests: i128,
     charged: Vec<Charged>,
 }
 

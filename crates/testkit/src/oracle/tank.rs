@@ -43,6 +43,16 @@ impl Tank {
         self.at = self.at.min(now);
     }
 
+    /// Goes on at another rate, if it is another, with what is used in whole requests.
+    pub(super) fn change(&mut self, rate: Exact, burst: i128, now: i128) {
+        self.settle(now);
+        if rate != self.rate {
+            self.level = self.level.ceil();
+        }
+        self.level = self.level.min(Exact::from_integer(2 * burst));
+        (self.rate, self.burst) = (rate, burst);
+    }
+
     fn settle(&mut self, now: i128) {
         self.level = self.level(now);
         self.at = now;

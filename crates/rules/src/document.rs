@@ -1,0 +1,195 @@
+//! A rules document as it was typed, its fields read and each value checked on its own.
+//!
+//! What needs several values at once (duplicate ids, conditions that exclude each other) is in
+//! `check`; it also runs on what is left of a faulty document, so that all problems come at once.
+
+mod check;
+pub mod identity;
+mod key_by;
+mod limit;
+mod matches;
+mod rule;
+mod subjects;
+
+use crate::condition::Pattern;
+use crate::decode::{Field, Fields, Findings};
+use crate::problem::{Problems, Remark};
+use crate::yaml::{self, Node, Span, Value};
+use identity::Identity;
+use rule::Defaults;
+pub(crate) use rule::TypedRule;
+pub(crate) use subjects::Subject;
+
+/// The largest document that is read.
+pub const MAX_DOCUMENT_BYTES: usize = yaml::MAX_BYTES;
+
+/// The file name that shorthand limits of the command line are reported under.
+const COMMAND_LINE: &str = "--limit";
+
+/// A value and where it stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Spanned<T> {
+    pub(crate) value: T,
+    pub(crate) span: Span,
+}
+
+/// A document as typed.
+#[derive(Clone, Debug, Default)]
+pub struct Document {
+    file: String,
+    source: String,
+    identity: Identity,
+    /// Where `identity.tier.subject` stands.
+    tier_subject: Span,
+    subjects: Vec<Subject>,
+    endpoints: Vec<Pattern>,
+    rules: Vec<TypedRule>,
+    shorthands: Vec<String>,
+    server: Option<Node>,
+}
+
+impl Document {
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, at once.
+    pub fn parse(file: &str, source: &str) -> Result<Self, Problems> {
+        Self::parse_with(file, source, |_| ()).map(|(document, ())| document)
+    }
+
+    /// Reads a document, its `server` section with a reader of the caller's, so that the problems
+    /// of both come at once.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, at once.
+    pub fn parse_with<T>(
+        file: &str,
+        source: &str,
+        read_server: impl FnOnce(Option<Field<'_>>) -> T,
+    ) -> Result<(Self, T), Problems> {
+        let findings = Findings::new(file, source);
+        let root = yaml::parse(source, &findings).filter(|root| !root.is_null());
+        let mut document =
+            Self { file: file.to_owned(), source: source.to_owned(), ..Self::default() };
+        let mut server = None;
+        if let Some(fields) = root.as_ref().and_then(|root| top(root, &findings)) {
+            server = document.read(fields);
+        }
+        document.server = server.as_ref().map(|field| field.node().clone());
+        let served = read_server(server);
+        if !findings.is_empty() {
+            document.check(&findings);
+        }
+        findings.finish()?;
+        Ok((document, served))
+    }
+
+    /// A document of shorthand limits such as `100/min by ip burst 20`, one rule each.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them, at once, under the file name `--limit`.
+    pub fn from_shorthands<S: AsRef<str>>(texts: &[S]) -> Result<Self, Problems> {
+        let mut document = Self { file: COMMAND_LINE.to_owned(), ..Self::default() };
+        document.push_shorthands(texts)?;
+        Ok(document)
+    }
+
+    /// Adds shorthand limits after the rules of the document.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them, at once, under the file name `--limit`.
+    pub fn push_shorthands<S: AsRef<str>>(&mut self, texts: &[S]) -> Result<(), Problems> {
+        let lines: Vec<String> =
+            texts.iter().map(|text| text.as_ref().replace(['\r', '\n'], " ")).collect();
+        let source = lines.join("\n");
+        let findings = Findings::new(COMMAND_LINE, &source);
+        let nodes: Vec<Node> = (1..).zip(&lines).map(|(line, text)| typed(line, text)).collect();
+        let fields = (0_usize..).zip(&nodes).map(|(at, node)| {
+            let path = if nodes.len() == 1 { String::new() } else { format!("[{at}]") };
+            Field::new(node, path, &findings)
+        });
+        let rules: Vec<_> =
+            fields.filter_map(|field| rule::read(&field, &Defaults::default())).collect();
+        findings.finish()?;
+        self.rules.extend(rules);
+        self.shorthands.extend(lines);
+        Ok(())
+    }
+
+    /// The file as the user named it.
+    #[must_use]
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The `server` section, which is not read here.
+    #[must_use]
+    pub const fn server(&self) -> Option<&Node> {
+        self.server.as_ref()
+    }
+
+    /// How requests become facts.
+    #[must_use]
+    pub const fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    pub(crate) fn subjects(&self) -> &[Subject] {
+        &self.subjects
+    }
+
+    pub(crate) fn endpoints(&self) -> &[Pattern] {
+        &self.endpoints
+    }
+
+    pub(crate) fn rules(&self) -> &[TypedRule] {
+        &self.rules
+    }
+
+    pub(crate) fn shorthands(&self) -> &[String] {
+        &self.shorthands
+    }
+
+    /// Reads every section but `server`, which it hands back.
+    fn read<'a>(&mut self, mut fields: Fields<'a>) -> Option<Field<'a>> {
+        if let Some(field) = fields.take("identity") {
+            (self.identity, self.tier_subject) = identity::read(&field);
+        }
+        if let Some(list) = fields.take("subjects").and_then(|field| field.list()) {
+            let by = self.identity.tier.as_ref().and_then(|tier| tier.subject.as_deref());
+            self.subjects = list.iter().filter_map(|field| subjects::read(field, by)).collect();
+        }
+        if let Some(list) = fields.take("endpoints").and_then(|field| field.list()) {
+            let read = |field: &Field<'_>| field.accept(Pattern::parse(field.word()?));
+            self.endpoints = list.iter().filter_map(read).collect();
+        }
+        let defaults = Defaults::read(&mut fields);
+        if let Some(list) = fields.take("rules").and_then(|field| field.list()) {
+            self.rules = list.iter().filter_map(|field| rule::read(field, &defaults)).collect();
+        }
+        let server = fields.take("server");
+        fields.finish();
+        server
+    }
+}
+
+fn top<'a>(root: &'a Node, findings: &'a Findings<'a>) -> Option<Fields<'a>> {
+    if matches!(root.value, Value::Map(_)) {
+        return Field::new(root, "", findings).fields();
+    }
+    let remark =
+        Remark::new("a document is a mapping").write("`rules:` and the list of rules below it");
+    findings.note(root.span, "", remark);
+    None
+}
+
+fn typed(line: usize, text: &str) -> Node {
+    let span = Span { line, column: 1, width: text.chars().count() };
+    Node { value: Value::Scalar { text: text.to_owned(), quoted: false }, span }
+}

@@ -1,0 +1,64 @@
+//! The `match` of a rule: facts and the values they must have.
+
+use super::Spanned;
+use crate::condition::{Condition, Nets, Pattern, Sense, Test, TextTest, parse_net};
+use crate::decode::Field;
+use crate::problem::Remark;
+use crate::yaml::Value;
+
+/// The name that a fact goes by; `plan` is how the seeds' table calls the tier.
+pub(crate) fn fact_name(typed: &str) -> &str {
+    match typed {
+        "plan" => "tier",
+        name => name,
+    }
+}
+
+/// Reads all conditions of a `match`.
+pub(super) fn read(field: &Field<'_>) -> Vec<Spanned<Condition>> {
+    let Some(fields) = field.fields() else {
+        return Vec::new();
+    };
+    fields.all().filter_map(|(name, _, field)| condition(fact_name(name), &field)).collect()
+}
+
+/// Reads one condition; nothing also for one that every request passes.
+pub(super) fn condition(fact: &str, field: &Field<'_>) -> Option<Spanned<Condition>> {
+    let (sense, values) = match &field.node().value {
+        Value::Map(_) => {
+            let mut fields = field.fields()?;
+            let values = fields.require("not", "`not:` and the values that are excluded");
+            fields.finish();
+            (Sense::IsNot, values?)
+        }
+        _ => (Sense::Is, field.clone()),
+    };
+    let condition = Condition { sense, test: test(fact, &values)? };
+    (!condition.is_idle()).then_some(Spanned { value: condition, span: field.span() })
+}
+
+fn test(fact: &str, field: &Field<'_>) -> Option<Test> {
+    let items = field.one_or_more();
+    let test = match fact {
+        "ip" => Test::Ip(Nets::new(&read_all(&items, parse_net)?)),
+        "endpoint" => Test::Endpoint(read_all(&items, Pattern::parse)?.into()),
+        "method" => Test::Text(TextTest::new(fact, read_all(&items, method)?)),
+        _ => Test::Text(TextTest::new(fact, read_all(&items, |text| Ok(text.to_owned()))?)),
+    };
+    (!items.is_empty()).then_some(test)
+}
+
+/// All items, or none if any is faulty, after noting every fault.
+fn read_all<T>(items: &[Field<'_>], read: impl Fn(&str) -> Result<T, Remark>) -> Option<Vec<T>> {
+    let values: Vec<_> = items.iter().map(|item| item.accept(read(item.text()?))).collect();
+    values.into_iter().collect()
+}
+
+fn method(text: &str) -> Result<String, Remark> {
+    let upper = text.to_ascii_uppercase();
+    if text == upper {
+        return Ok(upper);
+    }
+    let remark = Remark::new("methods are written in upper case").found(text);
+    Err(remark.write(format!("`{upper}`")))
+}

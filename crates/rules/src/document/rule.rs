@@ -1,0 +1,241 @@
+//! One rule as typed.
+
+use tidegate_core::penalty::{BanPolicy, MAX_STRIKES};
+use tidegate_core::policy::{Algorithm, Policy};
+use tidegate_core::quota::Quota;
+use tidegate_core::time::Micros;
+
+use super::key_by::{self, KeyBy};
+use super::limit::Allowed;
+use super::{Spanned, matches};
+use crate::condition::Condition;
+use crate::decode::{Field, Fields};
+use crate::key::KeyPart;
+use crate::problem::Remark;
+use crate::rule::{ChargeWhen, Limit, Mode, OnFail};
+use crate::yaml::{Span, Value};
+
+const ON_FAIL: [(&str, OnFail); 3] =
+    [("allow", OnFail::Allow), ("deny", OnFail::Deny), ("local", OnFail::Local)];
+
+/// The most warnings that a key may have before it is refused: they are kept one by one.
+const MAX_WARNINGS: u64 = 1_000;
+
+/// The longest ban when the rule does not say.
+const LONGEST_BAN: Micros = Micros::from_secs(86_400);
+
+/// A rule as typed; what was wrong is left out.
+#[derive(Clone, Debug)]
+pub(crate) struct TypedRule {
+    pub(crate) span: Span,
+    pub(crate) path: String,
+    pub(crate) id: Option<Spanned<String>>,
+    pub(crate) description: Option<String>,
+    pub(crate) active: bool,
+    pub(crate) conditions: Vec<Spanned<Condition>>,
+    pub(crate) parts: Vec<KeyPart>,
+    pub(crate) key_pattern: Option<Spanned<String>>,
+    pub(crate) limit: Option<Limit>,
+    pub(crate) cost: u64,
+    pub(crate) mode: Mode,
+    pub(crate) on_fail: OnFail,
+    pub(crate) charge: ChargeWhen,
+    pub(crate) ban: Option<BanPolicy>,
+}
+
+/// What the document says for all rules that do not say it themselves.
+pub(super) struct Defaults {
+    parts: Vec<KeyPart>,
+    on_fail: OnFail,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self { parts: vec![KeyPart::Ip], on_fail: OnFail::Allow }
+    }
+}
+
+impl Defaults {
+    pub(super) fn read(fields: &mut Fields<'_>) -> Self {
+        let mut defaults = Self::default();
+        let parts = fields.take("key_by").and_then(|field| key_by::read_key_by(&field));
+        let on_fail = fields.take("on_fail").and_then(|field| field.choice(&ON_FAIL));
+        defaults.parts = parts.unwrap_or(defaults.parts);
+        defaults.on_fail = on_fail.unwrap_or(defaults.on_fail);
+        defaults
+    }
+}
+
+/// Reads a rule: a mapping, or a shorthand limit alone.
+pub(super) fn read(field: &Field<'_>, defaults: &Defaults) -> Option<TypedRule> {
+    let mut rule = TypedRule {
+        span: field.span(),
+        path: field.path().to_owned(),
+        id: None,
+        description: None,
+        active: true,
+        conditions: Vec::new(),
+        parts: Vec::new(),
+        key_pattern: None,
+        limit: None,
+        cost: 1,
+        mode: Mode::Enforce,
+        on_fail: defaults.on_fail,
+        charge: ChargeWhen::Admitted,
+        ban: None,
+    };
+    if matches!(field.node().value, Value::Scalar { .. }) {
+        let allowed = Allowed::read_shorthand(field);
+        rule.limit = allowed.limit;
+        rule.parts = allowed.by.unwrap_or_else(|| defaults.parts.clone());
+        return Some(rule);
+    }
+    let mut fields = field.fields()?;
+    rule.read_identity(&mut fields);
+    rule.read_key_and_limit(&mut fields, defaults);
+    rule.read_conduct(&mut fields);
+    fields.finish();
+    Some(rule)
+}
+
+impl TypedRule {
+    fn read_identity(&mut self, fields: &mut Fields<'_>) {
+        self.id =
+            fields.take_any(&["id", "policy_id", "rule_id"]).and_then(|field| read_id(&field));
+        let description = fields.take("description").and_then(|field| field.text());
+        self.description = description.map(str::to_owned);
+        let active = fields.take("is_active").and_then(|field| field.boolean());
+        self.active = active.unwrap_or(true);
+        // Part of the seeds' table; nothing hangs on it.
+        let _ = fields.take("created_at").and_then(|field| field.text());
+        if let Some(field) = fields.take("match") {
+            self.conditions = matches::read(&field);
+        }
+        if let Some(field) = fields.take("plan") {
+            self.conditions.extend(matches::condition("tier", &field));
+        }
+    }
+
+    fn read_key_and_limit(&mut self, fields: &mut Fields<'_>, defaults: &Defaults) {
+        let key = KeyBy::read(fields);
+        let allowed = Allowed::read(fields);
+        if key.said && allowed.by.is_some() {
+            let remark = Remark::new("whose counter is meant is said twice");
+            fields.refuse(remark.write("only `key_by`, without `by` in the limit"));
+        }
+        self.parts = key.parts.or(allowed.by).unwrap_or_else(|| defaults.parts.clone());
+        self.conditions.extend(key.endpoint);
+        self.key_pattern = key.pattern;
+        self.limit = allowed.limit;
+    }
+
+    /// What the rule does besides counting.
+    fn read_conduct(&mut self, fields: &mut Fields<'_>) {
+        let cost = fields.take("cost").and_then(|field| field.integer(1, u64::from(u32::MAX)));
+        self.cost = cost.unwrap_or(1);
+        if let Some(mode) = read_mode(fields) {
+            self.mode = mode;
+        }
+        let on_fail = fields.take("on_fail").and_then(|field| field.choice(&ON_FAIL));
+        self.on_fail = on_fail.unwrap_or(self.on_fail);
+        let charge = fields.take("charge").and_then(|field| {
+            field.choice(&[("always", ChargeWhen::Always), ("admitted", ChargeWhen::Admitted)])
+        });
+        self.charge = charge.unwrap_or(self.charge);
+        self.ban = fields.take("ban").and_then(|field| read_ban(&field));
+        if let Some(field) = fields.take("consistency") {
+            read_consistency(&field);
+        }
+    }
+}
+
+fn read_id(field: &Field<'_>) -> Option<Spanned<String>> {
+    let id = field.word()?;
+    let printable = id.bytes().all(|byte| (0x20..=0x7E).contains(&byte));
+    if !printable || id.trim() != id || id.len() > 128 {
+        // Ids appear in structured HTTP fields (RFC 9651), which are printable ASCII.
+        let remark = Remark::new("an id is at most 128 printable ASCII characters").found(id);
+        field.refuse(remark.write("for instance `free-writes`"));
+        return None;
+    }
+    Some(Spanned { value: id.to_owned(), span: field.span() })
+}
+
+fn read_mode(fields: &mut Fields<'_>) -> Option<Mode> {
+    #[derive(Clone, Copy)]
+    enum Word {
+        Enforce,
+        Shadow,
+        Warn,
+    }
+    let words = [("enforce", Word::Enforce), ("shadow", Word::Shadow), ("warn", Word::Warn)];
+    let word = fields.take("mode").map(|field| field.choice(&words));
+    let warn = fields.take("warn");
+    match (word, warn) {
+        (Some(Some(Word::Warn)), warn) => read_warn(warn.as_ref()),
+        (Some(None), _) => None,
+        (word, warn) => {
+            if let Some(warn) = warn {
+                let remark = Remark::new("these settings are for `mode: warn` only");
+                warn.refuse(remark.write("`mode: warn` beside them, or leave them out"));
+            }
+            Some(if matches!(word, Some(Some(Word::Shadow))) {
+                Mode::Shadow
+            } else {
+                Mode::Enforce
+            })
+        }
+    }
+}
+
+fn read_warn(field: Option<&Field<'_>>) -> Option<Mode> {
+    let (mut allow, mut period) = (Some(1), Some(Micros::from_secs(60)));
+    if let Some(field) = field {
+        let mut fields = field.fields()?;
+        if let Some(field) = fields.take("allow") {
+            allow = field.integer(1, MAX_WARNINGS);
+        }
+        if let Some(field) = fields.take("period") {
+            period = field.duration();
+        }
+        fields.finish();
+    }
+    let policy = Policy::new(Algorithm::SlidingWindowLog, Quota::new(allow?, period?));
+    policy.ok().map(Mode::Warn)
+}
+
+fn read_ban(field: &Field<'_>) -> Option<BanPolicy> {
+    let mut fields = field.fields()?;
+    let after = fields.require("after", "`after: 10` refusals");
+    let within = fields.require("within", "`within: 1m`");
+    let lasts = fields.require("for", "`for: 5m`");
+    let (factor, longest) = (fields.take("factor"), fields.take("max"));
+    fields.finish();
+    let after = after.and_then(|field| field.integer(1, u64::from(MAX_STRIKES)));
+    let within = within.and_then(|field| field.duration());
+    let lasts = lasts.and_then(|field| field.duration());
+    let factor = factor.map_or(Some(2), |field| field.integer(1, u64::from(u32::MAX)));
+    let most = longest.as_ref().map(Field::duration);
+    if let (Some(field), Some(Some(most)), Some(lasts)) = (&longest, most, lasts)
+        && most < lasts
+    {
+        let remark = Remark::new("the longest ban is shorter than the first one");
+        field.refuse(remark.write(format!("at least `{lasts}`, or leave `max` out")));
+    }
+    let most = most.unwrap_or_else(|| Some(LONGEST_BAN.max(lasts?)));
+    let small = |number: u64| u32::try_from(number).ok();
+    Some(BanPolicy::new(small(after?)?, within?, lasts?, small(factor?)?, most?))
+}
+
+fn read_consistency(field: &Field<'_>) {
+    match field.text() {
+        Some("leased" | "async") => {
+            let remark = Remark::new("this consistency is not built yet");
+            field.refuse(remark.found(field.scalar().unwrap_or_default()).write("`exact`"));
+        }
+        Some(_) => {
+            let _ = field.choice(&[("exact", ())]);
+        }
+        None => {}
+    }
+}

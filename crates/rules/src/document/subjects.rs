@@ -1,0 +1,45 @@
+//! The `subjects` section: API keys and users that are known, and what is known of them.
+
+use super::matches::fact_name;
+use crate::decode::Field;
+use crate::problem::Remark;
+use crate::yaml::Span;
+
+/// The facts that identify a subject, in this order, unless `identity.tier.subject` names another.
+const IDENTIFYING: [&str; 2] = ["api_key", "user_id"];
+
+/// One subject.
+#[derive(Clone, Debug)]
+pub(crate) struct Subject {
+    /// The fact that identifies it.
+    pub(crate) fact: String,
+    /// The value of that fact.
+    pub(crate) value: String,
+    /// The facts that it brings.
+    pub(crate) brings: Vec<(String, String)>,
+    pub(crate) span: Span,
+    pub(crate) path: String,
+}
+
+/// Reads a subject that is identified by the fact `by`, or else by its API key or user.
+pub(super) fn read(field: &Field<'_>, by: Option<&str>) -> Option<Subject> {
+    let mut facts: Vec<(String, String)> = Vec::new();
+    for (name, _, field) in field.fields()?.all() {
+        let value = field.text()?;
+        facts.push((fact_name(name).to_owned(), value.to_owned()));
+    }
+    let mut candidates = by.into_iter().chain(IDENTIFYING);
+    let at = candidates.find_map(|name| facts.iter().position(|(fact, _)| fact == name));
+    let Some(at) = at else {
+        let wanted = by.unwrap_or("api_key");
+        let remark = Remark::new("nothing here identifies the subject");
+        field.refuse(remark.write(format!("`{wanted}:` and its value, besides what it brings")));
+        return None;
+    };
+    let (fact, value) = facts.remove(at);
+    if facts.is_empty() {
+        field.refuse(Remark::new("this subject brings nothing").write("its `tier:` as well"));
+    }
+    let (span, path) = (field.span(), field.path().to_owned());
+    Some(Subject { fact, value, brings: facts, span, path })
+}

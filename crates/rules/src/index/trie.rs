@@ -1,0 +1,76 @@
+//! Path patterns as a tree of segments: walking a path meets every pattern that matches it.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use crate::condition::Segment;
+
+/// What is kept for each pattern, in a tree of segments.
+#[derive(Debug)]
+pub(crate) struct Trie<T> {
+    literals: HashMap<Box<str>, Trie<T>>,
+    any: Option<Box<Trie<T>>>,
+    /// Patterns that end here.
+    here: Option<T>,
+    /// Patterns that go on with `*`.
+    below: Option<T>,
+}
+
+impl<T> Default for Trie<T> {
+    fn default() -> Self {
+        Self { literals: HashMap::new(), any: None, here: None, below: None }
+    }
+}
+
+impl<T: Default> Trie<T> {
+    /// What is kept for a pattern.
+    pub(crate) fn insert(&mut self, segments: &[Segment], open: bool) -> &mut T {
+        let node = segments.iter().fold(self, |node, segment| match segment {
+            Segment::Literal(text) => node.literals.entry(text.clone()).or_default(),
+            Segment::Any => node.any.get_or_insert_default(),
+        });
+        if open { &mut node.below } else { &mut node.here }.get_or_insert_default()
+    }
+}
+
+impl<T> Trie<T> {
+    /// Meets what is kept for every pattern that matches, the most specific first: segment by
+    /// segment a literal comes before `{name}`, and that before `*`. A path that is not known is
+    /// matched by `*` alone.
+    pub(crate) fn visit<'t, B>(
+        &'t self,
+        path: Option<&str>,
+        visitor: &mut impl FnMut(&'t T) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        match path {
+            Some(path) => self.walk(path, visitor)?,
+            None => self.below.as_ref().map_or(ControlFlow::Continue(()), visitor)?,
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn walk<'t, B>(
+        &'t self,
+        path: &str,
+        visitor: &mut impl FnMut(&'t T) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        let path = path.trim_start_matches('/');
+        if path.is_empty() {
+            if let Some(kept) = &self.here {
+                visitor(kept)?;
+            }
+        } else {
+            let (segment, rest) = path.split_once('/').unwrap_or((path, ""));
+            if let Some(node) = self.literals.get(segment) {
+                node.walk(rest, visitor)?;
+            }
+            if let Some(node) = &self.any {
+                node.walk(rest, visitor)?;
+            }
+        }
+        if let Some(kept) = &self.below {
+            visitor(kept)?;
+        }
+        ControlFlow::Continue(())
+    }
+}

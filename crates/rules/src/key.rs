@@ -1,0 +1,156 @@
+//! Whose counter: the parts of a rule's key, taken from the facts of a request.
+//!
+//! A part that is not known is replaced by the client's address, never left out: who does not say
+//! who they are is limited more strictly, not less.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::ops::ControlFlow;
+
+use smallvec::SmallVec;
+use tidegate_core::key::KeyHasher;
+
+use crate::condition::{Endpoint, Pattern};
+use crate::facts::Facts;
+use crate::index::trie::Trie;
+
+/// One part of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum KeyPart {
+    Ip,
+    Endpoint,
+    Fact(Box<str>),
+}
+
+impl KeyPart {
+    pub(crate) fn named(name: &str) -> Self {
+        match name {
+            "ip" => Self::Ip,
+            "endpoint" => Self::Endpoint,
+            _ => Self::Fact(name.into()),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Ip => "ip",
+            Self::Endpoint => "endpoint",
+            Self::Fact(name) => name,
+        }
+    }
+}
+
+/// What keys depend on besides the facts.
+#[derive(Debug)]
+pub(crate) struct Keying {
+    ipv6_prefix: u8,
+    /// The declared endpoint patterns, so that `/users/7` and `/users/8` are one endpoint.
+    templates: Trie<Vec<Pattern>>,
+}
+
+/// The value of a part.
+enum PartValue<'f> {
+    Address(IpAddr),
+    Text(&'f str),
+    Endpoint { method: Option<&'f str>, path: &'f str },
+}
+
+impl Keying {
+    pub(crate) fn new<'p>(ipv6_prefix: u8, patterns: impl Iterator<Item = &'p Pattern>) -> Self {
+        let mut templates: Trie<Vec<Pattern>> = Trie::default();
+        // `*` names no endpoint: a rule for all endpoints does not make them one.
+        for pattern in patterns.filter(|pattern| !pattern.is_any_path()) {
+            templates.insert(&pattern.segments, pattern.open).push(pattern.clone());
+        }
+        Self { ipv6_prefix, templates }
+    }
+
+    /// Adds a part to a key. Allocates nothing for endpoints of ordinary length.
+    pub(crate) fn absorb(&self, part: &KeyPart, facts: &Facts<'_>, hasher: &mut KeyHasher) {
+        let (name, value) = self.part(part, facts);
+        hasher.part(name.as_bytes());
+        match value {
+            PartValue::Text(text) => hasher.part(text.as_bytes()),
+            PartValue::Address(ip) => {
+                let mapped = match ip {
+                    IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                    IpAddr::V6(ip) => ip,
+                };
+                // 0xFF is in no UTF-8, so that no text is taken for an address.
+                let mut bytes = [0xFF; 17];
+                bytes[1..].copy_from_slice(&mapped.octets());
+                hasher.part(&bytes);
+            }
+            PartValue::Endpoint { method, path } => {
+                let mut text: SmallVec<[u8; 256]> = SmallVec::new();
+                if let Some(method) = method {
+                    text.extend_from_slice(method.as_bytes());
+                    text.push(b' ');
+                }
+                text.extend_from_slice(path.as_bytes());
+                hasher.part(&text);
+            }
+        }
+    }
+
+    /// A part in words.
+    pub(crate) fn describe(&self, part: &KeyPart, facts: &Facts<'_>) -> (String, String) {
+        let (name, value) = self.part(part, facts);
+        let value = match value {
+            PartValue::Text(text) => text.to_owned(),
+            PartValue::Address(ip @ IpAddr::V6(_)) if self.ipv6_prefix < 128 => {
+                format!("{ip}/{}", self.ipv6_prefix)
+            }
+            PartValue::Address(ip) => ip.to_string(),
+            PartValue::Endpoint { method: Some(method), path } => format!("{method} {path}"),
+            PartValue::Endpoint { method: None, path } => path.to_owned(),
+        };
+        (name.to_owned(), value)
+    }
+
+    fn part<'f>(&'f self, part: &'f KeyPart, facts: &'f Facts<'_>) -> (&'f str, PartValue<'f>) {
+        let value = match part {
+            KeyPart::Ip => None,
+            KeyPart::Endpoint => self.endpoint(facts),
+            // An empty header says as little as none.
+            KeyPart::Fact(name) => {
+                facts.get(name).filter(|value| !value.is_empty()).map(PartValue::Text)
+            }
+        };
+        match value {
+            Some(value) => (part.name(), value),
+            None => ("ip", self.address(facts)),
+        }
+    }
+
+    /// The client's network: an IPv6 client has a whole prefix of addresses to choose from.
+    fn address<'f>(&self, facts: &'f Facts<'_>) -> PartValue<'f> {
+        match facts.ip() {
+            Some(IpAddr::V6(ip)) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.ipv6_prefix)).unwrap_or(0);
+                PartValue::Address(Ipv6Addr::from(u128::from(ip) & mask).into())
+            }
+            Some(ip) => PartValue::Address(ip),
+            None => PartValue::Text(facts.get("ip").unwrap_or_default()),
+        }
+    }
+
+    fn endpoint<'f>(&'f self, facts: &'f Facts<'_>) -> Option<PartValue<'f>> {
+        if let Some(given) = facts.get("endpoint") {
+            return Some(PartValue::Text(given));
+        }
+        let Endpoint { method, path } = Endpoint::of(facts);
+        let mut admits = |patterns: &'f Vec<Pattern>| {
+            let fits = patterns.iter().filter(|pattern| pattern.admits_method(method));
+            // One that names the method is more specific than one that does not.
+            match fits.min_by_key(|pattern| pattern.methods.is_empty()) {
+                Some(pattern) => ControlFlow::Break(&*pattern.template),
+                None => ControlFlow::Continue(()),
+            }
+        };
+        let path = match self.templates.visit(Some(path?), &mut admits) {
+            ControlFlow::Break(template) => template,
+            ControlFlow::Continue(()) => path?,
+        };
+        Some(PartValue::Endpoint { method, path })
+    }
+}

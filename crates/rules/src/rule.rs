@@ -1,0 +1,220 @@
+//! A compiled rule: whom it governs, whose counter it charges, and what it allows.
+
+use tidegate_core::key::{Fingerprint, KeyHasher, Secret};
+use tidegate_core::penalty::BanPolicy;
+use tidegate_core::policy::Policy;
+use tidegate_core::time::Timestamp;
+
+use crate::condition::{Condition, Request};
+use crate::facts::Facts;
+use crate::key::KeyPart;
+use crate::ruleset::RuleSet;
+
+/// What a rule allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// As much as the policy.
+    Policy(Policy),
+    /// Everything: this rule never refuses, other rules still may.
+    Unlimited,
+    /// Nothing: this rule always refuses.
+    Deny,
+}
+
+/// What a refusal by a rule leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The request is refused.
+    Enforce,
+    /// The request passes; the refusal is only counted and reported.
+    Shadow,
+    /// The request passes with a warning as long as this policy of warnings allows one, and is
+    /// refused after that.
+    Warn(Policy),
+}
+
+/// What a rule answers while the store is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFail {
+    /// The request passes.
+    Allow,
+    /// The request is refused.
+    Deny,
+    /// A conservative local share decides.
+    Local,
+}
+
+/// Which requests a rule charges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChargeWhen {
+    /// Those that are admitted; a refused request costs nobody anything.
+    Admitted,
+    /// All, also refused ones.
+    Always,
+}
+
+/// One rule of a [`RuleSet`].
+#[derive(Clone, Debug)]
+pub struct Rule {
+    pub(crate) id: Box<str>,
+    pub(crate) description: Option<String>,
+    pub(crate) active: bool,
+    pub(crate) limit: Limit,
+    pub(crate) cost: u64,
+    pub(crate) mode: Mode,
+    pub(crate) on_fail: OnFail,
+    pub(crate) charge: ChargeWhen,
+    pub(crate) ban: Option<BanPolicy>,
+    pub(crate) conditions: Box<[Condition]>,
+    pub(crate) parts: Box<[KeyPart]>,
+    /// Has absorbed what all keys of the rule share.
+    pub(crate) seed: KeyHasher,
+}
+
+impl Rule {
+    /// The rule's stable, unique name: printable ASCII, at most 128 characters.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// What its author says of it.
+    #[must_use]
+    pub fn description(&self) -> Option<&str> {
+        self.description.as_deref()
+    }
+
+    /// Whether it governs anybody at present.
+    #[must_use]
+    pub const fn is_active(&self) -> bool {
+        self.active
+    }
+
+    /// What it allows.
+    #[must_use]
+    pub const fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
+    /// What a request costs, before the cost that the request brings itself.
+    #[must_use]
+    pub const fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// What its refusals lead to.
+    #[must_use]
+    pub const fn mode(&self) -> &Mode {
+        &self.mode
+    }
+
+    /// What it answers while the store is gone.
+    #[must_use]
+    pub const fn on_fail(&self) -> OnFail {
+        self.on_fail
+    }
+
+    /// Which requests it charges.
+    #[must_use]
+    pub const fn charge(&self) -> ChargeWhen {
+        self.charge
+    }
+
+    /// When it bans, if it does.
+    #[must_use]
+    pub const fn ban(&self) -> Option<&BanPolicy> {
+        self.ban.as_ref()
+    }
+
+    /// The names of the facts that its keys are made of; none for one counter for all.
+    pub fn key_by(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().map(KeyPart::name)
+    }
+
+    /// Its conditions in words, such as `tier=free`.
+    pub fn conditions(&self) -> impl Iterator<Item = String> {
+        self.conditions.iter().map(ToString::to_string)
+    }
+
+    /// The key of the counter that a request with these facts is charged to.
+    #[must_use]
+    pub fn key(&self, facts: &Facts<'_>, set: &RuleSet) -> Fingerprint {
+        let mut hasher = self.seed;
+        for part in &self.parts {
+            set.keying().absorb(part, facts, &mut hasher);
+        }
+        hasher.finish()
+    }
+
+    /// The parts of that key in words, missing ones already replaced.
+    #[must_use]
+    pub fn key_parts(&self, facts: &Facts<'_>, set: &RuleSet) -> Vec<(String, String)> {
+        self.parts.iter().map(|part| set.keying().describe(part, facts)).collect()
+    }
+
+    pub(crate) fn governs(&self, request: &Request<'_, '_>) -> bool {
+        self.conditions.iter().all(|condition| condition.holds(request))
+    }
+
+    /// The same rule after `previous`: a policy that did not change has been in force for as long
+    /// as it was, another is in force from `now`.
+    pub(crate) fn following(&mut self, previous: Option<&Self>, now: Timestamp) {
+        if let Limit::Policy(policy) = &mut self.limit {
+            let before = previous.and_then(|rule| rule.limit.policy());
+            *policy = policy.in_force_since(since(policy, before, now));
+        }
+        if let Mode::Warn(policy) = &mut self.mode {
+            let before = previous.and_then(|rule| rule.mode.warnings());
+            *policy = policy.in_force_since(since(policy, before, now));
+        }
+    }
+}
+
+impl Limit {
+    /// The policy, if there is one.
+    #[must_use]
+    pub const fn policy(&self) -> Option<&Policy> {
+        match self {
+            Self::Policy(policy) => Some(policy),
+            Self::Unlimited | Self::Deny => None,
+        }
+    }
+
+    /// What tells counters of the same rule apart: algorithm and window. A changed number of
+    /// requests goes on with the same counters.
+    pub(crate) fn namespace(&self) -> (&'static str, u64) {
+        match self {
+            Self::Policy(policy) => (policy.algorithm().name(), policy.quota().window.get()),
+            Self::Unlimited => ("unlimited", 0),
+            Self::Deny => ("deny", 0),
+        }
+    }
+}
+
+impl Mode {
+    /// The policy of warnings, if there is one.
+    #[must_use]
+    pub const fn warnings(&self) -> Option<&Policy> {
+        match self {
+            Self::Warn(policy) => Some(policy),
+            Self::Enforce | Self::Shadow => None,
+        }
+    }
+}
+
+/// The beginning of every key of a rule.
+pub(crate) fn key_seed(secret: Secret, id: &str, limit: &Limit) -> KeyHasher {
+    let (algorithm, window) = limit.namespace();
+    let mut hasher = KeyHasher::new(secret);
+    hasher.part(id.as_bytes());
+    hasher.part(algorithm.as_bytes());
+    hasher.part(&window.to_le_bytes());
+    hasher
+}
+
+fn since(policy: &Policy, before: Option<&Policy>, now: Timestamp) -> Timestamp {
+    match before {
+        Some(before) if policy.in_force_since(before.since()) == *before => before.since(),
+        _ => now,
+    }
+}

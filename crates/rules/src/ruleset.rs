@@ -1,0 +1,157 @@
+//! A rule set: all rules of a document, compiled once and never changed after.
+
+mod name;
+mod subjects;
+
+use std::collections::{HashMap, HashSet};
+
+use smallvec::SmallVec;
+use tidegate_core::key::{KeyHasher, Secret};
+use tidegate_core::time::Timestamp;
+
+use crate::condition::{Condition, Request, Test};
+use crate::decode::Findings;
+use crate::document::Document;
+use crate::document::TypedRule;
+use crate::facts::Facts;
+use crate::identity::Identity;
+use crate::index::{Filing, Index};
+use crate::key::Keying;
+use crate::problem::Problems;
+use crate::rule::{Rule, key_seed};
+use subjects::Subjects;
+
+/// Indexes of rules in document order.
+pub type Matches = SmallVec<[u32; 16]>;
+
+/// An immutable snapshot of all rules.
+#[derive(Debug)]
+pub struct RuleSet {
+    rules: Vec<Rule>,
+    index: Index,
+    keying: Keying,
+    subjects: Subjects,
+    identity: Identity,
+    version: u64,
+}
+
+impl RuleSet {
+    /// Compiles a document; keys are hashed under the secret.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the document, at once.
+    pub fn compile(document: &Document, secret: Secret) -> Result<Self, Problems> {
+        let findings = Findings::new(document.file(), document.source());
+        document.check(&findings);
+        findings.finish()?;
+        let rules = compile_rules(document.rules(), secret);
+        let active = (0_u32..).zip(&rules).filter(|(_, rule)| rule.active);
+        let index =
+            Index::build(active.map(|(at, rule)| Filing::new(at, &rule.conditions)).collect());
+        let declared = rules.iter().flat_map(|rule| &rule.conditions).flat_map(patterns);
+        let prefix = document.identity().ip.ipv6_prefix;
+        let keying = Keying::new(prefix, declared.chain(document.endpoints()));
+        let subjects = Subjects::new(document);
+        let (identity, version) = (document.identity().clone(), version(document));
+        Ok(Self { rules, index, keying, subjects, identity, version })
+    }
+
+    /// The rules in document order, also those that are not active.
+    #[must_use]
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// How requests become facts.
+    #[must_use]
+    pub const fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// A hash of the document's text: the same text has the same version, on every node.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Adds what follows from the facts: what `subjects` know, the default tier. Facts that are
+    /// there already are kept, except an unknown API key that is to count as its address.
+    pub fn complete<'a>(&'a self, facts: &mut Facts<'a>) {
+        self.subjects.complete(facts);
+    }
+
+    /// The active rules that govern a request, in document order.
+    pub fn matching(&self, facts: &Facts<'_>, found: &mut Matches) {
+        let request = Request::new(facts);
+        found.clear();
+        self.index.candidates(&request, found);
+        found.sort_unstable();
+        found.dedup();
+        found.retain(|at| self.rule(*at).is_some_and(|rule| rule.governs(&request)));
+    }
+
+    /// The same rules as the successors of others: a policy that did not change keeps the instant
+    /// since when it is in force, a new or changed one is in force from `now`.
+    #[must_use]
+    pub fn following(mut self, previous: &Self, now: Timestamp) -> Self {
+        let known: HashMap<&str, &Rule> =
+            previous.rules.iter().map(|rule| (rule.id(), rule)).collect();
+        for rule in &mut self.rules {
+            let before = known.get(rule.id()).copied();
+            rule.following(before, now);
+        }
+        self
+    }
+
+    pub(crate) const fn keying(&self) -> &Keying {
+        &self.keying
+    }
+
+    fn rule(&self, at: u32) -> Option<&Rule> {
+        self.rules.get(usize::try_from(at).ok()?)
+    }
+}
+
+fn compile_rules(typed: &[TypedRule], secret: Secret) -> Vec<Rule> {
+    let mut taken: HashSet<String> =
+        typed.iter().filter_map(|rule| rule.id.as_ref()).map(|id| id.value.clone()).collect();
+    let complete = typed.iter().filter_map(|rule| Some((rule, rule.limit?)));
+    complete
+        .map(|(rule, limit)| {
+            let conditions: Box<[Condition]> =
+                rule.conditions.iter().map(|condition| condition.value.clone()).collect();
+            let id = match &rule.id {
+                Some(id) => id.value.clone(),
+                None => name::derive(&conditions, &rule.parts, &limit, &mut taken),
+            };
+            Rule {
+                seed: key_seed(secret, &id, &limit),
+                id: id.into(),
+                description: rule.description.clone(),
+                active: rule.active,
+                limit,
+                cost: rule.cost,
+                mode: rule.mode,
+                on_fail: rule.on_fail,
+                charge: rule.charge,
+                ban: rule.ban,
+                conditions,
+                parts: rule.parts.clone().into(),
+            }
+        })
+        .collect()
+}
+
+fn patterns(condition: &Condition) -> &[crate::condition::Pattern] {
+    match &condition.test {
+        Test::Endpoint(any) => any,
+        _ => &[],
+    }
+}
+
+fn version(document: &Document) -> u64 {
+    let mut hasher = KeyHasher::new(Secret::UNSET);
+    hasher.part(document.source().as_bytes());
+    document.shorthands().iter().for_each(|text| hasher.part(text.as_bytes()));
+    hasher.finish().lo
+}

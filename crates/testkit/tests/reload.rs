@@ -1,0 +1,170 @@
+//! A changed limit keeps what is used: told in whole requests on the new scale, never refilled by the
+//! change, drained at the old rate until the change and at the new one after.
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+use tidegate_core::algorithm::State;
+use tidegate_core::decision::Reading;
+use tidegate_core::policy::{Algorithm, Policy};
+use tidegate_core::quota::Quota;
+use tidegate_core::time::{Micros, Timestamp};
+use tidegate_testkit::history::{Hop, Move, histories};
+use tidegate_testkit::oracle::{Exact, Oracle};
+use tidegate_testkit::property::{cases, holds};
+use tidegate_testkit::quotas;
+
+type Checked = Result<(), TestCaseError>;
+
+/// A change of a rule: the moves under the rule as it was, then how its numbers change.
+#[derive(Clone, Debug)]
+struct Change {
+    moves: Vec<Move>,
+    requests: (u64, u64),
+    burst: Option<u64>,
+}
+
+fn changes() -> impl Strategy<Value = Vec<Change>> {
+    let times = prop_oneof![Just((1, 1)), (1_u64..12, 1_u64..12), (1_u64..=1000, Just(1))];
+    let burst = proptest::option::of(1_u64..50);
+    let change = (histories(8), times, burst).prop_map(|(history, requests, burst)| Change {
+        moves: history.moves,
+        requests,
+        burst,
+    });
+    prop::collection::vec(change, 1..4)
+}
+
+struct Reloaded {
+    policy: Policy,
+    state: Option<State>,
+    oracle: Oracle,
+    now: Timestamp,
+    last: Reading,
+}
+
+impl Reloaded {
+    /// Charges what fits, and now and then what does not.
+    fn play(&mut self, step: Move) -> Checked {
+        self.now = step.hop.from(&self.policy, &self.last, self.now);
+        let cost = step.cost.number(&self.policy, &self.last);
+        let fit = self.policy.fit(self.state.as_ref(), cost, self.now);
+        self.oracle.confirm_fit(fit, cost, self.now).map_err(TestCaseError::fail)?;
+        if fit.is_now() || matches!(step.hop, Hop::Ticks(_)) {
+            self.charge(cost);
+        }
+        self.agrees()
+    }
+
+    fn charge(&mut self, cost: u64) {
+        self.policy.charge(&mut self.state, cost, self.now);
+        self.oracle.charge(cost, self.now);
+    }
+
+    fn agrees(&mut self) -> Checked {
+        let left = self.policy.gauge(self.state.as_ref(), self.now);
+        self.oracle.confirm_gauge(left, self.now).map_err(TestCaseError::fail)?;
+        self.last.remaining = left.remaining;
+        (self.last.reset_after, self.last.now) = (left.reset_after, self.now);
+        prop_assert!(left.remaining <= self.policy.limit(), "fuller than an absent one");
+        Ok(())
+    }
+
+    fn reload(&mut self, change: &Change) -> Checked {
+        let old = *self.policy.quota();
+        let (times, over) = change.requests;
+        let requests = (old.requests.saturating_mul(times) / over).max(1);
+        let burst = change.burst.filter(|_| self.policy.algorithm().is_bucket());
+        let quota = Quota { requests, burst, ..old };
+        let Ok(policy) = Policy::new(self.policy.algorithm(), quota) else { return Ok(()) };
+        if !quotas::is_exact(&policy) {
+            return Ok(());
+        }
+        let used = self.oracle.used(self.now.as_micros().into());
+        let rate_changed = requests != old.requests;
+        let used = if rate_changed { used.ceil() } else { used };
+        self.policy = policy.in_force_since(self.now);
+        self.oracle.reload(&quota, self.now);
+        let left = policy.gauge(self.state.as_ref(), self.now).remaining;
+        let room = (Exact::from_integer(policy.limit().into()) - used).floor().to_integer();
+        prop_assert_eq!(i128::from(left), room.max(0), "used quota is kept");
+        // Looked at later, with nothing written in between, it is still the old rate until the change.
+        let later = self.now.plus(Micros::new(old.window.get() / 3));
+        let left = self.policy.gauge(self.state.as_ref(), later);
+        self.oracle.confirm_gauge(left, later).map_err(TestCaseError::fail)?;
+        // A state says on one scale what is used; two changes with nothing written in between would
+        // need two. So that each is seen, something is written.
+        self.now = later;
+        self.charge(1);
+        self.agrees()
+    }
+}
+
+fn keeps_what_is_used(name: &str, algorithm: Algorithm) {
+    let strategy = (quotas::exact(algorithm), any::<u32>(), changes());
+    holds(name, cases() / 4, &strategy, |(policy, start, changes)| {
+        let now = Timestamp::from_micros(u64::from(start));
+        let oracle = Oracle::new(algorithm, policy.quota());
+        let last = Reading { remaining: policy.limit(), now, ..Reading::default() };
+        let mut reloaded = Reloaded { policy, state: None, oracle, now, last };
+        for change in &changes {
+            change.moves.iter().try_for_each(|step| reloaded.play(*step))?;
+            reloaded.reload(change)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_bucket_keeps_what_is_used_and_its_old_rate_until_the_change() {
+    keeps_what_is_used("reload_bucket", Algorithm::TokenBucket);
+}
+
+#[test]
+fn a_fixed_window_keeps_what_is_used() {
+    keeps_what_is_used("reload_fixed_window", Algorithm::FixedWindow);
+}
+
+#[test]
+fn a_sliding_log_keeps_what_is_used() {
+    keeps_what_is_used("reload_sliding_log", Algorithm::SlidingWindowLog);
+}
+
+#[test]
+fn a_sliding_counter_keeps_what_is_used() {
+    keeps_what_is_used("reload_sliding_counter", Algorithm::SlidingWindowCounter);
+}
+
+/// A bucket that keeps what is left instead would hold 20 of 10 here.
+#[test]
+fn raising_and_lowering_a_limit_makes_no_key_fuller_than_an_absent_one() {
+    let policy = |requests| {
+        let quota = Quota::new(requests, Micros::from_secs(1));
+        Policy::new(Algorithm::TokenBucket, quota).unwrap()
+    };
+    let mut state = None;
+    let now = Timestamp::from_micros(1_000_000);
+    policy(10).charge(&mut state, 5, now);
+    for requests in [1_000, 10, 7, 1_000, 10] {
+        policy(requests).charge(&mut state, 1, now);
+    }
+    assert_eq!(policy(10).gauge(state.as_ref(), now).remaining, 0);
+    assert_eq!(policy(20).gauge(state.as_ref(), now).remaining, 10);
+}
+
+/// 10 of 10 used; half drained at 1000/s; then the rule is lowered to 1/s and the 10 are refunded.
+/// Only 5 of them were still in the bucket: the other 5 in it are somebody else's.
+#[test]
+fn a_refund_of_a_charge_from_before_a_change_gives_back_no_more_than_is_left_of_it() {
+    let rate = |requests| {
+        let quota = Quota::new(requests, Micros::from_secs(1)).with_burst(10);
+        Policy::new(Algorithm::TokenBucket, quota).unwrap()
+    };
+    let (start, mut state) = (Timestamp::from_micros(1_000_000_000), None);
+    let change = start.plus(Micros::from_millis(5));
+    rate(1_000).charge(&mut state, 10, start);
+    rate(1_000).charge(&mut state, 5, change);
+    let slow = rate(1).in_force_since(change);
+    assert_eq!(slow.gauge(state.as_ref(), change).remaining, 0);
+    slow.refund(&mut state, 10, start, change);
+    assert!(slow.gauge(state.as_ref(), change).remaining <= 5);
+}
