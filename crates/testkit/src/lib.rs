@@ -9,4 +9,5 @@ pub mod history;
 pub mod oracle;
 pub mod property;
 pub mod quotas;
+pub mod strikes;
 pub mod table;

@@ -1,9 +1,7 @@
 //! How a law is tried on many cases: how many, and where the ones that broke it are kept.
 
 use proptest::strategy::Strategy;
-use proptest::test_runner::{
-    Config, FileFailurePersistence, TestCaseError, TestError, TestRunner,
-};
+use proptest::test_runner::{Config, FileFailurePersistence, TestCaseError, TestError, TestRunner};
 
 /// Cases for each property: `TIDEGATE_CASES`, or 100 000.
 #[must_use]

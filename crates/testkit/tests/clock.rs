@@ -1,6 +1,8 @@
 //! I10: a clock that jumps breaks nothing. Bounds hold while it runs on; backwards it refills nothing
 //! and locks nobody out for longer than one window or bucket, bans and warnings included.
 
+#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tidegate_core::batch::Part;
@@ -105,8 +107,7 @@ impl Jumpy {
         let Retry::After(wait) = table.apply_one(Op::Charge, &charge, self.now).retry else {
             return Ok(());
         };
-        let twice =
-            self.in_debt || self.policy.algorithm() == Algorithm::SlidingWindowCounter;
+        let twice = self.in_debt || self.policy.algorithm() == Algorithm::SlidingWindowCounter;
         let longest = self.policy.period().get() * if twice { 2 } else { 1 };
         prop_assert!(wait.get() <= longest, "{} is longer than {}", wait.get(), longest);
         let then = self.now.plus(wait);
@@ -119,7 +120,8 @@ impl Jumpy {
     fn play(&mut self, step: Move) -> Checked {
         self.now = step.hop.from(&self.policy, &self.last, self.now);
         let cost = step.cost.number(&self.policy, &self.last);
-        let told = self.apply(if matches!(step.act, Act::Force) { Op::Force } else { Op::Charge }, cost);
+        let told =
+            self.apply(if matches!(step.act, Act::Force) { Op::Force } else { Op::Charge }, cost);
         let passed = told.verdict == Verdict::Allow;
         if passed {
             let (at, delay) = (self.now, told.delay);
@@ -218,7 +220,11 @@ fn a_sliding_counter_that_goes_back_across_a_boundary_is_no_emptier() {
     assert_eq!(policy.gauge(state.as_ref(), at(999_999)).remaining, 0, "rebased");
 }
 
-fn after_a_day_back(grace: Option<&Policy>, ban: Option<&BanPolicy>, refusals: usize) -> Vec<Verdict> {
+fn after_a_day_back(
+    grace: Option<&Policy>,
+    ban: Option<&BanPolicy>,
+    refusals: usize,
+) -> Vec<Verdict> {
     let policy =
         Policy::new(Algorithm::TokenBucket, Quota::new(1, Micros::from_secs(3_600))).unwrap();
     let charge = Charge { key: KEY, policy: &policy, cost: 1, role: Role::Enforce, grace, ban };

@@ -1,6 +1,8 @@
 //! Where units are coarsened, core lies between the definition and one that is 1 ppm stricter: it
 //! admits nothing that the definition refuses and refuses nothing that the stricter one admits.
 
+#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tidegate_core::algorithm::{Fit, State};

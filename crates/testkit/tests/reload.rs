@@ -1,9 +1,11 @@
 //! A changed limit keeps what is used: told in whole requests on the new scale, never refilled by the
 //! change, drained at the old rate until the change and at the new one after.
 
+#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
-use tidegate_core::algorithm::State;
+use tidegate_core::algorithm::{Fit, State};
 use tidegate_core::decision::Reading;
 use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
@@ -84,7 +86,7 @@ impl Reloaded {
         let used = if rate_changed { used.ceil() } else { used };
         self.policy = policy.in_force_since(self.now);
         self.oracle.reload(&quota, self.now);
-        let left = policy.gauge(self.state.as_ref(), self.now).remaining;
+        let left = self.policy.gauge(self.state.as_ref(), self.now).remaining;
         let room = (Exact::from_integer(policy.limit().into()) - used).floor().to_integer();
         prop_assert_eq!(i128::from(left), room.max(0), "used quota is kept");
         // Looked at later, with nothing written in between, it is still the old rate until the change.
@@ -167,4 +169,17 @@ fn a_refund_of_a_charge_from_before_a_change_gives_back_no_more_than_is_left_of_
     assert_eq!(slow.gauge(state.as_ref(), change).remaining, 0);
     slow.refund(&mut state, 10, start, change);
     assert!(slow.gauge(state.as_ref(), change).remaining <= 5);
+}
+
+/// A debt cap that is applied anew at each reading told everyone 200 ms, for ten seconds.
+#[test]
+fn the_wait_told_after_a_burst_was_lowered_is_kept() {
+    let rate = Quota::new(10, Micros::from_secs(1));
+    let (start, mut state) = (Timestamp::from_micros(1_000_000_000), None);
+    let wide = Policy::new(Algorithm::TokenBucket, rate.with_burst(100)).unwrap();
+    wide.charge(&mut state, 100, start);
+    let narrow = Policy::new(Algorithm::TokenBucket, rate.with_burst(1)).unwrap();
+    let narrow = narrow.in_force_since(start);
+    let Fit::After(wait) = narrow.fit(state.as_ref(), 1, start) else { panic!("it is full") };
+    assert!(narrow.fit(state.as_ref(), 1, start.plus(wait)).is_now(), "told to wait {wait}");
 }

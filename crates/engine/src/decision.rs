@@ -1,0 +1,111 @@
+//! The answer for a request: every rule's reading, and the one that counts most.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tidegate_core::decision::{AnsweredBy, Reading, Retry, Verdict};
+use tidegate_core::time::{Micros, Timestamp};
+use tidegate_rules::{Mode, Rule, RuleSet};
+
+/// The answer for a request, with the rule set it was made under.
+#[derive(Clone, Debug)]
+pub struct Decision {
+    pub(crate) rules: Arc<RuleSet>,
+    pub(crate) readings: SmallVec<[RuleReading; 4]>,
+    pub(crate) answered_by: AnsweredBy,
+}
+
+/// What one rule says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleReading {
+    /// The rule's place in its rule set.
+    pub(crate) rule: u32,
+    /// What it says.
+    pub verdict: Verdict,
+    /// The numbers; none where the rule counts nothing (`unlimited`, `deny`).
+    pub numbers: Option<Reading>,
+}
+
+impl RuleReading {
+    /// When to come back. A rule that refuses without counting never passes anyone.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match (self.numbers, self.verdict.refuses() || self.verdict == Verdict::ShadowDeny) {
+            (Some(reading), _) => reading.retry,
+            (None, true) => Retry::Never,
+            (None, false) => Retry::Now,
+        }
+    }
+}
+
+impl Decision {
+    /// Whether the request passes.
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        !self.readings.iter().any(|reading| reading.verdict.refuses())
+    }
+
+    /// Who answered.
+    #[must_use]
+    pub const fn answered_by(&self) -> AnsweredBy {
+        self.answered_by
+    }
+
+    /// Every rule that governs the request with what it says, in document order.
+    pub fn readings(&self) -> impl ExactSizeIterator<Item = (&Rule, &RuleReading)> {
+        self.readings.iter().map(|reading| (self.rule(reading), reading))
+    }
+
+    /// The rule that counts most: of those that refuse the one with the longest wait, else the one
+    /// with the least left. Rules in shadow count only where there is no other.
+    #[must_use]
+    pub fn tightest(&self) -> Option<(&Rule, &RuleReading)> {
+        let longest = |reading: &RuleReading| match reading.retry() {
+            Retry::Now => (0, Micros::ZERO),
+            Retry::After(wait) => (1, wait),
+            Retry::Never => (2, Micros::ZERO),
+        };
+        let refusing = self.readings.iter().filter(|reading| reading.verdict.refuses());
+        // `min_by_key` takes the first of equals: document order.
+        let tightest = refusing.min_by_key(|reading| Reverse(longest(reading))).or_else(|| {
+            let counted =
+                self.readings.iter().filter_map(|reading| Some((reading, reading.numbers?)));
+            let shadow = |reading: &RuleReading| *self.rule(reading).mode() == Mode::Shadow;
+            counted
+                .min_by_key(|(reading, numbers)| (shadow(reading), numbers.remaining))
+                .map(|(reading, _)| reading)
+        });
+        tightest.map(|reading| (self.rule(reading), reading))
+    }
+
+    /// The rules that let the request pass with a warning.
+    pub fn warnings(&self) -> impl Iterator<Item = &Rule> {
+        self.readings()
+            .filter(|(_, reading)| reading.verdict == Verdict::Warn)
+            .map(|(rule, _)| rule)
+    }
+
+    /// How long the request has to wait its turn.
+    #[must_use]
+    pub fn delay(&self) -> Micros {
+        let delays = self.readings.iter().filter_map(|reading| reading.numbers);
+        delays.map(|numbers| numbers.delay).max().unwrap_or_default()
+    }
+
+    /// The store's clock at the decision, if the store was asked.
+    #[must_use]
+    pub fn now(&self) -> Option<Timestamp> {
+        self.readings.iter().find_map(|reading| reading.numbers).map(|numbers| numbers.now)
+    }
+
+    /// The version of the rule set that decided.
+    #[must_use]
+    pub fn rules_version(&self) -> u64 {
+        self.rules.version()
+    }
+
+    fn rule(&self, reading: &RuleReading) -> &Rule {
+        &self.rules.rules()[reading.rule as usize]
+    }
+}

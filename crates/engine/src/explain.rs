@@ -1,0 +1,104 @@
+//! Why a request is decided as it is, for people and programs that ask.
+
+use tidegate_core::decision::{Retry, Verdict};
+use tidegate_core::key::Fingerprint;
+use tidegate_rules::{Facts, Limit, Rule};
+
+use crate::decision::{Decision, RuleReading};
+
+/// Which rules govern a request and what comes of it, with nothing charged.
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    /// The facts, with what follows from them.
+    pub facts: Vec<(String, String)>,
+    /// What would be decided now.
+    pub decision: Decision,
+    /// One for each governing rule, in document order.
+    pub rules: Vec<Explained>,
+    /// The id of the rule that decides.
+    pub deciding: Option<String>,
+    /// Why, in a sentence.
+    pub why: String,
+}
+
+/// One governing rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explained {
+    /// The rule's id.
+    pub id: String,
+    /// What the request has that the rule asks for.
+    pub matched: Vec<String>,
+    /// The parts of the counter's key.
+    pub key: Vec<(String, String)>,
+    /// The key as stores see it.
+    pub fingerprint: Fingerprint,
+    /// What the rule allows, in words.
+    pub limit: String,
+    /// What it would say, in words.
+    pub why: String,
+}
+
+impl Explanation {
+    pub(crate) fn new(decision: Decision, facts: &Facts<'_>, cost: u32) -> Self {
+        let rules = decision
+            .readings()
+            .map(|(rule, reading)| Explained {
+                id: rule.id().to_owned(),
+                matched: rule.conditions().collect(),
+                key: rule.key_parts(facts, &decision.rules),
+                fingerprint: rule.key(facts, &decision.rules),
+                limit: limit_in_words(rule),
+                why: reading_in_words(rule, reading, cost),
+            })
+            .collect();
+        let deciding = decision.tightest().map(|(rule, _)| rule.id().to_owned());
+        let why = match decision.tightest() {
+            None => "no rule with a limit governs this request, so it passes".to_owned(),
+            Some((rule, _)) if decision.is_allowed() => {
+                format!("it passes; {} has the least left", rule.id())
+            }
+            Some((rule, reading)) => {
+                format!("refused by {}: {}", rule.id(), reading_in_words(rule, reading, cost))
+            }
+        };
+        let facts = facts.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Self { facts, decision, rules, deciding, why }
+    }
+}
+
+fn limit_in_words(rule: &Rule) -> String {
+    match rule.limit() {
+        Limit::Unlimited => "unlimited".to_owned(),
+        Limit::Deny => "deny".to_owned(),
+        Limit::Policy(policy) => {
+            let quota = policy.quota();
+            let burst = quota.burst.map_or_else(String::new, |burst| format!(", burst {burst}"));
+            format!("{} per {} by {}{burst}", quota.requests, quota.window, policy.algorithm())
+        }
+    }
+}
+
+fn reading_in_words(rule: &Rule, reading: &RuleReading, cost: u32) -> String {
+    let Some(numbers) = reading.numbers else {
+        return match rule.limit() {
+            Limit::Deny => "it refuses every request".to_owned(),
+            _ => "it has no limit".to_owned(),
+        };
+    };
+    let left = format!("{} of {} left", numbers.remaining, numbers.limit);
+    let asked = rule.cost().saturating_mul(u64::from(cost));
+    let state = match numbers.retry {
+        Retry::Now => format!("{left}, {asked} asked for"),
+        Retry::After(wait) => format!("{left}, {asked} asked for, fits in {wait}"),
+        Retry::Never => {
+            format!("{asked} asked for is more than the limit of {} ever holds", numbers.limit)
+        }
+    };
+    match reading.verdict {
+        Verdict::Allow => state,
+        Verdict::Deny => format!("over the limit ({state})"),
+        Verdict::ShadowDeny => format!("over the limit ({state}), but the rule is in shadow"),
+        Verdict::Warn => format!("over the limit ({state}), passes with a warning this time"),
+        Verdict::Ban => format!("banned for repeated refusals ({state})"),
+    }
+}

@@ -1,0 +1,14 @@
+//! The decision: what the rules and a store say to a request, as one answer.
+//!
+//! The engine knows the [`Store`](tidegate_core::store::Store) face, never a store; it knows
+//! [`Facts`](tidegate_rules::Facts), never a wire. It reads no clock: a reading tells the store's.
+
+mod decision;
+mod explain;
+mod failure;
+mod limiter;
+mod plan;
+
+pub use decision::{Decision, RuleReading};
+pub use explain::{Explained, Explanation};
+pub use limiter::Limiter;

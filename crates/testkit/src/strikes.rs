@@ -1,0 +1,72 @@
+//! Bans by definition: every strike kept, and the rules read over them.
+
+use tidegate_core::time::{Micros, Timestamp};
+
+/// The numbers of a ban.
+#[derive(Clone, Copy, Debug)]
+pub struct BanNumbers {
+    /// So many strikes …
+    pub after: u32,
+    /// … inside this lead to a ban …
+    pub within: Micros,
+    /// … this long, …
+    pub lasts: Micros,
+    /// … each further one so many times as long, …
+    pub factor: u32,
+    /// … but no longer than this.
+    pub longest: Micros,
+}
+
+/// What a key has done.
+#[derive(Clone, Debug)]
+pub struct Strikes {
+    numbers: BanNumbers,
+    /// Strikes that may still lead to a ban.
+    pending: Vec<Timestamp>,
+    bans: u32,
+    until: Timestamp,
+    last_began: Timestamp,
+}
+
+impl Strikes {
+    /// A clean record.
+    #[must_use]
+    pub fn new(numbers: BanNumbers) -> Self {
+        let (until, last_began) = (Timestamp::EPOCH, Timestamp::EPOCH);
+        Self { numbers, pending: Vec::new(), bans: 0, until, last_began }
+    }
+
+    /// How long the key is still banned.
+    #[must_use]
+    pub fn banned(&self, now: Timestamp) -> Micros {
+        self.until.since(now)
+    }
+
+    /// Counts a refusal.
+    pub fn strike(&mut self, now: Timestamp) {
+        let longest = self.numbers.longest.max(self.numbers.lasts);
+        let memory = longest.max(self.numbers.within);
+        if now >= self.last_began.max(self.until).plus(memory) {
+            *self = Self::new(self.numbers);
+        }
+        if self.pending.first().is_some_and(|first| now.since(*first) >= self.numbers.within) {
+            self.pending.clear();
+        }
+        self.pending.push(now);
+        self.last_began = self.pending[0];
+        if self.pending.len() >= self.numbers.after as usize {
+            self.pending.clear();
+            self.last_began = now;
+            let times = (0..self.bans)
+                .fold(1_u64, |times, _| times.saturating_mul(self.numbers.factor.into()));
+            let length = Micros::new(self.numbers.lasts.get().saturating_mul(times)).min(longest);
+            self.until = now.plus(length);
+            self.bans += 1;
+        }
+    }
+
+    /// Forgets everything.
+    pub fn reset(&mut self) {
+        *self = Self::new(self.numbers);
+    }
+}

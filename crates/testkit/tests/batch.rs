@@ -1,0 +1,293 @@
+//! All rules or none, over several rules of different algorithms; what a shadow, an always-charged, a
+//! warning and a banning rule do to the request and to the counters.
+
+#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+use tidegate_core::decision::{Reading, Retry, Verdict};
+use tidegate_core::key::{Fingerprint, Key};
+use tidegate_core::penalty::BanPolicy;
+use tidegate_core::policy::{Algorithm, Policy};
+use tidegate_core::quota::Quota;
+use tidegate_core::store::{Charge, Op, Role};
+use tidegate_core::time::{Micros, Timestamp};
+use tidegate_testkit::history::{Act, Move, histories};
+use tidegate_testkit::oracle::Oracle;
+use tidegate_testkit::property::{cases, holds};
+use tidegate_testkit::quotas::{self, SIX};
+use tidegate_testkit::strikes::{BanNumbers, Strikes};
+use tidegate_testkit::table::Table;
+
+type Checked = Result<(), TestCaseError>;
+
+/// A rule as core is told of it.
+#[derive(Clone, Copy, Debug)]
+struct Rule {
+    policy: Policy,
+    grace: Option<Policy>,
+    ban: Option<BanNumbers>,
+    role: Role,
+}
+
+/// The same rule by definition.
+struct Defined {
+    main: Oracle,
+    grace: Option<Oracle>,
+    ban: Option<Strikes>,
+}
+
+fn rules() -> impl Strategy<Value = Vec<Rule>> {
+    let rule = (0_usize..6, 0_u8..6).prop_flat_map(|(which, role)| {
+        let role = match role {
+            0..=3 => Role::Enforce,
+            4 => Role::Shadow,
+            _ => Role::Always,
+        };
+        let policy = small(SIX[which]);
+        (policy, proptest::option::of(small(Algorithm::FixedWindow)), proptest::option::of(bans()))
+            .prop_map(move |(policy, grace, ban)| Rule { policy, grace, ban, role })
+    });
+    prop::collection::vec(rule, 1..=4)
+}
+
+/// Limits small enough for several rules to be at theirs in one history.
+fn small(algorithm: Algorithm) -> impl Strategy<Value = Policy> {
+    (1_u64..8, 1_u64..40).prop_map(move |(requests, window)| {
+        let quota = Quota::new(requests, Micros::new(window * 100));
+        Policy::new(algorithm, quota).unwrap()
+    })
+}
+
+fn bans() -> impl Strategy<Value = BanNumbers> {
+    (1_u32..4, 1_u64..3_000, 1_u64..1_000, 1_u32..4, 0_u64..4_000).prop_map(
+        |(after, within, lasts, factor, longest)| BanNumbers {
+            after,
+            within: Micros::new(within),
+            lasts: Micros::new(lasts),
+            factor,
+            longest: Micros::new(longest),
+        },
+    )
+}
+
+fn ban_policy(numbers: &BanNumbers) -> BanPolicy {
+    let BanNumbers { after, within, lasts, factor, longest } = *numbers;
+    BanPolicy::new(after, within, lasts, factor, longest)
+}
+
+/// What a rule says to a cost, by definition.
+fn verdict(rule: &Rule, defined: &Defined, cost: u64, now: Timestamp) -> Verdict {
+    let at = i128::from(now.as_micros());
+    let banned = |ban: &Strikes| ban.banned(now) > Micros::ZERO;
+    match (defined.main.fits(cost, at), rule.role) {
+        (true, Role::Shadow) => Verdict::Allow,
+        (false, Role::Shadow) => Verdict::ShadowDeny,
+        _ if defined.ban.as_ref().is_some_and(banned) => Verdict::Ban,
+        (true, _) => Verdict::Allow,
+        (false, _) if cost > rule.policy.limit() => Verdict::Deny,
+        (false, _) if defined.grace.as_ref().is_some_and(|grace| grace.fits(1, at)) => {
+            Verdict::Warn
+        }
+        (false, _) => Verdict::Deny,
+    }
+}
+
+struct Batch {
+    rules: Vec<Rule>,
+    defined: Vec<Defined>,
+    table: Table,
+    now: Timestamp,
+    made: Vec<(Vec<u64>, Timestamp)>,
+}
+
+impl Batch {
+    fn new(rules: Vec<Rule>, now: Timestamp) -> Self {
+        let oracle = |policy: &Policy| Oracle::new(policy.algorithm(), policy.quota());
+        let define = |rule: &Rule| Defined {
+            main: oracle(&rule.policy),
+            grace: rule.grace.as_ref().map(oracle),
+            ban: rule.ban.map(Strikes::new),
+        };
+        let defined = rules.iter().map(define).collect();
+        Self { rules, defined, table: Table::default(), now, made: Vec::new() }
+    }
+
+    fn apply(&mut self, op: Op, costs: &[u64]) -> Vec<Reading> {
+        let bans: Vec<_> =
+            self.rules.iter().map(|rule| rule.ban.as_ref().map(ban_policy)).collect();
+        let charge = |i: usize| Charge {
+            key: Key { rule: "law", fingerprint: Fingerprint { hi: 7, lo: i as u64 } },
+            policy: &self.rules[i].policy,
+            cost: costs[i],
+            role: self.rules[i].role,
+            grace: self.rules[i].grace.as_ref(),
+            ban: bans[i].as_ref(),
+        };
+        let charges: Vec<_> = (0..self.rules.len()).map(charge).collect();
+        self.table.apply(op, &charges, self.now)
+    }
+
+    fn play(&mut self, step: Move) -> Checked {
+        let first = self.rules[0].policy;
+        let last = Reading { remaining: 1, now: self.now, ..Reading::default() };
+        self.now = step.hop.from(&first, &last, self.now);
+        let cost = |rule: &Rule| step.cost.number(&rule.policy, &last);
+        let costs: Vec<u64> = self.rules.iter().map(cost).collect();
+        match step.act {
+            Act::Charge | Act::RefundStranger(_) => self.charge(&costs)?,
+            Act::Peek => self.peek(&costs)?,
+            Act::Force => {
+                self.apply(Op::Force, &costs);
+                let now = self.now;
+                let each = self.defined.iter_mut().zip(&costs);
+                each.for_each(|(defined, cost)| defined.main.charge(*cost, now));
+                self.made.push((costs, now));
+            }
+            Act::Refund(_) => {
+                let Some((costs, charged_at)) = self.made.pop() else { return Ok(()) };
+                self.apply(Op::Refund { charged_at }, &costs);
+                let now = self.now;
+                let each = self.defined.iter_mut().zip(&costs);
+                each.for_each(|(defined, cost)| defined.main.refund(*cost, charged_at, now));
+            }
+            Act::Reset => {
+                self.apply(Op::Reset, &costs);
+                for defined in &mut self.defined {
+                    defined.main.reset();
+                    defined.grace.iter_mut().for_each(Oracle::reset);
+                    defined.ban.iter_mut().for_each(Strikes::reset);
+                }
+                prop_assert_eq!(&self.table, &Table::default());
+            }
+        }
+        Ok(())
+    }
+
+    fn verdicts(&self, costs: &[u64]) -> Vec<Verdict> {
+        let each = self.rules.iter().zip(&self.defined).zip(costs);
+        each.map(|((rule, defined), cost)| verdict(rule, defined, *cost, self.now)).collect()
+    }
+
+    fn charge(&mut self, costs: &[u64]) -> Checked {
+        let expected = self.verdicts(costs);
+        let admitted = !expected.iter().any(|verdict| verdict.refuses());
+        let before = self.table.clone();
+        let told = self.apply(Op::Charge, costs);
+        let verdicts: Vec<_> = told.iter().map(|reading| reading.verdict).collect();
+        prop_assert_eq!(&verdicts, &expected);
+        self.waits(&told)?;
+        let plain = |rule: &Rule| rule.role != Role::Always && rule.ban.is_none();
+        if !admitted && self.rules.iter().all(plain) {
+            prop_assert_eq!(&before, &self.table, "all or none");
+        }
+        for (i, verdict) in expected.into_iter().enumerate() {
+            let (rule, defined) = (&self.rules[i], &mut self.defined[i]);
+            if (admitted && verdict == Verdict::Allow) || rule.role == Role::Always {
+                defined.main.charge(costs[i], self.now);
+            }
+            match (verdict, &mut defined.grace, &mut defined.ban) {
+                (Verdict::Warn, Some(grace), _) if admitted => grace.charge(1, self.now),
+                (Verdict::Deny, _, Some(ban)) => ban.strike(self.now),
+                _ => {}
+            }
+            let left = tidegate_core::algorithm::Gauge {
+                remaining: told[i].remaining,
+                reset_after: told[i].reset_after,
+            };
+            defined.main.confirm_gauge(left, self.now).map_err(TestCaseError::fail)?;
+        }
+        if admitted {
+            self.made.push((costs.to_vec(), self.now));
+        }
+        Ok(())
+    }
+
+    fn peek(&mut self, costs: &[u64]) -> Checked {
+        let (expected, before) = (self.verdicts(costs), self.table.clone());
+        let told = self.apply(Op::Peek, costs);
+        let verdicts: Vec<_> = told.iter().map(|reading| reading.verdict).collect();
+        prop_assert_eq!(verdicts, expected);
+        prop_assert_eq!(&before, &self.table, "a look changes nothing");
+        self.waits(&told)
+    }
+
+    /// Who is banned is told a wait that is at least the ban's, and who is refused is told one.
+    fn waits(&self, told: &[Reading]) -> Checked {
+        for (reading, defined) in told.iter().zip(&self.defined) {
+            match (reading.verdict, reading.retry) {
+                (Verdict::Ban, Retry::After(wait)) => {
+                    let ban = defined.ban.as_ref().map(|ban| ban.banned(self.now));
+                    prop_assert!(Some(wait) >= ban);
+                }
+                (Verdict::Allow, retry) => prop_assert_eq!(retry, Retry::Now),
+                (_, retry) => prop_assert_ne!(retry, Retry::Now),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_request_is_charged_to_all_of_its_rules_or_to_none() {
+    let plain = rules().prop_map(|mut rules| {
+        rules.iter_mut().for_each(|rule| (rule.grace, rule.ban) = (None, None));
+        rules
+    });
+    holds("batch", cases() / 2, &(plain, histories(16)), |(rules, history)| {
+        let mut batch = Batch::new(rules, history.start);
+        history.moves.iter().try_for_each(|step| batch.play(*step))
+    });
+}
+
+#[test]
+fn warnings_and_bans_follow_the_refusals_of_their_rule() {
+    holds("penalties", cases() / 2, &(rules(), histories(24)), |(rules, history)| {
+        let mut batch = Batch::new(rules, history.start);
+        history.moves.iter().try_for_each(|step| batch.play(*step))
+    });
+}
+
+/// Caddy, APISIX, Kong and Envoy charge the first rule before the second refuses.
+#[test]
+fn a_refusal_by_the_last_rule_costs_the_first_ones_nothing() {
+    for (first, second) in SIX.into_iter().flat_map(|one| SIX.map(|other| (one, other))) {
+        let wide = Policy::new(first, Quota::new(100, Micros::from_secs(1))).unwrap();
+        let tight = Policy::new(second, Quota::new(1, Micros::from_secs(1))).unwrap();
+        let charge = |lo, policy| Charge {
+            key: Key { rule: "law", fingerprint: Fingerprint { hi: 0, lo } },
+            policy,
+            cost: 1,
+            role: Role::Enforce,
+            grace: None,
+            ban: None,
+        };
+        let (mut table, now) = (Table::default(), Timestamp::from_micros(1_700_000_000_000_000));
+        let passed = (0..10)
+            .map(|_| table.apply(Op::Charge, &[charge(1, &wide), charge(2, &tight)], now))
+            .filter(|told| !told.iter().any(|reading| reading.verdict.refuses()))
+            .count();
+        assert_eq!(passed, 1, "{first} {second}");
+        let left = table.apply_one(Op::Peek, &charge(1, &wide), now).remaining;
+        assert_eq!(left, 99, "{first} {second}");
+        assert!(quotas::is_exact(&wide));
+    }
+}
+
+/// A rule that was enforced until now and from now on only watches lets even the banned pass.
+#[test]
+fn a_shadow_rule_never_refuses_not_even_whom_it_has_banned() {
+    let policy = Policy::new(Algorithm::TokenBucket, Quota::new(1, Micros::from_secs(60))).unwrap();
+    let ban = BanPolicy::new(1, Micros::from_secs(1), Micros::from_secs(60), 1, Micros::ZERO);
+    let key = Key { rule: "law", fingerprint: Fingerprint { hi: 0, lo: 1 } };
+    let charge =
+        |role| Charge { key, policy: &policy, cost: 1, role, grace: None, ban: Some(&ban) };
+    let (mut table, now) = (Table::default(), Timestamp::from_micros(1_700_000_000_000_000));
+    for _ in 0..2 {
+        table.apply_one(Op::Charge, &charge(Role::Enforce), now);
+    }
+    let enforced = table.apply_one(Op::Charge, &charge(Role::Enforce), now);
+    assert_eq!(enforced.verdict, Verdict::Ban);
+    let watched = table.apply_one(Op::Charge, &charge(Role::Shadow), now);
+    assert_eq!(watched.verdict, Verdict::ShadowDeny);
+}
