@@ -3,8 +3,10 @@
 //! The caller holds whatever makes the batch one step (locks, a script); this decides and writes.
 //! A refused request changes no counter, except what [`Role::Always`] and bans ask for.
 
-use crate::algorithm::{Fit, Gauge, State};
+use crate::algorithm::token_bucket::{self, Level};
+use crate::algorithm::{Fit, Gauge, State, Tally};
 use crate::decision::{Reading, Retry, Verdict};
+use crate::scale::ScaleId;
 use crate::store::{Charge, Op, Role};
 use crate::time::{Micros, Timestamp};
 
@@ -59,17 +61,41 @@ pub fn apply<C: Cells>(
     }
 }
 
-/// The common case, one plain charge: looked at and written in one visit.
+/// One plain charge: looked at and written in one visit.
 #[inline]
 fn charge_one<C: Cells>(charge: &Charge<'_>, now: Timestamp, cells: &mut C) -> Reading {
     cells.edit(0, Part::Main, |state| {
-        let (fit, left) = charge.policy.attempt(state, charge.cost, now);
-        if fit.is_now() {
-            return reading(charge, fit, left, now);
+        if let Some(State { scale, tally: Tally::Bucket(level) }) = state
+            && let Some(reading) = charge_level(charge, *scale, level, now)
+        {
+            return reading;
         }
-        let left = settle_refused(charge, state, now).unwrap_or(left);
-        reading(charge, fit, left, now)
+        let fit = charge.policy.fit(state.as_ref(), charge.cost, now);
+        settle(charge, fit.is_now(), state, now);
+        reading(charge, fit, charge.policy.gauge(state.as_ref(), now), now)
     })
+}
+
+/// One plain charge of a bucket that polices, on its own scale: what most decisions are. A store may
+/// call it on a level that it holds unpacked; nothing comes back where it does not apply.
+#[inline]
+pub fn charge_level(
+    charge: &Charge<'_>,
+    scale: ScaleId,
+    level: &mut Level,
+    now: Timestamp,
+) -> Option<Reading> {
+    let units = charge.policy.policing(scale)?;
+    let drained = level.drained(units.per_micro, now).capped(units);
+    let fit = token_bucket::fit(units, drained, charge.cost);
+    let mut after = drained;
+    if fit.is_now() || charge.role == Role::Always {
+        after = drained.plus(units, charge.cost);
+        *level = after;
+    } else {
+        level.at = level.at.min(now);
+    }
+    Some(reading(charge, fit, token_bucket::gauge(units, after), now))
 }
 
 fn charge_all<C: Cells>(
@@ -89,11 +115,7 @@ fn charge_all<C: Cells>(
     for (i, (charge, told)) in charges.iter().zip(readings).enumerate() {
         let passes = admitted && told.verdict == Verdict::Allow;
         let left = cells.edit(i, Part::Main, |state| {
-            if passes {
-                charge.policy.charge(state, charge.cost, now);
-            } else {
-                settle_refused(charge, state, now);
-            }
+            settle(charge, passes, state, now);
             charge.policy.gauge(state.as_ref(), now)
         });
         (told.remaining, told.reset_after) = (left.remaining, left.reset_after);
@@ -142,19 +164,16 @@ fn penalise<C: Cells>(
     }
 }
 
-/// What a charge leaves that was not made: nothing, unless it is to be made always, or the state
-/// lies ahead of `now`. That is the one thing that even a refusal writes: unwritten, it would lock
-/// its key out until the clock has caught up.
+/// Makes a charge that passes, or is to be made always. One that is not made leaves nothing behind,
+/// unless the state lies ahead of `now`: that is the one thing that even a refusal writes, because
+/// unwritten it would lock its key out until the clock has caught up.
 #[inline]
-fn settle_refused(charge: &Charge<'_>, state: &mut Option<State>, now: Timestamp) -> Option<Gauge> {
-    if charge.role == Role::Always {
+fn settle(charge: &Charge<'_>, passes: bool, state: &mut Option<State>, now: Timestamp) {
+    if passes || charge.role == Role::Always {
         charge.policy.charge(state, charge.cost, now);
-        return Some(charge.policy.gauge(state.as_ref(), now));
-    }
-    if let Some(state) = state {
+    } else if let Some(state) = state {
         charge.policy.rebase(state, now);
     }
-    None
 }
 
 /// Force, refund and reset: done to each charge, whatever the others say.

@@ -176,13 +176,13 @@ mod tests {
     #[test]
     fn the_hash_is_siphash_1_3_128_of_the_parts_written_as_words() {
         for length in 0..600_usize {
-            let bytes: Vec<u8> = (0..length).map(|i| (i * 37 % 251) as u8).collect();
+            let bytes: Vec<u8> = (0..=250).cycle().step_by(37).take(length).collect();
             let (first, second) = bytes.split_at(length / 3);
             let mut ours = KeyHasher::new(Secret([1, 2]));
             let mut written = Vec::new();
             for part in [first, second] {
                 ours.part(part);
-                written.push(part.len().min(255) as u8);
+                written.push(u8::try_from(part.len()).unwrap_or(255));
                 written.extend(&part[..part.len().min(7)]);
                 written.resize(written.len().next_multiple_of(8), 0);
                 if part.len() >= 255 {

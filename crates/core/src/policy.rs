@@ -118,6 +118,7 @@ pub struct Policy {
     algorithm: Algorithm,
     quota: Quota,
     since: Timestamp,
+    limit: u64,
     pub(crate) meter: Meter,
     pub(crate) scale: ScaleId,
 }
@@ -170,7 +171,9 @@ impl Policy {
                 (Meter::Counter(ticks), Scale::Counter { window })
             }
         };
-        Ok(Self { algorithm, quota, since: Timestamp::EPOCH, meter, scale: scale.intern() })
+        let limit = if algorithm.is_bucket() { quota.burst() } else { quota.requests };
+        let (since, scale) = (Timestamp::EPOCH, scale.intern());
+        Ok(Self { algorithm, quota, since, limit, meter, scale })
     }
 
     /// The same policy, in force since an instant of the store's clock: what was counted under
@@ -201,8 +204,8 @@ impl Policy {
     /// The most that passes at once: the burst of a bucket, the requests of a window.
     #[inline]
     #[must_use]
-    pub fn limit(&self) -> u64 {
-        if self.algorithm.is_bucket() { self.quota.burst() } else { self.quota.requests }
+    pub const fn limit(&self) -> u64 {
+        self.limit
     }
 
     /// How long the whole limit takes to come back: the window, or the time a full bucket drains in.

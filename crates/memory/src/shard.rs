@@ -6,7 +6,10 @@
 
 use tidegate_core::algorithm::sliding_window_log::Log;
 use tidegate_core::algorithm::{State, Tally};
+use tidegate_core::batch;
+use tidegate_core::decision::Reading;
 use tidegate_core::key::Fingerprint;
+use tidegate_core::store::Charge;
 use tidegate_core::time::{Micros, Timestamp};
 
 use crate::budget::Budget;
@@ -83,6 +86,21 @@ impl Shard {
             Some(Held::Log(place)) => see(self.logs.cells[place].state.as_ref()),
             None => see(None),
         }
+    }
+
+    /// Charges the bucket at a place that `find` gave, if it is a plain one.
+    #[inline]
+    pub(crate) fn charge_level(
+        &mut self,
+        at: usize,
+        charge: &Charge<'_>,
+        now: Timestamp,
+    ) -> Option<Reading> {
+        let slot = &mut self.slots[at];
+        let (scale, mut level) = slot.level()?;
+        let reading = batch::charge_level(charge, scale, &mut level, now)?;
+        slot.set_level(level);
+        Some(reading)
     }
 
     /// Lets the state at a place that `find` gave be changed.

@@ -86,6 +86,22 @@ impl Slot {
     }
 }
 
+/// A bucket's level, which most slots hold, without unpacking a whole state.
+impl Slot {
+    #[inline]
+    pub(crate) fn level(&self) -> Option<(ScaleId, Level)> {
+        // The kind of a bucket is zero, so its tag is the scale's number.
+        let scale = ScaleId::from_raw(self.tag).filter(|_| self.tag <= SCALE_MASK)?;
+        let [used, at] = self.words;
+        Some((scale, Level { used, at: Timestamp::from_micros(at) }))
+    }
+
+    #[inline]
+    pub(crate) fn set_level(&mut self, Level { used, at }: Level) {
+        self.words = [used, at.as_micros()];
+    }
+}
+
 const fn low(count: u64) -> u64 {
     count & 0xffff_ffff
 }

@@ -238,7 +238,7 @@ impl Reader<'_> {
                 let entries = (0..count)
                     .map(|_| Some(Entry { at: self.instant()?, cost: self.word()? }))
                     .collect::<Option<Vec<_>>>()?;
-                Tally::Log(Log::from_entries(entries))
+                Tally::Log(Log::from_entries(entries).into())
             }
         };
         Some((key, State { scale: scale.intern(), tally }))

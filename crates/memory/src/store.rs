@@ -121,6 +121,12 @@ impl<C: Clock> MemoryStore<C> {
         let mut shard = self.shards[hash.shard(self.shards.len())].0.lock();
         let now = early.map_or_else(|| self.clock.now(), |now| shard.advance(now));
         let at = shard.find(key, hash);
+        if let (Some(at), Op::Charge, [reading]) = (at, op, &mut *readings)
+            && let Some(told) = shard.charge_level(at, charge, now)
+        {
+            *reading = told;
+            return true;
+        }
         if at.is_none()
             && (self.overflow.is_used()
                 || !shard.make_room(1, reserve(charge, Part::Main), now, &self.common))

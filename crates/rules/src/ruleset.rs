@@ -155,3 +155,6 @@ fn version(document: &Document) -> u64 {
     document.shorthands().iter().for_each(|text| hasher.part(text.as_bytes()));
     hasher.finish().lo
 }
+
+#[cfg(test)]
+mod tests;

@@ -134,6 +134,9 @@ struct Stop {
 impl From<ScanError> for Stop {
     fn from(error: ScanError) -> Self {
         let span = span_of(saphyr_parser::Span::empty(*error.marker()));
+        if error.info().contains("recursion limit") {
+            return too_deep(span);
+        }
         let mut remark = Remark::new(format!("this is not YAML: {}", error.info()));
         if error.info().contains("tab") {
             remark = remark.write("spaces instead of tabs");
@@ -189,7 +192,9 @@ impl<'s> Tree<'s, '_> {
             // The parser has no other event here; should one come, it says nothing.
             _ => (Value::Scalar { text: String::new(), quoted: false }, 0),
         };
-        let node = Node { value, span };
+        // Of a list or mapping only the first character is marked.
+        let width = if matches!(value, Value::Scalar { .. }) { span.width } else { 1 };
+        let node = Node { value, span: Span { width, ..span } };
         if anchor > 0 {
             self.spend(node.extent().0, span)?;
             self.anchors.insert(anchor, node.clone());
@@ -262,11 +267,12 @@ impl<'s> Tree<'s, '_> {
 }
 
 fn check_depth(depth: usize, span: Span) -> Result<(), Stop> {
-    if depth <= MAX_DEPTH {
-        return Ok(());
-    }
+    if depth <= MAX_DEPTH { Ok(()) } else { Err(too_deep(span)) }
+}
+
+fn too_deep(span: Span) -> Stop {
     let remark = Remark::new(format!("nested deeper than {MAX_DEPTH} levels"));
-    Err(Stop { span, remark: remark.write("a flatter document") })
+    Stop { span, remark: remark.write("a flatter document") }
 }
 
 fn span_of(span: saphyr_parser::Span) -> Span {

@@ -234,7 +234,7 @@ fn a_request_is_charged_to_all_of_its_rules_or_to_none() {
         rules.iter_mut().for_each(|rule| (rule.grace, rule.ban) = (None, None));
         rules
     });
-    holds("batch", cases() / 2, &(plain, histories(16)), |(rules, history)| {
+    holds("batch", cases(), &(plain, histories(16)), |(rules, history)| {
         let mut batch = Batch::new(rules, history.start);
         history.moves.iter().try_for_each(|step| batch.play(*step))
     });
@@ -242,7 +242,7 @@ fn a_request_is_charged_to_all_of_its_rules_or_to_none() {
 
 #[test]
 fn warnings_and_bans_follow_the_refusals_of_their_rule() {
-    holds("penalties", cases() / 2, &(rules(), histories(24)), |(rules, history)| {
+    holds("penalties", cases(), &(rules(), histories(24)), |(rules, history)| {
         let mut batch = Batch::new(rules, history.start);
         history.moves.iter().try_for_each(|step| batch.play(*step))
     });

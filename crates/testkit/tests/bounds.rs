@@ -76,7 +76,7 @@ fn sliding_window_counter_admits_at_most_its_share_of_twice_its_limit() {
 fn coarsened_units_stay_within_the_same_bounds() {
     for algorithm in [Algorithm::TokenBucket, Algorithm::SlidingWindowCounter] {
         let strategy = (quotas::coarse(algorithm), charges_only(40));
-        holds("bound_coarse", cases() / 4, &strategy, |(policy, history)| {
+        holds("bound_coarse", cases() / 2, &strategy, |(policy, history)| {
             prop_assert!(!quotas::is_exact(&policy));
             bound::check(&policy, &admitted(&policy, &history)).map_err(TestCaseError::fail)
         });

@@ -168,7 +168,7 @@ impl Jumpy {
 fn survives_jumps(name: &str, algorithm: Algorithm) {
     let history = prop_oneof![charges_only(16), histories(16)];
     let strategy = (quotas::exact(algorithm), history, jumps());
-    holds(name, cases() / 2, &strategy, |(policy, History { start, moves }, jumps)| {
+    holds(name, cases(), &strategy, |(policy, History { start, moves }, jumps)| {
         let mut jumpy = Jumpy::new(policy, start.plus(Micros::new(2 * DAY_US)));
         for (i, step) in moves.iter().enumerate() {
             for (_, jump) in jumps.iter().filter(|(at, _)| *at == i) {

@@ -85,7 +85,7 @@ impl Between {
 
 fn is_strict_by_at_most_a_millionth(name: &str, algorithm: Algorithm) {
     let strategy = (quotas::coarse(algorithm), histories(16));
-    holds(name, cases() / 4, &strategy, |(policy, History { start, moves })| {
+    holds(name, cases() / 2, &strategy, |(policy, History { start, moves })| {
         let mut between = Between::new(policy, start);
         moves.iter().try_for_each(|step| between.play(*step))
     });

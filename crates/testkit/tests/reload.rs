@@ -1,8 +1,6 @@
 //! A changed limit keeps what is used: told in whole requests on the new scale, never refilled by the
 //! change, drained at the old rate until the change and at the new one after.
 
-#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
-
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tidegate_core::algorithm::{Fit, State};
@@ -103,7 +101,7 @@ impl Reloaded {
 
 fn keeps_what_is_used(name: &str, algorithm: Algorithm) {
     let strategy = (quotas::exact(algorithm), any::<u32>(), changes());
-    holds(name, cases() / 4, &strategy, |(policy, start, changes)| {
+    holds(name, cases(), &strategy, |(policy, start, changes)| {
         let now = Timestamp::from_micros(u64::from(start));
         let oracle = Oracle::new(algorithm, policy.quota());
         let last = Reading { remaining: policy.limit(), now, ..Reading::default() };

@@ -11,6 +11,7 @@ pub mod token_bucket;
 
 use crate::penalty::Record;
 use crate::policy::{Leak, Meter, Policy};
+use crate::quota::Units;
 use crate::scale::{Scale, ScaleId};
 use crate::time::{Micros, Timestamp};
 
@@ -37,8 +38,8 @@ pub enum Tally {
     Fixed(Count),
     /// A sliding window counter.
     Counter(Pair),
-    /// A sliding window log.
-    Log(Log),
+    /// A sliding window log; boxed, because a state is moved about and the others are small.
+    Log(Box<Log>),
     /// Strikes and a ban.
     Ban(Record),
 }
@@ -78,28 +79,6 @@ pub struct Gauge {
 }
 
 impl Policy {
-    /// Adds `cost` if it fits, and says what is left: [`fit`](Self::fit), [`charge`](Self::charge)
-    /// and [`gauge`](Self::gauge) in one, with the common case in one pass.
-    #[inline]
-    pub fn attempt(&self, state: &mut Option<State>, cost: u64, now: Timestamp) -> (Fit, Gauge) {
-        if let Meter::Bucket { units, leak: Leak::Police } = &self.meter
-            && cost <= self.limit()
-        {
-            let mut level = self.level(state.as_ref(), now);
-            let fit = token_bucket::fit(units, level, cost);
-            if fit.is_now() {
-                level = level.plus(units, cost);
-                *state = Some(State { scale: self.scale, tally: Tally::Bucket(level) });
-            }
-            return (fit, token_bucket::gauge(units, level));
-        }
-        let fit = self.fit(state.as_ref(), cost, now);
-        if fit.is_now() {
-            self.charge(state, cost, now);
-        }
-        (fit, self.gauge(state.as_ref(), now))
-    }
-
     /// Whether `cost` fits at `now`.
     #[inline]
     #[must_use]
@@ -142,7 +121,7 @@ impl Policy {
             Meter::Log => {
                 let mut log = match state.take() {
                     Some(State { tally: Tally::Log(log), .. }) => log,
-                    _ => Log::default(),
+                    _ => Box::default(),
                 };
                 log.push(quota, cost, now);
                 Tally::Log(log)
@@ -208,6 +187,16 @@ impl Policy {
             Tally::Counter(pair) => pair.window = pair.window.min(window()),
             Tally::Log(log) => log.rebase(now),
             Tally::Ban(_) => {}
+        }
+    }
+
+    /// The units of a bucket that polices, if a level on `scale` is one of its own: the common case,
+    /// for which a store need not unpack a whole state.
+    #[inline]
+    pub(crate) fn policing(&self, scale: ScaleId) -> Option<&Units> {
+        match &self.meter {
+            Meter::Bucket { units, leak: Leak::Police } if scale == self.scale => Some(units),
+            _ => None,
         }
     }
 

@@ -44,7 +44,7 @@ impl Log {
     #[must_use]
     pub const fn worst_case_bytes(requests: u64) -> u64 {
         let entries = if requests < 4 { 4 } else { requests.next_power_of_two() };
-        entries * size_of::<Entry>() as u64
+        entries * size_of::<Entry>() as u64 + size_of::<Self>() as u64
     }
 
     pub(super) fn fit(&self, quota: &Quota, cost: u64, now: Timestamp) -> Fit {

@@ -33,13 +33,13 @@ impl Level {
 
     /// The level with no more debt than these units allow: a burst may have been lowered since.
     #[inline]
-    pub(super) fn capped(self, units: &Units) -> Self {
+    pub(crate) fn capped(self, units: &Units) -> Self {
         Self { used: self.used.min(units.ceiling), ..self }
     }
 
     /// The level with `cost` more requests, debt capped.
     #[inline]
-    pub(super) fn plus(self, units: &Units, cost: u64) -> Self {
+    pub(crate) fn plus(self, units: &Units, cost: u64) -> Self {
         let more = cost.saturating_mul(units.per_request);
         Self { used: self.used.saturating_add(more), ..self }.capped(units)
     }
@@ -74,15 +74,19 @@ impl Level {
     }
 }
 
-/// Whether `cost`, at most the burst, fits on top of a drained level.
+/// Whether `cost` fits on top of a drained level.
 #[inline]
-pub(super) fn fit(units: &Units, level: Level, cost: u64) -> Fit {
-    let over = (level.used + cost * units.per_request).saturating_sub(units.capacity);
+pub(crate) fn fit(units: &Units, level: Level, cost: u64) -> Fit {
+    let asked = cost.saturating_mul(units.per_request);
+    if asked > units.capacity {
+        return Fit::Never;
+    }
+    let over = (level.used + asked).saturating_sub(units.capacity);
     if over == 0 { Fit::NOW } else { Fit::After(units.drain_time(over)) }
 }
 
 /// What a drained level leaves.
 #[inline]
-pub(super) fn gauge(units: &Units, level: Level) -> Gauge {
+pub(crate) fn gauge(units: &Units, level: Level) -> Gauge {
     Gauge { remaining: units.room_above(level.used), reset_after: units.drain_time(level.used) }
 }

@@ -95,7 +95,12 @@ impl<'a> Field<'a> {
         };
         match number {
             Some(number) if (least..=most).contains(&number) => Some(number),
-            _ => {
+            Some(number) => {
+                let remark = Remark::new("this number is out of bounds");
+                self.refuse(remark.found(&number.to_string()).write(expected()));
+                None
+            }
+            None => {
                 self.wrong_kind(&expected());
                 None
             }

@@ -35,9 +35,16 @@ impl<'a> Fields<'a> {
     pub fn require(&mut self, name: &'static str, hint: &str) -> Option<Field<'a>> {
         let field = self.take(name);
         if field.is_none() {
-            self.refuse(Remark::new(format!("`{name}` is missing")).write(hint));
+            self.missing(name, hint);
         }
         field
+    }
+
+    /// Notes that a field is missing, unless it is only misspelt, which is told by itself.
+    pub fn missing(&self, name: &'static str, hint: &str) {
+        if !self.entries.iter().any(|entry| nearest(&entry.name, [name]).is_some()) {
+            self.refuse(Remark::new(format!("`{name}` is missing")).write(hint));
+        }
     }
 
     /// A field that goes by several names; two of them at once are a problem.

@@ -49,7 +49,7 @@ impl Allowed {
             (Some(limit), None) => Self::read_limit(&limit, &beside),
             (None, Some(rate)) => Self::of(read_rate(&rate, &beside)),
             (None, None) => {
-                fields.refuse(Remark::new("`limit` is missing").write(FORMS));
+                fields.missing("limit", FORMS);
                 Self::default()
             }
         }
@@ -117,7 +117,7 @@ fn read_map(mut fields: Fields<'_>) -> Option<Limit> {
     let mut limit = requests.as_ref().and_then(Field::scalar).and_then(word);
     if limit.is_none() {
         if settings.has_no_window() {
-            fields.refuse(Remark::new("`window` is missing").write("`window: 1m`"));
+            fields.missing("window", "`window: 1m`");
         }
         limit = requests.and_then(|requests| settings.read(&requests));
     }

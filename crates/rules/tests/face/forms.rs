@@ -1,0 +1,212 @@
+//! Every form that a document may be written in: the design's own, and the five seeds'.
+
+use crate::common::{compile, facts, matched};
+use tidegate_core::key::Secret;
+use tidegate_core::policy::{Algorithm, Leak};
+use tidegate_core::time::Micros;
+use tidegate_rules::identity::{Carrier, JwtIdentity, UnknownKey, UserIdentity};
+use tidegate_rules::{ChargeWhen, Document, Limit, Matches, Mode, OnFail, Rule, RuleSet};
+
+/// Algorithm, requests, window in seconds, burst.
+fn numbers(rule: &Rule) -> (Algorithm, u64, u64, u64) {
+    let policy = rule.limit().policy().unwrap();
+    let quota = policy.quota();
+    (policy.algorithm(), quota.requests, quota.window.get() / 1_000_000, quota.burst())
+}
+
+fn key_by(rule: &Rule) -> Vec<&str> {
+    rule.key_by().collect()
+}
+
+#[test]
+fn the_document_of_the_design_loads() {
+    let set = compile(include_str!("../documents/design.yaml"));
+    assert_eq!(numbers(&set.rules()[0]), (Algorithm::TokenBucket, 10, 1, 20));
+    assert_eq!(numbers(&set.rules()[1]), (Algorithm::SlidingWindowCounter, 1000, 3600, 1000));
+    let identity = set.identity();
+    assert_eq!(identity.ip.trusted_proxies[0].to_string(), "10.0.0.0/8");
+    let key = identity.api_key.as_ref().unwrap();
+    assert_eq!(key.carrier, Carrier::Header("x-api-key".to_owned()));
+    assert_eq!(key.unknown, UnknownKey::Itself);
+    let jwt = JwtIdentity {
+        header: "authorization".to_owned(),
+        claim: "sub".to_owned(),
+        key_file: "jwt.pub".to_owned(),
+    };
+    assert_eq!(identity.user_id, Some(UserIdentity::Jwt(jwt)));
+
+    let post = [("method", "POST"), ("path", "/api/items"), ("ip", "192.0.2.1")];
+    assert_eq!(matched(&set, &post), ["free-writes", "free-hourly"], "tier `free` by default");
+    assert_eq!(matched(&set, &[("api_key", "demo-paid")]), [""; 0], "its subject is `paid`");
+    let told = [("api_key", "demo-paid"), ("tier", "free")];
+    assert_eq!(matched(&set, &told), ["free-hourly"], "a tier that was told stays");
+}
+
+#[test]
+fn seed_000_policies_load() {
+    let set = compile(include_str!("../documents/seed_000.yaml"));
+    let rules = set.rules();
+    assert_eq!(numbers(&rules[0]), (Algorithm::TokenBucket, 100, 60, 100));
+    assert_eq!(numbers(&rules[1]), (Algorithm::SlidingWindowLog, 1000, 3600, 1000));
+    assert_eq!(numbers(&rules[2]), (Algorithm::SlidingWindowCounter, 10_000, 86_400, 10_000));
+    assert_eq!(numbers(&rules[3]), (Algorithm::FixedWindow, 50_000, 1, 50_000));
+    let keys: Vec<_> = rules.iter().map(key_by).collect();
+    assert_eq!(keys, [vec!["user_id"], vec!["ip"], vec!["api_key"], vec![]]);
+    assert_eq!(rules[0].id(), "per-user");
+}
+
+#[test]
+fn seed_001_limits_of_endpoints_load() {
+    let set = compile(include_str!("../documents/seed_001.yaml"));
+    assert_eq!(numbers(&set.rules()[0]), (Algorithm::TokenBucket, 100, 60, 100));
+    assert_eq!(key_by(&set.rules()[0]), ["ip"]);
+    assert_eq!(key_by(&set.rules()[1]), ["api_key"]);
+    let request = [("tier", "free"), ("method", "POST"), ("path", "/api/search")];
+    assert_eq!(matched(&set, &request).len(), 2);
+}
+
+#[test]
+fn seed_002_tiers_and_internal_endpoints_load() {
+    let set = compile(include_str!("../documents/seed_002.yaml"));
+    assert_eq!(*set.rules()[2].limit(), Limit::Unlimited);
+    assert_eq!(*set.rules()[5].limit(), Limit::Deny);
+    assert!(matches!(set.rules()[4].mode(), Mode::Warn(_)));
+    let admin = |ip| matched(&set, &[("path", "/api/admin/users"), ("ip", ip)]);
+    assert_eq!(admin("10.1.2.3"), [""; 0]);
+    assert_eq!(admin("fd00::1"), [""; 0]);
+    assert_eq!(admin("203.0.113.9"), ["admin-internal"]);
+    assert_eq!(matched(&set, &[("path", "/api/admin")]), ["admin-internal"], "nobody known");
+}
+
+#[test]
+fn seed_003_table_rows_load() {
+    let set = compile(include_str!("../documents/seed_003.yaml"));
+    let rules = set.rules();
+    assert_eq!(numbers(&rules[0]), (Algorithm::TokenBucket, 10, 1, 50));
+    assert_eq!(numbers(&rules[2]), (Algorithm::TokenBucket, 1000, 1, 2000));
+    assert_eq!(numbers(&rules[4]), (Algorithm::TokenBucket, 1, 2, 3), "0.5 a second, exactly");
+    assert_eq!((rules[0].id(), rules[0].description()), ("1", Some("free users")));
+    assert!(!rules[4].is_active());
+    let request = [("tier", "free"), ("user_id", "7"), ("path", "/api/search"), ("ip", "::1")];
+    assert_eq!(matched(&set, &request), ["1", "3", "4"]);
+    let key = |method| rules[2].key(&facts(&[("method", method), ("path", "/api/search")]), &set);
+    assert_eq!(key("GET"), key("POST"), "the seed counts an endpoint, whatever the method");
+}
+
+#[test]
+fn seed_004_document_loads() {
+    let set = compile(include_str!("../documents/seed_004.yaml"));
+    assert_eq!(numbers(&set.rules()[1]), (Algorithm::SlidingWindowCounter, 1000, 3600, 1000));
+    assert!(set.rules().iter().all(|rule| key_by(rule) == ["api_key"]));
+    assert!(set.rules().iter().all(|rule| rule.on_fail() == OnFail::Allow));
+    let free = [("tier", "free"), ("method", "POST"), ("path", "/api/x")];
+    assert_eq!(matched(&set, &free).len(), 2, "both rules govern it, as the seed says");
+    assert_eq!(matched(&set, &[("tier", "paid")]).len(), 1);
+}
+
+#[test]
+fn every_setting_of_a_rule_is_read() {
+    let set = compile(
+        r#"
+on_fail: local
+rules:
+  - id: all
+    match: { tenant: [acme, "beta-*"], ip: 192.0.2.0/24, endpoint: [/a, "GET|HEAD /b/{id}"] }
+    key_by: [tenant, route]
+    limit: { requests: 5, window: 1h30m, algorithm: Leaky_Bucket, burst: 9, queue: true }
+    cost: 3
+    mode: warn
+    warn: { allow: 4, period: 30s }
+    ban: { after: 10, within: 1m, for: 5m }
+    charge: always
+    on_fail: deny
+  - { limit: 7/s using fixed_window }
+"#,
+    );
+    let rule = &set.rules()[0];
+    let queue = Algorithm::LeakyBucket(Leak::Queue);
+    assert_eq!(numbers(rule), (queue, 5, 5400, 9));
+    assert_eq!(key_by(rule), ["tenant", "route"]);
+    assert_eq!((rule.cost(), rule.charge()), (3, ChargeWhen::Always));
+    assert_eq!((rule.on_fail(), set.rules()[1].on_fail()), (OnFail::Deny, OnFail::Local));
+    assert!(rule.ban().is_some());
+    let warnings = rule.mode().warnings().unwrap();
+    assert_eq!((warnings.limit(), warnings.period()), (4, Micros::from_secs(30)));
+    assert_eq!(numbers(&set.rules()[1]), (Algorithm::FixedWindow, 7, 1, 7));
+}
+
+#[test]
+fn json_is_a_document_as_well() {
+    let set = compile(r#"{"rules": [{"id": "j", "match": {"user_id": 7}, "limit": "1/s"}]}"#);
+    assert_eq!(matched(&set, &[("user_id", "7")]), ["j"]);
+    let set = compile("");
+    assert_eq!(set.rules().len(), 0);
+    assert_eq!(compile("# nothing\n").rules().len(), 0);
+}
+
+#[test]
+fn shorthands_stand_alone_or_follow_a_document() {
+    let document = Document::from_shorthands(&["100/min by ip burst 20", "5/s by global"]).unwrap();
+    let set = RuleSet::compile(&document, Secret::UNSET).unwrap();
+    assert_eq!(numbers(&set.rules()[0]), (Algorithm::TokenBucket, 100, 60, 20));
+    assert_eq!(key_by(&set.rules()[1]), [""; 0]);
+
+    let source = include_str!("../documents/design.yaml");
+    let mut document = Document::parse("rules.yaml", source).unwrap();
+    let before = RuleSet::compile(&document, Secret::UNSET).unwrap();
+    document.push_shorthands(&["100/min", "100/min"]).unwrap();
+    let set = RuleSet::compile(&document, Secret::UNSET).unwrap();
+    assert_eq!((before.rules().len(), set.rules().len()), (2, 4));
+    assert_ne!(set.rules()[2].id(), set.rules()[3].id(), "derived ids are unique");
+    assert_ne!(before.version(), set.version());
+
+    let error = Document::from_shorthands(&["100/min", "10/x"]).unwrap_err().to_string();
+    assert!(error.contains("--limit:2:1: [1]: this is not a window, found `x`"), "{error}");
+}
+
+#[test]
+fn derived_ids_are_readable_and_hang_on_the_meaning_alone() {
+    let id = |rule: &str| compile(&format!("rules: [{rule}]")).rules()[0].id().to_owned();
+    let first = id("{ match: { tier: free, endpoint: 'POST /api/*' }, limit: 10/s }");
+    assert!(first.starts_with("endpoint-post-api-tier-free-by-ip-1s-"), "{first}");
+    assert_eq!(first, id("{ limit: 99/s burst 5, plan: free, match: { endpoint: POST /api/* } }"));
+    let others = [
+        "{ match: { tier: paid, endpoint: 'POST /api/*' }, limit: 10/s }",
+        "{ match: { tier: free, endpoint: 'POST /api/*' }, limit: 10/m }",
+        "{ match: { tier: free, endpoint: 'POST /api/*' }, limit: 10/s by user_id }",
+        "{ match: { tier: free, endpoint: 'POST /api/*' }, limit: 10/s using leaky_bucket }",
+    ];
+    assert!(others.iter().all(|other| id(other) != first));
+}
+
+#[test]
+fn a_key_that_nobody_knows_can_count_as_its_address() {
+    let set = compile(
+        "identity: { api_key: { header: X-Api-Key, unknown: ip } }\n\
+         subjects: [{ api_key: known, tier: paid, tenant: acme }]\n\
+         rules: [{ id: r, key_by: api_key, limit: 1/s }]",
+    );
+    let complete = |key| {
+        let mut facts = facts(&[("api_key", key), ("ip", "192.0.2.1")]);
+        set.complete(&mut facts);
+        facts
+    };
+    let known = complete("known");
+    assert_eq!((known.get("tier"), known.get("tenant")), (Some("paid"), Some("acme")));
+    assert_eq!(complete("other").get("api_key"), None);
+    let rule = &set.rules()[0];
+    assert_eq!(rule.key(&complete("x"), &set), rule.key(&complete("y"), &set));
+    assert_ne!(rule.key(&complete("known"), &set), rule.key(&complete("y"), &set));
+}
+
+#[test]
+fn facts_of_a_request_can_be_completed_for_a_while() {
+    let set = compile(include_str!("../documents/design.yaml"));
+    let owned = facts(&[("api_key", "demo-paid")]).into_owned();
+    let mut view = owned.borrowed();
+    set.complete(&mut view);
+    assert_eq!((owned.get("tier"), view.get("tier")), (None, Some("paid")));
+    let mut found = Matches::new();
+    set.matching(&view, &mut found);
+    assert!(found.is_empty());
+}

@@ -1,0 +1,8 @@
+//! The crate as others see it: documents in, decisions about who is limited out.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod common;
+mod forms;
+mod keys;
+mod problems;

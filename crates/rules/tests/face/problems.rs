@@ -1,0 +1,171 @@
+//! What users are told about documents that are wrong, and that hostile ones do no harm.
+
+use std::fmt::Write as _;
+
+use crate::common::{compile, problems};
+use proptest::prelude::*;
+use tidegate_core::key::Secret;
+use tidegate_rules::decode::Field;
+use tidegate_rules::problem::Problems;
+use tidegate_rules::{Document, MAX_DOCUMENT_BYTES, RuleSet};
+
+/// The exact text, so that a change to it is seen; `UPDATE_GOLDEN=1` writes it anew.
+#[test]
+fn all_mistakes_are_told_at_once_with_their_places() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/mistakes.txt");
+    let told = problems(include_str!("../golden/mistakes.yaml"));
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, &told).unwrap();
+    }
+    let golden = std::fs::read_to_string(path).unwrap();
+    assert!(told == golden, "the text changed:\n{told}");
+}
+
+#[test]
+fn mistakes_between_rules_are_told_without_any_within_them() {
+    let told = problems(
+        "rules:\n- { id: a, limit: 1/s }\n- { id: a, limit: 2/s }\n\
+         - { key_pattern: 'user:{user_id}', plan: free, rate_per_second: 1, id: x }\n\
+         - { key_pattern: 'user:{user_id}', plan: free, rate_per_second: 2, id: y }\n\
+         - { match: { tier: free }, plan: paid, limit: 1/s }\n\
+         - { match: { ip: 10.0.0.0/9 , tier: x}, plan: { not: [x, y] }, limit: 1/s }\n",
+    );
+    for expected in [
+        "rules[1].id: this id is already used on line 2, found `a`",
+        "rules[3].key_pattern: line 4 has this pattern for the same plan and window",
+        "rules[4].match: no request is both tier=free and tier=paid",
+        "rules[5].match: no request is both tier=x and tier!=x,y",
+        "4 problems in rules.yaml",
+    ] {
+        assert!(told.contains(expected), "{expected}\n{told}");
+    }
+}
+
+#[test]
+fn queues_may_stand_together_when_no_request_fits_both() {
+    let queue = "limit: { requests: 1, window: 1s, algorithm: leaky_bucket, queue: true }";
+    for (one, two) in [
+        ("tier: free", "tier: [paid, gold]"),
+        ("endpoint: GET /a", "endpoint: POST /a"),
+        ("endpoint: /a/*", "endpoint: '/b/{x}'"),
+        ("ip: 10.0.0.0/8", "ip: { not: 10.0.0.0/7 }"),
+        ("method: GET", "endpoint: POST /a"),
+        ("tenant: acme", "tenant: 'beta-*'"),
+    ] {
+        compile(&format!(
+            "rules: [{{ match: {{ {one} }}, {queue} }}, {{ match: {{ {two} }}, {queue} }}]"
+        ));
+    }
+    for (one, two) in [
+        ("tier: free", "user_id: 7"),
+        ("endpoint: /a/*", "endpoint: '/{x}/b'"),
+        ("ip: 10.0.0.0/8", "ip: 10.1.0.0/16"),
+        ("tenant: '*-a'", "tenant: 'b-*'"),
+    ] {
+        let told = problems(&format!(
+            "rules: [{{ match: {{ {one} }}, {queue} }}, {{ match: {{ {two} }}, {queue} }}]"
+        ));
+        assert!(told.contains("wait in this queue"), "{told}");
+    }
+}
+
+#[test]
+fn the_server_section_is_read_with_the_same_machinery() {
+    let source = "server: { store: redis, deadlin: 5ms }\nrules: [1/x]";
+    let read = |server: Option<Field<'_>>| {
+        let mut fields = server?.fields()?;
+        let store = fields.take("store")?.choice(&[("memory", 1), ("redis", 2)]);
+        let _ = fields.take("deadline").and_then(|field| field.duration());
+        fields.finish();
+        store
+    };
+    let told = Document::parse_with("f.yaml", source, read).unwrap_err().to_string();
+    assert!(told.contains("server.deadlin: this field is not known, found `deadlin`"), "{told}");
+    assert!(told.contains("= write: `deadline`") && told.contains("2 problems"), "{told}");
+    let (document, store) =
+        Document::parse_with("f.yaml", "server: { store: redis }", read).unwrap();
+    assert_eq!(store, Some(2));
+    assert!(document.server().is_some());
+}
+
+fn refusal(source: &str) -> Problems {
+    let compiled = Document::parse("hostile.yaml", source)
+        .and_then(|document| RuleSet::compile(&document, Secret::UNSET));
+    compiled.expect_err("the document should be refused")
+}
+
+#[test]
+fn hostile_documents_are_refused_with_a_reason() {
+    let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..12 {
+        let last = level - 1;
+        let all = format!("*a{last}, ").repeat(10);
+        writeln!(bomb, "a{level}: &a{level} [{all}]").unwrap();
+    }
+    let chain = (1..3_000).fold("a0: &a0 [x]\n".to_owned(), |mut text, level| {
+        writeln!(text, "a{level}: &a{level} [[[*a{}]]]", level - 1).unwrap();
+        text
+    });
+    let cases = [
+        (bomb, "anchors and aliases make the document too large"),
+        (chain, "nested deeper"),
+        ("a: &a [*a]".to_owned(), "an alias cannot stand inside what it names"),
+        ("[".repeat(500_000), "nested deeper"),
+        ("{a: ".repeat(200_000), "nested deeper"),
+        ("- ".repeat(500_000), "nested deeper"),
+        ("? ".repeat(300_000), "nested deeper"),
+        ("x".repeat(2 << 20), "larger than 1048576 bytes"),
+        ("rules:\n\t- limit: 1/s".to_owned(), "not YAML"),
+        ("rules: \0".to_owned(), "NUL"),
+        ("rules: [1/s]\n---\nrules: []".to_owned(), "one document"),
+        ("- 1\n- 2".to_owned(), "a document is a mapping"),
+        ("hello".to_owned(), "a document is a mapping"),
+        ("rules: {}".to_owned(), "wrong kind"),
+        ("rules: [1/s".to_owned(), "not YAML"),
+        ("rules: []\nrules: []".to_owned(), "already set on line 1"),
+        ("{[a]: b}".to_owned(), "the name of a field must be a word"),
+        ("rules: [\"1/s\u{1b}[31m\"]".to_owned(), "not a window"),
+        ("rules: *nobody".to_owned(), "not YAML"),
+    ];
+    for (source, reason) in cases {
+        let start: String = source.chars().take(20).collect();
+        let told = refusal(&source).to_string();
+        assert!(told.contains(reason), "{start}: {told}");
+        assert!(!told.contains('\u{1b}'), "{start}: a terminal must not be steered");
+    }
+}
+
+#[test]
+fn very_many_problems_and_very_long_lines_are_cut() {
+    let source = format!("rules: [{}]", "{x: 1},".repeat(50_000));
+    assert!(source.len() < MAX_DOCUMENT_BYTES);
+    let told = refusal(&source);
+    assert_eq!((told.list.len(), told.omitted), (100, 99_900));
+    let text = told.to_string();
+    assert!(text.ends_with("100000 problems in hostile.yaml, the first 100 shown\n"));
+    assert!(text.lines().all(|line| line.chars().count() < 300));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3_000))]
+
+    #[test]
+    fn no_text_makes_the_reader_panic(source in r#"([\[\]{}:,\-&*!|>'"%@?#a-c0-9/ \n\t\\]|rules:|limit:|match:|- |\n  ){0,60}"#) {
+        let _ = Document::parse("f", &source);
+    }
+
+    #[test]
+    fn no_word_makes_a_rule_panic(word in "\\PC{0,24}") {
+        let quoted = word.replace('\'', "''");
+        for field in ["id", "limit", "key_by", "match", "key_pattern", "rate_per_second", "mode", "ban"] {
+            let _ = Document::parse("f", &format!("rules: [{{ {field}: '{quoted}', limit: 1/s }}]"));
+        }
+        for fact in ["ip", "endpoint", "method", "tier"] {
+            let source = format!("rules: [{{ match: {{ {fact}: '{quoted}' }}, limit: 1/s }}]");
+            if let Ok(document) = Document::parse("f", &source) {
+                let _ = RuleSet::compile(&document, Secret::UNSET);
+            }
+        }
+        let _ = Document::from_shorthands(&[&word, &format!("1/s by {word}")]);
+    }
+}
