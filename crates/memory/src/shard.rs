@@ -41,7 +41,9 @@ pub(crate) struct Shard {
     cursor: usize,
     /// The latest instant that any of its keys has seen.
     latest: Timestamp,
-    /// Boxed, because most shards hold none and a shard should fit a cache line.
+    /// Before this instant a full shard has nothing to shed.
+    room_at: Timestamp,
+    /// Boxed, because most shards hold none.
     logs: Box<Logs>,
 }
 
@@ -49,7 +51,8 @@ pub(crate) struct Shard {
 #[derive(Debug, Default)]
 struct Logs {
     cells: Vec<LogCell>,
-    free: Vec<usize>,
+    /// Places of `cells` that are not in use.
+    vacant: Vec<usize>,
 }
 
 /// A log and the bytes that are set aside for it.
@@ -113,24 +116,42 @@ impl Shard {
     ) -> R {
         let key = self.slots[at].key;
         let (mut state, place) = match self.slots[at].unpack() {
-            Some(Held::State(state)) => (Some(state), 0),
-            Some(Held::Log(place)) => (self.logs.cells[place].state.take(), place),
-            None => (None, 0),
+            Some(Held::State(state)) => (Some(state), None),
+            Some(Held::Log(place)) => (self.logs.cells[place].state.take(), Some(place)),
+            None => (None, None),
         };
         let told = change(&mut state);
         match state {
             Some(state) => {
-                self.slots[at] = Slot::pack(key, &state, place);
-                if let Tally::Log(log) = &state.tally {
-                    let needed = log_reserve(log.entries().len() as u64);
-                    let cell = &mut self.logs.cells[place];
-                    common.budget.take_anyway(needed.saturating_sub(cell.reserved));
-                    *cell = LogCell { reserved: needed.max(cell.reserved), state: Some(state) };
+                // A key keeps its algorithm; should it change all the same, so does where it is kept.
+                if let Some(place) = place.filter(|_| !matches!(state.tally, Tally::Log(_))) {
+                    common.budget.give(self.logs.free(place));
                 }
+                self.slots[at] = self.pack(key, state, place, 0, common);
             }
             None => self.remove(at, common),
         }
         told
+    }
+
+    /// Packs a state, its log, if it is one, to a place of its own.
+    #[inline]
+    fn pack(
+        &mut self,
+        key: Fingerprint,
+        state: State,
+        place: Option<usize>,
+        reserve: u64,
+        common: &Common,
+    ) -> Slot {
+        let Tally::Log(log) = &state.tally else { return Slot::pack(key, &state, 0) };
+        let needed = reserve.max(log_reserve(log.entries().len() as u64));
+        let place = place.unwrap_or_else(|| self.logs.place());
+        let slot = Slot::pack(key, &state, place);
+        let cell = &mut self.logs.cells[place];
+        common.budget.take_anyway(needed.saturating_sub(cell.reserved));
+        *cell = LogCell { reserved: needed.max(cell.reserved), state: Some(state) };
+        slot
     }
 
     /// Puts a new state in. The caller has made room.
@@ -142,14 +163,10 @@ impl Shard {
         reserve: u64,
         common: &Common,
     ) {
-        let Some(at) = self.probe(key, hash) else { return };
-        let place = if matches!(state.tally, Tally::Log(_)) { self.logs.place() } else { 0 };
-        self.slots[at] = Slot::pack(key, &state, place);
-        if matches!(state.tally, Tally::Log(_)) {
-            common.budget.take_anyway(reserve);
-            self.logs.cells[place] = LogCell { state: Some(state), reserved: reserve };
+        if let Some(at) = self.probe(key, hash) {
+            self.slots[at] = self.pack(key, state, None, reserve, common);
+            self.used += 1;
         }
-        self.used += 1;
     }
 
     /// Whether so many more keys fit, after shedding a little and growing if the budget allows.
@@ -173,9 +190,20 @@ impl Shard {
             self.rebuild(grown, &common.hasher);
             return true;
         }
-        // Full for good? Look everywhere before a newcomer is sent to the overflow buckets.
-        self.sweep(self.slots.len(), now, common);
+        self.search_room(now, common);
         self.has_slots(keys)
+    }
+
+    /// Looks everywhere for something to shed, once, and then not again before there can be anything:
+    /// otherwise each newcomer of a flood would pay for a look at the whole shard.
+    fn search_room(&mut self, now: Timestamp, common: &Common) {
+        if now < self.room_at {
+            return;
+        }
+        self.sweep(self.slots.len(), now, common);
+        let mut earliest = Timestamp::from_micros(u64::MAX);
+        self.each(|_, state| earliest = earliest.min(state.fresh_at()));
+        self.room_at = earliest;
     }
 
     /// Looks over some slots and removes what has been equal to fresh for a while.
@@ -207,7 +235,7 @@ impl Shard {
             common.budget.give((self.slots.len() - enough) as u64 * SLOT_BYTES);
             self.rebuild(enough, &common.hasher);
         }
-        if self.logs.cells.len() == self.logs.free.len() {
+        if self.logs.cells.len() == self.logs.vacant.len() {
             *self.logs = Logs::default();
         }
     }
@@ -245,9 +273,7 @@ impl Shard {
     /// Empties a slot and closes the gap, so that no probe stops short of its key.
     fn remove(&mut self, mut gap: usize, common: &Common) {
         if let Some(Held::Log(place)) = self.slots[gap].unpack() {
-            common.budget.give(self.logs.cells[place].reserved);
-            self.logs.cells[place] = LogCell::default();
-            self.logs.free.push(place);
+            common.budget.give(self.logs.free(place));
         }
         let size = self.slots.len();
         let mut next = gap;
@@ -275,17 +301,23 @@ impl Shard {
                 self.slots[at] = *slot;
             }
         }
-        self.cursor = 0;
+        (self.cursor, self.room_at) = (0, Timestamp::EPOCH);
     }
 }
 
 impl Logs {
     /// A free place.
     fn place(&mut self) -> usize {
-        self.free.pop().unwrap_or_else(|| {
+        self.vacant.pop().unwrap_or_else(|| {
             self.cells.push(LogCell::default());
             self.cells.len() - 1
         })
+    }
+
+    /// Empties a place; returns the bytes that were set aside for it.
+    fn free(&mut self, place: usize) -> u64 {
+        self.vacant.push(place);
+        std::mem::take(&mut self.cells[place]).reserved
     }
 }
 

@@ -69,11 +69,13 @@ impl Condition {
         passed == (self.sense == Sense::Is)
     }
 
-    /// Whether every request passes it.
-    pub(crate) fn is_idle(&self) -> bool {
+    /// What it answers to every request, if that is always the same.
+    pub(crate) fn foregone(&self) -> Option<bool> {
         match &self.test {
-            Test::Endpoint(any) => self.sense == Sense::Is && any.iter().any(Pattern::is_anything),
-            _ => false,
+            Test::Endpoint(any) if any.iter().any(Pattern::is_anything) => {
+                Some(self.sense == Sense::Is)
+            }
+            _ => None,
         }
     }
 }

@@ -14,11 +14,19 @@ pub(crate) fn fact_name(typed: &str) -> &str {
     }
 }
 
+/// More facts than any request has; conditions are compared with each other.
+const MAX_CONDITIONS: usize = 64;
+
 /// Reads all conditions of a `match`.
 pub(super) fn read(field: &Field<'_>) -> Vec<Spanned<Condition>> {
     let Some(fields) = field.fields() else {
         return Vec::new();
     };
+    if fields.all().count() > MAX_CONDITIONS {
+        let message = format!("a rule can ask for at most {MAX_CONDITIONS} facts");
+        field.refuse(Remark::new(message).write("fewer"));
+        return Vec::new();
+    }
     fields.all().filter_map(|(name, _, field)| condition(fact_name(name), &field)).collect()
 }
 
@@ -34,7 +42,11 @@ pub(super) fn condition(fact: &str, field: &Field<'_>) -> Option<Spanned<Conditi
         _ => (Sense::Is, field.clone()),
     };
     let condition = Condition { sense, test: test(fact, &values)? };
-    (!condition.is_idle()).then_some(Spanned { value: condition, span: field.span() })
+    if condition.foregone() == Some(false) {
+        let remark = Remark::new("this excludes every request");
+        field.refuse(remark.write("the endpoints that are meant, or leave it out"));
+    }
+    condition.foregone().is_none().then_some(Spanned { value: condition, span: field.span() })
 }
 
 fn test(fact: &str, field: &Field<'_>) -> Option<Test> {
@@ -56,9 +68,12 @@ fn read_all<T>(items: &[Field<'_>], read: impl Fn(&str) -> Result<T, Remark>) ->
 
 fn method(text: &str) -> Result<String, Remark> {
     let upper = text.to_ascii_uppercase();
-    if text == upper {
+    let remark = if !upper.bytes().all(|byte| byte.is_ascii_uppercase() || b"-*".contains(&byte)) {
+        Remark::new("this is not an HTTP method").write("`POST`, or `[GET, HEAD]` for several")
+    } else if text != upper {
+        Remark::new("methods are written in upper case").write(format!("`{upper}`"))
+    } else {
         return Ok(upper);
-    }
-    let remark = Remark::new("methods are written in upper case").found(text);
-    Err(remark.write(format!("`{upper}`")))
+    };
+    Err(remark.found(text))
 }

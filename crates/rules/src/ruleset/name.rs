@@ -32,7 +32,7 @@ pub(crate) fn derive(
     let mut hasher = KeyHasher::new(Secret::UNSET);
     for list in [&matched, &parts.iter().map(|part| part.name().to_owned()).collect()] {
         // The length of each list, so that no condition is taken for a part of the key.
-        hasher.part(&list.len().to_le_bytes());
+        hasher.part(&(list.len() as u64).to_le_bytes());
         list.iter().for_each(|text| hasher.part(text.as_bytes()));
     }
     hasher.part(algorithm.as_bytes());

@@ -125,6 +125,8 @@ fn hostile_documents_are_refused_with_a_reason() {
         ("rules: []\nrules: []".to_owned(), "already set on line 1"),
         ("{[a]: b}".to_owned(), "the name of a field must be a word"),
         ("rules: [\"1/s\u{1b}[31m\"]".to_owned(), "not a window"),
+        ("rules: [{ match: { method: GET|PUT }, limit: 1/s }]".to_owned(), "not an HTTP method"),
+        ("rules: [{ match: { endpoint: { not: '*' } }, limit: 1/s }]".to_owned(), "every request"),
         ("rules: *nobody".to_owned(), "not YAML"),
     ];
     for (source, reason) in cases {

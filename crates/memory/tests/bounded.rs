@@ -1,0 +1,133 @@
+//! Memory stays within its cap for any stream of keys, and a flood resets nobody (I12).
+
+mod common;
+
+use common::{START, admit, apply, charge, policy};
+use tidegate_core::policy::Algorithm;
+use tidegate_core::store::Op;
+use tidegate_core::time::{ManualClock, Micros};
+use tidegate_memory::MemoryStore;
+
+const CAP: u64 = 2 << 20;
+const MINUTE: Micros = Micros::from_secs(60);
+
+/// Some whole rounds: a step that removes a key looks at its place again.
+fn sweep_all(store: &MemoryStore<ManualClock>) {
+    for _ in 0..16 * store.sweep() {
+        store.sweep();
+    }
+}
+
+#[test]
+fn a_flood_of_keys_neither_grows_memory_nor_resets_anyone() {
+    let clock = ManualClock::new(START);
+    let store = MemoryStore::with_clock(clock.clone(), CAP);
+    let policy = policy(Algorithm::TokenBucket, 10, MINUTE);
+    let known = charge("rule", u64::MAX, &policy);
+    for _ in 0..10 {
+        assert!(admit(&store, &[known]));
+    }
+    let mut admitted = 0;
+    for name in 0..500_000 {
+        admitted += u64::from(admit(&store, &[charge("rule", name, &policy)]));
+        if name % 10_000 == 0 {
+            assert!(!admit(&store, &[known]), "the flood reset a key that was there before it");
+        }
+    }
+    let usage = store.usage();
+    assert!(usage.bytes <= CAP, "{usage:?}");
+    assert!(usage.overflow > 0 && usage.overflow <= 16, "{usage:?}");
+    assert!(usage.keys > 30_000, "a slot takes 40 bytes: {usage:?}");
+    // Every key with a place passed once; the rest shared sixteen buckets of ten.
+    assert!(admitted <= usage.keys as u64 + 16 * 10, "{admitted} of {usage:?}");
+}
+
+#[test]
+fn a_key_that_gets_a_place_after_the_flood_starts_from_its_overflow_bucket() {
+    let clock = ManualClock::new(START);
+    let store = MemoryStore::with_clock(clock.clone(), CAP);
+    let slow = policy(Algorithm::FixedWindow, 10, Micros::from_secs(86_400));
+    let short = policy(Algorithm::FixedWindow, 10, Micros::from_secs(1));
+    // Fill the table with short-lived keys, then exhaust the overflow buckets of the slow rule.
+    for name in 0..100_000 {
+        admit(&store, &[charge("short", name, &short)]);
+    }
+    let newcomers: Vec<u64> = (1_000_000..1_001_000).collect();
+    let before = store.usage().keys;
+    let through: usize = newcomers
+        .iter()
+        .map(|name| (0..10).filter(|_| admit(&store, &[charge("slow", *name, &slow)])).count())
+        .sum();
+    let placed = store.usage().keys - before;
+    assert!(placed < 50, "{placed} newcomers found a place in a table that should be full");
+    assert!(through <= 10 * (placed + 16), "{through} passed, {placed} with a place");
+    // The short-lived keys expire, so there is room now; nobody who shared starts afresh.
+    clock.advance(Micros::from_secs(10));
+    sweep_all(&store);
+    assert_eq!(store.usage().keys, placed);
+    let again =
+        newcomers.iter().filter(|name| admit(&store, &[charge("slow", **name, &slow)])).count();
+    assert_eq!(again, 0);
+    // Past the window the buckets are fresh, and so is everyone.
+    clock.advance(Micros::from_secs(86_400));
+    assert!(newcomers.iter().all(|name| admit(&store, &[charge("slow", *name, &slow)])));
+}
+
+#[test]
+fn logs_count_with_their_worst_case() {
+    let store = MemoryStore::with_clock(ManualClock::new(START), CAP);
+    let log = policy(Algorithm::SlidingWindowLog, 1_000, MINUTE);
+    for name in 0..10_000 {
+        admit(&store, &[charge("log", name, &log)]);
+    }
+    let usage = store.usage();
+    // 1 024 entries of 16 bytes each: about 127 logs fit into 2 MiB.
+    assert!((100..=128).contains(&usage.keys), "{usage:?}");
+    assert!(usage.bytes <= CAP, "{usage:?}");
+}
+
+#[test]
+fn what_is_equal_to_fresh_is_removed_and_its_memory_given_back() {
+    let clock = ManualClock::new(START);
+    let store = MemoryStore::with_clock(clock.clone(), 64 << 20);
+    for (kind, algorithm) in (0..).zip(Algorithm::ALL) {
+        let policy = policy(algorithm, 10, MINUTE);
+        for name in 0..10_000 {
+            admit(&store, &[charge(algorithm.name(), kind << 32 | name, &policy)]);
+        }
+    }
+    let full = store.usage();
+    assert_eq!(full.keys, 50_000);
+    clock.advance(Micros::from_secs(3_600));
+    sweep_all(&store);
+    let empty = store.usage();
+    assert_eq!(empty.keys, 0);
+    assert!(empty.bytes < full.bytes / 3, "{empty:?} after {full:?}");
+}
+
+/// Keys are told apart by algorithm, so this cannot happen; it must not hurt either.
+#[test]
+fn a_key_whose_algorithm_changes_loses_its_count_and_nothing_else() {
+    let store = MemoryStore::with_clock(ManualClock::new(START), CAP);
+    // A token bucket and a leaky one are kept alike, so only one of them is among these.
+    let kinds: Vec<_> =
+        Algorithm::ALL.into_iter().filter(|each| *each != Algorithm::TokenBucket).collect();
+    for algorithm in kinds.iter().chain(&kinds) {
+        let policy = policy(*algorithm, 10, MINUTE);
+        assert!(admit(&store, &[charge("rule", 1, &policy)]));
+        assert_eq!(apply(&store, Op::Peek, &[charge("rule", 1, &policy)])[0].remaining, 9);
+    }
+    assert_eq!(store.usage().keys, 1);
+}
+
+#[test]
+fn a_key_that_is_equal_to_fresh_keeps_its_place_for_a_while() {
+    let clock = ManualClock::new(START);
+    let store = MemoryStore::with_clock(clock.clone(), 64 << 20);
+    let policy = policy(Algorithm::TokenBucket, 100, Micros::from_secs(1));
+    admit(&store, &[charge("rule", 1, &policy)]);
+    clock.advance(Micros::from_secs(1));
+    sweep_all(&store);
+    assert_eq!(store.usage().keys, 1);
+    assert_eq!(apply(&store, Op::Peek, &[charge("rule", 1, &policy)])[0].remaining, 100);
+}

@@ -1,0 +1,44 @@
+//! What the tests of this crate share: policies, keys and charges in one line.
+
+#![allow(dead_code, clippy::expect_used, reason = "each test file uses some of it")]
+
+use tidegate_core::decision::Reading;
+use tidegate_core::key::{Fingerprint, Key, KeyHasher, Secret};
+use tidegate_core::policy::{Algorithm, Policy};
+use tidegate_core::quota::Quota;
+use tidegate_core::store::{Charge, Op, Role};
+use tidegate_core::time::{Clock, Micros, Timestamp};
+use tidegate_memory::MemoryStore;
+
+/// An instant well inside a window of any round length.
+pub(crate) const START: Timestamp = Timestamp::from_micros(1_700_000_000_123_457);
+
+pub(crate) fn policy(algorithm: Algorithm, requests: u64, window: Micros) -> Policy {
+    Policy::new(algorithm, Quota::new(requests, window)).expect("numbers that work")
+}
+
+pub(crate) fn fingerprint(name: u64) -> Fingerprint {
+    let mut hasher = KeyHasher::new(Secret::UNSET);
+    hasher.part(&name.to_le_bytes());
+    hasher.finish()
+}
+
+pub(crate) fn charge<'a>(rule: &'a str, name: u64, policy: &'a Policy) -> Charge<'a> {
+    let key = Key { rule, fingerprint: fingerprint(name) };
+    Charge { key, policy, cost: 1, role: Role::Enforce, grace: None, ban: None }
+}
+
+pub(crate) fn apply<C: Clock>(
+    store: &MemoryStore<C>,
+    op: Op,
+    charges: &[Charge<'_>],
+) -> Vec<Reading> {
+    let mut readings = vec![Reading::default(); charges.len()];
+    store.apply_now(op, charges, &mut readings);
+    readings
+}
+
+/// Whether the request passes.
+pub(crate) fn admit<C: Clock>(store: &MemoryStore<C>, charges: &[Charge<'_>]) -> bool {
+    !apply(store, Op::Charge, charges).iter().any(|reading| reading.verdict.refuses())
+}

@@ -1,0 +1,106 @@
+//! N threads against a limit of L admit exactly L, whatever they charge together.
+
+#![allow(clippy::expect_used, reason = "a test may panic")]
+
+mod common;
+
+use std::sync::Barrier;
+
+use common::{START, admit, apply, charge, policy};
+use tidegate_core::policy::{Algorithm, Leak};
+use tidegate_core::store::{Charge, Op};
+use tidegate_core::time::{Clock, ManualClock, Micros};
+use tidegate_memory::{DEFAULT_MAX_BYTES, FastClock, MemoryStore};
+
+const THREADS: usize = 8;
+const ATTEMPTS: usize = 100_000;
+const YEAR: Micros = Micros::from_secs(31_536_000);
+
+/// All threads attempt the same batch; returns how many attempts passed.
+fn hammer<C: Clock>(
+    store: &MemoryStore<C>,
+    batch: &(dyn Fn(usize) -> Vec<Charge<'static>> + Sync),
+) -> usize {
+    let start = Barrier::new(THREADS);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let (start, charges) = (&start, batch(thread));
+                scope.spawn(move || {
+                    start.wait();
+                    (0..ATTEMPTS).filter(|_| admit(store, &charges)).count()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+    })
+}
+
+fn leaked(algorithm: Algorithm, requests: u64) -> &'static tidegate_core::policy::Policy {
+    Box::leak(Box::new(policy(algorithm, requests, YEAR)))
+}
+
+#[test]
+fn one_rule_admits_exactly_its_limit() {
+    for algorithm in Algorithm::ALL {
+        for limit in [1, 7, 100, 10_000] {
+            let store = MemoryStore::with_clock(ManualClock::new(START), DEFAULT_MAX_BYTES);
+            let policy = leaked(algorithm, limit);
+            let admitted = hammer(&store, &|_| vec![charge("rule", 1, policy)]);
+            assert_eq!(admitted as u64, limit, "{algorithm}");
+        }
+    }
+}
+
+/// On the clock of production, whose readings are taken before the locks.
+#[test]
+fn one_rule_admits_exactly_its_limit_on_a_running_clock() {
+    for algorithm in
+        [Algorithm::TokenBucket, Algorithm::LeakyBucket(Leak::Queue), Algorithm::FixedWindow]
+    {
+        let store = MemoryStore::with_clock(FastClock::new(), DEFAULT_MAX_BYTES);
+        // A bucket of 285 a year gives one back in 30 hours.
+        let policy = leaked(algorithm, 285);
+        assert_eq!(hammer(&store, &|_| vec![charge("rule", 1, policy)]), 285, "{algorithm}");
+    }
+}
+
+#[test]
+fn three_rules_admit_exactly_the_tightest_and_charge_the_others_no_more() {
+    let store = MemoryStore::with_clock(ManualClock::new(START), DEFAULT_MAX_BYTES);
+    let rules = [
+        ("user", leaked(Algorithm::TokenBucket, 1_000)),
+        ("endpoint", leaked(Algorithm::SlidingWindowCounter, 700)),
+        ("global", leaked(Algorithm::SlidingWindowLog, 5_000)),
+    ];
+    let charges: Vec<_> =
+        (0..).zip(rules).map(|(name, (rule, policy))| charge(rule, name, policy)).collect();
+    assert_eq!(hammer(&store, &|_| charges.clone()), 700);
+    let left: Vec<u64> =
+        apply(&store, Op::Peek, &charges).iter().map(|reading| reading.remaining).collect();
+    assert_eq!(left, [300, 0, 4_300], "a refused request costs nobody anything");
+}
+
+/// Batches that share keys crosswise and in every order: no deadlock, and each key exact.
+#[test]
+fn batches_that_overlap_admit_exactly_what_their_keys_allow() {
+    for shards in [1, 2, 64] {
+        let store = MemoryStore::with_shards(ManualClock::new(START), DEFAULT_MAX_BYTES, shards);
+        let own = leaked(Algorithm::FixedWindow, 1_000);
+        let shared = leaked(Algorithm::TokenBucket, 3_000);
+        let admitted = hammer(&store, &|thread| {
+            let mut charges =
+                vec![charge("own", 100 + thread as u64, own), charge("shared", 7, shared)];
+            if thread % 2 == 1 {
+                charges.reverse();
+            }
+            charges
+        });
+        assert_eq!(admitted, 3_000, "{shards} shards");
+        let used: u64 = (0..THREADS as u64)
+            .map(|thread| apply(&store, Op::Peek, &[charge("own", 100 + thread, own)])[0])
+            .map(|reading| 1_000 - reading.remaining)
+            .sum();
+        assert_eq!(used, 3_000, "what the shared key refused was not charged to anyone");
+    }
+}

@@ -1,0 +1,94 @@
+//! A restart refills nobody, and a bad file harms nobody.
+
+mod common;
+
+use common::{START, admit, apply, charge, policy};
+use tidegate_core::key::Secret;
+use tidegate_core::penalty::BanPolicy;
+use tidegate_core::policy::{Algorithm, Policy};
+use tidegate_core::store::{Charge, Op};
+use tidegate_core::time::{ManualClock, Micros};
+use tidegate_memory::{DEFAULT_MAX_BYTES, MemoryStore, SnapshotError};
+
+const SECRET: Secret = Secret::UNSET;
+
+fn store(clock: &ManualClock) -> MemoryStore<ManualClock> {
+    MemoryStore::with_clock(clock.clone(), DEFAULT_MAX_BYTES)
+}
+
+fn policies() -> Vec<Policy> {
+    Algorithm::ALL.into_iter().map(|each| policy(each, 5, Micros::from_secs(60))).collect()
+}
+
+/// A charge for each algorithm, the first with a ban.
+fn charges<'a>(policies: &'a [Policy], ban: &'a BanPolicy) -> Vec<Charge<'a>> {
+    let mut charges: Vec<_> =
+        (0..).zip(policies).map(|(name, policy)| charge("rule", name, policy)).collect();
+    charges[0].ban = Some(ban);
+    charges
+}
+
+#[test]
+fn every_kind_of_state_comes_back_as_it_was() {
+    let clock = ManualClock::new(START);
+    let (before, policies) = (store(&clock), policies());
+    let ban =
+        BanPolicy::new(2, Micros::from_secs(60), Micros::from_secs(600), 2, Micros::from_secs(600));
+    let charges = charges(&policies, &ban);
+    for _ in 0..7 {
+        for each in &charges {
+            admit(&before, std::slice::from_ref(each));
+            clock.advance(Micros::new(1_003));
+        }
+    }
+    let after = store(&clock);
+    let restored = after.restore_snapshot(&before.snapshot(SECRET), SECRET).unwrap();
+    assert_eq!((restored.keys, restored.left_out), (6, 0));
+    assert_eq!(apply(&after, Op::Peek, &charges), apply(&before, Op::Peek, &charges));
+    assert!(apply(&after, Op::Peek, &charges).iter().all(|reading| reading.verdict.refuses()));
+    clock.advance(Micros::from_secs(30));
+    assert_eq!(apply(&after, Op::Charge, &charges), apply(&before, Op::Charge, &charges));
+}
+
+#[test]
+fn time_that_passed_while_stopped_counts_and_time_that_went_back_does_not() {
+    let clock = ManualClock::new(START);
+    let (before, policy) =
+        (store(&clock), policy(Algorithm::TokenBucket, 60, Micros::from_secs(60)));
+    let charges = [charge("rule", 1, &policy)];
+    for _ in 0..60 {
+        assert!(admit(&before, &charges));
+    }
+    let file = before.snapshot(SECRET);
+    for (now, left) in
+        [(START.plus(Micros::from_secs(10)), 10), (START.minus(Micros::from_secs(10)), 0)]
+    {
+        clock.set(now);
+        let after = store(&clock);
+        after.restore_snapshot(&file, SECRET).unwrap();
+        assert_eq!(apply(&after, Op::Peek, &charges)[0].remaining, left);
+    }
+}
+
+#[test]
+fn a_damaged_cut_or_foreign_file_is_refused_whole() {
+    let clock = ManualClock::new(START);
+    let (before, policies) = (store(&clock), policies());
+    let ban =
+        BanPolicy::new(2, Micros::from_secs(60), Micros::from_secs(600), 2, Micros::from_secs(600));
+    for each in &charges(&policies, &ban) {
+        admit(&before, std::slice::from_ref(each));
+    }
+    let file = before.snapshot(SECRET);
+    let after = store(&clock);
+    for at in 0..file.len() {
+        let mut damaged = file.clone();
+        damaged[at] ^= 0x40;
+        assert!(after.restore_snapshot(&damaged, SECRET).is_err(), "byte {at}");
+        assert!(after.restore_snapshot(&file[..at], SECRET).is_err(), "cut at {at}");
+    }
+    assert_eq!(after.restore_snapshot(b"{\"not\": \"ours\"}", SECRET), Err(SnapshotError::Foreign));
+    let other = Secret::from_bytes(b"another fleet");
+    assert_eq!(after.restore_snapshot(&file, other), Err(SnapshotError::OtherSecret));
+    assert_eq!(after.usage().keys, 0, "nothing of a bad file is kept");
+}
