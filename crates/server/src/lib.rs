@@ -1,1 +1,83 @@
-//! wip
+//! The wiring: command line, settings, stores, doors, telemetry, reload and shutdown.
+//!
+//! The only crate that names a concrete store, reads clocks and touches files, signals and the
+//! environment. Nothing here decides a request.
+
+mod changes;
+mod cli;
+mod client;
+mod clock;
+mod commands;
+mod config;
+mod failure;
+mod facts;
+mod output;
+mod reload;
+mod serve;
+mod snapshot;
+mod source;
+mod sweep;
+mod telemetry;
+mod watch;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches};
+
+use cli::{Cli, Command, ConfigCommand};
+use failure::Failure;
+
+/// How a command that ran to its end ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// All is well.
+    Well,
+    /// The answer is no: refused, invalid.
+    No,
+}
+
+/// Runs the program on its arguments, the first being its own name, and says how it went: 0 well,
+/// 1 the answer is no, 2 the command line is wrong, 3 it could not be done.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let parsed = Cli::command().try_get_matches_from(args).and_then(|matches| {
+        let cli = Cli::from_arg_matches(&matches)?;
+        Ok((cli, matches))
+    });
+    let (cli, matches) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            // Help and version come this way too, on stdout and with success.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    let outcome = match cli.command {
+        Command::Serve(args) => serve::run(args),
+        Command::Check(args) => commands::check::run(args, matches.subcommand()),
+        Command::Explain(args) => commands::explain::run(args, matches.subcommand()),
+        Command::Bench(args) => commands::bench::run(&args),
+        Command::Config(ConfigCommand::Check(args)) => commands::config_check::run(&args),
+    };
+    match outcome {
+        Ok(Outcome::Well) => ExitCode::SUCCESS,
+        Ok(Outcome::No) => ExitCode::from(1),
+        Err(failure) => {
+            failure.print();
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+impl From<bool> for Outcome {
+    fn from(well: bool) -> Self {
+        if well { Self::Well } else { Self::No }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    /// Writing to stdout failed; the reader may simply have gone.
+    fn from(error: std::io::Error) -> Self {
+        Self::CouldNot(format!("cannot write the answer: {error}"))
+    }
+}

@@ -199,3 +199,39 @@ fn first(holds: impl Fn(i128) -> bool) -> Micros {
     }
     Micros::new(u64::try_from(yes).unwrap_or(u64::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::charges_only;
+    use crate::property::holds;
+    use crate::quotas::SIX;
+    use proptest::prelude::*;
+    use tidegate_core::decision::Reading;
+    use tidegate_core::policy::Policy;
+
+    /// Searching by halves rests on what is used never growing by itself; walking rests on nothing.
+    #[test]
+    fn the_search_finds_what_a_walk_finds() {
+        let quota = (1_u64..6, 1_u64..20)
+            .prop_map(|(requests, window)| Quota::new(requests, Micros::new(window)));
+        let strategy = (0_usize..6, quota, charges_only(8), 1_u64..6);
+        holds("oracle_search", 20_000, &strategy, |(which, quota, history, cost)| {
+            let policy = Policy::new(SIX[which], quota).unwrap();
+            let (mut oracle, mut now) = (Oracle::new(SIX[which], &quota), history.start);
+            for step in &history.moves {
+                now = step.hop.from(&policy, &Reading::default(), now);
+                oracle.charge(step.cost.number(&policy, &Reading::default()), now);
+            }
+            let at = i128::from(now.as_micros());
+            let walk = |holds: &dyn Fn(i128) -> bool| (0..1_000_u64).find(|n| holds((*n).into()));
+            if let Fit::After(wait) = oracle.fit(cost, now) {
+                prop_assert_eq!(walk(&|n| oracle.fits(cost, at + n)), Some(wait.get()));
+            }
+            let untouched = walk(&|n| oracle.used(at + n) == Exact::from_integer(0));
+            prop_assert_eq!(untouched, Some(oracle.gauge(now).reset_after.get()));
+            prop_assert!((0..100).all(|n| oracle.used(at + n) >= oracle.used(at + n + 1)));
+            Ok(())
+        });
+    }
+}

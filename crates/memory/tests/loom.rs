@@ -1,0 +1,88 @@
+//! Every interleaving of a few threads, explored by loom: `cargo xtask test` builds this with
+//! `--cfg loom`.
+
+#![cfg(loom)]
+#![allow(clippy::expect_used, reason = "a test may panic")]
+
+mod common;
+
+use common::{START, admit, apply, charge, policy};
+use loom::sync::Arc;
+use loom::thread;
+use tidegate_core::policy::{Algorithm, Policy};
+use tidegate_core::store::{Charge, Op};
+use tidegate_core::time::{ManualClock, Micros};
+use tidegate_memory::MemoryStore;
+
+type Batch = &'static [(&'static str, u64)];
+
+fn policy_of_one() -> &'static Policy {
+    Box::leak(Box::new(policy(Algorithm::FixedWindow, 1, Micros::from_secs(60))))
+}
+
+fn charges(policy: &'static Policy, batch: Batch) -> Vec<Charge<'static>> {
+    batch.iter().map(|(rule, name)| charge(rule, *name, policy)).collect()
+}
+
+/// Runs the batches at once on a store of so many bytes; returns how many passed and what each of
+/// `names` has left.
+fn model(max_bytes: u64, batches: &'static [Batch], names: Batch, check: fn(usize, Vec<u64>)) {
+    let policy = policy_of_one();
+    loom::model(move || {
+        let store = Arc::new(MemoryStore::with_shards(ManualClock::new(START), max_bytes, 4));
+        let threads: Vec<_> = batches
+            .iter()
+            .map(|batch| {
+                let store = Arc::clone(&store);
+                thread::spawn(move || admit(&store, &charges(policy, batch)))
+            })
+            .collect();
+        let passed = threads.into_iter().map(|thread| thread.join().expect("no panic"));
+        let passed = passed.filter(|passed| *passed).count();
+        let left = charges(policy, names)
+            .iter()
+            .map(|each| apply(&store, Op::Peek, std::slice::from_ref(each))[0].remaining)
+            .collect();
+        check(passed, left);
+    });
+}
+
+#[test]
+fn one_key_admits_one() {
+    model(1 << 20, &[&[("a", 1)], &[("a", 1)]], &[("a", 1)], |passed, left| {
+        assert_eq!((passed, left), (1, vec![0]));
+    });
+}
+
+/// Two batches that take the same keys in opposite order; the keys lie in more than one shard (with
+/// the locks taken in the order of the batch, this model finds the deadlock).
+#[test]
+fn crossed_batches_do_not_deadlock_and_one_of_them_passes_whole() {
+    model(
+        1 << 20,
+        &[&[("a", 1), ("b", 2), ("c", 3), ("d", 4)], &[("d", 4), ("c", 3), ("b", 2), ("a", 1)]],
+        &[("a", 1), ("b", 2), ("c", 3), ("d", 4)],
+        |passed, left| assert_eq!((passed, left), (1, vec![0, 0, 0, 0])),
+    );
+}
+
+/// A batch is refused by one of its keys: the other is as if nobody had asked.
+#[test]
+fn a_refused_batch_leaves_nothing_behind() {
+    model(1 << 20, &[&[("a", 1)], &[("a", 1), ("b", 2)]], &[("a", 1), ("b", 2)], |passed, left| {
+        assert_eq!(left[0], 0);
+        // Both pass only if they do not: one unit of `a` for two batches.
+        assert_eq!(passed, 1);
+    });
+}
+
+/// No room for any key: all share overflow buckets, which are locked after the shards.
+#[test]
+fn crossed_batches_without_a_place_share_overflow_buckets_exactly() {
+    model(
+        0,
+        &[&[("a", 1), ("b", 2), ("c", 3)], &[("c", 3), ("b", 2), ("a", 1)]],
+        &[("a", 1), ("b", 2), ("c", 3)],
+        |passed, left| assert_eq!((passed, left), (1, vec![0, 0, 0])),
+    );
+}

@@ -1,0 +1,222 @@
+//! The command line as typed: flags with their environment variables, and the help texts.
+//!
+//! Nothing is checked here beyond the form of a single value; see [`crate::config`] for the rest.
+
+mod help;
+
+use std::path::PathBuf;
+
+use clap::builder::FalseyValueParser;
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::Layer;
+
+/// Decides which requests pass: exact rate limits from one set of rules.
+#[derive(Debug, Parser)]
+#[command(
+    name = "tidegate",
+    version,
+    about = help::ABOUT,
+    after_help = help::TOP,
+    styles = help::STYLES,
+    max_term_width = 100,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the limiter: open its doors and decide requests until told to stop
+    #[command(after_help = help::SERVE)]
+    Serve(ServeArgs),
+    /// Decide one request and charge it: may it pass?
+    #[command(after_help = help::CHECK)]
+    Check(AskArgs),
+    /// Show which rules govern a request, how their counters stand, and which one decides
+    #[command(after_help = help::EXPLAIN)]
+    Explain(AskArgs),
+    /// Measure decisions per second on your own rules, in this process
+    #[command(after_help = help::BENCH)]
+    Bench(BenchArgs),
+    /// Work with rules documents
+    #[command(subcommand, disable_help_subcommand = true)]
+    Config(ConfigCommand),
+}
+
+/// What to do with a rules document.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Say whether a rules document is valid, and everything that is wrong with it
+    #[command(after_help = help::CONFIG_CHECK)]
+    Check(ConfigCheckArgs),
+}
+
+/// Where the rules are.
+#[derive(Args, Debug)]
+pub(crate) struct RulesArgs {
+    /// The rules document, in YAML or JSON
+    #[arg(long, short, value_name = "FILE", env = "TIDEGATE_CONFIG", hide_env_values = true)]
+    pub(crate) config: Option<PathBuf>,
+
+    /// A limit such as "100/min by ip burst 20"; may be repeated
+    #[arg(
+        long = "limit",
+        short,
+        value_name = "LIMIT",
+        env = "TIDEGATE_LIMIT",
+        hide_env_values = true,
+        value_delimiter = ';'
+    )]
+    pub(crate) limits: Vec<String>,
+}
+
+/// `tidegate serve`.
+#[derive(Args, Debug)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) rules: RulesArgs,
+
+    #[command(flatten)]
+    pub(crate) settings: Layer,
+}
+
+/// `tidegate check` and `tidegate explain`.
+#[derive(Args, Debug)]
+pub(crate) struct AskArgs {
+    /// What is known of the request, such as `ip=203.0.113.7 method=POST path=/api/orders`
+    #[arg(value_name = "FACT=VALUE", value_parser = crate::facts::parse)]
+    pub(crate) facts: Vec<(String, String)>,
+
+    /// How much the request costs
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..),
+        env = "TIDEGATE_COST",
+        hide_env_values = true
+    )]
+    pub(crate) cost: u32,
+
+    /// The running server to ask
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8081",
+        env = "TIDEGATE_SERVER",
+        hide_env_values = true
+    )]
+    pub(crate) server: String,
+
+    /// The file with the token that the server asks for
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_ADMIN_TOKEN_FILE", hide_env_values = true)]
+    pub(crate) admin_token_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) rules: RulesArgs,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// `tidegate bench`.
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    #[command(flatten)]
+    pub(crate) rules: RulesArgs,
+
+    /// How long to measure
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 3,
+        value_parser = clap::value_parser!(u32).range(1..=3_600),
+        env = "TIDEGATE_SECONDS",
+        hide_env_values = true
+    )]
+    pub(crate) seconds: u32,
+
+    /// How many threads decide [default: one for each core]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=1_024),
+        env = "TIDEGATE_THREADS",
+        hide_env_values = true
+    )]
+    pub(crate) threads: Option<u32>,
+
+    /// How many different clients ask
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100_000,
+        value_parser = clap::value_parser!(u32).range(1..=16_777_216),
+        env = "TIDEGATE_KEYS",
+        hide_env_values = true
+    )]
+    pub(crate) keys: u32,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// `tidegate config check`.
+#[derive(Args, Debug)]
+pub(crate) struct ConfigCheckArgs {
+    /// The rules document, in YAML or JSON
+    #[arg(value_name = "FILE", env = "TIDEGATE_CONFIG", hide_env_values = true)]
+    pub(crate) file: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// How to answer.
+#[derive(Args, Debug)]
+pub(crate) struct OutputArgs {
+    /// Answer in JSON, for programs
+    #[arg(
+        long,
+        env = "TIDEGATE_JSON",
+        hide_env_values = true,
+        value_parser = FalseyValueParser::new()
+    )]
+    pub(crate) json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Cli;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_has_an_environment_variable_named_after_it() {
+        fn walk(command: &clap::Command) {
+            for arg in command.get_arguments().filter(|arg| arg.get_long().is_some()) {
+                let long = arg.get_long().unwrap();
+                if matches!(long, "help" | "version") {
+                    continue;
+                }
+                let expected = format!("TIDEGATE_{}", long.to_uppercase().replace('-', "_"));
+                let env = arg.get_env().map(|name| name.to_string_lossy().into_owned());
+                assert_eq!(env, Some(expected), "{} --{long}", command.get_name());
+            }
+            command.get_subcommands().for_each(walk);
+        }
+        walk(&Cli::command());
+    }
+}

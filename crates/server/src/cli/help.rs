@@ -1,0 +1,84 @@
+//! The longer help texts, with examples that can be copied.
+
+use anstyle::{AnsiColor, Style};
+use clap::builder::Styles;
+
+/// What the program is.
+pub(super) const ABOUT: &str = "Tidegate decides which requests pass.\n\n\
+    One set of rules, exact counters, one answer: allowed or refused, and when to come back.";
+
+/// Quiet colours; clap leaves them out where there is no terminal.
+pub(super) const STYLES: Styles = Styles::styled()
+    .header(Style::new().bold())
+    .usage(Style::new().bold())
+    .literal(AnsiColor::Cyan.on_default())
+    .placeholder(Style::new().dimmed());
+
+/// After `tidegate --help`.
+pub(super) const TOP: &str = "\
+Start here:
+  tidegate serve                                  a limiter on built-in example rules
+  tidegate serve --limit \"100/min by ip burst 20\" one rule, no file
+  tidegate serve --config rules.yaml              your rules, reloaded when the file changes
+  tidegate config check rules.yaml                is the file right, and what is not
+  tidegate explain ip=203.0.113.7 path=/login     why a request passes or not
+
+Every flag has an environment variable, TIDEGATE_ and its name. A setting in the file gives way
+to the environment, and that to the flag.
+
+Exit codes: 0 well, 1 the answer is no (refused, invalid), 2 wrong usage, 3 could not.";
+
+/// After `tidegate serve --help`.
+pub(super) const SERVE: &str = "\
+Examples:
+  tidegate serve
+  tidegate serve --limit \"10/s by api_key burst 20\" --limit \"1000/h by ip\"
+  tidegate serve --config rules.yaml --http 0.0.0.0:8081 --admin-token-file token
+  tidegate serve --config rules.yaml --snapshot counters.snap --http 127.0.0.1:0
+
+The rules are read again when the file changes or on SIGHUP; a file with mistakes changes nothing.
+SIGTERM and SIGINT stop it: requests under way are answered first, a second signal does not wait.
+Every setting but --config and --limit may also stand in the document, under `server:`, with
+underscores for dashes; relative paths there start at the document.";
+
+/// After `tidegate check --help`.
+pub(super) const CHECK: &str = "\
+Examples:
+  tidegate check ip=203.0.113.7 method=POST path=/api/orders api_key=demo
+  tidegate check user_id=42 --cost 5 --server http://limiter.internal:8081
+  tidegate check ip=203.0.113.7 --limit \"10/s by ip\"       in this process, on fresh counters
+  tidegate check tier=free path=/api/x --config rules.yaml --json
+
+Exit codes: 0 allowed, 1 refused, 2 wrong usage, 3 no answer.";
+
+/// After `tidegate explain --help`.
+pub(super) const EXPLAIN: &str = "\
+Examples:
+  tidegate explain ip=203.0.113.7 method=POST path=/api/orders api_key=demo
+  tidegate explain tier=free path=/api/x --config rules.yaml    in this process, fresh counters
+  tidegate explain user_id=42 --json
+
+Nothing is charged.
+
+Exit codes: 0 it would be allowed, 1 it would be refused, 2 wrong usage, 3 no answer.";
+
+/// After `tidegate bench --help`.
+pub(super) const BENCH: &str = "\
+Examples:
+  tidegate bench
+  tidegate bench --config rules.yaml --threads 2 --keys 1000000
+  tidegate bench --limit \"100/min by ip\" --seconds 10 --json
+
+It makes up requests that your rules govern and decides them on embedded memory, with no network.
+Without rules it measures the built-in example.";
+
+/// After `tidegate config check --help`.
+pub(super) const CONFIG_CHECK: &str = "\
+Examples:
+  tidegate config check rules.yaml
+  tidegate config check rules.yaml --json | jq '.[].message'
+
+Every mistake is told at once, with its line and what to write instead. With --json the answer is
+a list of them, empty when there are none.
+
+Exit codes: 0 valid, 1 not valid, 2 wrong usage, 3 the file could not be read.";

@@ -1,0 +1,184 @@
+//! Settings: as typed in a [`Layer`] (the document's `server:` section; flags and environment),
+//! then checked together as [`Settings`]. File gives way to environment, environment to flag.
+
+mod section;
+mod value;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use tidegate_core::key::Secret;
+use tidegate_core::time::Micros;
+use tidegate_edge::http::Token;
+use tidegate_edge::respond::ResetStyle;
+use tidegate_memory::DEFAULT_MAX_BYTES;
+
+use crate::failure::Failure;
+pub(crate) use section::read as read_section;
+pub(crate) use value::{Bytes, Listen, LogFormat, LogLevel, Reset};
+
+/// The HTTP door unless it is said otherwise.
+pub(crate) const DEFAULT_HTTP: Listen = Listen::loopback(8081);
+
+/// A secret shorter than this protects nothing.
+const LEAST_SECRET_BYTES: usize = 16;
+
+/// Settings as typed in one place; what is not said is left to the place below.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Layer {
+    /// Where the HTTP door listens; port 0 takes a free one, `off` closes it [default:
+    /// 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDR", env = "TIDEGATE_HTTP", hide_env_values = true)]
+    pub(crate) http: Option<Listen>,
+
+    /// Keep the counters in this file over a restart
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_SNAPSHOT", hide_env_values = true)]
+    pub(crate) snapshot: Option<PathBuf>,
+
+    /// How often that file is written [default: 10s]
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = value::duration,
+        env = "TIDEGATE_SNAPSHOT_INTERVAL",
+        hide_env_values = true
+    )]
+    pub(crate) snapshot_interval: Option<Micros>,
+
+    /// How much memory the counters may take [default: 256MiB]
+    #[arg(long, value_name = "SIZE", env = "TIDEGATE_MEMORY_LIMIT", hide_env_values = true)]
+    pub(crate) memory_limit: Option<Bytes>,
+
+    /// The file with the secret under which keys are hashed
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_KEY_SECRET_FILE", hide_env_values = true)]
+    pub(crate) key_secret_file: Option<PathBuf>,
+
+    /// The file with the token that whoever is not on this machine needs to reset, refund, peek
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_ADMIN_TOKEN_FILE", hide_env_values = true)]
+    pub(crate) admin_token_file: Option<PathBuf>,
+
+    /// Whether X-RateLimit-Reset tells an instant or a wait [default: epoch]
+    #[arg(long, value_name = "STYLE", value_enum, env = "TIDEGATE_RESET_STYLE", hide_env_values = true)]
+    pub(crate) reset_style: Option<Reset>,
+
+    /// How long requests under way may take to finish when it stops [default: 25s]
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = value::duration,
+        env = "TIDEGATE_DRAIN_TIMEOUT",
+        hide_env_values = true
+    )]
+    pub(crate) drain_timeout: Option<Micros>,
+
+    /// How log lines look, on stderr [default: pretty]
+    #[arg(long, value_name = "FORMAT", value_enum, env = "TIDEGATE_LOG", hide_env_values = true)]
+    pub(crate) log: Option<LogFormat>,
+
+    /// What is logged [default: info]
+    #[arg(long, value_name = "LEVEL", value_enum, env = "TIDEGATE_LOG_LEVEL", hide_env_values = true)]
+    pub(crate) log_level: Option<LogLevel>,
+}
+
+impl Layer {
+    /// This layer, and the one below for what it does not say.
+    pub(crate) fn over(self, below: Self) -> Self {
+        Self {
+            http: self.http.or(below.http),
+            snapshot: self.snapshot.or(below.snapshot),
+            snapshot_interval: self.snapshot_interval.or(below.snapshot_interval),
+            memory_limit: self.memory_limit.or(below.memory_limit),
+            key_secret_file: self.key_secret_file.or(below.key_secret_file),
+            admin_token_file: self.admin_token_file.or(below.admin_token_file),
+            reset_style: self.reset_style.or(below.reset_style),
+            drain_timeout: self.drain_timeout.or(below.drain_timeout),
+            log: self.log.or(below.log),
+            log_level: self.log_level.or(below.log_level),
+        }
+    }
+
+    /// The same with relative paths taken from a folder.
+    pub(crate) fn beside(mut self, folder: &Path) -> Self {
+        let paths = [&mut self.snapshot, &mut self.key_secret_file, &mut self.admin_token_file];
+        for path in paths.into_iter().flatten() {
+            *path = folder.join(&*path);
+        }
+        self
+    }
+}
+
+/// Where a door listens, and whether somebody asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DoorAt {
+    /// Somebody asked for it, so it must open.
+    Asked(Listen),
+    /// Nobody said anything.
+    Default(Listen),
+}
+
+/// Settings that were checked, with the files they name already read.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) http: DoorAt,
+    pub(crate) snapshot: Option<PathBuf>,
+    pub(crate) snapshot_interval: Duration,
+    pub(crate) memory_limit: Bytes,
+    pub(crate) secret: Secret,
+    pub(crate) token: Option<Token>,
+    pub(crate) reset_style: ResetStyle,
+    pub(crate) drain_timeout: Duration,
+    pub(crate) log: LogFormat,
+    pub(crate) log_level: LogLevel,
+}
+
+impl Settings {
+    /// Checks what was typed and reads the secrets.
+    ///
+    /// # Errors
+    /// When a file of secrets cannot be read or says too little.
+    pub(crate) fn check(typed: Layer) -> Result<Self, Failure> {
+        let secret = match &typed.key_secret_file {
+            Some(path) => Secret::from_bytes(read_secret(path, "--key-secret-file")?.as_bytes()),
+            None => Secret::UNSET,
+        };
+        let token = typed.admin_token_file.as_deref().map(read_token).transpose()?;
+        Ok(Self {
+            http: typed.http.map_or(DoorAt::Default(DEFAULT_HTTP), DoorAt::Asked),
+            snapshot: typed.snapshot,
+            snapshot_interval: typed.snapshot_interval.unwrap_or(Micros::from_secs(10)).into(),
+            memory_limit: typed.memory_limit.unwrap_or(Bytes(DEFAULT_MAX_BYTES)),
+            secret,
+            token,
+            reset_style: typed.reset_style.unwrap_or_default().into(),
+            drain_timeout: typed.drain_timeout.unwrap_or(Micros::from_secs(25)).into(),
+            log: typed.log.unwrap_or_default(),
+            log_level: typed.log_level.unwrap_or_default(),
+        })
+    }
+}
+
+/// The token of a file.
+///
+/// # Errors
+/// When it cannot be read or is too short.
+pub(crate) fn read_token(path: &Path) -> Result<Token, Failure> {
+    read_secret(path, "--admin-token-file").map(Token::new)
+}
+
+/// The text of a file of secrets, without the line end that editors add.
+pub(crate) fn read_secret(path: &Path, flag: &str) -> Result<String, Failure> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Failure::CouldNot(format!("cannot read {name} for {flag}: {error}"))
+    })?;
+    let secret = text.trim();
+    if secret.len() < LEAST_SECRET_BYTES {
+        return Err(Failure::CouldNot(format!(
+            "{name} for {flag} holds {} bytes, at least {LEAST_SECRET_BYTES} are needed\n  \
+             write: head -c 32 /dev/urandom | base64 > {name}",
+            secret.len()
+        )));
+    }
+    Ok(secret.to_owned())
+}

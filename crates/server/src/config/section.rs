@@ -1,0 +1,49 @@
+//! The `server:` section of a rules document, read with the document's own reader, so that its
+//! mistakes are told together with those of the rules.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::ValueEnum;
+use tidegate_rules::decode::Field;
+use tidegate_rules::problem::Remark;
+
+use super::Layer;
+
+/// Reads the section; a missing one says nothing.
+pub(crate) fn read(field: Option<Field<'_>>) -> Layer {
+    let Some(mut fields) = field.as_ref().and_then(Field::fields) else {
+        return Layer::default();
+    };
+    let layer = Layer {
+        http: fields.take("http").and_then(|field| parsed(&field)),
+        snapshot: fields.take("snapshot").and_then(|field| path(&field)),
+        snapshot_interval: fields.take("snapshot_interval").and_then(|field| field.duration()),
+        memory_limit: fields.take("memory_limit").and_then(|field| parsed(&field)),
+        key_secret_file: fields.take("key_secret_file").and_then(|field| path(&field)),
+        admin_token_file: fields.take("admin_token_file").and_then(|field| path(&field)),
+        reset_style: fields.take("reset_style").and_then(|field| choice(&field)),
+        drain_timeout: fields.take("drain_timeout").and_then(|field| field.duration()),
+        log: fields.take("log").and_then(|field| choice(&field)),
+        log_level: fields.take("log_level").and_then(|field| choice(&field)),
+    };
+    fields.finish();
+    layer
+}
+
+fn path(field: &Field<'_>) -> Option<PathBuf> {
+    field.word().map(PathBuf::from)
+}
+
+fn parsed<T: FromStr<Err = String>>(field: &Field<'_>) -> Option<T> {
+    let text = field.word()?;
+    field.accept(text.parse().map_err(|message: String| Remark::new(message).found(text)))
+}
+
+/// One of the words that the flag knows.
+fn choice<T: ValueEnum + Copy>(field: &Field<'_>) -> Option<T> {
+    let names: Vec<_> = T::value_variants().iter().filter_map(T::to_possible_value).collect();
+    let choices: Vec<(&str, T)> =
+        names.iter().zip(T::value_variants()).map(|(name, value)| (name.get_name(), *value)).collect();
+    field.choice(&choices)
+}

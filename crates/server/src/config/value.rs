@@ -1,0 +1,173 @@
+//! The values that settings have, and how each is typed.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::str::FromStr;
+
+use clap::ValueEnum;
+use tidegate_core::time::Micros;
+use tidegate_edge::respond::ResetStyle;
+
+/// Where a door listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listen {
+    /// At an address; port 0 takes a free one.
+    At(SocketAddr),
+    /// Nowhere.
+    Off,
+}
+
+impl Listen {
+    /// A port of this machine alone.
+    pub(crate) const fn loopback(port: u16) -> Self {
+        Self::At(SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)))
+    }
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        if let Ok(port) = text.trim_start_matches("localhost:").parse() {
+            return Ok(Self::loopback(port));
+        }
+        text.parse().map(Self::At).map_err(|_| {
+            "an address is an IP and a port, such as `127.0.0.1:8081` or `[::1]:8081`, or `off`"
+                .to_owned()
+        })
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::At(addr) => addr.fmt(f),
+            Self::Off => f.write_str("off"),
+        }
+    }
+}
+
+/// An amount of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bytes(pub(crate) u64);
+
+/// Less holds no counters worth speaking of.
+const LEAST_BYTES: u64 = 1 << 20;
+
+const UNITS: [(&str, u64); 7] = [
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("KB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("", 1),
+];
+
+impl FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let unit = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()));
+        let size = number.parse::<u64>().ok().zip(unit).and_then(|(n, (_, u))| n.checked_mul(*u));
+        match size {
+            Some(size) if size >= LEAST_BYTES => Ok(Self(size)),
+            Some(_) => Err("this is too little to count in; write at least `1MiB`".to_owned()),
+            None => Err("an amount of memory is written like `256MiB` or `2GiB`".to_owned()),
+        }
+    }
+}
+
+/// What `X-RateLimit-Reset` tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Reset {
+    /// The instant, in seconds since 1970, as GitHub does
+    #[default]
+    Epoch,
+    /// The wait, in seconds, as Envoy does
+    Delta,
+}
+
+impl From<Reset> for ResetStyle {
+    fn from(reset: Reset) -> Self {
+        match reset {
+            Reset::Epoch => Self::Epoch,
+            Reset::Delta => Self::Delta,
+        }
+    }
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people
+    #[default]
+    Pretty,
+    /// One JSON object a line, for programs
+    Json,
+}
+
+/// What is logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogLevel {
+    /// What went wrong
+    Error,
+    /// And what may go wrong
+    Warn,
+    /// And what changed
+    #[default]
+    Info,
+    /// And how it came about
+    Debug,
+    /// And everything else
+    Trace,
+}
+
+/// Reads a span of time such as `10s`.
+pub(super) fn duration(text: &str) -> Result<Micros, String> {
+    tidegate_rules::duration::parse(text).map_err(|_| {
+        "a time is a number with a unit, such as `250ms`, `10s`, `5m` or `1h30m`".to_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_typed() {
+        for (text, shown) in [
+            ("off", "off"),
+            ("127.0.0.1:0", "127.0.0.1:0"),
+            ("[::1]:8081", "[::1]:8081"),
+            ("8081", "127.0.0.1:8081"),
+            ("localhost:9", "127.0.0.1:9"),
+        ] {
+            assert_eq!(text.parse::<Listen>().map(|at| at.to_string()), Ok(shown.to_owned()));
+        }
+        for text in ["", "OFF", "127.0.0.1", "127.0.0.1:99999", "example.org:80"] {
+            assert!(text.parse::<Listen>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn amounts_of_memory_are_read_as_typed() {
+        for (text, bytes) in [
+            ("256MiB", 268_435_456),
+            ("2 GiB", 2_147_483_648),
+            ("1gb", 1_000_000_000),
+            ("2097152", 2_097_152),
+        ] {
+            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
+        }
+        for text in ["", "MiB", "1.5GiB", "1KiB", "-1MiB", "99999999999999999999", "9999999999999GiB"]
+        {
+            assert!(text.parse::<Bytes>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Why a command did not do what it was asked, and the exit code that says so.
+
+use std::fmt;
+use std::io::Write as _;
+
+use anstyle::{AnsiColor, Style};
+use tidegate_rules::problem::Problems;
+
+const ERROR: Style = AnsiColor::Red.on_default().bold();
+
+/// Why a command failed.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    /// The document is not valid.
+    Invalid(Problems),
+    /// A limit on the command line is not valid.
+    Limit(Problems),
+    /// The command line asks for something that makes no sense.
+    Usage(String),
+    /// It could not be done: a port, a file, a server.
+    CouldNot(String),
+}
+
+impl Failure {
+    /// The exit code.
+    pub(crate) const fn code(&self) -> u8 {
+        match self {
+            Self::Invalid(_) => 1,
+            Self::Limit(_) | Self::Usage(_) => 2,
+            Self::CouldNot(_) => 3,
+        }
+    }
+
+    /// Says it on stderr, in colours if that is a terminal.
+    pub(crate) fn print(&self) {
+        let text = match self {
+            Self::Invalid(problems) | Self::Limit(problems) => {
+                problems.to_string().replace("error:", &format!("{ERROR}error:{ERROR:#}"))
+            }
+            Self::Usage(text) | Self::CouldNot(text) => {
+                format!("{ERROR}error:{ERROR:#} {text}\n")
+            }
+        };
+        // There is nobody left to tell when stderr is gone.
+        let _ = anstream::stderr().write_all(text.as_bytes());
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid(problems) | Self::Limit(problems) => problems.fmt(f),
+            Self::Usage(text) | Self::CouldNot(text) => f.write_str(text),
+        }
+    }
+}

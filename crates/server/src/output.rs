@@ -1,0 +1,53 @@
+//! Answers on stdout: in colours on a terminal, plain when piped, JSON when asked for.
+
+use std::io::{self, Write as _};
+
+use anstyle::{AnsiColor, Style};
+use serde::Serialize;
+
+/// What went well.
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default().bold();
+/// What was refused.
+pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
+/// Names and headings.
+pub(crate) const BOLD: Style = Style::new().bold();
+/// What may be skipped when reading.
+pub(crate) const DIM: Style = Style::new().dimmed();
+
+/// Writes text; its colours are dropped where nobody would see them.
+pub(crate) fn text(text: &str) -> io::Result<()> {
+    let mut out = anstream::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Writes one JSON value.
+pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
+    let mut bytes = serde_json::to_vec_pretty(value)?;
+    bytes.push(b'\n');
+    let mut out = io::stdout().lock();
+    out.write_all(&bytes)?;
+    out.flush()
+}
+
+/// Text from elsewhere that a terminal must not obey.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect()
+}
+
+/// Rows as columns that line up, two spaces apart, each line indented.
+pub(crate) fn columns(indent: usize, rows: &[Vec<String>]) -> String {
+    let width = |at: usize| {
+        rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max()
+    };
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().enumerate().map(|(at, cell)| {
+            let pad = width(at).unwrap_or(0).saturating_sub(cell.chars().count());
+            format!("{cell}{:pad$}", "")
+        });
+        let line = cells.collect::<Vec<_>>().join("  ");
+        text.push_str(&format!("{:indent$}{}\n", "", line.trim_end()));
+    }
+    text
+}

@@ -1,0 +1,131 @@
+//! What the process tells of itself: every event is a value, and this is the one place that turns
+//! it into a log line.
+
+use std::fmt::{self, Display};
+use std::io::IsTerminal as _;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use tidegate_memory::Restored;
+use tracing::{error, info, warn};
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::changes::Changes;
+use crate::config::{LogFormat, LogLevel};
+
+/// Something that happened.
+pub(crate) enum Event<'a> {
+    Started { source: &'a str, rules: usize, version: u64 },
+    NoRules { source: &'a str },
+    DoorTaken { wanted: SocketAddr, instead: SocketAddr },
+    OpenWithoutToken { at: SocketAddr },
+    SnapshotMissing { path: &'a Path },
+    SnapshotRestored { path: &'a Path, restored: Restored },
+    SnapshotRefused { path: &'a Path, reason: &'a dyn Display },
+    SnapshotWritten { path: &'a Path },
+    SnapshotFailed { path: &'a Path, reason: &'a dyn Display },
+    Reloaded { source: &'a str, version: u64, changes: &'a Changes },
+    ReloadUnchanged { source: &'a str },
+    ReloadRefused { source: &'a str, reason: &'a dyn Display },
+    SectionChanged { source: &'a str },
+    Draining { signal: &'a str },
+    DrainCut { after: Duration },
+    Stopped,
+    StoppedAtOnce { signal: &'a str },
+}
+
+impl Event<'_> {
+    /// Writes the log line.
+    pub(crate) fn tell(self) {
+        match self {
+            Self::Started { source, rules, version } => {
+                let version = version_name(version);
+                info!(%source, rules, %version, "rules in force");
+            }
+            Self::NoRules { source } => {
+                warn!(%source, "there are no rules: every request passes");
+            }
+            Self::DoorTaken { wanted, instead } => {
+                warn!(%wanted, %instead, "the default port of the HTTP door is taken");
+            }
+            Self::OpenWithoutToken { at } => warn!(
+                %at,
+                "the HTTP door is open to other machines and no --admin-token-file is set: \
+                 they may check, not reset, refund or peek"
+            ),
+            Self::SnapshotMissing { path } => {
+                info!(path = %path.display(), "no snapshot yet, starting with fresh counters");
+            }
+            Self::SnapshotRestored { path, restored: Restored { keys, left_out } } => {
+                info!(path = %path.display(), keys, left_out, "counters restored");
+            }
+            Self::SnapshotRefused { path, reason } => warn!(
+                path = %path.display(), %reason,
+                "the snapshot cannot be used, starting with fresh counters"
+            ),
+            Self::SnapshotWritten { path } => {
+                tracing::debug!(path = %path.display(), "snapshot written");
+            }
+            Self::SnapshotFailed { path, reason } => {
+                error!(path = %path.display(), %reason, "the snapshot could not be written");
+            }
+            Self::Reloaded { source, version, changes } => {
+                info!(%source, version = %version_name(version), %changes, "rules reloaded");
+            }
+            Self::ReloadUnchanged { source } => info!(%source, "rules read again, nothing changed"),
+            Self::ReloadRefused { source, reason } => error!(
+                %source, reason = %Trimmed(reason),
+                "rules not reloaded, the last good ones stay in force"
+            ),
+            Self::SectionChanged { source } => {
+                warn!(%source, "what changed under `server:` takes effect at the next start");
+            }
+            Self::Draining { signal } => {
+                info!(%signal, "stopping: requests under way are answered first");
+            }
+            Self::DrainCut { after } => {
+                warn!(?after, "requests still under way after the drain timeout were cut off");
+            }
+            Self::Stopped => info!("stopped"),
+            Self::StoppedAtOnce { signal } => {
+                warn!(%signal, "a second signal: stopping at once, requests under way are lost");
+            }
+        }
+    }
+}
+
+/// A rule set's version as it is shown everywhere.
+pub(crate) fn version_name(version: u64) -> String {
+    format!("{version:016x}")
+}
+
+/// Text without the line end that a report of several lines has.
+struct Trimmed<'a>(&'a dyn Display);
+
+impl Display for Trimmed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.to_string().trim_end())
+    }
+}
+
+/// Sends log lines to stderr, from now on and for the whole process.
+pub(crate) fn start(format: LogFormat, level: LogLevel) {
+    let level = match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    };
+    let lines = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level);
+    // Only a second start in one process can fail, and then lines go out already.
+    let _ = match format {
+        LogFormat::Json => lines.json().flatten_event(true).try_init(),
+        LogFormat::Pretty => {
+            let quiet = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+            let colours = std::io::stderr().is_terminal() && !quiet;
+            lines.with_ansi(colours).with_target(false).try_init()
+        }
+    };
+}
