@@ -1,1 +1,17 @@
-//! x
+//! The doors: the only crate that knows a wire format.
+//!
+//! A request becomes [`Facts`](tidegate_rules::Facts) ([`extract`], [`path`], [`json`]), the engine
+//! decides, and the [`Decision`](tidegate_engine::Decision) becomes a status, headers and a body
+//! ([`respond`], [`json`]). No rule is matched and nothing is counted here.
+
+pub mod extract;
+pub mod http;
+pub mod json;
+pub mod path;
+pub mod problem;
+pub mod respond;
+mod status;
+mod token;
+
+pub use status::Status;
+pub use token::{EmptyToken, Token};

@@ -5,15 +5,26 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tidegate_core::decision::{AnsweredBy, Reading, Retry, Verdict};
+use tidegate_core::key::Fingerprint;
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_rules::{Mode, Rule, RuleSet};
 
-/// The answer for a request, with the rule set it was made under.
-#[derive(Clone, Debug)]
+/// The answer for a request, with the rule set it was made under. It is also the receipt for what
+/// was charged, which can be handed in once; hence it cannot be copied.
+#[derive(Debug)]
 pub struct Decision {
     pub(crate) rules: Arc<RuleSet>,
     pub(crate) readings: SmallVec<[RuleReading; 4]>,
     pub(crate) answered_by: AnsweredBy,
+    pub(crate) paid: SmallVec<[Paid; 4]>,
+}
+
+/// What was charged to one rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Paid {
+    pub(crate) rule: u32,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) cost: u64,
 }
 
 /// What one rule says.

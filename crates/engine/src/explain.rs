@@ -7,7 +7,7 @@ use tidegate_rules::{Facts, Limit, Rule};
 use crate::decision::{Decision, RuleReading};
 
 /// Which rules govern a request and what comes of it, with nothing charged.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Explanation {
     /// The facts, with what follows from them.
     pub facts: Vec<(String, String)>,

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 use tidegate_core::decision::{AnsweredBy, Reading};
-use tidegate_core::store::{Op, Store, StoreError};
+use tidegate_core::key::Key;
+use tidegate_core::store::{Charge, Op, Role, Store, StoreError};
 use tidegate_core::time::Timestamp;
 use tidegate_rules::{Facts, RuleSet};
 
-use crate::decision::Decision;
+use crate::decision::{Decision, Paid};
 use crate::explain::Explanation;
 use crate::failure;
 use crate::plan::Plan;
@@ -57,6 +58,26 @@ impl<S: Store> Limiter<S> {
             None => self.store.now().await.unwrap_or_default(),
         };
         self.apply(Op::Refund { charged_at: now }, facts, rule, cost).await
+    }
+
+    /// Gives back what a decision charged, once: the decision is its own receipt.
+    pub async fn give_back(&self, decision: Decision) {
+        let Some(charged_at) = decision.now() else { return };
+        let rule = |paid: &Paid| &decision.rules.rules()[paid.rule as usize];
+        let charges: SmallVec<[Charge<'_>; 4]> = decision
+            .paid
+            .iter()
+            .filter_map(|paid| {
+                let key = Key { rule: rule(paid).id(), fingerprint: paid.fingerprint };
+                let policy = rule(paid).limit().policy()?;
+                let (cost, role) = (paid.cost, Role::Enforce);
+                Some(Charge { key, policy, cost, role, grace: None, ban: None })
+            })
+            .collect();
+        let mut readings: SmallVec<[Reading; 4]> =
+            SmallVec::from_elem(Reading::default(), charges.len());
+        // A store that is gone has nothing to give back to; what it forgot is refilled anyway.
+        _ = self.store.apply(Op::Refund { charged_at }, &charges, &mut readings).await;
     }
 
     /// Forgets the counters, warnings and bans of whoever the facts describe.
@@ -108,15 +129,16 @@ impl<S: Store> Limiter<S> {
         only: Option<&str>,
         cost: u32,
     ) -> Decision {
-        let (readings, answered_by) = {
+        let (readings, answered_by, paid) = {
             let mut facts = facts.borrowed();
             rules.complete(&mut facts);
             let mut plan = Plan::new(&rules, &facts, only, cost);
             let op = if plan.refused && op == Op::Charge { Op::Peek } else { op };
             let answered_by = self.ask(op, &mut plan, &rules).await;
-            (plan.readings, answered_by)
+            let paid = if op == Op::Charge { plan.paid() } else { SmallVec::new() };
+            (plan.readings, answered_by, paid)
         };
-        Decision { rules, readings, answered_by }
+        Decision { rules, readings, answered_by, paid }
     }
 
     /// Asks the store, or where it does not answer the rules' `on_fail`, and fills in the numbers.

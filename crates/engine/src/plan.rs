@@ -6,7 +6,7 @@ use tidegate_core::key::Key;
 use tidegate_core::store::{Charge, Role};
 use tidegate_rules::{ChargeWhen, Facts, Limit, Matches, Mode, Rule, RuleSet};
 
-use crate::decision::RuleReading;
+use crate::decision::{Paid, RuleReading};
 
 /// What is to be done for a request.
 pub(crate) struct Plan<'a> {
@@ -36,6 +36,23 @@ impl<'a> Plan<'a> {
             }
         }
         plan
+    }
+
+    /// What was charged, once the store has answered.
+    pub(crate) fn paid(&self) -> SmallVec<[Paid; 4]> {
+        let refused = self.readings.iter().any(|reading| reading.verdict.refuses());
+        let counted = self.readings.iter().filter(|reading| reading.numbers.is_some());
+        counted
+            .zip(&self.charges)
+            .filter(|(reading, charge)| {
+                charge.role == Role::Always || !refused && reading.verdict == Verdict::Allow
+            })
+            .map(|(reading, charge)| Paid {
+                rule: reading.rule,
+                fingerprint: charge.key.fingerprint,
+                cost: charge.cost,
+            })
+            .collect()
     }
 
     fn add(&mut self, at: u32, rule: &'a Rule, facts: &Facts<'_>, rules: &RuleSet, cost: u32) {

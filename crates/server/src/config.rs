@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use tidegate_core::key::Secret;
 use tidegate_core::time::Micros;
-use tidegate_edge::http::Token;
+use tidegate_edge::Token;
 use tidegate_edge::respond::ResetStyle;
 use tidegate_memory::DEFAULT_MAX_BYTES;
 
@@ -162,8 +162,9 @@ impl Settings {
 ///
 /// # Errors
 /// When it cannot be read or is too short.
-pub(crate) fn read_token(path: &Path) -> Result<Token, Failure> {
-    read_secret(path, "--admin-token-file").map(Token::new)
+fn read_token(path: &Path) -> Result<Token, Failure> {
+    let text = read_secret(path, "--admin-token-file")?;
+    Token::new(&text).map_err(|error| Failure::CouldNot(format!("{}: {error}", path.display())))
 }
 
 /// The text of a file of secrets, without the line end that editors add.

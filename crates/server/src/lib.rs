@@ -52,10 +52,12 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
+    // Whether a value was typed or found in the environment, only the matches know.
+    let asked = matches.subcommand().map_or(&matches, |(_, asked)| asked);
     let outcome = match cli.command {
         Command::Serve(args) => serve::run(args),
-        Command::Check(args) => commands::check::run(args, matches.subcommand()),
-        Command::Explain(args) => commands::explain::run(args, matches.subcommand()),
+        Command::Check(args) => commands::check::run(&args, asked),
+        Command::Explain(args) => commands::explain::run(&args, asked),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Config(ConfigCommand::Check(args)) => commands::config_check::run(&args),
     };

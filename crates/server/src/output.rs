@@ -21,9 +21,9 @@ pub(crate) fn text(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Writes one JSON value.
+/// Writes one JSON value as a line.
 pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
-    let mut bytes = serde_json::to_vec_pretty(value)?;
+    let mut bytes = serde_json::to_vec(value)?;
     bytes.push(b'\n');
     let mut out = io::stdout().lock();
     out.write_all(&bytes)?;

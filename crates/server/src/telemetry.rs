@@ -96,7 +96,7 @@ impl Event<'_> {
 }
 
 /// A rule set's version as it is shown everywhere.
-pub(crate) fn version_name(version: u64) -> String {
+fn version_name(version: u64) -> String {
     format!("{version:016x}")
 }
 

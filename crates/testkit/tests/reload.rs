@@ -3,17 +3,23 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
-use tidegate_core::algorithm::{Fit, State};
-use tidegate_core::decision::Reading;
+use tidegate_core::algorithm::{Fit, Gauge, State};
+use tidegate_core::batch::Part;
+use tidegate_core::decision::{Reading, Retry};
+use tidegate_core::key::{Fingerprint, Key};
 use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
+use tidegate_core::store::{Charge, Op, Role};
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_testkit::history::{Hop, Move, histories};
 use tidegate_testkit::oracle::{Exact, Oracle};
 use tidegate_testkit::property::{cases, holds};
 use tidegate_testkit::quotas;
+use tidegate_testkit::table::Table;
 
 type Checked = Result<(), TestCaseError>;
+
+const KEY: Key<'static> = Key { rule: "law", fingerprint: Fingerprint { hi: 1, lo: 2 } };
 
 /// A change of a rule: the moves under the rule as it was, then how its numbers change.
 #[derive(Clone, Debug)]
@@ -36,7 +42,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
 
 struct Reloaded {
     policy: Policy,
-    state: Option<State>,
+    table: Table,
     oracle: Oracle,
     now: Timestamp,
     last: Reading,
@@ -47,21 +53,37 @@ impl Reloaded {
     fn play(&mut self, step: Move) -> Checked {
         self.now = step.hop.from(&self.policy, &self.last, self.now);
         let cost = step.cost.number(&self.policy, &self.last);
-        let fit = self.policy.fit(self.state.as_ref(), cost, self.now);
+        let fit = self.policy.fit(self.state(), cost, self.now);
         self.oracle.confirm_fit(fit, cost, self.now).map_err(TestCaseError::fail)?;
-        if fit.is_now() || matches!(step.hop, Hop::Ticks(_)) {
-            self.charge(cost);
+        let op = if matches!(step.hop, Hop::Ticks(_)) { Op::Force } else { Op::Charge };
+        self.apply(op, cost, fit)
+    }
+
+    /// Done as a store does it, which has its own shorter way for the commonest charge.
+    fn apply(&mut self, op: Op, cost: u64, fit: Fit) -> Checked {
+        if fit.is_now() || op == Op::Force {
+            self.oracle.charge(cost, self.now);
         }
+        let (policy, role) = (self.policy, Role::Enforce);
+        let charge = Charge { key: KEY, policy: &policy, cost, role, grace: None, ban: None };
+        let told = self.table.apply_one(op, &charge, self.now);
+        let expected = match fit {
+            Fit::Now { .. } => Retry::Now,
+            Fit::After(wait) => Retry::After(wait),
+            Fit::Never => Retry::Never,
+        };
+        prop_assert_eq!(told.retry, expected);
+        let left = Gauge { remaining: told.remaining, reset_after: told.reset_after };
+        prop_assert_eq!(left, self.policy.gauge(self.state(), self.now));
         self.agrees()
     }
 
-    fn charge(&mut self, cost: u64) {
-        self.policy.charge(&mut self.state, cost, self.now);
-        self.oracle.charge(cost, self.now);
+    fn state(&self) -> Option<&State> {
+        self.table.state(KEY.fingerprint, Part::Main)
     }
 
     fn agrees(&mut self) -> Checked {
-        let left = self.policy.gauge(self.state.as_ref(), self.now);
+        let left = self.policy.gauge(self.state(), self.now);
         self.oracle.confirm_gauge(left, self.now).map_err(TestCaseError::fail)?;
         self.last.remaining = left.remaining;
         (self.last.reset_after, self.last.now) = (left.reset_after, self.now);
@@ -84,18 +106,18 @@ impl Reloaded {
         let used = if rate_changed { used.ceil() } else { used };
         self.policy = policy.in_force_since(self.now);
         self.oracle.reload(&quota, self.now);
-        let left = self.policy.gauge(self.state.as_ref(), self.now).remaining;
+        let left = self.policy.gauge(self.state(), self.now).remaining;
         let room = (Exact::from_integer(policy.limit().into()) - used).floor().to_integer();
         prop_assert_eq!(i128::from(left), room.max(0), "used quota is kept");
         // Looked at later, with nothing written in between, it is still the old rate until the change.
         let later = self.now.plus(Micros::new(old.window.get() / 3));
-        let left = self.policy.gauge(self.state.as_ref(), later);
+        let left = self.policy.gauge(self.state(), later);
         self.oracle.confirm_gauge(left, later).map_err(TestCaseError::fail)?;
         // A state says on one scale what is used; two changes with nothing written in between would
         // need two. So that each is seen, something is written.
         self.now = later;
-        self.charge(1);
-        self.agrees()
+        self.apply(Op::Charge, 1, self.policy.fit(self.state(), 1, later))?;
+        self.apply(Op::Force, 1, self.policy.fit(self.state(), 1, later))
     }
 }
 
@@ -105,7 +127,7 @@ fn keeps_what_is_used(name: &str, algorithm: Algorithm) {
         let now = Timestamp::from_micros(u64::from(start));
         let oracle = Oracle::new(algorithm, policy.quota());
         let last = Reading { remaining: policy.limit(), now, ..Reading::default() };
-        let mut reloaded = Reloaded { policy, state: None, oracle, now, last };
+        let mut reloaded = Reloaded { policy, table: Table::default(), oracle, now, last };
         for change in &changes {
             change.moves.iter().try_for_each(|step| reloaded.play(*step))?;
             reloaded.reload(change)?;

@@ -1,0 +1,267 @@
+//! The HTTP door: which question a request is, and the answer to it.
+//!
+//! HTTP/1.1 straight on hyper, one small table of endpoints. Nothing is charged on a request that
+//! is wrong anywhere. How connections are accepted, watched and drained is in [`serve`].
+
+mod answer;
+mod body;
+mod connection;
+mod guard;
+mod serve;
+mod stream;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Body;
+use tidegate_core::store::Store;
+use tidegate_core::time::Timestamp;
+use tidegate_engine::{Decision, Limiter};
+
+use crate::json::{self, Check, Checks, Peek, Refund, Reset};
+use crate::problem::Problem;
+use crate::respond::{self, HeaderSettings};
+use crate::{Status, Token};
+pub use serve::serve;
+
+/// How the door behaves.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The longest body of one question.
+    pub max_body_bytes: usize,
+    /// The longest body of `/v1/checks`.
+    pub max_batch_bytes: usize,
+    /// The most connections at once; others wait to be accepted.
+    pub max_connections: usize,
+    /// How long a caller may take to send the head of a request, and again to send its body.
+    pub header_timeout: Duration,
+    /// How long a connection may wait between requests.
+    pub idle_timeout: Duration,
+    /// How long idle connections stay open after the stop, so that a request under way is answered.
+    pub drain_grace: Duration,
+    /// How long requests have to finish after the stop.
+    pub drain_timeout: Duration,
+    /// How rate-limit headers are written.
+    pub headers: HeaderSettings,
+    /// Opens the guarded endpoints to callers from elsewhere.
+    pub token: Option<Token>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            max_body_bytes: 64 * 1024,
+            max_batch_bytes: 1024 * 1024,
+            max_connections: 10_000,
+            header_timeout: Duration::from_secs(10),
+            // Longer than the pools of common clients keep theirs, so that they close first.
+            idle_timeout: Duration::from_secs(120),
+            drain_grace: Duration::from_secs(1),
+            drain_timeout: Duration::from_secs(30),
+            headers: HeaderSettings::default(),
+            token: None,
+        }
+    }
+}
+
+/// Answers questions over HTTP by what a limiter decides.
+pub struct Door<S> {
+    limiter: Arc<Limiter<S>>,
+    status: Arc<Status>,
+    settings: Settings,
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Endpoint {
+    Check,
+    Checks,
+    Peek,
+    Refund,
+    Reset,
+    Explain,
+    Live,
+    Ready,
+}
+
+impl Endpoint {
+    fn of(path: &str) -> Option<Self> {
+        Some(match path {
+            "/v1/check" => Self::Check,
+            "/v1/checks" => Self::Checks,
+            "/v1/peek" => Self::Peek,
+            "/v1/refund" => Self::Refund,
+            "/v1/reset" => Self::Reset,
+            "/v1/explain" => Self::Explain,
+            "/livez" => Self::Live,
+            "/readyz" => Self::Ready,
+            _ => return None,
+        })
+    }
+
+    const fn is_probe(self) -> bool {
+        matches!(self, Self::Live | Self::Ready)
+    }
+
+    /// Whether it tells or changes more than a decision does.
+    const fn is_guarded(self) -> bool {
+        matches!(self, Self::Peek | Self::Refund | Self::Reset | Self::Explain)
+    }
+
+    /// The methods it takes.
+    const fn allow(self) -> &'static str {
+        if self.is_probe() { "GET, HEAD" } else { "POST" }
+    }
+
+    fn takes(self, method: &Method) -> bool {
+        if self.is_probe() {
+            matches!(*method, Method::GET | Method::HEAD)
+        } else {
+            *method == Method::POST
+        }
+    }
+}
+
+impl<S: Store> Door<S> {
+    /// A door to a limiter.
+    #[must_use]
+    pub const fn new(limiter: Arc<Limiter<S>>, status: Arc<Status>, settings: Settings) -> Self {
+        Self { limiter, status, settings }
+    }
+
+    /// Answers one request of a caller at an address. It always answers.
+    pub async fn answer<B>(&self, request: Request<B>, caller: IpAddr) -> Response<Full<Bytes>>
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        let answered = self.route(request, caller).await;
+        let mut response = answered.unwrap_or_else(|problem| answer::problem(&problem));
+        if self.status.is_draining() {
+            answer::close(&mut response);
+        }
+        response
+    }
+
+    async fn route<B>(
+        &self,
+        request: Request<B>,
+        caller: IpAddr,
+    ) -> Result<Response<Full<Bytes>>, Problem>
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        let (head, body) = request.into_parts();
+        let Some(endpoint) = Endpoint::of(head.uri.path()) else {
+            let detail = "nothing is here; decisions are made at POST /v1/check";
+            return Err(Problem::new(StatusCode::NOT_FOUND, detail));
+        };
+        if !endpoint.takes(&head.method) {
+            let detail = format!("this endpoint takes {}", endpoint.allow());
+            let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail);
+            let mut response = answer::problem(&problem);
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static(endpoint.allow()));
+            return Ok(response);
+        }
+        if endpoint.is_probe() {
+            return Ok(self.probe(endpoint));
+        }
+        if endpoint.is_guarded()
+            && let Err(refusal) = guard::admit(&head.headers, caller, self.settings.token.as_ref())
+        {
+            return Ok(refusal.into_response());
+        }
+        let max_bytes = match endpoint {
+            Endpoint::Checks => self.settings.max_batch_bytes,
+            _ => self.settings.max_body_bytes,
+        };
+        match body::read(body, max_bytes, self.settings.header_timeout).await {
+            Ok(body) => self.question(endpoint, &body).await,
+            Err(unread) => Ok(unread.into_response()),
+        }
+    }
+
+    fn probe(&self, endpoint: Endpoint) -> Response<Full<Bytes>> {
+        match endpoint {
+            Endpoint::Ready if self.status.is_ready() => {
+                answer::json(StatusCode::OK, &self.status.told())
+            }
+            Endpoint::Ready => answer::json(StatusCode::SERVICE_UNAVAILABLE, &self.status.told()),
+            _ => answer::plain(StatusCode::OK, br#"{"status":"alive"}"#),
+        }
+    }
+
+    async fn question(
+        &self,
+        endpoint: Endpoint,
+        body: &[u8],
+    ) -> Result<Response<Full<Bytes>>, Problem> {
+        let limiter = &self.limiter;
+        let decision = match endpoint {
+            Endpoint::Check => {
+                let Check { facts, cost } = json::parse(body)?;
+                return Ok(self.decided(&limiter.decide(&facts, cost).await));
+            }
+            Endpoint::Checks => return self.checks(body).await,
+            Endpoint::Explain => {
+                let Check { facts, cost } = json::parse(body)?;
+                let explanation = limiter.explain(&facts, cost).await;
+                return Ok(answer::json(StatusCode::OK, &json::explanation(&explanation)));
+            }
+            Endpoint::Refund => {
+                let Refund { facts, rule, cost, charged_at_us } = json::parse(body)?;
+                let rule = self.known(rule.as_deref())?;
+                let charged_at = charged_at_us.map(Timestamp::from_micros);
+                limiter.refund(&facts, rule, cost, charged_at).await
+            }
+            Endpoint::Reset => {
+                let Reset { facts, rule } = json::parse(body)?;
+                limiter.reset(&facts, self.known(rule.as_deref())?).await
+            }
+            Endpoint::Peek | Endpoint::Live | Endpoint::Ready => {
+                let Peek { facts, rule, cost } = json::parse(body)?;
+                limiter.peek(&facts, self.known(rule.as_deref())?, cost).await
+            }
+        };
+        Ok(answer::json(StatusCode::OK, &json::decision(&decision)))
+    }
+
+    /// The answer to a check: the one that is told in its status and headers too.
+    fn decided(&self, decision: &Decision) -> Response<Full<Bytes>> {
+        let status =
+            if decision.is_allowed() { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
+        let mut response = answer::json(status, &json::decision(decision));
+        respond::headers(decision, &self.settings.headers, response.headers_mut());
+        response
+    }
+
+    async fn checks(&self, body: &[u8]) -> Result<Response<Full<Bytes>>, Problem> {
+        let Checks { checks } = json::parse(body)?;
+        let mut decisions = Vec::with_capacity(checks.len());
+        for Check { facts, cost } in &checks {
+            decisions.push(self.limiter.decide(facts, *cost).await);
+        }
+        Ok(answer::json(StatusCode::OK, &json::decisions(&decisions)))
+    }
+
+    /// A rule that is named must be there.
+    fn known<'r>(&self, rule: Option<&'r str>) -> Result<Option<&'r str>, Problem> {
+        match rule {
+            Some(id) if !self.limiter.rules().rules().iter().any(|rule| rule.id() == id) => {
+                Err(Problem::new(StatusCode::NOT_FOUND, "no rule has this id").with_field("rule"))
+            }
+            _ => Ok(rule),
+        }
+    }
+}
+
+impl<S> fmt::Debug for Door<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Door").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,117 @@
+//! Who may ask guarded questions: callers on this machine, and those with the token.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, HeaderMap, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
+use http::{Response, StatusCode};
+use http_body_util::Full;
+
+use super::answer;
+use crate::Token;
+use crate::problem::Problem;
+
+/// Why a caller is turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// There is no token that would help.
+    NoToken,
+    /// There is one, and the caller did not bring it.
+    WrongToken,
+    /// A page in a browser asks, which any site can make it do.
+    Browser,
+}
+
+pub(crate) fn admit(
+    headers: &HeaderMap,
+    caller: IpAddr,
+    token: Option<&Token>,
+) -> Result<(), Refusal> {
+    let brought = headers.get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
+    match (token, brought) {
+        (Some(token), Some(brought)) if token.matches(brought) => Ok(()),
+        _ if caller.to_canonical().is_loopback() => match headers.contains_key(ORIGIN) {
+            true => Err(Refusal::Browser),
+            false => Ok(()),
+        },
+        (Some(_), _) => Err(Refusal::WrongToken),
+        (None, _) => Err(Refusal::NoToken),
+    }
+}
+
+/// The scheme is of any case (RFC 9110 section 11.1).
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(b"bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+impl Refusal {
+    pub(crate) fn into_response(self) -> Response<Full<Bytes>> {
+        let (status, detail) = match self {
+            Self::NoToken => (
+                StatusCode::FORBIDDEN,
+                "from another machine this endpoint needs a token: start tidegate with \
+                 --admin-token-file FILE and send `Authorization: Bearer TOKEN`",
+            ),
+            Self::WrongToken => (
+                StatusCode::UNAUTHORIZED,
+                "from another machine this endpoint needs `Authorization: Bearer TOKEN`",
+            ),
+            Self::Browser => (
+                StatusCode::FORBIDDEN,
+                "a page in a browser (Origin) needs `Authorization: Bearer TOKEN` here",
+            ),
+        };
+        let mut response = answer::problem(&Problem::new(status, detail));
+        if self == Self::WrongToken {
+            let challenge = HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        }
+        // The body was not read.
+        answer::close(&mut response);
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(list: &[(http::HeaderName, &'static str)]) -> HeaderMap {
+        list.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect()
+    }
+
+    #[test]
+    fn callers_from_elsewhere_need_the_token() {
+        let token = Token::new("secret").unwrap();
+        let away = IpAddr::from([192, 0, 2, 1]);
+        let with = |value| headers(&[(AUTHORIZATION, value)]);
+        assert_eq!(admit(&headers(&[]), away, None), Err(Refusal::NoToken));
+        assert_eq!(admit(&with("Bearer secret"), away, None), Err(Refusal::NoToken));
+        assert_eq!(admit(&headers(&[]), away, Some(&token)), Err(Refusal::WrongToken));
+        for wrong in ["Bearer wrong", "Bearer ", "Bearer", "Basic secret", "secret", ""] {
+            assert_eq!(
+                admit(&with(wrong), away, Some(&token)),
+                Err(Refusal::WrongToken),
+                "{wrong}"
+            );
+        }
+        assert_eq!(admit(&with("bearer  secret"), away, Some(&token)), Ok(()));
+    }
+
+    #[test]
+    fn callers_on_this_machine_need_none_unless_a_browser_speaks_for_them() {
+        let token = Token::new("secret").unwrap();
+        for here in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
+            let here = here.parse().unwrap();
+            assert_eq!(admit(&headers(&[]), here, None), Ok(()));
+            let page = (ORIGIN, "https://example.com");
+            assert_eq!(
+                admit(&headers(std::slice::from_ref(&page)), here, None),
+                Err(Refusal::Browser)
+            );
+            let both = headers(&[page, (AUTHORIZATION, "Bearer secret")]);
+            assert_eq!(admit(&both, here, Some(&token)), Ok(()));
+        }
+    }
+}

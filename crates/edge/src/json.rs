@@ -1,0 +1,18 @@
+//! JSON, as callers write requests and read answers; the command line speaks it too.
+
+mod answer;
+mod facts;
+mod request;
+
+pub use answer::{DecisionView, DecisionsView, ExplanationView, decision, decisions, explanation};
+pub use request::{Check, Checks, MAX_CHECKS, Malformed, Peek, Refund, Reset, parse};
+
+use tidegate_rules::Facts;
+
+/// Facts from the text of a JSON object, such as `{"ip":"192.0.2.7","path":"/api"}`.
+///
+/// # Errors
+/// When the text is no JSON, or a fact cannot be used.
+pub fn facts(text: &str) -> Result<Facts<'_>, Malformed> {
+    parse::<facts::FactsOnly<'_>>(text.as_bytes()).map(|only| only.0)
+}

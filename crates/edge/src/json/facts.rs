@@ -1,0 +1,106 @@
+//! Facts out of a JSON object, checked as they are read and not copied where the text allows it.
+//!
+//! Whole numbers and booleans count as their text. Fractions do not: `1e3` and `1000.0` would be one
+//! text, and numbers beyond 64 bits would lose the digits that tell two users apart.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
+use tidegate_rules::Facts;
+
+use crate::extract::{check_name, check_value};
+
+/// Facts and nothing else.
+pub(crate) struct FactsOnly<'a>(pub(crate) Facts<'a>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for FactsOnly<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserialize(deserializer).map(FactsOnly)
+    }
+}
+
+/// For `#[serde(deserialize_with)]`.
+pub(crate) fn deserialize<'de: 'a, 'a, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Facts<'a>, D::Error> {
+    from.deserialize_map(FactsVisitor)
+}
+
+struct FactsVisitor;
+
+impl<'de> Visitor<'de> for FactsVisitor {
+    type Value = Facts<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of facts")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Facts<'de>, A::Error> {
+        let mut facts = Facts::new();
+        while let Some(name) = map.next_key_seed(Name { known: &facts })? {
+            let value = map.next_value_seed(Value { name: &name })?;
+            facts.push(name, value);
+        }
+        Ok(facts)
+    }
+}
+
+/// Reads the name of a fact. The check is in here so that an error's path ends with the name.
+struct Name<'k, 'a> {
+    known: &'k Facts<'a>,
+}
+
+impl<'de> DeserializeSeed<'de> for Name<'_, '_> {
+    type Value = Cow<'de, str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Cow<'de, str>, D::Error> {
+        let name = from.deserialize_str(TextVisitor)?;
+        check_name(&name, self.known).map_err(D::Error::custom)?;
+        Ok(name)
+    }
+}
+
+/// Reads the value of a fact, likewise.
+struct Value<'n> {
+    name: &'n str,
+}
+
+impl<'de> DeserializeSeed<'de> for Value<'_> {
+    type Value = Cow<'de, str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Cow<'de, str>, D::Error> {
+        let value = from.deserialize_any(TextVisitor)?;
+        check_value(self.name, value).map_err(D::Error::custom)
+    }
+}
+
+struct TextVisitor;
+
+impl<'de> Visitor<'de> for TextVisitor {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string, a whole number of at most 64 bits or a boolean")
+    }
+
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(text))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(text.to_owned()))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(number.to_string()))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(number.to_string()))
+    }
+
+    fn visit_bool<E: Error>(self, truth: bool) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(if truth { "true" } else { "false" }))
+    }
+}

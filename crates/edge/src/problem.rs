@@ -1,0 +1,62 @@
+//! What went wrong, told to a caller over HTTP (RFC 9457).
+
+use http::StatusCode;
+use serde::ser::{Serialize, SerializeStruct, Serializer};
+
+use crate::json::Malformed;
+
+/// A request that cannot be served as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The status of the answer.
+    pub status: StatusCode,
+    /// What is wrong with this request, and what to do about it.
+    pub detail: String,
+    /// The field of the body that is to blame, such as `checks[3].cost`.
+    pub field: Option<String>,
+}
+
+impl Problem {
+    /// The media type of its JSON form.
+    pub const MEDIA_TYPE: &'static str = "application/problem+json";
+
+    /// A problem that no field of the body is to blame for.
+    #[must_use]
+    pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self { status, detail: detail.into(), field: None }
+    }
+
+    /// The same, with the field that is to blame.
+    #[must_use]
+    pub fn with_field(self, field: impl Into<String>) -> Self {
+        Self { field: Some(field.into()), ..self }
+    }
+}
+
+impl From<Malformed> for Problem {
+    fn from(malformed: Malformed) -> Self {
+        match malformed {
+            Malformed::Text(detail) => Self::new(StatusCode::BAD_REQUEST, detail),
+            Malformed::Field { field, why } => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, why).with_field(field)
+            }
+        }
+    }
+}
+
+impl Serialize for Problem {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let members = 4 + usize::from(self.field.is_some());
+        let mut object = serializer.serialize_struct("Problem", members)?;
+        // With `about:blank` the title is the status' own phrase (RFC 9457 section 4.2.1).
+        object.serialize_field("type", "about:blank")?;
+        object.serialize_field("title", self.status.canonical_reason().unwrap_or("Problem"))?;
+        object.serialize_field("status", &self.status.as_u16())?;
+        object.serialize_field("detail", &self.detail)?;
+        match &self.field {
+            Some(field) => object.serialize_field("field", field)?,
+            None => object.skip_field("field")?,
+        }
+        object.end()
+    }
+}

@@ -1,0 +1,122 @@
+//! What the process tells of itself to those who probe it. Set by the server's wiring, read by the
+//! doors; it checks nothing by itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::ArcSwapOption;
+use serde::Serialize;
+
+/// Whether the process is ready, degraded or on its way out.
+#[derive(Debug, Default)]
+pub struct Status {
+    ready: AtomicBool,
+    draining: AtomicBool,
+    rules_version: AtomicU64,
+    reload_error: ArcSwapOption<String>,
+    store_error: ArcSwapOption<String>,
+}
+
+/// What `/readyz` tells, at one instant.
+#[derive(Debug, Serialize)]
+pub(crate) struct Told {
+    status: &'static str,
+    /// In hexadecimal: JSON numbers are exact only below 2^53.
+    rules_version: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reload_error: Option<Arc<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store_error: Option<Arc<String>>,
+}
+
+impl Status {
+    /// A process that is still starting.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Rules of this version are in force: the process is ready, and an earlier reload error is past.
+    pub fn rules_in_force(&self, version: u64) {
+        self.rules_version.store(version, Ordering::Relaxed);
+        self.reload_error.store(None);
+        self.ready.store(true, Ordering::Release);
+    }
+
+    /// A reload failed; the rules in force stay, and the process is degraded until one succeeds.
+    pub fn reload_failed(&self, why: impl Into<String>) {
+        self.reload_error.store(Some(Arc::new(why.into())));
+    }
+
+    /// The store does not answer; rules follow their `on_fail`.
+    pub fn store_lost(&self, why: impl Into<String>) {
+        self.store_error.store(Some(Arc::new(why.into())));
+    }
+
+    /// The store answers again.
+    pub fn store_back(&self) {
+        self.store_error.store(None);
+    }
+
+    /// The process is on its way out: not ready any more, and every answer closes its connection.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    /// Whether the process is on its way out.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// Whether requests should be sent here.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire) && !self.is_draining()
+    }
+
+    pub(crate) fn told(&self) -> Told {
+        let (reload_error, store_error) =
+            (self.reload_error.load_full(), self.store_error.load_full());
+        let status = match (self.is_draining(), self.is_ready()) {
+            (true, _) => "draining",
+            (false, false) => "starting",
+            (false, true) if reload_error.is_some() || store_error.is_some() => "degraded",
+            (false, true) => "ready",
+        };
+        let rules_version = format!("{:016x}", self.rules_version.load(Ordering::Relaxed));
+        Told { status, rules_version, reload_error, store_error }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(status: &Status) -> String {
+        serde_json::to_string(&status.told()).unwrap()
+    }
+
+    #[test]
+    fn a_process_starts_is_ready_is_degraded_recovers_and_drains() {
+        let status = Status::new();
+        assert!(!status.is_ready());
+        assert_eq!(told(&status), r#"{"status":"starting","rules_version":"0000000000000000"}"#);
+        status.rules_in_force(7);
+        assert_eq!(told(&status), r#"{"status":"ready","rules_version":"0000000000000007"}"#);
+        status.reload_failed("line 3");
+        assert!(status.is_ready(), "degraded, but the last good rules are in force");
+        assert_eq!(
+            told(&status),
+            r#"{"status":"degraded","rules_version":"0000000000000007","reload_error":"line 3"}"#
+        );
+        status.rules_in_force(8);
+        status.store_lost("timeout");
+        assert!(told(&status).contains(r#""degraded""#));
+        status.store_back();
+        assert!(told(&status).contains(r#""ready""#));
+        status.drain();
+        assert!(!status.is_ready());
+        assert!(told(&status).contains(r#""draining""#));
+    }
+}

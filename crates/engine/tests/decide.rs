@@ -1,0 +1,240 @@
+//! What a request is told: all rules or none, modes, bans, the tightest rule, refunds.
+
+mod common;
+
+use common::{facts, limiter, ready, told};
+use tidegate_core::decision::Retry;
+use tidegate_core::time::Micros;
+
+const IP: &[(&str, &str)] = &[("ip", "203.0.113.7")];
+
+fn seconds(count: u64) -> Micros {
+    Micros::from_secs(count)
+}
+
+/// The defect of caddy, APISIX, Kong and Envoy: the first rule is charged although a later refuses.
+#[test]
+fn a_request_that_one_rule_refuses_costs_the_others_nothing() {
+    let (limiter, _) = limiter(
+        "rules:
+           - { id: wide, key_by: ip, limit: 100/h using fixed_window }
+           - { id: narrow, key_by: ip, limit: 2/h using sliding_window_log }
+           - { id: other, key_by: global, limit: 50/h using sliding_window_counter }",
+    );
+    let passed = (0..10).filter(|_| ready(limiter.decide(&facts(IP), 1)).is_allowed()).count();
+    assert_eq!(passed, 2);
+    let after = ready(limiter.peek(&facts(IP), None, 1));
+    assert_eq!(told(&after), ["wide allow 98", "narrow deny 0", "other allow 48"]);
+}
+
+#[test]
+fn the_tightest_rule_has_the_longest_wait_when_refused_and_the_least_left_when_not() {
+    let (limiter, clock) = limiter(
+        "rules:
+           - { id: minute, key_by: ip, limit: 2/m using fixed_window }
+           - { id: hour, key_by: ip, limit: 2/h using fixed_window }
+           - { id: day, key_by: ip, limit: 5/d using fixed_window }",
+    );
+    let first = ready(limiter.decide(&facts(IP), 1));
+    assert_eq!(first.tightest().unwrap().0.id(), "minute", "equals go by document order");
+    assert!(ready(limiter.decide(&facts(IP), 1)).is_allowed());
+    let refused = ready(limiter.decide(&facts(IP), 1));
+    let (rule, reading) = refused.tightest().unwrap();
+    assert_eq!(rule.id(), "hour");
+    let Retry::After(wait) = reading.retry() else { panic!("{reading:?}") };
+    clock.advance(Micros::new(wait.get() - 1));
+    assert!(!ready(limiter.decide(&facts(IP), 1)).is_allowed(), "tight");
+    clock.advance(Micros::new(1));
+    assert!(ready(limiter.decide(&facts(IP), 1)).is_allowed(), "sound");
+}
+
+#[test]
+fn a_cost_that_can_never_fit_is_told_so_and_charges_nothing() {
+    let (limiter, _) = limiter("rules: [{ id: r, key_by: ip, limit: 10/s burst 20 }]");
+    let decision = ready(limiter.decide(&facts(IP), 21));
+    assert_eq!(decision.tightest().unwrap().1.retry(), Retry::Never);
+    assert_eq!(told(&decision), ["r deny 20"]);
+    assert!(ready(limiter.decide(&facts(IP), 20)).is_allowed());
+}
+
+#[test]
+fn no_rule_means_yes() {
+    let (limiter, _) = limiter("rules: [{ id: r, match: { tier: free }, key_by: ip, limit: 1/s }]");
+    let decision = ready(limiter.decide(&facts(IP), 1));
+    assert!(decision.is_allowed() && decision.tightest().is_none());
+    assert_eq!(decision.readings().len(), 0);
+}
+
+#[test]
+fn unlimited_never_refuses_and_deny_always_does_charging_nobody() {
+    let (limiter, _) = limiter(
+        "rules:
+           - { id: free, key_by: ip, limit: { requests: unlimited } }
+           - { id: counted, key_by: ip, limit: 5/h using fixed_window }
+           - { id: closed, match: { path: /internal }, key_by: ip, limit: { requests: deny } }",
+    );
+    let decision =
+        ready(limiter.decide(&facts(&[("ip", "203.0.113.7"), ("path", "/internal")]), 1));
+    assert_eq!(told(&decision), ["free allow -", "counted allow 5", "closed deny -"]);
+    assert_eq!(decision.tightest().unwrap().1.retry(), Retry::Never);
+    assert_eq!(told(&ready(limiter.decide(&facts(IP), 1))), ["free allow -", "counted allow 4"]);
+}
+
+#[test]
+fn a_rule_in_shadow_reports_and_never_refuses_nor_leads_the_answer() {
+    let (limiter, _) = limiter(
+        "rules:
+           - { id: candidate, mode: shadow, key_by: ip, limit: 1/h using fixed_window }
+           - { id: live, key_by: ip, limit: 3/h using fixed_window }",
+    );
+    ready(limiter.decide(&facts(IP), 1));
+    let second = ready(limiter.decide(&facts(IP), 1));
+    assert!(second.is_allowed());
+    assert_eq!(told(&second), ["candidate shadow_deny 0", "live allow 1"]);
+    assert_eq!(second.tightest().unwrap().0.id(), "live");
+    ready(limiter.decide(&facts(IP), 1));
+    let refused = ready(limiter.decide(&facts(IP), 1));
+    assert!(!refused.is_allowed());
+    assert_eq!(told(&refused), ["candidate shadow_deny 0", "live deny 0"]);
+}
+
+#[test]
+fn warn_lets_the_first_violation_of_a_period_pass_and_refuses_repeat_offenders() {
+    let (limiter, clock) = limiter(
+        "rules:
+           - id: r
+             mode: warn
+             warn: { allow: 2, period: 10s }
+             key_by: ip
+             limit: 1/h using fixed_window
+           - { id: other, key_by: ip, limit: 100/h using fixed_window }",
+    );
+    let verdicts = |count: usize| -> Vec<String> {
+        (0..count).map(|_| told(&ready(limiter.decide(&facts(IP), 1)))[0].clone()).collect()
+    };
+    assert_eq!(verdicts(5), ["r allow 0", "r warn 0", "r warn 0", "r deny 0", "r deny 0"]);
+    let warned = ready(limiter.peek(&facts(IP), Some("other"), 1));
+    assert_eq!(
+        told(&warned),
+        ["other allow 97"],
+        "a request that passes with a warning is charged"
+    );
+    clock.advance(seconds(10));
+    assert_eq!(verdicts(3), ["r warn 0", "r warn 0", "r deny 0"]);
+    assert!(ready(limiter.peek(&facts(IP), None, 1)).warnings().next().is_none());
+}
+
+#[test]
+fn repeated_refusals_lead_to_bans_that_grow_and_end() {
+    let (limiter, clock) = limiter(
+        "rules:
+           - id: login
+             key_by: ip
+             limit: 2/s using fixed_window
+             ban: { after: 3, within: 1m, for: 10s, factor: 2, max: 15s }",
+    );
+    let attempt = || {
+        let decision = ready(limiter.decide(&facts(IP), 1));
+        let (_, reading) = decision.tightest().unwrap();
+        (reading.verdict.name(), reading.retry())
+    };
+    for _ in 0..2 {
+        assert_eq!(attempt().0, "allow");
+    }
+    for _ in 0..3 {
+        assert_eq!(attempt().0, "deny");
+    }
+    assert_eq!(attempt(), ("ban", Retry::After(seconds(10))), "the counter alone would say 1 s");
+    clock.advance(seconds(10));
+    for _ in 0..2 {
+        assert_eq!(attempt().0, "allow");
+    }
+    for _ in 0..3 {
+        assert_eq!(attempt().0, "deny");
+    }
+    assert_eq!(attempt(), ("ban", Retry::After(seconds(15))), "twice as long, but at most 15 s");
+    ready(limiter.reset(&facts(IP), None));
+    assert_eq!(attempt().0, "allow", "a reset forgets the ban as well");
+}
+
+/// Envoy's post-response charges arrive as ordinary calls with a large cost, and must count.
+#[test]
+fn a_rule_that_charges_always_goes_into_debt_of_at_most_one_limit() {
+    let (limiter, clock) = limiter(
+        "rules:
+           - { id: tokens, key_by: ip, charge: always, limit: 100/m burst 100 }
+           - { id: calls, key_by: ip, limit: 10/m using fixed_window }",
+    );
+    assert!(ready(limiter.decide(&facts(IP), 9)).is_allowed());
+    let over = ready(limiter.decide(&facts(IP), 95));
+    assert_eq!(told(&over), ["tokens deny 0", "calls deny 1"]);
+    ready(limiter.force(&facts(IP), Some("tokens"), 1_000_000));
+    clock.advance(seconds(60));
+    assert_eq!(told(&ready(limiter.peek(&facts(IP), Some("tokens"), 1))), ["tokens deny 0"]);
+    clock.advance(seconds(60));
+    assert_eq!(told(&ready(limiter.peek(&facts(IP), Some("tokens"), 1))), ["tokens allow 100"]);
+}
+
+#[test]
+fn a_decision_is_the_receipt_for_what_it_charged() {
+    let (limiter, clock) = limiter(
+        "rules:
+           - { id: bucket, key_by: ip, limit: 60/m }
+           - { id: window, key_by: ip, cost: 3, limit: 100/m using fixed_window }",
+    );
+    let first = ready(limiter.decide(&facts(IP), 10));
+    assert_eq!(told(&first), ["bucket allow 50", "window allow 70"]);
+    clock.advance(seconds(4));
+    ready(limiter.give_back(first));
+    // Four of the ten have drained by themselves: giving them back again would over-admit.
+    let after = ready(limiter.peek(&facts(IP), None, 1));
+    assert_eq!(told(&after), ["bucket allow 60", "window allow 100"]);
+    let refused = ready(limiter.decide(&facts(IP), 61));
+    ready(limiter.give_back(refused));
+    assert_eq!(
+        told(&ready(limiter.peek(&facts(IP), None, 1))),
+        ["bucket allow 60", "window allow 100"]
+    );
+}
+
+#[test]
+fn a_queue_tells_each_request_its_delay() {
+    let (limiter, _) = limiter(
+        "rules: [{ id: q, key_by: ip, limit: { requests: 10, window: 1s, burst: 3, algorithm: leaky_bucket, queue: true } }]",
+    );
+    let delays: Vec<_> = (0..4)
+        .map(|_| {
+            let decision = ready(limiter.decide(&facts(IP), 1));
+            (decision.is_allowed(), decision.delay().get())
+        })
+        .collect();
+    assert_eq!(delays, [(true, 0), (true, 100_000), (true, 200_000), (false, 0)]);
+}
+
+#[test]
+fn explain_charges_nothing_and_names_the_rule_that_decides_and_why() {
+    let (limiter, _) = limiter(
+        "identity: { api_key: { header: x-api-key }, tier: { subject: api_key, default: free } }
+subjects: [{ api_key: demo-paid, tier: paid }]
+rules:
+  - { id: free, match: { tier: free }, key_by: api_key, limit: 1/h using fixed_window }
+  - { id: paid, match: { tier: paid }, key_by: api_key, limit: 2/h using fixed_window }
+  - { id: all, key_by: global, limit: 100/h using fixed_window }",
+    );
+    let request = facts(&[("api_key", "demo-paid"), ("ip", "203.0.113.7")]);
+    for _ in 0..2 {
+        assert!(ready(limiter.decide(&request, 1)).is_allowed());
+    }
+    let explained = ready(limiter.explain(&request, 1));
+    assert_eq!(explained.deciding.as_deref(), Some("paid"));
+    assert!(
+        explained.why.starts_with("refused by paid: over the limit (0 of 2 left"),
+        "{}",
+        explained.why
+    );
+    assert!(explained.facts.contains(&("tier".to_owned(), "paid".to_owned())));
+    let paid = &explained.rules[0];
+    assert_eq!(paid.key, [("api_key".to_owned(), "demo-paid".to_owned())]);
+    assert_eq!(paid.matched, ["tier=paid"]);
+    assert_eq!(told(&ready(limiter.peek(&request, None, 1)))[1], "all allow 98");
+}

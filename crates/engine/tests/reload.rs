@@ -1,0 +1,102 @@
+//! Rules that change while requests run: counters are kept, half a rule set is never seen.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{facts, limiter, ready, rules, told};
+use tidegate_core::time::Micros;
+
+const IP: &[(&str, &str)] = &[("ip", "203.0.113.7")];
+
+fn peek(limiter: &tidegate_engine::Limiter<common::Memory>) -> Vec<String> {
+    told(&ready(limiter.peek(&facts(IP), None, 1)))
+}
+
+/// APISIX puts the configuration's version into its keys, so that any edit refills everyone.
+#[test]
+fn an_edit_keeps_what_was_used_and_resets_nobody_else() {
+    let (limiter, _) = limiter(
+        "rules:
+           - { id: edited, key_by: ip, limit: 10/h using fixed_window }
+           - { id: untouched, key_by: ip, limit: 10/h using fixed_window }",
+    );
+    for _ in 0..4 {
+        ready(limiter.decide(&facts(IP), 1));
+    }
+    ready(limiter.install(rules(
+        "rules:
+           - { id: new, key_by: ip, limit: 3/h using fixed_window }
+           - { id: untouched, key_by: ip, limit: 10/h using fixed_window }
+           - { id: edited, key_by: ip, limit: 6/h using fixed_window }",
+    )))
+    .unwrap();
+    assert_eq!(peek(&limiter), ["new allow 3", "untouched allow 6", "edited allow 2"]);
+}
+
+#[test]
+fn a_bucket_drains_at_the_old_rate_until_the_edit_and_at_the_new_one_from_then() {
+    let rule = |rate: u64| format!("rules: [{{ id: r, key_by: ip, limit: {rate}/m burst 100 }}]");
+    let (limiter, clock) = limiter(&rule(60));
+    ready(limiter.decide(&facts(IP), 100));
+    clock.advance(Micros::from_secs(10));
+    ready(limiter.install(rules(&rule(600)))).unwrap();
+    assert_eq!(peek(&limiter), ["r allow 10"], "ten seconds at one a second");
+    clock.advance(Micros::from_secs(5));
+    assert_eq!(peek(&limiter), ["r allow 60"], "and five at ten a second");
+    // Installing the same rules again is no edit: nothing is counted anew.
+    ready(limiter.install(rules(&rule(600)))).unwrap();
+    assert_eq!(peek(&limiter), ["r allow 60"]);
+}
+
+#[test]
+fn another_algorithm_or_window_starts_anew() {
+    let (limiter, _) = limiter("rules: [{ id: r, key_by: ip, limit: 5/h using fixed_window }]");
+    ready(limiter.decide(&facts(IP), 5));
+    ready(limiter.install(rules("rules: [{ id: r, key_by: ip, limit: 5/d using fixed_window }]")))
+        .unwrap();
+    assert_eq!(peek(&limiter), ["r allow 5"]);
+}
+
+#[test]
+fn two_hundred_reloads_under_load_show_nobody_half_a_rule_set_and_refill_nobody() {
+    let set = |version: u32| {
+        format!(
+            "rules:
+               - {{ id: a{version}, key_by: ip, limit: 1000000/h }}
+               - {{ id: kept, key_by: ip, limit: 5000/d using fixed_window }}
+               - {{ id: b{version}, key_by: ip, limit: 1000000/h }}"
+        )
+    };
+    let (limiter, _) = limiter(&set(0));
+    let done = AtomicBool::new(false);
+    let admitted: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut admitted = 0;
+                    while !done.load(Ordering::Relaxed) {
+                        let decision = ready(limiter.decide(&facts(IP), 1));
+                        let ids: Vec<_> =
+                            decision.readings().map(|(rule, _)| rule.id().to_owned()).collect();
+                        assert_eq!(ids.len(), 3);
+                        assert_eq!(ids[0][1..], ids[2][1..], "rules of two sets: {ids:?}");
+                        admitted += usize::from(decision.is_allowed());
+                    }
+                    admitted
+                })
+            })
+            .collect();
+        for version in 1..=200 {
+            ready(limiter.install(rules(&set(version)))).unwrap();
+        }
+        // The limit is reached whatever the threads did while rules were swapped.
+        let mut here = 0;
+        while ready(limiter.decide(&facts(IP), 1)).is_allowed() {
+            here += 1;
+        }
+        done.store(true, Ordering::Relaxed);
+        here + threads.into_iter().map(|thread| thread.join().expect("no panic")).sum::<usize>()
+    });
+    assert_eq!(admitted, 5_000);
+}

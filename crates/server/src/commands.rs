@@ -1,0 +1,7 @@
+//! The commands that answer and end, one file each.
+
+mod ask;
+pub(crate) mod bench;
+pub(crate) mod check;
+pub(crate) mod config_check;
+pub(crate) mod explain;

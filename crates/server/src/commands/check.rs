@@ -1,0 +1,106 @@
+//! `tidegate check`: one request decided and charged.
+
+use clap::ArgMatches;
+use serde::Deserialize;
+use tidegate_core::time::Micros;
+use tidegate_edge::json;
+
+use super::ask::{self, Target};
+use crate::Outcome;
+use crate::cli::AskArgs;
+use crate::failure::Failure;
+use crate::output::{self, BAD, DIM, GOOD, printable};
+
+/// A decision as it is answered over HTTP.
+#[derive(Debug, Deserialize)]
+pub(super) struct Decision {
+    pub(super) allowed: bool,
+    rule: Option<String>,
+    retry_after_ms: Option<u64>,
+    delay_ms: u64,
+    answered_by: String,
+    rules: Vec<Reading>,
+}
+
+/// One rule's part in it.
+#[derive(Debug, Deserialize)]
+struct Reading {
+    id: String,
+    verdict: String,
+    limit: Option<u64>,
+    remaining: Option<u64>,
+    reset_after_ms: u64,
+}
+
+/// Decides one request.
+///
+/// # Errors
+/// When there is no answer.
+pub(crate) fn run(args: &AskArgs, matches: &ArgMatches) -> Result<Outcome, Failure> {
+    let (target, question) = (Target::of(args, matches)?, ask::question(args)?);
+    let body = ask::wait(answer(target, question))?;
+    let decision: Decision = ask::read(&body)?;
+    if args.output.json {
+        output::text(&format!("{body}\n"))?;
+    } else {
+        output::text(&rendered(&decision))?;
+    }
+    Ok(decision.allowed.into())
+}
+
+async fn answer(target: Target, question: String) -> Result<String, Failure> {
+    match target {
+        Target::Server(server) => ask::understood(server.post("/v1/check", question).await?),
+        Target::Here(limiter) => {
+            let check: json::Check<'_> = json::parse(question.as_bytes())
+                .map_err(|error| Failure::Usage(error.to_string()))?;
+            let decision = limiter.decide(&check.facts, check.cost).await;
+            serde_json::to_string(&json::decision(&decision))
+                .map_err(|error| Failure::CouldNot(error.to_string()))
+        }
+    }
+}
+
+fn rendered(decision: &Decision) -> String {
+    let mut text = format!("{}\n", decision.headline());
+    if decision.rules.is_empty() {
+        return text;
+    }
+    let mut rows = vec![["rule", "verdict", "left", "as new in"].map(str::to_owned).to_vec()];
+    rows.extend(decision.rules.iter().map(|reading| {
+        let left = reading.remaining.zip(reading.limit);
+        let left = left.map_or("-".to_owned(), |(left, limit)| format!("{left} of {limit}"));
+        vec![printable(&reading.id), printable(&reading.verdict), left, span(reading.reset_after_ms)]
+    }));
+    let table = output::columns(2, &rows);
+    let (head, body) = table.split_once('\n').unwrap_or((&table, ""));
+    text.push_str(&format!("{DIM}{head}{DIM:#}\n{body}"));
+    if decision.answered_by != "store" {
+        text.push_str("  the store did not answer; the rules' `on_fail` did\n");
+    }
+    text
+}
+
+impl Decision {
+    /// The answer in one line.
+    pub(super) fn headline(&self) -> String {
+        let rule = self.rule.as_deref().map(printable).unwrap_or_default();
+        match (self.allowed, self.delay_ms, self.retry_after_ms) {
+            (true, 0, _) if self.rules.is_empty() => {
+                format!("{GOOD}allowed{GOOD:#}: no rule governs this request")
+            }
+            (true, 0, _) => format!("{GOOD}allowed{GOOD:#}"),
+            (true, delay, _) => {
+                format!("{GOOD}allowed{GOOD:#}, after a wait of {}", span(delay))
+            }
+            (false, _, Some(wait)) => {
+                format!("{BAD}refused{BAD:#} by {rule}: come back in {}", span(wait))
+            }
+            (false, _, None) => format!("{BAD}refused{BAD:#} by {rule}: it never passes"),
+        }
+    }
+}
+
+fn span(millis: u64) -> String {
+    Micros::from_millis(millis).to_string()
+}

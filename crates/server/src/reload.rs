@@ -1,0 +1,156 @@
+//! Puts changed rules into force while requests run. Whatever is wrong with the new ones, the last
+//! good ones stay, and the log and `/readyz` say so.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tidegate_core::key::Secret;
+use tidegate_core::store::Store;
+use tidegate_edge::Status;
+use tidegate_engine::Limiter;
+use tidegate_rules::RuleSet;
+use tokio::signal::unix::Signal;
+
+use crate::changes::Changes;
+use crate::config::Layer;
+use crate::failure::Failure;
+use crate::source::{self, Source};
+use crate::telemetry::Event;
+use crate::watch::Watch;
+
+/// Reads rules again when told.
+#[derive(Debug)]
+pub(crate) struct Reloader<S> {
+    pub(crate) source: Source,
+    pub(crate) secret: Secret,
+    pub(crate) limiter: Arc<Limiter<S>>,
+    pub(crate) status: Arc<Status>,
+    /// A hash of the bytes that were looked at last, good or bad.
+    pub(crate) seen: Option<u64>,
+    /// The `server:` section that the process runs on.
+    pub(crate) section: Layer,
+}
+
+/// Why rules are read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trigger {
+    /// Somebody asked, and wants an answer.
+    Signal,
+    /// The file may have changed.
+    File,
+}
+
+/// Why rules that are valid in themselves, or could not be read, do not come into force.
+#[derive(Debug)]
+enum Refusal {
+    Faulty(Failure),
+    Emptied { rules: usize },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Faulty(failure) => failure.fmt(f),
+            Self::Emptied { rules } => write!(
+                f,
+                "the document has no rules any more, which would lift all {rules} limits; to do \
+                 that on purpose, write `rules: []` and restart"
+            ),
+        }
+    }
+}
+
+/// New rules with what else the document says.
+struct Fresh {
+    rules: RuleSet,
+    section: Layer,
+}
+
+impl<S: Store + 'static> Reloader<S> {
+    /// Reloads on SIGHUP and when the file changes, until it is dropped.
+    pub(crate) async fn run(mut self, mut hang_up: Signal) {
+        let mut watch = self.source.path().map(Watch::new);
+        // What changed between the first reading and the first watch.
+        self.reload(Trigger::File).await;
+        loop {
+            let trigger = tokio::select! {
+                Some(()) = hang_up.recv() => Trigger::Signal,
+                () = stirred(watch.as_mut()) => Trigger::File,
+            };
+            self.reload(trigger).await;
+        }
+    }
+
+    async fn reload(&mut self, trigger: Trigger) {
+        let name = self.source.name();
+        let (source, secret, seen) = (self.source.clone(), self.secret, self.seen);
+        // Thousands of rules take a while to compile; workers have requests to answer meanwhile.
+        let read = tokio::task::spawn_blocking(move || read(&source, secret, seen, trigger)).await;
+        let Ok((seen, fresh)) = read else {
+            return;
+        };
+        self.seen = seen;
+        let Some(fresh) = fresh else {
+            return;
+        };
+        match self.install(fresh).await {
+            Ok(()) => {}
+            Err(refusal) => {
+                self.status.reload_failed(refusal.to_string().trim_end());
+                Event::ReloadRefused { source: &name, reason: &refusal }.tell();
+            }
+        }
+    }
+
+    async fn install(&mut self, fresh: Result<Fresh, Failure>) -> Result<(), Refusal> {
+        let Fresh { rules, section } = fresh.map_err(Refusal::Faulty)?;
+        let (name, before) = (self.source.name(), self.limiter.rules());
+        if rules.rules().is_empty() && !before.rules().is_empty() {
+            return Err(Refusal::Emptied { rules: before.rules().len() });
+        }
+        let (version, changes) = (rules.version(), Changes::between(&before, &rules));
+        let installed = self.limiter.install(rules).await;
+        installed.map_err(|error| Refusal::Faulty(Failure::CouldNot(error.to_string())))?;
+        self.status.rules_in_force(version);
+        if version == before.version() {
+            Event::ReloadUnchanged { source: &name }.tell();
+        } else {
+            Event::Reloaded { source: &name, version, changes: &changes }.tell();
+        }
+        if section != self.section {
+            Event::SectionChanged { source: &name }.tell();
+        }
+        Ok(())
+    }
+}
+
+async fn stirred(watch: Option<&mut Watch>) {
+    match watch {
+        Some(watch) => watch.stirred().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Reads and compiles. Nothing comes of bytes that were looked at before, unless somebody asked.
+fn read(
+    source: &Source,
+    secret: Secret,
+    seen: Option<u64>,
+    trigger: Trigger,
+) -> (Option<u64>, Option<Result<Fresh, Failure>>) {
+    let bytes = match source.bytes() {
+        Ok(bytes) => bytes,
+        // A file that is gone is told once, not at every look.
+        Err(_) if seen.is_none() && trigger == Trigger::File => return (None, None),
+        Err(failure) => return (None, Some(Err(failure))),
+    };
+    let content = Some(source::hash(&bytes));
+    if content == seen && trigger == Trigger::File {
+        return (seen, None);
+    }
+    let fresh = source.load_from(&bytes).and_then(|loaded| {
+        let rules = loaded.compile(secret)?;
+        Ok(Fresh { rules, section: loaded.section })
+    });
+    (content, Some(fresh))
+}

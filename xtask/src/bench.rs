@@ -1,0 +1,31 @@
+//! Benchmarks that compare, and where their tables go.
+
+use std::process::Stdio;
+
+use crate::run::{Stopped, cargo, root};
+
+/// Measures decisions and memory in process and puts the tables into `benches/README.md`.
+pub(crate) fn micro() -> Result<(), Stopped> {
+    let mut command = cargo(&["run", "--release", "-p", "tidegate-bench", "--bin", "micro"]);
+    let output = command.stderr(Stdio::inherit()).output();
+    let output = output.map_err(|error| Stopped::Missing(format!("cargo: {error}")))?;
+    if !output.status.success() {
+        return Err(Stopped::Failed(format!("the benchmark ended with {}", output.status)));
+    }
+    let report = String::from_utf8_lossy(&output.stdout);
+    println!("{report}");
+    replace_section("micro", &report)
+}
+
+/// Replaces what stands between `<!-- NAME -->` and `<!-- /NAME -->`.
+fn replace_section(name: &str, text: &str) -> Result<(), Stopped> {
+    let path = root().join("benches/README.md");
+    let failed = |what: String| Stopped::Failed(format!("{}: {what}", path.display()));
+    let page = std::fs::read_to_string(&path).map_err(|error| failed(error.to_string()))?;
+    let (open, close) = (format!("<!-- {name} -->"), format!("<!-- /{name} -->"));
+    let missing = || failed(format!("no section between {open} and {close}"));
+    let (before, rest) = page.split_once(&open).ok_or_else(missing)?;
+    let (_, after) = rest.split_once(&close).ok_or_else(missing)?;
+    let page = format!("{before}{open}\n{}\n{close}{after}", text.trim());
+    std::fs::write(&path, page).map_err(|error| failed(error.to_string()))
+}

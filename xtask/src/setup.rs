@@ -1,0 +1,79 @@
+//! What the tests need on a machine, and how it gets there: by apt as root or through sudo.
+
+use std::process::Command;
+
+use crate::run::{Stopped, run, works};
+
+/// A program, how to see that it is there, and the Debian package that brings it.
+struct Tool {
+    program: &'static str,
+    probe: &'static [&'static str],
+    package: &'static str,
+}
+
+const TOOLS: [Tool; 2] = [
+    // Some dependencies compile C.
+    Tool { program: "cc", probe: &["--version"], package: "build-essential" },
+    // The README's own commands are tried with it.
+    Tool { program: "curl", probe: &["--version"], package: "curl" },
+];
+
+/// Components of the Rust toolchain that the checks use.
+const COMPONENTS: [(&str, &str); 2] = [("rustfmt", "cargo-fmt"), ("clippy", "cargo-clippy")];
+
+/// Installs what is missing, or says exactly what is.
+pub(crate) fn tools() -> Result<(), Stopped> {
+    for (component, program) in COMPONENTS {
+        if !works(program, &["--version"]) && run(&mut rustup(component)).is_err() {
+            return Err(Stopped::Missing(format!("`rustup component add {component}`")));
+        }
+    }
+    let missing: Vec<&str> = TOOLS
+        .iter()
+        .filter(|tool| !works(tool.program, tool.probe))
+        .map(|tool| tool.package)
+        .collect();
+    if missing.is_empty() {
+        println!("setup: everything is there");
+        return Ok(());
+    }
+    let install = format!("apt-get install -y {}", missing.join(" "));
+    let Some(prefix) = privilege() else {
+        return Err(Stopped::Missing(format!("please run, as root: {install}")));
+    };
+    run(&mut apt(prefix, &["update", "-q"]))?;
+    let mut words = vec!["install", "-q", "-y", "--no-install-recommends"];
+    words.extend(&missing);
+    run(&mut apt(prefix, &words))?;
+    let still = TOOLS.iter().find(|tool| !works(tool.program, tool.probe));
+    match still {
+        None => Ok(()),
+        Some(tool) => {
+            Err(Stopped::Missing(format!("{} is still not there after `{install}`", tool.program)))
+        }
+    }
+}
+
+fn rustup(component: &str) -> Command {
+    let mut command = Command::new("rustup");
+    command.args(["component", "add", component]);
+    command
+}
+
+/// How to become root: not at all, through sudo, or no way.
+fn privilege() -> Option<&'static [&'static str]> {
+    if !works("apt-get", &["--version"]) {
+        return None;
+    }
+    if works("sh", &["-c", "test $(id -u) -eq 0"]) {
+        return Some(&[]);
+    }
+    works("sudo", &["-n", "true"]).then_some(&["sudo", "-n"])
+}
+
+fn apt(prefix: &[&str], words: &[&str]) -> Command {
+    let mut all = prefix.iter().chain(&["apt-get"]).chain(words);
+    let mut command = Command::new(all.next().unwrap_or(&"apt-get"));
+    command.args(all).env("DEBIAN_FRONTEND", "noninteractive");
+    command
+}
