@@ -16,67 +16,79 @@ use tidegate_core::store::{Charge, Op, Role};
 use tidegate_core::time::Micros;
 use tidegate_memory::{FastClock, MemoryStore};
 
-/// Something that decides by string keys: 100 a second, bursts of 100.
+/// Enough memory for ten million keys.
+const MAX_BYTES: u64 = 2 << 30;
+
+/// Something that decides by string keys.
 pub trait Contender: Sync {
     /// One decision.
+    #[expect(clippy::ptr_arg, reason = "governor looks keys up by reference to what it keeps")]
     fn decide(&self, key: &String);
+}
+
+/// Everyone, by the name in the tables.
+pub const NAMES: [&str; 3] = ["tidegate", "governor", "bare table"];
+
+/// A contender that admits so many a second for each key, in bursts as large.
+#[must_use]
+pub fn named(name: &str, per_second: u32) -> Option<Box<dyn Contender>> {
+    Some(match name {
+        "tidegate" => Box::new(Tidegate::new(per_second)),
+        "governor" => Box::new(Governor::new(per_second)),
+        "bare table" => Box::new(Bare::default()),
+        _ => return None,
+    })
 }
 
 /// Our store: hash the key, charge one token bucket, read what is left.
 pub struct Tidegate {
     store: MemoryStore,
     policy: Policy,
-    hasher: KeyHasher,
+    hashers: [KeyHasher; 3],
 }
 
 impl Tidegate {
-    /// A store that may take `max_bytes`.
+    /// A store with room for everyone.
     #[must_use]
     #[expect(clippy::expect_used, reason = "the numbers are constants")]
-    pub fn new(max_bytes: u64) -> Self {
-        let quota = Quota::new(100, Micros::from_secs(1));
+    pub fn new(per_second: u32) -> Self {
+        let quota = Quota::new(u64::from(per_second), Micros::from_secs(1));
         Self {
-            store: MemoryStore::with_clock(FastClock::new(), max_bytes),
+            store: MemoryStore::with_clock(FastClock::new(), MAX_BYTES),
             policy: Policy::new(Algorithm::TokenBucket, quota).expect("a plain quota"),
-            hasher: KeyHasher::new(Secret::UNSET),
+            hashers: ["user", "endpoint", "tenant"].map(|rule| {
+                let mut hasher = KeyHasher::new(Secret::UNSET);
+                hasher.part(rule.as_bytes());
+                hasher
+            }),
         }
     }
 
-    fn charge<'a>(&'a self, rule: &'a str, key: &str) -> Charge<'a> {
-        let mut hasher = self.hasher;
+    fn charge<'a>(&'a self, mut hasher: KeyHasher, key: &str) -> Charge<'a> {
         hasher.part(key.as_bytes());
-        let key = Key { rule, fingerprint: hasher.finish() };
+        let key = Key { rule: "rule", fingerprint: hasher.finish() };
         Charge { key, policy: &self.policy, cost: 1, role: Role::Enforce, grace: None, ban: None }
-    }
-
-    /// What the store holds.
-    pub fn usage(&self) -> tidegate_memory::Usage {
-        self.store.usage()
     }
 }
 
 impl Contender for Tidegate {
     fn decide(&self, key: &String) {
         let mut readings = [Reading::default()];
-        self.store.apply_now(Op::Charge, &[self.charge("user", key)], &mut readings);
-        black_box(readings);
+        let [hasher, ..] = self.hashers;
+        self.store.apply_now(Op::Charge, &[self.charge(hasher, key)], &mut readings);
+        black_box(&readings);
     }
 }
 
-/// Our store with three rules in one decision, each with a key of its own.
+/// Our store with three rules in one decision, each with a key of its own, all or none.
 pub struct ThreeRules(pub Tidegate);
 
 impl Contender for ThreeRules {
     fn decide(&self, key: &String) {
         let mut readings = [Reading::default(); 3];
-        // Three different keys of the same length: the same text hashed under three rules.
-        let charges = ["user", "endpoint", "tenant"].map(|rule| {
-            let mut charge = self.0.charge(rule, key);
-            charge.key.fingerprint.hi ^= rule.len() as u64;
-            charge
-        });
+        let charges = self.0.hashers.map(|hasher| self.0.charge(hasher, key));
         self.0.store.apply_now(Op::Charge, &charges, &mut readings);
-        black_box(readings);
+        black_box(&readings);
     }
 }
 
@@ -84,18 +96,11 @@ impl Contender for ThreeRules {
 pub struct Governor(DefaultKeyedRateLimiter<String>);
 
 impl Governor {
-    /// The same quota.
+    /// The same quota; a rate of zero counts as one.
     #[must_use]
-    #[expect(clippy::expect_used, reason = "the numbers are constants")]
-    pub fn new() -> Self {
-        let quota = GovernorQuota::per_second(NonZeroU32::new(100).expect("not zero"));
-        Self(RateLimiter::dashmap(quota))
-    }
-}
-
-impl Default for Governor {
-    fn default() -> Self {
-        Self::new()
+    pub fn new(per_second: u32) -> Self {
+        let rate = NonZeroU32::new(per_second).unwrap_or(NonZeroU32::MIN);
+        Self(RateLimiter::dashmap(GovernorQuota::per_second(rate)))
     }
 }
 
@@ -107,30 +112,23 @@ impl Contender for Governor {
 
 const SHARDS: usize = 256;
 
-/// No limiter at all: a sharded hash map of string keys to counters. The ceiling.
+/// No limiter at all: a sharded hash map of string keys to counters.
 pub struct Bare {
     shards: Vec<RwLock<HashMap<String, AtomicU64>>>,
     hasher: RandomState,
 }
 
-impl Bare {
-    /// An empty table.
-    #[must_use]
-    pub fn new() -> Self {
+impl Default for Bare {
+    fn default() -> Self {
         let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
         Self { shards, hasher: RandomState::new() }
     }
 }
 
-impl Default for Bare {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Contender for Bare {
     fn decide(&self, key: &String) {
-        let shard = &self.shards[self.hasher.hash_one(key) as usize % SHARDS];
+        let hash = usize::try_from(self.hasher.hash_one(key) >> 32).unwrap_or(0);
+        let shard = &self.shards[hash % SHARDS];
         if let Some(count) = shard.read().get(key) {
             black_box(count.fetch_add(1, Ordering::Relaxed));
             return;

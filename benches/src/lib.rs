@@ -3,3 +3,4 @@
 pub mod contender;
 pub mod load;
 pub mod report;
+pub mod rules;

@@ -49,7 +49,7 @@ pub fn stream(spread: Spread, count: usize, seed: u64) -> Vec<u32> {
     }
     (0..DRAWS)
         .map(|_| match weights.last() {
-            None => random.next() as usize % count,
+            None => usize::try_from(random.next()).unwrap_or(0) % count,
             Some(total) => {
                 let at = random.unit() * total;
                 weights.partition_point(|weight| *weight < at).min(count - 1)

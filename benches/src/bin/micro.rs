@@ -1,46 +1,141 @@
-//! quick
+//! In-process decisions per second and memory a key: our store, governor and a bare table side by
+//! side, in rounds that interleave, because machines are noisy. `cargo xtask bench micro` runs it.
+
+use std::process::Command;
 use std::time::Duration;
-use tidegate_bench::contender::*;
-use tidegate_bench::load::*;
+
+use tidegate_bench::contender::{Contender, NAMES, ThreeRules, Tidegate, named};
+use tidegate_bench::load::{Spread, keys, run, stream};
+use tidegate_bench::report::{Table, machine, median, millions, resident_bytes};
+use tidegate_bench::rules;
+
+const ROUNDS: usize = 5;
+const ROUND: Duration = Duration::from_millis(400);
+
+/// A rate that refuses almost all of what one key sends here, and one that admits all of it.
+const REFUSING: u32 = 100;
+const ADMITTING: u32 = 1_000_000_000;
+
 fn main() {
-    for n in [1usize, 1000, 1_000_000] {
-        let ks = keys(n);
-        for spread in [Spread::Uniform, Spread::Zipf] {
-            if n == 1 && spread == Spread::Zipf {
-                continue;
-            }
-            let cs: Vec<(&str, Box<dyn Contender>)> = vec![
-                ("tide", Box::new(Tidegate::new(1 << 30))),
-                ("three", Box::new(ThreeRules(Tidegate::new(1 << 30)))),
-                ("gov", Box::new(Governor::new())),
-                ("bare", Box::new(Bare::new())),
-            ];
-            for (_, c) in &cs {
-                for k in &ks {
-                    c.decide(k)
-                }
-            }
-            for t in [1usize, 2] {
-                let streams: Vec<_> = (0..t).map(|i| stream(spread, n, 77 + i as u64)).collect();
-                let mut best = vec![0f64; cs.len()];
-                for _ in 0..3 {
-                    for (i, (_, c)) in cs.iter().enumerate() {
-                        let r = run(&streams, Duration::from_millis(300), &|k| {
-                            c.decide(&ks[k as usize])
-                        });
-                        best[i] = best[i].max(r);
-                    }
-                }
-                println!(
-                    "{n} {} {t}t: {}",
-                    spread.name(),
-                    cs.iter()
-                        .zip(&best)
-                        .map(|((n, _), b)| format!("{n} {:.2}M", b / 1e6))
-                        .collect::<Vec<_>>()
-                        .join("  ")
-                );
-            }
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [what, name, count] = args.as_slice()
+        && what == "memory"
+    {
+        return print_memory(name, count.parse().unwrap_or(0));
+    }
+    println!("Machine: {}. {ROUNDS} interleaved rounds of {ROUND:?} each; medians.\n", machine());
+    decisions();
+    three_rules();
+    rules::matching();
+    memory();
+}
+
+fn decisions() {
+    println!("### Decisions per second, in millions\n");
+    let mut table = Table::new(&[
+        "keys, spread, threads, most are",
+        NAMES[0],
+        NAMES[1],
+        NAMES[2],
+        "tidegate / governor",
+    ]);
+    for (count, spread, rate) in [
+        (1, Spread::Uniform, REFUSING),
+        (1, Spread::Uniform, ADMITTING),
+        (1_000, Spread::Uniform, REFUSING),
+        (1_000, Spread::Uniform, ADMITTING),
+        (1_000, Spread::Zipf, REFUSING),
+        (1_000, Spread::Zipf, ADMITTING),
+        (1_000_000, Spread::Uniform, REFUSING),
+        (1_000_000, Spread::Zipf, REFUSING),
+    ] {
+        let keys = keys(count);
+        let all: Vec<_> = NAMES.iter().filter_map(|name| named(name, rate)).collect();
+        for threads in [1, 2] {
+            let rates = compare(&all, &keys, spread, threads);
+            let refused = rate == REFUSING && count < 1_000_000;
+            let verdict = if refused { "refused" } else { "admitted" };
+            let mut row = vec![format!("{count}, {}, {threads}, {verdict}", spread.name())];
+            row.extend(rates.iter().map(|rate| millions(*rate)));
+            row.push(format!("{:.2}", rates[0] / rates[1]));
+            table.row(&row);
         }
     }
+    println!("{table}");
+}
+
+fn three_rules() {
+    println!("### Three rules in one decision, all or none\n");
+    let mut table =
+        Table::new(&["keys, threads", "one rule, ns", "three rules, ns", "three / one"]);
+    for count in [1_000, 1_000_000] {
+        let keys = keys(count);
+        let all: [Box<dyn Contender>; 2] =
+            [Box::new(Tidegate::new(REFUSING)), Box::new(ThreeRules(Tidegate::new(REFUSING)))];
+        for threads in [1, 2] {
+            let rates = compare(&all, &keys, Spread::Zipf, threads);
+            let nanos: Vec<f64> = rates.iter().map(|rate| 1e9 * threads as f64 / rate).collect();
+            table.row(&[
+                format!("{count}, {threads}"),
+                format!("{:.0}", nanos[0]),
+                format!("{:.0}", nanos[1]),
+                format!("{:.2}", nanos[1] / nanos[0]),
+            ]);
+        }
+    }
+    println!("{table}");
+}
+
+/// Medians over rounds in which everyone has a turn.
+fn compare(
+    all: &[Box<dyn Contender>],
+    keys: &[String],
+    spread: Spread,
+    threads: usize,
+) -> Vec<f64> {
+    let streams: Vec<_> =
+        (0..threads).map(|seed| stream(spread, keys.len(), 7 + seed as u64)).collect();
+    let mut rates = vec![Vec::new(); all.len()];
+    for contender in all {
+        keys.iter().for_each(|key| contender.decide(key));
+    }
+    for _ in 0..ROUNDS {
+        for (contender, rates) in all.iter().zip(&mut rates) {
+            rates.push(run(&streams, ROUND, &|index| contender.decide(&keys[index as usize])));
+        }
+    }
+    rates.iter().map(|rates| median(rates)).collect()
+}
+
+/// Bytes of resident memory a key, each in a process of its own.
+fn memory() {
+    println!("### Resident memory a key, in bytes\n");
+    let mut table = Table::new(&["keys", NAMES[0], NAMES[1], NAMES[2]]);
+    for count in [1_000_000, 10_000_000] {
+        let mut row = vec![count.to_string()];
+        row.extend(NAMES.iter().map(|name| {
+            let itself = std::env::current_exe().unwrap_or_default();
+            let output = Command::new(itself).args(["memory", name, &count.to_string()]).output();
+            output.map_or_else(
+                |error| error.to_string(),
+                |out| String::from_utf8_lossy(&out.stdout).trim().to_owned(),
+            )
+        }));
+        table.row(&row);
+    }
+    println!("{table}");
+}
+
+fn print_memory(name: &str, count: usize) {
+    // One a day: nothing is equal to fresh while this runs.
+    let Some(contender) = named(name, 1) else { return };
+    let before = resident_bytes();
+    let mut key = String::new();
+    for index in 0..count {
+        key.clear();
+        key.push_str("api-key-");
+        key.push_str(&format!("{index:012}"));
+        contender.decide(&key);
+    }
+    println!("{:.1}", (resident_bytes() - before) as f64 / count as f64);
 }

@@ -86,7 +86,7 @@ pub fn charge_level(
     now: Timestamp,
 ) -> Option<Reading> {
     let units = charge.policy.policing(scale)?;
-    let drained = level.drained(units.per_micro, now).capped(units);
+    let drained = level.settled(units, charge.policy.since(), now);
     let fit = token_bucket::fit(units, drained, charge.cost);
     let mut after = drained;
     if fit.is_now() || charge.role == Role::Always {
@@ -119,11 +119,19 @@ fn charge_all<C: Cells>(
             charge.policy.gauge(state.as_ref(), now)
         });
         (told.remaining, told.reset_after) = (left.remaining, left.reset_after);
-        if let (true, Verdict::Warn, Some(grace)) = (admitted, told.verdict, charge.grace) {
-            cells.edit(i, Part::Grace, |state| grace.charge(state, 1, now));
+        if let Some(grace) = charge.grace {
+            cells.edit(i, Part::Grace, |state| match (admitted, told.verdict, state) {
+                (true, Verdict::Warn, state) => grace.charge(state, 1, now),
+                (_, _, Some(state)) => grace.rebase(state, now),
+                _ => {}
+            });
         }
-        if let (Verdict::Deny, Some(ban)) = (told.verdict, charge.ban) {
-            cells.edit(i, Part::Ban, |state| ban.strike(state, now));
+        if let Some(ban) = charge.ban {
+            cells.edit(i, Part::Ban, |state| match (told.verdict, state) {
+                (Verdict::Deny, state) => ban.strike(state, now),
+                (_, Some(state)) => charge.policy.rebase(state, now),
+                _ => {}
+            });
         }
     }
 }
@@ -146,7 +154,7 @@ fn penalise<C: Cells>(
     cells: &mut C,
     told: &mut Reading,
 ) {
-    if let Some(ban) = charge.ban
+    if let Some(ban) = charge.ban.filter(|_| charge.role != Role::Shadow)
         && let Some(left) = cells.look(i, Part::Ban, |state| ban.banned(state, now))
     {
         told.verdict = Verdict::Ban;

@@ -86,7 +86,7 @@ impl Record {
     }
 
     /// The record after a clock that went back: the ban keeps its length, counted from `now`.
-    fn rebased(self, now: Timestamp) -> Self {
+    pub(crate) fn rebased(self, now: Timestamp) -> Self {
         let ahead = self.since.since(now);
         let until = Timestamp::from_micros(self.until.as_micros().saturating_sub(ahead.get()));
         Self { since: self.since.min(now), until, ..self }

@@ -91,7 +91,7 @@ pub enum PolicyError {
     LogTooLong,
     /// More than a window algorithm counts.
     TooManyRequests(Algorithm),
-    /// A bucket whose level would pass 2^52 even in the coarsest units.
+    /// A bucket whose level would pass 2^52 in units that tell its rate to within 1 ppm.
     BucketTooLarge,
 }
 
@@ -105,7 +105,7 @@ impl fmt::Display for PolicyError {
             Self::BurstOnWindow(algorithm) => write!(f, "{algorithm} has no burst; leave it out, or use token_bucket"),
             Self::LogTooLong => write!(f, "sliding_window_log keeps every request and is capped at {MAX_LOG_REQUESTS}; use sliding_window_counter for more"),
             Self::TooManyRequests(algorithm) => write!(f, "{algorithm} cannot count that many requests exactly in such a window; use a smaller number, a shorter window or token_bucket"),
-            Self::BucketTooLarge => f.write_str("the burst is too large for so slow a rate to be counted exactly; use a smaller burst"),
+            Self::BucketTooLarge => f.write_str("a burst this large at this rate cannot be counted to within 1 ppm; use a smaller burst"),
         }
     }
 }

@@ -11,8 +11,9 @@ const EXACT: u64 = 1 << 53;
 /// Bucket levels stay below this, so that sums of two of them are still exact.
 const BUCKET_CEILING: u64 = 1 << 52;
 
-/// A window of at least this many ticks is within 1 ppm of the exact one.
-const FINE_TICKS: u64 = 1_000_000;
+/// A window of at least this many ticks is within 1 ppm of the exact one: up to a tick is lost by
+/// rounding down what has elapsed, and up to another by rounding up the ticks a window.
+const FINE_TICKS: u64 = 2_000_000;
 
 /// `requests` per `window`, with bursts of up to `burst` for the bucket algorithms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,6 +75,11 @@ impl Units {
             let coarse = widest * u128::from(requests) / u128::from(window);
             // Rounded up: a request never costs less than its share.
             let cost = (coarse * u128::from(window)).div_ceil(u128::from(requests));
+            // A small number of coarse units cannot tell the rate to within 1 ppm.
+            let asked = cost * u128::from(requests);
+            if (asked - coarse * u128::from(window)).checked_mul(1_000_000)? > asked {
+                return None;
+            }
             per_micro = u64::try_from(coarse).ok()?;
             per_request = u64::try_from(cost).ok()?;
         }
@@ -145,6 +151,11 @@ impl Ticks {
         let micros = window.div_ceil(most);
         let per_window = window.div_ceil(micros);
         (micros == 1 || per_window >= FINE_TICKS).then_some(Self { micros, per_window })
+    }
+
+    /// The largest count whose product with the ticks of a window is exact: at least twice the quota.
+    pub(crate) const fn most(self) -> u64 {
+        EXACT / self.per_window
     }
 }
 

@@ -24,9 +24,9 @@ pub(crate) struct Told {
     /// In hexadecimal: JSON numbers are exact only below 2^53.
     rules_version: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    reload_error: Option<Arc<String>>,
+    reload_error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    store_error: Option<Arc<String>>,
+    store_error: Option<String>,
 }
 
 impl Status {
@@ -76,8 +76,8 @@ impl Status {
     }
 
     pub(crate) fn told(&self) -> Told {
-        let (reload_error, store_error) =
-            (self.reload_error.load_full(), self.store_error.load_full());
+        let told = |error: &ArcSwapOption<String>| error.load().as_deref().cloned();
+        let (reload_error, store_error) = (told(&self.reload_error), told(&self.store_error));
         let status = match (self.is_draining(), self.is_ready()) {
             (true, _) => "draining",
             (false, false) => "starting",

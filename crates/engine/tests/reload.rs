@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use common::{facts, limiter, ready, rules, told};
 use tidegate_core::time::Micros;
@@ -69,7 +69,7 @@ fn two_hundred_reloads_under_load_show_nobody_half_a_rule_set_and_refill_nobody(
         )
     };
     let (limiter, _) = limiter(&set(0));
-    let done = AtomicBool::new(false);
+    let (done, decided) = (AtomicBool::new(false), AtomicUsize::new(0));
     let admitted: usize = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4)
             .map(|_| {
@@ -82,6 +82,7 @@ fn two_hundred_reloads_under_load_show_nobody_half_a_rule_set_and_refill_nobody(
                         assert_eq!(ids.len(), 3);
                         assert_eq!(ids[0][1..], ids[2][1..], "rules of two sets: {ids:?}");
                         admitted += usize::from(decision.is_allowed());
+                        decided.fetch_add(1, Ordering::Relaxed);
                     }
                     admitted
                 })
@@ -89,6 +90,11 @@ fn two_hundred_reloads_under_load_show_nobody_half_a_rule_set_and_refill_nobody(
             .collect();
         for version in 1..=200 {
             ready(limiter.install(rules(&set(version)))).unwrap();
+            // Each set is in force for some decisions before the next one comes.
+            let before = decided.load(Ordering::Relaxed);
+            while decided.load(Ordering::Relaxed) < before + 20 {
+                std::thread::yield_now();
+            }
         }
         // The limit is reached whatever the threads did while rules were swapped.
         let mut here = 0;

@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn added_removed_and_changed_rules_are_told_apart() {
-        let before = rules("rules: [{id: a, limit: 1/s}, {id: b, limit: 1/s}, {id: c, limit: 1/s}]");
+        let before =
+            rules("rules: [{id: a, limit: 1/s}, {id: b, limit: 1/s}, {id: c, limit: 1/s}]");
         let after = rules("rules: [{id: d, limit: 1/s}, {id: c, limit: 2/s}, {id: b, limit: 1/s}]");
         let now = Timestamp::from_micros(7);
         let changes = Changes::between(&before, &after.following(&before, now));

@@ -59,7 +59,13 @@ pub(crate) struct Layer {
     pub(crate) admin_token_file: Option<PathBuf>,
 
     /// Whether X-RateLimit-Reset tells an instant or a wait [default: epoch]
-    #[arg(long, value_name = "STYLE", value_enum, env = "TIDEGATE_RESET_STYLE", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "STYLE",
+        value_enum,
+        env = "TIDEGATE_RESET_STYLE",
+        hide_env_values = true
+    )]
     pub(crate) reset_style: Option<Reset>,
 
     /// How long requests under way may take to finish when it stops [default: 25s]
@@ -77,7 +83,13 @@ pub(crate) struct Layer {
     pub(crate) log: Option<LogFormat>,
 
     /// What is logged [default: info]
-    #[arg(long, value_name = "LEVEL", value_enum, env = "TIDEGATE_LOG_LEVEL", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        value_enum,
+        env = "TIDEGATE_LOG_LEVEL",
+        hide_env_values = true
+    )]
     pub(crate) log_level: Option<LogLevel>,
 }
 
@@ -170,9 +182,8 @@ fn read_token(path: &Path) -> Result<Token, Failure> {
 /// The text of a file of secrets, without the line end that editors add.
 pub(crate) fn read_secret(path: &Path, flag: &str) -> Result<String, Failure> {
     let name = path.display();
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        Failure::CouldNot(format!("cannot read {name} for {flag}: {error}"))
-    })?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::CouldNot(format!("cannot read {name} for {flag}: {error}")))?;
     let secret = text.trim();
     if secret.len() < LEAST_SECRET_BYTES {
         return Err(Failure::CouldNot(format!(

@@ -88,7 +88,7 @@ impl House {
         Event::Draining { signal }.tell();
         self.status.drain();
         let closing = async {
-            door.close(self.settings.drain_timeout).await;
+            door.close().await;
             keepers.shutdown().await;
             if let Some(file) = self.snapshot() {
                 file.write_aside(&self.limiter).await;
@@ -125,6 +125,7 @@ impl House {
         let settings = http::Settings {
             headers: HeaderSettings { reset: self.settings.reset_style },
             token: self.settings.token.clone(),
+            drain_timeout: self.settings.drain_timeout,
             ..http::Settings::default()
         };
         let (limiter, status) = (Arc::clone(&self.limiter), Arc::clone(&self.status));

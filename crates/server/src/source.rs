@@ -5,6 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use tidegate_core::key::{KeyHasher, Secret};
+use tidegate_rules::decode::Field;
 use tidegate_rules::problem::{Problem, Problems};
 use tidegate_rules::{Document, MAX_DOCUMENT_BYTES, RuleSet};
 
@@ -74,9 +75,8 @@ impl Source {
             let text = if self.is_built_in() { BUILT_IN } else { "" };
             return Ok(text.as_bytes().to_vec());
         };
-        read(path).map_err(|error| {
-            Failure::CouldNot(format!("cannot read {}: {error}", path.display()))
-        })
+        read(path)
+            .map_err(|error| Failure::CouldNot(format!("cannot read {}: {error}", path.display())))
     }
 
     /// Reads and checks everything.
@@ -93,11 +93,11 @@ impl Source {
     /// All that is wrong with them.
     pub(crate) fn load_from(&self, bytes: &[u8]) -> Result<Loaded, Failure> {
         let name = self.name();
-        let text = str::from_utf8(bytes).map_err(|error| {
-            Failure::Invalid(not_utf8(&name, &bytes[..error.valid_up_to()]))
-        })?;
-        let (mut document, section) = Document::parse_with(&name, text, config::read_section)
-            .map_err(Failure::Invalid)?;
+        let text = str::from_utf8(bytes)
+            .map_err(|error| Failure::Invalid(not_utf8(&name, &bytes[..error.valid_up_to()])))?;
+        let read_section = |field: Option<Field<'_>>| config::read_section(field.as_ref());
+        let (mut document, section) =
+            Document::parse_with(&name, text, read_section).map_err(Failure::Invalid)?;
         document.push_shorthands(&self.limits).map_err(Failure::Limit)?;
         let folder = self.file.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
         Ok(Loaded { document, section: section.beside(folder), content: hash(bytes) })

@@ -5,7 +5,6 @@ use std::fmt::{self, Display};
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
 
 use tidegate_memory::Restored;
 use tracing::{error, info, warn};
@@ -30,7 +29,6 @@ pub(crate) enum Event<'a> {
     ReloadRefused { source: &'a str, reason: &'a dyn Display },
     SectionChanged { source: &'a str },
     Draining { signal: &'a str },
-    DrainCut { after: Duration },
     Stopped,
     StoppedAtOnce { signal: &'a str },
 }
@@ -83,9 +81,6 @@ impl Event<'_> {
             }
             Self::Draining { signal } => {
                 info!(%signal, "stopping: requests under way are answered first");
-            }
-            Self::DrainCut { after } => {
-                warn!(?after, "requests still under way after the drain timeout were cut off");
             }
             Self::Stopped => info!("stopped"),
             Self::StoppedAtOnce { signal } => {

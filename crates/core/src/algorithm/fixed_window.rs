@@ -21,16 +21,15 @@ impl Count {
     pub(super) fn at(tally: Option<&Tally>, quota: &Quota, now: Timestamp) -> Self {
         let window = now.as_micros() / quota.window.get();
         match tally {
-            // A quota that was lowered since may have left more than its debt cap behind.
-            Some(Tally::Fixed(kept)) if kept.window >= window => {
-                Self { window, count: kept.count.min(2 * quota.requests) }
-            }
+            Some(Tally::Fixed(kept)) if kept.window >= window => Self { window, ..*kept },
             _ => Self { window, count: 0 },
         }
     }
 
     pub(super) fn plus(self, quota: &Quota, cost: u64) -> Self {
-        Self { count: self.count.saturating_add(cost).min(2 * quota.requests), ..self }
+        // Debt ends at one more window, unless a lowered quota has left more.
+        let most = (2 * quota.requests).max(self.count);
+        Self { count: self.count.saturating_add(cost).min(most), ..self }
     }
 
     pub(super) fn minus(self, quota: &Quota, cost: u64, charged_at: Timestamp) -> Self {
@@ -44,7 +43,7 @@ impl Count {
         if self.count == 0 {
             return Timestamp::EPOCH;
         }
-        Timestamp::from_micros((self.window + 1).saturating_mul(window.get()))
+        Timestamp::from_micros(self.window.saturating_add(1).saturating_mul(window.get()))
     }
 }
 

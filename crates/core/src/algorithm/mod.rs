@@ -96,9 +96,13 @@ impl Policy {
                 }
             }
             Meter::Fixed => fixed_window::fit(quota, Count::at(tally, quota, now), cost, now),
-            Meter::Counter(ticks) => {
-                sliding_window_counter::fit(quota, *ticks, Pair::at(tally, quota, now), cost, now)
-            }
+            Meter::Counter(ticks) => sliding_window_counter::fit(
+                quota,
+                *ticks,
+                Pair::at(tally, quota, *ticks, now),
+                cost,
+                now,
+            ),
             Meter::Log => match tally {
                 Some(Tally::Log(log)) => log.fit(quota, cost, now),
                 _ => Fit::NOW,
@@ -115,8 +119,8 @@ impl Policy {
                 Tally::Bucket(self.level(state.as_ref(), now).plus(units, cost))
             }
             Meter::Fixed => Tally::Fixed(Count::at(tally(state), quota, now).plus(quota, cost)),
-            Meter::Counter(_) => {
-                Tally::Counter(Pair::at(tally(state), quota, now).plus(quota, cost))
+            Meter::Counter(ticks) => {
+                Tally::Counter(Pair::at(tally(state), quota, *ticks, now).plus(quota, cost))
             }
             Meter::Log => {
                 let mut log = match state.take() {
@@ -141,6 +145,8 @@ impl Policy {
         let quota = self.quota();
         let Some(kept) = state else { return };
         let tally = match (&self.meter, &mut kept.tally) {
+            // What drained at another rate is not known, and guessing low would give it back twice.
+            (Meter::Bucket { .. }, _) if charged_at < self.since() => return,
             (Meter::Bucket { units, .. }, Tally::Bucket(_)) => {
                 Tally::Bucket(self.level(Some(kept), now).minus(units, cost, charged_at, now))
             }
@@ -148,8 +154,8 @@ impl Policy {
                 let count = Count::at(Some(&kept.tally), quota, now);
                 Tally::Fixed(count.minus(quota, cost, charged_at))
             }
-            (Meter::Counter(_), Tally::Counter(_)) => {
-                let pair = Pair::at(Some(&kept.tally), quota, now);
+            (Meter::Counter(ticks), Tally::Counter(_)) => {
+                let pair = Pair::at(Some(&kept.tally), quota, *ticks, now);
                 Tally::Counter(pair.minus(quota, cost, charged_at))
             }
             (Meter::Log, Tally::Log(log)) => return log.take_back(cost, charged_at),
@@ -166,9 +172,12 @@ impl Policy {
         match &self.meter {
             Meter::Bucket { units, .. } => token_bucket::gauge(units, self.level(state, now)),
             Meter::Fixed => fixed_window::gauge(quota, Count::at(tally, quota, now), now),
-            Meter::Counter(ticks) => {
-                sliding_window_counter::gauge(quota, *ticks, Pair::at(tally, quota, now), now)
-            }
+            Meter::Counter(ticks) => sliding_window_counter::gauge(
+                quota,
+                *ticks,
+                Pair::at(tally, quota, *ticks, now),
+                now,
+            ),
             Meter::Log => match tally {
                 Some(Tally::Log(log)) => log.gauge(quota, now),
                 _ => Gauge { remaining: quota.requests, reset_after: Micros::ZERO },
@@ -184,9 +193,9 @@ impl Policy {
         match &mut state.tally {
             Tally::Bucket(level) => level.at = level.at.min(now),
             Tally::Fixed(count) => count.window = count.window.min(window()),
-            Tally::Counter(pair) => pair.window = pair.window.min(window()),
+            Tally::Counter(pair) => pair.rebase(self.quota(), window()),
             Tally::Log(log) => log.rebase(now),
-            Tally::Ban(_) => {}
+            Tally::Ban(record) => *record = record.rebased(now),
         }
     }
 
@@ -206,7 +215,9 @@ impl Policy {
         let Meter::Bucket { units, .. } = &self.meter else { return Level::empty(now) };
         match state {
             Some(State { scale, tally: Tally::Bucket(level) }) if *scale == self.scale => {
-                level.drained(units.per_micro, now).capped(units)
+                // Capped where the burst may have been lowered, not where it is read: a cap that is
+                // applied anew at each reading would make every wait that is told too short.
+                level.settled(units, self.since(), now)
             }
             Some(State { scale, tally: Tally::Bucket(level) }) => match scale.resolve() {
                 Scale::Bucket { per_micro, per_request } => level

@@ -21,27 +21,46 @@ pub struct Pair {
 
 impl Pair {
     /// The pair for the window that `now` lies in. Counts that lie ahead are taken as now's.
-    pub(super) fn at(tally: Option<&Tally>, quota: &Quota, now: Timestamp) -> Self {
+    pub(super) fn at(tally: Option<&Tally>, quota: &Quota, ticks: Ticks, now: Timestamp) -> Self {
         let window = now.as_micros() / quota.window.get();
         let (current, previous) = match tally {
-            Some(Tally::Counter(kept)) if kept.window >= window => (kept.current, kept.previous),
+            Some(Tally::Counter(kept)) if kept.window > window => (kept.folded(quota), 0),
+            Some(Tally::Counter(kept)) if kept.window == window => (kept.current, kept.previous),
             Some(Tally::Counter(kept)) if kept.window + 1 == window => (0, kept.current),
             _ => (0, 0),
         };
-        // A quota that was lowered since may have left more than its debt cap behind.
-        let most = 2 * quota.requests;
+        // A quota that was lowered since may have left more than its debt cap behind. It is kept, or
+        // the change would refill, up to where counts times ticks are exact; it dies in two windows.
+        let most = ticks.most();
         Self { window, current: current.min(most), previous: previous.min(most) }
     }
 
+    /// Both counts as this window's: how much of the previous one had slid out when the clock went
+    /// back is not known, and weighting it anew at another place in the window could refill.
+    fn folded(self, quota: &Quota) -> u64 {
+        self.capped(quota, self.current.saturating_add(self.previous))
+    }
+
+    /// Debt ends at one more window, unless a lowered quota has left more.
+    fn capped(self, quota: &Quota, count: u64) -> u64 {
+        count.min(quota.requests.saturating_mul(2).max(self.current))
+    }
+
+    pub(super) fn rebase(&mut self, quota: &Quota, window: u64) {
+        if self.window > window {
+            *self = Self { window, current: self.folded(quota), previous: 0 };
+        }
+    }
+
     pub(super) fn plus(self, quota: &Quota, cost: u64) -> Self {
-        Self { current: self.current.saturating_add(cost).min(2 * quota.requests), ..self }
+        Self { current: self.capped(quota, self.current.saturating_add(cost)), ..self }
     }
 
     pub(super) fn minus(self, quota: &Quota, cost: u64, charged_at: Timestamp) -> Self {
         let window = charged_at.as_micros() / quota.window.get();
         if window == self.window {
             Self { current: self.current.saturating_sub(cost), ..self }
-        } else if window + 1 == self.window {
+        } else if window.checked_add(1) == Some(self.window) {
             Self { previous: self.previous.saturating_sub(cost), ..self }
         } else {
             self
@@ -54,7 +73,7 @@ impl Pair {
             (0, _) => 1,
             _ => 2,
         };
-        Timestamp::from_micros((self.window + ends).saturating_mul(window.get()))
+        Timestamp::from_micros(self.window.saturating_add(ends).saturating_mul(window.get()))
     }
 }
 

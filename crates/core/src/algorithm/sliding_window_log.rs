@@ -126,5 +126,5 @@ impl Log {
 
 /// Whether an entry is no longer in (now − W, now].
 fn expired(entry: &Entry, quota: &Quota, now: Timestamp) -> bool {
-    entry.at.plus(quota.window) <= now
+    now.since(entry.at) >= quota.window
 }

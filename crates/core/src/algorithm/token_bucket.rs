@@ -37,6 +37,15 @@ impl Level {
         Self { used: self.used.min(units.ceiling), ..self }
     }
 
+    /// The level at `now` on the scale it was written with, its debt capped when the present burst
+    /// came into force.
+    #[inline]
+    pub(crate) fn settled(self, units: &Units, since: Timestamp, now: Timestamp) -> Self {
+        let level =
+            if self.at < since { self.drained(units.per_micro, since.min(now)) } else { self };
+        level.capped(units).drained(units.per_micro, now)
+    }
+
     /// The level with `cost` more requests, debt capped.
     #[inline]
     pub(crate) fn plus(self, units: &Units, cost: u64) -> Self {

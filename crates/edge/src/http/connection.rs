@@ -30,7 +30,7 @@ pub(crate) async fn speak<S: Store + 'static>(
     tcp: TcpStream,
     caller: IpAddr,
     door: Arc<Door<S>>,
-    mut ending: watch::Receiver<bool>,
+    ending: watch::Receiver<bool>,
 ) {
     let traffic = Arc::new(Traffic::default());
     let stream = TokioIo::new(Stream::new(tcp, Arc::clone(&traffic)));
@@ -41,23 +41,28 @@ pub(crate) async fn speak<S: Store + 'static>(
     let mut http = http1::Builder::new();
     http.max_buf_size(MAX_HEAD_BYTES).pipeline_flush(true).header_read_timeout(None);
     let mut connection = pin!(http.serve_connection(stream, service));
-    let mut dawdling =
-        pin!(dawdling(&traffic, door.settings.header_timeout, door.settings.idle_timeout));
+    let dawdling = dawdling(&traffic, door.settings.header_timeout, door.settings.idle_timeout);
+    let mut ended = pin!(async {
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => return ended,
+            () = until_told(ending) => connection.as_mut().graceful_shutdown(),
+        }
+        connection.await
+    });
     let ended = tokio::select! {
         biased;
-        ended = connection.as_mut() => ended,
-        () = &mut dawdling => return,
-        _ = ending.wait_for(|ending| *ending) => {
-            connection.as_mut().graceful_shutdown();
-            tokio::select! {
-                ended = connection.as_mut() => ended,
-                () = &mut dawdling => return,
-            }
-        }
+        ended = &mut ended => ended,
+        () = dawdling => return,
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "connection ended early");
     }
+}
+
+async fn until_told(mut ending: watch::Receiver<bool>) {
+    // An error says that nobody is left to tell.
+    let _ = ending.wait_for(|ending| *ending).await;
 }
 
 async fn answered<S: Store>(

@@ -99,19 +99,22 @@ impl<S: Store + 'static> Hall<S> {
 
     async fn drain(mut self) {
         let Settings { drain_grace, drain_timeout, .. } = self.door.settings;
-        let mut all_ended = pin!(async { while self.connections.join_next().await.is_some() {} });
         let grace = drain_grace.min(drain_timeout);
-        if tokio::time::timeout(grace, all_ended.as_mut()).await.is_ok() {
+        if tokio::time::timeout(grace, self.all_ended()).await.is_ok() {
             return;
         }
         self.ending.send_replace(true);
-        if tokio::time::timeout(drain_timeout - grace, all_ended).await.is_err() {
+        if tokio::time::timeout(drain_timeout - grace, self.all_ended()).await.is_err() {
             tracing::warn!(
                 left = self.connections.len(),
                 "requests cut off at the end of the drain"
             );
             self.connections.shutdown().await;
         }
+    }
+
+    async fn all_ended(&mut self) {
+        while self.connections.join_next().await.is_some() {}
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use tidegate_rules::Facts;
@@ -24,19 +25,19 @@ impl<'de: 'a, 'a> Deserialize<'de> for FactsOnly<'a> {
 pub(crate) fn deserialize<'de: 'a, 'a, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Facts<'a>, D::Error> {
-    from.deserialize_map(FactsVisitor)
+    from.deserialize_map(FactsVisitor(PhantomData))
 }
 
-struct FactsVisitor;
+struct FactsVisitor<'a>(PhantomData<Facts<'a>>);
 
-impl<'de> Visitor<'de> for FactsVisitor {
-    type Value = Facts<'de>;
+impl<'de: 'a, 'a> Visitor<'de> for FactsVisitor<'a> {
+    type Value = Facts<'a>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object of facts")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Facts<'de>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Facts<'a>, A::Error> {
         let mut facts = Facts::new();
         while let Some(name) = map.next_key_seed(Name { known: &facts })? {
             let value = map.next_value_seed(Value { name: &name })?;

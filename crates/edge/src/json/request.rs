@@ -1,6 +1,7 @@
 //! What callers ask, checked as it is read: nothing is decided on a request that is wrong anywhere.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Unexpected, Visitor};
 use serde_json::error::Category;
@@ -174,13 +175,13 @@ impl Visitor<'_> for CostVisitor {
 }
 
 fn checks<'de: 'a, 'a, D: Deserializer<'de>>(from: D) -> Result<Vec<Check<'a>>, D::Error> {
-    from.deserialize_seq(ChecksVisitor)
+    from.deserialize_seq(ChecksVisitor(PhantomData))
 }
 
-struct ChecksVisitor;
+struct ChecksVisitor<'a>(PhantomData<Check<'a>>);
 
-impl<'de> Visitor<'de> for ChecksVisitor {
-    type Value = Vec<Check<'de>>;
+impl<'de: 'a, 'a> Visitor<'de> for ChecksVisitor<'a> {
+    type Value = Vec<Check<'a>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a list of at most {MAX_CHECKS} checks")

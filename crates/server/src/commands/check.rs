@@ -70,7 +70,12 @@ fn rendered(decision: &Decision) -> String {
     rows.extend(decision.rules.iter().map(|reading| {
         let left = reading.remaining.zip(reading.limit);
         let left = left.map_or("-".to_owned(), |(left, limit)| format!("{left} of {limit}"));
-        vec![printable(&reading.id), printable(&reading.verdict), left, span(reading.reset_after_ms)]
+        vec![
+            printable(&reading.id),
+            printable(&reading.verdict),
+            left,
+            span(reading.reset_after_ms),
+        ]
     }));
     let table = output::columns(2, &rows);
     let (head, body) = table.split_once('\n').unwrap_or((&table, ""));

@@ -83,18 +83,15 @@ fn summary(name: &str, rules: &RuleSet, section: &Layer) -> String {
     format!("{BOLD}{name}{BOLD:#} is {GOOD}valid{GOOD:#}\n{}", output::columns(2, &rows))
 }
 
-fn told(problems: &Problems) -> Vec<Told<'_>> {
-    let one = |problem| {
-        let Problem { line, column, field, found, message, hint, .. } = problem;
-        Told {
-            file: &problems.file,
-            line: *line,
-            column: *column,
-            field,
-            found: found.as_deref(),
-            message,
-            hint: hint.as_deref(),
-        }
+fn told<'p>(problems: &'p Problems) -> Vec<Told<'p>> {
+    let one = |problem: &'p Problem| Told {
+        file: &problems.file,
+        line: problem.line,
+        column: problem.column,
+        field: &problem.field,
+        found: problem.found.as_deref(),
+        message: &problem.message,
+        hint: problem.hint.as_deref(),
     };
     problems.list.iter().map(one).collect()
 }

@@ -11,8 +11,8 @@ use tidegate_rules::problem::Remark;
 use super::Layer;
 
 /// Reads the section; a missing one says nothing.
-pub(crate) fn read(field: Option<Field<'_>>) -> Layer {
-    let Some(mut fields) = field.as_ref().and_then(Field::fields) else {
+pub(crate) fn read(field: Option<&Field<'_>>) -> Layer {
+    let Some(mut fields) = field.and_then(Field::fields) else {
         return Layer::default();
     };
     let layer = Layer {
@@ -43,7 +43,10 @@ fn parsed<T: FromStr<Err = String>>(field: &Field<'_>) -> Option<T> {
 /// One of the words that the flag knows.
 fn choice<T: ValueEnum + Copy>(field: &Field<'_>) -> Option<T> {
     let names: Vec<_> = T::value_variants().iter().filter_map(T::to_possible_value).collect();
-    let choices: Vec<(&str, T)> =
-        names.iter().zip(T::value_variants()).map(|(name, value)| (name.get_name(), *value)).collect();
+    let choices: Vec<(&str, T)> = names
+        .iter()
+        .zip(T::value_variants())
+        .map(|(name, value)| (name.get_name(), *value))
+        .collect();
     field.choice(&choices)
 }

@@ -165,7 +165,8 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
         }
-        for text in ["", "MiB", "1.5GiB", "1KiB", "-1MiB", "99999999999999999999", "9999999999999GiB"]
+        for text in
+            ["", "MiB", "1.5GiB", "1KiB", "-1MiB", "99999999999999999999", "9999999999999GiB"]
         {
             assert!(text.parse::<Bytes>().is_err(), "{text}");
         }

@@ -3,7 +3,6 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tidegate_core::store::Store;
 use tidegate_edge::http::{self, Door};
@@ -84,13 +83,11 @@ impl OpenDoor {
         Failure::CouldNot(format!("the HTTP door closed by itself: {why}"))
     }
 
-    /// Accepts nobody any more and waits until everybody inside is served, within a time.
-    pub(super) async fn close(self, within: Duration) {
-        let Self { stop, serving } = self;
+    /// Accepts nobody any more and waits until everybody inside is served, for as long as the
+    /// door's settings say.
+    pub(super) async fn close(self) {
         // The door may have ended by itself.
-        let _ = stop.send(());
-        if tokio::time::timeout(within, serving).await.is_err() {
-            Event::DrainCut { after: within }.tell();
-        }
+        let _ = self.stop.send(());
+        let _ = self.serving.await;
     }
 }

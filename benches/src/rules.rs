@@ -1,0 +1,109 @@
+//! What a whole decision costs, and that matching does not grow with the number of rules.
+
+use std::fmt::Write as _;
+use std::future::Future;
+use std::hint::black_box;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tidegate_core::key::Secret;
+use tidegate_engine::Limiter;
+use tidegate_memory::MemoryStore;
+use tidegate_rules::{Document, Facts, Matches, RuleSet};
+
+use crate::load::run;
+use crate::report::{Table, median};
+
+const ROUNDS: usize = 5;
+const ROUND: Duration = Duration::from_millis(200);
+
+/// Matches and decides under 10 and 10 000 rules, side by side.
+pub fn matching() {
+    println!("### Matching and deciding under many rules, in nanoseconds\n");
+    let mut table = Table::new(&["rules", "matched", "match", "whole decision"]);
+    let sets: Vec<(&str, RuleSet)> = vec![
+        ("10: 2 tiers × 5 endpoints", grid(2, 5)),
+        ("10 000: 100 tiers × 100 endpoints", grid(100, 100)),
+        ("10 API keys", api_keys(10)),
+        ("10 000 API keys", api_keys(10_000)),
+    ];
+    let limiters: Vec<_> =
+        sets.into_iter().map(|(name, set)| (name, Limiter::new(MemoryStore::new(), set))).collect();
+    let facts: Facts<'_> = [
+        ("ip", "203.0.113.7"),
+        ("method", "POST"),
+        ("path", "/api/v1/things3/17"),
+        ("api_key", "key-7"),
+        ("tier", "tier1"),
+    ]
+    .into_iter()
+    .collect();
+    let mut times = vec![(Vec::new(), Vec::new()); limiters.len()];
+    for _ in 0..ROUNDS {
+        for ((_, limiter), (matches, decisions)) in limiters.iter().zip(&mut times) {
+            let rules = limiter.rules();
+            matches.push(nanos(&|| {
+                let mut found = Matches::new();
+                rules.matching(&facts, &mut found);
+                black_box(&found);
+            }));
+            decisions.push(nanos(&|| _ = black_box(ready(limiter.decide(&facts, 1)))));
+        }
+    }
+    for ((name, limiter), (matches, decisions)) in limiters.iter().zip(&times) {
+        let mut found = Matches::new();
+        limiter.rules().matching(&facts, &mut found);
+        table.row(&[
+            (*name).to_owned(),
+            found.len().to_string(),
+            format!("{:.0}", median(matches)),
+            format!("{:.0}", median(decisions)),
+        ]);
+    }
+    println!("{table}");
+}
+
+fn nanos(work: &(dyn Fn() + Sync)) -> f64 {
+    1e9 / run(&[vec![0; 1_024]], ROUND, &|_| work())
+}
+
+/// The outcome of a future that waits for nothing.
+#[expect(clippy::panic, reason = "a decision on memory is ready at once")]
+fn ready<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => outcome,
+        Poll::Pending => panic!("a decision on memory waits for nothing"),
+    }
+}
+
+fn grid(tiers: usize, endpoints: usize) -> RuleSet {
+    let mut source = "rules:\n".to_owned();
+    for tier in 0..tiers {
+        for endpoint in 0..endpoints {
+            _ = writeln!(
+                source,
+                "- {{id: t{tier}e{endpoint}, match: {{tier: tier{tier}, endpoint: 'POST /api/v1/things{endpoint}/*'}}, key_by: api_key, limit: 100/s}}"
+            );
+        }
+    }
+    compile(&source)
+}
+
+fn api_keys(count: usize) -> RuleSet {
+    let mut source = "rules:\n".to_owned();
+    for key in 0..count {
+        _ = writeln!(
+            source,
+            "- {{id: k{key}, match: {{api_key: key-{key}}}, key_by: api_key, limit: 100/s}}"
+        );
+    }
+    compile(&source)
+}
+
+#[expect(clippy::panic, reason = "the documents are made above")]
+fn compile(source: &str) -> RuleSet {
+    let document =
+        Document::parse("bench.yaml", source).unwrap_or_else(|problems| panic!("{problems}"));
+    RuleSet::compile(&document, Secret::UNSET).unwrap_or_else(|problems| panic!("{problems}"))
+}
