@@ -132,6 +132,12 @@ pub(crate) enum Meter {
     Counter(Ticks),
 }
 
+impl Meter {
+    pub(crate) const fn is_bucket(&self) -> bool {
+        matches!(self, Self::Bucket { .. })
+    }
+}
+
 impl Policy {
     /// A policy, or why its numbers do not work.
     ///

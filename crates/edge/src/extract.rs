@@ -65,7 +65,9 @@ where
     let mut facts = Facts::new();
     for (name, given) in pairs {
         let name = name.into();
-        let checked = check_name(&name, &facts).and_then(|()| check_value(&name, given.into()));
+        let checked = check_room(&facts)
+            .and_then(|()| check_name(&name, &facts))
+            .and_then(|()| check_value(&name, given.into()));
         match checked {
             Ok(value) => facts.push(name, value),
             Err(why) => return Err(BadFact { name: name.into_owned(), why }),
@@ -74,13 +76,17 @@ where
     Ok(facts)
 }
 
+/// Whether another fact may be added to those known.
+pub(crate) fn check_room(known: &Facts<'_>) -> Result<(), FactError> {
+    if known.len() < MAX_FACTS { Ok(()) } else { Err(FactError::TooMany) }
+}
+
 /// Whether a fact of this name may be added to those known.
 pub(crate) fn check_name(name: &str, known: &Facts<'_>) -> Result<(), FactError> {
     match name {
         "" => Err(FactError::EmptyName),
         _ if name.len() > MAX_NAME_BYTES => Err(FactError::LongName),
         _ if known.get(name).is_some() => Err(FactError::Repeated),
-        _ if known.len() >= MAX_FACTS => Err(FactError::TooMany),
         _ => Ok(()),
     }
 }

@@ -169,7 +169,7 @@ impl<S: Store> Door<S> {
             return Ok(response);
         }
         if endpoint.is_probe() {
-            return Ok(self.probe(endpoint));
+            return Ok(self.probe(endpoint)); // whatever body it brings is not read
         }
         if endpoint.is_guarded()
             && let Err(refusal) = guard::admit(&head.headers, caller, self.settings.token.as_ref())
@@ -223,7 +223,8 @@ impl<S: Store> Door<S> {
                 let Reset { facts, rule } = json::parse(body)?;
                 limiter.reset(&facts, self.known(rule.as_deref())?).await
             }
-            Endpoint::Peek | Endpoint::Live | Endpoint::Ready => {
+            Endpoint::Live | Endpoint::Ready => return Ok(self.probe(endpoint)),
+            Endpoint::Peek => {
                 let Peek { facts, rule, cost } = json::parse(body)?;
                 limiter.peek(&facts, self.known(rule.as_deref())?, cost).await
             }

@@ -14,5 +14,5 @@ use tidegate_rules::Facts;
 /// # Errors
 /// When the text is no JSON, or a fact cannot be used.
 pub fn facts(text: &str) -> Result<Facts<'_>, Malformed> {
-    parse::<facts::FactsOnly<'_>>(text.as_bytes()).map(|only| only.0)
+    parse(text.as_bytes()).map(|facts::FactsOnly(facts)| facts)
 }

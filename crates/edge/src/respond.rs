@@ -149,3 +149,27 @@ impl Line {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_are_as_rfc_9651_has_them() {
+        let mut headers = HeaderMap::new();
+        let mut line = Line::quoted(r#"a"b\c, d;e"#);
+        line.parameter("q", u64::MAX);
+        line.parameter("w", MAX_INTEGER);
+        line.parameter("t", 0);
+        line.insert(POLICY, &mut headers);
+        let expected = r#""a\"b\\c, d;e";q=999999999999999;w=999999999999999;t=0"#;
+        assert_eq!(headers[POLICY], expected);
+    }
+
+    #[test]
+    fn a_name_that_no_header_can_carry_is_left_out() {
+        let mut headers = HeaderMap::new();
+        Line::quoted("a\r\nSet-Cookie: b").insert(POLICY, &mut headers);
+        assert!(headers.is_empty());
+    }
+}

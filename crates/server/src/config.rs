@@ -27,8 +27,7 @@ const LEAST_SECRET_BYTES: usize = 16;
 /// Settings as typed in one place; what is not said is left to the place below.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Layer {
-    /// Where the HTTP door listens; port 0 takes a free one, `off` closes it [default:
-    /// 127.0.0.1:8081]
+    /// Where the HTTP door listens; port 0 takes a free one, `off` closes it [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_HTTP", hide_env_values = true)]
     pub(crate) http: Option<Listen>,
 
@@ -54,7 +53,7 @@ pub(crate) struct Layer {
     #[arg(long, value_name = "FILE", env = "TIDEGATE_KEY_SECRET_FILE", hide_env_values = true)]
     pub(crate) key_secret_file: Option<PathBuf>,
 
-    /// The file with the token that whoever is not on this machine needs to reset, refund, peek
+    /// The file with the token that other machines need to reset, refund, peek and explain
     #[arg(long, value_name = "FILE", env = "TIDEGATE_ADMIN_TOKEN_FILE", hide_env_values = true)]
     pub(crate) admin_token_file: Option<PathBuf>,
 

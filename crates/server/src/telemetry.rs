@@ -50,7 +50,7 @@ impl Event<'_> {
             Self::OpenWithoutToken { at } => warn!(
                 %at,
                 "the HTTP door is open to other machines and no --admin-token-file is set: \
-                 they may check, not reset, refund or peek"
+                 they may check, but not reset, refund, peek or explain"
             ),
             Self::SnapshotMissing { path } => {
                 info!(path = %path.display(), "no snapshot yet, starting with fresh counters");

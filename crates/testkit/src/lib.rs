@@ -5,6 +5,7 @@
 //! `Gauge`) and none of its arithmetic.
 
 pub mod bound;
+pub mod conformance;
 pub mod history;
 pub mod oracle;
 pub mod property;

@@ -110,7 +110,9 @@ impl Reloaded {
         let room = (Exact::from_integer(policy.limit().into()) - used).floor().to_integer();
         prop_assert_eq!(i128::from(left), room.max(0), "used quota is kept");
         // Looked at later, with nothing written in between, it is still the old rate until the change.
-        let later = self.now.plus(Micros::new(old.window.get() / 3));
+        // Only a state that would be equal to fresh by then, had nothing changed, may be gone.
+        let lasts = self.state().map_or(0, |state| state.fresh_at().since(self.now).get());
+        let later = self.now.plus(Micros::new((old.window.get() / 3).min(lasts.saturating_sub(1))));
         let left = self.policy.gauge(self.state(), later);
         self.oracle.confirm_gauge(left, later).map_err(TestCaseError::fail)?;
         // A state says on one scale what is used; two changes with nothing written in between would
@@ -154,6 +156,26 @@ fn a_sliding_log_keeps_what_is_used() {
 #[test]
 fn a_sliding_counter_keeps_what_is_used() {
     keeps_what_is_used("reload_sliding_counter", Algorithm::SlidingWindowCounter);
+}
+
+/// Stores let a state expire when it is equal to fresh on the scale it was written with. Whether one
+/// has done so already must not be seen; a refusal before then keeps the state, on the new scale.
+#[test]
+fn a_lowered_rate_forgets_a_key_that_is_not_seen_before_it_would_have_been_fresh() {
+    let policy = |requests| {
+        let quota = Quota::new(requests, Micros::from_secs(1)).with_burst(10);
+        Policy::new(Algorithm::TokenBucket, quota).unwrap()
+    };
+    let (start, second) = (Timestamp::from_micros(1_000_000), Micros::from_secs(1));
+    let mut state = None;
+    policy(10).charge(&mut state, 10, start);
+    let lowered = policy(1).in_force_since(start);
+    let fresh = start.plus(second);
+    assert_eq!(lowered.gauge(state.as_ref(), fresh.minus(Micros::new(1))).remaining, 0);
+    assert_eq!(lowered.gauge(state.as_ref(), fresh), lowered.gauge(None, fresh));
+    lowered.rebase(state.as_mut().unwrap(), fresh.minus(Micros::new(1)));
+    assert_eq!(lowered.gauge(state.as_ref(), fresh).remaining, 1);
+    assert_eq!(state.unwrap().fresh_at(), start.plus(Micros::from_secs(10)));
 }
 
 /// A bucket that keeps what is left instead would hold 20 of 10 here.

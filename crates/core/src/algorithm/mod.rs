@@ -86,7 +86,7 @@ impl Policy {
         if cost > self.limit() {
             return Fit::Never;
         }
-        let (quota, tally) = (self.quota(), state.map(|state| &state.tally));
+        let (quota, tally) = (self.quota(), self.own(state));
         match &self.meter {
             Meter::Bucket { units, leak } => {
                 let level = self.level(state, now);
@@ -118,13 +118,17 @@ impl Policy {
             Meter::Bucket { units, .. } => {
                 Tally::Bucket(self.level(state.as_ref(), now).plus(units, cost))
             }
-            Meter::Fixed => Tally::Fixed(Count::at(tally(state), quota, now).plus(quota, cost)),
+            Meter::Fixed => {
+                let count = Count::at(self.own(state.as_ref()), quota, now);
+                Tally::Fixed(count.plus(quota, cost))
+            }
             Meter::Counter(ticks) => {
-                Tally::Counter(Pair::at(tally(state), quota, *ticks, now).plus(quota, cost))
+                let pair = Pair::at(self.own(state.as_ref()), quota, *ticks, now);
+                Tally::Counter(pair.plus(quota, cost))
             }
             Meter::Log => {
                 let mut log = match state.take() {
-                    Some(State { tally: Tally::Log(log), .. }) => log,
+                    Some(State { scale, tally: Tally::Log(log) }) if scale == self.scale => log,
                     _ => Box::default(),
                 };
                 log.push(quota, cost, now);
@@ -144,6 +148,9 @@ impl Policy {
     ) {
         let quota = self.quota();
         let Some(kept) = state else { return };
+        if !self.meter.is_bucket() && kept.scale != self.scale {
+            return;
+        }
         let tally = match (&self.meter, &mut kept.tally) {
             // What drained at another rate is not known, and guessing low would give it back twice.
             (Meter::Bucket { .. }, _) if charged_at < self.since() => return,
@@ -168,7 +175,7 @@ impl Policy {
     #[inline]
     #[must_use]
     pub fn gauge(&self, state: Option<&State>, now: Timestamp) -> Gauge {
-        let (quota, tally) = (self.quota(), state.map(|state| &state.tally));
+        let (quota, tally) = (self.quota(), self.own(state));
         match &self.meter {
             Meter::Bucket { units, .. } => token_bucket::gauge(units, self.level(state, now)),
             Meter::Fixed => fixed_window::gauge(quota, Count::at(tally, quota, now), now),
@@ -186,17 +193,28 @@ impl Policy {
     }
 
     /// Moves whatever lies ahead of `now` to `now`: a clock that went back neither refills nor locks
-    /// anyone out for longer than one window or bucket.
+    /// anyone out for longer than one window or bucket. A level on another scale is told on this
+    /// policy's, so that it lasts as long as this policy says.
     #[inline]
     pub fn rebase(&self, state: &mut State, now: Timestamp) {
         let window = || now.as_micros() / self.quota().window.get();
         match &mut state.tally {
-            Tally::Bucket(level) => level.at = level.at.min(now),
+            Tally::Bucket(level) if state.scale == self.scale => level.at = level.at.min(now),
+            Tally::Bucket(_) => {
+                let tally = Tally::Bucket(self.level(Some(state), now));
+                *state = State { scale: self.scale, tally };
+            }
             Tally::Fixed(count) => count.window = count.window.min(window()),
             Tally::Counter(pair) => pair.rebase(self.quota(), window()),
             Tally::Log(log) => log.rebase(now),
             Tally::Ban(record) => *record = record.rebased(now),
         }
+    }
+
+    /// The tally of a window algorithm, if it was counted in windows of this length.
+    #[inline]
+    fn own<'a>(&self, state: Option<&'a State>) -> Option<&'a Tally> {
+        state.filter(|state| state.scale == self.scale).map(|state| &state.tally)
     }
 
     /// The units of a bucket that polices, if a level on `scale` is one of its own: the common case,
@@ -220,6 +238,11 @@ impl Policy {
                 level.settled(units, self.since(), now)
             }
             Some(State { scale, tally: Tally::Bucket(level) }) => match scale.resolve() {
+                // Stores drop a state that is equal to fresh on its own scale, and this must not
+                // depend on whether one has done so yet.
+                Scale::Bucket { per_micro, .. } if level.drained(per_micro, now).used == 0 => {
+                    Level::empty(now)
+                }
                 Scale::Bucket { per_micro, per_request } => level
                     .carried(per_micro, per_request, units, self.since(), now)
                     .drained(units.per_micro, now),
@@ -246,8 +269,4 @@ impl State {
             _ => Timestamp::EPOCH,
         }
     }
-}
-
-fn tally(state: &Option<State>) -> Option<&Tally> {
-    state.as_ref().map(|state| &state.tally)
 }

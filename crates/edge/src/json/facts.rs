@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use tidegate_rules::Facts;
 
-use crate::extract::{check_name, check_value};
+use crate::extract::{check_name, check_room, check_value};
 
 /// Facts and nothing else.
 pub(crate) struct FactsOnly<'a>(pub(crate) Facts<'a>);
@@ -40,6 +40,7 @@ impl<'de: 'a, 'a> Visitor<'de> for FactsVisitor<'a> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Facts<'a>, A::Error> {
         let mut facts = Facts::new();
         while let Some(name) = map.next_key_seed(Name { known: &facts })? {
+            check_room(&facts).map_err(A::Error::custom)?;
             let value = map.next_value_seed(Value { name: &name })?;
             facts.push(name, value);
         }

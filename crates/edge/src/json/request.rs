@@ -3,7 +3,8 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Unexpected, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde_json::error::Category;
 use tidegate_rules::Facts;
 
@@ -106,13 +107,14 @@ pub fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Malformed> {
     let text = std::str::from_utf8(body)
         .map_err(|error| Malformed::Text(format!("not UTF-8 from byte {}", error.valid_up_to())))?;
     // Most requests are right: where a wrong one is wrong is found by reading it again.
-    serde_json::from_str(text).map_err(|error| locate::<T>(text, &error))
+    let read: Result<Object<T>, _> = serde_json::from_str(text);
+    read.map(|object| object.0).map_err(|error| locate::<T>(text, &error))
 }
 
 /// Reads a wrong request once more, minding where it is, to say where it is wrong.
 fn locate<'a, T: Deserialize<'a>>(text: &'a str, first: &serde_json::Error) -> Malformed {
     let mut json = serde_json::Deserializer::from_str(text);
-    let Err(error) = serde_path_to_error::deserialize::<_, T>(&mut json) else {
+    let Err(error) = serde_path_to_error::deserialize::<_, Object<T>>(&mut json) else {
         // It is right as far as it goes, so something comes after it.
         return Malformed::Text(format!("not JSON: {first}"));
     };
@@ -144,6 +146,29 @@ fn shortened(text: &str) -> String {
     match text.char_indices().nth(MAX_REPEATED) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
+    }
+}
+
+/// What is written as an object. Left to itself serde takes a list of the values as well.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(ObjectVisitor(PhantomData)).map(Self)
+    }
+}
+
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map))
     }
 }
 
@@ -189,7 +214,7 @@ impl<'de: 'a, 'a> Visitor<'de> for ChecksVisitor<'a> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
         let mut checks = Vec::new();
-        while let Some(check) = list.next_element()? {
+        while let Some(Object(check)) = list.next_element()? {
             if checks.len() == MAX_CHECKS {
                 return Err(A::Error::invalid_length(MAX_CHECKS + 1, &self));
             }

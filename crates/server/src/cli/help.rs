@@ -17,11 +17,11 @@ pub(super) const STYLES: Styles = Styles::styled()
 /// After `tidegate --help`.
 pub(super) const TOP: &str = "\
 Start here:
-  tidegate serve                                  a limiter on built-in example rules
-  tidegate serve --limit \"100/min by ip burst 20\" one rule, no file
-  tidegate serve --config rules.yaml              your rules, reloaded when the file changes
-  tidegate config check rules.yaml                is the file right, and what is not
-  tidegate explain ip=203.0.113.7 path=/login     why a request passes or not
+  tidegate serve                                    a limiter on built-in example rules
+  tidegate serve --limit \"100/min by ip burst 20\"   one rule, no file
+  tidegate serve --config rules.yaml                your rules, reloaded when the file changes
+  tidegate config check rules.yaml                  is the file right, and if not, what to write
+  tidegate explain ip=203.0.113.7 path=/login       why a request passes or not
 
 Every flag has an environment variable, TIDEGATE_ and its name. A setting in the file gives way
 to the environment, and that to the flag.

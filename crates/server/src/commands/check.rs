@@ -106,6 +106,24 @@ impl Decision {
     }
 }
 
+/// A wait as people say it, rounded up to what matters: `100ms`, `2500ms`, `1h9m39s`.
 fn span(millis: u64) -> String {
-    Micros::from_millis(millis).to_string()
+    if millis < 10_000 {
+        return Micros::from_millis(millis).to_string();
+    }
+    let seconds = millis.div_ceil(1_000);
+    let parts = [(seconds / 3_600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
+    let said = parts.iter().filter(|(number, _)| *number > 0);
+    said.map(|(number, unit)| format!("{number}{unit}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::span;
+
+    #[test]
+    fn waits_are_told_as_people_say_them() {
+        let told = [0, 100, 2_500, 9_000, 10_001, 60_000, 4_178_895, 3_600_000].map(span);
+        assert_eq!(told, ["0s", "100ms", "2500ms", "9s", "11s", "1m", "1h9m39s", "1h"]);
+    }
 }

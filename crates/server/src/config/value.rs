@@ -83,13 +83,13 @@ impl FromStr for Bytes {
     }
 }
 
-/// What `X-RateLimit-Reset` tells.
+/// What `X-RateLimit-Reset` tells. Plain comments: help stays short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Reset {
-    /// The instant, in seconds since 1970, as GitHub does
+    // The instant, in seconds since 1970, as GitHub does
     #[default]
     Epoch,
-    /// The wait, in seconds, as Envoy does
+    // The wait, in seconds, as Envoy does
     Delta,
 }
 
@@ -105,26 +105,26 @@ impl From<Reset> for ResetStyle {
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// For people
+    // For people
     #[default]
     Pretty,
-    /// One JSON object a line, for programs
+    // One JSON object a line, for programs
     Json,
 }
 
 /// What is logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogLevel {
-    /// What went wrong
+    // What went wrong
     Error,
-    /// And what may go wrong
+    // And what may go wrong
     Warn,
-    /// And what changed
+    // And what changed
     #[default]
     Info,
-    /// And how it came about
+    // And how it came about
     Debug,
-    /// And everything else
+    // And everything else
     Trace,
 }
 

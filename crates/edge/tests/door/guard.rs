@@ -1,0 +1,61 @@
+//! Guarded endpoints, asked from elsewhere: the caller's address is told to the door by hand.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use tidegate_edge::Token;
+use tidegate_edge::http::Settings;
+
+use crate::house::{House, TEN};
+
+const GUARDED: [&str; 4] = ["/v1/peek", "/v1/refund", "/v1/reset", "/v1/explain"];
+
+async fn ask(house: &House, path: &str, authorization: Option<&str>) -> Response<Full<Bytes>> {
+    let request = Request::post(path);
+    let request = match authorization {
+        Some(value) => request.header("authorization", value),
+        None => request,
+    };
+    let body = Full::new(Bytes::from_static(br#"{"facts":{}}"#));
+    house.door.answer(request.body(body).unwrap(), IpAddr::from([192, 0, 2, 1])).await
+}
+
+#[tokio::test]
+async fn without_a_token_the_answer_says_how_to_get_one() {
+    let house = House::open(TEN).await;
+    for path in GUARDED {
+        let answer = ask(&house, path, Some("Bearer x")).await;
+        assert_eq!(answer.status(), 403, "{path}");
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        assert!(String::from_utf8_lossy(&body).contains("--admin-token-file"), "{body:?}");
+    }
+    assert_eq!(ask(&house, "/v1/check", None).await.status(), 200);
+}
+
+#[tokio::test]
+async fn with_a_token_only_those_who_bring_it_are_answered() {
+    let settings = Settings { token: Token::new("secret").ok(), ..Settings::default() };
+    let house = House::open_with(TEN, settings).await;
+    for path in GUARDED {
+        let turned_away = ask(&house, path, None).await;
+        assert_eq!(turned_away.status(), 401, "{path}");
+        assert_eq!(turned_away.headers()["www-authenticate"], "Bearer");
+        assert_eq!(ask(&house, path, Some("Bearer Secret")).await.status(), 401, "{path}");
+        assert_eq!(ask(&house, path, Some("Bearer secret")).await.status(), 200, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_page_in_a_browser_cannot_reset_counters() {
+    let house = House::open(TEN).await;
+    let mut caller = house.caller().await;
+    assert_eq!(caller.post("/v1/check", r#"{"facts":{}}"#).await.status, 200);
+    let body = r#"{"facts":{}}"#;
+    let head = "POST /v1/reset HTTP/1.1\r\nHost: x\r\nOrigin: https://evil.example\r\n\
+                Content-Type: text/plain\r\nContent-Length: 12\r\n\r\n";
+    caller.send(format!("{head}{body}").as_bytes()).await;
+    assert_eq!(caller.answer().await.unwrap().status, 403);
+    assert_eq!(house.left().await, 9);
+}

@@ -1,0 +1,62 @@
+//! The help texts, word by word.
+
+use crate::support::{assert_golden, run, text, tidegate};
+
+#[test]
+fn every_help_text_is_as_it_was_reviewed() {
+    for (name, args) in [
+        ("help.txt", &["--help"][..]),
+        ("help-serve.txt", &["serve", "--help"]),
+        ("help-check.txt", &["check", "--help"]),
+        ("help-explain.txt", &["explain", "--help"]),
+        ("help-bench.txt", &["bench", "--help"]),
+        ("help-config.txt", &["config", "--help"]),
+        ("help-config-check.txt", &["config", "check", "--help"]),
+    ] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(0), "{name}");
+        assert_golden(name, &text(&output.stdout));
+    }
+}
+
+#[test]
+fn the_version_is_told() {
+    let output = run(&["--version"]);
+    assert_eq!(text(&output.stdout), concat!("tidegate ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn wrong_usage_is_exit_code_2_and_says_what_to_write() {
+    for (args, words) in [
+        (&[][..], "Usage: tidegate"),
+        (&["serv"][..], "serve"),
+        (&["serve", "--htpp", "off"], "--http"),
+        (&["serve", "--http", "somewhere"], "127.0.0.1:8081"),
+        (&["serve", "--http", "off"], "every door is off"),
+        (&["serve", "--limit", "100 per minute"], "N/WINDOW"),
+        (&["serve", "--snapshot-interval", "10"], "`10s`"),
+        (&["serve", "--memory-limit", "1KiB"], "1MiB"),
+        (&["serve", "--reset-style", "date"], "epoch, delta"),
+        (&["check", "203.0.113.7"], "name=value"),
+        (&["check", "ip=1.2.3.4", "--cost", "0"], "1.."),
+        (&["check", "--limit", "1/s", "--server", "http://127.0.0.1:1"], "one or the other"),
+        (&["check", "--server", "https://example.org"], "plain HTTP"),
+        (&["check", "ip=1", "ip=2", "--limit", "1/s"], "ip"),
+        (&["bench", "--seconds", "0"], "1.."),
+    ] {
+        let output = run(args);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
+        assert!(told.contains(words), "{args:?}: {told}");
+        assert!(!told.contains('\u{1b}'), "no colours where there is no terminal: {told}");
+    }
+}
+
+#[test]
+fn colours_are_left_out_even_of_answers_when_they_are_piped() {
+    for args in [&["check", "ip=1.2.3.4", "--limit", "1/s"][..], &["--help"], &["serve", "--help"]]
+    {
+        let output = tidegate().args(args).output().unwrap();
+        assert!(!text(&output.stdout).contains('\u{1b}'), "{args:?}");
+    }
+}

@@ -1,0 +1,15 @@
+//! The program as its users meet it: a real process, its output, its signals, its files.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "the helpers of tests are tests")]
+#![allow(unreachable_pub, reason = "one program; nothing here is seen from outside")]
+
+mod ask;
+mod bench;
+mod config_check;
+mod help;
+mod reload;
+mod reload_under_load;
+mod serve;
+mod settings;
+mod snapshot;
+mod support;

@@ -1,0 +1,145 @@
+//! Rules that change while the server runs, by every way in which a file can change.
+
+use std::os::unix::fs::symlink;
+
+use serde_json::json;
+
+use crate::support::{Folder, Server, wait_for};
+
+fn document(id: &str) -> String {
+    format!("rules:\n  - {{ id: {id}, limit: 100/h }}\n")
+}
+
+/// Waits until requests are decided under the rule of that id.
+#[track_caller]
+fn wait_rule(server: &Server, id: &str) {
+    let mut client = server.client();
+    wait_for(&format!("rule {id}"), || {
+        (client.check(json!({ "ip": "192.0.2.1" })).rules() == [id]).then_some(())
+    });
+}
+
+#[test]
+fn a_file_written_in_place() {
+    let folder = Folder::new();
+    let server = Server::with_config(&folder.write("rules.yaml", document("one")), &[]);
+    wait_rule(&server, "one");
+    folder.write("rules.yaml", document("two"));
+    wait_rule(&server, "two");
+    server.wait_log("added two; removed one");
+}
+
+#[test]
+fn a_file_renamed_over_again_and_again() {
+    let folder = Folder::new();
+    let server = Server::with_config(&folder.write("rules.yaml", document("one")), &[]);
+    for id in ["two", "three", "four"] {
+        folder.replace("rules.yaml", document(id));
+        wait_rule(&server, id);
+    }
+}
+
+/// A ConfigMap: the file is a link through `..data`, which is a link that is swapped.
+#[test]
+fn a_link_swapped_as_kubernetes_does() {
+    let folder = Folder::new();
+    let publish = |version: &str| {
+        std::fs::create_dir(folder.path(version)).unwrap();
+        folder.write(&format!("{version}/rules.yaml"), document(version.trim_matches('.')));
+        symlink(version, folder.path("..data_tmp")).unwrap();
+        std::fs::rename(folder.path("..data_tmp"), folder.path("..data")).unwrap();
+    };
+    publish("..one");
+    symlink("..data/rules.yaml", folder.path("rules.yaml")).unwrap();
+    let server = Server::with_config(&folder.path("rules.yaml"), &[]);
+    wait_rule(&server, "one");
+    for (version, old) in [("..two", "..one"), ("..three", "..two")] {
+        publish(version);
+        std::fs::remove_dir_all(folder.path(old)).unwrap();
+        wait_rule(&server, version.trim_matches('.'));
+    }
+}
+
+/// What a link leads to may lie elsewhere and be written there.
+#[test]
+fn a_file_written_behind_a_link() {
+    let (folder, elsewhere) = (Folder::new(), Folder::new());
+    let real = elsewhere.write("real.yaml", document("one"));
+    symlink(real, folder.path("rules.yaml")).unwrap();
+    let server = Server::with_config(&folder.path("rules.yaml"), &[]);
+    wait_rule(&server, "one");
+    elsewhere.write("real.yaml", document("two"));
+    wait_rule(&server, "two");
+}
+
+/// The whole folder is swapped, which no watch on it tells: only the signal does.
+#[test]
+fn a_signal() {
+    let (folder, one, two) = (Folder::new(), Folder::new(), Folder::new());
+    one.write("rules.yaml", document("one"));
+    two.write("rules.yaml", document("two"));
+    symlink(one.path("."), folder.path("current")).unwrap();
+    let server = Server::with_config(&folder.path("current/rules.yaml"), &[]);
+    wait_rule(&server, "one");
+    symlink(two.path("."), folder.path("next")).unwrap();
+    std::fs::rename(folder.path("next"), folder.path("current")).unwrap();
+    server.signal("HUP");
+    wait_rule(&server, "two");
+}
+
+#[test]
+fn a_broken_file_keeps_the_last_good_rules_and_says_so_until_it_is_mended() {
+    let folder = Folder::new();
+    let server = Server::with_config(&folder.write("rules.yaml", document("one")), &[]);
+    let ready = |server: &Server| server.client().get("/readyz").body;
+    let version = ready(&server)["rules_version"].clone();
+    for (contents, words) in [
+        ("rules: [{ id: two, limit: 10/fortnight }]", "this is not a window"),
+        ("rules: [{ id: three, limt: 10/s }]", "this field is not known"),
+        ("", "no rules any more, which would lift all 1 limits"),
+        ("rules: []", "no rules any more"),
+    ] {
+        folder.replace("rules.yaml", contents);
+        let told = wait_for("/readyz to tell", || {
+            let told = ready(&server);
+            told["reload_error"].as_str()?.contains(words).then_some(told)
+        });
+        assert_eq!(told["status"], "degraded");
+        assert_eq!(told["rules_version"], version);
+        server.wait_log(words);
+        assert!(server.log().contains("the last good ones stay in force"));
+        wait_rule(&server, "one");
+    }
+    std::fs::remove_file(folder.path("rules.yaml")).unwrap();
+    server.wait_log("cannot read");
+    wait_rule(&server, "one");
+    folder.replace("rules.yaml", document("one"));
+    wait_for("/readyz to be well again", || (ready(&server)["status"] == "ready").then_some(()));
+    assert_eq!(ready(&server)["rules_version"], version);
+}
+
+#[test]
+fn a_signal_is_answered_even_when_the_file_is_broken_or_the_same() {
+    let folder = Folder::new();
+    let server = Server::with_config(&folder.write("rules.yaml", document("one")), &[]);
+    server.signal("HUP");
+    server.wait_log("nothing changed");
+    folder.write("rules.yaml", "rules: 7");
+    server.wait_log("not reloaded");
+    let told = || server.log().matches("not reloaded").count();
+    let before = told();
+    server.signal("HUP");
+    wait_for("the signal to be answered", || (told() > before).then_some(()));
+}
+
+#[test]
+fn limits_of_the_command_line_stay_and_other_settings_wait_for_a_restart() {
+    let folder = Folder::new();
+    let file = folder.write("rules.yaml", document("one"));
+    let server = Server::with_config(&file, &["--limit", "7/h"]);
+    folder.write("rules.yaml", format!("server: {{ reset_style: delta }}\n{}", document("two")));
+    server.wait_log("takes effect at the next start");
+    let answer = server.client().check(json!({ "ip": "192.0.2.1" }));
+    assert_eq!(answer.rules().len(), 2);
+    assert_eq!(answer.rules()[0], "two");
+}

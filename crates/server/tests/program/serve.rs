@@ -1,0 +1,108 @@
+//! `serve`: what it says, where it listens, how it stops.
+
+use std::net::TcpListener;
+
+use serde_json::json;
+
+use crate::support::{Client, Folder, Server, run, text, tidegate};
+
+#[test]
+fn without_arguments_it_says_what_to_try_and_that_works() {
+    let mut command = tidegate();
+    command.arg("serve");
+    let server = Server::spawn(command);
+    let out = server.out();
+    let line = out.lines().find(|line| line.trim().starts_with("curl ")).unwrap();
+    let (_, rest) = line.split_once("http://").unwrap();
+    let (address, rest) = rest.split_once("/v1/check").unwrap();
+    assert_eq!(address, server.address);
+    let body = rest.split('\'').nth(1).unwrap();
+    let answer = Client::connect(address).post("/v1/check", body);
+    assert_eq!((answer.status, answer.rules()), (200, vec!["free-writes", "free-hourly"]));
+    assert_eq!(server.client().get("/readyz").body["status"], "ready");
+}
+
+#[test]
+fn with_rules_stdout_is_one_line_for_each_door() {
+    let server = Server::start(&["--limit", "1/s"]);
+    server.signal("HUP");
+    server.wait_log("nothing changed");
+    assert_eq!(server.out(), format!("listening http {}\n", server.address));
+}
+
+#[test]
+fn a_door_that_was_asked_for_and_is_taken_is_exit_code_3() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = run(&["serve", "--http", &address]);
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{told}");
+    assert!(told.contains(&format!("cannot listen on {address}: the port is taken")), "{told}");
+}
+
+#[test]
+fn the_default_door_moves_aside_with_a_warning_when_it_is_taken() {
+    // If this fails, somebody else has the port, which is as good.
+    let _taken = TcpListener::bind("127.0.0.1:8081");
+    let mut command = tidegate();
+    command.args(["serve", "--limit", "1/s"]);
+    let server = Server::spawn(command);
+    assert_ne!(server.address, "127.0.0.1:8081");
+    server.wait_log("the default port of the HTTP door is taken");
+    assert_eq!(server.client().get("/livez").status, 200);
+}
+
+#[test]
+fn a_door_open_to_other_machines_without_a_token_is_warned_about() {
+    let open = |more: &[&str]| {
+        let mut command = tidegate();
+        command.args(["serve", "--http", "0.0.0.0:0", "--limit", "1/s"]).args(more);
+        Server::spawn(command)
+    };
+    open(&[]).wait_log("no --admin-token-file is set");
+    let folder = Folder::new();
+    let token = folder.write("token", "0123456789abcdef\n");
+    let server = open(&["--admin-token-file", token.to_str().unwrap()]);
+    server.signal("HUP");
+    server.wait_log("nothing changed");
+    assert!(!server.log().contains("--admin-token-file"), "{}", server.log());
+}
+
+#[test]
+fn a_document_without_rules_starts_with_a_warning() {
+    let folder = Folder::new();
+    let server = Server::with_config(&folder.write("rules.yaml", "rules: []"), &[]);
+    server.wait_log("there are no rules: every request passes");
+    assert_eq!(server.client().check(json!({})).status, 200);
+}
+
+#[test]
+fn a_request_under_way_is_answered_before_it_stops() {
+    let mut server = Server::start(&["--limit", "5/h"]);
+    let mut client = server.client();
+    let body = r#"{"facts":{"ip":"192.0.2.1"}}"#;
+    let (first, rest) = body.split_at(10);
+    client.send(&format!("{}{first}", client.head("POST", "/v1/check", body.len())));
+    // A second connection that was answered shows that the first was accepted.
+    assert_eq!(server.client().get("/livez").status, 200);
+    server.signal("TERM");
+    server.wait_log("stopping");
+    client.send(rest);
+    let answer = client.answer();
+    assert_eq!((answer.status, answer.header("connection")), (200, Some("close")));
+    assert_eq!(server.wait().code(), Some(0));
+    assert!(server.log().contains("stopped"), "{}", server.log());
+}
+
+#[test]
+fn a_second_signal_does_not_wait() {
+    let mut server = Server::start(&["--limit", "5/h"]);
+    let mut client = server.client();
+    client.send(&client.head("POST", "/v1/check", 10));
+    assert_eq!(server.client().get("/livez").status, 200);
+    server.signal("INT");
+    server.wait_log("stopping");
+    server.signal("INT");
+    assert_eq!(server.wait().code(), Some(3));
+    assert!(server.log().contains("a second signal"), "{}", server.log());
+}

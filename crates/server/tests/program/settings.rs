@@ -1,0 +1,80 @@
+//! Settings: file gives way to environment, environment to flag.
+
+use serde_json::json;
+
+use crate::support::{Folder, Server, run, text, tidegate};
+
+const DOCUMENT: &str = "server: { reset_style: delta, http: 127.0.0.1:0 }\n\
+    rules: [{ id: all, limit: 100/min }]\n";
+
+/// Whether `X-RateLimit-Reset` is an instant or a wait.
+fn style(server: &Server) -> &'static str {
+    let answer = server.client().check(json!({ "ip": "192.0.2.1" }));
+    let reset: u64 = answer.header("x-ratelimit-reset").unwrap().parse().unwrap();
+    if reset > 1_000_000_000 { "epoch" } else { "delta" }
+}
+
+fn started(file: &std::path::Path, env: Option<&str>, flag: Option<&str>) -> Server {
+    let mut command = tidegate();
+    command.arg("serve").arg("--config").arg(file);
+    command.envs(env.map(|style| ("TIDEGATE_RESET_STYLE", style)));
+    command.args(flag.map(|style| format!("--reset-style={style}")));
+    Server::spawn(command)
+}
+
+#[test]
+fn file_gives_way_to_environment_and_environment_to_flag() {
+    let folder = Folder::new();
+    let file = folder.write("rules.yaml", DOCUMENT);
+    assert_eq!(style(&started(&file, None, None)), "delta", "the file");
+    assert_eq!(style(&started(&file, Some("epoch"), None)), "epoch", "environment over file");
+    assert_eq!(style(&started(&file, Some("epoch"), Some("delta"))), "delta", "flag over both");
+    assert_eq!(style(&started(&file, None, Some("epoch"))), "epoch", "flag over file");
+}
+
+#[test]
+fn everything_can_be_set_by_the_environment_alone() {
+    let folder = Folder::new();
+    let file = folder.write("rules.yaml", "rules: [{ id: from-file, limit: 5/h }]");
+    let mut command = tidegate();
+    command.arg("serve").env("TIDEGATE_CONFIG", file).env("TIDEGATE_HTTP", "127.0.0.1:0");
+    command.env("TIDEGATE_LIMIT", "7/h by ip; 9/m by user_id").env("TIDEGATE_LOG", "json");
+    command.env("TIDEGATE_SNAPSHOT", folder.path("counters.snap"));
+    let server = Server::spawn(command);
+    let answer = server.client().check(json!({ "ip": "192.0.2.1" }));
+    let limits: Vec<_> =
+        answer.body["rules"].as_array().unwrap().iter().map(|rule| rule["limit"].clone()).collect();
+    assert_eq!(limits, [5, 7, 9], "{answer:?}");
+    for line in server.log().lines() {
+        let _: serde_json::Value = serde_json::from_str(line).unwrap();
+    }
+    let snapshot = folder.path("counters.snap");
+    server.stop();
+    assert!(snapshot.exists());
+}
+
+#[test]
+fn paths_in_the_document_start_at_the_document() {
+    let folder = Folder::new();
+    let document = "server: { snapshot: counters.snap }\nrules: [{ id: all, limit: 5/h }]";
+    let file = folder.write("rules.yaml", document);
+    let server = Server::with_config(&file, &[]);
+    server.stop();
+    assert!(folder.path("counters.snap").exists());
+}
+
+#[test]
+fn a_secret_that_is_missing_or_short_is_exit_code_3() {
+    let folder = Folder::new();
+    let short = folder.write("short", "hunter2\n");
+    for flag in ["--key-secret-file", "--admin-token-file"] {
+        for (file, words) in
+            [(short.as_path(), "at least 16"), (&folder.path("missing"), "cannot read")]
+        {
+            let output = run(&["serve", "--http", "127.0.0.1:0", flag, file.to_str().unwrap()]);
+            assert_eq!(output.status.code(), Some(3), "{flag}");
+            assert!(text(&output.stderr).contains(words), "{}", text(&output.stderr));
+            assert!(!text(&output.stderr).contains("hunter2"), "secrets are not told");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Counters over a restart, and what becomes of files that are no good.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::support::{Folder, Server, wait_for};
+
+/// How many of five requests pass under a limit of three a day.
+fn passed(server: &Server) -> usize {
+    let mut client = server.client();
+    let mut check = || client.check(json!({ "user_id": "42" })).status == 200;
+    (0..5).filter(|_| check()).count()
+}
+
+fn start(snapshot: &Path, more: &[&str]) -> Server {
+    let limit = ["--limit", "3/d by user_id using sliding_window_log"];
+    let file = ["--snapshot", snapshot.to_str().unwrap()];
+    Server::start(&[&limit[..], &file, more].concat())
+}
+
+#[test]
+fn a_restart_refills_nobody() {
+    let folder = Folder::new();
+    let snapshot = folder.path("counters.snap");
+    let server = start(&snapshot, &[]);
+    assert_eq!(passed(&server), 3);
+    server.stop();
+    let mode = std::fs::metadata(&snapshot).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "only for its owner");
+    let server = start(&snapshot, &[]);
+    server.wait_log("counters restored");
+    assert_eq!(passed(&server), 0);
+}
+
+#[test]
+fn it_is_written_now_and_then_so_that_a_crash_loses_little() {
+    let folder = Folder::new();
+    let snapshot = folder.path("counters.snap");
+    let server = start(&snapshot, &["--snapshot-interval", "20ms"]);
+    assert_eq!(passed(&server), 3);
+    let length = || std::fs::metadata(&snapshot).map(|file| file.len()).unwrap_or_default();
+    // Written before the requests it has no entry, and is shorter than any entry.
+    wait_for("a snapshot with a counter in it", || (length() > 60).then_some(()));
+    drop(server);
+    assert_eq!(passed(&start(&snapshot, &[])), 0, "killed, not stopped");
+}
+
+#[test]
+fn a_file_that_is_no_good_is_warned_about_and_it_starts_empty() {
+    let folder = Folder::new();
+    let good = folder.path("good.snap");
+    let server = start(&good, &[]);
+    passed(&server);
+    server.stop();
+    let bytes = std::fs::read(&good).unwrap();
+    let mut damaged = bytes.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    for (contents, words) in [
+        (&damaged[..], "it is cut short or damaged"),
+        (&bytes[..bytes.len() / 2], "it is cut short or damaged"),
+        (b"", "it is not a snapshot"),
+        (b"rules: []", "it is not a snapshot"),
+    ] {
+        let server = start(&folder.write("bad.snap", contents), &[]);
+        server.wait_log("the snapshot cannot be used, starting with fresh counters");
+        assert!(server.log().contains(words), "{}", server.log());
+        assert_eq!(passed(&server), 3, "{words}");
+    }
+    let server = start(&folder.path("."), &[]);
+    server.wait_log("it is not a file");
+    let server = start(&folder.path("new.snap"), &[]);
+    server.wait_log("no snapshot yet");
+    assert!(!server.log().contains("WARN"), "a missing file is normal: {}", server.log());
+}
+
+#[test]
+fn a_file_made_under_another_secret_is_not_used() {
+    let folder = Folder::new();
+    let snapshot = folder.path("counters.snap");
+    let secret = folder.write("secret", "0123456789abcdef0123456789abcdef\n");
+    let server = start(&snapshot, &["--key-secret-file", secret.to_str().unwrap()]);
+    assert_eq!(passed(&server), 3);
+    server.stop();
+    let server = start(&snapshot, &[]);
+    server.wait_log("it was written under another key secret");
+    assert_eq!(passed(&server), 3);
+}

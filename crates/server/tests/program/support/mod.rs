@@ -1,0 +1,111 @@
+//! Starting the program, waiting for what it says, and comparing that with golden files.
+
+pub mod client;
+pub mod server;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+pub use client::Client;
+pub use server::Server;
+
+/// Longer than anything takes on a busy machine, and shorter than the half minute after which the
+/// program would look at its file without having been told.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// The program, with nothing of the environment that could change what it says.
+pub fn tidegate() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    for (name, _) in std::env::vars_os() {
+        let known = ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "RUST_LOG"];
+        let text = name.to_string_lossy();
+        if text.starts_with("TIDEGATE_") || known.contains(&text.as_ref()) {
+            command.env_remove(&name);
+        }
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs the program to its end.
+pub fn run(args: &[&str]) -> Output {
+    tidegate().args(args).current_dir(golden_folder()).output().unwrap()
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+pub fn golden_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+}
+
+/// Compares with a golden file; `UPDATE_GOLDEN=1` rewrites it.
+#[track_caller]
+pub fn assert_golden(name: &str, actual: &str) {
+    let path = golden_folder().join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        return std::fs::write(&path, actual).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(actual, expected, "{name} differs; if that is meant, run with UPDATE_GOLDEN=1");
+}
+
+/// Waits until something is there; that it does not come is a failure.
+#[track_caller]
+pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = now() + DEADLINE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(now() < deadline, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a deadline for a process that may hang")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// A folder that goes away with the test.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path =
+            std::env::temp_dir().join(format!("tidegate-test-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Writes a file in place and names it.
+    pub fn write(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, contents).unwrap();
+        path
+    }
+
+    /// Writes a file beside and renames it over, as editors and careful programs do.
+    pub fn replace(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
+        let beside = self.write(&format!("{name}~"), contents);
+        let path = self.path(name);
+        std::fs::rename(beside, &path).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,109 @@
+//! A running `tidegate serve`.
+
+use std::io::{BufRead as _, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use super::{Client, tidegate, wait_for};
+
+/// A process that is killed when the test is over.
+pub struct Server {
+    child: Child,
+    /// `127.0.0.1:PORT`.
+    pub address: String,
+    out: Arc<Mutex<String>>,
+    log: Arc<Mutex<String>>,
+}
+
+impl Server {
+    /// Starts on a free port.
+    pub fn start(args: &[&str]) -> Self {
+        let mut command = tidegate();
+        command.args(["serve", "--http", "127.0.0.1:0"]).args(args);
+        Self::spawn(command)
+    }
+
+    /// Starts on a free port with the rules of a file.
+    pub fn with_config(file: &Path, args: &[&str]) -> Self {
+        Self::start(&[&["--config", file.to_str().unwrap()], args].concat())
+    }
+
+    /// Starts a command as it is and waits until its HTTP door listens.
+    pub fn spawn(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let out = collect(child.stdout.take().unwrap());
+        let log = collect(child.stderr.take().unwrap());
+        let mut server = Self { child, address: String::new(), out, log };
+        server.address = wait_for("the `listening` line", || {
+            if let Some(status) = server.child.try_wait().unwrap() {
+                panic!("it ended with {status}: {}", server.log.lock().unwrap());
+            }
+            let out = server.out.lock().unwrap();
+            let line = out.split_inclusive('\n').find(|line| line.ends_with('\n'))?;
+            Some(line.strip_prefix("listening http ").unwrap().trim_end().to_owned())
+        });
+        server
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(&self.address)
+    }
+
+    /// What is on stdout so far.
+    pub fn out(&self) -> String {
+        self.out.lock().unwrap().clone()
+    }
+
+    /// What is on stderr so far.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Waits for a log line with these words.
+    #[track_caller]
+    pub fn wait_log(&self, words: &str) {
+        wait_for(&format!("the log to say `{words}`"), || self.log().contains(words).then_some(()));
+    }
+
+    /// Sends a signal: `HUP`, `TERM`, `INT`.
+    pub fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    /// Waits until the process has ended by itself.
+    #[track_caller]
+    pub fn wait(&mut self) -> ExitStatus {
+        wait_for("the process to end", || self.child.try_wait().unwrap())
+    }
+
+    /// Stops it as an operator would and checks that it went well.
+    #[track_caller]
+    pub fn stop(mut self) {
+        self.signal("TERM");
+        assert_eq!(self.wait().code(), Some(0), "{}", self.log());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn collect(from: impl Read + Send + 'static) -> Arc<Mutex<String>> {
+    let text = Arc::new(Mutex::new(String::new()));
+    let into = Arc::clone(&text);
+    thread::spawn(move || {
+        let mut lines = BufReader::new(from);
+        let mut line = String::new();
+        while lines.read_line(&mut line).is_ok_and(|read| read > 0) {
+            into.lock().unwrap().push_str(&line);
+            line.clear();
+        }
+    });
+    text
+}

@@ -1,0 +1,162 @@
+//! The suite that every store passes: on the same history it says what the simplest table says.
+//!
+//! Histories mix all algorithms, several keys and rules at once, costs, every operation, warnings,
+//! bans and edits of limits. Time only goes forwards here: what a store does with a clock that goes
+//! back is its own clock's business.
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+use tidegate_core::decision::Reading;
+use tidegate_core::key::{Key, KeyHasher, Secret};
+use tidegate_core::penalty::BanPolicy;
+use tidegate_core::policy::{Algorithm, Policy};
+use tidegate_core::quota::Quota;
+use tidegate_core::store::{Charge, Op, Role};
+use tidegate_core::time::{Micros, Timestamp};
+
+use crate::property::holds;
+use crate::quotas::SIX;
+use crate::table::Table;
+
+/// A store under test, with its clock in the test's hands.
+pub trait Subject {
+    /// Moves the store's clock.
+    fn set_now(&mut self, now: Timestamp);
+
+    /// Does `op` to a batch.
+    fn apply(&mut self, op: Op, charges: &[Charge<'_>]) -> Vec<Reading>;
+}
+
+/// One rule of a history, before and after an edit of its limit.
+#[derive(Clone, Copy, Debug)]
+struct Edited {
+    before: Policy,
+    after: Policy,
+    grace: Option<Policy>,
+    ban: Option<BanPolicy>,
+    role: Role,
+}
+
+/// One step of a history.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    wait: u64,
+    op: u8,
+    /// Which rules are in the batch, a bit each.
+    rules: u8,
+    key: u8,
+    cost: u64,
+}
+
+const RULES: [&str; 4] = ["user", "endpoint", "ip", "global"];
+
+/// Tries so many histories on fresh subjects.
+///
+/// # Panics
+/// When a store says something else than the table, with the smallest such history.
+pub fn agrees<S: Subject>(name: &str, cases: u32, make: impl Fn() -> S) {
+    let histories = (
+        prop::collection::vec(rules(), 1..=RULES.len()),
+        prop::collection::vec(steps(), 1..=40),
+        1_699_999_000_000_000_u64..1_700_001_000_000_000,
+        0_usize..40,
+    );
+    holds(name, cases, &histories, |(rules, steps, start, edited_at)| {
+        run(&rules, &steps, Timestamp::from_micros(start), edited_at, &mut make())
+    });
+}
+
+fn run<S: Subject>(
+    rules: &[Edited],
+    steps: &[Step],
+    mut now: Timestamp,
+    edited_at: usize,
+    store: &mut S,
+) -> Result<(), TestCaseError> {
+    let (mut table, mut charged, mut since) = (Table::default(), now, None);
+    for (at, step) in steps.iter().enumerate() {
+        now = now.plus(Micros::new(step.wait));
+        store.set_now(now);
+        if at >= edited_at {
+            since.get_or_insert(now);
+        }
+        let policies: Vec<Policy> = rules
+            .iter()
+            .map(|rule| since.map_or(rule.before, |since| rule.after.in_force_since(since)))
+            .collect();
+        let charges: Vec<Charge<'_>> = (0..rules.len())
+            .filter(|i| step.rules >> i & 1 == 1)
+            .map(|i| charge(i, &rules[i], &policies[i], step))
+            .collect();
+        let op = match step.op {
+            0..=9 => Op::Charge,
+            10 | 11 => Op::Peek,
+            12 => Op::Force,
+            13 | 14 => Op::Refund { charged_at: charged },
+            _ => Op::Reset,
+        };
+        if op == Op::Charge {
+            charged = now;
+        }
+        let (told, expected) = (store.apply(op, &charges), table.apply(op, &charges, now));
+        prop_assert_eq!(told, expected, "step {} of {:?}: {:?} on {:?}", at, steps, op, charges);
+    }
+    Ok(())
+}
+
+fn charge<'a>(i: usize, rule: &'a Edited, policy: &'a Policy, step: &Step) -> Charge<'a> {
+    let mut hasher = KeyHasher::new(Secret::UNSET);
+    hasher.part(RULES[i].as_bytes());
+    hasher.part(&[step.key]);
+    Charge {
+        key: Key { rule: RULES[i], fingerprint: hasher.finish() },
+        policy,
+        cost: step.cost,
+        role: rule.role,
+        grace: rule.grace.as_ref(),
+        ban: rule.ban.as_ref(),
+    }
+}
+
+fn rules() -> impl Strategy<Value = Edited> {
+    let numbers = (1_u64..12, 1_u64..12, 0_usize..4, 0_usize..SIX.len());
+    let grace = proptest::option::of((1_u64..4, 1_u64..2_000_000));
+    let ban = proptest::option::of((1_u32..4, 1_u64..3_000_000, 1_u64..2_000_000, 1_u32..4));
+    (numbers, grace, ban, 0_u8..8).prop_map(|((before, after, window, kind), grace, ban, role)| {
+        let window = Micros::new([977, 100_000, 1_000_000, 3_600_000_000][window]);
+        let policy = |requests| plain(SIX[kind], requests, window);
+        Edited {
+            before: policy(before),
+            after: policy(after),
+            grace: grace.map(|(allow, period)| {
+                plain(Algorithm::SlidingWindowLog, allow, Micros::new(period))
+            }),
+            ban: ban.map(|(after, within, lasts, factor)| {
+                let (within, lasts) = (Micros::new(within), Micros::new(lasts));
+                BanPolicy::new(after, within, lasts, factor, Micros::from_secs(5))
+            }),
+            role: match role {
+                0..=5 => Role::Enforce,
+                6 => Role::Shadow,
+                _ => Role::Always,
+            },
+        }
+    })
+}
+
+#[expect(clippy::expect_used, reason = "small numbers make a policy")]
+fn plain(algorithm: Algorithm, requests: u64, window: Micros) -> Policy {
+    Policy::new(algorithm, Quota::new(requests, window)).expect("small numbers")
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let wait = prop_oneof![
+        4 => Just(0),
+        3 => 1_u64..1_000,
+        3 => 1_u64..200_000,
+        2 => 1_u64..2_000_000,
+        1 => 1_u64..8_000_000_000,
+    ];
+    (wait, 0_u8..16, 1_u8..16, 0_u8..3, prop_oneof![3 => Just(1), 1 => 1_u64..14])
+        .prop_map(|(wait, op, rules, key, cost)| Step { wait, op, rules, key, cost })
+}
