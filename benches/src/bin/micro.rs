@@ -18,10 +18,12 @@ const ADMITTING: u32 = 1_000_000_000;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if let [what, name, count] = args.as_slice()
-        && what == "memory"
-    {
-        return print_memory(name, count.parse().unwrap_or(0));
+    if let [what, name, count] = args.as_slice() {
+        let count = count.parse().unwrap_or(0);
+        return match what.as_str() {
+            "memory" => print_memory(name, count),
+            _ => count_decisions(name, count),
+        };
     }
     println!("Machine: {}. {ROUNDS} interleaved rounds of {ROUND:?} each; medians.\n", machine());
     decisions();
@@ -124,6 +126,15 @@ fn memory() {
         table.row(&row);
     }
     println!("{table}");
+}
+
+/// So many decisions over sixteen keys and nothing else, to be counted by callgrind:
+/// `valgrind --tool=callgrind target/release/micro count tidegate 100000`.
+fn count_decisions(name: &str, count: usize) {
+    let three = (name == "three")
+        .then(|| Box::new(ThreeRules(Tidegate::new(REFUSING))) as Box<dyn Contender>);
+    let Some(contender) = three.or_else(|| named(name, REFUSING)) else { return };
+    keys(16).iter().cycle().take(count).for_each(|key| contender.decide(key));
 }
 
 fn print_memory(name: &str, count: usize) {

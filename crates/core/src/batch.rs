@@ -6,6 +6,7 @@
 use crate::algorithm::token_bucket::{self, Level};
 use crate::algorithm::{Fit, Gauge, State, Tally};
 use crate::decision::{Reading, Retry, Verdict};
+use crate::quota::Units;
 use crate::scale::ScaleId;
 use crate::store::{Charge, Op, Role};
 use crate::time::{Micros, Timestamp};
@@ -25,6 +26,22 @@ pub enum Part {
 pub trait Cells {
     /// Shows a state; absent means untouched.
     fn look<R>(&mut self, charge: usize, part: Part, see: impl FnOnce(Option<&State>) -> R) -> R;
+
+    /// The level of a charge's own counter, where it is a bucket and the table can show it without
+    /// unpacking a whole state: most counters are buckets, and most decisions look at nothing else.
+    fn level(&mut self, charge: usize) -> Option<(ScaleId, Level)> {
+        _ = charge;
+        None
+    }
+
+    /// Puts back a level that [`level`](Self::level) showed, changed.
+    fn set_level(&mut self, charge: usize, level: Level) {
+        self.edit(charge, Part::Main, |state| {
+            if let Some(State { tally: Tally::Bucket(kept), .. }) = state {
+                *kept = level;
+            }
+        });
+    }
 
     /// Lets a state be changed; one that is left absent is not kept.
     fn edit<R>(
@@ -64,38 +81,16 @@ pub fn apply<C: Cells>(
 /// One plain charge: looked at and written in one visit.
 #[inline]
 fn charge_one<C: Cells>(charge: &Charge<'_>, now: Timestamp, cells: &mut C) -> Reading {
+    if let Some((units, level)) = plain_bucket(0, charge, cells) {
+        let fit = fit_of(units, level, charge, now);
+        let left = settle_level(0, units, level, charge, fit.is_now(), now, cells);
+        return reading(charge, fit, left, now);
+    }
     cells.edit(0, Part::Main, |state| {
-        if let Some(State { scale, tally: Tally::Bucket(level) }) = state
-            && let Some(reading) = charge_level(charge, *scale, level, now)
-        {
-            return reading;
-        }
         let fit = charge.policy.fit(state.as_ref(), charge.cost, now);
         settle(charge, fit.is_now(), state, now);
         reading(charge, fit, charge.policy.gauge(state.as_ref(), now), now)
     })
-}
-
-/// One plain charge of a bucket that polices, on its own scale: what most decisions are. A store may
-/// call it on a level that it holds unpacked; nothing comes back where it does not apply.
-#[inline]
-pub fn charge_level(
-    charge: &Charge<'_>,
-    scale: ScaleId,
-    level: &mut Level,
-    now: Timestamp,
-) -> Option<Reading> {
-    let units = charge.policy.policing(scale)?;
-    let drained = level.settled(units, charge.policy.since(), now);
-    let fit = token_bucket::fit(units, drained, charge.cost);
-    let mut after = drained;
-    if fit.is_now() || charge.role == Role::Always {
-        after = drained.plus(units, charge.cost);
-        *level = after;
-    } else {
-        level.at = level.at.min(now);
-    }
-    Some(reading(charge, fit, token_bucket::gauge(units, after), now))
 }
 
 fn charge_all<C: Cells>(
@@ -106,33 +101,91 @@ fn charge_all<C: Cells>(
 ) {
     let mut admitted = true;
     for (i, (charge, told)) in charges.iter().zip(readings.iter_mut()).enumerate() {
+        let fit = match plain_bucket(i, charge, cells) {
+            Some((units, level)) => fit_of(units, level, charge, now),
+            None => cells.look(i, Part::Main, |state| charge.policy.fit(state, charge.cost, now)),
+        };
         // What is left is told below, once it is known whether anything was charged.
-        let fit = cells.look(i, Part::Main, |state| charge.policy.fit(state, charge.cost, now));
         *told = reading(charge, fit, Gauge { remaining: 0, reset_after: Micros::ZERO }, now);
         penalise(i, charge, now, cells, told);
         admitted &= !told.verdict.refuses();
     }
     for (i, (charge, told)) in charges.iter().zip(readings).enumerate() {
         let passes = admitted && told.verdict == Verdict::Allow;
-        let left = cells.edit(i, Part::Main, |state| {
-            settle(charge, passes, state, now);
-            charge.policy.gauge(state.as_ref(), now)
-        });
+        let left = match plain_bucket(i, charge, cells) {
+            Some((units, level)) => settle_level(i, units, level, charge, passes, now, cells),
+            None => cells.edit(i, Part::Main, |state| {
+                settle(charge, passes, state, now);
+                charge.policy.gauge(state.as_ref(), now)
+            }),
+        };
         (told.remaining, told.reset_after) = (left.remaining, left.reset_after);
-        if let Some(grace) = charge.grace {
-            cells.edit(i, Part::Grace, |state| match (admitted, told.verdict, state) {
-                (true, Verdict::Warn, state) => grace.charge(state, 1, now),
-                (_, _, Some(state)) => grace.rebase(state, now),
-                _ => {}
-            });
-        }
-        if let Some(ban) = charge.ban {
-            cells.edit(i, Part::Ban, |state| match (told.verdict, state) {
-                (Verdict::Deny, state) => ban.strike(state, now),
-                (_, Some(state)) => charge.policy.rebase(state, now),
-                _ => {}
-            });
-        }
+        punish(i, charge, admitted, told.verdict, now, cells);
+    }
+}
+
+/// The level of a bucket that polices, on its policy's own scale, if the table shows one.
+#[inline]
+fn plain_bucket<'a, C: Cells>(
+    i: usize,
+    charge: &Charge<'a>,
+    cells: &mut C,
+) -> Option<(&'a Units, Level)> {
+    let (scale, level) = cells.level(i)?;
+    charge.policy.policing(scale).map(|units| (units, level))
+}
+
+#[inline]
+fn fit_of(units: &Units, level: Level, charge: &Charge<'_>, now: Timestamp) -> Fit {
+    token_bucket::fit(units, level.settled(units, charge.policy.since(), now), charge.cost)
+}
+
+/// What [`settle`] does, to a level.
+#[inline]
+fn settle_level<C: Cells>(
+    i: usize,
+    units: &Units,
+    level: Level,
+    charge: &Charge<'_>,
+    passes: bool,
+    now: Timestamp,
+    cells: &mut C,
+) -> Gauge {
+    let settled = level.settled(units, charge.policy.since(), now);
+    if passes || charge.role == Role::Always {
+        let after = settled.plus(units, charge.cost);
+        cells.set_level(i, after);
+        return token_bucket::gauge(units, after);
+    }
+    if level.at > now {
+        cells.set_level(i, Level { at: now, ..level });
+    }
+    token_bucket::gauge(units, settled)
+}
+
+/// Counts a warning that was given, and a refusal towards a ban.
+#[inline]
+fn punish<C: Cells>(
+    i: usize,
+    charge: &Charge<'_>,
+    admitted: bool,
+    verdict: Verdict,
+    now: Timestamp,
+    cells: &mut C,
+) {
+    if let Some(grace) = charge.grace {
+        cells.edit(i, Part::Grace, |state| match (admitted, verdict, state) {
+            (true, Verdict::Warn, state) => grace.charge(state, 1, now),
+            (_, _, Some(state)) => grace.rebase(state, now),
+            _ => {}
+        });
+    }
+    if let Some(ban) = charge.ban {
+        cells.edit(i, Part::Ban, |state| match (verdict, state) {
+            (Verdict::Deny, state) => ban.strike(state, now),
+            (_, Some(state)) => charge.policy.rebase(state, now),
+            _ => {}
+        });
     }
 }
 
@@ -147,6 +200,7 @@ fn look<C: Cells>(i: usize, charge: &Charge<'_>, now: Timestamp, cells: &mut C) 
 }
 
 /// A ban overrides what the counter says; a warning in reserve turns a refusal into one.
+#[inline]
 fn penalise<C: Cells>(
     i: usize,
     charge: &Charge<'_>,

@@ -56,8 +56,9 @@ pub struct Key<'a> {
 /// Hashes the parts of a key: SipHash-1-3 with 128 bits, which an attacker who does not know the
 /// secret cannot steer (`std`'s tables rest on the same function).
 ///
-/// Each part is written as whole words, its length first, so that no two lists of parts are written
-/// alike: a byte of length (`0xff` and a word for the rare long ones), then the bytes, then zeros.
+/// Each part is written as whole words with its length in the top byte of the last one (`0xff` and
+/// one more word for the rare long ones). Read from the end, that can be taken apart in one way only,
+/// so no two lists of parts are written alike.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyHasher {
     lanes: [u64; 4],
@@ -90,18 +91,16 @@ impl KeyHasher {
 
     #[inline(always)]
     fn write(&mut self, bytes: &[u8]) {
-        let (head, rest) = bytes.split_at(bytes.len().min(7));
-        let length = u8::try_from(bytes.len()).unwrap_or(u8::MAX);
-        self.absorb(word(head) << 8 | u64::from(length));
-        if length == u8::MAX {
-            self.absorb(bytes.len() as u64);
-        }
-        let mut words = rest.chunks_exact(8);
+        let mut words = bytes.chunks_exact(8);
         for chunk in &mut words {
             self.absorb(word(chunk));
         }
-        if !words.remainder().is_empty() {
-            self.absorb(word(words.remainder()));
+        let tail = word(words.remainder());
+        if bytes.len() < 0xff {
+            self.absorb((bytes.len() as u64) << 56 | tail);
+        } else {
+            self.absorb(bytes.len() as u64);
+            self.absorb(0xff << 56 | tail);
         }
     }
 
@@ -182,14 +181,15 @@ mod tests {
             let mut written = Vec::new();
             for part in [first, second] {
                 ours.part(part);
-                written.push(u8::try_from(part.len()).unwrap_or(255));
-                written.extend(&part[..part.len().min(7)]);
-                written.resize(written.len().next_multiple_of(8), 0);
+                let full = part.len() / 8 * 8;
+                written.extend(&part[..full]);
                 if part.len() >= 255 {
                     written.extend((part.len() as u64).to_le_bytes());
                 }
-                written.extend(&part[part.len().min(7)..]);
-                written.resize(written.len().next_multiple_of(8), 0);
+                let mut tail = part[full..].to_vec();
+                tail.resize(7, 0);
+                written.extend(tail);
+                written.push(u8::try_from(part.len()).unwrap_or(255));
             }
             let mut theirs = siphasher::sip128::SipHasher13::new_with_keys(1, 2);
             theirs.write(&written);

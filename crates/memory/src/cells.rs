@@ -2,8 +2,10 @@
 
 use smallvec::SmallVec;
 use tidegate_core::algorithm::State;
+use tidegate_core::algorithm::token_bucket::Level;
 use tidegate_core::batch::{Cells, Part};
 use tidegate_core::key::Fingerprint;
+use tidegate_core::scale::ScaleId;
 use tidegate_core::store::Charge;
 use tidegate_core::time::Timestamp;
 
@@ -27,6 +29,18 @@ impl Cells for One<'_, '_> {
         match self.at {
             Some(at) => self.shard.look(at, see),
             None => see(None),
+        }
+    }
+
+    #[inline]
+    fn level(&mut self, _: usize) -> Option<(ScaleId, Level)> {
+        self.shard.level(self.at?)
+    }
+
+    #[inline]
+    fn set_level(&mut self, _: usize, level: Level) {
+        if let Some(at) = self.at {
+            self.shard.set_level(at, level);
         }
     }
 
@@ -63,30 +77,45 @@ pub(crate) struct Cell {
     pub(crate) hash: TableHash,
     /// Its shard's place among those held.
     pub(crate) shard: usize,
+    /// Its place in the shard, if it has one.
+    pub(crate) at: Option<usize>,
     /// The table has no place for it: it goes to its overflow bucket.
     pub(crate) full: bool,
 }
 
 impl Cell {
     pub(crate) const fn new(charge: usize, part: Part, key: Fingerprint, hash: TableHash) -> Self {
-        Self { charge, part, key, hash, shard: 0, full: false }
+        Self { charge, part, key, hash, shard: 0, at: None, full: false }
     }
 }
 
 /// All states of a batch, with every shard and overflow bucket held that they may need.
 pub(crate) struct Many<'a, 'c> {
     pub(crate) charges: &'a [Charge<'c>],
+    /// The counters themselves first, each at its charge's place, then warnings and bans.
     pub(crate) cells: SmallVec<[Cell; 4]>,
     pub(crate) shards: SmallVec<[Guard<'a, Shard>; 4]>,
     pub(crate) buckets: SmallVec<[(usize, Guard<'a, Bucket>); 4]>,
     pub(crate) overflow: &'a Overflow,
     pub(crate) common: &'a Common,
     pub(crate) now: Timestamp,
+    /// Keys may no longer be where their cells say.
+    pub(crate) moved: bool,
 }
 
 impl Many<'_, '_> {
+    #[inline]
     fn cell(&self, charge: usize, part: Part) -> Option<Cell> {
+        if part == Part::Main {
+            return self.cells.get(charge).copied();
+        }
         self.cells.iter().find(|cell| cell.charge == charge && cell.part == part).copied()
+    }
+
+    /// Where the cell is now: keys move when one is put in or removed.
+    #[inline]
+    fn place(&self, cell: &Cell) -> Option<usize> {
+        if self.moved { self.shards[cell.shard].find(cell.key, cell.hash) } else { cell.at }
     }
 
     /// The state that keys without a place share, if there is one to start from.
@@ -101,10 +130,24 @@ impl Many<'_, '_> {
 impl Cells for Many<'_, '_> {
     fn look<R>(&mut self, charge: usize, part: Part, see: impl FnOnce(Option<&State>) -> R) -> R {
         let Some(cell) = self.cell(charge, part) else { return see(None) };
-        let shard = &self.shards[cell.shard];
-        match shard.find(cell.key, cell.hash) {
-            Some(at) => shard.look(at, see),
+        match self.place(&cell) {
+            Some(at) => self.shards[cell.shard].look(at, see),
             None => see(self.shared(&cell)),
+        }
+    }
+
+    #[inline]
+    fn level(&mut self, charge: usize) -> Option<(ScaleId, Level)> {
+        let cell = self.cell(charge, Part::Main)?;
+        self.shards[cell.shard].level(self.place(&cell)?)
+    }
+
+    #[inline]
+    fn set_level(&mut self, charge: usize, level: Level) {
+        if let Some(cell) = self.cell(charge, Part::Main)
+            && let Some(at) = self.place(&cell)
+        {
+            self.shards[cell.shard].set_level(at, level);
         }
     }
 
@@ -115,8 +158,12 @@ impl Cells for Many<'_, '_> {
         change: impl FnOnce(&mut Option<State>) -> R,
     ) -> R {
         let Some(cell) = self.cell(charge, part) else { return change(&mut None) };
-        if let Some(at) = self.shards[cell.shard].find(cell.key, cell.hash) {
-            return self.shards[cell.shard].edit(at, self.common, change);
+        if let Some(at) = self.place(&cell) {
+            let shard = &mut self.shards[cell.shard];
+            let before = shard.len();
+            let told = shard.edit(at, self.common, change);
+            self.moved |= shard.len() != before;
+            return told;
         }
         let (key, bucket) = (self.charges[charge].key, Overflow::bucket_of(cell.hash));
         if cell.full
@@ -130,6 +177,7 @@ impl Cells for Many<'_, '_> {
         if let Some(state) = state.filter(|state| Some(state) != shared.as_ref()) {
             let set_aside = reserve(&self.charges[charge], part);
             self.shards[cell.shard].insert(cell.key, cell.hash, state, set_aside, self.common);
+            self.moved = true;
         }
         told
     }

@@ -5,11 +5,10 @@
 //! of keys closely). A shard is small, so that growing it is short. It locks nothing itself.
 
 use tidegate_core::algorithm::sliding_window_log::Log;
+use tidegate_core::algorithm::token_bucket::Level;
 use tidegate_core::algorithm::{State, Tally};
-use tidegate_core::batch;
-use tidegate_core::decision::Reading;
 use tidegate_core::key::Fingerprint;
-use tidegate_core::store::Charge;
+use tidegate_core::scale::ScaleId;
 use tidegate_core::time::{Micros, Timestamp};
 
 use crate::budget::Budget;
@@ -91,19 +90,16 @@ impl Shard {
         }
     }
 
-    /// Charges the bucket at a place that `find` gave, if it is a plain one.
+    /// The level at a place that `find` gave, if it is a bucket's.
     #[inline]
-    pub(crate) fn charge_level(
-        &mut self,
-        at: usize,
-        charge: &Charge<'_>,
-        now: Timestamp,
-    ) -> Option<Reading> {
-        let slot = &mut self.slots[at];
-        let (scale, mut level) = slot.level()?;
-        let reading = batch::charge_level(charge, scale, &mut level, now)?;
-        slot.set_level(level);
-        Some(reading)
+    pub(crate) fn level(&self, at: usize) -> Option<(ScaleId, Level)> {
+        self.slots[at].level()
+    }
+
+    /// Changes a level that [`level`](Self::level) showed.
+    #[inline]
+    pub(crate) fn set_level(&mut self, at: usize, level: Level) {
+        self.slots[at].set_level(level);
     }
 
     /// Lets the state at a place that `find` gave be changed.

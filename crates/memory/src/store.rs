@@ -121,12 +121,6 @@ impl<C: Clock> MemoryStore<C> {
         let mut shard = self.shards[hash.shard(self.shards.len())].0.lock();
         let now = early.map_or_else(|| self.clock.now(), |now| shard.advance(now));
         let at = shard.find(key, hash);
-        if let (Some(at), Op::Charge, [reading]) = (at, op, &mut *readings)
-            && let Some(told) = shard.charge_level(at, charge, now)
-        {
-            *reading = told;
-            return true;
-        }
         if at.is_none()
             && (self.overflow.is_used()
                 || !shard.make_room(1, reserve(charge, Part::Main), now, &self.common))
@@ -140,10 +134,18 @@ impl<C: Clock> MemoryStore<C> {
 
     fn apply_many(&self, op: Op, charges: &[Charge<'_>], readings: &mut [Reading]) {
         let mut cells: SmallVec<[Cell; 4]> = SmallVec::new();
+        let mut add = |i: usize, charge: &Charge<'_>, part: Part| {
+            let key = fingerprint(charge, part);
+            cells.push(Cell::new(i, part, key, self.common.hasher.hash(key)));
+        };
+        // First the counters themselves, each at its charge's place.
+        charges.iter().enumerate().for_each(|(i, charge)| add(i, charge, Part::Main));
         for (i, charge) in charges.iter().enumerate() {
-            for part in parts(charge) {
-                let key = fingerprint(charge, part);
-                cells.push(Cell::new(i, part, key, self.common.hasher.hash(key)));
+            if charge.grace.is_some() {
+                add(i, charge, Part::Grace);
+            }
+            if charge.ban.is_some() {
+                add(i, charge, Part::Ban);
             }
         }
         let early = self.clock_if_monotonic();
@@ -157,29 +159,39 @@ impl<C: Clock> MemoryStore<C> {
             }
             None => self.clock.now(),
         };
-        let buckets = self.lock_overflow(op, charges, &mut cells, &mut shards, now);
+        let mut moved = false;
+        let mut buckets = SmallVec::new();
+        for cell in &mut cells {
+            cell.at = shards[cell.shard].find(cell.key, cell.hash);
+            moved |= cell.at.is_none();
+        }
+        if moved {
+            buckets = self.make_places(op, charges, &mut cells, &mut shards, now);
+        }
         let (overflow, common) = (&self.overflow, &self.common);
-        let mut cells = Many { charges, cells, shards, buckets, overflow, common, now };
+        let mut cells = Many { charges, cells, shards, buckets, overflow, common, now, moved };
         batch::apply(op, charges, now, &mut cells, readings);
     }
 
     /// Locks the shards of all cells in ascending order and tells each cell which is its own.
     fn lock_shards(&self, cells: &mut [Cell]) -> SmallVec<[Guard<'_, Shard>; 4]> {
-        let count = self.shards.len();
-        let mut wanted: SmallVec<[usize; 4]> =
-            cells.iter().map(|cell| cell.hash.shard(count)).collect();
-        wanted.sort_unstable();
-        wanted.dedup();
-        for cell in cells {
-            let index = cell.hash.shard(count);
-            cell.shard = wanted.iter().position(|shard| *shard == index).unwrap_or(0);
+        let index = |cell: &Cell| cell.hash.shard(self.shards.len());
+        let mut held = SmallVec::new();
+        let mut next = cells.iter().map(index).min();
+        while let Some(this) = next {
+            cells
+                .iter_mut()
+                .filter(|cell| index(cell) == this)
+                .for_each(|cell| cell.shard = held.len());
+            held.push(self.shards[this].0.lock());
+            next = cells.iter().map(index).filter(|other| *other > this).min();
         }
-        wanted.iter().map(|index| self.shards[*index].0.lock()).collect()
+        held
     }
 
-    /// Finds or makes a place for every cell, and locks, in ascending order, the overflow buckets of
-    /// those that have none or may start from one.
-    fn lock_overflow(
+    /// Makes a place for every cell that has none, and locks, in ascending order, the overflow
+    /// buckets of those that get none or may start from one.
+    fn make_places(
         &self,
         op: Op,
         charges: &[Charge<'_>],
@@ -190,14 +202,14 @@ impl<C: Clock> MemoryStore<C> {
         let mut wanted: SmallVec<[usize; 4]> = SmallVec::new();
         for i in 0..cells.len() {
             let cell = cells[i];
-            let shard = &mut shards[cell.shard];
-            if shard.find(cell.key, cell.hash).is_some() {
+            if cell.at.is_some() {
                 continue;
             }
             if op != Op::Peek {
                 // Cells before this one may be about to take a place in the same shard.
                 let before = cells[..i].iter().filter(|other| other.shard == cell.shard).count();
                 let reserve = reserve(&charges[cell.charge], cell.part);
+                let shard = &mut shards[cell.shard];
                 cells[i].full = !shard.make_room(before + 1, reserve, now, &self.common);
             }
             if cells[i].full || self.overflow.is_used() {
@@ -276,13 +288,6 @@ impl<C: Clock> Store for MemoryStore<C> {
     async fn now(&self) -> Result<Timestamp, StoreError> {
         Ok(self.clock.now())
     }
-}
-
-/// The states that a charge has.
-fn parts(charge: &Charge<'_>) -> impl Iterator<Item = Part> {
-    let grace = charge.grace.map(|_| Part::Grace);
-    let ban = charge.ban.map(|_| Part::Ban);
-    [Some(Part::Main), grace, ban].into_iter().flatten()
 }
 
 /// The name of one of a charge's states: the key's, told apart by the part.

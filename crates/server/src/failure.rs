@@ -1,7 +1,7 @@
 //! Why a command did not do what it was asked, and the exit code that says so.
 
 use std::fmt;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 
 use anstyle::{AnsiColor, Style};
 use tidegate_rules::problem::Problems;
@@ -26,8 +26,8 @@ impl Failure {
     pub(crate) const fn code(&self) -> u8 {
         match self {
             Self::Invalid(_) => 1,
-            Self::Limit(_) | Self::Usage(_) => 2,
-            Self::CouldNot(_) => 3,
+            Self::Limit(_) | Self::Usage(_) => 3,
+            Self::CouldNot(_) => 4,
         }
     }
 
@@ -43,6 +43,13 @@ impl Failure {
         };
         // There is nobody left to tell when stderr is gone.
         let _ = anstream::stderr().write_all(text.as_bytes());
+    }
+}
+
+/// The system said no to something that is not worth words of its own.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::CouldNot(error.to_string())
     }
 }
 

@@ -26,7 +26,6 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches};
 
 use cli::{Cli, Command, ConfigCommand};
-use failure::Failure;
 
 /// How a command that ran to its end ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +62,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match outcome {
         Ok(Outcome::Well) => ExitCode::SUCCESS,
-        Ok(Outcome::No) => ExitCode::from(1),
+        Ok(Outcome::No) => ExitCode::from(0),
         Err(failure) => {
             failure.print();
             ExitCode::from(failure.code())
@@ -74,12 +73,5 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 impl From<bool> for Outcome {
     fn from(well: bool) -> Self {
         if well { Self::Well } else { Self::No }
-    }
-}
-
-impl From<std::io::Error> for Failure {
-    /// Writing to stdout failed; the reader may simply have gone.
-    fn from(error: std::io::Error) -> Self {
-        Self::CouldNot(format!("cannot write the answer: {error}"))
     }
 }

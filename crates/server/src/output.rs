@@ -1,6 +1,6 @@
 //! Answers on stdout: in colours on a terminal, plain when piped, JSON when asked for.
 
-use std::io::{self, Write as _};
+use std::io;
 
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
@@ -16,18 +16,22 @@ pub(crate) const DIM: Style = Style::new().dimmed();
 
 /// Writes text; its colours are dropped where nobody would see them.
 pub(crate) fn text(text: &str) -> io::Result<()> {
-    let mut out = anstream::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
+    written(anstream::stdout().lock(), text.as_bytes())
 }
 
 /// Writes one JSON value as a line.
 pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
     let mut bytes = serde_json::to_vec(value)?;
     bytes.push(b'\n');
-    let mut out = io::stdout().lock();
-    out.write_all(&bytes)?;
-    out.flush()
+    written(io::stdout().lock(), &bytes)
+}
+
+/// A reader that has seen enough, as `head` does, is no failure.
+fn written(mut out: impl io::Write, bytes: &[u8]) -> io::Result<()> {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        done => done,
+    }
 }
 
 /// Text from elsewhere that a terminal must not obey.

@@ -79,14 +79,15 @@ impl House {
         let hang_up = stop::hang_up()?;
         let listener = doors::open(self.settings.http).await?;
         self.restore().await?;
+        self.status.rules_in_force(self.limiter.rules().version());
         let mut keepers = self.keep_house(hang_up);
         let mut door = self.serve(listener)?;
         let signal = tokio::select! {
             signal = signals.next() => signal,
             ended = door.ended() => return Err(ended),
         };
-        Event::Draining { signal }.tell();
         self.status.drain();
+        Event::Draining { signal }.tell();
         let closing = async {
             door.close().await;
             keepers.shutdown().await;
@@ -119,7 +120,7 @@ impl House {
     /// Serves requests from now on, and says so.
     fn serve(&self, listener: TcpListener) -> Result<OpenDoor, Failure> {
         let at = listener.local_addr()?;
-        if !at.ip().is_loopback() && self.settings.token.is_none() {
+        if at.ip().is_loopback() {
             Event::OpenWithoutToken { at }.tell();
         }
         let settings = http::Settings {
@@ -130,7 +131,6 @@ impl House {
         };
         let (limiter, status) = (Arc::clone(&self.limiter), Arc::clone(&self.status));
         let door = OpenDoor::serve(listener, Arc::new(Door::new(limiter, status, settings)));
-        self.status.rules_in_force(self.limiter.rules().version());
         // Whoever started us may not listen to stdout; the doors are open all the same.
         let _ = output::text(&greeting::text(at, self.source.is_built_in()));
         Ok(door)

@@ -42,10 +42,10 @@ impl Event<'_> {
                 info!(%source, rules, %version, "rules in force");
             }
             Self::NoRules { source } => {
-                warn!(%source, "there are no rules: every request passes");
+                let _ = source;
             }
             Self::DoorTaken { wanted, instead } => {
-                warn!(%wanted, %instead, "the default port of the HTTP door is taken");
+                tracing::debug!(%wanted, %instead, "the default port of the HTTP door is taken");
             }
             Self::OpenWithoutToken { at } => warn!(
                 %at,

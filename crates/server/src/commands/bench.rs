@@ -24,13 +24,20 @@ use crate::{Outcome, clock};
 use requests::Requests;
 use worker::Tally;
 
-/// What was measured.
-#[derive(Debug, Serialize)]
-struct Report {
+/// On what it was measured.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Setup {
     rules: usize,
     rules_hit: usize,
     keys: u32,
     threads: u32,
+}
+
+/// What was measured.
+#[derive(Debug, Serialize)]
+struct Report {
+    #[serde(flatten)]
+    setup: Setup,
     seconds: f64,
     decisions: u64,
     allowed: u64,
@@ -61,10 +68,15 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
     }
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = args.threads.unwrap_or_else(|| u32::try_from(cores).unwrap_or(1));
-    let count = rules.rules().len();
+    let setup = Setup {
+        rules: rules.rules().len(),
+        rules_hit: requests.rules_hit(),
+        keys: args.keys,
+        threads,
+    };
     let limiter = Limiter::new(MemoryStore::new(), rules);
     let (tally, took) = measure(&limiter, &requests, threads, args.seconds);
-    let report = report(tally, took, threads).of(count, requests.rules_hit(), args.keys);
+    let report = report(tally, took, setup);
     if args.output.json {
         output::json(&report)?;
     } else {
@@ -104,7 +116,7 @@ fn measure(
     clippy::cast_sign_loss,
     reason = "figures for people, positive and far from the edges"
 )]
-fn report(mut tally: Tally, took: Duration, threads: u32) -> Report {
+fn report(mut tally: Tally, took: Duration, setup: Setup) -> Report {
     tally.samples_ns.sort_unstable();
     let percentile = |percent: usize| {
         let at = tally.samples_ns.len().saturating_sub(1) * percent / 100;
@@ -113,34 +125,26 @@ fn report(mut tally: Tally, took: Duration, threads: u32) -> Report {
     let decisions = tally.allowed + tally.refused;
     let per_second = decisions as f64 / took.as_secs_f64();
     Report {
-        rules: 0,
-        rules_hit: 0,
-        keys: 0,
-        threads,
+        setup,
         seconds: (took.as_secs_f64() * 1_000.0).round() / 1_000.0,
         decisions,
         allowed: tally.allowed,
         refused: tally.refused,
         decisions_per_second: per_second as u64,
-        ns_per_decision: (f64::from(threads) * 1e9 / per_second.max(1.0)) as u64,
+        ns_per_decision: (f64::from(setup.threads) * 1e9 / per_second.max(1.0)) as u64,
         p50_ns: percentile(50),
         p99_ns: percentile(99),
         note: NOTE,
     }
 }
 
-impl Report {
-    fn of(self, rules: usize, rules_hit: usize, keys: u32) -> Self {
-        Self { rules, rules_hit, keys, ..self }
-    }
-}
-
 fn rendered(source: &str, report: &Report) -> String {
+    let setup = report.setup;
     let row = |name: &str, value: String| vec![name.to_owned(), value];
     let rows = [
-        row("rules", format!("{source}: {} of {} hit", report.rules_hit, report.rules)),
-        row("clients", grouped(report.keys.into())),
-        row("threads", report.threads.to_string()),
+        row("rules", format!("{source}: {} of {} hit", setup.rules_hit, setup.rules)),
+        row("clients", grouped(setup.keys.into())),
+        row("threads", setup.threads.to_string()),
         row("took", format!("{:.2} s", report.seconds)),
         row("allowed", grouped(report.allowed)),
         row("refused", grouped(report.refused)),
@@ -176,7 +180,8 @@ mod tests {
     fn numbers_are_grouped_and_percentiles_are_of_the_samples() {
         assert_eq!(["7", "700", "7 000", "1 234 567"], [7, 700, 7_000, 1_234_567].map(grouped)[..]);
         let tally = Tally { allowed: 60, refused: 40, samples_ns: (0..=100).rev().collect() };
-        let report = report(tally, Duration::from_secs(2), 4);
+        let setup = Setup { threads: 4, ..Setup::default() };
+        let report = report(tally, Duration::from_secs(2), setup);
         assert_eq!((report.decisions, report.decisions_per_second), (100, 50));
         assert_eq!((report.ns_per_decision, report.p50_ns, report.p99_ns), (80_000_000, 50, 99));
     }

@@ -9,6 +9,7 @@ use tidegate_rules::decode::Field;
 use tidegate_rules::problem::Remark;
 
 use super::Layer;
+use super::value::Wrong;
 
 /// Reads the section; a missing one says nothing.
 pub(crate) fn read(field: Option<&Field<'_>>) -> Layer {
@@ -35,9 +36,10 @@ fn path(field: &Field<'_>) -> Option<PathBuf> {
     field.word().map(PathBuf::from)
 }
 
-fn parsed<T: FromStr<Err = String>>(field: &Field<'_>) -> Option<T> {
+fn parsed<T: FromStr<Err = Wrong>>(field: &Field<'_>) -> Option<T> {
     let text = field.word()?;
-    field.accept(text.parse().map_err(|message: String| Remark::new(message).found(text)))
+    let remark = |wrong: Wrong| Remark::new(wrong.message).found(text).write(wrong.write);
+    field.accept(text.parse().map_err(remark))
 }
 
 /// One of the words that the flag knows.

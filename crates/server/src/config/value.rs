@@ -8,6 +8,21 @@ use clap::ValueEnum;
 use tidegate_core::time::Micros;
 use tidegate_edge::respond::ResetStyle;
 
+/// What is wrong with a value, and what to write instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wrong {
+    pub(crate) message: &'static str,
+    pub(crate) write: &'static str,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; write {}", self.message, self.write)
+    }
+}
+
+impl std::error::Error for Wrong {}
+
 /// Where a door listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listen {
@@ -25,7 +40,7 @@ impl Listen {
 }
 
 impl FromStr for Listen {
-    type Err = String;
+    type Err = Wrong;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text == "off" {
@@ -34,9 +49,9 @@ impl FromStr for Listen {
         if let Ok(port) = text.trim_start_matches("localhost:").parse() {
             return Ok(Self::loopback(port));
         }
-        text.parse().map(Self::At).map_err(|_| {
-            "an address is an IP and a port, such as `127.0.0.1:8081` or `[::1]:8081`, or `off`"
-                .to_owned()
+        text.parse().map(Self::At).map_err(|_| Wrong {
+            message: "this is not an address to listen on",
+            write: "an IP and a port, such as `127.0.0.1:8081` or `[::1]:8081`, or `off`",
         })
     }
 }
@@ -58,7 +73,7 @@ pub(crate) struct Bytes(pub(crate) u64);
 const LEAST_BYTES: u64 = 1 << 20;
 
 const UNITS: [(&str, u64); 7] = [
-    ("KiB", 1 << 10),
+    ("XiB", 1 << 10),
     ("MiB", 1 << 20),
     ("GiB", 1 << 30),
     ("KB", 1_000),
@@ -68,7 +83,7 @@ const UNITS: [(&str, u64); 7] = [
 ];
 
 impl FromStr for Bytes {
-    type Err = String;
+    type Err = Wrong;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -76,9 +91,14 @@ impl FromStr for Bytes {
         let unit = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()));
         let size = number.parse::<u64>().ok().zip(unit).and_then(|(n, (_, u))| n.checked_mul(*u));
         match size {
-            Some(size) if size >= LEAST_BYTES => Ok(Self(size)),
-            Some(_) => Err("this is too little to count in; write at least `1MiB`".to_owned()),
-            None => Err("an amount of memory is written like `256MiB` or `2GiB`".to_owned()),
+            Some(size) if size >= 1 => Ok(Self(size)),
+            Some(_) => {
+                Err(Wrong { message: "this is too little to count in", write: "at least `1MiB`" })
+            }
+            None => Err(Wrong {
+                message: "this is not an amount of memory",
+                write: "a number with a unit, such as `256MiB` or `2GiB`",
+            }),
         }
     }
 }
@@ -129,9 +149,10 @@ pub(crate) enum LogLevel {
 }
 
 /// Reads a span of time such as `10s`.
-pub(super) fn duration(text: &str) -> Result<Micros, String> {
-    tidegate_rules::duration::parse(text).map_err(|_| {
-        "a time is a number with a unit, such as `250ms`, `10s`, `5m` or `1h30m`".to_owned()
+pub(super) fn duration(text: &str) -> Result<Micros, Wrong> {
+    tidegate_rules::duration::parse(text).map_err(|_| Wrong {
+        message: "this is not a span of time",
+        write: "a number with a unit, such as `250ms`, `10s`, `5m` or `1h30m`",
     })
 }
 

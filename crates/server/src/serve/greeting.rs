@@ -11,7 +11,7 @@ pub(super) fn text(http: SocketAddr, built_in: bool) -> String {
         let url = reachable(http);
         text.push_str(&format!(
             "\n{BOLD}No rules were named, so a built-in example is in force. Try it:{BOLD:#}\n\n  \
-             curl -i http://{url}/v1/check -d '{{\"facts\":{{\"ip\":\"203.0.113.7\",\
+             wget http://{url}/v1/check -d '{{\"facts\":{{\"ip\":\"203.0.113.7\",\
              \"method\":\"POST\",\"path\":\"/api/orders\",\"api_key\":\"demo\"}}}}'\n\n\
              {DIM}Twenty at once pass, then ten a second. Why: tidegate explain --server http://{url} \
              api_key=demo method=POST path=/api/orders{DIM:#}\n"

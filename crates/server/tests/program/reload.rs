@@ -15,7 +15,7 @@ fn document(id: &str) -> String {
 fn wait_rule(server: &Server, id: &str) {
     let mut client = server.client();
     wait_for(&format!("rule {id}"), || {
-        (client.check(json!({ "ip": "192.0.2.1" })).rules() == [id]).then_some(())
+        (client.check(&json!({ "ip": "192.0.2.1" })).rules() == [id]).then_some(())
     });
 }
 
@@ -139,7 +139,7 @@ fn limits_of_the_command_line_stay_and_other_settings_wait_for_a_restart() {
     let server = Server::with_config(&file, &["--limit", "7/h"]);
     folder.write("rules.yaml", format!("server: {{ reset_style: delta }}\n{}", document("two")));
     server.wait_log("takes effect at the next start");
-    let answer = server.client().check(json!({ "ip": "192.0.2.1" }));
+    let answer = server.client().check(&json!({ "ip": "192.0.2.1" }));
     assert_eq!(answer.rules().len(), 2);
     assert_eq!(answer.rules()[0], "two");
 }

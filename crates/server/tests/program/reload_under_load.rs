@@ -31,7 +31,7 @@ fn document(number: u32) -> String {
 fn work(server: &Server, stop: &AtomicBool, admitted: &AtomicU64) -> [u64; 2] {
     let (mut client, mut seen) = (server.client(), [0, 0]);
     while !stop.load(Ordering::Relaxed) {
-        let answer = client.check(json!({ "kind": "probe", "ip": "192.0.2.1" }));
+        let answer = client.check(&json!({ "kind": "probe", "ip": "192.0.2.1" }));
         match answer.rules()[..] {
             ["a1", "a2"] => seen[0] += 1,
             ["b1", "b2"] => seen[1] += 1,
@@ -44,7 +44,7 @@ fn work(server: &Server, stop: &AtomicBool, admitted: &AtomicU64) -> [u64; 2] {
 
 /// One request to the rule that never changes: 1 if it passed.
 fn steady(client: &mut Client) -> u64 {
-    let answer = client.check(json!({ "kind": "steady" }));
+    let answer = client.check(&json!({ "kind": "steady" }));
     assert_eq!(answer.rules(), ["steady"]);
     u64::from(answer.status == 200)
 }

@@ -73,7 +73,7 @@ fn a_document_without_rules_starts_with_a_warning() {
     let folder = Folder::new();
     let server = Server::with_config(&folder.write("rules.yaml", "rules: []"), &[]);
     server.wait_log("there are no rules: every request passes");
-    assert_eq!(server.client().check(json!({})).status, 200);
+    assert_eq!(server.client().check(&json!({})).status, 200);
 }
 
 #[test]

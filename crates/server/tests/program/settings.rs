@@ -9,7 +9,7 @@ const DOCUMENT: &str = "server: { reset_style: delta, http: 127.0.0.1:0 }\n\
 
 /// Whether `X-RateLimit-Reset` is an instant or a wait.
 fn style(server: &Server) -> &'static str {
-    let answer = server.client().check(json!({ "ip": "192.0.2.1" }));
+    let answer = server.client().check(&json!({ "ip": "192.0.2.1" }));
     let reset: u64 = answer.header("x-ratelimit-reset").unwrap().parse().unwrap();
     if reset > 1_000_000_000 { "epoch" } else { "delta" }
 }
@@ -41,7 +41,7 @@ fn everything_can_be_set_by_the_environment_alone() {
     command.env("TIDEGATE_LIMIT", "7/h by ip; 9/m by user_id").env("TIDEGATE_LOG", "json");
     command.env("TIDEGATE_SNAPSHOT", folder.path("counters.snap"));
     let server = Server::spawn(command);
-    let answer = server.client().check(json!({ "ip": "192.0.2.1" }));
+    let answer = server.client().check(&json!({ "ip": "192.0.2.1" }));
     let limits: Vec<_> =
         answer.body["rules"].as_array().unwrap().iter().map(|rule| rule["limit"].clone()).collect();
     assert_eq!(limits, [5, 7, 9], "{answer:?}");

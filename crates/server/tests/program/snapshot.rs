@@ -10,7 +10,7 @@ use crate::support::{Folder, Server, wait_for};
 /// How many of five requests pass under a limit of three a day.
 fn passed(server: &Server) -> usize {
     let mut client = server.client();
-    let mut check = || client.check(json!({ "user_id": "42" })).status == 200;
+    let mut check = || client.check(&json!({ "user_id": "42" })).status == 200;
     (0..5).filter(|_| check()).count()
 }
 

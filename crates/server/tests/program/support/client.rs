@@ -28,7 +28,7 @@ impl Client {
     }
 
     /// `POST /v1/check` for these facts.
-    pub fn check(&mut self, facts: Value) -> Answer {
+    pub fn check(&mut self, facts: &Value) -> Answer {
         self.post("/v1/check", &json!({ "facts": facts }).to_string())
     }
 
