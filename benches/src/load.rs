@@ -1,4 +1,7 @@
 //! Key streams, and threads that work through them for a while.
+//!
+//! A stream holds the text of its keys in the order in which they come: a limiter is asked about a key
+//! that has just arrived in a request, not about one that lies somewhere in memory.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,15 +30,44 @@ impl Spread {
     }
 }
 
+/// The length of every key.
+const KEY_BYTES: usize = 20;
+
 /// Keys as clients send them.
 #[must_use]
-pub fn keys(count: usize) -> Vec<String> {
-    (0..count).map(|i| format!("api-key-{i:012}")).collect()
+pub fn key(index: usize) -> String {
+    format!("api-key-{index:012}")
 }
 
-/// Indexes into `count` keys, the same for the same seed.
-#[must_use]
-pub fn stream(spread: Spread, count: usize, seed: u64) -> Vec<u32> {
+/// Keys in the order in which they come.
+#[derive(Debug)]
+pub struct Stream(String);
+
+impl Stream {
+    /// Every key once.
+    #[must_use]
+    pub fn of_all(count: usize) -> Self {
+        Self((0..count).map(key).collect())
+    }
+
+    /// Draws from so many keys, the same for the same seed.
+    #[must_use]
+    pub fn drawn(spread: Spread, count: usize, seed: u64) -> Self {
+        Self(draws(spread, count, seed).into_iter().map(key).collect())
+    }
+
+    /// Shows each key in turn, in a string of its own as a request would bring it.
+    pub fn each(&self, mut see: impl FnMut(&String)) {
+        let mut key = String::with_capacity(KEY_BYTES);
+        for at in (0..self.0.len()).step_by(KEY_BYTES) {
+            key.clear();
+            key.push_str(&self.0[at..at + KEY_BYTES]);
+            see(&key);
+        }
+    }
+}
+
+fn draws(spread: Spread, count: usize, seed: u64) -> Vec<usize> {
     let mut random = XorShift(seed | 1);
     let mut weights: Vec<f64> = Vec::new();
     if spread == Spread::Zipf {
@@ -55,7 +87,6 @@ pub fn stream(spread: Spread, count: usize, seed: u64) -> Vec<u32> {
                 weights.partition_point(|weight| *weight < at).min(count - 1)
             }
         })
-        .map(|index| u32::try_from(index).unwrap_or(u32::MAX))
         .collect()
 }
 
@@ -74,9 +105,12 @@ impl XorShift {
     }
 }
 
-/// Calls `work` from each stream on a thread of its own for a while; returns calls per second.
+/// How often a thread looks whether it is to stop.
+const STRIDE: u64 = 1_024;
+
+/// Calls `work` for each stream's keys on a thread of its own for a while; returns calls per second.
 #[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
-pub fn run(streams: &[Vec<u32>], time: Duration, work: &(dyn Fn(u32) + Sync)) -> f64 {
+pub fn run(streams: &[Stream], time: Duration, work: &(dyn Fn(&String) + Sync)) -> f64 {
     let (stop, start) = (AtomicBool::new(false), Barrier::new(streams.len() + 1));
     std::thread::scope(|scope| {
         let threads: Vec<_> = streams
@@ -84,15 +118,20 @@ pub fn run(streams: &[Vec<u32>], time: Duration, work: &(dyn Fn(u32) + Sync)) ->
             .map(|stream| {
                 scope.spawn(|| {
                     start.wait();
-                    let (begun, mut calls) = (Instant::now(), 0_u64);
-                    for chunk in stream.chunks(1_024).cycle() {
-                        chunk.iter().for_each(|index| work(*index));
-                        calls += chunk.len() as u64;
-                        if stop.load(Ordering::Relaxed) {
-                            break;
-                        }
+                    let (begun, mut calls, mut ended) = (Instant::now(), 0_u64, None);
+                    while ended.is_none() {
+                        stream.each(|key| {
+                            if ended.is_some() {
+                                return;
+                            }
+                            work(key);
+                            calls += 1;
+                            if calls % STRIDE == 0 && stop.load(Ordering::Relaxed) {
+                                ended = Some(begun.elapsed());
+                            }
+                        });
                     }
-                    calls as f64 / begun.elapsed().as_secs_f64()
+                    calls as f64 / ended.unwrap_or_default().as_secs_f64()
                 })
             })
             .collect();

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use tidegate_bench::contender::{Contender, NAMES, ThreeRules, Tidegate, named};
-use tidegate_bench::load::{Spread, keys, run, stream};
+use tidegate_bench::load::{Spread, Stream, key, run};
 use tidegate_bench::report::{Table, machine, median, millions, resident_bytes};
 use tidegate_bench::rules;
 
@@ -51,10 +51,9 @@ fn decisions() {
         (1_000_000, Spread::Uniform, REFUSING),
         (1_000_000, Spread::Zipf, REFUSING),
     ] {
-        let keys = keys(count);
         let all: Vec<_> = NAMES.iter().filter_map(|name| named(name, rate)).collect();
         for threads in [1, 2] {
-            let rates = compare(&all, &keys, spread, threads);
+            let rates = compare(&all, count, spread, threads);
             let refused = rate == REFUSING && count < 1_000_000;
             let verdict = if refused { "refused" } else { "admitted" };
             let mut row = vec![format!("{count}, {}, {threads}, {verdict}", spread.name())];
@@ -71,11 +70,10 @@ fn three_rules() {
     let mut table =
         Table::new(&["keys, threads", "one rule, ns", "three rules, ns", "three / one"]);
     for count in [1_000, 1_000_000] {
-        let keys = keys(count);
         let all: [Box<dyn Contender>; 2] =
             [Box::new(Tidegate::new(REFUSING)), Box::new(ThreeRules(Tidegate::new(REFUSING)))];
         for threads in [1, 2] {
-            let rates = compare(&all, &keys, Spread::Zipf, threads);
+            let rates = compare(&all, count, Spread::Zipf, threads);
             let nanos: Vec<f64> = rates.iter().map(|rate| 1e9 * threads as f64 / rate).collect();
             table.row(&[
                 format!("{count}, {threads}"),
@@ -89,21 +87,16 @@ fn three_rules() {
 }
 
 /// Medians over rounds in which everyone has a turn.
-fn compare(
-    all: &[Box<dyn Contender>],
-    keys: &[String],
-    spread: Spread,
-    threads: usize,
-) -> Vec<f64> {
+fn compare(all: &[Box<dyn Contender>], count: usize, spread: Spread, threads: usize) -> Vec<f64> {
     let streams: Vec<_> =
-        (0..threads).map(|seed| stream(spread, keys.len(), 7 + seed as u64)).collect();
-    let mut rates = vec![Vec::new(); all.len()];
+        (0..threads).map(|seed| Stream::drawn(spread, count, 7 + seed as u64)).collect();
     for contender in all {
-        keys.iter().for_each(|key| contender.decide(key));
+        Stream::of_all(count).each(|key| contender.decide(key));
     }
+    let mut rates = vec![Vec::new(); all.len()];
     for _ in 0..ROUNDS {
         for (contender, rates) in all.iter().zip(&mut rates) {
-            rates.push(run(&streams, ROUND, &|index| contender.decide(&keys[index as usize])));
+            rates.push(run(&streams, ROUND, &|key| contender.decide(key)));
         }
     }
     rates.iter().map(|rates| median(rates)).collect()
@@ -134,19 +127,16 @@ fn count_decisions(name: &str, count: usize) {
     let three = (name == "three")
         .then(|| Box::new(ThreeRules(Tidegate::new(REFUSING))) as Box<dyn Contender>);
     let Some(contender) = three.or_else(|| named(name, REFUSING)) else { return };
-    keys(16).iter().cycle().take(count).for_each(|key| contender.decide(key));
+    let sixteen = Stream::of_all(16);
+    (0..count / 16).for_each(|_| sixteen.each(|key| contender.decide(key)));
 }
 
 fn print_memory(name: &str, count: usize) {
     // One a day: nothing is equal to fresh while this runs.
     let Some(contender) = named(name, 1) else { return };
     let before = resident_bytes();
-    let mut key = String::new();
     for index in 0..count {
-        key.clear();
-        key.push_str("api-key-");
-        key.push_str(&format!("{index:012}"));
-        contender.decide(&key);
+        contender.decide(&key(index));
     }
     println!("{:.1}", (resident_bytes() - before) as f64 / count as f64);
 }

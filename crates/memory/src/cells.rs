@@ -1,8 +1,8 @@
 //! The states of a batch as the core sees them, while their shards are locked.
 
 use smallvec::SmallVec;
-use tidegate_core::algorithm::State;
 use tidegate_core::algorithm::token_bucket::Level;
+use tidegate_core::algorithm::{State, Tally};
 use tidegate_core::batch::{Cells, Part};
 use tidegate_core::key::Fingerprint;
 use tidegate_core::scale::ScaleId;
@@ -39,8 +39,10 @@ impl Cells for One<'_, '_> {
 
     #[inline]
     fn set_level(&mut self, _: usize, level: Level) {
-        if let Some(at) = self.at {
-            self.shard.set_level(at, level);
+        if let Some(at) = self.at
+            && !self.shard.set_level(at, level)
+        {
+            self.shard.edit(at, self.common, |state| replace_level(state, level));
         }
     }
 
@@ -65,6 +67,13 @@ impl Cells for One<'_, '_> {
             );
         }
         told
+    }
+}
+
+/// A level that a slot has no bits for goes to the side with its state.
+fn replace_level(state: &mut Option<State>, level: Level) {
+    if let Some(state) = state {
+        state.tally = Tally::Bucket(level);
     }
 }
 
@@ -146,8 +155,9 @@ impl Cells for Many<'_, '_> {
     fn set_level(&mut self, charge: usize, level: Level) {
         if let Some(cell) = self.cell(charge, Part::Main)
             && let Some(at) = self.place(&cell)
+            && !self.shards[cell.shard].set_level(at, level)
         {
-            self.shards[cell.shard].set_level(at, level);
+            self.shards[cell.shard].edit(at, self.common, |state| replace_level(state, level));
         }
     }
 

@@ -38,6 +38,13 @@ impl TableHash {
         (self.0 >> 44) as usize & (shards - 1)
     }
 
+    /// Some bits that the shard and the home do not depend on; never zero.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "any eight bits will do")]
+    pub(crate) const fn mark(self) -> u8 {
+        (self.0 >> 33) as u8 | 1
+    }
+
     /// One of `slots`, by the lower bits, scaled.
     #[inline]
     pub(crate) const fn home(self, slots: usize) -> usize {

@@ -18,7 +18,8 @@ use tidegate_core::penalty::Record;
 use tidegate_core::scale::{Scale, ScaleId};
 use tidegate_core::time::{Clock, Micros, Timestamp};
 
-use crate::shard::{is_fresh, log_reserve};
+use crate::shard::is_fresh;
+use crate::side::log_bytes;
 use crate::store::MemoryStore;
 
 const MAGIC: &[u8; 8] = b"TGSNAP01";
@@ -92,7 +93,7 @@ impl<C: Clock> MemoryStore<C> {
         let (mut restored, now) = (Restored { keys: 0, left_out: 0 }, self.clock().now());
         for (key, state) in entries {
             let set_aside = match &state.tally {
-                Tally::Log(log) => log_reserve(log.entries().len() as u64),
+                Tally::Log(log) => log_bytes(log.entries().len() as u64),
                 _ => 0,
             };
             if !is_fresh(Some(&state), now) && self.restore(key, state, set_aside) {

@@ -19,7 +19,8 @@ use crate::cells::{Cell, Many, One};
 use crate::clock::FastClock;
 use crate::hash::TableHasher;
 use crate::overflow::{Bucket, Overflow};
-use crate::shard::{Common, SLOT_BYTES, Shard, log_reserve};
+use crate::shard::{Common, SLOT_BYTES, Shard};
+use crate::side::log_bytes;
 use crate::sync::{AtomicUsize, Guard, Lock, Ordering};
 
 /// The memory that a store takes at most unless told otherwise.
@@ -305,7 +306,7 @@ pub(crate) fn reserve(charge: &Charge<'_>, part: Part) -> u64 {
     };
     match policy {
         Some(policy) if policy.algorithm() == Algorithm::SlidingWindowLog => {
-            log_reserve(policy.quota().requests)
+            log_bytes(policy.quota().requests)
         }
         _ => 0,
     }
