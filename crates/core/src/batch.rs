@@ -81,9 +81,9 @@ pub fn apply<C: Cells>(
 /// One plain charge: looked at and written in one visit.
 #[inline]
 fn charge_one<C: Cells>(charge: &Charge<'_>, now: Timestamp, cells: &mut C) -> Reading {
-    if let Some((units, level)) = plain_bucket(0, charge, cells) {
-        let fit = fit_of(units, level, charge, now);
-        let left = settle_level(0, units, level, charge, fit.is_now(), now, cells);
+    if let Some(plain) = plain_bucket(0, charge, now, cells) {
+        let fit = token_bucket::fit(plain.units, plain.settled, charge.cost);
+        let left = settle_level(0, plain, charge, fit.is_now(), cells);
         return reading(charge, fit, left, now);
     }
     cells.edit(0, Part::Main, |state| {
@@ -100,11 +100,17 @@ fn charge_all<C: Cells>(
     readings: &mut [Reading],
 ) {
     let mut admitted = true;
+    // The settled levels of plain buckets, kept from the look to the charge.
+    let mut levels = [None; KEPT];
     for (i, (charge, told)) in charges.iter().zip(readings.iter_mut()).enumerate() {
-        let fit = match plain_bucket(i, charge, cells) {
-            Some((units, level)) => fit_of(units, level, charge, now),
+        let plain = plain_bucket(i, charge, now, cells);
+        let fit = match plain {
+            Some(plain) => token_bucket::fit(plain.units, plain.settled, charge.cost),
             None => cells.look(i, Part::Main, |state| charge.policy.fit(state, charge.cost, now)),
         };
+        if let Some(kept) = levels.get_mut(i) {
+            *kept = plain;
+        }
         // What is left is told below, once it is known whether anything was charged.
         *told = reading(charge, fit, Gauge { remaining: 0, reset_after: Micros::ZERO }, now);
         penalise(i, charge, now, cells, told);
@@ -112,8 +118,8 @@ fn charge_all<C: Cells>(
     }
     for (i, (charge, told)) in charges.iter().zip(readings).enumerate() {
         let passes = admitted && told.verdict == Verdict::Allow;
-        let left = match plain_bucket(i, charge, cells) {
-            Some((units, level)) => settle_level(i, units, level, charge, passes, now, cells),
+        let left = match levels.get(i).copied().flatten() {
+            Some(plain) => settle_level(i, plain, charge, passes, cells),
             None => cells.edit(i, Part::Main, |state| {
                 settle(charge, passes, state, now);
                 charge.policy.gauge(state.as_ref(), now)
@@ -124,43 +130,49 @@ fn charge_all<C: Cells>(
     }
 }
 
-/// The level of a bucket that polices, on its policy's own scale, if the table shows one.
+/// How many plain buckets of a batch are kept from the look to the charge.
+const KEPT: usize = 8;
+
+/// A bucket that polices, its level on its policy's own scale.
+#[derive(Clone, Copy)]
+struct PlainBucket<'a> {
+    units: &'a Units,
+    /// Whether the level lies ahead of now.
+    ahead: bool,
+    settled: Level,
+}
+
+/// The bucket of a charge, if it is a plain one and the table shows its level.
 #[inline]
 fn plain_bucket<'a, C: Cells>(
     i: usize,
     charge: &Charge<'a>,
+    now: Timestamp,
     cells: &mut C,
-) -> Option<(&'a Units, Level)> {
+) -> Option<PlainBucket<'a>> {
     let (scale, level) = cells.level(i)?;
-    charge.policy.policing(scale).map(|units| (units, level))
+    let units = charge.policy.policing(scale)?;
+    let settled = level.settled(units, charge.policy.since(), now);
+    Some(PlainBucket { units, ahead: level.at > now, settled })
 }
 
-#[inline]
-fn fit_of(units: &Units, level: Level, charge: &Charge<'_>, now: Timestamp) -> Fit {
-    token_bucket::fit(units, level.settled(units, charge.policy.since(), now), charge.cost)
-}
-
-/// What [`settle`] does, to a level.
+/// What [`settle`] does, to a plain bucket.
 #[inline]
 fn settle_level<C: Cells>(
     i: usize,
-    units: &Units,
-    level: Level,
+    PlainBucket { units, ahead, settled }: PlainBucket<'_>,
     charge: &Charge<'_>,
     passes: bool,
-    now: Timestamp,
     cells: &mut C,
 ) -> Gauge {
-    let settled = level.settled(units, charge.policy.since(), now);
+    let mut after = settled;
     if passes || charge.role == Role::Always {
-        let after = settled.plus(units, charge.cost);
+        after = settled.plus(units, charge.cost);
         cells.set_level(i, after);
-        return token_bucket::gauge(units, after);
+    } else if ahead {
+        cells.set_level(i, settled);
     }
-    if level.at > now {
-        cells.set_level(i, Level { at: now, ..level });
-    }
-    token_bucket::gauge(units, settled)
+    token_bucket::gauge(units, after)
 }
 
 /// Counts a warning that was given, and a refusal towards a ban.

@@ -70,6 +70,50 @@ impl Cells for One<'_, '_> {
     }
 }
 
+/// The most charges that [`Few`] takes.
+pub(crate) const FEW: usize = 8;
+
+/// The states of some plain charges, every one of which has a place: no vectors, nothing looked up
+/// twice. Most decisions under several rules are of this kind.
+pub(crate) struct Few<'a> {
+    /// The shards held, in the order they were locked.
+    pub(crate) shards: SmallVec<[Guard<'a, Shard>; FEW]>,
+    /// For each charge its shard's place among those, and its own place in the shard.
+    pub(crate) places: [(usize, usize); FEW],
+    pub(crate) common: &'a Common,
+}
+
+impl Cells for Few<'_> {
+    fn look<R>(&mut self, charge: usize, _: Part, see: impl FnOnce(Option<&State>) -> R) -> R {
+        let (shard, at) = self.places[charge];
+        self.shards[shard].look(at, see)
+    }
+
+    #[inline]
+    fn level(&mut self, charge: usize) -> Option<(ScaleId, Level)> {
+        let (shard, at) = self.places[charge];
+        self.shards[shard].level(at)
+    }
+
+    #[inline]
+    fn set_level(&mut self, charge: usize, level: Level) {
+        let (shard, at) = self.places[charge];
+        if !self.shards[shard].set_level(at, level) {
+            self.shards[shard].edit(at, self.common, |state| replace_level(state, level));
+        }
+    }
+
+    fn edit<R>(
+        &mut self,
+        charge: usize,
+        _: Part,
+        change: impl FnOnce(&mut Option<State>) -> R,
+    ) -> R {
+        let (shard, at) = self.places[charge];
+        self.shards[shard].edit(at, self.common, change)
+    }
+}
+
 /// A level that a slot has no bits for goes to the side with its state.
 fn replace_level(state: &mut Option<State>, level: Level) {
     if let Some(state) = state {

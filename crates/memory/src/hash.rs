@@ -13,7 +13,7 @@ use tidegate_core::key::Fingerprint;
 pub(crate) struct TableHasher([u64; 2]);
 
 /// The hash of one key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TableHash(u64);
 
 impl TableHasher {

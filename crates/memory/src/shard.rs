@@ -63,6 +63,11 @@ impl Shard {
         self.used as usize
     }
 
+    #[inline]
+    pub(crate) const fn latest(&self) -> Timestamp {
+        self.latest
+    }
+
     /// The instant that counts when `now` was read before the lock was had: a thread that waited
     /// must not take its keys back in time.
     #[inline]

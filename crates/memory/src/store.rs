@@ -15,9 +15,9 @@ use tidegate_core::store::{Charge, Op, Store, StoreError};
 use tidegate_core::time::{Clock, Timestamp};
 
 use crate::budget::Budget;
-use crate::cells::{Cell, Many, One};
+use crate::cells::{Cell, FEW, Few, Many, One};
 use crate::clock::FastClock;
-use crate::hash::TableHasher;
+use crate::hash::{TableHash, TableHasher};
 use crate::overflow::{Bucket, Overflow};
 use crate::shard::{Common, SLOT_BYTES, Shard};
 use crate::side::log_bytes;
@@ -97,14 +97,18 @@ impl<C: Clock> MemoryStore<C> {
     /// Does `op` to a batch; [`Store::apply`] without the waiting.
     #[inline]
     pub fn apply_now(&self, op: Op, charges: &[Charge<'_>], readings: &mut [Reading]) {
-        if let [charge] = charges
-            && charge.grace.is_none()
-            && charge.ban.is_none()
-            && self.apply_one(op, charge, charges, readings)
-        {
-            return;
+        let plain = |charge: &Charge<'_>| charge.grace.is_none() && charge.ban.is_none();
+        let done = match charges {
+            [charge] if plain(charge) => self.apply_one(op, charge, charges, readings),
+            // Only a charge, which never removes a state: places stay what they are.
+            _ if op == Op::Charge && charges.len() <= FEW && charges.iter().all(plain) => {
+                self.charge_few(charges, readings)
+            }
+            _ => false,
+        };
+        if !done {
+            self.apply_many(op, charges, readings);
         }
-        self.apply_many(op, charges, readings);
     }
 
     /// One plain charge whose key has a place, or gets one, in its shard: no other lock is needed.
@@ -133,6 +137,41 @@ impl<C: Clock> MemoryStore<C> {
         true
     }
 
+    /// Some plain charges whose keys all have a place; otherwise nothing is done.
+    fn charge_few(&self, charges: &[Charge<'_>], readings: &mut [Reading]) -> bool {
+        let early = self.clock_if_monotonic();
+        let mut hashes = [TableHash::default(); FEW];
+        let mut order = [(0, 0); FEW];
+        for (i, charge) in charges.iter().enumerate() {
+            hashes[i] = self.common.hasher.hash(charge.key.fingerprint);
+            order[i] = (hashes[i].shard(self.shards.len()), i);
+            // Sorted as they come: there are two or three of them.
+            let mut at = i;
+            while at > 0 && order[at - 1] > order[at] {
+                order.swap(at - 1, at);
+                at -= 1;
+            }
+        }
+        let mut shards: SmallVec<[Guard<'_, Shard>; FEW]> = SmallVec::new();
+        let mut places = [(0, 0); FEW];
+        let mut last = usize::MAX;
+        for (index, i) in order.into_iter().take(charges.len()) {
+            if index != last {
+                shards.push(self.shards[index].0.lock());
+                last = index;
+            }
+            let held = shards.len() - 1;
+            let Some(at) = shards[held].find(charges[i].key.fingerprint, hashes[i]) else {
+                return false;
+            };
+            places[i] = (held, at);
+        }
+        let now = self.settle_clock(early, &mut shards);
+        let mut cells = Few { shards, places, common: &self.common };
+        batch::apply(Op::Charge, charges, now, &mut cells, readings);
+        true
+    }
+
     fn apply_many(&self, op: Op, charges: &[Charge<'_>], readings: &mut [Reading]) {
         let mut cells: SmallVec<[Cell; 4]> = SmallVec::new();
         let mut add = |i: usize, charge: &Charge<'_>, part: Part| {
@@ -151,15 +190,7 @@ impl<C: Clock> MemoryStore<C> {
         }
         let early = self.clock_if_monotonic();
         let mut shards = self.lock_shards(&mut cells);
-        let now = match early {
-            Some(early) => {
-                let latest = shards.iter_mut().map(|shard| shard.advance(early)).max();
-                let now = latest.unwrap_or(early);
-                shards.iter_mut().for_each(|shard| _ = shard.advance(now));
-                now
-            }
-            None => self.clock.now(),
-        };
+        let now = self.settle_clock(early, &mut shards);
         let mut moved = false;
         let mut buckets = SmallVec::new();
         for cell in &mut cells {
@@ -220,6 +251,16 @@ impl<C: Clock> MemoryStore<C> {
         wanted.sort_unstable();
         wanted.dedup();
         wanted.iter().map(|bucket| (*bucket, self.overflow.lock(*bucket))).collect()
+    }
+
+    /// The instant that counts for all of these shards, which are held: none of them goes back.
+    #[inline]
+    fn settle_clock(&self, early: Option<Timestamp>, shards: &mut [Guard<'_, Shard>]) -> Timestamp {
+        let Some(early) = early else { return self.clock.now() };
+        let latest = shards.iter().map(|shard| shard.latest());
+        let now = latest.fold(early, Timestamp::max);
+        shards.iter_mut().for_each(|shard| _ = shard.advance(now));
+        now
     }
 
     #[inline]
