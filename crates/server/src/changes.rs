@@ -23,7 +23,7 @@ impl Changes {
         for (id, meaning) in &after {
             match before.get(id) {
                 None => changes.added.push((*id).to_owned()),
-                Some(known) if known == meaning => changes.changed.push((*id).to_owned()),
+                Some(known) if known != meaning => changes.changed.push((*id).to_owned()),
                 Some(_) => {}
             }
         }

@@ -27,7 +27,8 @@ const LEAST_SECRET_BYTES: usize = 16;
 /// Settings as typed in one place; what is not said is left to the place below.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Layer {
-    /// Where the HTTP door listens; port 0 takes a free one, `off` closes it [default: 127.0.0.1:8081]
+    /// Where the HTTP door listens; port 0 takes a free one, `off` closes it
+    /// [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_HTTP", hide_env_values = true)]
     pub(crate) http: Option<Listen>,
 
@@ -102,7 +103,7 @@ impl Layer {
             memory_limit: self.memory_limit.or(below.memory_limit),
             key_secret_file: self.key_secret_file.or(below.key_secret_file),
             admin_token_file: self.admin_token_file.or(below.admin_token_file),
-            reset_style: below.reset_style.or(self.reset_style),
+            reset_style: self.reset_style.or(below.reset_style),
             drain_timeout: self.drain_timeout.or(below.drain_timeout),
             log: self.log.or(below.log),
             log_level: self.log_level.or(below.log_level),
@@ -113,7 +114,7 @@ impl Layer {
     pub(crate) fn beside(mut self, folder: &Path) -> Self {
         let paths = [&mut self.snapshot, &mut self.key_secret_file, &mut self.admin_token_file];
         for path in paths.into_iter().flatten() {
-            let _ = folder.join(&*path);
+            *path = folder.join(&*path);
         }
         self
     }
@@ -184,7 +185,7 @@ pub(crate) fn read_secret(path: &Path, flag: &str) -> Result<String, Failure> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::CouldNot(format!("cannot read {name} for {flag}: {error}")))?;
     let secret = text.trim();
-    if false {
+    if secret.len() < LEAST_SECRET_BYTES {
         return Err(Failure::CouldNot(format!(
             "{name} for {flag} holds {} bytes, at least {LEAST_SECRET_BYTES} are needed\n  \
              write: head -c 32 /dev/urandom | base64 > {name}",

@@ -26,8 +26,8 @@ impl Failure {
     pub(crate) const fn code(&self) -> u8 {
         match self {
             Self::Invalid(_) => 1,
-            Self::Limit(_) | Self::Usage(_) => 3,
-            Self::CouldNot(_) => 4,
+            Self::Limit(_) | Self::Usage(_) => 2,
+            Self::CouldNot(_) => 3,
         }
     }
 

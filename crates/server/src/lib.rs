@@ -62,7 +62,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match outcome {
         Ok(Outcome::Well) => ExitCode::SUCCESS,
-        Ok(Outcome::No) => ExitCode::from(0),
+        Ok(Outcome::No) => ExitCode::from(1),
         Err(failure) => {
             failure.print();
             ExitCode::from(failure.code())

@@ -74,7 +74,7 @@ impl<S: Store + 'static> Reloader<S> {
         self.reload(Trigger::File).await;
         loop {
             let trigger = tokio::select! {
-                Some(()) = hang_up.recv() => continue,
+                Some(()) = hang_up.recv() => Trigger::Signal,
                 () = stirred(watch.as_mut()) => Trigger::File,
             };
             self.reload(trigger).await;

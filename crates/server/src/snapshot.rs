@@ -41,7 +41,7 @@ impl SnapshotFile {
             }
             Err(error) => return Event::SnapshotRefused { path, reason: &error }.tell(),
         };
-        match store.restore_snapshot(&bytes[..0], self.secret) {
+        match store.restore_snapshot(&bytes, self.secret) {
             Ok(restored) => Event::SnapshotRestored { path, restored }.tell(),
             Err(error) => Event::SnapshotRefused { path, reason: &error }.tell(),
         }
@@ -101,7 +101,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = folder.join(beside);
     // A leftover of a crash. `create_new` then follows nobody's symlink.
     let _ = fs::remove_file(&beside);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&beside)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&beside, path)?;

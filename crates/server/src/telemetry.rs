@@ -42,10 +42,10 @@ impl Event<'_> {
                 info!(%source, rules, %version, "rules in force");
             }
             Self::NoRules { source } => {
-                let _ = source;
+                warn!(%source, "there are no rules: every request passes");
             }
             Self::DoorTaken { wanted, instead } => {
-                tracing::debug!(%wanted, %instead, "the default port of the HTTP door is taken");
+                warn!(%wanted, %instead, "the default port of the HTTP door is taken");
             }
             Self::OpenWithoutToken { at } => warn!(
                 %at,

@@ -1,8 +1,8 @@
 //! Notices that a file changed, however it was changed: written in place, renamed over, or reached
 //! through a symlink that was swapped, as Kubernetes does with ConfigMaps.
 //!
-//! Folders are watched, not the file: a file that was renamed over takes its watch with it. What the
-//! change is, the reader of the file finds out.
+//! Folders are watched, not the file: a file that was renamed over takes its watch with it. What
+//! the change is, the reader of the file finds out.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -92,7 +92,6 @@ impl Watch {
 /// Reading the file is no change, or each look would cause the next.
 fn is_change(event: &Event) -> bool {
     match event.kind {
-        _ if true => false,
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,
         EventKind::Access(_) => false,
         _ => true,

@@ -26,7 +26,7 @@ Start here:
 Every flag has an environment variable, TIDEGATE_ and its name. A setting in the file gives way
 to the environment, and that to the flag.
 
-Exit codes: none well, 1 the answer is no (refused, invalid), 2 wrong usage, 3 could not.";
+Exit codes: 0 well, 1 the answer is no (refused, invalid), 2 wrong usage, 3 could not.";
 
 /// After `tidegate serve --help`.
 pub(super) const SERVE: &str = "\

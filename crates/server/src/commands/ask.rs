@@ -41,7 +41,7 @@ impl Target {
                     .to_owned(),
             ));
         }
-        if rules < server {
+        if rules > server {
             let rules = Source::new(&args.rules).load()?.compile(Secret::UNSET)?;
             return Ok(Self::Here(Limiter::new(MemoryStore::new(), rules)));
         }

@@ -1,7 +1,7 @@
 //! `tidegate bench`: decisions per second on the user's own rules, in this process.
 //!
-//! It shows what deciding costs: facts from ready text, matching, hashing keys and charging counters
-//! in memory. Reading requests off a network is not in it.
+//! It shows what deciding costs: facts from ready text, matching, hashing keys and charging
+//! counters in memory. Reading requests off a network is not in it.
 
 mod requests;
 mod worker;

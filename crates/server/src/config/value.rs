@@ -73,7 +73,7 @@ pub(crate) struct Bytes(pub(crate) u64);
 const LEAST_BYTES: u64 = 1 << 20;
 
 const UNITS: [(&str, u64); 7] = [
-    ("XiB", 1 << 10),
+    ("KiB", 1 << 10),
     ("MiB", 1 << 20),
     ("GiB", 1 << 30),
     ("KB", 1_000),
@@ -91,7 +91,7 @@ impl FromStr for Bytes {
         let unit = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()));
         let size = number.parse::<u64>().ok().zip(unit).and_then(|(n, (_, u))| n.checked_mul(*u));
         match size {
-            Some(size) if size >= 1 => Ok(Self(size)),
+            Some(size) if size >= LEAST_BYTES => Ok(Self(size)),
             Some(_) => {
                 Err(Wrong { message: "this is too little to count in", write: "at least `1MiB`" })
             }

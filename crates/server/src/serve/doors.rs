@@ -44,7 +44,7 @@ pub(super) async fn open(at: DoorAt) -> Result<TcpListener, Failure> {
 fn cannot_listen(addr: SocketAddr, error: &io::Error) -> Failure {
     let advice = match error.kind() {
         io::ErrorKind::AddrInUse => {
-            "the port is taken\n  stop whoever has it, or choose another, such as --http 127.0.0.1:0"
+            "the port is taken\n  stop whoever has it, or choose another: --http 127.0.0.1:0"
                 .to_owned()
         }
         io::ErrorKind::PermissionDenied => format!("{error}\n  choose a port from 1024 up"),

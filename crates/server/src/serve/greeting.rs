@@ -1,4 +1,4 @@
-//! What `serve` says on stdout: one line for each open door, and on the built-in example what to try.
+//! What `serve` says on stdout: a line for each open door, and what to try on the built-in example.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -11,10 +11,10 @@ pub(super) fn text(http: SocketAddr, built_in: bool) -> String {
         let url = reachable(http);
         text.push_str(&format!(
             "\n{BOLD}No rules were named, so a built-in example is in force. Try it:{BOLD:#}\n\n  \
-             wget http://{url}/v1/check -d '{{\"facts\":{{\"ip\":\"203.0.113.7\",\
+             curl -i http://{url}/v1/check -d '{{\"facts\":{{\"ip\":\"203.0.113.7\",\
              \"method\":\"POST\",\"path\":\"/api/orders\",\"api_key\":\"demo\"}}}}'\n\n\
-             {DIM}Twenty at once pass, then ten a second. Why: tidegate explain --server http://{url} \
-             api_key=demo method=POST path=/api/orders{DIM:#}\n"
+             {DIM}Twenty at once pass, then ten a second. Why: tidegate explain \
+             --server http://{url} api_key=demo method=POST path=/api/orders{DIM:#}\n"
         ));
     }
     text

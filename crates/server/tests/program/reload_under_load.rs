@@ -81,5 +81,6 @@ fn no_request_sees_half_a_rule_set_and_unrelated_edits_reset_nothing() {
     let mut client = server.client();
     let late: u64 = (0..2 * LIMIT).map(|_| steady(&mut client)).sum();
     assert_eq!(admitted.into_inner() + late, LIMIT);
-    assert_eq!(server.log().matches("rules reloaded").count(), RELOADS as usize);
+    let logged = || server.log().matches("rules reloaded").count();
+    wait_for("every reload to be logged", || (logged() == RELOADS as usize).then_some(()));
 }

@@ -4,15 +4,16 @@ use std::net::TcpListener;
 
 use serde_json::json;
 
-use crate::support::{Client, Folder, Server, run, text, tidegate};
+use crate::support::{Client, Folder, Server, run, text, tidegate, wait_for};
 
 #[test]
 fn without_arguments_it_says_what_to_try_and_that_works() {
     let mut command = tidegate();
     command.arg("serve");
     let server = Server::spawn(command);
-    let out = server.out();
-    let line = out.lines().find(|line| line.trim().starts_with("curl ")).unwrap();
+    let line = wait_for("the curl line", || {
+        server.out().lines().find(|line| line.trim().starts_with("curl ")).map(str::to_owned)
+    });
     let (_, rest) = line.split_once("http://").unwrap();
     let (address, rest) = rest.split_once("/v1/check").unwrap();
     assert_eq!(address, server.address);
@@ -91,7 +92,7 @@ fn a_request_under_way_is_answered_before_it_stops() {
     let answer = client.answer();
     assert_eq!((answer.status, answer.header("connection")), (200, Some("close")));
     assert_eq!(server.wait().code(), Some(0));
-    assert!(server.log().contains("stopped"), "{}", server.log());
+    server.wait_log("stopped");
 }
 
 #[test]
@@ -104,5 +105,5 @@ fn a_second_signal_does_not_wait() {
     server.wait_log("stopping");
     server.signal("INT");
     assert_eq!(server.wait().code(), Some(3));
-    assert!(server.log().contains("a second signal"), "{}", server.log());
+    server.wait_log("a second signal");
 }

@@ -109,7 +109,7 @@ impl Template {
             Some("ip") => self.addresses = addresses(Ipv4Addr::new(198, 18, 0, 0), 15, clients),
             Some("endpoint") => self.fix("path", "/somewhere-else"),
             Some(name) => self.fix(name, "something-else"),
-            None if name == "ip!" => {
+            None if name == "ip" => {
                 let (net, bits) = first.split_once('/').unwrap_or((first, "32"));
                 match (net.parse(), bits.parse()) {
                     (Ok(net), Ok(bits)) => self.addresses = addresses(net, bits, clients),

@@ -3,9 +3,11 @@
 pub mod client;
 pub mod server;
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 pub use client::Client;
@@ -29,9 +31,41 @@ pub fn tidegate() -> Command {
     command
 }
 
-/// Runs the program to its end.
+/// Runs the program to its end, which must come in time.
+#[track_caller]
 pub fn run(args: &[&str]) -> Output {
-    tidegate().args(args).current_dir(golden_folder()).output().unwrap()
+    let mut command = tidegate();
+    command.args(args).current_dir(golden_folder());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let out = drain(child.stdout.take().unwrap());
+    let err = drain(child.stderr.take().unwrap());
+    let status = wait_end(&mut child, &format!("`tidegate {}` to end", args.join(" ")));
+    Output { status, stdout: out.join().unwrap(), stderr: err.join().unwrap() }
+}
+
+/// Waits until a process has ended; one that does not is killed, and that is a failure.
+#[track_caller]
+fn wait_end(child: &mut Child, what: &str) -> ExitStatus {
+    let deadline = now() + DEADLINE;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        if now() >= deadline {
+            let _ = child.kill();
+            let _ = child.wait();
+            panic!("waited in vain for {what}");
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn drain(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes).unwrap();
+        bytes
+    })
 }
 
 pub fn text(bytes: &[u8]) -> String {
@@ -62,7 +96,7 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(now() < deadline, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(2));
+        thread::sleep(Duration::from_millis(2));
     }
 }
 
