@@ -1,5 +1,5 @@
-//! The simplest table of states there is: a map. What [`batch::apply`](tidegate_core::batch::apply)
-//! does over it is what every store must do.
+//! The simplest table of states there is: a map. What [`batch::apply`] does over it is what every
+//! store must do.
 
 use std::collections::HashMap;
 
