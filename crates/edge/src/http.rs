@@ -1,7 +1,7 @@
 //! The HTTP door: which question a request is, and the answer to it.
 //!
 //! HTTP/1.1 straight on hyper, one small table of endpoints. Nothing is charged on a request that
-//! is wrong anywhere. How connections are accepted, watched and drained is in [`serve`].
+//! is wrong anywhere. How connections are accepted, watched and drained is in `serve`.
 
 mod answer;
 mod body;
