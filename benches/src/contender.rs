@@ -64,6 +64,7 @@ impl Tidegate {
         }
     }
 
+    #[inline(always)]
     fn charge<'a>(&'a self, mut hasher: KeyHasher, key: &str) -> Charge<'a> {
         hasher.part(key.as_bytes());
         let key = Key { rule: "rule", fingerprint: hasher.finish() };
@@ -86,7 +87,9 @@ pub struct ThreeRules(pub Tidegate);
 impl Contender for ThreeRules {
     fn decide(&self, key: &String) {
         let mut readings = [Reading::default(); 3];
-        let charges = self.0.hashers.map(|hasher| self.0.charge(hasher, key));
+        let [user, endpoint, tenant] = self.0.hashers;
+        let charge = |hasher| self.0.charge(hasher, key);
+        let charges = [charge(user), charge(endpoint), charge(tenant)];
         self.0.store.apply_now(Op::Charge, &charges, &mut readings);
         black_box(&readings);
     }

@@ -131,7 +131,7 @@ fn charge_all<C: Cells>(
 }
 
 /// How many plain buckets of a batch are kept from the look to the charge.
-const KEPT: usize = 8;
+const KEPT: usize = 4;
 
 /// A bucket that polices, its level on its policy's own scale.
 #[derive(Clone, Copy)]

@@ -71,7 +71,7 @@ impl Cells for One<'_, '_> {
 }
 
 /// The most charges that [`Few`] takes.
-pub(crate) const FEW: usize = 8;
+pub(crate) const FEW: usize = 4;
 
 /// The states of some plain charges, every one of which has a place: no vectors, nothing looked up
 /// twice. Most decisions under several rules are of this kind.

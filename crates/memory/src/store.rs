@@ -141,21 +141,23 @@ impl<C: Clock> MemoryStore<C> {
     fn charge_few(&self, charges: &[Charge<'_>], readings: &mut [Reading]) -> bool {
         let early = self.clock_if_monotonic();
         let mut hashes = [TableHash::default(); FEW];
-        let mut order = [(0, 0); FEW];
+        // Shard and charge as one number, sorted as they come: there are two or three of them.
+        let mut order = [usize::MAX; FEW];
         for (i, charge) in charges.iter().enumerate() {
             hashes[i] = self.common.hasher.hash(charge.key.fingerprint);
-            order[i] = (hashes[i].shard(self.shards.len()), i);
-            // Sorted as they come: there are two or three of them.
             let mut at = i;
-            while at > 0 && order[at - 1] > order[at] {
-                order.swap(at - 1, at);
+            let next = hashes[i].shard(self.shards.len()) * FEW + i;
+            while at > 0 && order[at - 1] > next {
+                order[at] = order[at - 1];
                 at -= 1;
             }
+            order[at] = next;
         }
         let mut shards: SmallVec<[Guard<'_, Shard>; FEW]> = SmallVec::new();
         let mut places = [(0, 0); FEW];
         let mut last = usize::MAX;
-        for (index, i) in order.into_iter().take(charges.len()) {
+        for next in order.into_iter().take(charges.len()) {
+            let (index, i) = (next / FEW, next % FEW);
             if index != last {
                 shards.push(self.shards[index].0.lock());
                 last = index;

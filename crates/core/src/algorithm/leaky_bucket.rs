@@ -1,6 +1,6 @@
 //! Leaky bucket: a token bucket seen from the other side, and with a queue a shaper.
 //!
-//! Policing, it decides as [`token_bucket`](super::token_bucket) does. Queueing, it admits the same
+//! Policing, it decides as [`token_bucket`] does. Queueing, it admits the same
 //! requests but holds each until those before it have leaked: departures ≤ c_max + rT.
 
 use super::token_bucket::Level;
