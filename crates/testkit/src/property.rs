@@ -23,6 +23,8 @@ pub fn holds<S: Strategy>(
     let kept = Box::leak(format!("proptest-regressions/{name}.txt").into_boxed_str());
     let mut runner = TestRunner::new(Config {
         cases,
+        // Strategies that filter reject in proportion to the cases; the default is a fixed number.
+        max_local_rejects: u32::MAX,
         max_shrink_iters: 20_000,
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct(kept))),
         ..Config::default()
