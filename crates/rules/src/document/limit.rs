@@ -182,7 +182,15 @@ impl<'a> Settings<'a> {
         let burst = self.burst.as_ref().map(|burst| burst.integer(0, u64::MAX));
         let algorithm = self.algorithm();
         let burst = burst.map_or(Some(None), |burst| burst.map(Some))?;
-        self.policy(algorithm?, Quota { requests: count?, window: window?, burst }, requests)
+        let algorithm = algorithm?;
+        let (Some(count), Some(window)) = (count, window) else {
+            // Without its numbers there is no policy to say so, and all problems come at once.
+            if let Some(field) = self.burst.as_ref().filter(|_| !algorithm.is_bucket()) {
+                field.refuse(Remark::new(PolicyError::BurstOnWindow(algorithm).to_string()));
+            }
+            return None;
+        };
+        self.policy(algorithm, Quota { requests: count, window, burst }, requests)
     }
 
     fn algorithm(&self) -> Option<Algorithm> {

@@ -171,3 +171,13 @@ proptest! {
         let _ = Document::from_shorthands(&[&word, &format!("1/s by {word}")]);
     }
 }
+
+/// The burst used to be told only once the window had been mended.
+#[test]
+fn a_burst_on_a_window_is_told_though_the_window_is_wrong_too() {
+    let told = refusal(
+        "rules: [{ id: a, limit: { requests: 5, window: 3, algorithm: fixed_window, burst: 2 } }]",
+    );
+    let fields: Vec<&str> = told.list.iter().map(|problem| problem.field.as_str()).collect();
+    assert_eq!(fields, ["rules[0].limit.window", "rules[0].limit.burst"]);
+}
