@@ -75,6 +75,8 @@ pub enum AnsweredBy {
     /// The store that counts.
     #[default]
     Store,
+    /// What is remembered of a refusal by the store: the key cannot pass yet.
+    DenyCache,
     /// The rules' `on_fail`, because the store could not.
     Fallback,
 }
@@ -85,6 +87,7 @@ impl AnsweredBy {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Store => "store",
+            Self::DenyCache => "deny_cache",
             Self::Fallback => "fallback",
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 
-use crate::decision::Reading;
+use crate::decision::{AnsweredBy, Reading};
 use crate::key::Key;
 use crate::penalty::BanPolicy;
 use crate::policy::Policy;
@@ -60,6 +60,16 @@ pub enum Op {
 pub struct StoreError {
     /// For the log, not for clients.
     pub reason: String,
+    /// The places of the charges that were answered all the same (their part of the store is well);
+    /// their readings stand.
+    pub answered: Vec<usize>,
+}
+
+impl StoreError {
+    /// Nothing of what was asked was answered.
+    pub fn nothing(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), answered: Vec::new() }
+    }
 }
 
 impl fmt::Display for StoreError {
@@ -72,22 +82,30 @@ impl std::error::Error for StoreError {}
 
 /// Where counters live and whose clock counts.
 pub trait Store: Send + Sync {
-    /// Does `op` to all of `charges` at one instant and fills in one reading for each.
+    /// Does `op` to all of `charges` at one instant, fills in one reading for each and says who
+    /// answered. What [`AnsweredBy::DenyCache`] answered changed nothing, and only those readings
+    /// are told that refuse.
     ///
     /// `readings` is as long as `charges`.
     ///
     /// # Errors
-    /// When the store could not answer; the readings are then meaningless.
+    /// When the store could not answer for some or all of the charges; their readings are then
+    /// meaningless.
     fn apply(
         &self,
         op: Op,
         charges: &[Charge<'_>],
         readings: &mut [Reading],
-    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+    ) -> impl Future<Output = Result<AnsweredBy, StoreError>> + Send;
 
     /// The instant by the store's clock, for a rule set that comes into force.
     ///
     /// # Errors
     /// When the store could not answer.
     fn now(&self) -> impl Future<Output = Result<Timestamp, StoreError>> + Send;
+
+    /// How many nodes count in this store, this one included, as far as is known.
+    fn nodes(&self) -> u32 {
+        1
+    }
 }

@@ -152,13 +152,16 @@ impl<S: Store> Limiter<S> {
         let rule_of = |at: u32| &rules.rules()[at as usize];
         let counted =
             plan.readings.iter_mut().filter(|told| rule_of(told.rule).limit().policy().is_some());
-        for ((told, charge), reading) in counted.zip(&plan.charges).zip(numbers) {
-            let reading = match answer {
-                Ok(()) => reading,
+        for (i, ((told, charge), reading)) in counted.zip(&plan.charges).zip(numbers).enumerate() {
+            let reading = match &answer {
+                // A remembered refusal did not ask for the others' counters.
+                Ok(AnsweredBy::DenyCache) if !reading.verdict.refuses() => continue,
+                Ok(_) => reading,
+                Err(error) if error.answered.contains(&i) => reading,
                 Err(_) => failure::reading(rule_of(told.rule).on_fail(), charge),
             };
             (told.verdict, told.numbers) = (reading.verdict, Some(reading));
         }
-        if answer.is_ok() { AnsweredBy::Store } else { AnsweredBy::Fallback }
+        answer.unwrap_or(AnsweredBy::Fallback)
     }
 }

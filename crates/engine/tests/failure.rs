@@ -12,12 +12,17 @@ use tidegate_engine::Limiter;
 struct Gone;
 
 impl Store for Gone {
-    async fn apply(&self, _: Op, _: &[Charge<'_>], _: &mut [Reading]) -> Result<(), StoreError> {
-        Err(StoreError { reason: "connection refused".to_owned() })
+    async fn apply(
+        &self,
+        _: Op,
+        _: &[Charge<'_>],
+        _: &mut [Reading],
+    ) -> Result<AnsweredBy, StoreError> {
+        Err(StoreError::nothing("connection refused"))
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {
-        Err(StoreError { reason: "connection refused".to_owned() })
+        Err(StoreError::nothing("connection refused"))
     }
 }
 

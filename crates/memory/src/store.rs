@@ -8,7 +8,7 @@
 use smallvec::SmallVec;
 use tidegate_core::algorithm::State;
 use tidegate_core::batch::{self, Part};
-use tidegate_core::decision::Reading;
+use tidegate_core::decision::{AnsweredBy, Reading};
 use tidegate_core::key::Fingerprint;
 use tidegate_core::policy::Algorithm;
 use tidegate_core::store::{Charge, Op, Store, StoreError};
@@ -324,9 +324,9 @@ impl<C: Clock> Store for MemoryStore<C> {
         op: Op,
         charges: &[Charge<'_>],
         readings: &mut [Reading],
-    ) -> Result<(), StoreError> {
+    ) -> Result<AnsweredBy, StoreError> {
         self.apply_now(op, charges, readings);
-        Ok(())
+        Ok(AnsweredBy::Store)
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {
