@@ -12,7 +12,7 @@ use crate::store::{Charge, Op, Role};
 use crate::time::{Micros, Timestamp};
 
 /// Which of a charge's states.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// The counter itself.
     Main,

@@ -50,6 +50,21 @@ impl BanPolicy {
         }
     }
 
+    /// The numbers, for a store that counts elsewhere: refusals, within, lasts, factor, longest, and
+    /// how long a clean record takes to be forgotten.
+    #[must_use]
+    pub fn numbers(&self) -> [u64; 6] {
+        let spans = [self.within, self.lasts, self.longest, self.longest.max(self.within)];
+        let [within, lasts, longest, forget] = spans.map(Micros::get);
+        [u64::from(self.after), within, lasts, u64::from(self.factor), longest, forget]
+    }
+
+    /// The scale that its records are written on.
+    #[must_use]
+    pub const fn scale(&self) -> ScaleId {
+        self.scale
+    }
+
     /// How long the key is still banned, if it is.
     #[must_use]
     pub fn banned(&self, state: Option<&State>, now: Timestamp) -> Option<Micros> {

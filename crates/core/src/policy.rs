@@ -125,10 +125,19 @@ pub struct Policy {
 
 /// The numbers an algorithm counts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Meter {
-    Bucket { units: Units, leak: Leak },
+pub enum Meter {
+    /// A token or leaky bucket.
+    Bucket {
+        /// What a request takes and a microsecond gives back.
+        units: Units,
+        /// What becomes of a request that has others before it.
+        leak: Leak,
+    },
+    /// A fixed window.
     Fixed,
+    /// A sliding window log.
     Log,
+    /// A sliding window counter.
     Counter(Ticks),
 }
 
@@ -205,6 +214,18 @@ impl Policy {
     #[must_use]
     pub const fn quota(&self) -> &Quota {
         &self.quota
+    }
+
+    /// The numbers it counts with, for a store that counts elsewhere.
+    #[must_use]
+    pub const fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// The scale that its states are written on.
+    #[must_use]
+    pub const fn scale(&self) -> ScaleId {
+        self.scale
     }
 
     /// The most that passes at once: the burst of a bucket, the requests of a window.

@@ -154,7 +154,8 @@ impl Ticks {
     }
 
     /// The largest count whose product with the ticks of a window is exact: at least twice the quota.
-    pub(crate) const fn most(self) -> u64 {
+    #[must_use]
+    pub const fn most(self) -> u64 {
         EXACT / self.per_window
     }
 }

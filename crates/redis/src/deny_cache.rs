@@ -1,0 +1,243 @@
+//! Refusals that are remembered: a key that cannot pass yet need not be asked about.
+//!
+//! A refusal says how long the key cannot pass at that cost. Until then, counted from before it was
+//! asked for and at most a second, the same cost or more is refused here. That is exact, except for a
+//! refund or reset made by another node. Nothing is remembered where a refusal is counted (bans,
+//! warnings, `charge: always`).
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidegate_core::decision::{Reading, Retry, Verdict};
+use tidegate_core::key::Fingerprint;
+use tidegate_core::policy::Policy;
+use tidegate_core::store::{Charge, Role};
+use tidegate_core::time::Micros;
+use tokio::time::Instant;
+
+/// The longest that a refusal is remembered.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// Refusals shorter than this are over before the answer is out.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+const SHARDS: usize = 64;
+
+/// Keys a shard; when it is full, what is over is removed, else nothing new is remembered.
+const KEYS: usize = 1_024;
+
+/// What is remembered of refusals.
+#[derive(Debug)]
+pub(crate) struct DenyCache {
+    hasher: RandomState,
+    shards: Box<[Mutex<HashMap<Fingerprint, Denied>>]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Denied {
+    policy: Policy,
+    cost: u64,
+    asked: Instant,
+    until: Instant,
+    reading: Reading,
+}
+
+impl DenyCache {
+    pub(crate) fn new() -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Self { hasher: RandomState::new(), shards }
+    }
+
+    /// Refuses a batch if one of its keys cannot pass, with the readings of all that cannot.
+    pub(crate) fn refuses(
+        &self,
+        charges: &[Charge<'_>],
+        readings: &mut [Reading],
+        now: Instant,
+    ) -> bool {
+        if charges.iter().any(|charge| charge.role == Role::Always) {
+            return false;
+        }
+        let mut refused = false;
+        for (charge, reading) in charges.iter().zip(readings) {
+            *reading = Reading::default();
+            if charge.role != Role::Enforce {
+                continue;
+            }
+            let shard = self.shard(charge.key.fingerprint).lock();
+            if let Some(denied) = shard.get(&charge.key.fingerprint)
+                && now < denied.until
+                && charge.cost >= denied.cost
+                && *charge.policy == denied.policy
+            {
+                *reading = denied.reading_at(now, charge.cost);
+                refused = true;
+            }
+        }
+        refused
+    }
+
+    /// Remembers the refusals of an answer that was asked for at an instant.
+    pub(crate) fn remember(&self, charges: &[Charge<'_>], readings: &[Reading], asked: Instant) {
+        for (charge, reading) in charges.iter().zip(readings) {
+            let counted = charge.grace.is_some() || charge.ban.is_some();
+            let plain = charge.role == Role::Enforce && !counted;
+            let known = plain && reading.verdict == Verdict::Deny;
+            // While it lasts, a ban counts nothing, whatever the cost.
+            let banned = charge.role == Role::Enforce && reading.verdict == Verdict::Ban;
+            if !known && !banned {
+                continue;
+            }
+            let lasts = match reading.retry {
+                Retry::After(wait) => Duration::from(wait).min(LONGEST),
+                Retry::Never if known => LONGEST,
+                _ => continue,
+            };
+            if lasts < SHORTEST {
+                continue;
+            }
+            let key = charge.key.fingerprint;
+            let cost = charge.cost;
+            let denied = Denied {
+                policy: *charge.policy,
+                cost,
+                asked,
+                until: asked + lasts,
+                reading: *reading,
+            };
+            let mut shard = self.shard(key).lock();
+            // A smaller cost that is refused says more, as long as it lasts.
+            let better = shard.get(&key).is_some_and(|old| {
+                old.policy == denied.policy && old.cost < cost && old.until >= denied.until
+            });
+            if better {
+                continue;
+            }
+            if shard.len() >= KEYS && !shard.contains_key(&key) {
+                shard.retain(|_, denied| asked < denied.until);
+                if shard.len() >= KEYS {
+                    continue;
+                }
+            }
+            shard.insert(key, denied);
+        }
+    }
+
+    /// Forgets keys that were given something back.
+    pub(crate) fn forget(&self, charges: &[Charge<'_>]) {
+        for charge in charges {
+            self.shard(charge.key.fingerprint).lock().remove(&charge.key.fingerprint);
+        }
+    }
+
+    fn shard(&self, key: Fingerprint) -> &Mutex<HashMap<Fingerprint, Denied>> {
+        let hash = self.hasher.hash_one(key);
+        &self.shards[usize::try_from(hash % SHARDS as u64).unwrap_or(0)]
+    }
+}
+
+impl Denied {
+    /// The refusal, told at a later instant; a larger cost waits at least as long.
+    fn reading_at(&self, now: Instant, cost: u64) -> Reading {
+        let passed = u64::try_from((now - self.asked).as_micros()).unwrap_or(u64::MAX);
+        let less = |span: Micros| Micros::new(span.get().saturating_sub(passed));
+        let Reading { retry, reset_after, now: then, .. } = self.reading;
+        let retry = match retry {
+            Retry::After(_) if cost > self.policy.limit() => Retry::Never,
+            Retry::After(wait) => Retry::After(less(wait).max(Micros::new(1))),
+            other => other,
+        };
+        let now = then.plus(Micros::new(passed));
+        Reading { retry, reset_after: less(reset_after), now, ..self.reading }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::key::Key;
+    use tidegate_core::policy::Algorithm;
+    use tidegate_core::quota::Quota;
+    use tidegate_core::time::Timestamp;
+
+    fn policy(requests: u64) -> Policy {
+        Policy::new(Algorithm::TokenBucket, Quota::new(requests, Micros::from_secs(60))).unwrap()
+    }
+
+    fn charge<'a>(policy: &'a Policy, key: u64, cost: u64) -> Charge<'a> {
+        let fingerprint = Fingerprint { hi: key, lo: 0 };
+        let key = Key { rule: "r", fingerprint };
+        Charge { key, policy, cost, role: Role::Enforce, grace: None, ban: None }
+    }
+
+    fn denied(wait: u64) -> Reading {
+        Reading {
+            verdict: Verdict::Deny,
+            limit: 10,
+            retry: Retry::After(Micros::from_millis(wait)),
+            reset_after: Micros::from_secs(60),
+            now: Timestamp::from_micros(1_000_000),
+            ..Reading::default()
+        }
+    }
+
+    fn refuses(cache: &DenyCache, charge: Charge<'_>, now: Instant) -> Option<Reading> {
+        let mut reading = [Reading::default()];
+        cache.refuses(&[charge], &mut reading, now).then_some(reading[0])
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_remembered_for_its_cost_and_above_until_it_could_pass() {
+        let (cache, start, policy) = (DenyCache::new(), Instant::now(), policy(10));
+        let ms = Duration::from_millis;
+        cache.remember(&[charge(&policy, 1, 3)], &[denied(200)], start);
+        assert_eq!(refuses(&cache, charge(&policy, 1, 2), start), None, "a smaller cost may fit");
+        assert_eq!(refuses(&cache, charge(&policy, 2, 3), start), None, "another key");
+        let told = refuses(&cache, charge(&policy, 1, 3), start + ms(150)).unwrap();
+        assert_eq!(told.retry, Retry::After(Micros::from_millis(50)));
+        assert_eq!(told.now, Timestamp::from_micros(1_150_000));
+        assert_eq!(told.reset_after, Micros::from_millis(59_850));
+        assert!(refuses(&cache, charge(&policy, 1, 10), start + ms(199)).is_some());
+        assert_eq!(refuses(&cache, charge(&policy, 1, 3), start + ms(200)), None);
+    }
+
+    #[tokio::test]
+    async fn it_lasts_a_second_at_most_and_ends_with_a_reset_or_another_policy() {
+        let (cache, start, old, new) = (DenyCache::new(), Instant::now(), policy(10), policy(20));
+        cache.remember(&[charge(&old, 1, 1)], &[denied(60_000)], start);
+        assert!(refuses(&cache, charge(&old, 1, 1), start + Duration::from_millis(999)).is_some());
+        assert_eq!(refuses(&cache, charge(&old, 1, 1), start + LONGEST), None);
+        assert_eq!(refuses(&cache, charge(&new, 1, 1), start), None, "the rule was changed");
+        cache.forget(&[charge(&old, 1, 1)]);
+        assert_eq!(refuses(&cache, charge(&old, 1, 1), start), None);
+    }
+
+    #[tokio::test]
+    async fn what_counts_refusals_is_always_asked() {
+        let (cache, start, policy) = (DenyCache::new(), Instant::now(), policy(10));
+        let warned = Charge { grace: Some(&policy), ..charge(&policy, 1, 1) };
+        let shadow = Charge { role: Role::Shadow, ..charge(&policy, 2, 1) };
+        let always = Charge { role: Role::Always, ..charge(&policy, 3, 1) };
+        for one in [warned, shadow, always] {
+            cache.remember(&[one], &[denied(500)], start);
+            assert_eq!(refuses(&cache, one, start), None);
+        }
+        cache.remember(&[charge(&policy, 4, 1)], &[denied(500)], start);
+        let mut readings = [Reading::default(); 2];
+        assert!(!cache.refuses(&[charge(&policy, 4, 1), always], &mut readings, start));
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_refused_keys_does_not_grow_it() {
+        let (cache, start, policy) = (DenyCache::new(), Instant::now(), policy(10));
+        for key in 0..2 * (SHARDS * KEYS) as u64 {
+            cache.remember(&[charge(&policy, key, 1)], &[denied(500)], start);
+        }
+        assert!(cache.shards.iter().all(|shard| shard.lock().len() <= KEYS));
+        let later = start + Duration::from_millis(600);
+        cache.remember(&[charge(&policy, u64::MAX, 1)], &[denied(500)], later);
+        assert!(refuses(&cache, charge(&policy, u64::MAX, 1), later).is_some());
+    }
+}

@@ -1,0 +1,355 @@
+//! The store: charges in, readings out, decided by the servers.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::time::Duration;
+
+use redis::{Pipeline, Value, cmd};
+use tidegate_core::decision::{AnsweredBy, Reading, Verdict};
+use tidegate_core::store::{Charge, Op, Role, Store, StoreError};
+use tidegate_core::time::{Clock as _, ManualClock, SystemClock, Timestamp};
+use tokio::time::Instant;
+
+use crate::address::Address;
+use crate::ask::{Ask, Item};
+use crate::connect::{Connector, Tls};
+use crate::deny_cache::DenyCache;
+use crate::keeper::Keeper;
+use crate::link::{Common, Failure, Observer};
+use crate::name::slot;
+use crate::replay::Told;
+use crate::router::Router;
+use crate::script::{self, Text};
+
+/// How long a decision may take unless it is said otherwise.
+pub const DEFAULT_DEADLINE: Duration = Duration::from_millis(5);
+
+/// What names of keys begin with unless it is said otherwise.
+pub const DEFAULT_PREFIX: &str = "tg:";
+
+/// How often a node says that it is alive, and how long a silent one counts.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+const LIFETIME: Duration = Duration::from_secs(5);
+
+/// Where and how to count.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where.
+    pub address: Address,
+    /// Certificates.
+    pub tls: Tls,
+    /// What names of keys begin with.
+    pub prefix: String,
+    /// How long a decision may take.
+    pub deadline: Duration,
+    /// Who hears what becomes of the servers.
+    pub observer: Observer,
+    /// Whether refusals are remembered.
+    pub deny_cache: bool,
+    /// The clock of a test, instead of the servers'.
+    pub rehearsal: Option<ManualClock>,
+}
+
+impl Options {
+    /// The usual, at an address.
+    #[must_use]
+    pub fn at(address: Address) -> Self {
+        Self {
+            address,
+            tls: Tls::default(),
+            prefix: DEFAULT_PREFIX.to_owned(),
+            deadline: DEFAULT_DEADLINE,
+            observer: Observer::new(|_| {}),
+            deny_cache: true,
+            rehearsal: None,
+        }
+    }
+}
+
+/// Counters in Redis or Valkey.
+#[derive(Debug)]
+pub struct RedisStore {
+    shared: Arc<Shared>,
+    deny_cache: Option<DenyCache>,
+    _heart: Keeper,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Who we are among the nodes: drawn at random.
+    id: u64,
+    common: Arc<Common>,
+    router: Router,
+    /// How many nodes were alive when last heard.
+    nodes: AtomicU32,
+    /// By how much the servers' clock is ahead of ours, in microseconds.
+    ahead: AtomicI64,
+    clock: SystemClock,
+}
+
+impl RedisStore {
+    /// A store that connects in the background; until it has, requests are not answered by it.
+    /// Must be called inside a tokio runtime.
+    #[must_use]
+    pub fn start(options: &Options) -> Self {
+        let script = match &options.rehearsal {
+            Some(_) => Text::rehearsed(script::DECIDE),
+            None => Text::new(script::DECIDE),
+        };
+        let common = Arc::new(Common {
+            connector: Connector::new(&options.address, &options.tls),
+            script,
+            prefix: options.prefix.clone(),
+            deadline: options.deadline,
+            rehearsal: options.rehearsal.clone(),
+            observer: options.observer.clone(),
+        });
+        let shared = Arc::new(Shared {
+            id: RandomState::new().hash_one(std::process::id()),
+            router: Router::new(&options.address.topology, Arc::clone(&common)),
+            common,
+            nodes: AtomicU32::new(1),
+            ahead: AtomicI64::new(0),
+            clock: SystemClock::new(),
+        });
+        let heart = Keeper::spawn(beat(Arc::clone(&shared)));
+        let deny_cache = options.deny_cache.then(DenyCache::new);
+        Self { shared, deny_cache, _heart: heart }
+    }
+
+    /// Waits until the servers are reached, or for as long as there is patience.
+    pub async fn ready(&self, patience: Duration) -> bool {
+        tokio::time::timeout(patience, self.shared.router.ready()).await.is_ok()
+    }
+
+    /// Why requests are not answered by some server, if one is lost.
+    #[must_use]
+    pub fn lost(&self) -> Option<String> {
+        self.shared.router.lost()
+    }
+
+    /// Says to the other nodes that this one is gone.
+    pub async fn leave(&self) {
+        _ = self.shared.beat_once(false).await;
+    }
+}
+
+impl Store for RedisStore {
+    async fn apply(
+        &self,
+        op: Op,
+        charges: &[Charge<'_>],
+        readings: &mut [Reading],
+    ) -> Result<AnsweredBy, StoreError> {
+        let asked = Instant::now();
+        match (&self.deny_cache, op) {
+            (Some(cache), Op::Charge) if cache.refuses(charges, readings, asked) => {
+                return Ok(AnsweredBy::DenyCache);
+            }
+            (Some(cache), Op::Refund { .. } | Op::Reset) => cache.forget(charges),
+            _ => {}
+        }
+        let prefix = &self.shared.common.prefix;
+        let items = charges.iter().map(|charge| Item::new(prefix, charge));
+        let deadline = asked + self.shared.common.deadline;
+        let mut groups: BTreeMap<u16, (Vec<usize>, Ask)> = BTreeMap::new();
+        for (i, item) in items.enumerate() {
+            let slot = if self.shared.router.is_cluster() { slot(&item.name) } else { 0 };
+            let (places, ask) = groups
+                .entry(slot)
+                .or_insert_with(|| (Vec::new(), Ask { op, items: Default::default() }));
+            places.push(i);
+            ask.items.push(item);
+        }
+        let answers = if groups.len() <= 1 {
+            let mut answers = Vec::with_capacity(1);
+            for (places, ask) in groups.into_values() {
+                let answer = self.shared.router.ask(&Arc::new(ask), deadline).await;
+                answers.push((places, answer));
+            }
+            answers
+        } else {
+            // A task of its own: what is half done is finished, whoever goes away meanwhile.
+            let shared = Arc::clone(&self.shared);
+            let groups = groups.into_values().collect();
+            let done = tokio::spawn(async move { shared.ask_all(op, groups, deadline).await });
+            done.await.map_err(|error| StoreError::nothing(error.to_string()))?
+        };
+        let mut lost: Option<String> = None;
+        let mut answered = Vec::new();
+        for (places, answer) in answers {
+            match answer {
+                Ok(told) => {
+                    for (&place, told) in places.iter().zip(told) {
+                        readings[place] = told;
+                    }
+                    answered.extend(places);
+                }
+                Err(failure) => lost = Some(failure.to_string()),
+            }
+        }
+        if let Some(reason) = lost {
+            return Err(StoreError { reason, answered });
+        }
+        if let (Some(cache), Op::Charge) = (&self.deny_cache, op) {
+            cache.remember(charges, readings, asked);
+        }
+        Ok(AnsweredBy::Store)
+    }
+
+    /// The servers' clock; where it cannot be read, ours with the last known difference.
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        if let Some(clock) = &self.shared.common.rehearsal {
+            return Ok(clock.now());
+        }
+        let read = self.shared.time().await;
+        Ok(read.unwrap_or_else(|| self.shared.reckoned()))
+    }
+
+    fn nodes(&self) -> u32 {
+        self.shared.nodes.load(Ordering::Relaxed)
+    }
+}
+
+impl Shared {
+    /// Asks several servers at once, and where one refuses gives back what the others charged.
+    async fn ask_all(
+        &self,
+        op: Op,
+        groups: Vec<(Vec<usize>, Ask)>,
+        deadline: Instant,
+    ) -> Vec<(Vec<usize>, Result<Told, Failure>)> {
+        let (places, asks): (Vec<_>, Vec<_>) =
+            groups.into_iter().map(|(places, ask)| (places, Arc::new(ask))).unzip();
+        let mut answers = all(asks.iter().map(|ask| self.router.ask(ask, deadline))).await;
+        let refuses = |told: &Told| told.iter().any(|reading| reading.verdict.refuses());
+        if op == Op::Charge && answers.iter().flatten().any(refuses) {
+            self.give_back(&asks, &mut answers).await;
+        }
+        places.into_iter().zip(answers).collect()
+    }
+
+    /// Takes back what was charged to requests that another server refuses, and tells what is left.
+    async fn give_back(&self, asks: &[Arc<Ask>], answers: &mut [Result<Told, Failure>]) {
+        let mut back = Vec::new();
+        for (group, (ask, answer)) in asks.iter().zip(&*answers).enumerate() {
+            let Ok(told) = answer else { continue };
+            if told.iter().any(|reading| reading.verdict.refuses()) {
+                continue;
+            }
+            let mut refund = Ask {
+                op: Op::Refund { charged_at: told.first().map_or(Timestamp::EPOCH, |r| r.now) },
+                items: Default::default(),
+            };
+            let mut charged = Vec::new();
+            for (i, (item, reading)) in ask.items.iter().zip(told).enumerate() {
+                if reading.verdict == Verdict::Allow && item.role != Role::Always {
+                    refund.items.push(Item { grace: None, ban: None, ..item.clone() });
+                    charged.push(Some(i));
+                } else if let (Verdict::Warn, Some((name, policy))) = (reading.verdict, &item.grace)
+                {
+                    // The warning that was counted, under a hash that is no other's in this call.
+                    let mut item = item.clone();
+                    item.fingerprint.hi ^= 1;
+                    (item.name, item.policy, item.cost) = (name.clone(), *policy, 1);
+                    refund.items.push(Item { grace: None, ban: None, ..item });
+                    charged.push(None);
+                }
+            }
+            if !refund.items.is_empty() {
+                back.push((group, charged, Arc::new(refund)));
+            }
+        }
+        let deadline = Instant::now() + self.common.deadline;
+        let asked = back.iter().map(|(_, _, refund)| self.router.ask(refund, deadline));
+        let refunded = all(asked).await;
+        for ((group, charged, _), refunded) in back.iter().zip(refunded) {
+            // Where it could not be given back, it stays charged: too strict, never too lax.
+            let (Ok(told), Ok(refunded)) = (&mut answers[*group], refunded) else { continue };
+            for (place, reading) in charged.iter().zip(refunded) {
+                if let Some(place) = place {
+                    let was = &mut told[*place];
+                    (was.remaining, was.reset_after) = (reading.remaining, reading.reset_after);
+                    was.now = reading.now;
+                }
+            }
+        }
+    }
+
+    /// The servers' clock.
+    async fn time(&self) -> Option<Timestamp> {
+        let link = self.router.link(self.nodes_key().as_bytes()).ok()?;
+        link.admits().ok()?;
+        let mut commands = Pipeline::new();
+        commands.add_command(cmd("TIME"));
+        let answers = link.exchange(&commands).await.ok()?;
+        let [Value::Array(parts)] = answers.as_slice() else { return None };
+        let mut numbers = parts.iter().filter_map(|part| match part {
+            Value::BulkString(digits) => std::str::from_utf8(digits).ok()?.parse::<u64>().ok(),
+            _ => None,
+        });
+        let (seconds, micros) = (numbers.next()?, numbers.next()?);
+        Some(Timestamp::from_micros(seconds.checked_mul(1_000_000)?.checked_add(micros)?))
+    }
+
+    /// Our clock, set by what was last heard of theirs.
+    fn reckoned(&self) -> Timestamp {
+        let ours = self.clock.now().as_micros();
+        Timestamp::from_micros(ours.saturating_add_signed(self.ahead.load(Ordering::Relaxed)))
+    }
+
+    fn nodes_key(&self) -> String {
+        format!("{}nodes", self.common.prefix)
+    }
+
+    /// Says that this node is alive, or that it leaves, and hears how many are.
+    async fn beat_once(&self, stays: bool) -> Option<()> {
+        let key = self.nodes_key();
+        let link = self.router.link(key.as_bytes()).ok()?;
+        link.admits().ok()?;
+        let mut command = cmd("EVAL");
+        let lifetime = u64::try_from(LIFETIME.as_micros()).unwrap_or(u64::MAX);
+        command.arg(script::NODES).arg(1).arg(&key).arg(self.id).arg(lifetime);
+        command.arg(u8::from(stays));
+        let mut commands = Pipeline::new();
+        commands.add_command(command);
+        let answers = link.exchange(&commands).await.ok()?;
+        let [Value::Array(told)] = answers.as_slice() else { return None };
+        let [Value::Int(now), Value::Int(nodes)] = told.as_slice() else { return None };
+        self.nodes.store(u32::try_from(*nodes).ok()?.max(1), Ordering::Relaxed);
+        let ours = i64::try_from(self.clock.now().as_micros()).ok()?;
+        self.ahead.store(now.saturating_sub(ours), Ordering::Relaxed);
+        Some(())
+    }
+}
+
+/// Says again and again that this node is alive.
+async fn beat(shared: Arc<Shared>) {
+    if shared.common.rehearsal.is_some() {
+        return;
+    }
+    shared.router.ready().await;
+    loop {
+        _ = shared.beat_once(true).await;
+        tokio::time::sleep(HEARTBEAT).await;
+    }
+}
+
+/// Waits for all at once.
+async fn all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+    futures_util::future::join_all(futures).await
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Lost(why) => f.write_str(why),
+            Self::Moved(host) | Self::Ask(host) => {
+                write!(f, "the slot keeps moving, last to {host}")
+            }
+            Self::TryAgain => f.write_str("the slot is being moved"),
+        }
+    }
+}
