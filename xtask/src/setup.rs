@@ -11,11 +11,23 @@ struct Tool {
     package: &'static str,
 }
 
-const TOOLS: [Tool; 2] = [
+const TOOLS: [Tool; 6] = [
     // Some dependencies compile C.
     Tool { program: "cc", probe: &["--version"], package: "build-essential" },
     // The README's own commands are tried with it.
     Tool { program: "curl", probe: &["--version"], package: "curl" },
+    // The store's tests start servers of their own on free ports. Debian's package also starts one
+    // on 6379, which no test uses.
+    Tool { program: "redis-server", probe: &["--version"], package: "redis-server" },
+    Tool { program: "redis-cli", probe: &["--version"], package: "redis-tools" },
+    // A server that a killed test leaves behind is killed by the kernel.
+    Tool { program: "setpriv", probe: &["--version"], package: "util-linux" },
+    // A library that moves a server's clock: there is no program to ask.
+    Tool {
+        program: "sh",
+        probe: &["-c", "ls /usr/lib/*/faketime/libfaketime.so.1"],
+        package: "libfaketime",
+    },
 ];
 
 /// Components of the Rust toolchain that the checks use.
@@ -49,7 +61,7 @@ pub(crate) fn tools() -> Result<(), Stopped> {
     match still {
         None => Ok(()),
         Some(tool) => {
-            Err(Stopped::Missing(format!("{} is still not there after `{install}`", tool.program)))
+            Err(Stopped::Missing(format!("{} is still not there after `{install}`", tool.package)))
         }
     }
 }

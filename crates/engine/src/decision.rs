@@ -17,14 +17,27 @@ pub struct Decision {
     pub(crate) readings: SmallVec<[RuleReading; 4]>,
     pub(crate) answered_by: AnsweredBy,
     pub(crate) paid: SmallVec<[Paid; 4]>,
+    /// The local clock when local buckets were told what the store had charged.
+    pub(crate) local_at: Timestamp,
 }
 
 /// What was charged to one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Paid {
-    pub(crate) rule: u32,
+    /// The place of the rule's reading in the decision.
+    pub(crate) place: u32,
+    pub(crate) counter: Counter,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) cost: u64,
+}
+
+/// Which counter a charge was made on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counter {
+    /// The store's.
+    Store,
+    /// The node's own, on its share.
+    Local,
 }
 
 /// What one rule says.
@@ -34,7 +47,8 @@ pub struct RuleReading {
     pub(crate) rule: u32,
     /// What it says.
     pub verdict: Verdict,
-    /// The numbers; none where the rule counts nothing (`unlimited`, `deny`).
+    /// The numbers; none where the rule counts nothing (`unlimited`, `deny`) or was not asked
+    /// because another is known to refuse.
     pub numbers: Option<Reading>,
 }
 
@@ -104,16 +118,26 @@ impl Decision {
         delays.map(|numbers| numbers.delay).max().unwrap_or_default()
     }
 
-    /// The store's clock at the decision, if the store was asked.
+    /// The clock of who counted at the decision, if anybody did: the store's, or for what a local
+    /// share decided the local one's.
     #[must_use]
     pub fn now(&self) -> Option<Timestamp> {
-        self.readings.iter().find_map(|reading| reading.numbers).map(|numbers| numbers.now)
+        let told = self.readings.iter().filter_map(|reading| reading.numbers);
+        told.map(|numbers| numbers.now).find(|now| *now > Timestamp::EPOCH)
     }
 
     /// The version of the rule set that decided.
     #[must_use]
     pub fn rules_version(&self) -> u64 {
         self.rules.version()
+    }
+
+    /// What was charged on a counter of the given kind: the rule, what it said, and what was paid.
+    pub(crate) fn paid_on(&self, counter: Counter) -> impl Iterator<Item = (u32, Reading, &Paid)> {
+        self.paid.iter().filter(move |paid| paid.counter == counter).filter_map(|paid| {
+            let reading = self.readings.get(paid.place as usize)?;
+            Some((reading.rule, reading.numbers?, paid))
+        })
     }
 
     fn rule(&self, reading: &RuleReading) -> &Rule {

@@ -82,7 +82,10 @@ fn reading_in_words(rule: &Rule, reading: &RuleReading, cost: u32) -> String {
     let Some(numbers) = reading.numbers else {
         return match rule.limit() {
             Limit::Deny => "it refuses every request".to_owned(),
-            _ => "it has no limit".to_owned(),
+            Limit::Unlimited => "it has no limit".to_owned(),
+            Limit::Policy(_) => {
+                "it was not asked, because another rule is known to refuse".to_owned()
+            }
         };
     };
     let left = format!("{} of {} left", numbers.remaining, numbers.limit);

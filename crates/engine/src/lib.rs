@@ -3,12 +3,18 @@
 //! The engine knows the [`Store`](tidegate_core::store::Store) face, never a store; it knows
 //! [`Facts`](tidegate_rules::Facts), never a wire. It reads no clock: a reading tells the store's.
 
+mod debt;
 mod decision;
 mod explain;
 mod failure;
 mod limiter;
+mod local;
 mod plan;
+mod refund;
+mod settle;
+mod share;
 
 pub use decision::{Decision, RuleReading};
 pub use explain::{Explained, Explanation};
 pub use limiter::Limiter;
+pub use local::NoLocal;

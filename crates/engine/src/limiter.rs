@@ -5,20 +5,21 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 use tidegate_core::decision::{AnsweredBy, Reading};
-use tidegate_core::key::Key;
-use tidegate_core::store::{Charge, Op, Role, Store, StoreError};
+use tidegate_core::store::{Op, Store, StoreError};
 use tidegate_core::time::Timestamp;
-use tidegate_rules::{Facts, RuleSet};
+use tidegate_rules::{Facts, OnFail, RuleSet};
 
-use crate::decision::{Decision, Paid};
+use crate::decision::{Counter, Decision};
 use crate::explain::Explanation;
-use crate::failure;
-use crate::plan::Plan;
+use crate::local::{Local, NoLocal};
+use crate::plan::{Numbers, Plan};
+use crate::refund;
 
 /// Decides requests. Share it by reference or in an `Arc`; rules are swapped while it works.
 #[derive(Debug)]
-pub struct Limiter<S> {
-    store: S,
+pub struct Limiter<S, L = NoLocal> {
+    pub(crate) store: S,
+    pub(crate) local: Option<Local<L>>,
     rules: ArcSwap<RuleSet>,
 }
 
@@ -26,9 +27,30 @@ impl<S: Store> Limiter<S> {
     /// A limiter over a store.
     #[must_use]
     pub fn new(store: S, rules: RuleSet) -> Self {
-        Self { store, rules: ArcSwap::from_pointee(rules) }
+        Self { store, local: None, rules: ArcSwap::from_pointee(rules) }
     }
 
+    /// The same limiter with a store in this process, on which rules with `on_fail: local` are
+    /// decided while the other is gone. Each node then has an even share of the limit (rounded down,
+    /// but at least one request), and what it admits is written to the store by
+    /// [`settle`](Limiter::settle) when that is back.
+    ///
+    /// What is admitted over an interval `T` by a bucket with limit `B` and rate `r`, whose shares sum
+    /// to `S` (at most `B`, unless there are more nodes than requests):
+    /// - at most `B + S + 2rT`, whatever fails and however often, and in the same way no more than
+    ///   twice the bound of any algorithm: the store and the shares are limiters of their own;
+    /// - at most `B + kS + rT` when `k` times the store was gone for all nodes. While something is
+    ///   owed that is `S` more, a settlement that comes late by `δ` adds `rδ`, and a node that is cut
+    ///   off while others are not adds its share of the rate for as long;
+    /// - at most `B + rT` on a single node: its local bucket knows all there is to know.
+    #[must_use]
+    pub fn with_local<L: Store>(self, local: L) -> Limiter<S, L> {
+        let local = Local::new(local, self.rules(), self.store.nodes());
+        Limiter { store: self.store, local: Some(local), rules: self.rules }
+    }
+}
+
+impl<S: Store, L: Store> Limiter<S, L> {
     /// Decides a request and charges all rules that govern it, or none. It always answers: where the
     /// store cannot, each rule's `on_fail` does.
     pub async fn decide(&self, facts: &Facts<'_>, cost: u32) -> Decision {
@@ -45,7 +67,8 @@ impl<S: Store> Limiter<S> {
         self.apply(Op::Force, facts, rule, cost).await
     }
 
-    /// Gives back what was charged at an instant of the store's clock; without one, now.
+    /// Gives back what was charged at an instant of the clock that the decision told; without one,
+    /// now.
     pub async fn refund(
         &self,
         facts: &Facts<'_>,
@@ -53,31 +76,20 @@ impl<S: Store> Limiter<S> {
         cost: u32,
         charged_at: Option<Timestamp>,
     ) -> Decision {
-        let now = match charged_at {
+        let charged_at = match charged_at {
             Some(at) => at,
-            None => self.store.now().await.unwrap_or_default(),
+            None => self.now().await.unwrap_or_default(),
         };
-        self.apply(Op::Refund { charged_at: now }, facts, rule, cost).await
+        self.apply(Op::Refund { charged_at }, facts, rule, cost).await
     }
 
-    /// Gives back what a decision charged, once: the decision is its own receipt.
+    /// Gives back what a decision charged, once: the decision is its own receipt. What a local share
+    /// admitted is given back there; once that is written to the store it stays charged.
     pub async fn give_back(&self, decision: Decision) {
-        let Some(charged_at) = decision.now() else { return };
-        let rule = |paid: &Paid| &decision.rules.rules()[paid.rule as usize];
-        let charges: SmallVec<[Charge<'_>; 4]> = decision
-            .paid
-            .iter()
-            .filter_map(|paid| {
-                let key = Key { rule: rule(paid).id(), fingerprint: paid.fingerprint };
-                let policy = rule(paid).limit().policy()?;
-                let (cost, role) = (paid.cost, Role::Enforce);
-                Some(Charge { key, policy, cost, role, grace: None, ban: None })
-            })
-            .collect();
-        let mut readings: SmallVec<[Reading; 4]> =
-            SmallVec::from_elem(Reading::default(), charges.len());
-        // A store that is gone has nothing to give back to; what it forgot is refilled anyway.
-        _ = self.store.apply(Op::Refund { charged_at }, &charges, &mut readings).await;
+        refund::give_back_decision(&self.store, &decision).await;
+        if let Some(local) = &self.local {
+            local.take_back(&decision).await;
+        }
     }
 
     /// Forgets the counters, warnings and bans of whoever the facts describe.
@@ -98,10 +110,14 @@ impl<S: Store> Limiter<S> {
     /// kept, and what was used stays used.
     ///
     /// # Errors
-    /// When the store's clock cannot be read; the rules in force stay.
+    /// When neither the store's clock nor a local one can be read; the rules in force stay.
     pub async fn install(&self, rules: RuleSet) -> Result<(), StoreError> {
-        let now = self.store.now().await?;
-        self.rules.store(Arc::new(rules.following(&self.rules.load(), now)));
+        let now = self.now().await?;
+        let rules = Arc::new(rules.following(&self.rules.load(), now));
+        self.rules.store(Arc::clone(&rules));
+        if let Some(local) = &self.local {
+            local.install(&rules).await;
+        }
         Ok(())
     }
 
@@ -117,6 +133,20 @@ impl<S: Store> Limiter<S> {
         &self.store
     }
 
+    /// The local store, if there is one.
+    #[must_use]
+    pub fn local(&self) -> Option<&L> {
+        self.local.as_ref().map(|local| &local.store)
+    }
+
+    /// The store's clock; while it is gone the local one, which also tells wall time.
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        match (self.store.now().await, &self.local) {
+            (Err(_), Some(local)) => local.store.now().await,
+            (told, _) => told,
+        }
+    }
+
     async fn apply(&self, op: Op, facts: &Facts<'_>, only: Option<&str>, cost: u32) -> Decision {
         self.apply_under(self.rules(), op, facts, only, cost).await
     }
@@ -129,39 +159,50 @@ impl<S: Store> Limiter<S> {
         only: Option<&str>,
         cost: u32,
     ) -> Decision {
-        let (readings, answered_by, paid) = {
+        let (readings, answered_by, paid, local_at) = {
             let mut facts = facts.borrowed();
             rules.complete(&mut facts);
             let mut plan = Plan::new(&rules, &facts, only, cost);
             let op = if plan.refused && op == Op::Charge { Op::Peek } else { op };
-            let answered_by = self.ask(op, &mut plan, &rules).await;
-            let paid = if op == Op::Charge { plan.paid() } else { SmallVec::new() };
-            (plan.readings, answered_by, paid)
+            self.ask(op, &mut plan, &rules).await;
+            (plan.readings, plan.answered_by, plan.paid, plan.local_at)
         };
-        Decision { rules, readings, answered_by, paid }
+        Decision { rules, readings, answered_by, paid, local_at }
     }
 
     /// Asks the store, or where it does not answer the rules' `on_fail`, and fills in the numbers.
-    async fn ask(&self, op: Op, plan: &mut Plan<'_>, rules: &RuleSet) -> AnsweredBy {
+    ///
+    /// What is rare or waits for a network anyway is boxed: its state is large, and would be carried
+    /// about with every decision.
+    async fn ask(&self, op: Op, plan: &mut Plan<'_>, rules: &Arc<RuleSet>) {
         if plan.charges.is_empty() {
-            return AnsweredBy::Store;
+            return;
         }
-        let mut numbers: SmallVec<[Reading; 4]> =
-            SmallVec::from_elem(Reading::default(), plan.charges.len());
-        let answer = self.store.apply(op, &plan.charges, &mut numbers).await;
-        let rule_of = |at: u32| &rules.rules()[at as usize];
-        let counted =
-            plan.readings.iter_mut().filter(|told| rule_of(told.rule).limit().policy().is_some());
-        for (i, ((told, charge), reading)) in counted.zip(&plan.charges).zip(numbers).enumerate() {
-            let reading = match &answer {
-                // A remembered refusal did not ask for the others' counters.
-                Ok(AnsweredBy::DenyCache) if !reading.verdict.refuses() => continue,
-                Ok(_) => reading,
-                Err(error) if error.answered.contains(&i) => reading,
-                Err(_) => failure::reading(rule_of(told.rule).on_fail(), charge),
-            };
-            (told.verdict, told.numbers) = (reading.verdict, Some(reading));
+        let mut numbers: Numbers = SmallVec::from_elem(Reading::default(), plan.charges.len());
+        match self.store.apply(op, &plan.charges, &mut numbers).await {
+            Ok(AnsweredBy::Store) => {
+                if let Some(local) = &self.local
+                    && has_local(plan, rules)
+                {
+                    let nodes = self.store.nodes();
+                    Box::pin(local.keep_warm(op, plan, rules, &numbers, nodes)).await;
+                }
+                plan.tell_all(op, &numbers, |_| Some(Counter::Store));
+            }
+            // A remembered refusal changed nothing and did not ask for the others' counters.
+            Ok(by) => {
+                plan.answered_by = by;
+                let told = numbers.iter().enumerate();
+                told.filter(|(_, told)| told.verdict.refuses())
+                    .for_each(|(i, told)| plan.tell(i, *told));
+            }
+            Err(error) => Box::pin(self.fall_back(op, plan, rules, &mut numbers, &error)).await,
         }
-        answer.unwrap_or(AnsweredBy::Fallback)
     }
+}
+
+/// Whether a rule of the plan is decided on a local share while the store is gone.
+fn has_local(plan: &Plan<'_>, rules: &RuleSet) -> bool {
+    let on_fail = |i: usize| rules.rules()[plan.rule(i) as usize].on_fail();
+    (0..plan.charges.len()).any(|i| on_fail(i) == OnFail::Local)
 }

@@ -1,21 +1,33 @@
-//! From facts to charges: which counters a request touches.
+//! From facts to charges: which counters a request touches, and which of them were charged.
 
 use smallvec::SmallVec;
-use tidegate_core::decision::Verdict;
+use tidegate_core::decision::{AnsweredBy, Reading, Verdict};
 use tidegate_core::key::Key;
-use tidegate_core::store::{Charge, Role};
+use tidegate_core::store::{Charge, Op, Role};
+use tidegate_core::time::Timestamp;
 use tidegate_rules::{ChargeWhen, Facts, Limit, Matches, Mode, Rule, RuleSet};
 
-use crate::decision::{Paid, RuleReading};
+use crate::decision::{Counter, Paid, RuleReading};
 
-/// What is to be done for a request.
+/// One reading for each charge of a plan.
+pub(crate) type Numbers = SmallVec<[Reading; 4]>;
+
+/// What is to be done for a request, and what came of it.
 pub(crate) struct Plan<'a> {
     /// What the store is asked, in document order.
     pub(crate) charges: SmallVec<[Charge<'a>; 4]>,
+    /// For each charge the place of its rule's reading.
+    places: SmallVec<[u32; 4]>,
     /// One for each rule in document order; those that are charged get their numbers later.
     pub(crate) readings: SmallVec<[RuleReading; 4]>,
     /// A rule refuses without counting, so nothing may be charged.
     pub(crate) refused: bool,
+    /// Who answered.
+    pub(crate) answered_by: AnsweredBy,
+    /// What was charged.
+    pub(crate) paid: SmallVec<[Paid; 4]>,
+    /// The local clock when local buckets were told what the store had charged.
+    pub(crate) local_at: Timestamp,
 }
 
 impl<'a> Plan<'a> {
@@ -28,7 +40,15 @@ impl<'a> Plan<'a> {
     ) -> Self {
         let mut matches = Matches::new();
         rules.matching(facts, &mut matches);
-        let mut plan = Self { charges: SmallVec::new(), readings: SmallVec::new(), refused: false };
+        let mut plan = Self {
+            charges: SmallVec::new(),
+            places: SmallVec::new(),
+            readings: SmallVec::new(),
+            refused: false,
+            answered_by: AnsweredBy::Store,
+            paid: SmallVec::new(),
+            local_at: Timestamp::EPOCH,
+        };
         for at in matches {
             let rule = &rules.rules()[at as usize];
             if only.is_none_or(|only| only == rule.id()) {
@@ -38,21 +58,53 @@ impl<'a> Plan<'a> {
         plan
     }
 
-    /// What was charged, once the store has answered.
-    pub(crate) fn paid(&self) -> SmallVec<[Paid; 4]> {
-        let refused = self.readings.iter().any(|reading| reading.verdict.refuses());
-        let counted = self.readings.iter().filter(|reading| reading.numbers.is_some());
-        counted
-            .zip(&self.charges)
-            .filter(|(reading, charge)| {
-                charge.role == Role::Always || !refused && reading.verdict == Verdict::Allow
+    /// The rule of a charge, as its place in the rule set.
+    pub(crate) fn rule(&self, charge: usize) -> u32 {
+        self.readings[self.places[charge] as usize].rule
+    }
+
+    /// Fills in what was said to a charge.
+    pub(crate) fn tell(&mut self, charge: usize, told: Reading) {
+        let reading = &mut self.readings[self.places[charge] as usize];
+        (reading.verdict, reading.numbers) = (told.verdict, Some(told));
+    }
+
+    /// The charges that were made, as their places, once all of them are answered: `op` charges all
+    /// or none, except what is charged always.
+    pub(crate) fn made(&self, op: Op, numbers: &[Reading]) -> impl Iterator<Item = usize> {
+        let admitted = !numbers.iter().any(|told| told.verdict.refuses());
+        let answered = self.charges.iter().zip(numbers).enumerate();
+        answered
+            .filter(move |(_, (charge, told))| match op {
+                Op::Charge => {
+                    charge.role == Role::Always || admitted && told.verdict == Verdict::Allow
+                }
+                Op::Force => true,
+                Op::Peek | Op::Refund { .. } | Op::Reset => false,
             })
-            .map(|(reading, charge)| Paid {
-                rule: reading.rule,
-                fingerprint: charge.key.fingerprint,
-                cost: charge.cost,
-            })
-            .collect()
+            .map(|(i, _)| i)
+    }
+
+    /// Fills in what was said to all charges, and what was charged by whom.
+    pub(crate) fn tell_all(
+        &mut self,
+        op: Op,
+        numbers: &[Reading],
+        counter: impl Fn(usize) -> Option<Counter>,
+    ) {
+        numbers.iter().enumerate().for_each(|(i, told)| self.tell(i, *told));
+        if op == Op::Charge {
+            let receipt = |i: usize| {
+                let (Charge { key, cost, .. }, place) = (&self.charges[i], self.places[i]);
+                Some(Paid {
+                    place,
+                    counter: counter(i)?,
+                    fingerprint: key.fingerprint,
+                    cost: *cost,
+                })
+            };
+            self.paid = self.made(op, numbers).filter_map(receipt).collect();
+        }
     }
 
     fn add(&mut self, at: u32, rule: &'a Rule, facts: &Facts<'_>, rules: &RuleSet, cost: u32) {
@@ -62,9 +114,10 @@ impl<'a> Plan<'a> {
             _ => Verdict::Allow,
         };
         self.refused |= verdict.refuses();
-        self.readings.push(RuleReading { rule: at, verdict, numbers: None });
         if let Limit::Policy(policy) = rule.limit() {
             let enforced = *rule.mode() != Mode::Shadow;
+            // The place of the reading below; there are no more rules than a `u32` counts.
+            self.places.push(u32::try_from(self.readings.len()).unwrap_or(u32::MAX));
             self.charges.push(Charge {
                 key: Key { rule: rule.id(), fingerprint: rule.key(facts, rules) },
                 policy,
@@ -78,5 +131,6 @@ impl<'a> Plan<'a> {
                 ban: rule.ban().filter(|_| enforced),
             });
         }
+        self.readings.push(RuleReading { rule: at, verdict, numbers: None });
     }
 }

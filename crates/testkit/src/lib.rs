@@ -1,5 +1,6 @@
 //! What the other crates are proved with: an exact oracle of the five algorithms, histories to run
-//! through both, and the simplest table of states there is.
+//! through both, the simplest table of states there is, and (feature `servers`) real servers with
+//! the faults that befall them.
 //!
 //! Nothing here is part of the program. The oracle shares core's vocabulary (`Algorithm`, `Fit`,
 //! `Gauge`) and none of its arithmetic.
@@ -8,7 +9,15 @@ pub mod bound;
 pub mod conformance;
 pub mod history;
 pub mod oracle;
+#[cfg(feature = "servers")]
+pub mod port;
+#[cfg(feature = "servers")]
+pub mod process;
 pub mod property;
+#[cfg(feature = "servers")]
+pub mod proxy;
 pub mod quotas;
+#[cfg(feature = "servers")]
+pub mod redis;
 pub mod strikes;
 pub mod table;

@@ -1,6 +1,13 @@
 //! A limiter on memory with a clock that stands still, and calls that wait for nothing.
 
-#![allow(dead_code, clippy::expect_used, reason = "each test file uses some of it")]
+#![allow(
+    dead_code,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "each test file uses some of it"
+)]
+
+pub(crate) mod flaky;
 
 use std::future::Future;
 use std::pin::pin;
@@ -21,9 +28,19 @@ pub(crate) fn rules(source: &str) -> RuleSet {
 }
 
 pub(crate) fn limiter(source: &str) -> (Limiter<Memory>, ManualClock) {
-    let clock = ManualClock::new(Timestamp::from_micros(1_700_000_000_000_000));
+    let clock = clock();
     let store = MemoryStore::with_clock(clock.clone(), DEFAULT_MAX_BYTES);
     (Limiter::new(store, rules(source)), clock)
+}
+
+/// A clock at the start of an hour.
+pub(crate) fn clock() -> ManualClock {
+    ManualClock::new(Timestamp::from_micros(1_699_999_200_000_000))
+}
+
+/// A small store: a property makes thousands of them.
+pub(crate) fn small(clock: &ManualClock) -> Memory {
+    MemoryStore::with_shards(clock.clone(), 1 << 20, 2)
 }
 
 pub(crate) fn facts(of: &'static [(&'static str, &'static str)]) -> Facts<'static> {

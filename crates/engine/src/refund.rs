@@ -1,0 +1,50 @@
+//! Giving back: what was charged, at the instant it was charged.
+
+use smallvec::SmallVec;
+use tidegate_core::decision::Reading;
+use tidegate_core::key::Key;
+use tidegate_core::policy::Policy;
+use tidegate_core::store::{Charge, Op, Role, Store};
+
+use crate::decision::{Counter, Decision};
+use crate::plan::Numbers;
+
+/// A charge that nothing but its cost is said of.
+pub(crate) const fn plain<'a>(key: Key<'a>, policy: &'a Policy, cost: u64) -> Charge<'a> {
+    Charge { key, policy, cost, role: Role::Enforce, grace: None, ban: None }
+}
+
+/// Gives charges back to a store. `told` says when each was charged and is told how it stands after.
+///
+/// All of a batch are usually charged at one instant, and are then given back in one call; the parts
+/// of a cluster have clocks of their own. What a store does not answer stays charged.
+pub(crate) async fn give_back<S: Store>(store: &S, charges: &[Charge<'_>], told: &mut [Reading]) {
+    let mut left: SmallVec<[usize; 4]> = (0..charges.len()).collect();
+    while let Some(first) = left.first() {
+        let charged_at = told[*first].now;
+        let (now, later): (SmallVec<[usize; 4]>, _) =
+            left.into_iter().partition(|i| told[*i].now == charged_at);
+        left = later;
+        let batch: SmallVec<[Charge<'_>; 4]> = now.iter().map(|i| charges[*i]).collect();
+        let mut after: Numbers = SmallVec::from_elem(Reading::default(), batch.len());
+        if store.apply(Op::Refund { charged_at }, &batch, &mut after).await.is_ok() {
+            for (i, after) in now.into_iter().zip(after) {
+                (told[i].remaining, told[i].reset_after) = (after.remaining, after.reset_after);
+            }
+        }
+    }
+}
+
+/// Gives back what the store had charged for a decision.
+pub(crate) async fn give_back_decision<S: Store>(store: &S, decision: &Decision) {
+    let rules = decision.rules.rules();
+    let (charges, mut told): (SmallVec<[Charge<'_>; 4]>, Numbers) = decision
+        .paid_on(Counter::Store)
+        .filter_map(|(rule, told, paid)| {
+            let rule = &rules[rule as usize];
+            let key = Key { rule: rule.id(), fingerprint: paid.fingerprint };
+            Some((plain(key, rule.limit().policy()?, paid.cost), told))
+        })
+        .unzip();
+    give_back(store, &charges, &mut told).await;
+}

@@ -1,0 +1,234 @@
+//! Other programs that a test runs: started, paused, killed, and surely gone with the test.
+//!
+//! A child is killed and waited for on drop. When the test itself is killed, no drop runs: then the
+//! kernel kills the child (`PR_SET_PDEATHSIG`, set by util-linux's `setpriv`; without `setpriv` on the
+//! machine such a child is left over). That signal comes when the *thread* that started the child
+//! ends, and the test harness has a thread a test; so one thread that never ends starts them all.
+
+#![expect(clippy::expect_used, reason = "a test whose servers do not obey cannot go on")]
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+/// How long [`eventually`] waits before it gives up.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How often [`eventually`] looks.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Waits until `condition` holds.
+///
+/// # Panics
+/// With `what` when it does not within [`PATIENCE`].
+#[track_caller]
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    eventually_some(what, || condition().then_some(()));
+}
+
+/// Waits until there is something, and returns it.
+///
+/// # Panics
+/// With `what` when there is nothing within [`PATIENCE`].
+#[track_caller]
+pub fn eventually_some<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    match within(PATIENCE, look) {
+        Some(seen) => seen,
+        None => panic!("not within {PATIENCE:?}: {what}"),
+    }
+}
+
+/// Looks until there is something or the time is over.
+#[expect(clippy::disallowed_methods, reason = "a deadline for a process that may hang")]
+pub fn within<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + patience;
+    loop {
+        if let Some(seen) = look() {
+            return Some(seen);
+        }
+        if Instant::now() >= deadline {
+            return None;
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+/// A running program. What it prints is kept in a file.
+pub struct Process {
+    run: Mutex<Run>,
+    log: PathBuf,
+}
+
+struct Run {
+    /// Taken while a child is being started.
+    command: Option<Command>,
+    child: Child,
+}
+
+impl Process {
+    /// Starts `command` (its program, arguments, variables and folder); what it prints goes to `log`.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start(command: &Command, log: &Path) -> Self {
+        let output = File::options().create(true).append(true).open(log).expect("a log file");
+        let mut command = bound_to_us(command);
+        command.stdin(Stdio::null());
+        command.stdout(output.try_clone().expect("a second handle")).stderr(output);
+        let (command, child) = spawn(command);
+        let run = Run { command: Some(command), child };
+        Self { run: Mutex::new(run), log: log.to_path_buf() }
+    }
+
+    /// Kills it if need be, and starts it again in the same way.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn restart(&self) {
+        let mut run = self.run();
+        end(&mut run.child);
+        let (command, child) = spawn(run.command.take().expect("put back after each start"));
+        *run = Run { command: Some(command), child };
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.run().child.id()
+    }
+
+    /// Stops it where it is (SIGSTOP): its connections stay open and nothing is answered. Returns
+    /// when it has stopped.
+    ///
+    /// # Panics
+    /// When it has ended.
+    pub fn pause(&self) {
+        let run = self.run();
+        let pid = Pid::from_child(&run.child);
+        kill_process(pid, Signal::STOP).expect("the process is there");
+        // NOWAIT leaves an exit status for the one who waits for the child.
+        let seen = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(pid), seen).expect("the process is ours");
+    }
+
+    /// Lets it go on after [`Process::pause`] (SIGCONT).
+    ///
+    /// # Panics
+    /// When it has ended.
+    pub fn resume(&self) {
+        kill_process(Pid::from_child(&self.run().child), Signal::CONT)
+            .expect("the process is there");
+    }
+
+    /// Ends it without a warning (SIGKILL) and waits until it is gone.
+    pub fn kill(&self) {
+        end(&mut self.run().child);
+    }
+
+    /// Asks it to end (SIGTERM) and waits until it has.
+    ///
+    /// # Panics
+    /// When it does not within [`PATIENCE`].
+    pub fn terminate(&self) -> ExitStatus {
+        let mut run = self.run();
+        if let Ok(Some(status)) = run.child.try_wait() {
+            return status;
+        }
+        kill_process(Pid::from_child(&run.child), Signal::TERM).expect("the process is there");
+        eventually_some("the process ends when asked to", || run.child.try_wait().ok()?)
+    }
+
+    /// Whether it has not ended. A paused one has not.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        matches!(self.run().child.try_wait(), Ok(None))
+    }
+
+    /// What it has printed so far, over all its starts.
+    #[must_use]
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
+    fn run(&self) -> MutexGuard<'_, Run> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process").field("pid", &self.pid()).field("log", &self.log).finish()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Errors are left aside: the only one is that it has ended already.
+fn end(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// The same command as a child that the kernel kills when we die.
+fn bound_to_us(command: &Command) -> Command {
+    static SETPRIV: LazyLock<bool> = LazyLock::new(|| {
+        let mut probe = Command::new("setpriv");
+        probe.args(["--pdeathsig", "KILL", "true"]).stdout(Stdio::null()).stderr(Stdio::null());
+        probe.status().is_ok_and(|status| status.success())
+    });
+    let mut bound;
+    if *SETPRIV {
+        bound = Command::new("setpriv");
+        bound.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program());
+    } else {
+        bound = Command::new(command.get_program());
+    }
+    bound.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => bound.env(name, value),
+            None => bound.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        bound.current_dir(folder);
+    }
+    bound
+}
+
+type Order = (Command, SyncSender<(Command, io::Result<Child>)>);
+
+/// Starts a child from the thread that never ends.
+fn spawn(command: Command) -> (Command, Child) {
+    static STARTER: LazyLock<SyncSender<Order>> = LazyLock::new(|| {
+        let (orders, taken) = sync_channel::<Order>(0);
+        let run = move || {
+            for (mut command, answer) in taken {
+                let child = command.spawn();
+                let _ = answer.send((command, child));
+            }
+        };
+        thread::Builder::new().name("starter".into()).spawn(run).expect("a thread");
+        orders
+    });
+    let (answer, started) = sync_channel(1);
+    STARTER.send((command, answer)).expect("the starter never ends");
+    let (command, child) = started.recv().expect("the starter never ends");
+    match child {
+        Ok(child) => (command, child),
+        Err(error) => panic!("{command:?} could not be started: {error}"),
+    }
+}

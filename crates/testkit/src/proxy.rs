@@ -1,0 +1,245 @@
+//! A TCP proxy whose line is cut, slowed or swallowed while a test runs.
+//!
+//! It knows nothing of what passes: bytes only. It runs on a thread and a runtime of its own, so a
+//! test may be blocking or asynchronous, and its clock may stand still. When the proxy is dropped, the
+//! thread has ended and every connection is closed.
+
+#![expect(clippy::expect_used, reason = "a test whose proxy does not obey cannot go on")]
+
+mod connection;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{mpsc, watch};
+
+use crate::port::Port;
+
+/// How a connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// In order: the client reads an end of file.
+    Fin,
+    /// At once: the client sees a reset.
+    Reset,
+}
+
+/// What is delayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delayed {
+    /// Requests and replies, each by the whole delay.
+    Both,
+    /// Replies only: the server does what it is asked at once.
+    Replies,
+}
+
+/// What the proxy does at present.
+#[derive(Clone, Copy, Debug)]
+enum Mode {
+    Pass,
+    Delay { by: Duration, what: Delayed },
+    Blackhole,
+    CutAfter { bytes: usize, ending: Ending },
+    Refuse,
+}
+
+/// A mode, told from the same one set again.
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    mode: Mode,
+    number: u64,
+}
+
+/// A port that leads to another one, for better or worse.
+#[derive(Debug)]
+pub struct Proxy {
+    port: Port,
+    counts: Arc<Counts>,
+    /// Gone when the proxy is being dropped.
+    orders: Option<mpsc::UnboundedSender<Order>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A mode to change to, and whom to tell that it is done.
+type Order = (Mode, SyncSender<()>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    open: AtomicUsize,
+    total: AtomicUsize,
+}
+
+impl Proxy {
+    /// A proxy before `upstream`, passing everything.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn before(upstream: SocketAddr) -> Self {
+        let port = Port::take();
+        let counts = Arc::new(Counts::default());
+        let (orders, taken) = mpsc::unbounded_channel();
+        let house = House { port: port.address(), upstream, counts: Arc::clone(&counts) };
+        let name = format!("proxy-{}", port.number());
+        let run = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(house.run(taken));
+        };
+        let thread = thread::Builder::new().name(name).spawn(run).expect("a thread");
+        let proxy = Self { port, counts, orders: Some(orders), thread: Some(thread) };
+        proxy.pass();
+        proxy
+    }
+
+    /// Where clients connect to.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.port.address()
+    }
+
+    /// The port of [`Proxy::address`].
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// Connections that are open now.
+    #[must_use]
+    pub fn open_connections(&self) -> usize {
+        self.counts.open.load(Ordering::SeqCst)
+    }
+
+    /// Connections that were ever accepted.
+    #[must_use]
+    pub fn total_connections(&self) -> usize {
+        self.counts.total.load(Ordering::SeqCst)
+    }
+
+    /// Passes everything, at once; also what a delay still held. A connection of which a black hole
+    /// has swallowed something is reset: TCP never goes on with bytes missing.
+    pub fn pass(&self) {
+        self.set(Mode::Pass);
+    }
+
+    /// Passes everything later. Throughput is not lessened: what is sent together arrives together.
+    /// A long delay of replies is a server that works and whose answers are lost.
+    pub fn delay(&self, by: Duration, what: Delayed) {
+        self.set(Mode::Delay { by, what });
+    }
+
+    /// Accepts connections, swallows everything and answers nothing, on open connections too.
+    pub fn blackhole(&self) {
+        self.set(Mode::Blackhole);
+    }
+
+    /// Lets so many bytes of replies through on each connection, counted from now, then closes it.
+    /// With 0 it is closed when a reply comes: the request was done and its answer is lost.
+    pub fn cut_after(&self, bytes: usize, ending: Ending) {
+        self.set(Mode::CutAfter { bytes, ending });
+    }
+
+    /// Closes the port, so that connecting is refused, and resets what is open, before it returns.
+    pub fn refuse(&self) {
+        self.set(Mode::Refuse);
+    }
+
+    /// Returns when the port is open or closed as the mode wants it: the thread says so.
+    fn set(&self, mode: Mode) {
+        let (done, wait) = sync_channel(1);
+        let orders = self.orders.as_ref().expect("there until dropped");
+        orders.send((mode, done)).expect("the proxy's thread runs");
+        wait.recv().expect("the proxy's thread runs");
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        if let Some(thread) = self.thread.take() {
+            // Its panic, if any, has been printed; a second one here would abort the test run.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What runs on the proxy's thread.
+struct House {
+    port: SocketAddr,
+    upstream: SocketAddr,
+    counts: Arc<Counts>,
+}
+
+impl House {
+    /// Obeys orders and accepts connections until the proxy is dropped.
+    async fn run(self, mut orders: mpsc::UnboundedReceiver<Order>) {
+        let (setting, _) = watch::channel(Setting { mode: Mode::Refuse, number: 0 });
+        let mut listener = None;
+        loop {
+            tokio::select! {
+                order = orders.recv() => {
+                    let Some((mode, done)) = order else { return };
+                    listener = match (mode, listener) {
+                        (Mode::Refuse, _) => None,
+                        (_, None) => Some(self.listen()),
+                        (_, open) => open,
+                    };
+                    setting.send_modify(|now| *now = Setting { mode, number: now.number + 1 });
+                    if matches!(mode, Mode::Refuse) {
+                        self.all_closed().await;
+                    }
+                    let _ = done.send(());
+                }
+                client = accept(listener.as_ref()) => {
+                    self.counts.total.fetch_add(1, Ordering::SeqCst);
+                    let open = Open::new(&self.counts);
+                    tokio::spawn(connection::run(client, self.upstream, setting.subscribe(), open));
+                }
+            }
+        }
+    }
+
+    /// Else the next mode could come before a connection has seen that it is refused.
+    async fn all_closed(&self) {
+        while self.counts.open.load(Ordering::SeqCst) > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Beside the socket that keeps the port, which is why the address is used again.
+    fn listen(&self) -> TcpListener {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_reuseaddr(true).expect("SO_REUSEADDR");
+        socket.bind(self.port).expect("the port that is kept");
+        socket.listen(1024).expect("a listening port")
+    }
+}
+
+async fn accept(listener: Option<&TcpListener>) -> TcpStream {
+    let Some(listener) = listener else { return std::future::pending().await };
+    loop {
+        if let Ok((client, _)) = listener.accept().await {
+            return client;
+        }
+    }
+}
+
+/// An open connection, as far as counting goes.
+struct Open(Arc<Counts>);
+
+impl Open {
+    fn new(counts: &Arc<Counts>) -> Self {
+        counts.open.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(counts))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}

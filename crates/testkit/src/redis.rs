@@ -1,0 +1,21 @@
+//! Real Redis servers for tests: alone, with TLS, with a clock that jumps, in a cluster, under
+//! sentinels.
+//!
+//! Each has loopback ports and a temporary folder of its own, keeps nothing on disk, and is gone with
+//! the value that stands for it. Nothing here uses a server that already runs on the machine.
+//!
+//! The program is `redis-server`; the environment variable `TIDEGATE_REDIS_SERVER` names another
+//! for all tests (`TIDEGATE_REDIS_SERVER=valkey-server`).
+
+mod client;
+mod cluster;
+mod faked;
+mod sentinels;
+mod server;
+mod tls;
+
+pub use self::client::{Client, Reply};
+pub use self::cluster::{Cluster, slot_of};
+pub use self::sentinels::Sentinels;
+pub use self::server::Server;
+pub use self::tls::{Certificates, ClientCertificate};

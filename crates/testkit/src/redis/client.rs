@@ -1,0 +1,207 @@
+//! The plainest client there is: one command out, one RESP2 reply in, blocking. It shares nothing
+//! with the client that is under test.
+
+#![expect(clippy::expect_used, reason = "a reply of another kind than asked for fails the test")]
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// What a server answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// A status, such as `OK`.
+    Simple(String),
+    /// A refusal, beginning with its kind.
+    Error(String),
+    /// A number.
+    Integer(i64),
+    /// Bytes.
+    Bulk(Vec<u8>),
+    /// Nothing.
+    Nil,
+    /// Several.
+    Array(Vec<Reply>),
+}
+
+impl Reply {
+    /// The text of a status, a number or bytes.
+    ///
+    /// # Panics
+    /// When it is something else.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Self::Simple(text) => text.clone(),
+            Self::Integer(number) => number.to_string(),
+            Self::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            other => panic!("a text was expected, not {other:?}"),
+        }
+    }
+
+    /// The number, also when it came as text (`TIME` does that).
+    ///
+    /// # Panics
+    /// When it is no number.
+    #[must_use]
+    pub fn integer(&self) -> i64 {
+        self.text().parse().expect("a number")
+    }
+
+    /// The several.
+    ///
+    /// # Panics
+    /// When it is something else.
+    #[must_use]
+    pub fn items(&self) -> &[Self] {
+        match self {
+            Self::Array(items) => items,
+            other => panic!("an array was expected, not {other:?}"),
+        }
+    }
+
+    /// The refusal, if it is one.
+    #[must_use]
+    pub fn error(&self) -> Option<&str> {
+        match self {
+            Self::Error(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The value of `name` in lines of `name:value`, as `INFO` and `CLUSTER INFO` answer.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<String> {
+        let text = self.text();
+        let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+        lines.find(|(found, _)| *found == name).map(|(_, value)| value.to_owned())
+    }
+}
+
+/// A connection.
+pub struct Client {
+    stream: BufReader<Box<dyn Stream>>,
+}
+
+impl Client {
+    /// How long a client waits for a connection and for each part of a reply.
+    pub const TIMEOUT: Duration = Duration::from_secs(5);
+
+    /// Connects over TCP.
+    ///
+    /// # Errors
+    /// When nobody accepts within [`Client::TIMEOUT`].
+    pub fn connect(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, Self::TIMEOUT)?;
+        stream.set_nodelay(true)?;
+        Self::over(Box::new(stream))
+    }
+
+    /// Connects over a Unix socket.
+    ///
+    /// # Errors
+    /// When nobody accepts.
+    pub fn connect_unix(socket: &Path) -> io::Result<Self> {
+        Self::over(Box::new(UnixStream::connect(socket)?))
+    }
+
+    fn over(stream: Box<dyn Stream>) -> io::Result<Self> {
+        let mut client = Self { stream: BufReader::new(stream) };
+        client.set_timeout(Self::TIMEOUT)?;
+        Ok(client)
+    }
+
+    /// Changes how long it waits for each part of a reply.
+    ///
+    /// # Errors
+    /// When the time is zero.
+    pub fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        self.stream.get_mut().patience(timeout)
+    }
+
+    /// Sends one command and waits for its reply. A refusal is a reply. After an error the
+    /// connection is out of step and of no more use.
+    ///
+    /// # Errors
+    /// When the connection ends, the reply is not RESP2, or does not come in time.
+    pub fn command(&mut self, words: &[impl AsRef<[u8]>]) -> io::Result<Reply> {
+        self.send(words)?;
+        self.receive()
+    }
+
+    /// Sends one command and waits for nothing.
+    ///
+    /// # Errors
+    /// When the connection has ended.
+    pub fn send(&mut self, words: &[impl AsRef<[u8]>]) -> io::Result<()> {
+        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words.iter().map(AsRef::as_ref) {
+            bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+            bytes.extend_from_slice(word);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        self.stream.get_mut().write_all(&bytes)
+    }
+
+    /// Waits for one reply.
+    ///
+    /// # Errors
+    /// As [`Client::command`].
+    pub fn receive(&mut self) -> io::Result<Reply> {
+        let line = self.line()?;
+        let (kind, rest) = line.split_at_checked(1).ok_or_else(|| malformed(&line))?;
+        let number = || rest.parse::<i64>().map_err(|_| malformed(&line));
+        match kind {
+            "+" => Ok(Reply::Simple(rest.to_owned())),
+            "-" => Ok(Reply::Error(rest.to_owned())),
+            ":" => Ok(Reply::Integer(number()?)),
+            "$" | "*" if number()? == -1 => Ok(Reply::Nil),
+            "$" => self.bulk(usize::try_from(number()?).map_err(|_| malformed(&line))?),
+            "*" => {
+                (0..number()?).map(|_| self.receive()).collect::<Result<_, _>>().map(Reply::Array)
+            }
+            _ => Err(malformed(&line)),
+        }
+    }
+
+    fn bulk(&mut self, length: usize) -> io::Result<Reply> {
+        let mut bytes = vec![0; length + 2];
+        self.stream.read_exact(&mut bytes)?;
+        bytes.truncate(length);
+        Ok(Reply::Bulk(bytes))
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.stream.read_line(&mut line)?;
+        match line.strip_suffix("\r\n") {
+            Some(line) => Ok(line.to_owned()),
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+fn malformed(line: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("not RESP2: {line:?}"))
+}
+
+/// What a TCP and a Unix stream have in common.
+trait Stream: Read + Write + Send {
+    fn patience(&self, timeout: Duration) -> io::Result<()>;
+}
+
+impl Stream for TcpStream {
+    fn patience(&self, timeout: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(timeout))?;
+        self.set_write_timeout(Some(timeout))
+    }
+}
+
+impl Stream for UnixStream {
+    fn patience(&self, timeout: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(timeout))?;
+        self.set_write_timeout(Some(timeout))
+    }
+}

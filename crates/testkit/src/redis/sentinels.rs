@@ -1,0 +1,156 @@
+//! A primary with two replicas, watched by three sentinels that replace it when it dies.
+
+#![expect(clippy::expect_used, reason = "a test whose sentinels do not obey cannot go on")]
+
+use std::io;
+
+use super::client::Reply;
+use super::server::{Plan, Server};
+use crate::process::eventually;
+
+const NAME: &str = "tidegate";
+const REPLICAS: usize = 2;
+const SENTINELS: usize = 3;
+
+/// The sentinels' habits in milliseconds, made quicker than they come; and a pause of the machine
+/// does not make them give up for half a minute (`tilt-trigger`).
+const HABITS: [&str; 10] = [
+    "info-period",
+    "500",
+    "ask-period",
+    "200",
+    "publish-period",
+    "200",
+    "ping-period",
+    "200",
+    "tilt-trigger",
+    "20000",
+];
+
+/// A primary, two replicas, three sentinels.
+#[derive(Debug)]
+pub struct Sentinels {
+    servers: Vec<Server>,
+    sentinels: Vec<Server>,
+}
+
+impl Sentinels {
+    /// Starts all of them and waits until each sentinel knows all others.
+    ///
+    /// # Panics
+    /// When that does not come about.
+    #[must_use]
+    pub fn start() -> Self {
+        let primary = Server::start();
+        let port = primary.port().to_string();
+        let follow = |_| Plan::plain().with(&["--replicaof", "127.0.0.1", &port]).start();
+        let replicas: Vec<Server> = (0..REPLICAS).map(follow).collect();
+        let mut servers = vec![primary];
+        servers.extend(replicas.into_iter().map(Server::ready));
+        // A sentinel asks a primary for its replicas when it starts, and then seldom.
+        eventually("both replicas have their copy", || {
+            let info = servers[0].command(&["INFO", "replication"]).text();
+            info.matches("state=online").count() == REPLICAS
+        });
+        let watch = |_| Plan::sentinel(&settings(servers[0].port())).start();
+        let sentinels: Vec<Server> = (0..SENTINELS).map(watch).collect();
+        let sentinels: Vec<Server> = sentinels.into_iter().map(Server::ready).collect();
+        for sentinel in &sentinels {
+            let words = ["SENTINEL", "DEBUG"].into_iter().chain(HABITS).collect::<Vec<_>>();
+            sentinel.order(&words);
+        }
+        eventually("the sentinels know each other and the replicas", || {
+            sentinels.iter().all(knows_all)
+        });
+        Self { servers, sentinels }
+    }
+
+    /// The name by which the sentinels know the primary.
+    #[must_use]
+    pub const fn master_name(&self) -> &'static str {
+        NAME
+    }
+
+    /// The sentinels.
+    #[must_use]
+    pub fn sentinels(&self) -> &[Server] {
+        &self.sentinels
+    }
+
+    /// The sentinels' addresses, as clients are configured with.
+    #[must_use]
+    pub fn sentinel_urls(&self) -> Vec<String> {
+        self.sentinels.iter().map(Server::url).collect()
+    }
+
+    /// The servers that are watched, dead ones too; the first began as the primary.
+    #[must_use]
+    pub fn servers(&self) -> &[Server] {
+        &self.servers
+    }
+
+    /// The one that the first living sentinel calls the primary.
+    ///
+    /// # Panics
+    /// When no sentinel answers.
+    #[must_use]
+    pub fn primary(&self) -> &Server {
+        let mut told = self.sentinels.iter().filter_map(|sentinel| told_by(sentinel).ok());
+        let port = told.next().expect("a sentinel that answers");
+        self.servers.iter().find(|server| server.port() == port).expect("a server of ours")
+    }
+
+    /// Kills the primary and returns it. The sentinels notice later: see
+    /// [`Sentinels::await_failover`].
+    pub fn kill_primary(&self) -> &Server {
+        let primary = self.primary();
+        primary.process().kill();
+        primary
+    }
+
+    /// Waits until all living sentinels agree on another primary than `old`, and it says that it
+    /// is one. Returns it.
+    ///
+    /// # Panics
+    /// When that does not come about.
+    pub fn await_failover(&self, old: &Server) -> &Server {
+        eventually("the sentinels agree on a new primary", || {
+            let mut ports = self.sentinels.iter().filter_map(|sentinel| told_by(sentinel).ok());
+            let Some(port) = ports.next() else { return false };
+            port != old.port() && ports.all(|other| other == port) && leads(self.primary())
+        });
+        self.primary()
+    }
+}
+
+fn settings(port: u16) -> String {
+    format!(
+        "sentinel monitor {NAME} 127.0.0.1 {port} 2\n\
+         sentinel down-after-milliseconds {NAME} 800\n\
+         sentinel failover-timeout {NAME} 2000\n\
+         sentinel parallel-syncs {NAME} {REPLICAS}\n"
+    )
+}
+
+/// The port of the primary in a sentinel's eyes.
+fn told_by(sentinel: &Server) -> io::Result<u16> {
+    let reply = sentinel.try_command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME])?;
+    let port = reply.items()[1].integer();
+    u16::try_from(port).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// `SENTINEL MASTER` answers names and values by turns.
+fn knows_all(sentinel: &Server) -> bool {
+    let reply = sentinel.command(&["SENTINEL", "MASTER", NAME]);
+    let words: Vec<String> = reply.items().iter().map(Reply::text).collect();
+    let value = |name: &str| {
+        let mut pairs = words.chunks_exact(2);
+        pairs.find(|pair| pair[0] == name).and_then(|pair| pair[1].parse::<usize>().ok())
+    };
+    value("num-slaves") == Some(REPLICAS) && value("num-other-sentinels") == Some(SENTINELS - 1)
+}
+
+fn leads(server: &Server) -> bool {
+    let role = server.try_command(&["ROLE"]);
+    role.is_ok_and(|role| role.items()[0].text() == "master")
+}
