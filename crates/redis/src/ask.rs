@@ -1,5 +1,8 @@
 //! A request on its way to the script: owned, because it may outlive whoever asked.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use redis::Cmd;
 use smallvec::SmallVec;
 use tidegate_core::batch::Part;
@@ -9,7 +12,6 @@ use tidegate_core::policy::{Meter, Policy};
 use tidegate_core::store::{Charge, Op, Role};
 use tidegate_core::time::Timestamp;
 
-use crate::msgpack::{array, number};
 use crate::name::{Name, name};
 use crate::script::Text;
 
@@ -51,109 +53,13 @@ impl Item {
 }
 
 /// Several requests as one call of the script.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Batch<'a> {
     keys: Vec<&'a [u8]>,
-    key_places: std::collections::HashMap<(Fingerprint, Part), usize>,
-    policies: Vec<Sent>,
-    policy_bytes: Vec<u8>,
+    policies: Vec<u8>,
     requests: Vec<u8>,
-    numbers: usize,
-}
-
-/// What a policy was sent as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sent {
-    Policy(Policy),
-    Ban(BanPolicy),
-}
-
-impl<'a> Batch<'a> {
-    /// Adds a request, and says at which places its keys are.
-    pub(crate) fn add(&mut self, ask: &'a Ask) -> SmallVec<[Places; 2]> {
-        let (op, charged_at) = match ask.op {
-            Op::Charge => (0, 0),
-            Op::Peek => (1, 0),
-            Op::Force => (2, 0),
-            Op::Refund { charged_at } => (3, charged_at.as_micros().min(EXACT)),
-            Op::Reset => (4, 0),
-        };
-        self.write([op, charged_at, ask.items.len() as u64]);
-        ask.items.iter().map(|item| self.add_item(item)).collect()
-    }
-
-    fn add_item(&mut self, item: &'a Item) -> Places {
-        let policy = self.policy(Sent::Policy(item.policy));
-        let main = self.key(item.fingerprint, Part::Main, &item.name);
-        let role = match item.role {
-            Role::Enforce => 0,
-            Role::Shadow => 1,
-            Role::Always => 2,
-        };
-        let grace = item.grace.as_ref().map(|(name, policy)| {
-            let place = self.key(item.fingerprint, Part::Grace, name);
-            (self.policy(Sent::Policy(*policy)), place)
-        });
-        let ban = item.ban.as_ref().map(|(name, policy)| {
-            let place = self.key(item.fingerprint, Part::Ban, name);
-            (self.policy(Sent::Ban(*policy)), place)
-        });
-        let or_none = |sent: Option<(u64, usize)>| {
-            sent.map_or([0, 0], |(policy, place)| [policy, place as u64 + 1])
-        };
-        let ([grace_policy, grace_key], [ban_policy, ban_key]) = (or_none(grace), or_none(ban));
-        self.write([policy, main as u64 + 1, item.cost.min(EXACT), role]);
-        self.write([grace_policy, grace_key, ban_policy, ban_key]);
-        Places { main, grace: grace.map(|(_, place)| place), ban: ban.map(|(_, place)| place) }
-    }
-
-    /// The call, by the script's name or with its text.
-    pub(crate) fn command(&self, script: &Text, whole: bool, now: Option<Timestamp>) -> Cmd {
-        let mut policies = Vec::with_capacity(self.policy_bytes.len() + 5);
-        array(&mut policies, self.policies.len());
-        policies.extend(&self.policy_bytes);
-        let mut requests = Vec::with_capacity(self.requests.len() + 5);
-        array(&mut requests, self.numbers);
-        requests.extend(&self.requests);
-        let mut command = Cmd::new();
-        if whole {
-            command.arg("EVAL").arg(&script.text);
-        } else {
-            command.arg("EVALSHA").arg(&script.sha);
-        }
-        command.arg(self.keys.len());
-        for key in &self.keys {
-            command.arg(*key);
-        }
-        command.arg(policies).arg(requests);
-        if let Some(now) = now {
-            command.arg(now.as_micros());
-        }
-        command
-    }
-
-    fn key(&mut self, fingerprint: Fingerprint, part: Part, name: &'a [u8]) -> usize {
-        *self.key_places.entry((fingerprint, part)).or_insert_with(|| {
-            self.keys.push(name);
-            self.keys.len() - 1
-        })
-    }
-
-    /// The number of a policy, from 1; each is sent once.
-    fn policy(&mut self, policy: Sent) -> u64 {
-        let known = self.policies.iter().position(|sent| *sent == policy);
-        let place = known.unwrap_or_else(|| {
-            self.policies.push(policy);
-            write_policy(&mut self.policy_bytes, &policy);
-            self.policies.len() - 1
-        });
-        place as u64 + 1
-    }
-
-    fn write<const N: usize>(&mut self, numbers: [u64; N]) {
-        self.numbers += N;
-        numbers.into_iter().for_each(|each| number(&mut self.requests, each));
-    }
+    /// Where the keys of each request are.
+    pub(crate) places: Vec<SmallVec<[Places; 2]>>,
 }
 
 /// Where the keys of a charge are.
@@ -164,31 +70,175 @@ pub(crate) struct Places {
     pub(crate) ban: Option<usize>,
 }
 
-/// See `lua/decide.lua` for what each number means.
-fn write_policy(out: &mut Vec<u8>, policy: &Sent) {
-    let mut all = |numbers: &[u64]| {
-        array(out, numbers.len());
-        numbers.iter().for_each(|each| number(out, *each));
-    };
-    match policy {
-        Sent::Ban(ban) => {
-            let [after, within, lasts, factor, longest, forget] = ban.numbers();
-            all(&[5, after, within, lasts, factor, longest, forget]);
+impl<'a> Batch<'a> {
+    /// Several requests, in this order.
+    pub(crate) fn new(asks: &'a [Arc<Ask>]) -> Self {
+        let mut keys = Keys::default();
+        let places: Vec<SmallVec<[Places; 2]>> = asks
+            .iter()
+            .map(|ask| ask.items.iter().map(|item| keys.places(item)).collect())
+            .collect();
+        let mut policies = Policies::default();
+        let mut requests = Vec::with_capacity(16 * asks.len());
+        for (ask, places) in asks.iter().zip(&places) {
+            write_request(&mut requests, ask, places, &keys, &mut policies);
         }
-        Sent::Policy(policy) => {
-            let (requests, window) = (policy.quota().requests, policy.quota().window.get());
-            match policy.meter() {
-                Meter::Bucket { units, .. } => {
-                    let since = policy.since().as_micros();
-                    let (p, q) = (units.per_micro, units.per_request);
-                    all(&[1, p, q, units.capacity, units.ceiling, since]);
-                }
-                Meter::Fixed => all(&[2, requests, window]),
-                Meter::Counter(ticks) => {
-                    all(&[3, requests, window, ticks.micros, ticks.per_window, ticks.most()]);
-                }
-                Meter::Log => all(&[4, requests, window]),
-            }
+        Self { keys: keys.names, policies: policies.bytes, requests, places }
+    }
+
+    /// The call, by the script's name or with its text.
+    pub(crate) fn command(&self, script: &Text, whole: bool, now: Option<Timestamp>) -> Cmd {
+        let mut command = Cmd::new();
+        if whole {
+            command.arg("EVAL").arg(&script.text);
+        } else {
+            command.arg("EVALSHA").arg(&script.sha);
+        }
+        command.arg(self.keys.len());
+        for key in &self.keys {
+            command.arg(*key);
+        }
+        command.arg(&self.policies).arg(&self.requests);
+        if let Some(now) = now {
+            command.arg(now.as_micros());
+        }
+        command
+    }
+}
+
+/// The keys of a batch, each once.
+#[derive(Debug, Default)]
+struct Keys<'a> {
+    names: Vec<&'a [u8]>,
+    asked: Vec<u32>,
+    known: HashMap<(Fingerprint, Part), usize>,
+}
+
+impl<'a> Keys<'a> {
+    fn places(&mut self, item: &'a Item) -> Places {
+        let key = item.fingerprint;
+        Places {
+            main: self.place(key, Part::Main, &item.name),
+            grace: item.grace.as_ref().map(|(name, _)| self.place(key, Part::Grace, name)),
+            ban: item.ban.as_ref().map(|(name, _)| self.place(key, Part::Ban, name)),
         }
     }
+
+    fn place(&mut self, key: Fingerprint, part: Part, name: &'a [u8]) -> usize {
+        let place = *self.known.entry((key, part)).or_insert_with(|| {
+            self.names.push(name);
+            self.asked.push(0);
+            self.names.len() - 1
+        });
+        self.asked[place] += 1;
+        place
+    }
+}
+
+/// The policies of a batch, each once.
+#[derive(Debug, Default)]
+struct Policies {
+    known: Vec<Sent>,
+    bytes: Vec<u8>,
+}
+
+/// What is sent of a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    Policy(Policy),
+    Ban(BanPolicy),
+}
+
+impl Policies {
+    /// The number of a policy, from 1.
+    fn number(&mut self, policy: Sent) -> usize {
+        let known = self.known.iter().position(|known| *known == policy);
+        known.unwrap_or_else(|| {
+            self.known.push(policy);
+            let (kind, numbers) = policy.numbers();
+            self.bytes.push(kind);
+            numbers.into_iter().for_each(|each| wide(&mut self.bytes, each));
+            self.known.len() - 1
+        }) + 1
+    }
+}
+
+impl Sent {
+    /// What kind it is, and its numbers; `lua/decide.lua` says what each means.
+    fn numbers(&self) -> (u8, [u64; 6]) {
+        let policy = match self {
+            Self::Ban(ban) => return (5, ban.numbers()),
+            Self::Policy(policy) => policy,
+        };
+        let (requests, window) = (policy.quota().requests, policy.quota().window.get());
+        match policy.meter() {
+            Meter::Bucket { units, .. } => {
+                let (p, q, since) = (units.per_micro, units.per_request, policy.since());
+                (1, [p, q, units.capacity, units.ceiling, since.as_micros().min(EXACT), 0])
+            }
+            Meter::Fixed => (2, [requests, window, 0, 0, 0, 0]),
+            Meter::Counter(ticks) => {
+                (3, [requests, window, ticks.micros, ticks.per_window, ticks.most(), 0])
+            }
+            Meter::Log => (4, [requests, window, 0, 0, 0, 0]),
+        }
+    }
+}
+
+/// See `lua/decide.lua` for what is read back.
+fn write_request(
+    out: &mut Vec<u8>,
+    ask: &Ask,
+    places: &[Places],
+    keys: &Keys<'_>,
+    policies: &mut Policies,
+) {
+    let alone = |(item, places): (&Item, &Places)| {
+        let plain = item.role == Role::Enforce && item.grace.is_none() && item.ban.is_none();
+        plain && item.policy.algorithm().is_bucket() && keys.asked[places.main] == 1
+    };
+    let op = match ask.op {
+        Op::Charge if ask.items.iter().zip(places).all(alone) => 5,
+        Op::Charge => 0,
+        Op::Peek => 1,
+        Op::Force => 2,
+        Op::Refund { charged_at } => {
+            out.extend([6, 0, 0, 0, 0, 0, 0]);
+            wide(out, charged_at.as_micros());
+            out.push(0);
+            3
+        }
+        Op::Reset => 4,
+    };
+    out.push(op);
+    narrow(out, ask.items.len());
+    for (item, places) in ask.items.iter().zip(places) {
+        let role = match item.role {
+            Role::Enforce => 0,
+            Role::Shadow => 1,
+            Role::Always => 2,
+        };
+        narrow(out, policies.number(Sent::Policy(item.policy)));
+        narrow(out, places.main + 1);
+        wide(out, item.cost);
+        out.push(role + 4 * u8::from(item.grace.is_some()) + 8 * u8::from(item.ban.is_some()));
+        if let (Some((_, grace)), Some(place)) = (&item.grace, places.grace) {
+            narrow(out, policies.number(Sent::Policy(*grace)));
+            narrow(out, place + 1);
+        }
+        if let (Some((_, ban)), Some(place)) = (&item.ban, places.ban) {
+            narrow(out, policies.number(Sent::Ban(*ban)));
+            narrow(out, place + 1);
+        }
+    }
+}
+
+/// A number of two bytes; batches are bounded so that it fits.
+fn narrow(out: &mut Vec<u8>, number: usize) {
+    out.extend(u16::try_from(number).unwrap_or(u16::MAX).to_be_bytes());
+}
+
+/// A number of seven bytes. A cost beyond what scripts count exactly fits nowhere either.
+fn wide(out: &mut Vec<u8>, number: u64) {
+    out.extend(&number.min(EXACT).to_be_bytes()[1..]);
 }

@@ -11,7 +11,7 @@ use tidegate_core::time::{Clock as _, ManualClock};
 use tokio::sync::oneshot;
 
 use crate::address::Host;
-use crate::ask::{Ask, Batch, Places};
+use crate::ask::{Ask, Batch};
 use crate::link::{Failure, Link};
 use crate::replay::{Replay, Told};
 
@@ -20,6 +20,9 @@ const MAX_CALLS: usize = 2;
 
 /// Requests that travel together.
 const MAX_BATCH: usize = 64;
+
+/// Keys of a call at most: a script has a stack of 8000.
+const MAX_KEYS: usize = 6_000;
 
 /// Requests that wait; those beyond are not answered by the store.
 const MAX_WAITING: usize = 10_000;
@@ -73,6 +76,9 @@ impl Lane {
         route: Route,
     ) -> Result<oneshot::Receiver<Result<Told, Failure>>, Failure> {
         self.link.admits()?;
+        if 3 * ask.items.len() > MAX_KEYS {
+            return Err(Failure::Lost("too many rules govern one request".to_owned()));
+        }
         let (answer, answered) = oneshot::channel();
         let mut queue = self.queue.lock();
         if queue.waiting.len() >= MAX_WAITING {
@@ -91,7 +97,7 @@ impl Lane {
         loop {
             let batch: Vec<Waiting> = {
                 let mut queue = self.queue.lock();
-                let count = queue.waiting.len().min(MAX_BATCH);
+                let count = together(&queue.waiting);
                 if count == 0 {
                     queue.calls -= 1;
                     return;
@@ -222,22 +228,30 @@ impl Lane {
 struct Call<'a> {
     asks: &'a [Arc<Ask>],
     batch: Batch<'a>,
-    places: Vec<SmallVec<[Places; 2]>>,
 }
 
 impl<'a> Call<'a> {
     fn new(asks: &'a [Arc<Ask>]) -> Self {
-        let mut batch = Batch::default();
-        let places = asks.iter().map(|ask| batch.add(ask)).collect();
-        Self { asks, batch, places }
+        Self { asks, batch: Batch::new(asks) }
     }
 
     /// The readings of all requests, if the answer is one.
     fn replay(&self, answer: Value) -> Option<Vec<Told>> {
         let mut replay = Replay::of(answer)?;
-        let told = self.asks.iter().zip(&self.places).map(|(ask, places)| replay.next(ask, places));
-        told.collect()
+        let requests = self.asks.iter().zip(&self.batch.places);
+        requests.map(|(ask, places)| replay.next(ask, places)).collect()
     }
+}
+
+/// How many of those who wait travel together.
+fn together(waiting: &VecDeque<Waiting>) -> usize {
+    let mut keys = 0;
+    let few = waiting.iter().take(MAX_BATCH).take_while(|one| {
+        keys += 3 * one.ask.items.len();
+        keys <= MAX_KEYS
+    });
+    // One that is too large for company travels alone.
+    few.count().max(1).min(waiting.len())
 }
 
 fn is_unknown(answer: &Result<Value, Failure>) -> bool {

@@ -13,7 +13,6 @@ mod deny_cache;
 mod keeper;
 mod lane;
 mod link;
-mod msgpack;
 mod name;
 mod replay;
 mod router;

@@ -306,8 +306,8 @@ impl Link {
     /// Charges a counter that limits nobody, with the real script, inside the deadline.
     async fn probe(&self, connection: &mut MultiplexedConnection) -> Result<(), String> {
         let ask = canary(&self.common.prefix, self.state.lock().canary_slot)?;
-        let mut batch = Batch::default();
-        let places = batch.add(&ask);
+        let asks = [Arc::new(ask)];
+        let batch = Batch::new(&asks);
         let now = self.common.rehearsal.as_ref().map(ManualClock::now);
         let command = batch.command(&self.common.script, false, now);
         let mut answer = self.within_deadline(connection, &command).await?;
@@ -318,7 +318,7 @@ impl Link {
         match answer {
             Value::ServerError(error) => Err(error.to_string()),
             answer => Replay::of(answer)
-                .and_then(|mut replay| replay.next(&ask, &places))
+                .and_then(|mut replay| replay.next(&asks[0], &batch.places[0]))
                 .map(drop)
                 .ok_or_else(|| "the script answers strangely".to_owned()),
         }

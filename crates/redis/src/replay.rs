@@ -18,10 +18,9 @@ use tidegate_core::penalty::Record;
 use tidegate_core::policy::{Meter, Policy};
 use tidegate_core::scale::Scale;
 use tidegate_core::store::{Charge, Op};
-use tidegate_core::time::Timestamp;
+use tidegate_core::time::{Micros, Timestamp};
 
 use crate::ask::{Ask, Item, Places};
-use crate::msgpack::numbers;
 
 /// The readings of one request.
 pub(crate) type Told = SmallVec<[Reading; 2]>;
@@ -176,9 +175,10 @@ fn read(charge: &Charge<'_>, part: Part, bytes: &[u8]) -> Option<State> {
     let at = Timestamp::from_micros;
     let policy = match part {
         Part::Ban => {
-            let [strikes, bans, since, until, forget] = numbers(bytes)?;
-            let forget = tidegate_core::time::Micros::new(forget);
-            let (strikes, bans) = (u32::try_from(strikes).ok()?, u8::try_from(bans).ok()?);
+            let [counts, since, until, forget] = numbers(bytes)?;
+            let forget = Micros::new(forget);
+            let strikes = u32::try_from(counts & 0xff_ffff).ok()?;
+            let bans = u8::try_from(counts >> 24).ok()?;
             let record = Record { strikes, bans, since: at(since), until: at(until) };
             let scale = Scale::Ban { forget }.intern();
             return Some(State { scale, tally: Tally::Ban(record) });
@@ -199,14 +199,24 @@ fn read(charge: &Charge<'_>, part: Part, bytes: &[u8]) -> Option<State> {
             Some(State { scale, tally: Tally::Bucket(level) })
         }
         Meter::Fixed => {
-            let [window, count] = numbers(bytes)?;
+            let [window, count, ..] = numbers(bytes)?;
             Some(State { scale: policy.scale(), tally: Tally::Fixed(Count { window, count }) })
         }
         Meter::Counter(_) => {
-            let [window, current, previous] = numbers(bytes)?;
+            let [window, current, previous, _] = numbers(bytes)?;
             let pair = Pair { window, current, previous };
             Some(State { scale: policy.scale(), tally: Tally::Counter(pair) })
         }
         Meter::Log => None,
     }
+}
+
+/// The four numbers of a state, or nothing if it is something else.
+fn numbers(bytes: &[u8]) -> Option<[u64; 4]> {
+    let bytes: &[u8; 28] = bytes.try_into().ok()?;
+    let (numbers, _) = bytes.as_chunks::<7>();
+    let wide = |number: &[u8; 7]| number.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    let mut four = [0; 4];
+    four.iter_mut().zip(numbers).for_each(|(each, number)| *each = wide(number));
+    Some(four)
 }

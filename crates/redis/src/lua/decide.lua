@@ -1,593 +1,742 @@
 -- Decides a batch of requests at one instant of this server's clock, each all rules or none.
 --
 -- KEYS      the counters of the batch, each once
--- ARGV[1]   policies, a MessagePack array of arrays of numbers (see `policy` below)
--- ARGV[2]   requests, a flat MessagePack array of numbers:
---             op, charged_at, number of charges, and for each charge
---             policy, key, cost, role, grace policy, grace key, ban policy, ban key (0: none)
+-- ARGV[1]   policies, each a kind and six numbers (POLICY; what they mean stands with each kind)
+-- ARGV[2]   requests, each an operation, a number of charges and the first of them (REQUEST), then
+--           the others (CHARGED): policy, key, cost and flags, which are the role, and whether a
+--           policy and key (EXTRA) for warnings and one for bans follow. The time that a refund is
+--           of stands before it, as the cost of a request without charges
 -- returns   now, '1' or '0' for each request (was it admitted), digests of the logs that were looked
 --           at, and what each key held before
 --
 -- It decides and writes, no more: waits and what is left are worked out by the caller, who runs the
 -- same history from what the keys held. The words and the arithmetic are those of tidegate-core;
 -- all numbers are integers below 2^53, where doubles are exact.
+--
+-- What most requests are, plain charges of buckets that fit, is decided by the loop at the end. All
+-- else is `careful`, whose many functions are made only when one is needed: making a function costs
+-- a server more than calling it.
 
-local call = redis.call
-local pack, unpack_all = cmsgpack.pack, cmsgpack.unpack
-local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
+local POLICY, REQUEST, CHARGED, EXTRA = '>BI7I7I7I7I7I7', '>BHHHI7B', '>HHI7B', '>HH'
+local STATE = '>I7I7I7I7'
+local CHARGE, PEEK, FORCE, REFUND, PLAIN, MOMENT = 0, 1, 2, 3, 5, 6
+
+local call, read, write, format = redis.call, struct.unpack, struct.pack, string.format
+local KEYS, requests, sent, policies = KEYS, ARGV[2], ARGV[1], {}
+for i = 1, #sent / 43 do policies[i] = { read(POLICY, sent, i * 43 - 42) } end
 
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
-
-local policies, requests = unpack_all(ARGV[1]), unpack_all(ARGV[2])
 local held = call('MGET', unpack(KEYS))
-local states, changed, digests, answers = {}, {}, {}, {}
+local digests = {}
 
-local BUCKET, FIXED, COUNTER, LOG = 1, 2, 3, 4
-local CHARGE, PEEK, FORCE, REFUND, RESET = 0, 1, 2, 3, 4
-local ENFORCE, SHADOW, ALWAYS = 0, 1, 2
-local ALLOW, DENY, SHADOW_DENY, WARN, BAN = 0, 1, 2, 3, 4
+-- Writes a state of four numbers, to be kept until it equals none.
+local function put(key, a, b, c, d, fresh_at)
+  local over = fresh_at % 1000
+  if over > 0 then fresh_at = fresh_at + 1000 - over end
+  call('SET', KEYS[key], write(STATE, a, b, c, d), 'PXAT', format('%d', fresh_at / 1000))
+end
 
--- The state of a key as a list of numbers, or false where nothing is kept.
-local function state_of(key)
-  local state = states[key]
-  if state == nil then
+-- All requests that are not plain: gives a function that decides one, and one that writes what they
+-- changed.
+local function careful()
+  local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
+  local BUCKET, LOG = 1, 4
+  local SHADOW, ALWAYS = 1, 2
+  local ALLOW, DENY, SHADOW_DENY, WARN, BAN = 0, 1, 2, 3, 4
+
+  -- The state of each key is four numbers, or `n1` is false where nothing is kept; whether it was
+  -- read or changed; and from when on a changed one equals none. The lists are made from one that is
+  -- long enough: growing them number by number would cost more than deciding.
+  local n1, n2, n3, n4 = { unpack(held) }, { unpack(held) }, { unpack(held) }, { unpack(held) }
+  local seen, till = { unpack(held) }, { unpack(held) }
+  local READ, CHANGED = 1, 2
+  local logs = {}
+
+  local function see(key)
+    local seen_as = seen[key]
+    if seen_as == READ or seen_as == CHANGED then return end
+    seen[key] = READ
     local bytes = held[key]
-    state = bytes and { unpack_all(bytes) }
-    states[key] = state
+    if bytes then n1[key], n2[key], n3[key], n4[key] = read(STATE, bytes) end
   end
-  return state
-end
 
--- Keeps a state, to be written at the end; from `till` on it equals none.
-local function keep(key, state, till)
-  states[key] = state
-  changed[key] = till
-end
+  -- Keeps a state, to be written at the end.
+  local function keep(key, a, b, c, d, fresh_at)
+    n1[key], n2[key], n3[key], n4[key], till[key], seen[key] = a, b, c, d, fresh_at, CHANGED
+  end
 
--- Buckets -----------------------------------------------------------------------------------------
--- policy: 1, units a microsecond, units a request, capacity, ceiling, in force since
--- state:  used, at, units a microsecond, units a request
+  -- Buckets ---------------------------------------------------------------------------------------
+  -- policy: 1, units a microsecond, units a request, capacity, ceiling, in force since
+  -- state:  used, at, units a microsecond, units a request
 
-local function drained(used, at, per_micro, till)
-  if till <= at then return used end
-  return max(0, used - (till - at) * per_micro)
-end
-
--- The units in use at `now`, on the policy's own scale.
-local function bucket_used(policy, state)
-  if not state then return 0 end
-  local used, at, per_micro, per_request = state[1], state[2], state[3], state[4]
-  local since = policy[6]
-  if per_micro == policy[2] and per_request == policy[3] then
-    if at < since then
-      local till = min(since, now)
-      used, at = drained(used, at, per_micro, till), till
+  local function bucket()
+    local function drained(used, at, per_micro, upto)
+      if upto <= at then return used end
+      return max(0, used - (upto - at) * per_micro)
     end
-    return drained(min(used, policy[5]), at, per_micro, now)
-  end
-  if drained(used, at, per_micro, now) == 0 then return 0 end
-  local from = min(max(at, since), now)
-  local counted = ceil(drained(used, at, per_micro, from) / per_request)
-  return drained(min(counted * policy[3], policy[5]), from, policy[2], now)
-end
 
-local function bucket_keep(policy, key, used)
-  keep(key, { used, now, policy[2], policy[3] }, now + ceil(used / policy[2]))
-end
-
-local bucket = {
-  never = function(policy, cost) return cost * policy[3] > policy[4] end,
-  fits = function(policy, key, cost)
-    return bucket_used(policy, state_of(key)) + cost * policy[3] <= policy[4]
-  end,
-  charge = function(policy, key, cost)
-    local used = bucket_used(policy, state_of(key))
-    bucket_keep(policy, key, min(used + cost * policy[3], policy[5]))
-  end,
-  refund = function(policy, key, cost, charged_at)
-    local state = state_of(key)
-    if not state or charged_at < policy[6] then return end
-    local back = max(0, cost * policy[3] - max(0, now - charged_at) * policy[2])
-    bucket_keep(policy, key, max(0, bucket_used(policy, state) - back))
-  end,
-  rebase = function(policy, key)
-    local state = state_of(key)
-    if not state then return end
-    if state[2] > now or state[3] ~= policy[2] or state[4] ~= policy[3] then
-      bucket_keep(policy, key, bucket_used(policy, state))
-    end
-  end,
-}
-
--- Fixed windows -----------------------------------------------------------------------------------
--- policy: 2, requests, window
--- state:  window number, count
-
-local function fixed_count(policy, state)
-  if state and state[1] >= floor(now / policy[3]) then return state[2] end
-  return 0
-end
-
-local function fixed_keep(policy, key, count)
-  local window = floor(now / policy[3])
-  keep(key, { window, count }, count > 0 and (window + 1) * policy[3] or 0)
-end
-
-local fixed = {
-  never = function(policy, cost) return cost > policy[2] end,
-  fits = function(policy, key, cost)
-    return fixed_count(policy, state_of(key)) + cost <= policy[2]
-  end,
-  charge = function(policy, key, cost)
-    local count = fixed_count(policy, state_of(key))
-    fixed_keep(policy, key, min(count + cost, max(2 * policy[2], count)))
-  end,
-  refund = function(policy, key, cost, charged_at)
-    local state = state_of(key)
-    if not state or floor(charged_at / policy[3]) ~= floor(now / policy[3]) then return end
-    fixed_keep(policy, key, max(0, fixed_count(policy, state) - cost))
-  end,
-  rebase = function(policy, key)
-    local state = state_of(key)
-    if state and state[1] > floor(now / policy[3]) then fixed_keep(policy, key, state[2]) end
-  end,
-}
-
--- Sliding window counters -------------------------------------------------------------------------
--- policy: 3, requests, window, microseconds a tick, ticks a window, largest count
--- state:  window number, current, previous
-
-local function counter_fold(policy, state)
-  return min(state[2] + state[3], max(2 * policy[2], state[2]))
-end
-
-local function counter_pair(policy, state)
-  local window, current, previous = floor(now / policy[3]), 0, 0
-  if not state then return 0, 0 end
-  if state[1] > window then
-    current = counter_fold(policy, state)
-  elseif state[1] == window then
-    current, previous = state[2], state[3]
-  elseif state[1] + 1 == window then
-    previous = state[2]
-  end
-  return min(current, policy[6]), min(previous, policy[6])
-end
-
-local function counter_keep(policy, key, current, previous)
-  local window, till = floor(now / policy[3]), 0
-  if current > 0 then
-    till = (window + 2) * policy[3]
-  elseif previous > 0 then
-    till = (window + 1) * policy[3]
-  end
-  keep(key, { window, current, previous }, till)
-end
-
-local counter = {
-  never = function(policy, cost) return cost > policy[2] end,
-  fits = function(policy, key, cost)
-    local current, previous = counter_pair(policy, state_of(key))
-    local left = policy[5] - floor(now % policy[3] / policy[4])
-    return current + ceil(previous * left / policy[5]) + cost <= policy[2]
-  end,
-  charge = function(policy, key, cost)
-    local current, previous = counter_pair(policy, state_of(key))
-    counter_keep(policy, key, min(current + cost, max(2 * policy[2], current)), previous)
-  end,
-  refund = function(policy, key, cost, charged_at)
-    local state = state_of(key)
-    if not state then return end
-    local current, previous = counter_pair(policy, state)
-    local ago = floor(now / policy[3]) - floor(charged_at / policy[3])
-    if ago == 0 then
-      current = max(0, current - cost)
-    elseif ago == 1 then
-      previous = max(0, previous - cost)
-    end
-    counter_keep(policy, key, current, previous)
-  end,
-  rebase = function(policy, key)
-    local state = state_of(key)
-    if state and state[1] > floor(now / policy[3]) then
-      counter_keep(policy, key, counter_fold(policy, state), 0)
-    end
-  end,
-}
-
--- Sliding window logs -----------------------------------------------------------------------------
--- policy: 4, requests, window
---
--- A hash: numbered chunks of records (at, cost), oldest first, and a directory `d` that tells the
--- total and count of all records, and for each chunk the time of its last record, its total, its
--- count and its number. A call looks at the directory and at two or three chunks, so its work grows
--- with the square root of the log.
-
-local HEAD, HEAD_BYTES = '>I3I3', 6
-local ENTRY, ENTRY_BYTES = '>I7I3I1I4', 15
-local RECORD, RECORD_BYTES = '>I7I3', 10
-local CHUNK = 64
-local read, write = struct.unpack, struct.pack
-
-local logs = {}
-
-local function new_log(policy, key, cleared)
-  local log = { key = key, window = policy[3], cleared = cleared }
-  log.chunks, log.written, log.dropped = {}, {}, {}
-  log.total, log.count, log.directory = 0, 0, ''
-  logs[key] = log
-  return log
-end
-
-local function log_of(policy, key)
-  local log = logs[key]
-  if log then return log end
-  log = new_log(policy, key, false)
-  local bytes = call('HGET', KEYS[key], 'd')
-  if bytes then
-    log.total, log.count = read(HEAD, bytes)
-    log.directory = bytes:sub(HEAD_BYTES + 1)
-  end
-  return log
-end
-
--- How many chunks there are, and what the directory says of the i-th.
-local function log_chunks(log) return #log.directory / ENTRY_BYTES end
-local function log_entry(log, i) return read(ENTRY, log.directory, (i - 1) * ENTRY_BYTES + 1) end
-local function log_record(chunk, r) return read(RECORD, chunk, (r - 1) * RECORD_BYTES + 1) end
-
-local function log_chunk(log, i)
-  local _, _, _, number = log_entry(log, i)
-  local chunk = log.chunks[number]
-  if not chunk then
-    chunk = call('HGET', KEYS[log.key], number)
-    log.chunks[number] = chunk
-  end
-  return chunk
-end
-
--- Puts what is told of a chunk, or nothing, into the i-th place of the directory.
-local function log_tell(log, i, entry)
-  local directory = log.directory
-  log.directory = directory:sub(1, (i - 1) * ENTRY_BYTES) .. entry
-    .. directory:sub(i * ENTRY_BYTES + 1)
-  changed[log.key] = true
-end
-
-local function log_put(log, i, number, chunk, total)
-  local count = #chunk / RECORD_BYTES
-  log.chunks[number], log.written[number] = chunk, true
-  log_tell(log, i, write(ENTRY, log_record(chunk, count), total, count, number))
-end
-
-local function log_drop(log, i)
-  local _, _, _, number = log_entry(log, i)
-  log.dropped[#log.dropped + 1] = number
-  log.chunks[number], log.written[number] = nil, nil
-  log_tell(log, i, '')
-end
-
--- The cost of some records of a chunk.
-local function log_cost(chunk, from, till)
-  local cost = 0
-  for r = from, till do
-    local _, spent = log_record(chunk, r)
-    cost = cost + spent
-  end
-  return cost
-end
-
--- Takes the records `from` to `till` out of the i-th chunk; their cost is given.
-local function log_cut(log, i, from, till)
-  local _, total, count, number = log_entry(log, i)
-  local chunk = log_chunk(log, i)
-  local cut = log_cost(chunk, from, till)
-  log.total, log.count = log.total - cut, log.count - (till - from + 1)
-  if till - from + 1 == count then
-    log_drop(log, i)
-  else
-    local kept = chunk:sub(1, (from - 1) * RECORD_BYTES) .. chunk:sub(till * RECORD_BYTES + 1)
-    log_put(log, i, number, kept, total - cut)
-  end
-  return cut
-end
-
-local function log_append(log, at, cost)
-  local i, next_number = log_chunks(log), 1
-  log.total, log.count = log.total + cost, log.count + 1
-  if i > 0 then
-    local _, total, count, number = log_entry(log, i)
-    if count < CHUNK then
-      return log_put(log, i, number, log_chunk(log, i) .. write(RECORD, at, cost), total + cost)
-    end
-    next_number = number + 1
-  end
-  log_put(log, i + 1, next_number, write(RECORD, at, cost), cost)
-end
-
-local function log_newest(log)
-  local chunks = log_chunks(log)
-  return chunks > 0 and log_entry(log, chunks) or 0
-end
-
--- What has expired: whole chunks, then records of the next; the cost of all, and of the latter.
-local function log_expired(log, window)
-  local chunks, records, cost, in_next = 0, 0, 0, 0
-  local all = log_chunks(log)
-  while chunks < all do
-    local last, total = log_entry(log, chunks + 1)
-    if now - last < window then
-      local chunk = log_chunk(log, chunks + 1)
-      while true do
-        local at, spent = log_record(chunk, records + 1)
-        if now - at < window then break end
-        records, in_next = records + 1, in_next + spent
+    -- The units in use at `now` of a state that was written under another policy, told on this one's scale.
+    local function bucket_carried(policy, key)
+      local used, at, per_micro, per_request = n1[key], n2[key], n3[key], n4[key]
+      local since = policy[6]
+      if per_micro == policy[2] and per_request == policy[3] then
+        local upto = min(since, now)
+        return drained(min(drained(used, at, per_micro, upto), policy[5]), upto, per_micro, now)
       end
-      break
+      if drained(used, at, per_micro, now) == 0 then return 0 end
+      local from = min(max(at, since), now)
+      local counted = ceil(drained(used, at, per_micro, from) / per_request)
+      return drained(min(counted * policy[3], policy[5]), from, policy[2], now)
     end
-    chunks, cost = chunks + 1, cost + total
-  end
-  return chunks, records, cost + in_next, in_next
-end
 
--- Whether `cost` fits. The caller is told what it needs to say how long to wait: the live total, the
--- time of the record whose expiry makes room and the cost up to it, and the newest record's time.
-local function log_fits(policy, key, cost)
-  local log = log_of(policy, key)
-  local chunks, records, expired, in_next = log_expired(log, policy[3])
-  local used, at, freed = log.total - expired, 0, 0
-  local fits = used + cost <= policy[2]
-  if not fits and cost <= policy[2] then
-    local needed, i = used + cost - policy[2], chunks + 1
-    while true do
-      local _, total = log_entry(log, i)
-      if freed + total - in_next >= needed then break end
-      freed, i, records, in_next = freed + total - in_next, i + 1, 0, 0
+    -- The units in use at `now`.
+    local function bucket_used(policy, key)
+      see(key)
+      local used = n1[key]
+      if not used then return 0 end
+      local at, per_micro = n2[key], policy[2]
+      if n3[key] ~= per_micro or n4[key] ~= policy[3] or at < policy[6] then
+        return bucket_carried(policy, key)
+      end
+      if used > policy[5] then used = policy[5] end
+      if at < now then
+        used = used - (now - at) * per_micro
+        if used < 0 then return 0 end
+      end
+      return used
     end
-    local chunk = log_chunk(log, i)
-    while freed < needed do
-      local spent
-      records = records + 1
-      at, spent = log_record(chunk, records)
-      freed = freed + spent
+
+    local function bucket_keep(policy, key, used)
+      local per_micro = policy[2]
+      keep(key, used, now, per_micro, policy[3], now + ceil(used / per_micro))
     end
-  end
-  local n = #digests
-  digests[n + 1], digests[n + 2], digests[n + 3] = used, at, freed
-  digests[n + 4] = used > 0 and log_newest(log) or 0
-  return fits
-end
 
--- Records that lie ahead of now become one record at now.
-local function log_rebase(policy, key)
-  local log, ahead = log_of(policy, key), 0
-  if log_newest(log) <= now then return end
-  while log_chunks(log) > 1 and log_entry(log, log_chunks(log) - 1) > now do
-    local i = log_chunks(log)
-    local _, total, count = log_entry(log, i)
-    ahead, log.total, log.count = ahead + total, log.total - total, log.count - count
-    log_drop(log, i)
+    return {
+      fits = function(policy, key, cost)
+        local used = bucket_used(policy, key)
+        return used + cost * policy[3] <= policy[4], used
+      end,
+      charge = function(policy, key, cost, used)
+        used = used + cost * policy[3]
+        if used > policy[5] then used = policy[5] end
+        bucket_keep(policy, key, used)
+      end,
+      refund = function(policy, key, cost, charged_at)
+        local used = bucket_used(policy, key)
+        if not n1[key] or charged_at < policy[6] then return end
+        local back = max(0, cost * policy[3] - max(0, now - charged_at) * policy[2])
+        bucket_keep(policy, key, max(0, used - back))
+      end,
+      rebase = function(policy, key)
+        see(key)
+        if not n1[key] then return end
+        if n2[key] > now or n3[key] ~= policy[2] or n4[key] ~= policy[3] then
+          bucket_keep(policy, key, bucket_used(policy, key))
+        end
+      end,
+    }
   end
-  local i, r = log_chunks(log), 1
-  local _, _, count = log_entry(log, i)
-  while log_record(log_chunk(log, i), r) <= now do r = r + 1 end
-  log_append(log, now, ahead + log_cut(log, i, r, count))
-end
 
-local function log_charge(policy, key, cost)
-  local log, limit = log_of(policy, key), policy[2]
-  log_rebase(policy, key)
-  local chunks, records = log_expired(log, policy[3])
-  for _ = 1, chunks do
-    local _, total, count = log_entry(log, 1)
-    log.total, log.count = log.total - total, log.count - count
-    log_drop(log, 1)
-  end
-  if records > 0 then log_cut(log, 1, 1, records) end
-  cost = min(cost, max(0, 2 * limit - log.total))
-  if cost == 0 then return end
-  if log.count > 0 and (log.count >= limit or log_newest(log) == now) then
-    local i = log_chunks(log)
-    local _, _, count = log_entry(log, i)
-    cost = cost + log_cut(log, i, count, count)
-  end
-  log_append(log, now, cost)
-end
+  -- Fixed windows ---------------------------------------------------------------------------------
+  -- policy: 2, requests, window
+  -- state:  window number, count
 
-local function log_refund(policy, key, cost, charged_at)
-  local log = log_of(policy, key)
-  for i = 1, log_chunks(log) do
-    local last, total, count, number = log_entry(log, i)
-    if last >= charged_at then
+  local function fixed_window()
+    local function fixed_count(policy, key)
+      see(key)
+      if n1[key] and n1[key] >= floor(now / policy[3]) then return n2[key] end
+      return 0
+    end
+
+    local function fixed_keep(policy, key, count)
+      local window = floor(now / policy[3])
+      keep(key, window, count, 0, 0, count > 0 and (window + 1) * policy[3] or 0)
+    end
+
+    return {
+      fits = function(policy, key, cost)
+        local count = fixed_count(policy, key)
+        return count + cost <= policy[2], count
+      end,
+      charge = function(policy, key, cost, count)
+        fixed_keep(policy, key, min(count + cost, max(2 * policy[2], count)))
+      end,
+      refund = function(policy, key, cost, charged_at)
+        local count = fixed_count(policy, key)
+        if not n1[key] or floor(charged_at / policy[3]) ~= floor(now / policy[3]) then return end
+        fixed_keep(policy, key, max(0, count - cost))
+      end,
+      rebase = function(policy, key)
+        see(key)
+        if n1[key] and n1[key] > floor(now / policy[3]) then fixed_keep(policy, key, n2[key]) end
+      end,
+    }
+  end
+
+  -- Sliding window counters -----------------------------------------------------------------------
+  -- policy: 3, requests, window, microseconds a tick, ticks a window, largest count
+  -- state:  window number, current, previous
+
+  local function window_counter()
+    local function counter_fold(policy, key)
+      return min(n2[key] + n3[key], max(2 * policy[2], n2[key]))
+    end
+
+    local function counter_pair(policy, key)
+      see(key)
+      local kept, window, current, previous = n1[key], floor(now / policy[3]), 0, 0
+      if not kept then return 0, 0 end
+      if kept > window then
+        current = counter_fold(policy, key)
+      elseif kept == window then
+        current, previous = n2[key], n3[key]
+      elseif kept + 1 == window then
+        previous = n2[key]
+      end
+      return min(current, policy[6]), min(previous, policy[6])
+    end
+
+    local function counter_keep(policy, key, current, previous)
+      local window, fresh_at = floor(now / policy[3]), 0
+      if current > 0 then
+        fresh_at = (window + 2) * policy[3]
+      elseif previous > 0 then
+        fresh_at = (window + 1) * policy[3]
+      end
+      keep(key, window, current, previous, 0, fresh_at)
+    end
+
+    return {
+      fits = function(policy, key, cost)
+        local current, previous = counter_pair(policy, key)
+        local left = policy[5] - floor(now % policy[3] / policy[4])
+        return current + ceil(previous * left / policy[5]) + cost <= policy[2]
+      end,
+      charge = function(policy, key, cost)
+        local current, previous = counter_pair(policy, key)
+        counter_keep(policy, key, min(current + cost, max(2 * policy[2], current)), previous)
+      end,
+      refund = function(policy, key, cost, charged_at)
+        local current, previous = counter_pair(policy, key)
+        if not n1[key] then return end
+        local ago = floor(now / policy[3]) - floor(charged_at / policy[3])
+        if ago == 0 then
+          current = max(0, current - cost)
+        elseif ago == 1 then
+          previous = max(0, previous - cost)
+        end
+        counter_keep(policy, key, current, previous)
+      end,
+      rebase = function(policy, key)
+        see(key)
+        if n1[key] and n1[key] > floor(now / policy[3]) then
+          counter_keep(policy, key, counter_fold(policy, key), 0)
+        end
+      end,
+    }
+  end
+
+  -- Sliding window logs ---------------------------------------------------------------------------
+  -- policy: 4, requests, window
+  --
+  -- A hash: numbered chunks of records (at, cost), oldest first, and a directory `d` that tells the
+  -- total and count of all records, and for each chunk the time of its last record, its total, its
+  -- count and its number. A call looks at the directory and at two or three chunks, so its work grows
+  -- with the square root of the log.
+
+  local function window_log()
+    local HEAD, HEAD_BYTES = '>I3I3', 6
+    local ENTRY, ENTRY_BYTES = '>I7I3I1I4', 15
+    local RECORD, RECORD_BYTES = '>I7I3', 10
+    local CHUNK = 64
+
+    local function new_log(policy, key, cleared)
+      local log = { key = key, window = policy[3], cleared = cleared }
+      log.chunks, log.written, log.dropped = {}, {}, {}
+      log.total, log.count, log.directory = 0, 0, ''
+      logs[key] = log
+      return log
+    end
+
+    local function log_of(policy, key)
+      local log = logs[key]
+      if log then return log end
+      log = new_log(policy, key, false)
+      local bytes = call('HGET', KEYS[key], 'd')
+      if bytes then
+        log.total, log.count = read(HEAD, bytes)
+        log.directory = bytes:sub(HEAD_BYTES + 1)
+      end
+      return log
+    end
+
+    -- How many chunks there are, and what the directory says of the i-th.
+    local function log_chunks(log) return #log.directory / ENTRY_BYTES end
+    local function log_entry(log, i) return read(ENTRY, log.directory, (i - 1) * ENTRY_BYTES + 1) end
+    local function log_record(chunk, r) return read(RECORD, chunk, (r - 1) * RECORD_BYTES + 1) end
+
+    local function log_chunk(log, i)
+      local _, _, _, number = log_entry(log, i)
+      local chunk = log.chunks[number]
+      if not chunk then
+        chunk = call('HGET', KEYS[log.key], number)
+        log.chunks[number] = chunk
+      end
+      return chunk
+    end
+
+    -- Puts what is told of a chunk, or nothing, into the i-th place of the directory.
+    local function log_tell(log, i, entry)
+      local directory = log.directory
+      log.directory = directory:sub(1, (i - 1) * ENTRY_BYTES) .. entry
+        .. directory:sub(i * ENTRY_BYTES + 1)
+      seen[log.key] = CHANGED
+    end
+
+    local function log_put(log, i, number, chunk, total)
+      local count = #chunk / RECORD_BYTES
+      log.chunks[number], log.written[number] = chunk, true
+      log_tell(log, i, write(ENTRY, log_record(chunk, count), total, count, number))
+    end
+
+    local function log_drop(log, i)
+      local _, _, _, number = log_entry(log, i)
+      log.dropped[#log.dropped + 1] = number
+      log.chunks[number], log.written[number] = nil, nil
+      log_tell(log, i, '')
+    end
+
+    -- The cost of some records of a chunk.
+    local function log_cost(chunk, from, till)
+      local cost = 0
+      for r = from, till do
+        local _, spent = log_record(chunk, r)
+        cost = cost + spent
+      end
+      return cost
+    end
+
+    -- Takes the records `from` to `till` out of the i-th chunk; their cost is given.
+    local function log_cut(log, i, from, till)
+      local _, total, count, number = log_entry(log, i)
       local chunk = log_chunk(log, i)
-      for r = 1, count do
-        local at, spent = log_record(chunk, r)
-        if at == charged_at and cost >= spent then
-          return log_cut(log, i, r, r)
-        elseif at == charged_at then
-          local less = chunk:sub(1, (r - 1) * RECORD_BYTES) .. write(RECORD, at, spent - cost)
-            .. chunk:sub(r * RECORD_BYTES + 1)
-          log.total = log.total - cost
-          return log_put(log, i, number, less, total - cost)
+      local cut = log_cost(chunk, from, till)
+      log.total, log.count = log.total - cut, log.count - (till - from + 1)
+      if till - from + 1 == count then
+        log_drop(log, i)
+      else
+        local kept = chunk:sub(1, (from - 1) * RECORD_BYTES) .. chunk:sub(till * RECORD_BYTES + 1)
+        log_put(log, i, number, kept, total - cut)
+      end
+      return cut
+    end
+
+    local function log_append(log, at, cost)
+      local i, next_number = log_chunks(log), 1
+      log.total, log.count = log.total + cost, log.count + 1
+      if i > 0 then
+        local _, total, count, number = log_entry(log, i)
+        if count < CHUNK then
+          return log_put(log, i, number, log_chunk(log, i) .. write(RECORD, at, cost), total + cost)
+        end
+        next_number = number + 1
+      end
+      log_put(log, i + 1, next_number, write(RECORD, at, cost), cost)
+    end
+
+    local function log_newest(log)
+      local chunks = log_chunks(log)
+      return chunks > 0 and log_entry(log, chunks) or 0
+    end
+
+    -- What has expired: whole chunks, then records of the next; the cost of all, and of the latter.
+    local function log_expired(log, window)
+      local chunks, records, cost, in_next = 0, 0, 0, 0
+      local all = log_chunks(log)
+      while chunks < all do
+        local last, total = log_entry(log, chunks + 1)
+        if now - last < window then
+          local chunk = log_chunk(log, chunks + 1)
+          while true do
+            local at, spent = log_record(chunk, records + 1)
+            if now - at < window then break end
+            records, in_next = records + 1, in_next + spent
+          end
+          break
+        end
+        chunks, cost = chunks + 1, cost + total
+      end
+      return chunks, records, cost + in_next, in_next
+    end
+
+    -- Whether `cost` fits. The caller is told what it needs to say how long to wait: the live total, the
+    -- time of the record whose expiry makes room and the cost up to it, and the newest record's time.
+    local function log_fits(policy, key, cost)
+      local log = log_of(policy, key)
+      local chunks, records, expired, in_next = log_expired(log, policy[3])
+      local used, at, freed = log.total - expired, 0, 0
+      local fits = used + cost <= policy[2]
+      if not fits and cost <= policy[2] then
+        local needed, i = used + cost - policy[2], chunks + 1
+        while true do
+          local _, total = log_entry(log, i)
+          if freed + total - in_next >= needed then break end
+          freed, i, records, in_next = freed + total - in_next, i + 1, 0, 0
+        end
+        local chunk = log_chunk(log, i)
+        while freed < needed do
+          local spent
+          records = records + 1
+          at, spent = log_record(chunk, records)
+          freed = freed + spent
         end
       end
+      local n = #digests
+      digests[n + 1], digests[n + 2], digests[n + 3] = used, at, freed
+      digests[n + 4] = used > 0 and log_newest(log) or 0
+      return fits
+    end
+
+    -- Records that lie ahead of now become one record at now.
+    local function log_rebase(policy, key)
+      local log, ahead = log_of(policy, key), 0
+      if log_newest(log) <= now then return end
+      while log_chunks(log) > 1 and log_entry(log, log_chunks(log) - 1) > now do
+        local i = log_chunks(log)
+        local _, total, count = log_entry(log, i)
+        ahead, log.total, log.count = ahead + total, log.total - total, log.count - count
+        log_drop(log, i)
+      end
+      local i, r = log_chunks(log), 1
+      local _, _, count = log_entry(log, i)
+      while log_record(log_chunk(log, i), r) <= now do r = r + 1 end
+      log_append(log, now, ahead + log_cut(log, i, r, count))
+    end
+
+    local function log_charge(policy, key, cost)
+      local log, limit = log_of(policy, key), policy[2]
+      log_rebase(policy, key)
+      local chunks, records = log_expired(log, policy[3])
+      for _ = 1, chunks do
+        local _, total, count = log_entry(log, 1)
+        log.total, log.count = log.total - total, log.count - count
+        log_drop(log, 1)
+      end
+      if records > 0 then log_cut(log, 1, 1, records) end
+      cost = min(cost, max(0, 2 * limit - log.total))
+      if cost == 0 then return end
+      if log.count > 0 and (log.count >= limit or log_newest(log) == now) then
+        local i = log_chunks(log)
+        local _, _, count = log_entry(log, i)
+        cost = cost + log_cut(log, i, count, count)
+      end
+      log_append(log, now, cost)
+    end
+
+    local function log_refund(policy, key, cost, charged_at)
+      local log = log_of(policy, key)
+      for i = 1, log_chunks(log) do
+        local last, total, count, number = log_entry(log, i)
+        if last >= charged_at then
+          local chunk = log_chunk(log, i)
+          for r = 1, count do
+            local at, spent = log_record(chunk, r)
+            if at == charged_at and cost >= spent then
+              return log_cut(log, i, r, r)
+            elseif at == charged_at then
+              local less = chunk:sub(1, (r - 1) * RECORD_BYTES) .. write(RECORD, at, spent - cost)
+                .. chunk:sub(r * RECORD_BYTES + 1)
+              log.total = log.total - cost
+              return log_put(log, i, number, less, total - cost)
+            end
+          end
+          return
+        end
+      end
+    end
+
+    return {
+      fits = log_fits,
+      charge = log_charge,
+      refund = log_refund,
+      rebase = log_rebase,
+      write = function(log)
+        local name, fresh_at = KEYS[log.key], log_newest(log) + log.window
+        if log.cleared or fresh_at <= now then call('DEL', name) end
+        if fresh_at <= now then return end
+        if #log.dropped > 0 then call('HDEL', name, unpack(log.dropped)) end
+        local fields = { 'd', write(HEAD, log.total, log.count) .. log.directory }
+        for number in pairs(log.written) do
+          fields[#fields + 1], fields[#fields + 2] = number, log.chunks[number]
+        end
+        call('HSET', name, unpack(fields))
+        call('PEXPIREAT', name, ceil(fresh_at / 1000))
+      end,
+      forget = function(policy, key)
+        new_log(policy, key, true)
+        seen[key] = CHANGED
+      end,
+    }
+  end
+
+  -- Bans ------------------------------------------------------------------------------------------
+  -- policy: 5, refusals, within, lasts, factor, longest, forgotten after
+  -- state:  strikes + 2^24 * bans, since, until, forgotten after
+
+  local function ban_kind()
+    local STRIKES = 2 ^ 24
+
+    -- When the strikes began to count and when the ban ends, after a clock that went back.
+    local function ban_span(key)
+      return min(n2[key], now), max(0, n3[key] - max(0, n2[key] - now))
+    end
+
+    local function is_banned(key)
+      see(key)
+      if not n1[key] then return false end
+      local _, ends = ban_span(key)
+      return ends > now
+    end
+
+    local function ban_keep(key, strikes, bans, since, ends, forgotten)
+      keep(key, strikes + STRIKES * bans, since, ends, forgotten, max(since, ends) + forgotten)
+    end
+
+    local function ban_rebase(key)
+      see(key)
+      if n1[key] and n2[key] > now then
+        local since, ends = ban_span(key)
+        ban_keep(key, n1[key] % STRIKES, floor(n1[key] / STRIKES), since, ends, n4[key])
+      end
+    end
+
+    local function strike(policy, key)
+      see(key)
+      local strikes, bans, since, ends = 0, 0, now, 0
+      if n1[key] and max(n2[key], n3[key]) + n4[key] > now then
+        strikes, bans = n1[key] % STRIKES, floor(n1[key] / STRIKES)
+        since, ends = ban_span(key)
+      end
+      if strikes == 0 or now - since >= policy[3] then strikes, since = 0, now end
+      strikes = strikes + 1
+      if strikes >= policy[2] then
+        strikes, since = 0, now
+        ends = now + min(policy[4] * policy[5] ^ bans, policy[6])
+        bans = min(bans + 1, 255)
+      end
+      ban_keep(key, strikes, bans, since, ends, policy[7])
+    end
+
+    return { is_banned = is_banned, rebase = ban_rebase, strike = strike }
+  end
+
+  -- All rules or none -----------------------------------------------------------------------------
+
+  local makers, kinds = { bucket, fixed_window, window_counter, window_log, ban_kind }, {}
+  for _, policy in ipairs(policies) do
+    local kind = policy[1]
+    kinds[kind] = kinds[kind] or makers[kind]()
+  end
+  local bans, at = kinds[5], 1
+
+  -- The charges of the request at hand.
+  local policy_of, key_of, cost_of, role_of, grace_of, grace_key, ban_of, ban_key =
+    {}, {}, {}, {}, {}, {}, {}, {}
+  local verdicts, memos = {}, {}
+
+  local function read_charge(i)
+    local policy, flags
+    policy, key_of[i], cost_of[i], flags, at = read(CHARGED, requests, at)
+    policy_of[i] = policies[policy]
+    if flags < 4 then
+      role_of[i], grace_of[i], ban_of[i] = flags, false, false
       return
     end
-  end
-end
-
-local log_kind = {
-  never = function(policy, cost) return cost > policy[2] end,
-  fits = log_fits,
-  charge = log_charge,
-  refund = log_refund,
-  rebase = log_rebase,
-}
-
-local function log_write(log)
-  local name, till = KEYS[log.key], log_newest(log) + log.window
-  if log.cleared or till <= now then call('DEL', name) end
-  if till <= now then return end
-  if #log.dropped > 0 then call('HDEL', name, unpack(log.dropped)) end
-  local fields = { 'd', write(HEAD, log.total, log.count) .. log.directory }
-  for number in pairs(log.written) do
-    fields[#fields + 1], fields[#fields + 2] = number, log.chunks[number]
-  end
-  call('HSET', name, unpack(fields))
-  call('PEXPIREAT', name, ceil(till / 1000))
-end
-
--- Bans --------------------------------------------------------------------------------------------
--- policy: 5, refusals, within, lasts, factor, longest, forgotten after
--- state:  strikes, bans, since, until, forgotten after
-
-local function ban_rebased(state)
-  local ahead = max(0, state[3] - now)
-  return { state[1], state[2], min(state[3], now), max(0, state[4] - ahead), state[5] }
-end
-
-local function ban_fresh_at(state) return max(state[3], state[4]) + state[5] end
-local function ban_keep(key, state) keep(key, state, ban_fresh_at(state)) end
-
-local function is_banned(key)
-  local state = state_of(key)
-  return state and ban_rebased(state)[4] > now
-end
-
-local function ban_rebase(key)
-  local state = state_of(key)
-  if state and state[3] > now then ban_keep(key, ban_rebased(state)) end
-end
-
-local function strike(policy, key)
-  local state, record = state_of(key), { 0, 0, now, 0 }
-  if state and ban_fresh_at(state) > now then record = ban_rebased(state) end
-  if record[1] == 0 or now - record[3] >= policy[3] then record[1], record[3] = 0, now end
-  record[1] = record[1] + 1
-  if record[1] >= policy[2] then
-    record[1], record[3] = 0, now
-    record[4] = now + min(policy[4] * policy[5] ^ record[2], policy[6])
-    record[2] = min(record[2] + 1, 255)
-  end
-  record[5] = policy[7]
-  ban_keep(key, record)
-end
-
--- All rules or none -------------------------------------------------------------------------------
-
-local kinds = { bucket, fixed, counter, log_kind }
-local FIELDS = 8
-
-local function charge_all(at, count)
-  local admitted, verdicts = true, {}
-  for i = 1, count do
-    local c = at + (i - 1) * FIELDS
-    local policy, cost, role = policies[requests[c]], requests[c + 2], requests[c + 3]
-    local kind, verdict = kinds[policy[1]], ALLOW
-    local never = kind.never(policy, cost)
-    -- Looked at also when it can never fit: the caller tells what is left.
-    local fits = kind.fits(policy, requests[c + 1], cost) and not never
-    if not fits then verdict = role == SHADOW and SHADOW_DENY or DENY end
-    local grace = policies[requests[c + 4]]
-    local spare = grace and kinds[grace[1]].fits(grace, requests[c + 5], 1)
-    if requests[c + 6] > 0 and role ~= SHADOW and is_banned(requests[c + 7]) then
-      verdict = BAN
-    elseif verdict == DENY and spare and not never then
-      verdict = WARN
+    role_of[i], grace_of[i], ban_of[i] = flags % 4, false, false
+    if flags % 8 >= 4 then
+      policy, grace_key[i], at = read(EXTRA, requests, at)
+      grace_of[i] = policies[policy]
     end
-    if verdict == DENY or verdict == BAN then admitted = false end
-    verdicts[i] = verdict
-  end
-  for i = 1, count do
-    local c = at + (i - 1) * FIELDS
-    local policy, verdict = policies[requests[c]], verdicts[i]
-    local kind = kinds[policy[1]]
-    if admitted and verdict == ALLOW or requests[c + 3] == ALWAYS then
-      kind.charge(policy, requests[c + 1], requests[c + 2])
-    else
-      kind.rebase(policy, requests[c + 1])
+    if flags >= 8 then
+      policy, ban_key[i], at = read(EXTRA, requests, at)
+      ban_of[i] = policies[policy]
     end
-    local grace = policies[requests[c + 4]]
+  end
+
+  -- The most that ever fits.
+  local function never_fits(policy, cost)
+    if policy[1] == BUCKET then return cost * policy[3] > policy[4] end
+    return cost > policy[2]
+  end
+
+  -- What a charge says once its ban and its warnings are heard.
+  local function penalised(i, verdict)
+    local grace, ban = grace_of[i], ban_of[i]
+    local spare = grace and kinds[grace[1]].fits(grace, grace_key[i], 1)
+    if ban and role_of[i] ~= SHADOW and bans.is_banned(ban_key[i]) then return BAN end
+    if verdict == DENY and spare and not never_fits(policy_of[i], cost_of[i]) then return WARN end
+    return verdict
+  end
+
+  -- Counts a warning that was given, and a refusal towards a ban.
+  local function punish(i, verdict, admitted)
+    local grace, ban = grace_of[i], ban_of[i]
     if grace then
+      local kind = kinds[grace[1]]
       if admitted and verdict == WARN then
-        kinds[grace[1]].charge(grace, requests[c + 5], 1)
+        local _, memo = kind.fits(grace, grace_key[i], 1)
+        kind.charge(grace, grace_key[i], 1, memo)
       else
-        kinds[grace[1]].rebase(grace, requests[c + 5])
+        kind.rebase(grace, grace_key[i])
       end
     end
-    local ban = policies[requests[c + 6]]
     if ban then
-      if verdict == DENY then
-        strike(ban, requests[c + 7])
+      if verdict == DENY then bans.strike(ban, ban_key[i]) else bans.rebase(ban_key[i]) end
+    end
+  end
+
+  local function charge_all(count)
+    local admitted = true
+    for i = 1, count do
+      read_charge(i)
+      local policy, verdict = policy_of[i], ALLOW
+      local fits, memo = kinds[policy[1]].fits(policy, key_of[i], cost_of[i])
+      memos[i] = memo
+      if not fits then verdict = role_of[i] == SHADOW and SHADOW_DENY or DENY end
+      if grace_of[i] or ban_of[i] then verdict = penalised(i, verdict) end
+      if verdict == DENY or verdict == BAN then admitted = false end
+      verdicts[i] = verdict
+    end
+    for i = 1, count do
+      local policy, verdict = policy_of[i], verdicts[i]
+      local kind = kinds[policy[1]]
+      if admitted and verdict == ALLOW or role_of[i] == ALWAYS then
+        kind.charge(policy, key_of[i], cost_of[i], memos[i])
       else
-        ban_rebase(requests[c + 7])
+        kind.rebase(policy, key_of[i])
+      end
+      if grace_of[i] or ban_of[i] then punish(i, verdict, admitted) end
+    end
+    return admitted
+  end
+
+  local function forget(policy, key)
+    if policy[1] == LOG then
+      kinds[LOG].forget(policy, key)
+    else
+      keep(key, false, 0, 0, 0, 0)
+    end
+  end
+
+  -- Peek, force, refund and reset: done to each charge, whatever the others say.
+  local function amend(op, count, charged_at)
+    for i = 1, count do
+      read_charge(i)
+      local policy, key, cost = policy_of[i], key_of[i], cost_of[i]
+      local kind, grace, ban = kinds[policy[1]], grace_of[i], ban_of[i]
+      if op == PEEK then
+        kind.fits(policy, key, cost)
+        if grace then kinds[grace[1]].fits(grace, grace_key[i], 1) end
+      elseif op == FORCE then
+        kind.rebase(policy, key)
+        local _, memo = kind.fits(policy, key, cost)
+        kind.charge(policy, key, cost, memo)
+      elseif op == REFUND then
+        kind.rebase(policy, key)
+        kind.refund(policy, key, cost, charged_at)
+        kind.fits(policy, key, 0)
+      else
+        forget(policy, key)
+        if grace then forget(grace, grace_key[i]) end
+        if ban then forget(ban, ban_key[i]) end
       end
     end
   end
-  return admitted
-end
 
-local function forget(policy, key)
-  if policy[1] == LOG then
-    new_log(policy, key, true)
-    changed[key] = true
-  else
-    keep(key, false, 0)
-  end
-end
-
--- Peek, force, refund and reset: done to each charge, whatever the others say.
-local function amend(op, at, count, charged_at)
-  for i = 1, count do
-    local c = at + (i - 1) * FIELDS
-    local policy, key, cost = policies[requests[c]], requests[c + 1], requests[c + 2]
-    local kind = kinds[policy[1]]
-    if op == PEEK then
-      kind.fits(policy, key, cost)
-      local grace = policies[requests[c + 4]]
-      if grace then kinds[grace[1]].fits(grace, requests[c + 5], 1) end
-    elseif op == FORCE then
-      kind.rebase(policy, key)
-      kind.fits(policy, key, cost)
-      kind.charge(policy, key, cost)
-    elseif op == REFUND then
-      kind.rebase(policy, key)
-      kind.refund(policy, key, cost, charged_at)
-      kind.fits(policy, key, 0)
+  local function decide(op, count, from, charged_at)
+    at = from
+    local admitted = true
+    if op == CHARGE or op == PLAIN then
+      admitted = charge_all(count)
     else
-      forget(policy, key)
-      local grace, ban = policies[requests[c + 4]], policies[requests[c + 6]]
-      if grace then forget(grace, requests[c + 5]) end
-      if ban then forget(ban, requests[c + 7]) end
+      amend(op, count, charged_at)
+    end
+    return admitted, at
+  end
+
+  local function finish()
+    for key = 1, #KEYS do
+      if seen[key] == CHANGED then
+        if logs[key] then
+          kinds[LOG].write(logs[key])
+        elseif till[key] > now then
+          put(key, n1[key], n2[key], n3[key], n4[key], till[key])
+        elseif held[key] then
+          call('DEL', KEYS[key])
+        end
+      end
     end
   end
+
+  return decide, finish
 end
 
-local at, total = 1, #requests
-while at <= total do
-  local op, charged_at, count = requests[at], requests[at + 1], requests[at + 2]
-  at = at + 3
-  local admitted = true
-  if op == CHARGE then
-    admitted = charge_all(at, count)
+-- The plain requests ------------------------------------------------------------------------------
+-- A plain request is of buckets alone, enforced, without warnings or bans, and nobody else in the
+-- batch asks for its keys. Where it does not fit, or a state is not what the policy would write, it
+-- takes the careful way.
+
+local decide, finish
+local answers, answered, size, at, charged_at = {}, 0, #requests, 1, 0
+local chosen, asked, levels = {}, {}, {}
+
+while at <= size do
+  local op, count, policy, key, cost, _, next_at = read(REQUEST, requests, at)
+  local plain = op == PLAIN
+  if plain then
+    local i = 1
+    while true do
+      policy = policies[policy]
+      local used, per_micro, per_request, bytes = 0, policy[2], policy[3], held[key]
+      if bytes then
+        local since, old_per_micro, old_per_request
+        used, since, old_per_micro, old_per_request = read(STATE, bytes)
+        plain = old_per_micro == per_micro and old_per_request == per_request
+          and since >= policy[6] and since <= now and used <= policy[5]
+        used = used - (now - since) * per_micro
+        if used < 0 then used = 0 end
+      end
+      used = used + cost * per_request
+      plain = plain and used <= policy[4]
+      if not plain then break end
+      chosen[i], asked[i], levels[i] = policy, key, used
+      if i == count then break end
+      i = i + 1
+      policy, key, cost, _, next_at = read(CHARGED, requests, next_at)
+    end
+  end
+  if plain then
+    for i = 1, count do
+      local used, per_micro = levels[i], chosen[i][2]
+      local over = used % per_micro
+      local fresh_at = now + (used - over) / per_micro
+      if over > 0 then fresh_at = fresh_at + 1 end
+      put(asked[i], used, now, per_micro, chosen[i][3], fresh_at)
+    end
+    answered, at = answered + 1, next_at
+    answers[answered] = '1'
+  elseif op == MOMENT then
+    charged_at, at = cost, next_at
   else
-    amend(op, at, count, charged_at)
-  end
-  answers[#answers + 1] = admitted and '1' or '0'
-  at = at + count * FIELDS
-end
-
--- What was changed is written last: where memory is full the first write stops the script, and then
--- nothing has been charged.
-for key, till in pairs(changed) do
-  if logs[key] then
-    log_write(logs[key])
-  elseif till > now then
-    call('SET', KEYS[key], pack(unpack(states[key])), 'PXAT', ceil(till / 1000))
-  elseif held[key] then
-    call('DEL', KEYS[key])
+    if not decide then decide, finish = careful() end
+    local admitted
+    admitted, at = decide(op, count, at + 3, charged_at)
+    answered = answered + 1
+    answers[answered] = admitted and '1' or '0'
   end
 end
 
+-- Where memory is full, the first write stops the script: then nothing has been charged.
+if finish then finish() end
 return { now, table.concat(answers), digests, held }

@@ -5,7 +5,7 @@ local redis = (function(server)
     if name == 'TIME' then
       return { string.format('%.0f', math.floor(now / 1000000)), string.format('%.0f', now % 1000000) }
     elseif name == 'SET' and words[2] == 'PXAT' then
-      assert(words[3] * 1000 > now, 'a state is kept that has expired')
+      assert(tonumber(words[3]) * 1000 > now, 'a state is kept that has expired')
       return server.call('SET', key, words[1], 'EX', 3600)
     elseif name == 'PEXPIREAT' then
       assert(words[1] * 1000 > now, 'a log is kept that has expired')

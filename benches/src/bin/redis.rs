@@ -1,0 +1,317 @@
+//! The Redis store against the plain way and against `redis-benchmark`, on one server, in one run.
+//!
+//! Rounds interleave. `redis 64 3 2000` measures only the store, with 64 callers and three rules for
+//! 2 s, for a profiler.
+
+#![expect(clippy::expect_used, reason = "a benchmark that cannot run should say why and stop")]
+
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use redis::Script;
+use redis::aio::MultiplexedConnection;
+use tidegate_bench::report::{Table, machine, median};
+use tidegate_core::decision::Reading;
+use tidegate_core::key::{Key, KeyHasher, Secret};
+use tidegate_core::policy::{Algorithm, Policy};
+use tidegate_core::quota::Quota;
+use tidegate_core::store::{Charge, Op, Role, Store as _};
+use tidegate_core::time::Micros;
+use tidegate_redis::{Address, Options, RedisStore};
+use tidegate_testkit::redis::Server;
+
+/// The plain way: one token bucket, one call, as most libraries do it.
+const PLAIN: &str = include_str!("plain.lua");
+
+const KEYS: u64 = 100_000;
+const ROUNDS: usize = 5;
+const TURN: Duration = Duration::from_millis(1_000);
+const RULES: [&str; 3] = ["free-writes", "per-user", "per-ip"];
+
+fn main() {
+    let server = Server::start();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let words: Vec<u64> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
+    if let [callers, rules, millis] = words[..] {
+        let contenders = runtime.block_on(Contenders::new(&server));
+        let turn = Duration::from_millis(millis);
+        let per_second = runtime.block_on(contenders.store(callers, usize_of(rules), turn));
+        println!("{per_second:.0} decisions/s");
+        return;
+    }
+    println!("{}\n", machine());
+    println!("{}", throughput(&runtime, &server));
+    println!("{}", overhead(&runtime, &server));
+    println!("{}", bytes(&runtime));
+}
+
+fn usize_of(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// Who is measured.
+struct Contenders {
+    store: Arc<RedisStore>,
+    plain: MultiplexedConnection,
+    script: Arc<Script>,
+}
+
+impl Contenders {
+    async fn new(server: &Server) -> Self {
+        let address = Address::parse(&server.url()).expect("an address");
+        let options = Options {
+            deadline: Duration::from_secs(2),
+            deny_cache: false,
+            ..Options::at(address)
+        };
+        let store = RedisStore::start(&options);
+        assert!(store.ready(Duration::from_secs(5)).await, "{:?}", store.lost());
+        let client = redis::Client::open(server.url()).expect("a client");
+        let plain = client.get_multiplexed_async_connection().await.expect("a connection");
+        Self { store: Arc::new(store), plain, script: Arc::new(Script::new(PLAIN)) }
+    }
+
+    /// Decisions per second of the store.
+    async fn store(&self, callers: u64, rules: usize, turn: Duration) -> f64 {
+        let store = Arc::clone(&self.store);
+        race(callers, turn, move |draw| {
+            let store = Arc::clone(&store);
+            async move { decide(&store, draw, rules).await }
+        })
+        .await
+    }
+
+    /// Decisions per second of the plain way.
+    async fn plain(&self, callers: u64, turn: Duration) -> f64 {
+        let (plain, script) = (self.plain.clone(), Arc::clone(&self.script));
+        race(callers, turn, move |draw| {
+            let (mut plain, script) = (plain.clone(), Arc::clone(&script));
+            async move {
+                let key = format!("plain:user:{draw}");
+                let told: Vec<i64> = script
+                    .key(key)
+                    .arg(1_000_000)
+                    .arg(1_000_000)
+                    .arg(1)
+                    .invoke_async(&mut plain)
+                    .await
+                    .expect("an answer");
+                assert_eq!(told.len(), 3);
+            }
+        })
+        .await
+    }
+}
+
+async fn decide(store: &RedisStore, draw: u64, rules: usize) {
+    let quota = Quota::new(1_000, Micros::from_secs(3_600));
+    let policy = Policy::new(Algorithm::TokenBucket, quota).expect("a policy");
+    let user = draw.to_be_bytes();
+    let charge = |rule: &'static str| {
+        let mut hasher = KeyHasher::new(Secret::UNSET);
+        hasher.part(rule.as_bytes());
+        hasher.part(&user);
+        let key = Key { rule, fingerprint: hasher.finish() };
+        Charge { key, policy: &policy, cost: 1, role: Role::Enforce, grace: None, ban: None }
+    };
+    let charges = RULES.map(charge);
+    let mut readings = [Reading::default(); 3];
+    let told = store.apply(Op::Charge, &charges[..rules], &mut readings[..rules]).await;
+    told.expect("an answer");
+}
+
+/// So many callers, each asking again as soon as it was answered.
+async fn race<F: Future<Output = ()> + Send>(
+    callers: u64,
+    turn: Duration,
+    ask: impl Fn(u64) -> F + Send + Sync + 'static,
+) -> f64 {
+    let (ask, over) = (Arc::new(ask), Arc::new(AtomicBool::new(false)));
+    let count = Arc::new(AtomicU64::new(0));
+    let begun = now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for caller in 0..callers {
+        let (ask, over, count) = (Arc::clone(&ask), Arc::clone(&over), Arc::clone(&count));
+        let mut draw = caller.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        tasks.spawn(async move {
+            while !over.load(Ordering::Relaxed) {
+                draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                ask((draw >> 33) % KEYS).await;
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    tokio::time::sleep(turn).await;
+    over.store(true, Ordering::Relaxed);
+    while tasks.join_next().await.is_some() {}
+    count.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64()
+}
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn throughput(runtime: &tokio::runtime::Runtime, server: &Server) -> String {
+    let contenders = runtime.block_on(Contenders::new(server));
+    let mut table = Table::new(&["callers", "store, 1 rule", "store, 3 rules", "plain way", "store / plain", "3 rules / 1 rule, cost"]);
+    for callers in [64, 256] {
+        let mut turns = [const { Vec::new() }; 3];
+        for _ in 0..ROUNDS {
+            turns[0].push(runtime.block_on(contenders.store(callers, 1, TURN)));
+            turns[1].push(runtime.block_on(contenders.store(callers, 3, TURN)));
+            turns[2].push(runtime.block_on(contenders.plain(callers, TURN)));
+        }
+        let [one, three, plain] = turns.map(|turns| median(&turns));
+        let cells = [one, three, plain].map(|each| format!("{each:.0}"));
+        let mut row = vec![callers.to_string()];
+        row.extend(cells);
+        row.push(format!("{:.2}", one / plain));
+        row.push(format!("{:.2}", one / three));
+        table.row(&row);
+    }
+    let mut ceiling = Table::new(&["redis-benchmark, 64 connections", "-P 1", "-P 16"]);
+    let sha = server.command(&["SCRIPT", "LOAD", PLAIN]).text();
+    let evalsha = ["EVALSHA", &sha, "1", "plain:user:__rand_int__", "1000000", "1000000", "1"];
+    for (name, words) in [("EVALSHA of the plain script", &evalsha[..]), ("PING", &["PING"][..])] {
+        let mut row = vec![name.to_owned()];
+        row.extend(["1", "16"].map(|depth| {
+            let mut turns = Vec::new();
+            for _ in 0..3 {
+                turns.push(redis_benchmark(server.port(), depth, words));
+            }
+            format!("{:.0}", median(&turns))
+        }));
+        ceiling.row(&row);
+    }
+    format!("### Decisions per second\n\n{table}\n{ceiling}")
+}
+
+fn redis_benchmark(port: u16, depth: &str, words: &[&str]) -> f64 {
+    let output = Command::new("redis-benchmark")
+        .args(["-p", &port.to_string(), "-c", "64", "-n", "200000", "-r", "100000", "-P", depth])
+        .args(["-q", "--csv"])
+        .args(words)
+        .output()
+        .expect("redis-benchmark");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let rate = text.lines().last().and_then(|line| line.split(',').nth(1)?.trim_matches('"').parse().ok());
+    rate.unwrap_or_else(|| panic!("redis-benchmark says {text}"))
+}
+
+/// What the store adds to a round trip at a steady rate.
+fn overhead(runtime: &tokio::runtime::Runtime, server: &Server) -> String {
+    const RATE: u64 = 30_000;
+    const SECONDS: u64 = 3;
+    let contenders = runtime.block_on(Contenders::new(server));
+    let mut table = Table::new(&["at 30 000/s, microseconds", "p50", "p99", "p99.9"]);
+    let mut rows = [const { Vec::new() }; 2];
+    for _ in 0..ROUNDS {
+        let store = Arc::clone(&contenders.store);
+        rows[0].push(runtime.block_on(paced(RATE, SECONDS, move |draw| {
+            let store = Arc::clone(&store);
+            async move { decide(&store, draw, 1).await }
+        })));
+        let plain = contenders.plain.clone();
+        rows[1].push(runtime.block_on(paced(RATE, SECONDS, move |_| {
+            let mut plain = plain.clone();
+            async move {
+                let _: String = redis::cmd("PING").query_async(&mut plain).await.expect("an answer");
+            }
+        })));
+    }
+    let names = ["store, 1 rule", "PING on one connection of the same client"];
+    let mut p99 = [0.0; 2];
+    for ((name, rounds), p99) in names.iter().zip(&rows).zip(&mut p99) {
+        let column = |i: usize| median(&rounds.iter().map(|round| round[i]).collect::<Vec<_>>());
+        *p99 = column(1);
+        let cells = [0, 1, 2].map(|i| format!("{:.0}", column(i)));
+        table.row(&[vec![(*name).to_owned()], cells.to_vec()].concat());
+    }
+    format!("### Latency\n\n{table}\nThe store's p99 is {:.0} µs above PING's.\n", p99[0] - p99[1])
+}
+
+/// Starts a request every so often, whether or not earlier ones were answered; the latencies.
+async fn paced<F: Future<Output = ()> + Send + 'static>(
+    rate: u64,
+    seconds: u64,
+    ask: impl Fn(u64) -> F + Send + Sync + 'static,
+) -> [f64; 3] {
+    let (heard, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let begun = tokio::time::Instant::now();
+    let mut due = 0;
+    while due < rate * seconds {
+        let passed = begun.elapsed().as_micros();
+        let owed = u64::try_from(passed).unwrap_or(0) * rate / 1_000_000;
+        while due < owed {
+            let heard = heard.clone();
+            let answer = ask(due.wrapping_mul(2_654_435_761) % KEYS);
+            tokio::spawn(async move {
+                let asked = now();
+                answer.await;
+                _ = heard.send(asked.elapsed().as_secs_f64() * 1e6);
+            });
+            due += 1;
+        }
+        tokio::task::yield_now().await;
+    }
+    drop(heard);
+    let mut all = Vec::new();
+    while let Some(latency) = told.recv().await {
+        all.push(latency);
+    }
+    all.sort_by(f64::total_cmp);
+    let at = |share: usize| all[(all.len() - 1) * share / 1_000];
+    [at(500), at(990), at(999)]
+}
+
+/// Bytes a key, by algorithm: the growth of `used_memory` over many keys.
+fn bytes(runtime: &tokio::runtime::Runtime) -> String {
+    const COUNT: u64 = 20_000;
+    let mut table = Table::new(&["algorithm", "bytes a key", "MEMORY USAGE of one"]);
+    let used = |server: &Server| {
+        let info = server.command(&["INFO", "memory"]).text();
+        let line = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
+        line.and_then(|digits| digits.trim().parse::<f64>().ok()).expect("used_memory")
+    };
+    for (algorithm, requests, times) in [
+        (Algorithm::TokenBucket, 10, 1),
+        (Algorithm::FixedWindow, 10, 1),
+        (Algorithm::SlidingWindowCounter, 10, 1),
+        (Algorithm::SlidingWindowLog, 10, 10),
+        (Algorithm::SlidingWindowLog, 1_000, 1_000),
+    ] {
+        let count = if times > 100 { COUNT / 100 } else { COUNT };
+        let server = Server::start();
+        let contenders = runtime.block_on(Contenders::new(&server));
+        let quota = Quota::new(requests, Micros::from_secs(3_600));
+        let policy = Policy::new(algorithm, quota).expect("a policy");
+        let before = used(&server);
+        runtime.block_on(async {
+            for user in 0..count {
+                let mut hasher = KeyHasher::new(Secret::UNSET);
+                hasher.part(&user.to_be_bytes());
+                let key = Key { rule: "free-writes", fingerprint: hasher.finish() };
+                let role = Role::Enforce;
+                let charge = Charge { key, policy: &policy, cost: 1, role, grace: None, ban: None };
+                for _ in 0..times {
+                    let mut reading = [Reading::default()];
+                    let told = contenders.store.apply(Op::Charge, &[charge], &mut reading).await;
+                    told.expect("an answer");
+                }
+            }
+        });
+        let grown = (used(&server) - before) / count as f64;
+        let name = server.command(&["RANDOMKEY"]).text();
+        let one = server.command(&["MEMORY", "USAGE", &name]).text();
+        let entries = if times > 1 { format!(", {times} entries") } else { String::new() };
+        table.row(&[format!("{algorithm}{entries}"), format!("{grown:.0}"), one]);
+    }
+    format!("### Memory\n\n{table}")
+}
