@@ -22,7 +22,7 @@ use http_body_util::Full;
 use hyper::body::Body;
 use tidegate_core::store::Store;
 use tidegate_core::time::Timestamp;
-use tidegate_engine::{Decision, Limiter};
+use tidegate_engine::{Decision, Limiter, NoLocal};
 
 use crate::json::{self, Check, Checks, Peek, Refund, Reset};
 use crate::problem::Problem;
@@ -71,8 +71,8 @@ impl Default for Settings {
 }
 
 /// Answers questions over HTTP by what a limiter decides.
-pub struct Door<S> {
-    limiter: Arc<Limiter<S>>,
+pub struct Door<S, L = NoLocal> {
+    limiter: Arc<Limiter<S, L>>,
     status: Arc<Status>,
     settings: Settings,
 }
@@ -128,10 +128,10 @@ impl Endpoint {
     }
 }
 
-impl<S: Store> Door<S> {
+impl<S: Store, L: Store> Door<S, L> {
     /// A door to a limiter.
     #[must_use]
-    pub const fn new(limiter: Arc<Limiter<S>>, status: Arc<Status>, settings: Settings) -> Self {
+    pub const fn new(limiter: Arc<Limiter<S, L>>, status: Arc<Status>, settings: Settings) -> Self {
         Self { limiter, status, settings }
     }
 
@@ -261,7 +261,7 @@ impl<S: Store> Door<S> {
     }
 }
 
-impl<S> fmt::Debug for Door<S> {
+impl<S, L> fmt::Debug for Door<S, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Door").field("settings", &self.settings).finish_non_exhaustive()
     }

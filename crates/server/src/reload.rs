@@ -20,10 +20,10 @@ use crate::watch::Watch;
 
 /// Reads rules again when told.
 #[derive(Debug)]
-pub(crate) struct Reloader<S> {
+pub(crate) struct Reloader<S, L> {
     pub(crate) source: Source,
     pub(crate) secret: Secret,
-    pub(crate) limiter: Arc<Limiter<S>>,
+    pub(crate) limiter: Arc<Limiter<S, L>>,
     pub(crate) status: Arc<Status>,
     /// A hash of the bytes that were looked at last, good or bad.
     pub(crate) seen: Option<u64>,
@@ -66,7 +66,7 @@ struct Fresh {
     section: Layer,
 }
 
-impl<S: Store + 'static> Reloader<S> {
+impl<S: Store + 'static, L: Store + 'static> Reloader<S, L> {
     /// Reloads on SIGHUP and when the file changes, until it is dropped.
     pub(crate) async fn run(mut self, mut hang_up: Signal) {
         let mut watch = self.source.path().map(Watch::new);

@@ -26,10 +26,10 @@ const MAX_HEAD_BYTES: usize = 32 * 1024;
 
 /// Speaks HTTP on a connection until it ends, dawdles, or `ending` turns true and the request under
 /// way is answered.
-pub(crate) async fn speak<S: Store + 'static>(
+pub(crate) async fn speak<S: Store + 'static, L: Store + 'static>(
     tcp: TcpStream,
     caller: IpAddr,
-    door: Arc<Door<S>>,
+    door: Arc<Door<S, L>>,
     ending: watch::Receiver<bool>,
 ) {
     let traffic = Arc::new(Traffic::default());
@@ -65,8 +65,8 @@ async fn until_told(mut ending: watch::Receiver<bool>) {
     let _ = ending.wait_for(|ending| *ending).await;
 }
 
-async fn answered<S: Store>(
-    door: &Door<S>,
+async fn answered<S: Store, L: Store>(
+    door: &Door<S, L>,
     traffic: &Traffic,
     request: Request<Incoming>,
     caller: IpAddr,

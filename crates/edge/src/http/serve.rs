@@ -21,9 +21,9 @@ const OUT_OF_RESOURCES: Duration = Duration::from_millis(50);
 
 /// Answers on `listener` until `stop`, then drains: accepts no more, closes each connection with its
 /// next answer, lets requests under way finish within the settings' `drain_timeout`, and returns.
-pub async fn serve<S: Store + 'static>(
+pub async fn serve<S: Store + 'static, L: Store + 'static>(
     listener: TcpListener,
-    door: Arc<Door<S>>,
+    door: Arc<Door<S, L>>,
     stop: impl Future<Output = ()> + Send,
 ) {
     let mut hall = Hall::new(door);
@@ -56,15 +56,15 @@ pub async fn serve<S: Store + 'static>(
 }
 
 /// The connections that are open.
-struct Hall<S> {
-    door: Arc<Door<S>>,
+struct Hall<S, L> {
+    door: Arc<Door<S, L>>,
     places: Arc<Semaphore>,
     connections: JoinSet<()>,
     ending: watch::Sender<bool>,
 }
 
-impl<S: Store + 'static> Hall<S> {
-    fn new(door: Arc<Door<S>>) -> Self {
+impl<S: Store + 'static, L: Store + 'static> Hall<S, L> {
+    fn new(door: Arc<Door<S, L>>) -> Self {
         let places = door.settings.max_connections.clamp(1, Semaphore::MAX_PERMITS);
         Self {
             door,
@@ -75,7 +75,7 @@ impl<S: Store + 'static> Hall<S> {
     }
 
     /// Waits until there is room for one more; never none, because the semaphore is not closed.
-    fn place(&self) -> impl Future<Output = Option<OwnedSemaphorePermit>> + Send + use<S> {
+    fn place(&self) -> impl Future<Output = Option<OwnedSemaphorePermit>> + Send + use<S, L> {
         let places = Arc::clone(&self.places);
         async move { places.acquire_owned().await.ok() }
     }

@@ -62,7 +62,10 @@ pub(super) struct OpenDoor {
 
 impl OpenDoor {
     /// Serves on a task of its own.
-    pub(super) fn serve<S: Store + 'static>(listener: TcpListener, door: Arc<Door<S>>) -> Self {
+    pub(super) fn serve<S: Store + 'static, L: Store + 'static>(
+        listener: TcpListener,
+        door: Arc<Door<S, L>>,
+    ) -> Self {
         let (stop, stopped) = oneshot::channel();
         let serving = tokio::spawn(async move {
             let stopped = async {
