@@ -7,17 +7,17 @@
 
 use smallvec::SmallVec;
 use tidegate_core::algorithm::State;
-use tidegate_core::batch::{self, Part};
+use tidegate_core::batch::{self, Cells as _, Part, PlainBucket};
 use tidegate_core::decision::Reading;
 use tidegate_core::key::Fingerprint;
 use tidegate_core::policy::Algorithm;
-use tidegate_core::store::{Charge, Op, Store, StoreError};
+use tidegate_core::store::{Charge, Op, Role, Store, StoreError};
 use tidegate_core::time::{Clock, Timestamp};
 
 use crate::budget::Budget;
 use crate::cells::{Cell, FEW, Few, Many, One};
 use crate::clock::FastClock;
-use crate::hash::{TableHash, TableHasher};
+use crate::hash::TableHasher;
 use crate::overflow::{Bucket, Overflow};
 use crate::shard::{Common, SLOT_BYTES, Shard};
 use crate::side::log_bytes;
@@ -99,10 +99,24 @@ impl<C: Clock> MemoryStore<C> {
     pub fn apply_now(&self, op: Op, charges: &[Charge<'_>], readings: &mut [Reading]) {
         let plain = |charge: &Charge<'_>| charge.grace.is_none() && charge.ban.is_none();
         let done = match charges {
-            [charge] if plain(charge) => self.apply_one(op, charge, charges, readings),
-            // Only a charge, which never removes a state: places stay what they are.
-            _ if op == Op::Charge && charges.len() <= FEW && charges.iter().all(plain) => {
-                self.charge_few(charges, readings)
+            _ if op != Op::Charge || !charges.iter().all(plain) => false,
+            [_] => self.charge_few::<1>(charges, readings),
+            [_, _] => self.charge_few::<2>(charges, readings),
+            [_, _, _] => self.charge_few::<3>(charges, readings),
+            [_, _, _, _] => self.charge_few::<4>(charges, readings),
+            _ => false,
+        };
+        if !done {
+            self.apply_any(op, charges, readings);
+        }
+    }
+
+    /// A batch of any kind.
+    #[inline(never)]
+    fn apply_any(&self, op: Op, charges: &[Charge<'_>], readings: &mut [Reading]) {
+        let done = match charges {
+            [charge] if charge.grace.is_none() && charge.ban.is_none() => {
+                self.apply_one(op, charge, readings)
             }
             _ => false,
         };
@@ -111,17 +125,45 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
+    /// Some plain charges whose keys all have a place; otherwise nothing is done. A charge never
+    /// removes a state, so places stay what they are.
+    #[inline(never)]
+    fn charge_few<const N: usize>(&self, charges: &[Charge<'_>], readings: &mut [Reading]) -> bool {
+        let (Ok(charges), Ok(readings)) =
+            (<&[Charge<'_>; N]>::try_from(charges), <&mut [Reading; N]>::try_from(readings))
+        else {
+            return false;
+        };
+        let early = self.clock_if_monotonic();
+        let Some(mut held) = self.hold(charges) else { return false };
+        let now = self.settle_clock(early, &mut held.shards);
+        let Some(mut buckets) = held.buckets(charges, now) else {
+            batch::apply(Op::Charge, charges, now, &mut held, readings);
+            return true;
+        };
+        let refused = |(charge, bucket): (&Charge<'_>, &PlainBucket<'_>)| {
+            !bucket.fits() && charge.role != Role::Shadow
+        };
+        let admitted = !charges.iter().zip(&buckets).any(refused);
+        for i in 0..N {
+            let passes = admitted && buckets[i].fits();
+            if let Some(level) = buckets[i].settle(charges[i].role, passes) {
+                held.set_level(i, level);
+            }
+        }
+        // What is left to work out concerns nobody else.
+        drop(held);
+        for i in 0..N {
+            readings[i] = buckets[i].reading(&charges[i], now);
+        }
+        true
+    }
+
     /// One plain charge whose key has a place, or gets one, in its shard: no other lock is needed.
     #[inline]
-    fn apply_one(
-        &self,
-        op: Op,
-        charge: &Charge<'_>,
-        charges: &[Charge<'_>],
-        readings: &mut [Reading],
-    ) -> bool {
-        let key = charge.key.fingerprint;
+    fn apply_one(&self, op: Op, charge: &Charge<'_>, readings: &mut [Reading]) -> bool {
         let early = self.clock_if_monotonic();
+        let key = charge.key.fingerprint;
         let hash = self.common.hasher.hash(key);
         let mut shard = self.shards[hash.shard(self.shards.len())].0.lock();
         let now = early.map_or_else(|| self.clock.now(), |now| shard.advance(now));
@@ -133,45 +175,36 @@ impl<C: Clock> MemoryStore<C> {
             return false;
         }
         let mut cell = One { shard: &mut shard, at, charge, hash, common: &self.common };
-        batch::apply(op, charges, now, &mut cell, readings);
+        batch::apply(op, std::slice::from_ref(charge), now, &mut cell, readings);
         true
     }
 
-    /// Some plain charges whose keys all have a place; otherwise nothing is done.
-    fn charge_few(&self, charges: &[Charge<'_>], readings: &mut [Reading]) -> bool {
-        let early = self.clock_if_monotonic();
-        let mut hashes = [TableHash::default(); FEW];
-        // Shard and charge as one number, sorted as they come: there are two or three of them.
-        let mut order = [usize::MAX; FEW];
-        for (i, charge) in charges.iter().enumerate() {
-            hashes[i] = self.common.hasher.hash(charge.key.fingerprint);
-            let mut at = i;
-            let next = hashes[i].shard(self.shards.len()) * FEW + i;
-            while at > 0 && order[at - 1] > next {
-                order[at] = order[at - 1];
-                at -= 1;
+    /// Locks the shards of some charges in ascending order, if no two are in the same and every key
+    /// has a place.
+    #[inline]
+    fn hold<const N: usize>(&self, charges: &[Charge<'_>; N]) -> Option<Few<'_, N>> {
+        let hashes =
+            charges.each_ref().map(|charge| self.common.hasher.hash(charge.key.fingerprint));
+        // Shard and charge as one number, sorted in place: there are two or three of them.
+        let mut order: [usize; N] =
+            std::array::from_fn(|i| hashes[i].shard(self.shards.len()) * FEW + i);
+        for end in 1..N {
+            for i in (0..end).rev() {
+                if order[i] > order[i + 1] {
+                    order.swap(i, i + 1);
+                }
             }
-            order[at] = next;
         }
-        let mut shards: SmallVec<[Guard<'_, Shard>; FEW]> = SmallVec::new();
-        let mut places = [(0, 0); FEW];
-        let mut last = usize::MAX;
-        for next in order.into_iter().take(charges.len()) {
-            let (index, i) = (next / FEW, next % FEW);
-            if index != last {
-                shards.push(self.shards[index].0.lock());
-                last = index;
-            }
-            let held = shards.len() - 1;
-            let Some(at) = shards[held].find(charges[i].key.fingerprint, hashes[i]) else {
-                return false;
-            };
-            places[i] = (held, at);
+        if order.windows(2).any(|pair| pair[0] / FEW == pair[1] / FEW) {
+            return None;
         }
-        let now = self.settle_clock(early, &mut shards);
-        let mut cells = Few { shards, places, common: &self.common };
-        batch::apply(Op::Charge, charges, now, &mut cells, readings);
-        true
+        let shards = order.map(|next| self.shards[next / FEW].0.lock());
+        let mut places = [(0, 0); N];
+        for (shard, next) in order.into_iter().enumerate() {
+            let i = next % FEW;
+            places[i] = (shard, shards[shard].find(charges[i].key.fingerprint, hashes[i])?);
+        }
+        Some(Few { shards, places, common: &self.common })
     }
 
     fn apply_many(&self, op: Op, charges: &[Charge<'_>], readings: &mut [Reading]) {
