@@ -17,7 +17,7 @@ use tidegate_core::time::{Clock, Timestamp};
 use crate::budget::Budget;
 use crate::cells::{Cell, FEW, Few, Many, One};
 use crate::clock::FastClock;
-use crate::hash::TableHasher;
+use crate::hash::{TableHash, TableHasher};
 use crate::overflow::{Bucket, Overflow};
 use crate::shard::{Common, SLOT_BYTES, Shard};
 use crate::side::log_bytes;
@@ -99,14 +99,14 @@ impl<C: Clock> MemoryStore<C> {
     pub fn apply_now(&self, op: Op, charges: &[Charge<'_>], readings: &mut [Reading]) {
         let plain = |charge: &Charge<'_>| charge.grace.is_none() && charge.ban.is_none();
         let done = match charges {
-            _ if op != Op::Charge || !charges.iter().all(plain) => false,
+            _ if op != Op::Charge || !charges.iter().all(plain) => None,
             [_] => self.charge_few::<1>(charges, readings),
             [_, _] => self.charge_few::<2>(charges, readings),
             [_, _, _] => self.charge_few::<3>(charges, readings),
             [_, _, _, _] => self.charge_few::<4>(charges, readings),
-            _ => false,
+            _ => None,
         };
-        if !done {
+        if done.is_none() {
             self.apply_any(op, charges, readings);
         }
     }
@@ -128,18 +128,31 @@ impl<C: Clock> MemoryStore<C> {
     /// Some plain charges whose keys all have a place; otherwise nothing is done. A charge never
     /// removes a state, so places stay what they are.
     #[inline(never)]
-    fn charge_few<const N: usize>(&self, charges: &[Charge<'_>], readings: &mut [Reading]) -> bool {
-        let (Ok(charges), Ok(readings)) =
-            (<&[Charge<'_>; N]>::try_from(charges), <&mut [Reading; N]>::try_from(readings))
-        else {
-            return false;
-        };
+    fn charge_few<const N: usize>(
+        &self,
+        charges: &[Charge<'_>],
+        readings: &mut [Reading],
+    ) -> Option<()> {
+        let charges = <&[Charge<'_>; N]>::try_from(charges).ok()?;
+        let readings = <&mut [Reading; N]>::try_from(readings).ok()?;
         let early = self.clock_if_monotonic();
-        let Some(mut held) = self.hold(charges) else { return false };
+        let hashes =
+            charges.each_ref().map(|charge| self.common.hasher.hash(charge.key.fingerprint));
+        let order = self.lock_order(hashes)?;
+        let mut held = Few {
+            shards: order.map(|next| self.shards[next / FEW].0.lock()),
+            places: [(0, 0); N],
+            common: &self.common,
+        };
+        for (shard, next) in order.into_iter().enumerate() {
+            let i = next % FEW;
+            let at = held.shards[shard].find(charges[i].key.fingerprint, hashes[i])?;
+            held.places[i] = (shard, at);
+        }
         let now = self.settle_clock(early, &mut held.shards);
         let Some(mut buckets) = held.buckets(charges, now) else {
             batch::apply(Op::Charge, charges, now, &mut held, readings);
-            return true;
+            return Some(());
         };
         let refused = |(charge, bucket): (&Charge<'_>, &PlainBucket<'_>)| {
             !bucket.fits() && charge.role != Role::Shadow
@@ -152,11 +165,30 @@ impl<C: Clock> MemoryStore<C> {
             }
         }
         // What is left to work out concerns nobody else.
-        drop(held);
+        let Few { shards, .. } = held;
+        shards.into_iter().for_each(drop);
         for i in 0..N {
             readings[i] = buckets[i].reading(&charges[i], now);
         }
-        true
+        Some(())
+    }
+
+    /// The shards and charges, each pair as one number, in the order in which to lock them, if no two
+    /// are in the same shard.
+    #[inline]
+    fn lock_order<const N: usize>(&self, hashes: [TableHash; N]) -> Option<[usize; N]> {
+        let mut order: [usize; N] =
+            std::array::from_fn(|i| hashes[i].shard(self.shards.len()) * FEW + i);
+        // Sorted as they stand: there are two or three of them.
+        for end in 1..N {
+            for i in (0..end).rev() {
+                if order[i] > order[i + 1] {
+                    order.swap(i, i + 1);
+                }
+            }
+        }
+        let apart = |pair: &[usize]| pair[0] / FEW != pair[1] / FEW;
+        order.windows(2).all(apart).then_some(order)
     }
 
     /// One plain charge whose key has a place, or gets one, in its shard: no other lock is needed.
@@ -177,34 +209,6 @@ impl<C: Clock> MemoryStore<C> {
         let mut cell = One { shard: &mut shard, at, charge, hash, common: &self.common };
         batch::apply(op, std::slice::from_ref(charge), now, &mut cell, readings);
         true
-    }
-
-    /// Locks the shards of some charges in ascending order, if no two are in the same and every key
-    /// has a place.
-    #[inline]
-    fn hold<const N: usize>(&self, charges: &[Charge<'_>; N]) -> Option<Few<'_, N>> {
-        let hashes =
-            charges.each_ref().map(|charge| self.common.hasher.hash(charge.key.fingerprint));
-        // Shard and charge as one number, sorted in place: there are two or three of them.
-        let mut order: [usize; N] =
-            std::array::from_fn(|i| hashes[i].shard(self.shards.len()) * FEW + i);
-        for end in 1..N {
-            for i in (0..end).rev() {
-                if order[i] > order[i + 1] {
-                    order.swap(i, i + 1);
-                }
-            }
-        }
-        if order.windows(2).any(|pair| pair[0] / FEW == pair[1] / FEW) {
-            return None;
-        }
-        let shards = order.map(|next| self.shards[next / FEW].0.lock());
-        let mut places = [(0, 0); N];
-        for (shard, next) in order.into_iter().enumerate() {
-            let i = next % FEW;
-            places[i] = (shard, shards[shard].find(charges[i].key.fingerprint, hashes[i])?);
-        }
-        Some(Few { shards, places, common: &self.common })
     }
 
     fn apply_many(&self, op: Op, charges: &[Charge<'_>], readings: &mut [Reading]) {
