@@ -66,7 +66,8 @@ impl Tidegate {
     }
 
     #[inline(always)]
-    fn charge<'a>(&'a self, mut hasher: KeyHasher, key: &str) -> Charge<'a> {
+    fn charge<'a>(&'a self, seed: &KeyHasher, key: &str) -> Charge<'a> {
+        let mut hasher = *seed;
         hasher.part(key.as_bytes());
         let key = Key { rule: "rule", fingerprint: hasher.finish() };
         Charge { key, policy: &self.policy, cost: 1, role: Role::Enforce, grace: None, ban: None }
@@ -76,8 +77,8 @@ impl Tidegate {
 impl Contender for Tidegate {
     fn decide(&self, key: &String) {
         let mut readings = [Reading::default()];
-        let [hasher, ..] = self.hashers;
-        self.store.apply_now(Op::Charge, &[self.charge(hasher, key)], &mut readings);
+        let [user, ..] = &self.hashers;
+        self.store.apply_now(Op::Charge, &[self.charge(user, key)], &mut readings);
         black_box(&readings);
     }
 }
@@ -88,9 +89,7 @@ pub struct ThreeRules(pub Tidegate);
 impl Contender for ThreeRules {
     fn decide(&self, key: &String) {
         let mut readings = [Reading::default(); 3];
-        let [user, endpoint, tenant] = self.0.hashers;
-        let charge = |hasher| self.0.charge(hasher, key);
-        let charges = [charge(user), charge(endpoint), charge(tenant)];
+        let charges = self.0.hashers.each_ref().map(|seed| self.0.charge(seed, key));
         self.0.store.apply_now(Op::Charge, &charges, &mut readings);
         black_box(&readings);
     }

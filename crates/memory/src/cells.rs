@@ -87,19 +87,28 @@ impl<const N: usize> Few<'_, N> {
     /// The buckets of the charges, if all are plain ones.
     #[inline]
     pub(crate) fn buckets<'c>(
-        &mut self,
+        &self,
         charges: &[Charge<'c>; N],
         now: Timestamp,
     ) -> Option<[PlainBucket<'c>; N]> {
-        let mut look = |i: usize| {
-            let (scale, level) = self.level(i)?;
-            PlainBucket::look(&charges[i], scale, level, now)
-        };
-        let mut found = [look(0)?; N];
+        let mut found = [self.bucket(charges, 0, now)?; N];
         for (i, bucket) in found.iter_mut().enumerate().skip(1) {
-            *bucket = look(i)?;
+            *bucket = self.bucket(charges, i, now)?;
         }
         Some(found)
+    }
+
+    /// One of them; inlined, because out of line it goes through memory, field by field.
+    #[inline(always)]
+    fn bucket<'c>(
+        &self,
+        charges: &[Charge<'c>; N],
+        i: usize,
+        now: Timestamp,
+    ) -> Option<PlainBucket<'c>> {
+        let (shard, at) = self.places[i];
+        let (scale, level) = self.shards[shard].level(at)?;
+        PlainBucket::look(&charges[i], scale, level, now)
     }
 }
 
