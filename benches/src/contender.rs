@@ -27,13 +27,14 @@ pub trait Contender: Sync {
 }
 
 /// Everyone, by the name in the tables.
-pub const NAMES: [&str; 3] = ["tidegate", "governor", "bare table"];
+pub const NAMES: [&str; 4] = ["tidegate", "governor", "tidegate, shared secret", "bare table"];
 
 /// A contender that admits so many a second for each key, in bursts as large.
 #[must_use]
 pub fn named(name: &str, per_second: u32) -> Option<Box<dyn Contender>> {
     Some(match name {
-        "tidegate" => Box::new(Tidegate::new(per_second)),
+        "tidegate" => Box::new(Tidegate::new(per_second, Secret::random())),
+        "tidegate, shared secret" => Box::new(Tidegate::new(per_second, Secret::UNSET)),
         "governor" => Box::new(Governor::new(per_second)),
         "bare table" => Box::new(Bare::default()),
         _ => return None,
@@ -48,16 +49,16 @@ pub struct Tidegate {
 }
 
 impl Tidegate {
-    /// A store with room for everyone.
+    /// A store with room for everyone, keys hashed under this secret.
     #[must_use]
     #[expect(clippy::expect_used, reason = "the numbers are constants")]
-    pub fn new(per_second: u32) -> Self {
+    pub fn new(per_second: u32, secret: Secret) -> Self {
         let quota = Quota::new(u64::from(per_second), Micros::from_secs(1));
         Self {
             store: MemoryStore::with_clock(FastClock::new(), MAX_BYTES),
             policy: Policy::new(Algorithm::TokenBucket, quota).expect("a plain quota"),
             hashers: ["user", "endpoint", "tenant"].map(|rule| {
-                let mut hasher = KeyHasher::new(Secret::UNSET);
+                let mut hasher = KeyHasher::new(secret);
                 hasher.part(rule.as_bytes());
                 hasher
             }),
@@ -65,7 +66,8 @@ impl Tidegate {
     }
 
     #[inline(always)]
-    fn charge<'a>(&'a self, mut hasher: KeyHasher, key: &str) -> Charge<'a> {
+    fn charge<'a>(&'a self, seed: &KeyHasher, key: &str) -> Charge<'a> {
+        let mut hasher = *seed;
         hasher.part(key.as_bytes());
         let key = Key { rule: "rule", fingerprint: hasher.finish() };
         Charge { key, policy: &self.policy, cost: 1, role: Role::Enforce, grace: None, ban: None }
@@ -75,8 +77,8 @@ impl Tidegate {
 impl Contender for Tidegate {
     fn decide(&self, key: &String) {
         let mut readings = [Reading::default()];
-        let [hasher, ..] = self.hashers;
-        self.store.apply_now(Op::Charge, &[self.charge(hasher, key)], &mut readings);
+        let [user, ..] = &self.hashers;
+        self.store.apply_now(Op::Charge, &[self.charge(user, key)], &mut readings);
         black_box(&readings);
     }
 }
@@ -87,9 +89,7 @@ pub struct ThreeRules(pub Tidegate);
 impl Contender for ThreeRules {
     fn decide(&self, key: &String) {
         let mut readings = [Reading::default(); 3];
-        let [user, endpoint, tenant] = self.0.hashers;
-        let charge = |hasher| self.0.charge(hasher, key);
-        let charges = [charge(user), charge(endpoint), charge(tenant)];
+        let charges = self.0.hashers.each_ref().map(|seed| self.0.charge(seed, key));
         self.0.store.apply_now(Op::Charge, &charges, &mut readings);
         black_box(&readings);
     }

@@ -8,6 +8,7 @@ use tidegate_bench::contender::{Contender, NAMES, ThreeRules, Tidegate, named};
 use tidegate_bench::load::{Spread, Stream, key, run};
 use tidegate_bench::report::{Table, machine, median, millions, resident_bytes};
 use tidegate_bench::rules;
+use tidegate_core::key::Secret;
 
 const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_millis(400);
@@ -39,6 +40,7 @@ fn decisions() {
         NAMES[0],
         NAMES[1],
         NAMES[2],
+        NAMES[3],
         "tidegate / governor",
     ]);
     for (count, spread, rate) in [
@@ -70,8 +72,8 @@ fn three_rules() {
     let mut table =
         Table::new(&["keys, threads", "one rule, ns", "three rules, ns", "three / one"]);
     for count in [1_000, 1_000_000] {
-        let all: [Box<dyn Contender>; 2] =
-            [Box::new(Tidegate::new(REFUSING)), Box::new(ThreeRules(Tidegate::new(REFUSING)))];
+        let tidegate = || Tidegate::new(REFUSING, Secret::random());
+        let all: [Box<dyn Contender>; 2] = [Box::new(tidegate()), Box::new(ThreeRules(tidegate()))];
         for threads in [1, 2] {
             let rates = compare(&all, count, Spread::Zipf, threads);
             let nanos: Vec<f64> = rates.iter().map(|rate| 1e9 * threads as f64 / rate).collect();
@@ -105,10 +107,12 @@ fn compare(all: &[Box<dyn Contender>], count: usize, spread: Spread, threads: us
 /// Bytes of resident memory a key, each in a process of its own.
 fn memory() {
     println!("### Resident memory a key, in bytes\n");
-    let mut table = Table::new(&["keys", NAMES[0], NAMES[1], NAMES[2]]);
+    // A secret takes no room that depends on the number of keys.
+    let names = [NAMES[0], NAMES[1], NAMES[3]];
+    let mut table = Table::new(&["keys", names[0], names[1], names[2]]);
     for count in [1_000_000, 10_000_000] {
         let mut row = vec![count.to_string()];
-        row.extend(NAMES.iter().map(|name| {
+        row.extend(names.iter().map(|name| {
             let itself = std::env::current_exe().unwrap_or_default();
             let output = Command::new(itself).args(["memory", name, &count.to_string()]).output();
             output.map_or_else(
@@ -125,7 +129,8 @@ fn memory() {
 /// `valgrind --tool=callgrind target/release/micro count tidegate 100000`.
 fn count_decisions(name: &str, count: usize) {
     let three = (name == "three")
-        .then(|| Box::new(ThreeRules(Tidegate::new(REFUSING))) as Box<dyn Contender>);
+        .then(|| ThreeRules(Tidegate::new(REFUSING, Secret::random())))
+        .map(|three| Box::new(three) as Box<dyn Contender>);
     let Some(contender) = three.or_else(|| named(name, REFUSING)) else { return };
     let sixteen = Stream::of_all(16);
     (0..count / 16).for_each(|_| sixteen.each(|key| contender.decide(key)));

@@ -81,10 +81,10 @@ pub fn apply<C: Cells>(
 /// One plain charge: looked at and written in one visit.
 #[inline]
 fn charge_one<C: Cells>(charge: &Charge<'_>, now: Timestamp, cells: &mut C) -> Reading {
-    if let Some(plain) = plain_bucket(0, charge, now, cells) {
-        let fit = token_bucket::fit(plain.units, plain.settled, charge.cost);
-        let left = settle_level(0, plain, charge, fit.is_now(), cells);
-        return reading(charge, fit, left, now);
+    if let Some(mut bucket) = plain_bucket(0, charge, now, cells) {
+        let passes = bucket.fits();
+        settle_bucket(0, &mut bucket, charge, passes, cells);
+        return bucket.reading(charge, now);
     }
     cells.edit(0, Part::Main, |state| {
         let fit = charge.policy.fit(state.as_ref(), charge.cost, now);
@@ -100,15 +100,15 @@ fn charge_all<C: Cells>(
     readings: &mut [Reading],
 ) {
     let mut admitted = true;
-    // The settled levels of plain buckets, kept from the look to the charge.
-    let mut levels = [None; KEPT];
+    // Plain buckets, kept from the look to the charge.
+    let mut buckets = [None; KEPT];
     for (i, (charge, told)) in charges.iter().zip(readings.iter_mut()).enumerate() {
         let plain = plain_bucket(i, charge, now, cells);
         let fit = match plain {
-            Some(plain) => token_bucket::fit(plain.units, plain.settled, charge.cost),
+            Some(bucket) => bucket.fit(),
             None => cells.look(i, Part::Main, |state| charge.policy.fit(state, charge.cost, now)),
         };
-        if let Some(kept) = levels.get_mut(i) {
+        if let Some(kept) = buckets.get_mut(i) {
             *kept = plain;
         }
         // What is left is told below, once it is known whether anything was charged.
@@ -118,8 +118,11 @@ fn charge_all<C: Cells>(
     }
     for (i, (charge, told)) in charges.iter().zip(readings).enumerate() {
         let passes = admitted && told.verdict == Verdict::Allow;
-        let left = match levels.get(i).copied().flatten() {
-            Some(plain) => settle_level(i, plain, charge, passes, cells),
+        let left = match buckets.get(i).copied().flatten() {
+            Some(mut bucket) => {
+                settle_bucket(i, &mut bucket, charge, passes, cells);
+                bucket.gauge()
+            }
             None => cells.edit(i, Part::Main, |state| {
                 settle(charge, passes, state, now);
                 charge.policy.gauge(state.as_ref(), now)
@@ -133,13 +136,70 @@ fn charge_all<C: Cells>(
 /// How many plain buckets of a batch are kept from the look to the charge.
 const KEPT: usize = 4;
 
-/// A bucket that polices, its level on its policy's own scale.
-#[derive(Clone, Copy)]
-struct PlainBucket<'a> {
+/// A plain charge on a bucket that polices, from the look to the answer. Most charges are of this
+/// kind: a store may look and settle while it holds its locks, and tell the reading afterwards.
+#[derive(Clone, Copy, Debug)]
+pub struct PlainBucket<'a> {
     units: &'a Units,
-    /// Whether the level lies ahead of now.
+    /// Units that the cost takes.
+    asked: u64,
+    /// Units by which the cost goes over the limit.
+    over: u64,
+    /// The level, drained.
+    level: Level,
+    /// Whether the level as it is kept lies ahead of now.
     ahead: bool,
-    settled: Level,
+}
+
+impl<'a> PlainBucket<'a> {
+    /// Looks at the level that is kept of a charge, if that is on its policy's own scale.
+    #[inline]
+    #[must_use]
+    pub fn look(charge: &Charge<'a>, scale: ScaleId, kept: Level, now: Timestamp) -> Option<Self> {
+        let units = charge.policy.policing(scale)?;
+        let level = kept.settled(units, charge.policy.since(), now);
+        let asked = charge.cost.saturating_mul(units.per_request);
+        let over = level.used.saturating_add(asked).saturating_sub(units.capacity);
+        Some(Self { units, asked, over, level, ahead: kept.at > now })
+    }
+
+    /// Whether the cost fits.
+    #[inline]
+    #[must_use]
+    pub const fn fits(&self) -> bool {
+        self.over == 0
+    }
+
+    /// Makes the charge if it passes, or is to be made always; says what to keep, if that changes.
+    #[inline]
+    pub fn settle(&mut self, role: Role, passes: bool) -> Option<Level> {
+        let charged = passes || role == Role::Always;
+        if charged {
+            self.level.used = self.level.used.saturating_add(self.asked).min(self.units.ceiling);
+        }
+        (charged || self.ahead).then_some(self.level)
+    }
+
+    /// What the charge's reading is, with no other charge considered.
+    #[inline]
+    #[must_use]
+    pub fn reading(&self, charge: &Charge<'_>, now: Timestamp) -> Reading {
+        reading(charge, self.fit(), self.gauge(), now)
+    }
+
+    #[inline]
+    fn fit(&self) -> Fit {
+        match self.over {
+            0 => Fit::NOW,
+            _ if self.asked > self.units.capacity => Fit::Never,
+            over => Fit::After(self.units.drain_time(over)),
+        }
+    }
+
+    #[inline]
+    fn gauge(&self) -> Gauge {
+        token_bucket::gauge(self.units, self.level)
+    }
 }
 
 /// The bucket of a charge, if it is a plain one and the table shows its level.
@@ -151,28 +211,21 @@ fn plain_bucket<'a, C: Cells>(
     cells: &mut C,
 ) -> Option<PlainBucket<'a>> {
     let (scale, level) = cells.level(i)?;
-    let units = charge.policy.policing(scale)?;
-    let settled = level.settled(units, charge.policy.since(), now);
-    Some(PlainBucket { units, ahead: level.at > now, settled })
+    PlainBucket::look(charge, scale, level, now)
 }
 
 /// What [`settle`] does, to a plain bucket.
 #[inline]
-fn settle_level<C: Cells>(
+fn settle_bucket<C: Cells>(
     i: usize,
-    PlainBucket { units, ahead, settled }: PlainBucket<'_>,
+    bucket: &mut PlainBucket<'_>,
     charge: &Charge<'_>,
     passes: bool,
     cells: &mut C,
-) -> Gauge {
-    let mut after = settled;
-    if passes || charge.role == Role::Always {
-        after = settled.plus(units, charge.cost);
-        cells.set_level(i, after);
-    } else if ahead {
-        cells.set_level(i, settled);
+) {
+    if let Some(level) = bucket.settle(charge.role, passes) {
+        cells.set_level(i, level);
     }
-    token_bucket::gauge(units, after)
 }
 
 /// Counts a warning that was given, and a refusal towards a ban.

@@ -108,8 +108,9 @@ impl Units {
 }
 
 /// Division by a number known beforehand, as one multiplication: two divisions were a quarter of a
-/// decision. With l = ⌈log2 d⌉ and m = ⌊2^(53+l)/d⌋ + 1, ⌊n·m / 2^(53+l)⌋ = ⌊n/d⌋ for all n < 2^53
-/// (Granlund and Montgomery 1994), and no level or sum of two levels reaches 2^53.
+/// decision. With l = ⌈log2 d⌉ and m = ⌊2^(63+l)/d⌋ + 1, ⌊n·m / 2^(63+l)⌋ = ⌊n/d⌋ for all n < 2^63
+/// (Granlund and Montgomery 1994), and no level or sum of two levels reaches 2^53. Of 2n·m the upper
+/// word alone is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Divisor {
     multiplier: u64,
@@ -119,16 +120,16 @@ struct Divisor {
 impl Divisor {
     /// `by` is at least 1 and at most 2^52.
     fn new(by: u64) -> Self {
-        let shift = 53 + by.next_power_of_two().trailing_zeros();
-        let multiplier = (1_u128 << shift) / u128::from(by) + 1;
-        // At most 2^53 + 1, because the power of two is less than twice `by`.
+        let shift = by.next_power_of_two().trailing_zeros();
+        let multiplier = (1_u128 << (63 + shift)) / u128::from(by) + 1;
+        // At most 2^63 + 1, because the power of two is less than twice `by`.
         Self { multiplier: u64::try_from(multiplier).unwrap_or(u64::MAX), shift }
     }
 
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the quotient is at most `n`")]
     fn divide(self, n: u64) -> u64 {
-        ((u128::from(n) * u128::from(self.multiplier)) >> self.shift) as u64
+        let upper = (u128::from(n << 1) * u128::from(self.multiplier)) >> 64;
+        upper as u64 >> self.shift
     }
 }
 

@@ -30,8 +30,8 @@ pub struct Explained {
     pub matched: Vec<String>,
     /// The parts of the counter's key.
     pub key: Vec<(String, String)>,
-    /// The key as stores see it.
-    pub fingerprint: Fingerprint,
+    /// The key as stores see it, unless it must not be shown.
+    pub fingerprint: Option<Fingerprint>,
     /// What the rule allows, in words.
     pub limit: String,
     /// What it would say, in words.
@@ -46,7 +46,7 @@ impl Explanation {
                 id: rule.id().to_owned(),
                 matched: rule.conditions().collect(),
                 key: rule.key_parts(facts, &decision.rules),
-                fingerprint: rule.key(facts, &decision.rules),
+                fingerprint: rule.shown_key(facts, &decision.rules),
                 limit: limit_in_words(rule),
                 why: reading_in_words(rule, reading, cost),
             })

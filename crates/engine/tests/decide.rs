@@ -2,9 +2,12 @@
 
 mod common;
 
-use common::{facts, limiter, ready, told};
+use common::{facts, limiter, ready, rules_under, told};
 use tidegate_core::decision::Retry;
+use tidegate_core::key::Secret;
 use tidegate_core::time::Micros;
+use tidegate_engine::Limiter;
+use tidegate_memory::MemoryStore;
 
 const IP: &[(&str, &str)] = &[("ip", "203.0.113.7")];
 
@@ -237,4 +240,18 @@ rules:
     assert_eq!(paid.key, [("api_key".to_owned(), "demo-paid".to_owned())]);
     assert_eq!(paid.matched, ["tier=paid"]);
     assert_eq!(told(&ready(limiter.peek(&request, None, 1)))[1], "all allow 98");
+}
+
+/// Who saw one could work out the secret, and then choose keys that share a counter.
+#[test]
+fn a_fingerprint_under_a_secret_of_the_process_is_not_shown() {
+    let source = "rules: [{id: one, key_by: ip, limit: 1/s}]";
+    let request = facts(IP);
+    for (secret, shown) in [(Secret::UNSET, true), (Secret::random(), false)] {
+        let limiter = Limiter::new(MemoryStore::new(), rules_under(secret, source));
+        assert!(ready(limiter.decide(&request, 1)).is_allowed());
+        assert!(!ready(limiter.decide(&request, 1)).is_allowed());
+        let explained = ready(limiter.explain(&request, 1));
+        assert_eq!(explained.rules[0].fingerprint.is_some(), shown);
+    }
 }

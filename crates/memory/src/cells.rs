@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use tidegate_core::algorithm::token_bucket::Level;
 use tidegate_core::algorithm::{State, Tally};
-use tidegate_core::batch::{Cells, Part};
+use tidegate_core::batch::{Cells, Part, PlainBucket};
 use tidegate_core::key::Fingerprint;
 use tidegate_core::scale::ScaleId;
 use tidegate_core::store::Charge;
@@ -73,17 +73,46 @@ impl Cells for One<'_, '_> {
 /// The most charges that [`Few`] takes.
 pub(crate) const FEW: usize = 4;
 
-/// The states of some plain charges, every one of which has a place: no vectors, nothing looked up
-/// twice. Most decisions under several rules are of this kind.
-pub(crate) struct Few<'a> {
+/// The states of some plain charges in as many shards, every one of which has a place: no vectors,
+/// nothing looked up twice. Most decisions are of this kind.
+pub(crate) struct Few<'a, const N: usize> {
     /// The shards held, in the order they were locked.
-    pub(crate) shards: SmallVec<[Guard<'a, Shard>; FEW]>,
+    pub(crate) shards: [Guard<'a, Shard>; N],
     /// For each charge its shard's place among those, and its own place in the shard.
-    pub(crate) places: [(usize, usize); FEW],
+    pub(crate) places: [(usize, usize); N],
     pub(crate) common: &'a Common,
 }
 
-impl Cells for Few<'_> {
+impl<const N: usize> Few<'_, N> {
+    /// The buckets of the charges, if all are plain ones.
+    #[inline]
+    pub(crate) fn buckets<'c>(
+        &self,
+        charges: &[Charge<'c>; N],
+        now: Timestamp,
+    ) -> Option<[PlainBucket<'c>; N]> {
+        let mut found = [self.bucket(charges, 0, now)?; N];
+        for (i, bucket) in found.iter_mut().enumerate().skip(1) {
+            *bucket = self.bucket(charges, i, now)?;
+        }
+        Some(found)
+    }
+
+    /// One of them; inlined, because out of line it goes through memory, field by field.
+    #[inline(always)]
+    fn bucket<'c>(
+        &self,
+        charges: &[Charge<'c>; N],
+        i: usize,
+        now: Timestamp,
+    ) -> Option<PlainBucket<'c>> {
+        let (shard, at) = self.places[i];
+        let (scale, level) = self.shards[shard].level(at)?;
+        PlainBucket::look(&charges[i], scale, level, now)
+    }
+}
+
+impl<const N: usize> Cells for Few<'_, N> {
     fn look<R>(&mut self, charge: usize, _: Part, see: impl FnOnce(Option<&State>) -> R) -> R {
         let (shard, at) = self.places[charge];
         self.shards[shard].look(at, see)

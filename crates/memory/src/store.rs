@@ -7,11 +7,11 @@
 
 use smallvec::SmallVec;
 use tidegate_core::algorithm::State;
-use tidegate_core::batch::{self, Part};
+use tidegate_core::batch::{self, Cells as _, Part, PlainBucket};
 use tidegate_core::decision::{AnsweredBy, Reading};
 use tidegate_core::key::Fingerprint;
 use tidegate_core::policy::Algorithm;
-use tidegate_core::store::{Charge, Op, Store, StoreError};
+use tidegate_core::store::{Charge, Op, Role, Store, StoreError};
 use tidegate_core::time::{Clock, Timestamp};
 
 use crate::budget::Budget;
@@ -99,10 +99,24 @@ impl<C: Clock> MemoryStore<C> {
     pub fn apply_now(&self, op: Op, charges: &[Charge<'_>], readings: &mut [Reading]) {
         let plain = |charge: &Charge<'_>| charge.grace.is_none() && charge.ban.is_none();
         let done = match charges {
-            [charge] if plain(charge) => self.apply_one(op, charge, charges, readings),
-            // Only a charge, which never removes a state: places stay what they are.
-            _ if op == Op::Charge && charges.len() <= FEW && charges.iter().all(plain) => {
-                self.charge_few(charges, readings)
+            _ if op != Op::Charge || !charges.iter().all(plain) => None,
+            [_] => self.charge_few::<1>(charges, readings),
+            [_, _] => self.charge_few::<2>(charges, readings),
+            [_, _, _] => self.charge_few::<3>(charges, readings),
+            [_, _, _, _] => self.charge_few::<4>(charges, readings),
+            _ => None,
+        };
+        if done.is_none() {
+            self.apply_any(op, charges, readings);
+        }
+    }
+
+    /// A batch of any kind.
+    #[inline(never)]
+    fn apply_any(&self, op: Op, charges: &[Charge<'_>], readings: &mut [Reading]) {
+        let done = match charges {
+            [charge] if charge.grace.is_none() && charge.ban.is_none() => {
+                self.apply_one(op, charge, readings)
             }
             _ => false,
         };
@@ -111,17 +125,77 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// One plain charge whose key has a place, or gets one, in its shard: no other lock is needed.
-    #[inline]
-    fn apply_one(
+    /// Some plain charges whose keys all have a place; otherwise nothing is done. A charge never
+    /// removes a state, so places stay what they are.
+    #[inline(never)]
+    fn charge_few<const N: usize>(
         &self,
-        op: Op,
-        charge: &Charge<'_>,
         charges: &[Charge<'_>],
         readings: &mut [Reading],
-    ) -> bool {
-        let key = charge.key.fingerprint;
+    ) -> Option<()> {
+        let charges = <&[Charge<'_>; N]>::try_from(charges).ok()?;
+        let readings = <&mut [Reading; N]>::try_from(readings).ok()?;
         let early = self.clock_if_monotonic();
+        let hashes =
+            charges.each_ref().map(|charge| self.common.hasher.hash(charge.key.fingerprint));
+        let order = self.lock_order(hashes)?;
+        let mut held = Few {
+            shards: order.map(|next| self.shards[next / FEW].0.lock()),
+            places: [(0, 0); N],
+            common: &self.common,
+        };
+        for (shard, next) in order.into_iter().enumerate() {
+            let i = next % FEW;
+            let at = held.shards[shard].find(charges[i].key.fingerprint, hashes[i])?;
+            held.places[i] = (shard, at);
+        }
+        let now = self.settle_clock(early, &mut held.shards);
+        let Some(mut buckets) = held.buckets(charges, now) else {
+            batch::apply(Op::Charge, charges, now, &mut held, readings);
+            return Some(());
+        };
+        let refused = |(charge, bucket): (&Charge<'_>, &PlainBucket<'_>)| {
+            !bucket.fits() && charge.role != Role::Shadow
+        };
+        let admitted = !charges.iter().zip(&buckets).any(refused);
+        for i in 0..N {
+            let passes = admitted && buckets[i].fits();
+            if let Some(level) = buckets[i].settle(charges[i].role, passes) {
+                held.set_level(i, level);
+            }
+        }
+        // What is left to work out concerns nobody else.
+        let Few { shards, .. } = held;
+        shards.into_iter().for_each(drop);
+        for i in 0..N {
+            readings[i] = buckets[i].reading(&charges[i], now);
+        }
+        Some(())
+    }
+
+    /// The shards and charges, each pair as one number, in the order in which to lock them, if no two
+    /// are in the same shard.
+    #[inline]
+    fn lock_order<const N: usize>(&self, hashes: [TableHash; N]) -> Option<[usize; N]> {
+        let mut order: [usize; N] =
+            std::array::from_fn(|i| hashes[i].shard(self.shards.len()) * FEW + i);
+        // Sorted as they stand: there are two or three of them.
+        for end in 1..N {
+            for i in (0..end).rev() {
+                if order[i] > order[i + 1] {
+                    order.swap(i, i + 1);
+                }
+            }
+        }
+        let apart = |pair: &[usize]| pair[0] / FEW != pair[1] / FEW;
+        order.windows(2).all(apart).then_some(order)
+    }
+
+    /// One plain charge whose key has a place, or gets one, in its shard: no other lock is needed.
+    #[inline]
+    fn apply_one(&self, op: Op, charge: &Charge<'_>, readings: &mut [Reading]) -> bool {
+        let early = self.clock_if_monotonic();
+        let key = charge.key.fingerprint;
         let hash = self.common.hasher.hash(key);
         let mut shard = self.shards[hash.shard(self.shards.len())].0.lock();
         let now = early.map_or_else(|| self.clock.now(), |now| shard.advance(now));
@@ -133,44 +207,7 @@ impl<C: Clock> MemoryStore<C> {
             return false;
         }
         let mut cell = One { shard: &mut shard, at, charge, hash, common: &self.common };
-        batch::apply(op, charges, now, &mut cell, readings);
-        true
-    }
-
-    /// Some plain charges whose keys all have a place; otherwise nothing is done.
-    fn charge_few(&self, charges: &[Charge<'_>], readings: &mut [Reading]) -> bool {
-        let early = self.clock_if_monotonic();
-        let mut hashes = [TableHash::default(); FEW];
-        // Shard and charge as one number, sorted as they come: there are two or three of them.
-        let mut order = [usize::MAX; FEW];
-        for (i, charge) in charges.iter().enumerate() {
-            hashes[i] = self.common.hasher.hash(charge.key.fingerprint);
-            let mut at = i;
-            let next = hashes[i].shard(self.shards.len()) * FEW + i;
-            while at > 0 && order[at - 1] > next {
-                order[at] = order[at - 1];
-                at -= 1;
-            }
-            order[at] = next;
-        }
-        let mut shards: SmallVec<[Guard<'_, Shard>; FEW]> = SmallVec::new();
-        let mut places = [(0, 0); FEW];
-        let mut last = usize::MAX;
-        for next in order.into_iter().take(charges.len()) {
-            let (index, i) = (next / FEW, next % FEW);
-            if index != last {
-                shards.push(self.shards[index].0.lock());
-                last = index;
-            }
-            let held = shards.len() - 1;
-            let Some(at) = shards[held].find(charges[i].key.fingerprint, hashes[i]) else {
-                return false;
-            };
-            places[i] = (held, at);
-        }
-        let now = self.settle_clock(early, &mut shards);
-        let mut cells = Few { shards, places, common: &self.common };
-        batch::apply(Op::Charge, charges, now, &mut cells, readings);
+        batch::apply(op, std::slice::from_ref(charge), now, &mut cell, readings);
         true
     }
 

@@ -146,6 +146,12 @@ impl Rule {
         hasher.finish()
     }
 
+    /// The same key, if it may be shown.
+    #[must_use]
+    pub fn shown_key(&self, facts: &Facts<'_>, set: &RuleSet) -> Option<Fingerprint> {
+        self.seed.may_be_seen().then(|| self.key(facts, set))
+    }
+
     /// The parts of that key in words, missing ones already replaced.
     #[must_use]
     pub fn key_parts(&self, facts: &Facts<'_>, set: &RuleSet) -> Vec<(String, String)> {

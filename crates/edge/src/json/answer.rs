@@ -117,12 +117,12 @@ struct ExplainedView<'a>(&'a Explained, &'a RuleReading);
 impl Serialize for ExplainedView<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(Explained { id, matched, key, fingerprint, limit, why }, reading) = self;
-        let Fingerprint { hi, lo } = fingerprint;
+        let hex = |Fingerprint { hi, lo }: Fingerprint| format!("{hi:016x}{lo:016x}");
         let mut object = serializer.serialize_struct("Explained", 11)?;
         object.serialize_field("id", id)?;
         object.serialize_field("matched", matched)?;
         object.serialize_field("key", &Pairs(key))?;
-        object.serialize_field("fingerprint", &format_args!("{hi:016x}{lo:016x}"))?;
+        object.serialize_field("fingerprint", &fingerprint.map(hex))?;
         object.serialize_field("limit", limit)?;
         object.serialize_field("why", why)?;
         object.serialize_field("verdict", reading.verdict.name())?;

@@ -22,9 +22,13 @@ use tidegate_rules::{Document, Facts, RuleSet};
 pub(crate) type Memory = MemoryStore<ManualClock>;
 
 pub(crate) fn rules(source: &str) -> RuleSet {
+    rules_under(Secret::UNSET, source)
+}
+
+pub(crate) fn rules_under(secret: Secret, source: &str) -> RuleSet {
     let document =
         Document::parse("rules.yaml", source).unwrap_or_else(|problems| panic!("{problems}"));
-    RuleSet::compile(&document, Secret::UNSET).unwrap_or_else(|problems| panic!("{problems}"))
+    RuleSet::compile(&document, secret).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
 pub(crate) fn limiter(source: &str) -> (Limiter<Memory>, ManualClock) {

@@ -29,7 +29,7 @@ struct Explained {
     id: String,
     matched: Vec<String>,
     key: BTreeMap<String, String>,
-    fingerprint: String,
+    fingerprint: Option<String>,
     limit: String,
     why: String,
     verdict: String,
@@ -96,7 +96,7 @@ fn explained(rule: &Explained, decides: bool) -> String {
     let rows = [
         row("matches", &matched),
         row("key", &key),
-        row("hashed", &rule.fingerprint),
+        row("hashed", rule.fingerprint.as_deref().unwrap_or("not shown")),
         row("limit", &rule.limit),
         row("state", &rule.why),
         row("verdict", &rule.verdict),
