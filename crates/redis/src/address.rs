@@ -49,6 +49,14 @@ pub struct Host {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressError(String);
 
+impl AddressError {
+    /// What is wrong.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.0
+    }
+}
+
 impl fmt::Display for AddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

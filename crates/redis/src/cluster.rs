@@ -174,15 +174,15 @@ impl Map {
 
 /// Some slots, and who has them.
 #[derive(Debug)]
-struct Range {
-    first: u16,
-    last: u16,
-    primary: Host,
+pub(crate) struct Range {
+    pub(crate) first: u16,
+    pub(crate) last: u16,
+    pub(crate) primary: Host,
 }
 
 impl Range {
     /// A range as `CLUSTER SLOTS` tells it.
-    fn of(told: &Value, asked: &Host) -> Option<Self> {
+    pub(crate) fn of(told: &Value, asked: &Host) -> Option<Self> {
         let Value::Array(parts) = told else { return None };
         let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = parts.as_slice()
         else {

@@ -59,6 +59,10 @@ pub(crate) struct Connector {
 
 impl Connector {
     pub(crate) fn new(address: &Address, tls: &Tls) -> Self {
+        if address.tls {
+            // One for the whole process; that there is one already is as good.
+            _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        }
         let identity = tls.identity.clone();
         let client_tls =
             identity.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });

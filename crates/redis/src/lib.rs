@@ -7,6 +7,7 @@
 mod address;
 mod ask;
 mod breaker;
+mod check;
 mod cluster;
 mod connect;
 mod deny_cache;
@@ -20,6 +21,7 @@ mod script;
 mod store;
 
 pub use address::{Address, AddressError, Host, Topology};
+pub use check::{Examination, Finding, RIGHTS, Server, Timing, Weight, examine};
 pub use connect::Tls;
 pub use link::{Event, Observer};
 pub use store::{DEFAULT_DEADLINE, DEFAULT_PREFIX, Options, RedisStore};

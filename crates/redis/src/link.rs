@@ -341,7 +341,7 @@ impl Link {
 }
 
 /// A charge to a counter of nobody's, on a slot that the server has.
-fn canary(prefix: &str, on: Option<u16>) -> Result<Ask, String> {
+pub(crate) fn canary(prefix: &str, on: Option<u16>) -> Result<Ask, String> {
     let quota = Quota::new(1_000_000, Micros::from_secs(1));
     let policy = Policy::new(Algorithm::TokenBucket, quota).map_err(|error| error.to_string())?;
     let named = |number: u32| Name::from_slice(format!("{prefix}canary:{{{number}}}").as_bytes());

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::Layer;
+use crate::config::{Layer, StoreLayer};
 
 /// Decides which requests pass: exact rate limits from one set of rules.
 #[derive(Debug, Parser)]
@@ -42,6 +42,9 @@ pub(crate) enum Command {
     /// Show which rules govern a request, how their counters stand, and which one decides
     #[command(after_help = help::EXPLAIN)]
     Explain(AskArgs),
+    /// Look at the store: can it be used, how fast is it, and what should be changed
+    #[command(after_help = help::DOCTOR)]
+    Doctor(DoctorArgs),
     /// Measure decisions per second on your own rules, in this process
     #[command(after_help = help::BENCH)]
     Bench(BenchArgs),
@@ -85,6 +88,24 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     pub(crate) settings: Layer,
+}
+
+/// `tidegate doctor`.
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// A rules document whose `server:` section says where the store is
+    #[arg(long, short, value_name = "FILE", env = "TIDEGATE_CONFIG", hide_env_values = true)]
+    pub(crate) config: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) store: StoreLayer,
+
+    /// The file with the secret under which keys are hashed
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_KEY_SECRET_FILE", hide_env_values = true)]
+    pub(crate) key_secret_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 /// `tidegate check` and `tidegate explain`.

@@ -4,4 +4,5 @@ mod ask;
 pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod config_check;
+pub(crate) mod doctor;
 pub(crate) mod explain;

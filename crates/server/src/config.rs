@@ -2,6 +2,7 @@
 //! then checked together as [`Settings`]. File gives way to environment, environment to flag.
 
 mod section;
+mod store;
 mod value;
 
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use tidegate_memory::DEFAULT_MAX_BYTES;
 
 use crate::failure::Failure;
 pub(crate) use section::read as read_section;
+pub(crate) use store::{RedisSettings, StoreLayer, StoreSettings};
 pub(crate) use value::{Bytes, Listen, LogFormat, LogLevel, Reset};
 
 /// The HTTP door unless it is said otherwise.
@@ -31,6 +33,9 @@ pub(crate) struct Layer {
     /// [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_HTTP", hide_env_values = true)]
     pub(crate) http: Option<Listen>,
+
+    #[command(flatten)]
+    pub(crate) store: StoreLayer,
 
     /// Keep the counters in this file over a restart
     #[arg(long, value_name = "FILE", env = "TIDEGATE_SNAPSHOT", hide_env_values = true)]
@@ -98,6 +103,7 @@ impl Layer {
     pub(crate) fn over(self, below: Self) -> Self {
         Self {
             http: self.http.or(below.http),
+            store: self.store.over(below.store),
             snapshot: self.snapshot.or(below.snapshot),
             snapshot_interval: self.snapshot_interval.or(below.snapshot_interval),
             memory_limit: self.memory_limit.or(below.memory_limit),
@@ -116,6 +122,7 @@ impl Layer {
         for path in paths.into_iter().flatten() {
             *path = folder.join(&*path);
         }
+        self.store = self.store.beside(folder);
         self
     }
 }
@@ -133,6 +140,7 @@ pub(crate) enum DoorAt {
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) http: DoorAt,
+    pub(crate) store: StoreSettings,
     pub(crate) snapshot: Option<PathBuf>,
     pub(crate) snapshot_interval: Duration,
     pub(crate) memory_limit: Bytes,
@@ -155,7 +163,16 @@ impl Settings {
             None => Secret::UNSET,
         };
         let token = typed.admin_token_file.as_deref().map(read_token).transpose()?;
+        let store = StoreSettings::check(typed.store)?;
+        if matches!(store, StoreSettings::Redis(_)) && typed.snapshot.is_some() {
+            return Err(Failure::Usage(
+                "--snapshot keeps counters that are in memory, but --store has them\n  \
+                 write: one or the other"
+                    .to_owned(),
+            ));
+        }
         Ok(Self {
+            store,
             http: typed.http.map_or(DoorAt::Default(DEFAULT_HTTP), DoorAt::Asked),
             snapshot: typed.snapshot,
             snapshot_interval: typed.snapshot_interval.unwrap_or(Micros::from_secs(10)).into(),

@@ -16,6 +16,7 @@ mod reload;
 mod serve;
 mod snapshot;
 mod source;
+mod store;
 mod sweep;
 mod telemetry;
 mod watch;
@@ -57,6 +58,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Check(args) => commands::check::run(&args, asked),
         Command::Explain(args) => commands::explain::run(&args, asked),
+        Command::Doctor(args) => commands::doctor::run(args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Config(ConfigCommand::Check(args)) => commands::config_check::run(&args),
     };

@@ -10,31 +10,30 @@ use tidegate_edge::Status;
 use tidegate_edge::http::{self, Door};
 use tidegate_edge::respond::HeaderSettings;
 use tidegate_engine::Limiter;
-use tidegate_memory::{FastClock, MemoryStore};
+use tidegate_memory::FastClock;
 use tokio::net::TcpListener;
 use tokio::signal::unix::Signal;
 use tokio::task::JoinSet;
 
 use crate::Outcome;
 use crate::cli::ServeArgs;
-use crate::config::{Layer, Settings};
+use crate::config::{Layer, Settings, StoreSettings};
 use crate::failure::Failure;
 use crate::output;
 use crate::reload::Reloader;
-use crate::snapshot::SnapshotFile;
-use crate::source::Source;
-use crate::sweep;
+use crate::source::{Loaded, Source};
+use crate::store::{self, Embedded, Shared, Tended};
 use crate::telemetry::{self, Event};
 use doors::OpenDoor;
 use stop::Signals;
 
 /// Everything that a running server is made of.
-struct House {
+struct House<S: Tended> {
     source: Source,
     settings: Settings,
     section: Layer,
     content: u64,
-    limiter: Arc<Limiter<MemoryStore<FastClock>>>,
+    limiter: Arc<Limiter<S, S::Local>>,
     status: Arc<Status>,
 }
 
@@ -53,32 +52,47 @@ pub(crate) fn run(args: ServeArgs) -> Result<Outcome, Failure> {
     if count == 0 {
         Event::NoRules { source: &source.name() }.tell();
     }
-    let store = MemoryStore::with_clock(FastClock::new(), settings.memory_limit.0);
-    let house = House {
-        source,
-        settings,
-        section: loaded.section,
-        content: loaded.content,
-        limiter: Arc::new(Limiter::new(store, rules)),
-        status: Arc::new(Status::new()),
-    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::CouldNot(format!("cannot start the runtime: {error}")))?;
-    let outcome = runtime.block_on(house.run());
+    let outcome = runtime.block_on(async {
+        let embedded = Embedded::with_clock(FastClock::new(), settings.memory_limit.0);
+        match &settings.store {
+            StoreSettings::Memory => {
+                let limiter = Limiter::new(embedded, rules);
+                House::new(source, settings, loaded, limiter).run().await
+            }
+            StoreSettings::Redis(redis) => {
+                let shared = Shared::start(&store::options(redis));
+                let limiter = Limiter::new(shared, rules).with_local(embedded);
+                House::new(source, settings, loaded, limiter).run().await
+            }
+        }
+    });
     // Whatever still runs had its time.
     runtime.shutdown_background();
     outcome
 }
 
-impl House {
+impl<S: Tended> House<S> {
+    fn new(
+        source: Source,
+        settings: Settings,
+        loaded: Loaded,
+        limiter: Limiter<S, S::Local>,
+    ) -> Self {
+        let (limiter, status) = (Arc::new(limiter), Arc::new(Status::new()));
+        let Loaded { section, content, .. } = loaded;
+        Self { source, settings, section, content, limiter, status }
+    }
+
     async fn run(self) -> Result<Outcome, Failure> {
         // Before anyone is told that we listen, so that no signal from then on is missed.
         let mut signals = Signals::listen()?;
         let hang_up = stop::hang_up()?;
         let listener = doors::open(self.settings.http).await?;
-        self.restore().await?;
+        S::prepare(&self.limiter, &self.settings).await;
         self.status.rules_in_force(self.limiter.rules().version());
         let mut keepers = self.keep_house(hang_up);
         let mut door = self.serve(listener)?;
@@ -91,9 +105,7 @@ impl House {
         let closing = async {
             door.close().await;
             keepers.shutdown().await;
-            if let Some(file) = self.snapshot() {
-                file.write_aside(&self.limiter).await;
-            }
+            S::close(&self.limiter, &self.settings).await;
         };
         tokio::select! {
             () = closing => {
@@ -105,16 +117,6 @@ impl House {
                 Err(Failure::CouldNot("stopped before all requests were answered".to_owned()))
             }
         }
-    }
-
-    /// Puts back the counters of the last run.
-    async fn restore(&self) -> Result<(), Failure> {
-        let Some(file) = self.snapshot() else {
-            return Ok(());
-        };
-        let limiter = Arc::clone(&self.limiter);
-        let restored = tokio::task::spawn_blocking(move || file.restore(limiter.store())).await;
-        restored.map_err(|error| Failure::CouldNot(format!("cannot restore counters: {error}")))
     }
 
     /// Serves requests from now on, and says so.
@@ -139,7 +141,7 @@ impl House {
     /// What goes on beside the doors.
     fn keep_house(&self, hang_up: Signal) -> JoinSet<()> {
         let mut keepers = JoinSet::new();
-        keepers.spawn(sweep::run(Arc::clone(&self.limiter)));
+        S::keep(&self.limiter, &self.settings, &self.status, &mut keepers);
         let reloader = Reloader {
             source: self.source.clone(),
             secret: self.settings.secret,
@@ -149,15 +151,6 @@ impl House {
             section: self.section.clone(),
         };
         keepers.spawn(reloader.run(hang_up));
-        if let Some(file) = self.snapshot() {
-            let every = self.settings.snapshot_interval;
-            keepers.spawn(file.keep(Arc::clone(&self.limiter), every));
-        }
         keepers
-    }
-
-    fn snapshot(&self) -> Option<SnapshotFile> {
-        let path = self.settings.snapshot.clone()?;
-        Some(SnapshotFile::new(path, self.settings.secret))
     }
 }

@@ -1,11 +1,6 @@
 //! Keeps the memory store tidy: a few shards at a time, a whole round in about a second and a half.
 
-use std::sync::Arc;
 use std::time::Duration;
-
-use tidegate_core::time::Clock;
-use tidegate_engine::Limiter;
-use tidegate_memory::MemoryStore;
 
 const TICK: Duration = Duration::from_millis(20);
 
@@ -15,15 +10,15 @@ const TICKS_A_ROUND: usize = 75;
 /// Shards looked at before other tasks of the worker get their turn.
 const AT_ONCE: usize = 16;
 
-/// Sweeps until it is dropped.
-pub(crate) async fn run<C: Clock>(limiter: Arc<Limiter<MemoryStore<C>>>) {
+/// Sweeps until it is dropped; a step says how many shards there are.
+pub(crate) async fn run(sweep: impl Fn() -> usize) {
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut shards = 1_usize;
     loop {
         tick.tick().await;
         for step in 1..=shards.div_ceil(TICKS_A_ROUND) {
-            shards = limiter.store().sweep();
+            shards = sweep();
             if step % AT_ONCE == 0 {
                 tokio::task::yield_now().await;
             }

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use tidegate_memory::Restored;
+use tidegate_redis::{Finding, Weight};
 use tracing::{error, info, warn};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -28,6 +29,10 @@ pub(crate) enum Event<'a> {
     ReloadUnchanged { source: &'a str },
     ReloadRefused { source: &'a str, reason: &'a dyn Display },
     SectionChanged { source: &'a str },
+    StoreLost { server: &'a str, why: &'a str },
+    StoreBack { server: &'a str },
+    StoreAdvice { finding: &'a Finding },
+    SecretUnset,
     Draining { signal: &'a str },
     Stopped,
     StoppedAtOnce { signal: &'a str },
@@ -79,6 +84,22 @@ impl Event<'_> {
             Self::SectionChanged { source } => {
                 warn!(%source, "what changed under `server:` takes effect at the next start");
             }
+            Self::StoreLost { server, why } => warn!(
+                %server, %why,
+                "the store does not answer: each rule follows its on_fail until it does"
+            ),
+            Self::StoreBack { server } => info!(%server, "the store answers again"),
+            Self::StoreAdvice { finding: Finding { weight, server, what, advice } } => {
+                if *weight == Weight::Error {
+                    error!(%server, %advice, "the store: {what}");
+                } else {
+                    warn!(%server, %advice, "the store: {what}");
+                }
+            }
+            Self::SecretUnset => warn!(
+                "no --key-secret-file is set: whoever reads the store can guess whose counters \
+                 they are; set the same one on all nodes"
+            ),
             Self::Draining { signal } => {
                 info!(%signal, "stopping: requests under way are answered first");
             }

@@ -22,6 +22,8 @@ Start here:
   tidegate serve --config rules.yaml                your rules, reloaded when the file changes
   tidegate config check rules.yaml                  is the file right, and if not, what to write
   tidegate explain ip=203.0.113.7 path=/login       why a request passes or not
+  tidegate serve --store redis://10.0.0.5:6379      counters that several nodes share
+  tidegate doctor --store redis://10.0.0.5:6379     is that store fit for it, and how fast
 
 Every flag has an environment variable, TIDEGATE_ and its name. A setting in the file gives way
 to the environment, and that to the flag.
@@ -35,6 +37,7 @@ Examples:
   tidegate serve --limit \"10/s by api_key burst 20\" --limit \"1000/h by ip\"
   tidegate serve --config rules.yaml --http 0.0.0.0:8081 --admin-token-file token
   tidegate serve --config rules.yaml --snapshot counters.snap --http 127.0.0.1:0
+  tidegate serve --config rules.yaml --store redis://10.0.0.5:6379 --key-secret-file secret
 
 The rules are read again when the file changes or on SIGHUP; a file with mistakes changes nothing.
 SIGTERM and SIGINT stop it: requests under way are answered first, a second signal does not wait.
@@ -61,6 +64,17 @@ Examples:
 Nothing is charged.
 
 Exit codes: 0 it would be allowed, 1 it would be refused, 2 wrong usage, 3 no answer.";
+
+/// After `tidegate doctor --help`.
+pub(super) const DOCTOR: &str = "\
+Examples:
+  tidegate doctor --store redis://127.0.0.1:6379
+  tidegate doctor --store redis+cluster://10.0.0.1,10.0.0.2,10.0.0.3 --store-user tidegate
+  tidegate doctor --config rules.yaml --json
+
+It charges a counter of its own that limits nobody, and changes nothing else.
+
+Exit codes: 0 well, 1 something must be changed, 2 wrong usage, 3 could not.";
 
 /// After `tidegate bench --help`.
 pub(super) const BENCH: &str = "\

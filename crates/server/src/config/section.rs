@@ -9,6 +9,7 @@ use tidegate_rules::decode::Field;
 use tidegate_rules::problem::Remark;
 
 use super::Layer;
+use super::store::StoreLayer;
 use super::value::Wrong;
 
 /// Reads the section; a missing one says nothing.
@@ -17,6 +18,7 @@ pub(crate) fn read(field: Option<&Field<'_>>) -> Layer {
         return Layer::default();
     };
     let layer = Layer {
+        store: StoreLayer::read(&mut fields),
         http: fields.take("http").and_then(|field| parsed(&field)),
         snapshot: fields.take("snapshot").and_then(|field| path(&field)),
         snapshot_interval: fields.take("snapshot_interval").and_then(|field| field.duration()),
@@ -32,11 +34,11 @@ pub(crate) fn read(field: Option<&Field<'_>>) -> Layer {
     layer
 }
 
-fn path(field: &Field<'_>) -> Option<PathBuf> {
+pub(super) fn path(field: &Field<'_>) -> Option<PathBuf> {
     field.word().map(PathBuf::from)
 }
 
-fn parsed<T: FromStr<Err = Wrong>>(field: &Field<'_>) -> Option<T> {
+pub(super) fn parsed<T: FromStr<Err = Wrong>>(field: &Field<'_>) -> Option<T> {
     let text = field.word()?;
     let remark = |wrong: Wrong| Remark::new(wrong.message).found(text).write(wrong.write);
     field.accept(text.parse().map_err(remark))

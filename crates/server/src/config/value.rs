@@ -7,11 +7,12 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use tidegate_core::time::Micros;
 use tidegate_edge::respond::ResetStyle;
+use tidegate_redis::Address;
 
 /// What is wrong with a value, and what to write instead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wrong {
-    pub(crate) message: &'static str,
+    pub(crate) message: String,
     pub(crate) write: &'static str,
 }
 
@@ -50,7 +51,7 @@ impl FromStr for Listen {
             return Ok(Self::loopback(port));
         }
         text.parse().map(Self::At).map_err(|_| Wrong {
-            message: "this is not an address to listen on",
+            message: "this is not an address to listen on".to_owned(),
             write: "an IP and a port, such as `127.0.0.1:8081` or `[::1]:8081`, or `off`",
         })
     }
@@ -61,6 +62,39 @@ impl fmt::Display for Listen {
         match self {
             Self::At(addr) => addr.fmt(f),
             Self::Off => f.write_str("off"),
+        }
+    }
+}
+
+/// Where the counters are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StoreAt {
+    /// In this process.
+    Memory,
+    /// In Redis or Valkey.
+    Redis(Address),
+}
+
+impl FromStr for StoreAt {
+    type Err = Wrong;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "memory" {
+            return Ok(Self::Memory);
+        }
+        Address::parse(text).map(Self::Redis).map_err(|wrong| Wrong {
+            message: wrong.message().to_owned(),
+            write: "`memory`, redis://HOST:6379/0, rediss://HOST (TLS), unix:///PATH, \
+                    redis+sentinel://H1,H2,H3/MASTER or redis+cluster://H1,H2,H3",
+        })
+    }
+}
+
+impl fmt::Display for StoreAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory"),
+            Self::Redis(address) => address.fmt(f),
         }
     }
 }
@@ -92,11 +126,12 @@ impl FromStr for Bytes {
         let size = number.parse::<u64>().ok().zip(unit).and_then(|(n, (_, u))| n.checked_mul(*u));
         match size {
             Some(size) if size >= LEAST_BYTES => Ok(Self(size)),
-            Some(_) => {
-                Err(Wrong { message: "this is too little to count in", write: "at least `1MiB`" })
-            }
+            Some(_) => Err(Wrong {
+                message: "this is too little to count in".to_owned(),
+                write: "at least `1MiB`",
+            }),
             None => Err(Wrong {
-                message: "this is not an amount of memory",
+                message: "this is not an amount of memory".to_owned(),
                 write: "a number with a unit, such as `256MiB` or `2GiB`",
             }),
         }
@@ -151,7 +186,7 @@ pub(crate) enum LogLevel {
 /// Reads a span of time such as `10s`.
 pub(super) fn duration(text: &str) -> Result<Micros, Wrong> {
     tidegate_rules::duration::parse(text).map_err(|_| Wrong {
-        message: "this is not a span of time",
+        message: "this is not a span of time".to_owned(),
         write: "a number with a unit, such as `250ms`, `10s`, `5m` or `1h30m`",
     })
 }

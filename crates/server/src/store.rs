@@ -1,0 +1,43 @@
+//! The stores that settings name, and what each needs beside the doors. The only place that names a
+//! concrete store.
+
+mod memory;
+mod redis;
+
+use std::sync::Arc;
+
+use tidegate_core::store::Store;
+use tidegate_edge::Status;
+use tidegate_engine::Limiter;
+use tokio::task::JoinSet;
+
+use crate::config::Settings;
+
+pub(crate) use memory::Embedded;
+pub(crate) use redis::{Shared, options};
+
+/// A store with its housekeeping.
+pub(crate) trait Tended: Store + Sized + 'static {
+    /// Where `on_fail: local` counts while the store is gone.
+    type Local: Store + 'static;
+
+    /// What there is to do before the doors open.
+    fn prepare(
+        limiter: &Arc<Limiter<Self, Self::Local>>,
+        settings: &Settings,
+    ) -> impl Future<Output = ()> + Send;
+
+    /// What goes on while they are open.
+    fn keep(
+        limiter: &Arc<Limiter<Self, Self::Local>>,
+        settings: &Settings,
+        status: &Arc<Status>,
+        keepers: &mut JoinSet<()>,
+    );
+
+    /// What there is to do after they have closed.
+    fn close(
+        limiter: &Arc<Limiter<Self, Self::Local>>,
+        settings: &Settings,
+    ) -> impl Future<Output = ()> + Send;
+}

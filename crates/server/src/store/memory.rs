@@ -1,0 +1,51 @@
+//! Counters in this process: kept tidy, and in a file over a restart if asked for.
+
+use std::sync::Arc;
+
+use tidegate_edge::Status;
+use tidegate_engine::{Limiter, NoLocal};
+use tidegate_memory::{FastClock, MemoryStore};
+use tokio::task::JoinSet;
+
+use super::Tended;
+use crate::config::Settings;
+use crate::snapshot::SnapshotFile;
+use crate::sweep;
+
+/// Counters in this process.
+pub(crate) type Embedded = MemoryStore<FastClock>;
+
+impl Tended for Embedded {
+    /// It never is gone.
+    type Local = NoLocal;
+
+    async fn prepare(limiter: &Arc<Limiter<Self>>, settings: &Settings) {
+        let Some(file) = snapshot(settings) else { return };
+        let limiter = Arc::clone(limiter);
+        // It logs what it finds; that it cannot be done leaves fresh counters.
+        _ = tokio::task::spawn_blocking(move || file.restore(limiter.store())).await;
+    }
+
+    fn keep(
+        limiter: &Arc<Limiter<Self>>,
+        settings: &Settings,
+        _: &Arc<Status>,
+        keepers: &mut JoinSet<()>,
+    ) {
+        let swept = Arc::clone(limiter);
+        keepers.spawn(sweep::run(move || swept.store().sweep()));
+        if let Some(file) = snapshot(settings) {
+            keepers.spawn(file.keep(Arc::clone(limiter), settings.snapshot_interval));
+        }
+    }
+
+    async fn close(limiter: &Arc<Limiter<Self>>, settings: &Settings) {
+        if let Some(file) = snapshot(settings) {
+            file.write_aside(limiter).await;
+        }
+    }
+}
+
+fn snapshot(settings: &Settings) -> Option<SnapshotFile> {
+    Some(SnapshotFile::new(settings.snapshot.clone()?, settings.secret))
+}

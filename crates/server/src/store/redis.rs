@@ -1,0 +1,115 @@
+//! Counters in Redis or Valkey: looked at when we start, watched, and told what local shares admitted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::key::Secret;
+use tidegate_edge::Status;
+use tidegate_engine::Limiter;
+use tidegate_redis::{Observer, Options, RedisStore, Weight};
+use tokio::task::JoinSet;
+
+use super::{Embedded, Tended};
+use crate::config::{RedisSettings, Settings, StoreSettings};
+use crate::sweep;
+use crate::telemetry::Event;
+
+/// Counters that other nodes share.
+pub(crate) type Shared = RedisStore;
+
+/// How long the doors wait for the store before they open all the same.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether the store is there.
+const WATCH: Duration = Duration::from_millis(100);
+
+/// How often what is owed to the store is written to it.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// How long the last of it may take when we stop.
+const LAST_SETTLE: Duration = Duration::from_secs(2);
+
+/// The store's own settings.
+pub(crate) fn options(settings: &RedisSettings) -> Options {
+    Options {
+        tls: settings.tls.clone(),
+        prefix: settings.prefix.clone(),
+        deadline: settings.deadline,
+        observer: Observer::new(|event| match event {
+            tidegate_redis::Event::Lost { server, why } => Event::StoreLost { server, why }.tell(),
+            tidegate_redis::Event::Back { server } => Event::StoreBack { server }.tell(),
+        }),
+        ..Options::at(settings.address.clone())
+    }
+}
+
+impl Tended for Shared {
+    type Local = Embedded;
+
+    async fn prepare(limiter: &Arc<Limiter<Self, Embedded>>, settings: &Settings) {
+        if settings.secret == Secret::UNSET {
+            Event::SecretUnset.tell();
+        }
+        limiter.store().ready(PATIENCE).await;
+    }
+
+    fn keep(
+        limiter: &Arc<Limiter<Self, Embedded>>,
+        settings: &Settings,
+        status: &Arc<Status>,
+        keepers: &mut JoinSet<()>,
+    ) {
+        let swept = Arc::clone(limiter);
+        keepers.spawn(sweep::run(move || swept.local().map_or(1, Embedded::sweep)));
+        keepers.spawn(watch(Arc::clone(limiter), Arc::clone(status)));
+        keepers.spawn(settle(Arc::clone(limiter)));
+        if let StoreSettings::Redis(settings) = &settings.store {
+            keepers.spawn(examine(Arc::clone(limiter), options(settings)));
+        }
+    }
+
+    async fn close(limiter: &Arc<Limiter<Self, Embedded>>, _: &Settings) {
+        let settled = async {
+            while limiter.owes() && limiter.settle().await > 0 {}
+            limiter.store().leave().await;
+        };
+        // A store that is gone is told nothing; what it did not hear of is at most one share.
+        _ = tokio::time::timeout(LAST_SETTLE, settled).await;
+    }
+}
+
+/// Says in `/readyz` whether the store is there.
+async fn watch(limiter: Arc<Limiter<Shared, Embedded>>, status: Arc<Status>) {
+    let mut told = None;
+    loop {
+        let lost = limiter.store().lost();
+        if lost != told {
+            match &lost {
+                Some(why) => status.store_lost(why.clone()),
+                None => status.store_back(),
+            }
+            told = lost;
+        }
+        tokio::time::sleep(WATCH).await;
+    }
+}
+
+/// Writes to the store what local shares admitted while it was gone.
+async fn settle(limiter: Arc<Limiter<Shared, Embedded>>) {
+    loop {
+        tokio::time::sleep(SETTLE).await;
+        while limiter.owes() && limiter.settle().await > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// Looks once, when the store is there, whether something about it is dangerous, and says so.
+async fn examine(limiter: Arc<Limiter<Shared, Embedded>>, options: Options) {
+    while !limiter.store().ready(Duration::from_secs(60)).await {}
+    for finding in tidegate_redis::examine(&options).await.findings {
+        if finding.weight < Weight::Note {
+            Event::StoreAdvice { finding: &finding }.tell();
+        }
+    }
+}
