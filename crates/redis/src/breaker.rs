@@ -74,6 +74,11 @@ impl Breaker {
         matches!(self.state, State::New | State::Open)
     }
 
+    /// How long until a larger share is asked, while not all is.
+    pub(crate) fn is_closing(&self) -> Option<Duration> {
+        matches!(self.state, State::Closing(_)).then_some(STEP)
+    }
+
     /// A call succeeded.
     pub(crate) fn succeeded(&mut self, now: Instant) -> Option<Change> {
         self.count(now, false);

@@ -252,7 +252,16 @@ impl Link {
     pub(crate) async fn keep(self: Arc<Self>) {
         let mut pause = FIRST_PAUSE;
         loop {
-            if !self.state.lock().breaker.is_open() {
+            let (open, closing) = {
+                let breaker = &self.state.lock().breaker;
+                (breaker.is_open(), breaker.is_closing())
+            };
+            if let Some(step) = closing {
+                tokio::time::sleep(step).await;
+                self.probe_again().await;
+                continue;
+            }
+            if !open {
                 self.woken.notified().await;
                 continue;
             }
@@ -274,6 +283,16 @@ impl Link {
         drop(state);
         if news {
             self.tell(&Event::Lost { server: self.place.to_string(), why });
+        }
+    }
+
+    /// Probes while a share is asked, so that all is asked again also where nobody asks.
+    async fn probe_again(&self) {
+        let open = self.state.lock().connection.clone();
+        let Some(mut connection) = open else { return };
+        match self.probe(&mut connection).await {
+            Ok(()) => self.succeeded(),
+            Err(why) => self.failed(&why),
         }
     }
 

@@ -7,6 +7,7 @@ mod ask;
 mod bench;
 mod config_check;
 mod help;
+mod redis;
 mod reload;
 mod reload_under_load;
 mod serve;
