@@ -4,9 +4,9 @@ use std::process::Stdio;
 
 use crate::run::{Stopped, cargo, root};
 
-/// Measures decisions and memory in process and puts the tables into `benches/README.md`.
-pub(crate) fn micro() -> Result<(), Stopped> {
-    let mut command = cargo(&["run", "--release", "-p", "tidegate-bench", "--bin", "micro"]);
+/// Runs a benchmark and puts its tables into `benches/README.md`.
+pub(crate) fn run(name: &str) -> Result<(), Stopped> {
+    let mut command = cargo(&["run", "--release", "-p", "tidegate-bench", "--bin", name]);
     let output = command.stderr(Stdio::inherit()).output();
     let output = output.map_err(|error| Stopped::Missing(format!("cargo: {error}")))?;
     if !output.status.success() {
@@ -14,7 +14,7 @@ pub(crate) fn micro() -> Result<(), Stopped> {
     }
     let report = String::from_utf8_lossy(&output.stdout);
     println!("{report}");
-    replace_section("micro", &report)
+    replace_section(name, &report)
 }
 
 /// Replaces what stands between `<!-- NAME -->` and `<!-- /NAME -->`.

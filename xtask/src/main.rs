@@ -15,6 +15,7 @@ Usage: cargo xtask <command>
   test [--soak]     install what is missing, then everything: format, lints, tests, docs
   setup             only install what the tests need
   bench micro       in-process decisions and memory beside governor; writes benches/README.md
+  bench redis       the Redis store beside the plain way and redis-benchmark; writes benches/README.md
   audit             licences, bans and sources of all dependencies (cargo-deny)
 
 Exit codes: 0 all well, 1 something failed, 2 usage, 3 something is missing here.";
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
         ["test"] => test::all(test::Effort::Normal),
         ["test", "--soak"] => test::all(test::Effort::Soak),
         ["setup"] => setup::tools(),
-        ["bench", "micro"] => bench::micro(),
+        ["bench", name @ ("micro" | "redis")] => bench::run(name),
         ["audit"] => audit::all(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

@@ -25,6 +25,9 @@ use tidegate_testkit::redis::Server;
 /// The plain way: one token bucket, one call, as most libraries do it.
 const PLAIN: &str = include_str!("plain.lua");
 
+/// Its rate a second, burst and cost: the store's limit of 1 000 an hour.
+const PLAIN_LIMIT: [&str; 3] = ["0.27778", "1000", "1"];
+
 const KEYS: u64 = 100_000;
 const ROUNDS: usize = 5;
 const TURN: Duration = Duration::from_millis(1_000);
@@ -65,11 +68,8 @@ struct Contenders {
 impl Contenders {
     async fn new(server: &Server) -> Self {
         let address = Address::parse(&server.url()).expect("an address");
-        let options = Options {
-            deadline: Duration::from_secs(2),
-            deny_cache: false,
-            ..Options::at(address)
-        };
+        let options =
+            Options { deadline: Duration::from_secs(2), deny_cache: false, ..Options::at(address) };
         let store = RedisStore::start(&options);
         assert!(store.ready(Duration::from_secs(5)).await, "{:?}", store.lost());
         let client = redis::Client::open(server.url()).expect("a client");
@@ -96,9 +96,7 @@ impl Contenders {
                 let key = format!("plain:user:{draw}");
                 let told: Vec<i64> = script
                     .key(key)
-                    .arg(1_000_000)
-                    .arg(1_000_000)
-                    .arg(1)
+                    .arg(&PLAIN_LIMIT)
                     .invoke_async(&mut plain)
                     .await
                     .expect("an answer");
@@ -160,7 +158,14 @@ fn now() -> Instant {
 
 fn throughput(runtime: &tokio::runtime::Runtime, server: &Server) -> String {
     let contenders = runtime.block_on(Contenders::new(server));
-    let mut table = Table::new(&["callers", "store, 1 rule", "store, 3 rules", "plain way", "store / plain", "3 rules / 1 rule, cost"]);
+    let mut table = Table::new(&[
+        "callers",
+        "store, 1 rule",
+        "store, 3 rules",
+        "plain way",
+        "store / plain",
+        "3 rules / 1 rule, cost",
+    ]);
     for callers in [64, 256] {
         let mut turns = [const { Vec::new() }; 3];
         for _ in 0..ROUNDS {
@@ -178,7 +183,8 @@ fn throughput(runtime: &tokio::runtime::Runtime, server: &Server) -> String {
     }
     let mut ceiling = Table::new(&["redis-benchmark, 64 connections", "-P 1", "-P 16"]);
     let sha = server.command(&["SCRIPT", "LOAD", PLAIN]).text();
-    let evalsha = ["EVALSHA", &sha, "1", "plain:user:__rand_int__", "1000000", "1000000", "1"];
+    let [rate, burst, cost] = PLAIN_LIMIT;
+    let evalsha = ["EVALSHA", &sha, "1", "plain:user:__rand_int__", rate, burst, cost];
     for (name, words) in [("EVALSHA of the plain script", &evalsha[..]), ("PING", &["PING"][..])] {
         let mut row = vec![name.to_owned()];
         row.extend(["1", "16"].map(|depth| {
@@ -201,7 +207,8 @@ fn redis_benchmark(port: u16, depth: &str, words: &[&str]) -> f64 {
         .output()
         .expect("redis-benchmark");
     let text = String::from_utf8_lossy(&output.stdout);
-    let rate = text.lines().last().and_then(|line| line.split(',').nth(1)?.trim_matches('"').parse().ok());
+    let rate =
+        text.lines().last().and_then(|line| line.split(',').nth(1)?.trim_matches('"').parse().ok());
     rate.unwrap_or_else(|| panic!("redis-benchmark says {text}"))
 }
 
@@ -222,7 +229,8 @@ fn overhead(runtime: &tokio::runtime::Runtime, server: &Server) -> String {
         rows[1].push(runtime.block_on(paced(RATE, SECONDS, move |_| {
             let mut plain = plain.clone();
             async move {
-                let _: String = redis::cmd("PING").query_async(&mut plain).await.expect("an answer");
+                let _: String =
+                    redis::cmd("PING").query_async(&mut plain).await.expect("an answer");
             }
         })));
     }
