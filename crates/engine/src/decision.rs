@@ -126,6 +126,13 @@ impl Decision {
         told.map(|numbers| numbers.now).find(|now| *now > Timestamp::EPOCH)
     }
 
+    /// When it was charged, on the clock of the store that was; a refund needs it.
+    #[must_use]
+    pub fn charged_at(&self) -> Option<Timestamp> {
+        let paid = self.paid.first()?;
+        Some(self.readings.get(paid.place as usize)?.numbers?.now)
+    }
+
     /// The version of the rule set that decided.
     #[must_use]
     pub fn rules_version(&self) -> u64 {

@@ -5,6 +5,7 @@
 use serde::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
 use tidegate_core::decision::Retry;
 use tidegate_core::key::Fingerprint;
+use tidegate_core::time::Timestamp;
 use tidegate_engine::{Decision, Explained, Explanation, RuleReading};
 use tidegate_rules::{Mode, Rule};
 
@@ -48,7 +49,7 @@ impl Serialize for DecisionView<'_> {
             _ => Retry::Now,
         };
         let delay_ms = if decision.is_allowed() { decision.delay().as_millis_ceil() } else { 0 };
-        let mut object = serializer.serialize_struct("Decision", 9)?;
+        let mut object = serializer.serialize_struct("Decision", 10)?;
         object.serialize_field("allowed", &decision.is_allowed())?;
         object.serialize_field("rule", &tightest.map(|(rule, _)| rule.id()))?;
         object.serialize_field("limit", &numbers.map(|numbers| numbers.limit))?;
@@ -57,6 +58,8 @@ impl Serialize for DecisionView<'_> {
         object.serialize_field("reset_after_ms", &reset_after.as_millis_ceil())?;
         object.serialize_field("retry_after_ms", &retry_after_ms(retry))?;
         object.serialize_field("delay_ms", &delay_ms)?;
+        let charged_at = decision.charged_at().map(Timestamp::as_micros);
+        object.serialize_field("charged_at_us", &charged_at)?;
         object.serialize_field("answered_by", decision.answered_by().name())?;
         object.serialize_field("rules", &ReadingsView(decision))?;
         object.end()

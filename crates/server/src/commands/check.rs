@@ -80,7 +80,7 @@ fn rendered(decision: &Decision) -> String {
     let table = output::columns(2, &rows);
     let (head, body) = table.split_once('\n').unwrap_or((&table, ""));
     text.push_str(&format!("{DIM}{head}{DIM:#}\n{body}"));
-    if decision.answered_by != "store" {
+    if decision.answered_by == "fallback" {
         text.push_str("  the store did not answer; the rules' `on_fail` did\n");
     }
     text

@@ -24,8 +24,17 @@ fn answers_in_this_process_are_as_they_were_reviewed() {
     ] {
         let output = ask(command, more);
         assert_eq!(output.status.code(), Some(code), "{name}: {}", text(&output.stderr));
-        assert_golden(name, &text(&output.stdout));
+        assert_golden(name, &timeless(&text(&output.stdout)));
     }
+}
+
+/// The text without the one number that is the time of day.
+fn timeless(text: &str) -> String {
+    const FIELD: &str = "\"charged_at_us\":";
+    let Some((before, after)) = text.split_once(FIELD) else { return text.to_owned() };
+    let rest = after.trim_start_matches(|c: char| c.is_ascii_digit());
+    let time = if rest.len() < after.len() { "TIME" } else { "" };
+    format!("{before}{FIELD}{time}{rest}")
 }
 
 #[test]
