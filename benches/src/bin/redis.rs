@@ -1,7 +1,7 @@
 //! The Redis store against the plain way and against `redis-benchmark`, on one server, in one run.
 //!
 //! Rounds interleave. `redis 64 3 2000` measures only the store, with 64 callers and three rules for
-//! 2 s, for a profiler.
+//! 2 s, for a profiler; no rules mean the plain way.
 
 #![expect(clippy::expect_used, reason = "a benchmark that cannot run should say why and stop")]
 
@@ -44,7 +44,10 @@ fn main() {
     if let [callers, rules, millis] = words[..] {
         let contenders = runtime.block_on(Contenders::new(&server));
         let turn = Duration::from_millis(millis);
-        let per_second = runtime.block_on(contenders.store(callers, usize_of(rules), turn));
+        let per_second = match usize_of(rules) {
+            0 => runtime.block_on(contenders.plain(callers, turn)),
+            rules => runtime.block_on(contenders.store(callers, rules, turn)),
+        };
         println!("{per_second:.0} decisions/s");
         return;
     }

@@ -8,9 +8,9 @@ use redis::{Cmd, Value, cmd};
 use tidegate_core::time::{Clock as _, SystemClock};
 use tokio::time::Instant;
 
-use crate::address::{Host, Topology};
+use crate::address::Topology;
 use crate::ask::Batch;
-use crate::cluster::Range;
+use crate::cluster::{Range, slots};
 use crate::connect::{Connector, Place, ask};
 use crate::link::canary;
 use crate::name::slot;
@@ -29,7 +29,7 @@ const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
 /// The rights that are needed, as ACL rules.
 pub const RIGHTS: &str = "~PREFIX* resetchannels -@all +evalsha +eval +script|load +time +mget +set \
      +del +hget +hset +hdel +pexpireat +zadd +zrem +zcard +zremrangebyscore +pexpire +ping +info \
-     +role +client|setinfo +select +cluster|slots +config|get";
+     +role +client|setinfo +select +cluster|slots +asking +config|get";
 
 /// What was found out about the servers.
 #[derive(Debug, Default)]
@@ -135,8 +135,8 @@ async fn places(
             let mut why = "no server is named".to_owned();
             for seed in seeds {
                 match slots(connector, seed).await {
-                    Ok(places) => return Ok(places),
-                    Err(error) => why = format!("{seed}: {error}"),
+                    Ok(ranges) => return Ok(primaries(ranges)),
+                    Err(error) => why = error,
                 }
             }
             return Err(why);
@@ -145,19 +145,16 @@ async fn places(
     Ok(vec![(place, None)])
 }
 
-async fn slots(connector: &Connector, seed: &Host) -> Result<Vec<(Place, Option<u16>)>, String> {
-    let mut connection = connector.open(&Place::Server(seed.clone())).await?;
-    let Value::Array(ranges) = ask(&mut connection, cmd("CLUSTER").arg("SLOTS")).await? else {
-        return Err("knows no slots".to_owned());
-    };
+/// Each primary once, with a slot of its own.
+fn primaries(ranges: Vec<Range>) -> Vec<(Place, Option<u16>)> {
     let mut places: Vec<(Place, Option<u16>)> = Vec::new();
-    for range in ranges.iter().filter_map(|range| Range::of(range, seed)) {
+    for range in ranges {
         let place = Place::Server(range.primary);
         if !places.iter().any(|(known, _)| *known == place) {
             places.push((place, Some(range.first)));
         }
     }
-    if places.is_empty() { Err("knows no slots".to_owned()) } else { Ok(places) }
+    places
 }
 
 fn unreachable(server: String, why: &str) -> Finding {

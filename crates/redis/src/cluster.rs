@@ -4,20 +4,25 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{join_all, select_ok};
 use parking_lot::Mutex;
 use redis::{Value, cmd};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::address::Host;
-use crate::connect::{Place, ask};
+use crate::connect::{Connector, Place, ask};
 use crate::keeper::Keeper;
 use crate::lane::Lane;
-use crate::link::{Common, Link};
+use crate::link::{Common, Event, Link};
 use crate::name::SLOTS;
 
 /// How often the slots are asked for when all is well, and when a server is lost.
 const CALM: Duration = Duration::from_secs(10);
 const TROUBLED: Duration = Duration::from_millis(250);
+
+/// How long they are not asked for again, however many are sent elsewhere: those are on their way.
+const HASTE: Duration = Duration::from_millis(20);
 
 /// The servers of a cluster.
 #[derive(Debug)]
@@ -79,7 +84,7 @@ impl Cluster {
     /// Why some servers are not asked, if any.
     pub(crate) fn lost(&self) -> Option<String> {
         let map = self.map.lock();
-        if map.slots.iter().all(Option::is_none) {
+        if map.slots.iter().any(Option::is_none) {
             return Some(map.why_unknown.clone());
         }
         map.servers.values().find_map(|server| server.lane.link().lost())
@@ -90,13 +95,12 @@ impl Cluster {
         loop {
             let learned = self.learned.notified();
             let lanes = self.lanes();
-            if !lanes.is_empty() {
-                for lane in lanes {
-                    lane.link().ready().await;
-                }
-                return;
+            let all_ready = join_all(lanes.iter().map(|lane| lane.link().ready()));
+            tokio::select! {
+                // One that is waited for may have been let go.
+                () = learned => {}
+                _ = all_ready, if !lanes.is_empty() => return,
             }
-            learned.await;
         }
     }
 
@@ -107,48 +111,87 @@ impl Cluster {
 
     /// Keeps the slots up to date for as long as the cluster is used.
     pub(crate) async fn keep(self: Arc<Self>) {
+        let mut unreached = None;
         loop {
             match self.learn().await {
-                Ok(()) => self.learned.notify_waiters(),
-                Err(why) => self.map.lock().why_unknown = why,
-            }
-            let pause = if self.lost().is_some() { TROUBLED } else { CALM };
-            _ = tokio::time::timeout(pause, self.stale.notified()).await;
-        }
-    }
-
-    /// Asks one server after the other, until one tells all slots.
-    async fn learn(&self) -> Result<(), String> {
-        let known: Vec<Host> = self.map.lock().servers.keys().cloned().collect();
-        let mut why = "no server is known".to_owned();
-        for host in known.iter().chain(&self.seeds) {
-            match self.slots(host).await {
-                Ok(ranges) => {
-                    self.map.lock().put(&ranges, &self.common);
-                    return Ok(());
+                Ok(()) => {
+                    self.learned.notify_waiters();
+                    if let Some(server) = unreached.take() {
+                        self.common.observer.hear(&Event::Back { server });
+                    }
                 }
-                Err(error) => why = format!("{host}: {error}"),
+                Err(why) => {
+                    // Later on, each server that is lost is told of by itself.
+                    if unreached.is_none() && self.lanes().is_empty() {
+                        let server = "the cluster".to_owned();
+                        unreached = Some(server.clone());
+                        self.common.observer.hear(&Event::Lost { server, why: why.clone() });
+                    }
+                    self.map.lock().why_unknown = why;
+                }
             }
+            self.rest().await;
         }
-        Err(why)
     }
 
-    async fn slots(&self, host: &Host) -> Result<Vec<Range>, String> {
-        let mut connection = self.common.connector.open(&Place::Server(host.clone())).await?;
-        match ask(&mut connection, cmd("CLUSTER").arg("SLOTS")).await? {
-            Value::Array(ranges) if !ranges.is_empty() => {
-                let ranges = ranges.iter().map(|range| Range::of(range, host));
-                ranges.collect::<Option<_>>().ok_or_else(|| "tells strange slots".to_owned())
+    /// Waits until the slots should be asked for again.
+    async fn rest(&self) {
+        tokio::time::sleep(HASTE).await;
+        let calm = Instant::now() + CALM;
+        while Instant::now() < calm {
+            let stale = tokio::time::timeout(TROUBLED, self.stale.notified()).await;
+            if stale.is_ok() || self.lost().is_some() {
+                return;
             }
-            _ => Err("knows no slots".to_owned()),
         }
+    }
+
+    /// Asks those servers in turn that are well, then all others at once, until one tells all slots.
+    async fn learn(&self) -> Result<(), String> {
+        let (lost, well): (Vec<Host>, Vec<Host>) = {
+            let map = self.map.lock();
+            let is_lost = |(_, server): &(&Host, &Server)| server.lane.link().lost().is_some();
+            let (lost, well): (Vec<_>, Vec<_>) = map.servers.iter().partition(is_lost);
+            let hosts =
+                |of: Vec<(&Host, _)>| of.into_iter().map(|(host, _)| host.clone()).collect();
+            (hosts(lost), hosts(well))
+        };
+        for host in &well {
+            if let Ok(ranges) = slots(&self.common.connector, host).await {
+                self.map.lock().put(&ranges, &self.common);
+                return Ok(());
+            }
+        }
+        let others = lost
+            .iter()
+            .chain(&self.seeds)
+            .map(|host| Box::pin(slots(&self.common.connector, host)));
+        let (ranges, _) = select_ok(others).await?;
+        self.map.lock().put(&ranges, &self.common);
+        Ok(())
+    }
+}
+
+/// Who has which slots, as one server tells.
+///
+/// # Errors
+/// Why it does not, with its name.
+pub(crate) async fn slots(connector: &Connector, host: &Host) -> Result<Vec<Range>, String> {
+    let failed = |error| format!("{host}: {error}");
+    let mut connection = connector.open(&Place::Server(host.clone())).await.map_err(failed)?;
+    match ask(&mut connection, cmd("CLUSTER").arg("SLOTS")).await.map_err(failed)? {
+        Value::Array(ranges) if !ranges.is_empty() => {
+            let ranges = ranges.iter().map(|range| Range::of(range, host));
+            ranges.collect::<Option<_>>().ok_or_else(|| format!("{host} tells strange slots"))
+        }
+        _ => Err(format!("{host} knows no slots")),
     }
 }
 
 impl Map {
     fn server(&mut self, host: &Host, common: &Arc<Common>) -> Arc<Lane> {
         let server = self.servers.entry(host.clone()).or_insert_with(|| {
-            let link = Arc::new(Link::new(Place::Server(host.clone()), Arc::clone(common)));
+            let link = Arc::new(Link::in_cluster(host, Arc::clone(common)));
             let keeper = Keeper::spawn(Arc::clone(&link).keep());
             Server { lane: Arc::new(Lane::new(link)), _keeper: keeper }
         });
@@ -158,7 +201,14 @@ impl Map {
     fn put(&mut self, ranges: &[Range], common: &Arc<Common>) {
         // One without slots that is well may be about to get some.
         let listed = |host: &Host| ranges.iter().any(|range| range.primary == *host);
-        self.servers.retain(|host, server| listed(host) || server.lane.link().lost().is_none());
+        self.servers.retain(|host, server| {
+            let link = server.lane.link();
+            let stays = listed(host) || link.lost().is_none();
+            if !stays {
+                link.let_go();
+            }
+            stays
+        });
         let mut slots = vec![None; usize::from(SLOTS)];
         for range in ranges {
             let lane = self.server(&range.primary, common);
@@ -182,7 +232,7 @@ pub(crate) struct Range {
 
 impl Range {
     /// A range as `CLUSTER SLOTS` tells it.
-    pub(crate) fn of(told: &Value, asked: &Host) -> Option<Self> {
+    fn of(told: &Value, asked: &Host) -> Option<Self> {
         let Value::Array(parts) = told else { return None };
         let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = parts.as_slice()
         else {

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use futures_util::future::select_ok;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, IntoConnectionInfo,
-    RedisConnectionInfo, RedisError, TlsCertificates, Value, cmd,
+    RedisConnectionInfo, RedisError, ServerError, TlsCertificates, Value, cmd,
 };
 
 use crate::address::{Address, Host};
@@ -101,40 +102,37 @@ impl Connector {
         }
     }
 
-    /// Asks the sentinels, in turn, who the primary is.
+    /// Asks the sentinels who the primary is. All at once: one that says nothing holds up nobody.
     async fn primary(&self, sentinels: &[Host], master: &str) -> Result<Host, String> {
+        let asked = sentinels.iter().map(|sentinel| Box::pin(self.primary_by(sentinel, master)));
+        select_ok(asked).await.map(|(primary, _)| primary)
+    }
+
+    /// The primary in a sentinel's eyes.
+    async fn primary_by(&self, sentinel: &Host, master: &str) -> Result<Host, String> {
         let mut question = cmd("SENTINEL");
         question.arg("get-master-addr-by-name").arg(master);
-        let mut why = "no sentinel".to_owned();
-        for sentinel in sentinels {
-            let answer = match self.to(self.address(sentinel), &Self::stranger()).await {
-                // Most sentinels ask nobody who they are; those that do are told.
-                Ok(mut open) => match ask(&mut open, &question).await {
-                    Err(error) if error.contains("NOAUTH") => {
-                        let known = self.settings.clone().set_db(0);
-                        match self.to(self.address(sentinel), &known).await {
-                            Ok(mut open) => ask(&mut open, &question).await,
-                            Err(error) => Err(error),
-                        }
-                    }
-                    answer => answer,
-                },
-                Err(error) => Err(error),
-            };
-            match answer {
-                Ok(Value::Array(words)) => match words.as_slice() {
-                    [Value::BulkString(name), Value::BulkString(port)] => {
-                        let port = String::from_utf8_lossy(port).parse();
-                        let port = port.map_err(|_| format!("{sentinel} tells a strange port"))?;
-                        return Ok(Host { name: String::from_utf8_lossy(name).into_owned(), port });
-                    }
-                    _ => why = format!("{sentinel} answers strangely"),
-                },
-                Ok(_) => why = format!("{sentinel} knows no primary called {master}"),
-                Err(error) => why = format!("sentinel {sentinel}: {error}"),
+        let failed = |error| format!("sentinel {sentinel}: {error}");
+        let address = || self.address(sentinel);
+        let mut open = self.to(address(), &Self::stranger()).await.map_err(failed)?;
+        let answer = match ask(&mut open, &question).await {
+            // Most sentinels ask nobody who they are; those that do are told.
+            Err(error) if error.contains("NOAUTH") => {
+                let known = self.settings.clone().set_db(0);
+                let mut open = self.to(address(), &known).await.map_err(failed)?;
+                ask(&mut open, &question).await
             }
-        }
-        Err(why)
+            answer => answer,
+        };
+        let Value::Array(words) = answer.map_err(failed)? else {
+            return Err(format!("{sentinel} knows no primary called {master}"));
+        };
+        let [Value::BulkString(name), Value::BulkString(port)] = words.as_slice() else {
+            return Err(format!("{sentinel} answers strangely"));
+        };
+        let port = String::from_utf8_lossy(port).parse();
+        let port = port.map_err(|_| format!("{sentinel} tells a strange port"))?;
+        Ok(Host { name: String::from_utf8_lossy(name).into_owned(), port })
     }
 
     fn stranger() -> RedisConnectionInfo {
@@ -186,7 +184,7 @@ pub(crate) async fn ask(
     question: &Cmd,
 ) -> Result<Value, String> {
     match tokio::time::timeout(PATIENCE, connection.send_packed_command(question)).await {
-        Ok(Ok(Value::ServerError(error))) => Err(error.to_string()),
+        Ok(Ok(Value::ServerError(error))) => Err(said(&error)),
         Ok(answer) => answer.map_err(told),
         Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
     }
@@ -195,6 +193,14 @@ pub(crate) async fn ask(
 /// A word as servers write it.
 pub(crate) fn word(text: &str) -> Value {
     Value::BulkString(text.as_bytes().to_vec())
+}
+
+/// An error in the server's own words.
+pub(crate) fn said(error: &ServerError) -> String {
+    match error.details() {
+        Some(details) => format!("{} {details}", error.code()),
+        None => error.code().to_owned(),
+    }
 }
 
 /// An error for people.

@@ -2,8 +2,8 @@
 //!
 //! A refusal says how long the key cannot pass at that cost. Until then, counted from before it was
 //! asked for and at most a second, the same cost or more is refused here. That is exact, except for a
-//! refund or reset made by another node. Nothing is remembered where a refusal is counted (bans,
-//! warnings, `charge: always`).
+//! refund or reset made by another node. Nothing is remembered or refused here where a refusal is
+//! counted (bans, warnings, `charge: always`).
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -12,6 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidegate_core::decision::{Reading, Retry, Verdict};
 use tidegate_core::key::Fingerprint;
+use tidegate_core::penalty::BanPolicy;
 use tidegate_core::policy::Policy;
 use tidegate_core::store::{Charge, Role};
 use tidegate_core::time::Micros;
@@ -32,12 +33,34 @@ const KEYS: usize = 1_024;
 #[derive(Debug)]
 pub(crate) struct DenyCache {
     hasher: RandomState,
-    shards: Box<[Mutex<HashMap<Fingerprint, Denied>>]>,
+    shards: Box<[Mutex<Shard>]>,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    denied: HashMap<Fingerprint, Denied>,
+    /// When something was last given back: what was asked before is not remembered after.
+    given_back: Option<Instant>,
+}
+
+/// Forgets keys when what gives them something back has been done, or given up.
+#[derive(Debug)]
+pub(crate) struct Forgetting<'a> {
+    cache: &'a DenyCache,
+    charges: &'a [Charge<'a>],
+}
+
+impl Drop for Forgetting<'_> {
+    fn drop(&mut self) {
+        self.cache.forget(self.charges);
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Denied {
     policy: Policy,
+    /// What it is banned under, if it is.
+    ban: Option<BanPolicy>,
     cost: u64,
     asked: Instant,
     until: Instant,
@@ -67,13 +90,16 @@ impl DenyCache {
                 continue;
             }
             let shard = self.shard(charge.key.fingerprint).lock();
-            if let Some(denied) = shard.get(&charge.key.fingerprint)
+            if let Some(denied) = shard.denied.get(&charge.key.fingerprint)
                 && now < denied.until
                 && charge.cost >= denied.cost
-                && *charge.policy == denied.policy
+                && denied.is_of(charge)
             {
                 *reading = denied.reading_at(now, charge.cost);
                 refused = true;
+            } else if charge.ban.is_some() {
+                // Its own refusal, if it is one, counts towards a ban.
+                return false;
             }
         }
         refused
@@ -85,8 +111,11 @@ impl DenyCache {
             let counted = charge.grace.is_some() || charge.ban.is_some();
             let plain = charge.role == Role::Enforce && !counted;
             let known = plain && reading.verdict == Verdict::Deny;
-            // While it lasts, a ban counts nothing, whatever the cost.
-            let banned = charge.role == Role::Enforce && reading.verdict == Verdict::Ban;
+            // While it lasts, a ban counts nothing, whatever the cost. Where the limit refuses too it is
+            // not known which of them lasts longer, and what comes after a ban is counted or a warning.
+            let banned = charge.role == Role::Enforce
+                && reading.verdict == Verdict::Ban
+                && charge.cost <= reading.remaining;
             if !known && !banned {
                 continue;
             }
@@ -102,15 +131,21 @@ impl DenyCache {
             let cost = charge.cost;
             let denied = Denied {
                 policy: *charge.policy,
+                ban: charge.ban.copied(),
                 cost,
                 asked,
                 until: asked + lasts,
                 reading: *reading,
             };
             let mut shard = self.shard(key).lock();
+            if shard.given_back.is_some_and(|at| asked <= at) {
+                continue;
+            }
+            let shard = &mut shard.denied;
             // A smaller cost that is refused says more, as long as it lasts.
             let better = shard.get(&key).is_some_and(|old| {
-                old.policy == denied.policy && old.cost < cost && old.until >= denied.until
+                let same = (old.policy, old.ban) == (denied.policy, denied.ban);
+                same && old.cost < cost && old.until >= denied.until
             });
             if better {
                 continue;
@@ -125,20 +160,37 @@ impl DenyCache {
         }
     }
 
-    /// Forgets keys that were given something back.
-    pub(crate) fn forget(&self, charges: &[Charge<'_>]) {
+    /// Forgets keys that are about to be given something back, once that is done.
+    pub(crate) fn forgetting<'a>(&'a self, charges: &'a [Charge<'a>]) -> Forgetting<'a> {
+        Forgetting { cache: self, charges }
+    }
+
+    fn forget(&self, charges: &[Charge<'_>]) {
+        let now = Instant::now();
         for charge in charges {
-            self.shard(charge.key.fingerprint).lock().remove(&charge.key.fingerprint);
+            let mut shard = self.shard(charge.key.fingerprint).lock();
+            shard.denied.remove(&charge.key.fingerprint);
+            shard.given_back = Some(now);
         }
     }
 
-    fn shard(&self, key: Fingerprint) -> &Mutex<HashMap<Fingerprint, Denied>> {
+    fn shard(&self, key: Fingerprint) -> &Mutex<Shard> {
         let hash = self.hasher.hash_one(key);
         &self.shards[usize::try_from(hash % SHARDS as u64).unwrap_or(0)]
     }
 }
 
 impl Denied {
+    /// Whether it is about the same rule as a charge: what was refused without a ban would have been
+    /// counted, or warned, had there been one.
+    fn is_of(&self, charge: &Charge<'_>) -> bool {
+        let counted_alike = match self.ban {
+            Some(ban) => charge.ban == Some(&ban),
+            None => charge.ban.is_none() && charge.grace.is_none(),
+        };
+        *charge.policy == self.policy && counted_alike
+    }
+
     /// The refusal, told at a later instant; a larger cost waits at least as long.
     fn reading_at(&self, now: Instant, cost: u64) -> Reading {
         let passed = u64::try_from((now - self.asked).as_micros()).unwrap_or(u64::MAX);
@@ -230,12 +282,52 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_refusal_that_others_count_is_asked_for() {
+        let (cache, start, policy) = (DenyCache::new(), Instant::now(), policy(10));
+        let ban = BanPolicy::new(2, Micros::from_secs(1), Micros::from_secs(1), 1, Micros::ZERO);
+        let strict = Charge { ban: Some(&ban), ..charge(&policy, 2, 1) };
+        let mut readings = [Reading::default(); 2];
+        cache.remember(&[charge(&policy, 1, 1)], &[denied(500)], start);
+        assert!(!cache.refuses(&[charge(&policy, 1, 1), strict], &mut readings, start));
+        // Banned, and within the limit: nothing is counted until the ban is over.
+        let banned = Reading { verdict: Verdict::Ban, remaining: 1, ..denied(300) };
+        cache.remember(&[strict], &[banned], start);
+        assert!(cache.refuses(&[charge(&policy, 1, 1), strict], &mut readings, start));
+        let now_lenient = charge(&policy, 2, 1);
+        assert_eq!(refuses(&cache, now_lenient, start), None, "the rule bans nobody any more");
+    }
+
+    /// It was remembered until the limit let it pass, though after the ban a refusal counts again and
+    /// a warning may be in reserve.
+    #[tokio::test]
+    async fn a_ban_of_somebody_over_the_limit_is_not_remembered() {
+        let (cache, start, policy) = (DenyCache::new(), Instant::now(), policy(10));
+        let ban = BanPolicy::new(2, Micros::from_secs(1), Micros::from_secs(1), 1, Micros::ZERO);
+        let strict = Charge { ban: Some(&ban), grace: Some(&policy), ..charge(&policy, 2, 1) };
+        let banned = Reading { verdict: Verdict::Ban, remaining: 0, ..denied(300) };
+        cache.remember(&[strict], &[banned], start);
+        assert_eq!(refuses(&cache, strict, start), None);
+    }
+
+    /// It was remembered when the refusal was heard only after the reset that came later.
+    #[tokio::test]
+    async fn what_was_asked_before_something_was_given_back_is_not_remembered_after() {
+        let (cache, start, policy) = (DenyCache::new(), Instant::now(), policy(10));
+        drop(cache.forgetting(&[charge(&policy, 1, 1)]));
+        cache.remember(&[charge(&policy, 1, 1)], &[denied(500)], start);
+        assert_eq!(refuses(&cache, charge(&policy, 1, 1), start), None);
+        let later = Instant::now() + SHORTEST;
+        cache.remember(&[charge(&policy, 1, 1)], &[denied(500)], later);
+        assert!(refuses(&cache, charge(&policy, 1, 1), later).is_some());
+    }
+
+    #[tokio::test]
     async fn a_flood_of_refused_keys_does_not_grow_it() {
         let (cache, start, policy) = (DenyCache::new(), Instant::now(), policy(10));
         for key in 0..2 * (SHARDS * KEYS) as u64 {
             cache.remember(&[charge(&policy, key, 1)], &[denied(500)], start);
         }
-        assert!(cache.shards.iter().all(|shard| shard.lock().len() <= KEYS));
+        assert!(cache.shards.iter().all(|shard| shard.lock().denied.len() <= KEYS));
         let later = start + Duration::from_millis(600);
         cache.remember(&[charge(&policy, u64::MAX, 1)], &[denied(500)], later);
         assert!(refuses(&cache, charge(&policy, u64::MAX, 1), later).is_some());

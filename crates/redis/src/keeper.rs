@@ -12,10 +12,15 @@ impl Keeper {
     pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Self {
         Self(tokio::spawn(task))
     }
+
+    /// Ends the task.
+    pub(crate) fn stop(&self) {
+        self.0.abort();
+    }
 }
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.0.abort();
+        self.stop();
     }
 }

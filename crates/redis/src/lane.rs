@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::address::Host;
 use crate::ask::{Ask, Batch};
+use crate::connect::said;
 use crate::link::{Failure, Link};
 use crate::replay::{Replay, Told};
 
@@ -19,7 +20,7 @@ use crate::replay::{Replay, Told};
 const MAX_CALLS: usize = 2;
 
 /// Requests that travel together.
-const MAX_BATCH: usize = 64;
+const MAX_BATCH: usize = 128;
 
 /// Keys of a call at most: a script has a stack of 8000.
 const MAX_KEYS: usize = 6_000;
@@ -55,6 +56,8 @@ pub(crate) struct Route {
     pub(crate) slot: Option<u16>,
     /// Whether to say that another server sent us.
     pub(crate) asking: bool,
+    /// Whether it goes by itself: keys of a slot that is being moved may be in two places.
+    pub(crate) alone: bool,
 }
 
 impl Lane {
@@ -113,13 +116,15 @@ impl Lane {
 
     async fn call(&self, mut batch: Vec<Waiting>) {
         let mut groups: SmallVec<[Vec<Waiting>; 1]> = SmallVec::new();
-        if batch.iter().all(|one| one.route == batch[0].route) {
+        if batch.iter().all(|one| one.route == batch[0].route && !one.route.alone) {
             groups.push(batch);
         } else {
-            batch.sort_by_key(|one| (one.route.slot, one.route.asking));
+            batch.sort_by_key(|one| (one.route.slot, one.route.asking, one.route.alone));
             for one in batch {
                 match groups.last_mut() {
-                    Some(group) if group[0].route == one.route => group.push(one),
+                    Some(group) if group[0].route == one.route && !one.route.alone => {
+                        group.push(one);
+                    }
                     _ => groups.push(vec![one]),
                 }
             }
@@ -217,10 +222,10 @@ impl Lane {
             ("ASK", Some(host)) => return Failure::Ask(host),
             ("TRYAGAIN", _) => return Failure::TryAgain,
             // It was the primary once; who is now has to be found out.
-            ("READONLY", _) => self.link.disconnect(&error.to_string()),
-            _ => self.link.failed(&error.to_string()),
+            ("READONLY", _) => self.link.disconnect(&said(error)),
+            _ => self.link.failed(&said(error)),
         }
-        Failure::Lost(error.to_string())
+        Failure::Lost(said(error))
     }
 }
 

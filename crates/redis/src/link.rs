@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use crate::address::Host;
 use crate::ask::{Ask, Batch, Item};
 use crate::breaker::{Breaker, Change};
-use crate::connect::{Connector, Place, ask};
+use crate::connect::{Connector, Place, ask, said};
 use crate::name::{Name, slot};
 use crate::replay::Replay;
 use crate::script::Text;
@@ -29,6 +29,9 @@ use crate::script::Text;
 /// How long the keeper waits between attempts, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+/// After how long a server that nobody asks is probed, so that its loss is known before it matters.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// What all links of a store share.
 #[derive(Debug)]
@@ -56,7 +59,7 @@ pub enum Event {
         /// Why.
         why: String,
     },
-    /// It answers again.
+    /// It answers again; or, in a cluster, it is not asked any more because others have its slots.
     Back {
         /// Which server.
         server: String,
@@ -67,6 +70,10 @@ impl Observer {
     /// An observer that calls a function.
     pub fn new(hear: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         Self(Arc::new(hear))
+    }
+
+    pub(crate) fn hear(&self, event: &Event) {
+        (self.0)(event);
     }
 }
 
@@ -97,6 +104,8 @@ pub(crate) struct Link {
     state: Mutex<State>,
     woken: Notify,
     opened: Notify,
+    /// Whether it is one of a cluster, which sends those away who ask for what it does not have.
+    in_cluster: bool,
 }
 
 #[derive(Debug)]
@@ -107,8 +116,13 @@ struct State {
     breaker: Breaker,
     /// Why it was lost, as long as it is.
     lost: Option<String>,
-    /// A slot that the server has, for probes.
+    /// Whether it was let go: nothing more is told of it.
+    let_go: bool,
+    /// Whether somebody was answered since the keeper last looked.
+    answered: bool,
+    /// A slot that the server has, for probes, and the probe.
     canary_slot: Option<u16>,
+    canary: Option<Arc<Ask>>,
 }
 
 impl Link {
@@ -118,7 +132,10 @@ impl Link {
             number: 0,
             breaker: Breaker::new(Instant::now()),
             lost: None,
+            let_go: false,
+            answered: false,
             canary_slot: None,
+            canary: None,
         };
         Self {
             place,
@@ -126,7 +143,13 @@ impl Link {
             state: Mutex::new(state),
             woken: Notify::new(),
             opened: Notify::new(),
+            in_cluster: false,
         }
+    }
+
+    /// A server of a cluster.
+    pub(crate) fn in_cluster(host: &Host, common: Arc<Common>) -> Self {
+        Self { in_cluster: true, ..Self::new(Place::Server(host.clone()), common) }
     }
 
     pub(crate) fn common(&self) -> &Common {
@@ -165,7 +188,10 @@ impl Link {
 
     /// Tells which slot the server has, so that probes use a key of it.
     pub(crate) fn has_slot(&self, slot: u16) {
-        self.state.lock().canary_slot = Some(slot);
+        let mut state = self.state.lock();
+        if state.canary_slot != Some(slot) {
+            (state.canary_slot, state.canary) = (Some(slot), None);
+        }
     }
 
     /// Sends commands in one go and waits for their answers, not longer than the deadline.
@@ -173,12 +199,17 @@ impl Link {
     /// # Errors
     /// When there are no answers; the breaker has been told.
     pub(crate) async fn exchange(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
+        let answers = self.send(commands).await;
+        answers.map_err(|why| Failure::Lost(format!("{}: {why}", self.place)))
+    }
+
+    async fn send(&self, commands: &Pipeline) -> Result<Vec<Value>, String> {
         let (connection, number) = {
             let state = self.state.lock();
             (state.connection.clone(), state.number)
         };
         let Some(mut connection) = connection else {
-            return Err(Failure::Lost(format!("{}: not connected", self.place)));
+            return Err("not connected".to_owned());
         };
         let answers = connection.send_packed_commands(commands, 0, commands.len());
         match tokio::time::timeout(self.common.deadline, answers).await {
@@ -186,12 +217,12 @@ impl Link {
             Ok(Err(error)) => {
                 let why = error.to_string();
                 self.drop_connection(number, &why);
-                Err(Failure::Lost(format!("{}: {why}", self.place)))
+                Err(why)
             }
             Err(_) => {
                 let why = format!("no answer within {:?}", self.common.deadline);
                 self.failed(&why);
-                Err(Failure::Lost(format!("{}: {why}", self.place)))
+                Err(why)
             }
         }
     }
@@ -199,6 +230,7 @@ impl Link {
     /// A call was answered well.
     pub(crate) fn succeeded(&self) {
         let mut state = self.state.lock();
+        state.answered = true;
         let change = state.breaker.succeeded(Instant::now());
         self.tell_change(&mut state, change, "");
     }
@@ -233,6 +265,7 @@ impl Link {
     fn tell_change(&self, state: &mut State, change: Option<Change>, why: &str) {
         let server = || self.place.to_string();
         match change {
+            _ if state.let_go => {}
             Some(Change::Opened) if state.lost.is_none() => {
                 state.lost = Some(why.to_owned());
                 self.tell(&Event::Lost { server: server(), why: why.to_owned() });
@@ -245,7 +278,7 @@ impl Link {
     }
 
     fn tell(&self, event: &Event) {
-        (self.common.observer.0)(event);
+        self.common.observer.hear(event);
     }
 
     /// Looks after the connection for as long as the link is used.
@@ -256,13 +289,11 @@ impl Link {
                 let breaker = &self.state.lock().breaker;
                 (breaker.is_open(), breaker.is_closing())
             };
-            if let Some(step) = closing {
-                tokio::time::sleep(step).await;
-                self.probe_again().await;
-                continue;
-            }
             if !open {
-                self.woken.notified().await;
+                let woken = self.woken.notified();
+                if tokio::time::timeout(closing.unwrap_or(IDLE), woken).await.is_err() {
+                    self.look().await;
+                }
                 continue;
             }
             match self.mend().await {
@@ -278,43 +309,49 @@ impl Link {
 
     fn unreachable(&self, why: String) {
         let mut state = self.state.lock();
-        let news = state.lost.is_none();
+        let news = state.lost.is_none() && !state.let_go;
         state.lost = Some(why.clone());
-        drop(state);
         if news {
             self.tell(&Event::Lost { server: self.place.to_string(), why });
         }
     }
 
-    /// Probes while a share is asked, so that all is asked again also where nobody asks.
-    async fn probe_again(&self) {
-        let open = self.state.lock().connection.clone();
-        let Some(mut connection) = open else { return };
-        match self.probe(&mut connection).await {
-            Ok(()) => self.succeeded(),
-            Err(why) => self.failed(&why),
+    /// Others have what this server had: it is not asked any more.
+    pub(crate) fn let_go(&self) {
+        let mut state = self.state.lock();
+        state.let_go = true;
+        if state.lost.take().is_some() {
+            self.tell(&Event::Back { server: self.place.to_string() });
+        }
+    }
+
+    /// Probes a server that nobody asks: its loss is noticed, and its breaker closes.
+    async fn look(&self) {
+        let answered = std::mem::take(&mut self.state.lock().answered);
+        if !answered && self.probe().await.is_ok() {
+            self.succeeded();
         }
     }
 
     /// Connects if need be, and probes.
     async fn mend(&self) -> Result<(), String> {
-        let open = self.state.lock().connection.clone();
-        let mut connection = match open {
-            Some(connection) => connection,
-            None => {
-                let mut connection = self.common.connector.open(&self.place).await?;
-                // So that the probe is as quick as a decision. Where it is not allowed, the first
-                // decision brings the text.
-                let text = &self.common.script.text;
-                _ = ask(&mut connection, cmd("SCRIPT").arg("LOAD").arg(text)).await;
-                connection
-            }
-        };
-        self.probe(&mut connection).await?;
-        let mut state = self.state.lock();
-        if state.connection.is_none() {
+        if self.state.lock().connection.is_none() {
+            let mut connection = self.common.connector.open(&self.place).await?;
+            // A server that wants a password first cuts off whoever sends it so long a text, and does
+            // not say why. A short question it refuses with the reason.
+            ask(&mut connection, &cmd("TIME")).await?;
+            // So that the probe is as quick as a decision. Where it is not allowed, the first
+            // decision brings the text.
+            let text = &self.common.script.text;
+            _ = ask(&mut connection, cmd("SCRIPT").arg("LOAD").arg(text)).await;
+            let mut state = self.state.lock();
             state.number += 1;
             state.connection = Some(connection);
+        }
+        self.probe().await?;
+        let mut state = self.state.lock();
+        if state.connection.is_none() {
+            return Err("the connection was lost again".to_owned());
         }
         let change = state.breaker.probed(Instant::now());
         self.tell_change(&mut state, change, "");
@@ -323,39 +360,53 @@ impl Link {
     }
 
     /// Charges a counter that limits nobody, with the real script, inside the deadline.
-    async fn probe(&self, connection: &mut MultiplexedConnection) -> Result<(), String> {
-        let ask = canary(&self.common.prefix, self.state.lock().canary_slot)?;
-        let asks = [Arc::new(ask)];
+    ///
+    /// # Errors
+    /// Why that was not answered; the breaker has been told.
+    async fn probe(&self) -> Result<(), String> {
+        let asks = [self.canary()?];
         let batch = Batch::new(&asks);
         let now = self.common.rehearsal.as_ref().map(ManualClock::now);
-        let command = batch.command(&self.common.script, false, now);
-        let mut answer = self.within_deadline(connection, &command).await?;
+        let mut answer = self.put(batch.command(&self.common.script, false, now)).await?;
         if matches!(&answer, Value::ServerError(error) if error.code() == "NOSCRIPT") {
-            let command = batch.command(&self.common.script, true, now);
-            answer = self.within_deadline(connection, &command).await?;
+            answer = self.put(batch.command(&self.common.script, true, now)).await?;
         }
-        match answer {
-            Value::ServerError(error) => Err(error.to_string()),
-            answer => Replay::of(answer)
-                .and_then(|mut replay| replay.next(&asks[0], &batch.places[0]))
-                .map(drop)
-                .ok_or_else(|| "the script answers strangely".to_owned()),
-        }
+        let why = match answer {
+            // It has no slots yet, or others than we know of: it is well, and says who has them.
+            Value::ServerError(error) if self.in_cluster && error.code() == "MOVED" => {
+                return Ok(());
+            }
+            Value::ServerError(error) => said(&error),
+            answer => {
+                let told = Replay::of(answer)
+                    .and_then(|mut replay| replay.next(&asks[0], &batch.places[0]));
+                match told {
+                    Some(_) => return Ok(()),
+                    None => "the script answers strangely".to_owned(),
+                }
+            }
+        };
+        self.failed(&why);
+        Err(why)
     }
 
-    async fn within_deadline(
-        &self,
-        connection: &mut MultiplexedConnection,
-        command: &redis::Cmd,
-    ) -> Result<Value, String> {
+    /// Sends one command.
+    async fn put(&self, command: redis::Cmd) -> Result<Value, String> {
         let mut commands = Pipeline::new();
-        commands.add_command(command.clone());
-        let answers = connection.send_packed_commands(&commands, 0, 1);
-        match tokio::time::timeout(self.common.deadline, answers).await {
-            Ok(Ok(answers)) => answers.into_iter().next().ok_or_else(|| "no answer".to_owned()),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("no answer within {:?}", self.common.deadline)),
+        commands.add_command(command);
+        let answers = self.send(&commands).await?;
+        answers.into_iter().next().ok_or_else(|| "no answer".to_owned())
+    }
+
+    /// The probe; a name on the right slot takes some finding.
+    fn canary(&self) -> Result<Arc<Ask>, String> {
+        let mut state = self.state.lock();
+        if let Some(canary) = &state.canary {
+            return Ok(Arc::clone(canary));
         }
+        let canary = Arc::new(canary(&self.common.prefix, state.canary_slot)?);
+        state.canary = Some(Arc::clone(&canary));
+        Ok(canary)
     }
 }
 

@@ -101,26 +101,27 @@ impl Router {
         };
         let slot = ask.items.first().map_or(0, |item| slot(&item.name));
         let mut lane = cluster.lane(slot).map_err(Failure::Lost)?;
-        let mut route = Route { slot: Some(slot), asking: false };
-        let mut answer = put(&lane, ask, route).await;
-        for _ in 0..REDIRECTS {
+        let mut route = Route { slot: Some(slot), ..Route::default() };
+        let mut redirects = 0..REDIRECTS;
+        loop {
+            let answer = put(&lane, ask, route).await;
             match &answer {
-                Err(Failure::Moved(host)) => {
+                Err(Failure::Moved(host)) if redirects.next().is_some() => {
                     (lane, route.asking) = (cluster.moved(slot, host), false);
                     lane.link().ready().await;
                 }
-                Err(Failure::Ask(host)) => {
+                Err(Failure::Ask(host)) if redirects.next().is_some() => {
                     (lane, route.asking) = (cluster.server(host), true);
                     lane.link().ready().await;
                 }
+                // It may only be the company it was in whose keys are elsewhere.
                 Err(Failure::TryAgain) if Instant::now() + TRY_AGAIN < deadline => {
+                    route.alone = true;
                     tokio::time::sleep(TRY_AGAIN).await;
                 }
-                _ => break,
+                _ => return answer,
             }
-            answer = put(&lane, ask, route).await;
         }
-        answer
     }
 }
 

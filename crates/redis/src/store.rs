@@ -73,7 +73,7 @@ impl Options {
 pub struct RedisStore {
     shared: Arc<Shared>,
     deny_cache: Option<DenyCache>,
-    _heart: Keeper,
+    heart: Keeper,
 }
 
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl RedisStore {
         });
         let heart = Keeper::spawn(beat(Arc::clone(&shared)));
         let deny_cache = options.deny_cache.then(DenyCache::new);
-        Self { shared, deny_cache, _heart: heart }
+        Self { shared, deny_cache, heart }
     }
 
     /// Waits until the servers are reached, or for as long as there is patience.
@@ -130,8 +130,9 @@ impl RedisStore {
         self.shared.router.lost()
     }
 
-    /// Says to the other nodes that this one is gone.
+    /// Says to the other nodes that this one is gone, and nothing more after that.
     pub async fn leave(&self) {
+        self.heart.stop();
         _ = self.shared.beat_once(false).await;
     }
 }
@@ -144,13 +145,13 @@ impl Store for RedisStore {
         readings: &mut [Reading],
     ) -> Result<AnsweredBy, StoreError> {
         let asked = Instant::now();
-        match (&self.deny_cache, op) {
+        let _forgetting = match (&self.deny_cache, op) {
             (Some(cache), Op::Charge) if cache.refuses(charges, readings, asked) => {
                 return Ok(AnsweredBy::DenyCache);
             }
-            (Some(cache), Op::Refund { .. } | Op::Reset) => cache.forget(charges),
-            _ => {}
-        }
+            (Some(cache), Op::Refund { .. } | Op::Reset) => Some(cache.forgetting(charges)),
+            _ => None,
+        };
         let prefix = &self.shared.common.prefix;
         let items = charges.iter().map(|charge| Item::new(prefix, charge));
         let deadline = asked + self.shared.common.deadline;
@@ -163,7 +164,8 @@ impl Store for RedisStore {
             places.push(i);
             ask.items.push(item);
         }
-        let answers = if groups.len() <= 1 {
+        let several = groups.len() > 1;
+        let answers = if !several {
             let mut answers = Vec::with_capacity(1);
             for (places, ask) in groups.into_values() {
                 let answer = self.shared.router.ask(&Arc::new(ask), deadline).await;
@@ -194,6 +196,13 @@ impl Store for RedisStore {
             return Err(StoreError { reason, answered });
         }
         if let (Some(cache), Op::Charge) = (&self.deny_cache, op) {
+            if several && readings.iter().any(|reading| reading.verdict.refuses()) {
+                // Whoever saw a charge that was given back may have been refused for it.
+                let told = charges.iter().zip(&*readings);
+                let back = told.filter(|(_, reading)| !reading.verdict.refuses());
+                let back: Vec<Charge<'_>> = back.map(|(charge, _)| *charge).collect();
+                drop(cache.forgetting(&back));
+            }
             cache.remember(charges, readings, asked);
         }
         Ok(AnsweredBy::Store)
@@ -216,7 +225,7 @@ impl Store for RedisStore {
 impl Shared {
     /// Asks several servers at once, and where one refuses gives back what the others charged.
     async fn ask_all(
-        &self,
+        self: &Arc<Self>,
         op: Op,
         groups: Vec<(Vec<usize>, Ask)>,
         deadline: Instant,
@@ -226,13 +235,19 @@ impl Shared {
         let mut answers = all(asks.iter().map(|ask| self.router.ask(ask, deadline))).await;
         let refuses = |told: &Told| told.iter().any(|reading| reading.verdict.refuses());
         if op == Op::Charge && answers.iter().flatten().any(refuses) {
-            self.give_back(&asks, &mut answers).await;
+            self.give_back(&asks, &mut answers, deadline).await;
         }
         places.into_iter().zip(answers).collect()
     }
 
     /// Takes back what was charged to requests that another server refuses, and tells what is left.
-    async fn give_back(&self, asks: &[Arc<Ask>], answers: &mut [Result<Told, Failure>]) {
+    /// It has a deadline of its own, but nobody waits for it beyond the request's.
+    async fn give_back(
+        self: &Arc<Self>,
+        asks: &[Arc<Ask>],
+        answers: &mut [Result<Told, Failure>],
+        deadline: Instant,
+    ) {
         let mut back = Vec::new();
         for (group, (ask, answer)) in asks.iter().zip(&*answers).enumerate() {
             let Ok(told) = answer else { continue };
@@ -262,12 +277,16 @@ impl Shared {
                 back.push((group, charged, Arc::new(refund)));
             }
         }
-        let deadline = Instant::now() + self.common.deadline;
-        let asked = back.iter().map(|(_, _, refund)| self.router.ask(refund, deadline));
+        let later = Instant::now() + self.common.deadline;
+        let asked = back.iter().map(|(_, _, refund)| {
+            let (shared, refund) = (Arc::clone(self), Arc::clone(refund));
+            let asked = tokio::spawn(async move { shared.router.ask(&refund, later).await });
+            async move { tokio::time::timeout_at(deadline, asked).await.ok()?.ok()?.ok() }
+        });
         let refunded = all(asked).await;
         for ((group, charged, _), refunded) in back.iter().zip(refunded) {
             // Where it could not be given back, it stays charged: too strict, never too lax.
-            let (Ok(told), Ok(refunded)) = (&mut answers[*group], refunded) else { continue };
+            let (Ok(told), Some(refunded)) = (&mut answers[*group], refunded) else { continue };
             for (place, reading) in charged.iter().zip(refunded) {
                 if let Some(place) = place {
                     let was = &mut told[*place];
@@ -330,7 +349,8 @@ async fn beat(shared: Arc<Shared>) {
     if shared.common.rehearsal.is_some() {
         return;
     }
-    shared.router.ready().await;
+    // Also where a part of the servers is never reached.
+    _ = tokio::time::timeout(HEARTBEAT, shared.router.ready()).await;
     loop {
         _ = shared.beat_once(true).await;
         tokio::time::sleep(HEARTBEAT).await;

@@ -1,63 +1,91 @@
-//! The suite that every store passes, on a real server, with its clock in the test's hands.
+//! The suite that every store passes, on real servers, with their clock in the test's hands.
+//!
+//! `TIDEGATE_REDIS_SERVER` names the program they run: Redis unless it is said otherwise.
+
+mod common;
 
 use std::cell::Cell;
-use std::time::Duration;
+use std::collections::BTreeMap;
+
+use common::Stand;
 use tidegate_core::decision::Reading;
-use tidegate_core::store::{Charge, Op, Store as _};
-use tidegate_core::time::{ManualClock, Timestamp};
-use tidegate_redis::{Address, Options, RedisStore};
+use tidegate_core::key::Fingerprint;
+use tidegate_core::store::{Charge, Op};
+use tidegate_core::time::Timestamp;
 use tidegate_testkit::conformance::{Subject, agrees};
 use tidegate_testkit::property::cases;
+use tidegate_testkit::redis::{Cluster, Server, slot_of};
 
-struct Rehearsed<'a> {
-    runtime: &'a tokio::runtime::Runtime,
-    store: &'a RedisStore,
-    clock: ManualClock,
-    history: u64,
+/// A store whose keys are called otherwise in each history.
+struct Rehearsed<'a, F> {
+    stand: &'a Stand,
+    rename: F,
 }
 
-impl Subject for Rehearsed<'_> {
+impl<F: FnMut(Fingerprint) -> Fingerprint> Subject for Rehearsed<'_, F> {
     fn set_now(&mut self, now: Timestamp) {
-        self.clock.set(now);
+        self.stand.clock.set(now);
     }
 
     fn apply(&mut self, op: Op, charges: &[Charge<'_>]) -> Vec<Reading> {
         let mut charges = charges.to_vec();
         for charge in &mut charges {
-            charge.key.fingerprint.hi ^= self.history << 2;
+            charge.key.fingerprint = (self.rename)(charge.key.fingerprint);
         }
-        let mut readings = vec![Reading::default(); charges.len()];
-        let done = self.runtime.block_on(self.store.apply(op, &charges, &mut readings));
-        done.expect("the server answers");
-        readings
+        self.stand.apply(op, &charges)
     }
 }
 
 #[test]
-fn it_says_what_the_table_says() {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let clock = ManualClock::new(Timestamp::EPOCH);
-    let address = Address::parse("redis://127.0.0.1:7777").unwrap();
-    let options = Options {
-        deny_cache: false,
-        deadline: Duration::from_secs(10),
-        rehearsal: Some(clock.clone()),
-        ..Options::at(address)
-    };
-    let store = {
-        let _inside = runtime.enter();
-        RedisStore::start(&options)
-    };
-    assert!(runtime.block_on(store.ready(Duration::from_secs(10))), "{:?}", store.lost());
-    let histories = Cell::new(0);
-    agrees("redis", cases() / 20, || {
+fn redis_conforms() {
+    let server = Server::start();
+    let stand = Stand::rehearsed(&server.url());
+    let histories = Cell::new(0_u64);
+    agrees("redis", cases() / 50, || {
         histories.set(histories.get() + 1);
-        Rehearsed {
-            runtime: &runtime,
-            store: &store,
-            clock: clock.clone(),
-            history: histories.get(),
-        }
+        let number = histories.get();
+        let rename = move |Fingerprint { hi, lo }| Fingerprint { hi: hi ^ number << 8, lo };
+        Rehearsed { stand: &stand, rename }
     });
+}
+
+/// On a cluster a request is one step where its keys share a slot, and only there: else it is charged
+/// slot by slot and given back where one refuses, which a reading of another request can see. So all
+/// keys of a history share one here, each history's another, over all servers.
+#[test]
+fn redis_cluster_conforms_on_each_slot() {
+    let cluster = Cluster::start();
+    let hosts = cluster.urls().join(",").replace("redis://", "");
+    let stand = Stand::rehearsed(&format!("redis+cluster://{hosts}"));
+    let slots: Vec<Vec<Fingerprint>> = same_slot(KEYS).take(2_000).collect();
+    let histories = Cell::new(0);
+    agrees("redis-cluster", cases() / 200, || {
+        let keys = &slots[histories.get() % slots.len()];
+        if histories.get() > 0 && histories.get().is_multiple_of(slots.len()) {
+            cluster.nodes()[..3].iter().for_each(|node| _ = node.command(&["FLUSHALL"]));
+        }
+        histories.set(histories.get() + 1);
+        let mut known = BTreeMap::new();
+        let rename = move |key: Fingerprint| {
+            let next = known.len();
+            *known.entry(key).or_insert_with(|| keys[next])
+        };
+        Rehearsed { stand: &stand, rename }
+    });
+}
+
+/// Four rules with three keys each.
+const KEYS: usize = 12;
+
+/// Keys that share a slot, for each slot that has so many of them among many.
+fn same_slot(keys: usize) -> impl Iterator<Item = Vec<Fingerprint>> {
+    let mut slots: BTreeMap<u16, Vec<Fingerprint>> = BTreeMap::new();
+    for number in 0..300_000 {
+        let key = common::fingerprint(number);
+        slots.entry(slot_of(common::hash_tag(key))).or_default().push(key);
+    }
+    // Neighbours are on the same server: every so many to go round all servers.
+    let mut all: Vec<_> = slots.into_values().filter(move |slot| slot.len() >= keys).collect();
+    all.sort_by_key(|slot| slot[0]);
+    all.into_iter()
 }

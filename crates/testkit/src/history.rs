@@ -117,7 +117,8 @@ pub fn charges_only(most: usize) -> impl Strategy<Value = History> {
     })
 }
 
-fn moves() -> impl Strategy<Value = Move> {
+/// Single moves.
+pub fn moves() -> impl Strategy<Value = Move> {
     (0_u8..20, 0_u8..12, 0_u8..16, any::<u16>()).prop_map(|(hop, cost, act, raw)| Move {
         hop: Hop::of(hop, u64::from(raw % 16)),
         cost: Cost::of(cost, u64::from(raw / 16 % 8)),

@@ -164,8 +164,10 @@ local function careful()
       end,
       refund = function(policy, key, cost, charged_at)
         local count = fixed_count(policy, key)
-        if not n1[key] or floor(charged_at / policy[3]) ~= floor(now / policy[3]) then return end
-        fixed_keep(policy, key, max(0, count - cost))
+        if not n1[key] then return end
+        local same = floor(charged_at / policy[3]) == floor(now / policy[3])
+        if same then count = max(0, count - cost) end
+        fixed_keep(policy, key, count)
       end,
       rebase = function(policy, key)
         see(key)
@@ -340,7 +342,8 @@ local function careful()
         if count < CHUNK then
           return log_put(log, i, number, log_chunk(log, i) .. write(RECORD, at, cost), total + cost)
         end
-        next_number = number + 1
+        -- A number has four bytes: a log that is never empty comes round.
+        next_number = (number + 1) % 2 ^ 32
       end
       log_put(log, i + 1, next_number, write(RECORD, at, cost), cost)
     end
@@ -462,7 +465,8 @@ local function careful()
       refund = log_refund,
       rebase = log_rebase,
       write = function(log)
-        local name, fresh_at = KEYS[log.key], log_newest(log) + log.window
+        local name, fresh_at = KEYS[log.key], 0
+        if log.count > 0 then fresh_at = log_newest(log) + log.window end
         if log.cleared or fresh_at <= now then call('DEL', name) end
         if fresh_at <= now then return end
         if #log.dropped > 0 then call('HDEL', name, unpack(log.dropped)) end
@@ -543,7 +547,7 @@ local function careful()
   -- The charges of the request at hand.
   local policy_of, key_of, cost_of, role_of, grace_of, grace_key, ban_of, ban_key =
     {}, {}, {}, {}, {}, {}, {}, {}
-  local verdicts, memos = {}, {}
+  local verdicts, memos, grace_memos = {}, {}, {}
 
   local function read_charge(i)
     local policy, flags
@@ -573,7 +577,8 @@ local function careful()
   -- What a charge says once its ban and its warnings are heard.
   local function penalised(i, verdict)
     local grace, ban = grace_of[i], ban_of[i]
-    local spare = grace and kinds[grace[1]].fits(grace, grace_key[i], 1)
+    local spare
+    if grace then spare, grace_memos[i] = kinds[grace[1]].fits(grace, grace_key[i], 1) end
     if ban and role_of[i] ~= SHADOW and bans.is_banned(ban_key[i]) then return BAN end
     if verdict == DENY and spare and not never_fits(policy_of[i], cost_of[i]) then return WARN end
     return verdict
@@ -585,8 +590,7 @@ local function careful()
     if grace then
       local kind = kinds[grace[1]]
       if admitted and verdict == WARN then
-        local _, memo = kind.fits(grace, grace_key[i], 1)
-        kind.charge(grace, grace_key[i], 1, memo)
+        kind.charge(grace, grace_key[i], 1, grace_memos[i])
       else
         kind.rebase(grace, grace_key[i])
       end

@@ -1,0 +1,192 @@
+//! What the tests of this crate share: a server with a store on it, and charges in one line.
+
+#![allow(dead_code, clippy::expect_used, reason = "each test file uses some of it")]
+
+pub(crate) mod crowd;
+pub(crate) mod dice;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tidegate_core::decision::{AnsweredBy, Reading};
+use tidegate_core::key::{Fingerprint, Key, KeyHasher, Secret};
+use tidegate_core::policy::{Algorithm, Policy};
+use tidegate_core::quota::Quota;
+use tidegate_core::store::{Charge, Op, Role, Store as _, StoreError};
+use tidegate_core::time::{ManualClock, Micros, Timestamp};
+use tidegate_redis::{Address, Options, RedisStore};
+use tidegate_testkit::redis::Server;
+use tokio::runtime::Runtime;
+
+/// An instant well inside a window of any round length.
+pub(crate) const START: Timestamp = Timestamp::from_micros(1_700_000_000_123_457);
+
+/// Long enough for a busy machine: what is proved here is what is decided, not how soon.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A store, on a runtime of its own.
+pub(crate) struct Stand {
+    pub(crate) store: RedisStore,
+    pub(crate) clock: ManualClock,
+    pub(crate) runtime: Runtime,
+}
+
+/// One request of several that travel together.
+#[derive(Clone, Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) op: Op,
+    pub(crate) charges: Vec<Charge<'a>>,
+}
+
+impl<'a> Request<'a> {
+    pub(crate) fn one(op: Op, charge: Charge<'a>) -> Self {
+        Self { op, charges: vec![charge] }
+    }
+}
+
+/// The usual at an address, with patience and without a deny cache.
+pub(crate) fn options(url: &str) -> Options {
+    let address = Address::parse(url).expect("an address");
+    Options { deny_cache: false, deadline: PATIENCE, ..Options::at(address) }
+}
+
+impl Stand {
+    /// A store on the server's clock.
+    pub(crate) fn on(url: &str) -> Self {
+        Self::with(&options(url))
+    }
+
+    /// A store on the clock of the test.
+    pub(crate) fn rehearsed(url: &str) -> Self {
+        Self::with(&Options { rehearsal: Some(ManualClock::new(START)), ..options(url) })
+    }
+
+    /// One thread: requests are put in line in the order in which they are made.
+    pub(crate) fn with(options: &Options) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let clock = options.rehearsal.clone().unwrap_or_default();
+        let store = runtime.block_on(async { RedisStore::start(options) });
+        assert!(runtime.block_on(store.ready(PATIENCE)), "{:?}", store.lost());
+        Self { store, clock, runtime }
+    }
+
+    /// One request, and who answered.
+    pub(crate) fn ask(&self, op: Op, charges: &[Charge<'_>]) -> (AnsweredBy, Vec<Reading>) {
+        self.runtime.block_on(ask(&self.store, op, charges))
+    }
+
+    pub(crate) fn apply(&self, op: Op, charges: &[Charge<'_>]) -> Vec<Reading> {
+        self.ask(op, charges).1
+    }
+
+    pub(crate) fn apply_one(&self, op: Op, charge: Charge<'_>) -> Reading {
+        self.apply(op, &[charge])[0]
+    }
+
+    /// Several requests in one call of the script, in this order.
+    pub(crate) fn together(&self, requests: &[Request<'_>]) -> Vec<Vec<Reading>> {
+        self.try_together(requests).expect("the server answers")
+    }
+
+    /// The same where the script may fail.
+    pub(crate) fn try_together(
+        &self,
+        requests: &[Request<'_>],
+    ) -> Result<Vec<Vec<Reading>>, StoreError> {
+        assert!(requests.len() <= 64, "more do not travel together");
+        let asked = requests.iter().map(async |request| {
+            let mut readings = vec![Reading::default(); request.charges.len()];
+            let asked = self.store.apply(request.op, &request.charges, &mut readings);
+            asked.await.map(|_| readings)
+        });
+        self.runtime.block_on(join_all(asked)).into_iter().collect()
+    }
+}
+
+/// One request, and who answered.
+pub(crate) async fn ask(
+    store: &RedisStore,
+    op: Op,
+    charges: &[Charge<'_>],
+) -> (AnsweredBy, Vec<Reading>) {
+    let mut readings = vec![Reading::default(); charges.len()];
+    let by = store.apply(op, charges, &mut readings).await.expect("the server answers");
+    (by, readings)
+}
+
+pub(crate) fn policy(algorithm: Algorithm, requests: u64, window: Micros) -> Policy {
+    Policy::new(algorithm, Quota::new(requests, window)).expect("numbers that work")
+}
+
+pub(crate) fn fingerprint(name: u64) -> Fingerprint {
+    let mut hasher = KeyHasher::new(Secret::UNSET);
+    hasher.part(&name.to_le_bytes());
+    hasher.finish()
+}
+
+pub(crate) fn charge(name: u64, policy: &Policy) -> Charge<'_> {
+    charge_of("law", fingerprint(name), policy)
+}
+
+pub(crate) fn charge_of<'a>(
+    rule: &'a str,
+    fingerprint: Fingerprint,
+    policy: &'a Policy,
+) -> Charge<'a> {
+    let key = Key { rule, fingerprint };
+    Charge { key, policy, cost: 1, role: Role::Enforce, grace: None, ban: None }
+}
+
+/// How a key's hash is written in a name: 22 digits of six bits, the last with two of them.
+pub(crate) fn hash_tag(Fingerprint { hi, lo }: Fingerprint) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let bits = u128::from(hi) << 64 | u128::from(lo);
+    let digit = |i: u32| {
+        let six = if i < 21 { bits >> (122 - 6 * i) } else { bits << 4 } & 0x3f;
+        char::from(DIGITS[usize::try_from(six).expect("six bits")])
+    };
+    (0..22).map(digit).collect()
+}
+
+/// The name of a counter, as it is documented.
+pub(crate) fn name_of(rule: &str, key: Fingerprint, part: &str) -> String {
+    format!("tg:{rule}:{{{}}}{part}", hash_tag(key))
+}
+
+/// How often a server was asked something, by command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Calls(BTreeMap<String, (u64, u64)>);
+
+impl Calls {
+    pub(crate) fn of(server: &Server) -> Self {
+        let text = server.command(&["INFO", "commandstats"]).text();
+        let told = text.lines().filter_map(|line| {
+            let (name, told) = line.strip_prefix("cmdstat_")?.split_once(':')?;
+            let number = |field: &str| {
+                let told = told.split(',').filter_map(|part| part.split_once('='));
+                told.into_iter().find(|(name, _)| *name == field)?.1.parse().ok()
+            };
+            Some((name.to_owned(), (number("calls")?, number("usec")?)))
+        });
+        Self(told.collect())
+    }
+
+    /// How often a command was called.
+    pub(crate) fn to(&self, command: &str) -> u64 {
+        self.0.get(command).map_or(0, |told| told.0)
+    }
+
+    /// How many microseconds all calls of a command took.
+    pub(crate) fn micros_in(&self, command: &str) -> u64 {
+        self.0.get(command).map_or(0, |told| told.1)
+    }
+}
+
+/// How often a command is called while something is done.
+pub(crate) fn calls_during(server: &Server, command: &str, act: impl FnOnce()) -> u64 {
+    let before = Calls::of(server).to(command);
+    act();
+    Calls::of(server).to(command) - before
+}

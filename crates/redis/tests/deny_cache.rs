@@ -1,0 +1,243 @@
+//! Refusals that are remembered, on the server's own clock: the server is not called, and nobody is
+//! refused who would pass.
+
+#![allow(clippy::expect_used, reason = "the helpers of tests are tests")]
+
+mod common;
+
+use common::dice::Dice;
+use common::{Calls, Stand, calls_during, charge, options, policy};
+use tidegate_core::decision::{AnsweredBy, Reading, Retry, Verdict};
+use tidegate_core::penalty::BanPolicy;
+use tidegate_core::policy::{Algorithm, Policy};
+use tidegate_core::quota::Quota;
+use tidegate_core::store::{Charge, Op, Role};
+use tidegate_core::time::Micros;
+use tidegate_redis::Options;
+use tidegate_testkit::process::{eventually, eventually_some};
+use tidegate_testkit::property::cases;
+use tidegate_testkit::quotas::SIX;
+use tidegate_testkit::redis::Server;
+
+/// Longer than any test, also at its end.
+const LONG: Micros = Micros::from_secs(400 * 86_400);
+
+fn remembering(url: &str) -> Stand {
+    Stand::with(&Options { deny_cache: true, ..options(url) })
+}
+
+fn refused(told: &(AnsweredBy, Vec<Reading>)) -> bool {
+    told.1.iter().any(|told| told.verdict.refuses())
+}
+
+/// Uses up a limit and is refused once; returns that refusal.
+fn use_up(stand: &Stand, charge: Charge<'_>) -> Reading {
+    let all = Charge { cost: charge.policy.limit(), ..charge };
+    assert_eq!(stand.apply_one(Op::Charge, all).verdict, Verdict::Allow);
+    let (by, told) = stand.ask(Op::Charge, &[charge]);
+    assert_eq!((by, told[0].verdict), (AnsweredBy::Store, Verdict::Deny));
+    told[0]
+}
+
+#[test]
+fn a_refused_key_is_refused_without_a_call() {
+    let server = Server::start();
+    let stand = remembering(&server.url());
+    for (key, algorithm) in SIX.into_iter().enumerate() {
+        let policy = policy(algorithm, 5, LONG);
+        let one = charge(key as u64, &policy);
+        let first = use_up(&stand, one);
+        let mut by_the_store = 0;
+        let calls = calls_during(&server, "evalsha", || {
+            for _ in 0..1_000 {
+                let (by, told) = stand.ask(Op::Charge, &[one]);
+                let told = told[0];
+                by_the_store += u64::from(by == AnsweredBy::Store);
+                assert_eq!((told.verdict, told.limit, told.remaining), (Verdict::Deny, 5, 0));
+                let (Retry::After(first_wait), Retry::After(wait)) = (first.retry, told.retry)
+                else {
+                    panic!("{told:?}");
+                };
+                assert!(told.now >= first.now && wait <= first_wait, "{first:?}, then {told:?}");
+            }
+        });
+        assert_eq!(calls, by_the_store);
+        // It asks again after a second, and this machine may have other things to do.
+        assert!(calls <= 2, "{algorithm}: {calls} calls");
+    }
+}
+
+#[test]
+fn a_smaller_cost_is_asked_for() {
+    let server = Server::start();
+    let stand = remembering(&server.url());
+    let policy = policy(Algorithm::TokenBucket, 10, LONG);
+    let cost = |cost| [Charge { cost, ..charge(1, &policy) }];
+    stand.apply(Op::Charge, &cost(7));
+    assert!(refused(&stand.ask(Op::Charge, &cost(5))));
+    assert_eq!(stand.ask(Op::Charge, &cost(5)).0, AnsweredBy::DenyCache);
+    assert_eq!(stand.ask(Op::Charge, &cost(6)).0, AnsweredBy::DenyCache);
+    let (by, told) = stand.ask(Op::Charge, &cost(11));
+    assert_eq!((by, told[0].retry), (AnsweredBy::DenyCache, Retry::Never));
+    let (by, told) = stand.ask(Op::Charge, &cost(3));
+    assert_eq!((by, told[0].verdict), (AnsweredBy::Store, Verdict::Allow));
+}
+
+#[test]
+fn it_ends_when_the_key_can_pass() {
+    let server = Server::start();
+    let stand = remembering(&server.url());
+    let policy = policy(Algorithm::TokenBucket, 10, Micros::from_millis(500));
+    let one = charge(1, &policy);
+    let refusal = use_up(&stand, one);
+    let (mut remembered, Retry::After(wait)) = (0, refusal.retry) else { panic!("{refusal:?}") };
+    let passed = eventually_some("it passes", || {
+        let (by, told) = stand.ask(Op::Charge, &[one]);
+        remembered += u32::from(by == AnsweredBy::DenyCache);
+        (told[0].verdict == Verdict::Allow).then_some(told[0])
+    });
+    assert!(passed.now >= refusal.now.plus(wait), "sooner than was told");
+    assert!(remembered > 0);
+}
+
+#[test]
+fn it_lasts_a_second_at_most() {
+    let server = Server::start();
+    let stand = remembering(&server.url());
+    let policy = policy(Algorithm::FixedWindow, 1, LONG);
+    let refusal = use_up(&stand, charge(1, &policy));
+    let again = eventually_some("the store is asked again", || {
+        let (by, told) = stand.ask(Op::Charge, &[charge(1, &policy)]);
+        (by == AnsweredBy::Store).then_some(told[0].now)
+    });
+    let after = again.since(refusal.now);
+    assert!((950_000..5_000_000).contains(&after.get()), "asked again after {after}");
+}
+
+#[test]
+fn what_is_given_back_here_is_known_at_once() {
+    let server = Server::start();
+    let stand = remembering(&server.url());
+    for (key, algorithm) in SIX.into_iter().enumerate() {
+        let (five, six) = (policy(algorithm, 5, LONG), policy(algorithm, 6, LONG));
+        let one = charge(key as u64, &five);
+        let passes = |charge| !refused(&stand.ask(Op::Charge, &[charge]));
+
+        use_up(&stand, one);
+        assert!(!passes(one));
+        stand.apply(Op::Reset, &[one]);
+        assert!(passes(one), "{algorithm}: reset");
+
+        stand.apply(Op::Reset, &[one]);
+        let charged_at = stand.apply_one(Op::Charge, Charge { cost: 5, ..one }).now;
+        assert!(!passes(one) && !passes(one));
+        stand.apply(Op::Refund { charged_at }, &[Charge { cost: 2, ..one }]);
+        assert!(passes(one), "{algorithm}: refund");
+
+        stand.apply(Op::Reset, &[one]);
+        let now = use_up(&stand, one).now;
+        assert!(!passes(one));
+        let raised = six.in_force_since(now);
+        assert!(passes(Charge { policy: &raised, ..one }), "{algorithm}: another limit");
+    }
+}
+
+/// A rule that counts refusals hears of every one.
+#[test]
+fn strikes_are_counted_though_another_rule_is_known_to_refuse() {
+    let server = Server::start();
+    let stand = remembering(&server.url());
+    let (narrow, wide) = (policy(Algorithm::TokenBucket, 1, LONG), policy(SIX[3], 1, LONG));
+    let ban = BanPolicy::new(3, LONG, LONG, 1, LONG);
+    let strict = Charge { ban: Some(&ban), ..charge(2, &wide) };
+    let both = [charge(1, &narrow), strict];
+    assert!(!refused(&stand.ask(Op::Charge, &both)));
+    let verdicts: Vec<Verdict> =
+        (0..4).map(|_| stand.apply(Op::Charge, &both)[1].verdict).collect();
+    assert_eq!(verdicts, [Verdict::Deny, Verdict::Deny, Verdict::Deny, Verdict::Ban]);
+}
+
+/// A ban that is shorter than the wait at the limit was remembered for as long as that wait.
+#[test]
+fn who_may_be_warned_after_a_ban_is_warned() {
+    let server = Server::start();
+    let (stand, plain) = (remembering(&server.url()), Stand::on(&server.url()));
+    let main = policy(Algorithm::TokenBucket, 1, LONG);
+    let grace = policy(Algorithm::TokenBucket, 1, Micros::from_millis(20));
+    let length = Micros::from_millis(40);
+    let ban = BanPolicy::new(1, length, length, 1, length);
+    let one = [Charge { grace: Some(&grace), ban: Some(&ban), ..charge(1, &main) }];
+    stand.apply(Op::Charge, &one);
+    eventually("it is banned", || stand.apply(Op::Charge, &one)[0].verdict == Verdict::Ban);
+    eventually("the ban is over", || {
+        let would_pass = !refused(&plain.ask(Op::Peek, &one));
+        let told = stand.ask(Op::Charge, &one);
+        assert!(!would_pass || !refused(&told), "{told:?}");
+        would_pass
+    });
+}
+
+/// Rules of all algorithms whose refusals last from less than a millisecond to more than a second.
+fn rules(dice: &mut Dice) -> Vec<(Policy, Option<Policy>, Option<BanPolicy>)> {
+    let rule = |i: usize| {
+        let window = Micros::from_millis(dice.one_of(&[2, 10, 40, 150, 3_000]));
+        let requests = dice.between(1, 12);
+        let burst = SIX[i % 6].is_bucket().then(|| dice.between(1, 12));
+        let quota = Quota { requests, window, burst };
+        let main = Policy::new(SIX[i % 6], quota).expect("numbers that work");
+        let grace = dice.once_in(4).then(|| policy(Algorithm::SlidingWindowLog, 2, window));
+        let length = Micros::from_millis(dice.one_of(&[3, 20, 60]));
+        let ban = dice.once_in(4).then(|| BanPolicy::new(3, window, length, 2, window));
+        (main, grace, ban)
+    };
+    (0..12).map(rule).collect()
+}
+
+/// Who would have passed just before passes: nobody else charges meanwhile, and time only gives back.
+#[test]
+fn nobody_is_refused_who_would_pass() {
+    let server = Server::start();
+    let (stand, plain) = (remembering(&server.url()), Stand::on(&server.url()));
+    let mut dice = Dice::new(7);
+    let rules = rules(&mut dice);
+    let (mut remembered, mut admitted, mut charged) = (0, 0, None);
+    let before = Calls::of(&server).to("evalsha");
+    let steps = u64::from(cases()) / 10;
+    for step in 0..steps {
+        let first = usize::try_from(dice.below(12)).expect("a place");
+        let key = dice.below(2);
+        let charges: Vec<Charge<'_>> = (first..first + usize::from(dice.once_in(3)) + 1)
+            .map(|i| {
+                let (policy, grace, ban) = &rules[i % 12];
+                let role = if i == 11 { Role::Shadow } else { Role::Enforce };
+                let cost = if dice.once_in(3) { dice.between(1, 6) } else { 1 };
+                let charge = charge((i % 12) as u64 * 2 + key, policy);
+                Charge { cost, role, grace: grace.as_ref(), ban: ban.as_ref(), ..charge }
+            })
+            .collect();
+        let op = match (dice.below(200), charged) {
+            (0, _) => Op::Reset,
+            (1..=6, Some(charged_at)) => Op::Refund { charged_at },
+            (7 | 8, _) => Op::Force,
+            _ => Op::Charge,
+        };
+        let looked = plain.ask(Op::Peek, &charges);
+        let told = stand.ask(op, &charges);
+        if op == Op::Charge {
+            let would_pass = !refused(&looked);
+            assert!(
+                !would_pass || !refused(&told),
+                "step {step}: {told:?}, {looked:?}, {charges:?}"
+            );
+            remembered += u64::from(told.0 == AnsweredBy::DenyCache);
+            admitted += u64::from(!refused(&told));
+        }
+        if told.0 == AnsweredBy::Store {
+            charged = Some(told.1[0].now);
+        }
+    }
+    let calls = Calls::of(&server).to("evalsha") - before;
+    println!("{steps} steps: {remembered} refused without a call, {admitted} admitted");
+    assert_eq!(calls, 2 * steps - remembered);
+    assert!(remembered > steps / 20 && admitted > steps / 20, "{remembered}, {admitted}");
+}

@@ -1,0 +1,217 @@
+//! I14 on the server's own clock: every key that is written expires, at the millisecond from which its
+//! state equals none, and is called so that nobody is told by it.
+
+#![allow(clippy::expect_used, reason = "the helpers of tests are tests")]
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use common::dice::Dice;
+use common::{Request, Stand, charge_of, name_of, policy};
+use tidegate_core::batch::Part;
+use tidegate_core::key::{Fingerprint, KeyHasher, Secret};
+use tidegate_core::penalty::BanPolicy;
+use tidegate_core::policy::{Algorithm, Policy};
+use tidegate_core::quota::Quota;
+use tidegate_core::store::{Charge, Op};
+use tidegate_core::time::{Micros, Timestamp};
+use tidegate_testkit::process::eventually;
+use tidegate_testkit::property::cases;
+use tidegate_testkit::quotas::SIX;
+use tidegate_testkit::redis::{Reply, Server, slot_of};
+use tidegate_testkit::table::Table;
+
+/// Who must not be told by a name.
+const WHO: [&str; 3] = ["alice@example.com", "203.0.113.7", "sk_live_{4242}"];
+
+/// A rule, as it is called by people and as it is called in names.
+const RULES: [(&str, &str); 3] =
+    [("free-writes", "free-writes"), ("{odd}id", "(odd)id"), ("per{user", "per(user")];
+
+const PARTS: [(Part, &str); 3] = [(Part::Main, ""), (Part::Grace, "w"), (Part::Ban, "b")];
+
+struct Rule {
+    id: &'static str,
+    named: &'static str,
+    policy: Policy,
+    grace: Option<Policy>,
+    ban: Option<BanPolicy>,
+}
+
+fn rules(window: Micros) -> Vec<Rule> {
+    let mut rules = Vec::new();
+    for (i, algorithm) in SIX.into_iter().enumerate() {
+        let (id, named) = RULES[i % RULES.len()];
+        let grace = (i % 2 == 0).then(|| policy(Algorithm::ALL[i % 5], 2, window));
+        let ban = BanPolicy::new(3, window, Micros::new(window.get() / 2), 2, window);
+        let ban = (i % 3 != 0).then_some(ban);
+        rules.push(Rule { id, named, policy: policy(algorithm, 7, window), grace, ban });
+    }
+    rules
+}
+
+fn key(rule: usize, window: Micros, who: &str) -> Fingerprint {
+    let mut hasher = KeyHasher::new(Secret::UNSET);
+    hasher.part(&[u8::try_from(rule).expect("few rules")]);
+    hasher.part(&window.get().to_be_bytes());
+    hasher.part(who.as_bytes());
+    hasher.finish()
+}
+
+fn now(server: &Server) -> Timestamp {
+    let time = server.command(&["TIME"]);
+    let number = |i: usize| u64::try_from(time.items()[i].integer()).expect("a time");
+    Timestamp::from_micros(number(0) * 1_000_000 + number(1))
+}
+
+fn names(server: &Server) -> BTreeSet<String> {
+    let (mut cursor, mut names) = ("0".to_owned(), BTreeSet::new());
+    loop {
+        let told = server.command(&["SCAN", &cursor, "COUNT", "1000"]);
+        cursor = told.items()[0].text();
+        names.extend(told.items()[1].items().iter().map(Reply::text));
+        if cursor == "0" {
+            return names;
+        }
+    }
+}
+
+/// Random requests on the server's clock; the table is told when they were decided.
+fn play(stand: &Stand, dice: &mut Dice, window: Micros, steps: u64, table: &mut Table) {
+    let rules = rules(window);
+    let mut charged = None;
+    for _ in 0..steps {
+        let mut requests = Vec::new();
+        for _ in 0..dice.between(1, 8) {
+            let i = usize::try_from(dice.below(6)).expect("a place");
+            let rule = &rules[i];
+            let op = match (dice.below(40), charged) {
+                (0, _) => Op::Reset,
+                (1..=3, Some(charged_at)) => Op::Refund { charged_at },
+                (4..=6, _) => Op::Force,
+                (7, _) => Op::Peek,
+                _ => Op::Charge,
+            };
+            let mut charge = charge_of(rule.id, key(i, window, dice.one_of(&WHO)), &rule.policy);
+            charge.cost = if dice.once_in(3) { dice.between(1, 9) } else { 1 };
+            charge.grace = rule.grace.as_ref();
+            charge.ban = rule.ban.as_ref();
+            requests.push(Request::one(op, charge));
+        }
+        let told = stand.together(&requests);
+        for (request, told) in requests.iter().zip(told) {
+            let expected = table.apply(request.op, &request.charges, told[0].now);
+            assert_eq!(told, expected, "{request:?}");
+            charged = Some(told[0].now);
+        }
+    }
+}
+
+/// Whether every key expires when its state equals none; returns how many were there.
+fn expires(server: &Server, window: Micros, table: &Table) -> usize {
+    let mut there = 0;
+    for (i, rule) in rules(window).iter().enumerate() {
+        for who in WHO {
+            for (part, suffix) in PARTS {
+                let key = key(i, window, who);
+                let fresh_at = table.state(key, part).map_or(0, |s| s.fresh_at().as_micros());
+                let name = name_of(rule.named, key, suffix);
+                let told = server.command(&["PEXPIRETIME", &name]).integer();
+                if told == -2 {
+                    let now = now(server).as_micros();
+                    assert!(fresh_at <= now, "{name} is gone {} us early", fresh_at - now);
+                } else {
+                    let fresh_at = i64::try_from(fresh_at.div_ceil(1_000)).expect("a time");
+                    assert_eq!(told, fresh_at, "{name}: {:?}", table.state(key, part));
+                    there += 1;
+                }
+            }
+        }
+    }
+    there
+}
+
+#[test]
+fn every_key_expires_when_its_state_equals_none() {
+    let server = Server::start();
+    let stand = Stand::on(&server.url());
+    let (mut dice, mut table) = (Dice::new(14), Table::default());
+    let mut checked = 0;
+    for window in [Micros::from_secs(3_600), Micros::from_secs(60), Micros::from_millis(30)] {
+        for _ in 0..(u64::from(cases()) / 2_000).max(1) {
+            play(&stand, &mut dice, window, 10, &mut table);
+            checked += expires(&server, window, &table);
+        }
+    }
+    println!("{checked} keys expire when they should");
+    let names = names(&server);
+    let expected: BTreeSet<String> = [3_600_000, 60_000, 30]
+        .into_iter()
+        .flat_map(|ms| rules(Micros::from_millis(ms)).into_iter().enumerate().map(move |r| (ms, r)))
+        .flat_map(|(ms, (i, rule))| {
+            let key = move |who| key(i, Micros::from_millis(ms), who);
+            let parts = move |who| PARTS.map(|(_, part)| name_of(rule.named, key(who), part));
+            WHO.into_iter().flat_map(parts)
+        })
+        .collect();
+    for name in &names {
+        let ttl = server.command(&["PTTL", name]).integer();
+        assert!(ttl != -1, "{name} never expires");
+        assert!(WHO.iter().all(|who| !name.contains(who)), "{name} tells who");
+        if name != "tg:nodes" && name != "tg:canary:{0}" {
+            assert!(expected.contains(name), "{name} is not a name of ours");
+            let (_, tag) = name.split_once('{').expect("a hash");
+            assert_eq!(slot_of(name), slot_of(&tag[..22]), "{name} is not where its hash is");
+        }
+    }
+    assert!(names.len() > 40, "{names:?}");
+}
+
+/// Short windows, until they are over: gone when their states equal none, and not before.
+#[test]
+fn no_key_outlives_its_state() {
+    let server = Server::start();
+    let stand = Stand::on(&server.url());
+    let (mut dice, mut table) = (Dice::new(41), Table::default());
+    let window = Micros::from_millis(150);
+    play(&stand, &mut dice, window, 60, &mut table);
+    assert!(expires(&server, window, &table) > 0);
+    let mut waiting: Vec<(String, i64)> = names(&server)
+        .into_iter()
+        .filter(|name| name.contains(":{") && !name.contains("canary"))
+        .map(|name| (name.clone(), server.command(&["PEXPIRETIME", &name]).integer()))
+        .filter(|(_, told)| *told > 0)
+        .collect();
+    assert!(waiting.len() > 5, "{waiting:?}");
+    eventually("all keys are gone", || {
+        waiting.retain(|(name, expires)| {
+            let millis = |time: Timestamp| i64::try_from(time.as_micros() / 1_000).expect("a time");
+            let before = millis(now(&server));
+            let there = server.command(&["EXISTS", name]).integer() == 1;
+            assert!(!there || before <= *expires, "{name} was to be gone at {expires}");
+            assert!(there || millis(now(&server)) >= *expires, "{name} is gone too early");
+            there
+        });
+        waiting.is_empty()
+    });
+}
+
+/// A log whose window is older than the epoch leaves nothing behind when it is emptied.
+#[test]
+fn an_emptied_log_leaves_nothing_behind() {
+    let server = Server::start();
+    let stand = Stand::on(&server.url());
+    let quota = Quota::new(100, Micros::from_secs(100 * 365 * 86_400));
+    let long = Policy::new(Algorithm::SlidingWindowLog, quota).expect("numbers that work");
+    let one: Charge<'_> = common::charge(1, &long);
+    let name = name_of("law", one.key.fingerprint, "");
+    for empty in [&(|_| Op::Reset) as &dyn Fn(Timestamp) -> Op, &|charged_at: Timestamp| {
+        Op::Refund { charged_at }
+    }] {
+        let told = stand.apply_one(Op::Charge, one);
+        assert_eq!(server.command(&["EXISTS", &name]).integer(), 1);
+        stand.apply_one(empty(told.now), one);
+        assert_eq!(server.command(&["EXISTS", &name]).integer(), 0);
+    }
+}

@@ -1,0 +1,214 @@
+//! One node as the program makes it: a limiter over a Redis store, with local shares that are
+//! settled, and an ear for what is told of the servers. All on a runtime of its own.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tidegate_core::decision::Reading;
+use tidegate_core::key::{Fingerprint, Key, Secret};
+use tidegate_core::policy::{Algorithm, Policy};
+use tidegate_core::quota::Quota;
+use tidegate_core::store::{Charge, Role};
+use tidegate_core::time::Micros;
+use tidegate_engine::Limiter;
+use tidegate_memory::MemoryStore;
+use tidegate_redis::{Address, Event, Observer, Options, RedisStore};
+use tidegate_rules::{Document, Facts, RuleSet};
+use tidegate_testkit::process::{eventually, within};
+use tidegate_testkit::redis::Server;
+use tokio::runtime::Runtime;
+
+pub(crate) type Guarded = Limiter<RedisStore, MemoryStore>;
+
+/// How long a decision may take here: the machine is small and shared.
+pub(crate) const DEADLINE: Duration = Duration::from_millis(100);
+
+/// How long after its server is well a breaker may stay open (I8).
+pub(crate) const HEALED: Duration = Duration::from_secs(2);
+
+/// What the rule with local shares admits at once.
+pub(crate) const BURST: u64 = 10;
+
+/// What the other rules admit: more than any test asks. Their window began long before the test and
+/// ends long after it, so that nothing that was counted is forgotten.
+pub(crate) const PLENTY: u64 = 1_000_000;
+
+const RULES: &str = "rules:
+  - { id: open, match: { kind: open }, key_by: user_id, on_fail: allow, limit: { requests: 1000000, window: 300d, algorithm: fixed_window } }
+  - { id: closed, match: { kind: closed }, key_by: user_id, on_fail: deny, limit: { requests: 1000000, window: 300d, algorithm: fixed_window } }
+  - { id: shared, match: { kind: shared }, key_by: user_id, on_fail: local, limit: { requests: 10, window: 300d } }";
+
+/// A node on a runtime of its own.
+pub(crate) struct Node {
+    pub(crate) runtime: Runtime,
+    pub(crate) limiter: Arc<Guarded>,
+    events: Arc<Mutex<Vec<Event>>>,
+    settler: tokio::task::JoinHandle<()>,
+}
+
+impl Node {
+    pub(crate) fn start(url: &str) -> Self {
+        Self::start_with(url, DEADLINE)
+    }
+
+    pub(crate) fn start_with(url: &str, deadline: Duration) -> Self {
+        let runtime = runtime();
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&events);
+        let observer = Observer::new(move |event: &Event| locked(&heard).push(event.clone()));
+        let address = Address::parse(url).expect("an address");
+        let options = Options { deadline, observer, ..Options::at(address) };
+        let inside = runtime.enter();
+        let store = RedisStore::start(&options);
+        let limiter = Arc::new(Limiter::new(store, rules(RULES)).with_local(MemoryStore::new()));
+        let settling = Arc::downgrade(&limiter);
+        let settler = tokio::spawn(async move {
+            while let Some(limiter) = settling.upgrade() {
+                limiter.settle().await;
+                drop(limiter);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        drop(inside);
+        Self { runtime, limiter, events, settler }
+    }
+
+    /// The same, when its servers are reached.
+    pub(crate) fn ready(url: &str) -> Self {
+        let node = Self::start(url);
+        node.await_ready();
+        node
+    }
+
+    pub(crate) fn await_ready(&self) {
+        let ready = self.runtime.block_on(self.store().ready(Duration::from_secs(10)));
+        assert!(ready, "{:?}", self.store().lost());
+    }
+
+    pub(crate) fn store(&self) -> &RedisStore {
+        self.limiter.store()
+    }
+
+    /// Waits until it says that a server is lost.
+    #[track_caller]
+    pub(crate) fn await_lost(&self) -> String {
+        tidegate_testkit::process::eventually_some("the node notices", || self.store().lost())
+    }
+
+    /// The server is well from now on; the breaker has to close in time.
+    #[track_caller]
+    pub(crate) fn await_back(&self) {
+        let back = within(HEALED, || self.store().lost().is_none().then_some(()));
+        assert!(back.is_some(), "still open {HEALED:?} after: {:?}", self.store().lost());
+    }
+
+    /// What was told of the servers so far, in short.
+    pub(crate) fn told(&self) -> Vec<&'static str> {
+        let events = locked(&self.events);
+        let short = |event: &Event| match event {
+            Event::Lost { .. } => "lost",
+            Event::Back { .. } => "back",
+        };
+        events.iter().map(short).collect()
+    }
+
+    /// What was told, whole.
+    pub(crate) fn events(&self) -> Vec<Event> {
+        locked(&self.events).clone()
+    }
+
+    /// How much of a rule's limit a user has used in the store's eyes.
+    pub(crate) fn used(&self, kind: &str, user: &str) -> u64 {
+        let facts = facts(kind, user);
+        let told = self.runtime.block_on(self.limiter.peek(&facts, None, 1));
+        assert_eq!(told.answered_by().name(), "store", "a look after the outage");
+        let (_, reading) = told.tightest().expect("a rule");
+        let numbers = reading.numbers.expect("numbers");
+        numbers.limit - numbers.remaining
+    }
+
+    /// Ends the node: no task, and on these servers no connection, is left of it.
+    #[track_caller]
+    pub(crate) fn end<'a>(self, servers: impl IntoIterator<Item = &'a Server>) {
+        let Self { runtime, limiter, settler, .. } = self;
+        let limiter = Arc::into_inner(limiter);
+        settler.abort();
+        drop(limiter);
+        eventually("no task is left", || runtime.metrics().num_alive_tasks() == 0);
+        for server in servers {
+            eventually("no connection is left", || clients(server) == 0);
+        }
+    }
+}
+
+/// Connections of clients to a server, this one's own aside.
+pub(crate) fn clients(server: &Server) -> usize {
+    let list = server.command(&["CLIENT", "LIST", "TYPE", "normal"]).text();
+    // A test's own connection that has just been closed may still be listed.
+    let others = ["cmd=client|list", "name=sentinel-"];
+    list.lines().filter(|line| !others.iter().any(|other| line.contains(other))).count()
+}
+
+/// Every key of ours expires.
+#[track_caller]
+pub(crate) fn all_expire(server: &Server) {
+    let keys = server.command(&["KEYS", "tg:*"]);
+    assert!(!keys.items().is_empty(), "there are keys");
+    for key in keys.items() {
+        let key = key.text();
+        // One that is gone meanwhile has -2.
+        let left = server.command(&["PTTL", &key]).integer();
+        assert_ne!(left, -1, "{key} never expires");
+    }
+}
+
+pub(crate) fn runtime() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+pub(crate) fn rules(source: &str) -> RuleSet {
+    let document = Document::parse("rules.yaml", source).expect("a document");
+    RuleSet::compile(&document, Secret::UNSET).expect("rules")
+}
+
+pub(crate) fn facts(kind: &str, user: &str) -> Facts<'static> {
+    let facts: Facts<'_> = [("kind", kind), ("user_id", user)].into_iter().collect();
+    facts.into_owned()
+}
+
+/// A store by itself, without a limiter.
+pub(crate) fn store(runtime: &Runtime, url: &str, deadline: Duration) -> Arc<RedisStore> {
+    let address = Address::parse(url).expect("an address");
+    let _inside = runtime.enter();
+    let store = RedisStore::start(&Options { deadline, ..Options::at(address) });
+    assert!(runtime.block_on(store.ready(Duration::from_secs(10))), "{:?}", store.lost());
+    Arc::new(store)
+}
+
+/// A counter of its own for each number, whose window does not end.
+pub(crate) fn policy() -> Policy {
+    let window = Micros::from_secs(300 * 86_400);
+    Policy::new(Algorithm::FixedWindow, Quota::new(PLENTY, window)).expect("a policy")
+}
+
+pub(crate) fn charge(policy: &Policy, key: u64, cost: u64) -> Charge<'_> {
+    // Spread, so that neighbours share no slot.
+    let spread = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let key = Key { rule: "test", fingerprint: Fingerprint { hi: spread, lo: key } };
+    Charge { key, policy, cost, role: Role::Enforce, grace: None, ban: None }
+}
+
+pub(crate) fn used(told: &Reading) -> u64 {
+    told.limit - told.remaining
+}
+
+/// What is timed is timed alone: two cores do not bear two storms at once.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    locked(&TURN)
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,278 @@
+//! Long sliding window logs: kept in chunks on the server, and in one list in the table that says what
+//! they must hold.
+
+#![allow(clippy::expect_used, reason = "the helpers of tests are tests")]
+
+mod common;
+
+use common::dice::Dice;
+use common::{Calls, Request, Stand, charge, fingerprint, name_of, policy};
+use tidegate_core::algorithm::sliding_window_log::Entry;
+use tidegate_core::algorithm::{State, Tally};
+use tidegate_core::batch::Part;
+use tidegate_core::decision::Verdict;
+use tidegate_core::policy::{Algorithm, MAX_LOG_REQUESTS, Policy};
+use tidegate_core::store::{Charge, Op};
+use tidegate_core::time::{Micros, Timestamp};
+use tidegate_testkit::property::cases;
+use tidegate_testkit::redis::{Reply, Server};
+use tidegate_testkit::table::Table;
+
+const WINDOW: Micros = Micros::from_secs(1);
+
+/// Records a chunk, as `lua/decide.lua` has it: what is done at its borders is done on purpose.
+const CHUNK: u64 = 64;
+
+/// Around the borders of chunks, and long ones.
+const LIMITS: [u64; 14] = [1, 2, 5, 63, 64, 65, 100, 127, 128, 129, 300, 500, 999, 1_000];
+
+/// Keys that are asked at each instant.
+const KEYS: usize = 8;
+
+/// Instants of a history.
+const ROUNDS: u32 = 3_000;
+
+fn log(requests: u64) -> Policy {
+    policy(Algorithm::SlidingWindowLog, requests, WINDOW)
+}
+
+fn entries(table: &Table, key: u64) -> Vec<Entry> {
+    match table.state(fingerprint(key), Part::Main) {
+        Some(State { tally: Tally::Log(log), .. }) => log.entries().copied().collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// What the server has of a log; every field of it is accounted for.
+fn kept(server: &Server, key: u64) -> Vec<Entry> {
+    let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    let bytes = |reply: &Reply| match reply {
+        Reply::Bulk(bytes) => bytes.clone(),
+        Reply::Nil => Vec::new(),
+        other => panic!("bytes were expected, not {other:?}"),
+    };
+    let name = name_of("law", fingerprint(key), "");
+    let field = |field: &str| bytes(&server.command(&["HGET", &name, field]));
+    let directory = field("d");
+    let Some((head, chunks)) = directory.split_at_checked(6) else { return Vec::new() };
+    let mut records = Vec::new();
+    for told in chunks.chunks(15) {
+        let (last, total, count) = (&told[..7], &told[7..10], told[10]);
+        let chunk = field(&number(&told[11..]).to_string());
+        let first = records.len();
+        records.extend(chunk.chunks(10).map(|record| Entry {
+            at: Timestamp::from_micros(number(&record[..7])),
+            cost: number(&record[7..]),
+        }));
+        let here = &records[first..];
+        assert_eq!(here.len(), usize::from(count), "a chunk is as long as the directory says");
+        assert_eq!(here.iter().map(|record| record.cost).sum::<u64>(), number(total));
+        assert_eq!(here[here.len() - 1].at, Timestamp::from_micros(number(last)));
+    }
+    assert_eq!(records.iter().map(|record| record.cost).sum::<u64>(), number(&head[..3]));
+    assert_eq!(records.len() as u64, number(&head[3..]));
+    let fields = server.command(&["HLEN", &name]).integer();
+    assert_eq!(fields, 1 + chunks.len() as i64 / 15, "no chunk is left behind");
+    records
+}
+
+/// A refund of something that is there, where it hurts, or of something that is not.
+fn refund(dice: &mut Dice, table: &Table, key: u64, now: Timestamp) -> (Op, u64) {
+    let entries = entries(table, key);
+    let count = entries.len() as u64;
+    let place = match dice.below(8) {
+        0 => 0,
+        1 => count.saturating_sub(1),
+        2 => CHUNK - 1,
+        3 => CHUNK,
+        4 => (count / CHUNK).saturating_sub(1) * CHUNK,
+        _ => dice.below(count),
+    };
+    let place = usize::try_from(place).expect("a place");
+    let Some(entry) = entries.get(place) else { return (Op::Refund { charged_at: now }, 1) };
+    let cost = match dice.below(4) {
+        0 => 1,
+        1 => entry.cost + dice.below(3),
+        _ => entry.cost,
+    };
+    let beside = u64::from(dice.once_in(10));
+    (Op::Refund { charged_at: entry.at.plus(Micros::new(beside)) }, cost)
+}
+
+fn asked(dice: &mut Dice, table: &Table, key: u64, limit: u64, now: Timestamp) -> (Op, u64) {
+    // Every second key is asked for large costs, the others grow long.
+    let cost = if dice.once_in(if key.is_multiple_of(2) { 4 } else { 100 }) {
+        dice.between(1, 30)
+    } else {
+        1
+    };
+    match dice.below(2_000) {
+        0 => (Op::Reset, 1),
+        1..=60 => (Op::Force, cost),
+        61 => (Op::Force, dice.between(1, 2 * limit)),
+        62..=200 => refund(dice, table, key, now),
+        201..=400 => (Op::Peek, dice.between(1, limit + 1)),
+        _ => (Op::Charge, cost),
+    }
+}
+
+fn hop(dice: &mut Dice) -> u64 {
+    let window = WINDOW.get();
+    match dice.below(3_000) {
+        0 => window,
+        1 => window - 1,
+        2..=4 => window / 2,
+        5 => 2 * window,
+        6..=10 => dice.below(window / 4),
+        11..=400 => 0,
+        _ => dice.between(1, 800),
+    }
+}
+
+fn play(server: &Server, stand: &Stand, seed: u64, longest: &mut usize) {
+    let mut dice = Dice::new(seed);
+    let (mut table, mut now) = (Table::default(), common::START.plus(Micros::new(seed)));
+    let mut policies: [Policy; KEYS] = std::array::from_fn(|_| log(dice.one_of(&LIMITS)));
+    policies[1] = log(1_000);
+    let key = |i: usize| seed * KEYS as u64 + i as u64;
+    for round in 0..ROUNDS {
+        now = now.plus(Micros::new(hop(&mut dice)));
+        stand.clock.set(now);
+        if dice.once_in(100) {
+            let changed = usize::try_from(dice.below(KEYS as u64)).expect("a place");
+            let limits = if changed == 1 { &LIMITS[11..] } else { &LIMITS };
+            policies[changed] = log(dice.one_of(limits)).in_force_since(now);
+        }
+        let mut requests = Vec::new();
+        let mut expected = Vec::new();
+        for (i, policy) in policies.iter().enumerate() {
+            for _ in 0..if dice.once_in(8) { dice.below(4) } else { 1 } {
+                let (op, cost) = asked(&mut dice, &table, key(i), policy.limit(), now);
+                let request = Request::one(op, Charge { cost, ..charge(key(i), policy) });
+                expected.push(table.apply(op, &request.charges, now));
+                requests.push(request);
+            }
+        }
+        let told = stand.together(&requests);
+        for ((request, told), expected) in requests.iter().zip(told).zip(expected) {
+            assert_eq!(told, expected, "seed {seed}, round {round}: {request:?}");
+        }
+        if dice.once_in(100) || round == ROUNDS - 1 {
+            for i in 0..KEYS {
+                let expected = entries(&table, key(i));
+                *longest = expected.len().max(*longest);
+                let kept = kept(server, key(i));
+                // The table keeps a log of which all has expired; a server need not.
+                let gone = kept.is_empty() && expected.iter().all(|e| now.since(e.at) >= WINDOW);
+                assert!(gone || kept == expected, "seed {seed}, round {round}, key {i}");
+            }
+        }
+    }
+}
+
+#[test]
+fn long_logs_hold_what_the_table_holds() {
+    let server = Server::start();
+    let stand = Stand::rehearsed(&server.url());
+    let (seeds, mut longest) = (u64::from(cases()) / 20_000, 0);
+    for seed in 1..=seeds.max(1) {
+        play(&server, &stand, seed, &mut longest);
+    }
+    println!("{seeds} seeds, the longest log had {longest} records");
+    assert!(longest > 600, "the longest log had only {longest} records");
+}
+
+/// What one request makes a server do.
+fn work(server: &Server, act: impl FnOnce()) -> (u64, u64) {
+    let before = Calls::of(server);
+    act();
+    let after = Calls::of(server);
+    assert_eq!(after.to("evalsha") - before.to("evalsha"), 1, "one call");
+    let reads = after.to("hget") - before.to("hget");
+    (reads, after.micros_in("evalsha") - before.micros_in("evalsha"))
+}
+
+/// The longest log there is: a request reads its directory and two or three chunks, whatever it asks
+/// and however much has expired since.
+#[test]
+fn a_request_to_the_longest_log_is_a_bounded_amount_of_work() {
+    let server = Server::start();
+    let stand = Stand::rehearsed(&server.url());
+    let limit = MAX_LOG_REQUESTS;
+    let long = log(limit);
+    let (mut table, mut now) = (Table::default(), common::START);
+    let mut ask = |op: Op, cost: u64, now: Timestamp| {
+        stand.clock.set(now);
+        let charge = Charge { cost, ..charge(1, &long) };
+        let told = stand.apply_one(op, charge);
+        assert_eq!(told, table.apply_one(op, &charge, now), "{op:?} of {cost} at {now:?}");
+        told
+    };
+    for _ in 0..limit {
+        now = now.plus(Micros::new(90));
+        assert_eq!(ask(Op::Charge, 1, now).verdict, Verdict::Allow);
+    }
+    assert_eq!(kept(&server, 1).len() as u64, limit);
+    let half = now.minus(Micros::new(90 * limit / 2));
+    let old = now.minus(Micros::new(90 * (limit - 10)));
+    let at_once = now.plus(Micros::new(WINDOW.get() - 200));
+    let acts: [(&str, Op, u64, Timestamp); 9] = [
+        ("refused", Op::Charge, 1, now),
+        ("refused, half of it must expire", Op::Charge, limit / 2, now),
+        ("refused, all of it must expire", Op::Charge, limit, now),
+        ("looked at", Op::Peek, 100, now),
+        ("forced, merges into the newest", Op::Force, 30, now.plus(Micros::new(1))),
+        ("given back, in the middle", Op::Refund { charged_at: half }, 1, now.plus(Micros::new(1))),
+        (
+            "given back, near the oldest",
+            Op::Refund { charged_at: old },
+            1,
+            now.plus(Micros::new(1)),
+        ),
+        ("looked at, nearly all has expired", Op::Peek, 1, at_once),
+        ("charged, nearly all has expired", Op::Charge, 1, at_once),
+    ];
+    for (what, op, cost, now) in acts {
+        let (reads, micros) = work(&server, || _ = ask(op, cost, now));
+        println!("{what}: {reads} HGET, {micros} us");
+        assert!(reads <= 5, "{what}: {reads} HGET");
+        assert!(micros < 20_000, "{what}: {micros} us");
+    }
+    assert!(kept(&server, 1).len() < 10);
+    let (reads, _) = work(&server, || _ = ask(Op::Reset, 1, at_once));
+    assert_eq!((reads, kept(&server, 1)), (0, Vec::new()));
+}
+
+/// A log that is never empty counts its chunks on, and their numbers have four bytes: at ten thousand
+/// requests a second they come round within a year.
+#[test]
+fn numbers_of_chunks_come_round() {
+    let server = Server::start();
+    let stand = Stand::rehearsed(&server.url());
+    let (long, mut table, mut now) = (log(1_000), Table::default(), common::START);
+    let mut ask = |count: u64| {
+        for _ in 0..count {
+            now = now.plus(Micros::new(10));
+            stand.clock.set(now);
+            let told = stand.apply_one(Op::Charge, charge(1, &long));
+            assert_eq!(told, table.apply_one(Op::Charge, &charge(1, &long), now));
+        }
+        assert_eq!(kept(&server, 1), entries(&table, 1));
+    };
+    ask(CHUNK);
+    let name = name_of("law", fingerprint(1), "");
+    let bytes = |field: &str| match server.command(&["HGET", &name, field]) {
+        Reply::Bulk(bytes) => bytes,
+        other => panic!("bytes were expected, not {other:?}"),
+    };
+    // As if it were the last of all numbers.
+    let (mut directory, chunk) = (bytes("d"), bytes("1"));
+    directory.truncate(6 + 11);
+    directory.extend(u32::MAX.to_be_bytes());
+    let last = u32::MAX.to_string();
+    let words: [&[u8]; 6] = [b"HSET", name.as_bytes(), b"d", &directory, last.as_bytes(), &chunk];
+    server.command(&words);
+    server.command(&["HDEL", &name, "1"]);
+    ask(3 * CHUNK);
+    assert_eq!(server.command(&["HEXISTS", &name, "0"]).integer(), 1);
+}
