@@ -10,11 +10,12 @@ use tokio::time::Instant;
 
 use crate::address::Topology;
 use crate::ask::Batch;
+use crate::canary::canary;
 use crate::cluster::{Range, slots};
-use crate::connect::{Connector, Place, ask};
-use crate::link::canary;
+use crate::connect::{Connector, Place, ask, instant};
 use crate::name::slot;
-use crate::script::{DECIDE, NODES, Text};
+use crate::nodes;
+use crate::script::{DECIDE, Text};
 use crate::store::Options;
 
 /// The oldest version that does what is asked of it (`SET … PXAT`).
@@ -125,24 +126,18 @@ async fn places(
     connector: &Connector,
     topology: &Topology,
 ) -> Result<Vec<(Place, Option<u16>)>, String> {
-    let place = match topology {
-        Topology::Single(host) => Place::Server(host.clone()),
-        Topology::Unix(path) => Place::Socket(path.clone()),
-        Topology::Sentinel { sentinels, master } => {
-            Place::Primary { sentinels: sentinels.clone(), master: master.clone() }
-        }
-        Topology::Cluster(seeds) => {
-            let mut why = "no server is named".to_owned();
-            for seed in seeds {
-                match slots(connector, seed).await {
-                    Ok(ranges) => return Ok(primaries(ranges)),
-                    Err(error) => why = error,
-                }
-            }
-            return Err(why);
-        }
+    let seeds = match Place::of(topology) {
+        Ok(place) => return Ok(vec![(place, None)]),
+        Err(seeds) => seeds,
     };
-    Ok(vec![(place, None)])
+    let mut why = "no server is named".to_owned();
+    for seed in seeds {
+        match slots(connector, seed).await {
+            Ok(ranges) => return Ok(primaries(ranges)),
+            Err(error) => why = error,
+        }
+    }
+    Err(why)
 }
 
 /// Each primary once, with a slot of its own.
@@ -294,24 +289,14 @@ impl Examiner<'_> {
     async fn clock_ahead(&mut self) -> Option<i64> {
         let ours = SystemClock::new();
         let asked = ours.now();
-        let Ok(Value::Array(parts)) = ask(&mut self.connection, &cmd("TIME")).await else {
-            return None;
-        };
-        let answered = ours.now();
-        let mut numbers = parts.iter().filter_map(|part| match part {
-            Value::BulkString(digits) => std::str::from_utf8(digits).ok()?.parse::<i64>().ok(),
-            _ => None,
-        });
-        let theirs = numbers.next()?.checked_mul(1_000_000)?.checked_add(numbers.next()?)?;
-        let middle = (asked.as_micros() + answered.as_micros()) / 2;
-        Some(theirs - i64::try_from(middle).ok()?)
+        let theirs = instant(&ask(&mut self.connection, &cmd("TIME")).await.ok()?)?;
+        let middle = (asked.as_micros() + ours.now().as_micros()) / 2;
+        i64::try_from(theirs.as_micros()).ok()?.checked_sub_unsigned(middle)
     }
 
     /// Whether nodes can tell each other that they live; a share of a limit depends on it.
     async fn heartbeat(&mut self) {
-        let mut command = cmd("EVAL");
-        let key = format!("{}nodes", self.options.prefix);
-        command.arg(NODES).arg(1).arg(key).arg("examiner").arg(1).arg(0);
+        let command = nodes::command(&self.options.prefix, "examiner", false);
         match ask(&mut self.connection, &command).await {
             // Another server of the cluster has that key.
             Err(why) if why.contains("MOVED") || why.contains("READONLY") => {}

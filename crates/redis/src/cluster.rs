@@ -14,8 +14,9 @@ use crate::address::Host;
 use crate::connect::{Connector, Place, ask};
 use crate::keeper::Keeper;
 use crate::lane::Lane;
-use crate::link::{Common, Event, Link};
+use crate::link::{Common, Link};
 use crate::name::SLOTS;
+use crate::observer::Event;
 
 /// How often the slots are asked for when all is well, and when a server is lost.
 const CALM: Duration = Duration::from_secs(10);

@@ -10,8 +10,9 @@ use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, IntoConnectionInfo,
     RedisConnectionInfo, RedisError, ServerError, TlsCertificates, Value, cmd,
 };
+use tidegate_core::time::Timestamp;
 
-use crate::address::{Address, Host};
+use crate::address::{Address, Host, Topology};
 
 /// How long a server may take to accept a connection.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -39,6 +40,20 @@ pub(crate) enum Place {
         /// The name they know it by.
         master: String,
     },
+}
+
+impl Place {
+    /// Where the one connection leads; in a cluster there are several, and some are named.
+    pub(crate) fn of(topology: &Topology) -> Result<Self, &[Host]> {
+        Ok(match topology {
+            Topology::Single(host) => Self::Server(host.clone()),
+            Topology::Unix(path) => Self::Socket(path.clone()),
+            Topology::Sentinel { sentinels, master } => {
+                Self::Primary { sentinels: sentinels.clone(), master: master.clone() }
+            }
+            Topology::Cluster(seeds) => return Err(seeds),
+        })
+    }
 }
 
 impl std::fmt::Display for Place {
@@ -207,4 +222,15 @@ pub(crate) fn said(error: &ServerError) -> String {
 #[expect(clippy::needless_pass_by_value, reason = "it maps errors")]
 pub(crate) fn told(error: RedisError) -> String {
     error.to_string()
+}
+
+/// The instant that `TIME` tells.
+pub(crate) fn instant(answer: &Value) -> Option<Timestamp> {
+    let Value::Array(parts) = answer else { return None };
+    let mut numbers = parts.iter().filter_map(|part| match part {
+        Value::BulkString(digits) => std::str::from_utf8(digits).ok()?.parse::<u64>().ok(),
+        _ => None,
+    });
+    let (seconds, micros) = (numbers.next()?, numbers.next()?);
+    Some(Timestamp::from_micros(seconds.checked_mul(1_000_000)?.checked_add(micros)?))
 }

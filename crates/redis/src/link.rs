@@ -3,26 +3,22 @@
 //! A call that fails never waits for a new connection: without one, whoever asks is told at once. The
 //! keeper makes connections, probes with the real script, and lets the breaker close.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, Value, cmd};
-use tidegate_core::key::Fingerprint;
-use tidegate_core::policy::{Algorithm, Policy};
-use tidegate_core::quota::Quota;
-use tidegate_core::store::{Op, Role};
-use tidegate_core::time::{Clock as _, ManualClock, Micros};
+use tidegate_core::time::{Clock as _, ManualClock};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::address::Host;
-use crate::ask::{Ask, Batch, Item};
+use crate::ask::{Ask, Batch};
 use crate::breaker::{Breaker, Change};
+use crate::canary::canary;
 use crate::connect::{Connector, Place, ask, said};
-use crate::name::{Name, slot};
+use crate::observer::{Event, Observer};
 use crate::replay::Replay;
 use crate::script::Text;
 
@@ -43,44 +39,6 @@ pub(crate) struct Common {
     /// The clock of a test, instead of the server's.
     pub(crate) rehearsal: Option<ManualClock>,
     pub(crate) observer: Observer,
-}
-
-/// Hears what becomes of the servers.
-#[derive(Clone)]
-pub struct Observer(Arc<dyn Fn(&Event) + Send + Sync>);
-
-/// What becomes of a server; told once for each change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// It does not answer; rules follow their `on_fail`.
-    Lost {
-        /// Which server.
-        server: String,
-        /// Why.
-        why: String,
-    },
-    /// It answers again; or, in a cluster, it is not asked any more because others have its slots.
-    Back {
-        /// Which server.
-        server: String,
-    },
-}
-
-impl Observer {
-    /// An observer that calls a function.
-    pub fn new(hear: impl Fn(&Event) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(hear))
-    }
-
-    pub(crate) fn hear(&self, event: &Event) {
-        (self.0)(event);
-    }
-}
-
-impl fmt::Debug for Observer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Observer(..)")
-    }
 }
 
 /// Why a request was not answered.
@@ -408,28 +366,4 @@ impl Link {
         state.canary = Some(Arc::clone(&canary));
         Ok(canary)
     }
-}
-
-/// A charge to a counter of nobody's, on a slot that the server has.
-pub(crate) fn canary(prefix: &str, on: Option<u16>) -> Result<Ask, String> {
-    let quota = Quota::new(1_000_000, Micros::from_secs(1));
-    let policy = Policy::new(Algorithm::TokenBucket, quota).map_err(|error| error.to_string())?;
-    let named = |number: u32| Name::from_slice(format!("{prefix}canary:{{{number}}}").as_bytes());
-    let name = match on {
-        None => named(0),
-        // Any slot is found among the first few hundred thousand.
-        Some(wanted) => {
-            (0..1_000_000).map(named).find(|name| slot(name) == wanted).unwrap_or_default()
-        }
-    };
-    let item = Item {
-        fingerprint: Fingerprint::default(),
-        name,
-        policy,
-        cost: 1,
-        role: Role::Shadow,
-        grace: None,
-        ban: None,
-    };
-    Ok(Ask { op: Op::Charge, items: [item].into_iter().collect() })
 }

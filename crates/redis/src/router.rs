@@ -35,21 +35,19 @@ enum Servers {
 
 impl Router {
     pub(crate) fn new(topology: &Topology, common: Arc<Common>) -> Self {
-        let place = match topology {
-            Topology::Single(host) => Place::Server(host.clone()),
-            Topology::Unix(path) => Place::Socket(path.clone()),
-            Topology::Sentinel { sentinels, master } => {
-                Place::Primary { sentinels: sentinels.clone(), master: master.clone() }
+        let (servers, keeper) = match Place::of(topology) {
+            Ok(place) => {
+                let link = Arc::new(Link::new(place, common));
+                let keeper = Keeper::spawn(Arc::clone(&link).keep());
+                (Servers::One(Arc::new(Lane::new(link))), keeper)
             }
-            Topology::Cluster(seeds) => {
-                let cluster = Arc::new(Cluster::new(seeds.clone(), common));
+            Err(seeds) => {
+                let cluster = Arc::new(Cluster::new(seeds.to_vec(), common));
                 let keeper = Keeper::spawn(Arc::clone(&cluster).keep());
-                return Self { servers: Servers::Many(cluster), _keeper: keeper };
+                (Servers::Many(cluster), keeper)
             }
         };
-        let link = Arc::new(Link::new(place, common));
-        let keeper = Keeper::spawn(Arc::clone(&link).keep());
-        Self { servers: Servers::One(Arc::new(Lane::new(link))), _keeper: keeper }
+        Self { servers, _keeper: keeper }
     }
 
     /// Whether keys are spread over slots.

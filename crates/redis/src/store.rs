@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 
-use redis::{Pipeline, Value, cmd};
+use redis::{Cmd, Pipeline, Value, cmd};
 use tidegate_core::decision::{AnsweredBy, Reading, Verdict};
 use tidegate_core::store::{Charge, Op, Role, Store, StoreError};
 use tidegate_core::time::{Clock as _, ManualClock, SystemClock, Timestamp};
@@ -14,11 +14,13 @@ use tokio::time::Instant;
 
 use crate::address::Address;
 use crate::ask::{Ask, Item};
-use crate::connect::{Connector, Tls};
+use crate::connect::{Connector, Tls, instant};
 use crate::deny_cache::DenyCache;
 use crate::keeper::Keeper;
-use crate::link::{Common, Failure, Observer};
+use crate::link::{Common, Failure};
 use crate::name::slot;
+use crate::nodes;
+use crate::observer::Observer;
 use crate::replay::Told;
 use crate::router::Router;
 use crate::script::{self, Text};
@@ -28,10 +30,6 @@ pub const DEFAULT_DEADLINE: Duration = Duration::from_millis(5);
 
 /// What names of keys begin with unless it is said otherwise.
 pub const DEFAULT_PREFIX: &str = "tg:";
-
-/// How often a node says that it is alive, and how long a silent one counts.
-const HEARTBEAT: Duration = Duration::from_secs(1);
-const LIFETIME: Duration = Duration::from_secs(5);
 
 /// Where and how to count.
 #[derive(Clone, Debug)]
@@ -79,7 +77,7 @@ pub struct RedisStore {
 #[derive(Debug)]
 struct Shared {
     /// Who we are among the nodes: drawn at random.
-    id: u64,
+    id: String,
     common: Arc<Common>,
     router: Router,
     /// How many nodes were alive when last heard.
@@ -107,7 +105,7 @@ impl RedisStore {
             observer: options.observer.clone(),
         });
         let shared = Arc::new(Shared {
-            id: RandomState::new().hash_one(std::process::id()),
+            id: format!("{:016x}", RandomState::new().hash_one(std::process::id())),
             router: Router::new(&options.address.topology, Arc::clone(&common)),
             common,
             nodes: AtomicU32::new(1),
@@ -299,18 +297,16 @@ impl Shared {
 
     /// The servers' clock.
     async fn time(&self) -> Option<Timestamp> {
-        let link = self.router.link(self.nodes_key().as_bytes()).ok()?;
+        instant(&self.ask_about_nodes(cmd("TIME")).await?)
+    }
+
+    /// Puts a question to the server that has the nodes.
+    async fn ask_about_nodes(&self, question: Cmd) -> Option<Value> {
+        let link = self.router.link(nodes::key(&self.common.prefix).as_bytes()).ok()?;
         link.admits().ok()?;
         let mut commands = Pipeline::new();
-        commands.add_command(cmd("TIME"));
-        let answers = link.exchange(&commands).await.ok()?;
-        let [Value::Array(parts)] = answers.as_slice() else { return None };
-        let mut numbers = parts.iter().filter_map(|part| match part {
-            Value::BulkString(digits) => std::str::from_utf8(digits).ok()?.parse::<u64>().ok(),
-            _ => None,
-        });
-        let (seconds, micros) = (numbers.next()?, numbers.next()?);
-        Some(Timestamp::from_micros(seconds.checked_mul(1_000_000)?.checked_add(micros)?))
+        commands.add_command(question);
+        link.exchange(&commands).await.ok()?.pop()
     }
 
     /// Our clock, set by what was last heard of theirs.
@@ -319,23 +315,10 @@ impl Shared {
         Timestamp::from_micros(ours.saturating_add_signed(self.ahead.load(Ordering::Relaxed)))
     }
 
-    fn nodes_key(&self) -> String {
-        format!("{}nodes", self.common.prefix)
-    }
-
     /// Says that this node is alive, or that it leaves, and hears how many are.
     async fn beat_once(&self, stays: bool) -> Option<()> {
-        let key = self.nodes_key();
-        let link = self.router.link(key.as_bytes()).ok()?;
-        link.admits().ok()?;
-        let mut command = cmd("EVAL");
-        let lifetime = u64::try_from(LIFETIME.as_micros()).unwrap_or(u64::MAX);
-        command.arg(script::NODES).arg(1).arg(&key).arg(self.id).arg(lifetime);
-        command.arg(u8::from(stays));
-        let mut commands = Pipeline::new();
-        commands.add_command(command);
-        let answers = link.exchange(&commands).await.ok()?;
-        let [Value::Array(told)] = answers.as_slice() else { return None };
+        let command = nodes::command(&self.common.prefix, &self.id, stays);
+        let Value::Array(told) = self.ask_about_nodes(command).await? else { return None };
         let [Value::Int(now), Value::Int(nodes)] = told.as_slice() else { return None };
         self.nodes.store(u32::try_from(*nodes).ok()?.max(1), Ordering::Relaxed);
         let ours = i64::try_from(self.clock.now().as_micros()).ok()?;
@@ -350,10 +333,10 @@ async fn beat(shared: Arc<Shared>) {
         return;
     }
     // Also where a part of the servers is never reached.
-    _ = tokio::time::timeout(HEARTBEAT, shared.router.ready()).await;
+    _ = tokio::time::timeout(nodes::HEARTBEAT, shared.router.ready()).await;
     loop {
         _ = shared.beat_once(true).await;
-        tokio::time::sleep(HEARTBEAT).await;
+        tokio::time::sleep(nodes::HEARTBEAT).await;
     }
 }
 

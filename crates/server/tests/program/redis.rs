@@ -151,8 +151,11 @@ fn the_doctor_tells_what_to_change() {
         let output = run(&[&["doctor", "--store", url], more].concat());
         (output.status.code(), format!("{}{}", text(&output.stdout), text(&output.stderr)))
     };
+    let seconds = redis.command(&["TIME"]).items()[0].text();
+    redis.command(&["ZADD", "tg:nodes", &format!("{seconds}000000"), "somebody"]);
     let (code, told) = doctor(&redis.url(), &["--key-secret-file", secret]);
     assert_eq!(code, Some(0), "{told}");
+    assert_eq!(redis.command(&["ZCARD", "tg:nodes"]).integer(), 1, "a node that lives is kept");
     for words in ["Redis ", "round trip  p50 ", "decision    p50 ", "noeviction", "well"] {
         assert!(told.contains(words), "{words} in {told}");
     }
