@@ -13,8 +13,10 @@ mod plan;
 mod refund;
 mod settle;
 mod share;
+mod turn;
 
 pub use decision::{Decision, RuleReading};
 pub use explain::{Explained, Explanation};
 pub use limiter::Limiter;
 pub use local::NoLocal;
+pub use turn::Turn;

@@ -1,6 +1,7 @@
 //! Settings: as typed in a [`Layer`] (the document's `server:` section; flags and environment),
 //! then checked together as [`Settings`]. File gives way to environment, environment to flag.
 
+mod gateway;
 mod section;
 mod store;
 mod value;
@@ -16,6 +17,7 @@ use tidegate_edge::respond::ResetStyle;
 use tidegate_memory::DEFAULT_MAX_BYTES;
 
 use crate::failure::Failure;
+pub(crate) use gateway::{GatewayLayer, GatewaySettings};
 pub(crate) use section::read as read_section;
 pub(crate) use store::{RedisSettings, StoreLayer, StoreSettings};
 pub(crate) use value::{Bytes, Listen, LogFormat, LogLevel, Reset};
@@ -29,6 +31,9 @@ const LEAST_SECRET_BYTES: usize = 16;
 /// Settings as typed in one place; what is not said is left to the place below.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Layer {
+    #[command(flatten)]
+    pub(crate) gateway: GatewayLayer,
+
     /// Where the HTTP door listens; port 0 takes a free one, `off` closes it
     /// [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_HTTP", hide_env_values = true)]
@@ -102,6 +107,7 @@ impl Layer {
     /// This layer, and the one below for what it does not say.
     pub(crate) fn over(self, below: Self) -> Self {
         Self {
+            gateway: self.gateway.over(below.gateway),
             http: self.http.or(below.http),
             store: self.store.over(below.store),
             snapshot: self.snapshot.or(below.snapshot),
@@ -139,6 +145,7 @@ pub(crate) enum DoorAt {
 /// Settings that were checked, with the files they name already read.
 #[derive(Debug)]
 pub(crate) struct Settings {
+    pub(crate) gateway: Option<GatewaySettings>,
     pub(crate) http: DoorAt,
     pub(crate) store: StoreSettings,
     pub(crate) snapshot: Option<PathBuf>,
@@ -172,6 +179,7 @@ impl Settings {
             ));
         }
         Ok(Self {
+            gateway: GatewaySettings::check(typed.gateway)?,
             store,
             http: typed.http.map_or(DoorAt::Default(DEFAULT_HTTP), DoorAt::Asked),
             snapshot: typed.snapshot,

@@ -5,9 +5,12 @@ mod greeting;
 mod stop;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_edge::Status;
+use tidegate_edge::gateway::{self, Gateway};
 use tidegate_edge::http::{self, Door};
+use tidegate_edge::listen;
 use tidegate_edge::respond::HeaderSettings;
 use tidegate_engine::Limiter;
 use tidegate_memory::FastClock;
@@ -17,14 +20,14 @@ use tokio::task::JoinSet;
 
 use crate::Outcome;
 use crate::cli::ServeArgs;
-use crate::config::{Layer, Settings, StoreSettings};
+use crate::config::{GatewaySettings, Layer, Settings, StoreSettings};
 use crate::failure::Failure;
 use crate::output;
 use crate::reload::Reloader;
 use crate::source::{Loaded, Source};
 use crate::store::{self, Embedded, Shared, Tended};
 use crate::telemetry::{self, Event};
-use doors::OpenDoor;
+use doors::{Doors, Kind};
 use stop::Signals;
 
 /// Everything that a running server is made of.
@@ -91,19 +94,19 @@ impl<S: Tended> House<S> {
         // Before anyone is told that we listen, so that no signal from then on is missed.
         let mut signals = Signals::listen()?;
         let hang_up = stop::hang_up()?;
-        let listener = doors::open(self.settings.http).await?;
+        let listeners = self.open().await?;
         S::prepare(&self.limiter, &self.settings).await;
         self.status.rules_in_force(self.limiter.rules().version());
         let mut keepers = self.keep_house(hang_up);
-        let mut door = self.serve(listener)?;
+        let mut doors = self.serve(listeners, &mut keepers)?;
         let signal = tokio::select! {
             signal = signals.next() => signal,
-            ended = door.ended() => return Err(ended),
+            ended = doors.ended() => return Err(ended),
         };
         self.status.drain();
         Event::Draining { signal }.tell();
         let closing = async {
-            door.close().await;
+            doors.close().await;
             keepers.shutdown().await;
             S::close(&self.limiter, &self.settings).await;
         };
@@ -119,23 +122,88 @@ impl<S: Tended> House<S> {
         }
     }
 
-    /// Serves requests from now on, and says so.
-    fn serve(&self, listener: TcpListener) -> Result<OpenDoor, Failure> {
-        let at = listener.local_addr()?;
-        if !at.ip().is_loopback() && self.settings.token.is_none() {
-            Event::OpenWithoutToken { at }.tell();
+    /// Opens every door that is not off.
+    async fn open(&self) -> Result<Vec<(Kind, TcpListener)>, Failure> {
+        let gateway = self.settings.gateway.as_ref().map(|gateway| (Kind::Gateway, gateway.at));
+        let mut listeners = Vec::new();
+        for (kind, at) in gateway.into_iter().chain([(Kind::Http, self.settings.http)]) {
+            listeners.extend(doors::open(kind, at).await?.map(|listener| (kind, listener)));
         }
+        if listeners.is_empty() {
+            return Err(Failure::Usage(
+                "every door is off, so there is nothing to serve\n  write: --http 127.0.0.1:8081"
+                    .to_owned(),
+            ));
+        }
+        Ok(listeners)
+    }
+
+    /// Serves requests from now on, and says so.
+    fn serve(
+        &self,
+        listeners: Vec<(Kind, TcpListener)>,
+        keepers: &mut JoinSet<()>,
+    ) -> Result<Doors, Failure> {
+        let mut doors = Doors::new(Arc::clone(&self.status));
+        let mut open = Vec::new();
+        for (kind, listener) in listeners {
+            let at = listener.local_addr()?;
+            open.push((kind, at));
+            match kind {
+                Kind::Gateway => {
+                    let Some(settings) = &self.settings.gateway else { continue };
+                    let gateway = Arc::new(self.gateway(settings)?);
+                    let kept = Arc::clone(&gateway);
+                    keepers.spawn(async move { kept.keep().await });
+                    doors.serve(kind, listener, gateway, self.listening(true));
+                }
+                Kind::Http => {
+                    if !at.ip().is_loopback() && self.settings.token.is_none() {
+                        Event::OpenWithoutToken { at }.tell();
+                    }
+                    doors.serve(kind, listener, Arc::new(self.door()), self.listening(false));
+                }
+            }
+        }
+        // Whoever started us may not listen to stdout; the doors are open all the same.
+        let _ = output::text(&greeting::text(&open, self.source.is_built_in()));
+        Ok(doors)
+    }
+
+    fn listening(&self, http2: bool) -> listen::Settings {
+        let drain_timeout = self.settings.drain_timeout;
+        listen::Settings { drain_timeout, http2, ..listen::Settings::default() }
+    }
+
+    fn gateway(&self, settings: &GatewaySettings) -> Result<Gateway<S, S::Local>, Failure> {
+        let could_not = |error: gateway::BadTrust| Failure::CouldNot(error.to_string());
+        let upstream = gateway::UpstreamSettings {
+            servers: vec![(settings.upstream.0.clone(), 1)],
+            balance: gateway::Balance::default(),
+            timeouts: gateway::Timeouts::default(),
+            trust: gateway::Trust::nobody().map_err(could_not)?,
+            host: gateway::HostHeader::default(),
+            health: None,
+        };
+        let settings = gateway::Settings {
+            headers: HeaderSettings { reset: self.settings.reset_style },
+            max_body_bytes: 100 * 1024 * 1024,
+            body_timeout: Duration::from_secs(30),
+            max_waiting: 10_000,
+            drain_timeout: self.settings.drain_timeout,
+            routes: vec![gateway::Route { host: None, prefix: "/".to_owned(), upstream: 0 }],
+            upstreams: vec![upstream],
+        };
+        Ok(Gateway::new(Arc::clone(&self.limiter), Arc::clone(&self.status), settings))
+    }
+
+    fn door(&self) -> Door<S, S::Local> {
         let settings = http::Settings {
             headers: HeaderSettings { reset: self.settings.reset_style },
             token: self.settings.token.clone(),
-            drain_timeout: self.settings.drain_timeout,
             ..http::Settings::default()
         };
-        let (limiter, status) = (Arc::clone(&self.limiter), Arc::clone(&self.status));
-        let door = OpenDoor::serve(listener, Arc::new(Door::new(limiter, status, settings)));
-        // Whoever started us may not listen to stdout; the doors are open all the same.
-        let _ = output::text(&greeting::text(at, self.source.is_built_in()));
-        Ok(door)
+        Door::new(Arc::clone(&self.limiter), Arc::clone(&self.status), settings)
     }
 
     /// What goes on beside the doors.

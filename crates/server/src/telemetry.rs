@@ -18,7 +18,7 @@ use crate::config::{LogFormat, LogLevel};
 pub(crate) enum Event<'a> {
     Started { source: &'a str, rules: usize, version: u64 },
     NoRules { source: &'a str },
-    DoorTaken { wanted: SocketAddr, instead: SocketAddr },
+    DoorTaken { door: &'a str, wanted: SocketAddr, instead: SocketAddr },
     OpenWithoutToken { at: SocketAddr },
     SnapshotMissing { path: &'a Path },
     SnapshotRestored { path: &'a Path, restored: Restored },
@@ -49,8 +49,8 @@ impl Event<'_> {
             Self::NoRules { source } => {
                 warn!(%source, "there are no rules: every request passes");
             }
-            Self::DoorTaken { wanted, instead } => {
-                warn!(%wanted, %instead, "the default port of the HTTP door is taken");
+            Self::DoorTaken { door, wanted, instead } => {
+                warn!(%door, %wanted, %instead, "the default port of a door is taken");
             }
             Self::OpenWithoutToken { at } => warn!(
                 %at,

@@ -7,7 +7,7 @@ use http::header::{AUTHORIZATION, HeaderMap, HeaderValue, ORIGIN, WWW_AUTHENTICA
 use http::{Response, StatusCode};
 use http_body_util::Full;
 
-use super::answer;
+use crate::answer;
 use crate::Token;
 use crate::problem::Problem;
 

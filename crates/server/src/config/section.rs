@@ -9,6 +9,7 @@ use tidegate_rules::decode::Field;
 use tidegate_rules::problem::Remark;
 
 use super::Layer;
+use super::gateway::GatewayLayer;
 use super::store::StoreLayer;
 use super::value::Wrong;
 
@@ -18,6 +19,7 @@ pub(crate) fn read(field: Option<&Field<'_>>) -> Layer {
         return Layer::default();
     };
     let layer = Layer {
+        gateway: GatewayLayer::read(&mut fields),
         store: StoreLayer::read(&mut fields),
         http: fields.take("http").and_then(|field| parsed(&field)),
         snapshot: fields.take("snapshot").and_then(|field| path(&field)),

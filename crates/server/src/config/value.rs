@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 use tidegate_core::time::Micros;
+use tidegate_edge::gateway;
 use tidegate_edge::respond::ResetStyle;
 use tidegate_redis::Address;
 
@@ -63,6 +64,21 @@ impl fmt::Display for Listen {
             Self::At(addr) => addr.fmt(f),
             Self::Off => f.write_str("off"),
         }
+    }
+}
+
+/// Where the API behind the gateway is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UpstreamAt(pub(crate) gateway::Address);
+
+impl FromStr for UpstreamAt {
+    type Err = Wrong;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self).map_err(|error: gateway::BadAddress| Wrong {
+            message: error.to_string(),
+            write: "such as `http://127.0.0.1:3000`, `https://api.internal` or `h2c://10.0.0.7:50051`",
+        })
     }
 }
 
