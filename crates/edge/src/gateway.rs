@@ -1,0 +1,201 @@
+//! The gateway: a reverse proxy that asks the limiter before it passes a request on.
+//!
+//! Requests and answers go through piece by piece. What a request looks like when it is decided is
+//! what the upstream gets: it is vetted once, at the beginning.
+
+mod forward;
+mod headers;
+mod health;
+mod link;
+mod outgoing;
+mod passed;
+mod patience;
+mod queue;
+mod request_id;
+mod route;
+mod server;
+mod trust;
+mod tunnel;
+mod upstream;
+mod vet;
+mod waiting;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::HOST;
+use http::request::Parts;
+use http::{Request, Response, StatusCode, Version};
+use hyper::body::{Body, Incoming};
+use tidegate_core::store::Store;
+use tidegate_engine::{Decision, Limiter, NoLocal};
+use tokio::task::JoinSet;
+
+use crate::listen::{Answers, Caller};
+use crate::problem::Problem;
+use crate::respond::{self, HeaderSettings};
+use crate::{Status, answer, json};
+use forward::Destination;
+use headers::Forwarding;
+use outgoing::{BodyFault, Outgoing};
+use request_id::{RequestIds, X_REQUEST_ID};
+use route::Routes;
+use tunnel::Wanted;
+use waiting::WaitingRoom;
+
+pub use forward::HostHeader;
+pub use health::Health;
+pub use passed::GatewayBody;
+pub use route::Route;
+pub use server::{Address, BadAddress, Timeouts};
+pub use trust::{BadTrust, Trust};
+pub use upstream::Balance;
+
+/// How often connections are looked at that nobody uses.
+const TIDY_EVERY: Duration = Duration::from_secs(5);
+
+/// How the gateway behaves.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How rate-limit headers are written.
+    pub headers: HeaderSettings,
+    /// The longest body of a request.
+    pub max_body_bytes: u64,
+    /// How long a client may take for the next piece of a body.
+    pub body_timeout: Duration,
+    /// The most requests that wait their turn at once.
+    pub max_waiting: usize,
+    /// How long requests have to finish after the stop.
+    pub drain_timeout: Duration,
+    /// Where requests go.
+    pub routes: Vec<Route>,
+    /// What the routes lead to.
+    pub upstreams: Vec<UpstreamSettings>,
+}
+
+/// Servers that answer the same requests.
+#[derive(Clone, Debug)]
+pub struct UpstreamSettings {
+    /// Where they are, and how much each takes compared with the others.
+    pub servers: Vec<(Address, u32)>,
+    /// Which of them gets the next request.
+    pub balance: Balance,
+    /// How long each may take.
+    pub timeouts: Timeouts,
+    /// Whose certificates are believed.
+    pub trust: Trust,
+    /// What `Host` says to them.
+    pub host: HostHeader,
+    /// How they are asked whether they are well, if they are.
+    pub health: Option<Health>,
+}
+
+/// A reverse proxy that asks a limiter.
+pub struct Gateway<S, L = NoLocal> {
+    limiter: Arc<Limiter<S, L>>,
+    headers: HeaderSettings,
+    max_body_bytes: u64,
+    body_timeout: Duration,
+    request_ids: RequestIds,
+    waiting_room: WaitingRoom,
+    routes: Routes,
+    destinations: Vec<Destination>,
+}
+
+impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
+    /// A gateway that asks a limiter.
+    #[must_use]
+    pub fn new(limiter: Arc<Limiter<S, L>>, status: Arc<Status>, settings: Settings) -> Self {
+        Self {
+            limiter,
+            headers: settings.headers,
+            max_body_bytes: settings.max_body_bytes,
+            body_timeout: settings.body_timeout,
+            request_ids: RequestIds::default(),
+            waiting_room: WaitingRoom::new(settings.max_waiting, status, settings.drain_timeout),
+            routes: Routes::new(settings.routes),
+            destinations: settings.upstreams.into_iter().map(Destination::new).collect(),
+        }
+    }
+
+    /// Asks servers whether they are well and closes connections that nobody needs, for ever.
+    pub async fn keep(&self) {
+        let servers = || self.destinations.iter().flat_map(Destination::servers);
+        let mut watches = JoinSet::new();
+        for (server, health) in servers() {
+            if let Some(health) = health {
+                watches.spawn(health::watch(Arc::clone(server), health.clone()));
+            }
+        }
+        loop {
+            tokio::time::sleep(TIDY_EVERY).await;
+            servers().for_each(|(server, _)| server.tidy());
+        }
+    }
+
+    async fn pass(
+        &self,
+        mut request: Request<Incoming>,
+        caller: &Caller,
+    ) -> Result<Response<GatewayBody>, Problem> {
+        let wanted = Wanted::by(&mut request);
+        let (mut head, body) = request.into_parts();
+        vet::vet(&mut head)?;
+        if body.size_hint().lower() > self.max_body_bytes {
+            return Err(BodyFault::TooLarge.problem());
+        }
+        let destination = self.destination(&head)?;
+        let decision = self.decide(&head, caller).await?;
+        if !decision.is_allowed() {
+            return Ok(self.refuse(&decision));
+        }
+        let decision = self.waiting_room.wait(&self.limiter, decision).await?;
+        let forwarding = Forwarding {
+            client: caller.address,
+            peer: caller.address,
+            peer_is_trusted: false,
+            tls: caller.tls,
+        };
+        headers::forward(&mut head.headers, &forwarding);
+        let name = self.request_ids.name(&mut head.headers, forwarding.peer_is_trusted);
+        head.version = Version::HTTP_11;
+        let body = Outgoing::new(body, self.max_body_bytes, self.body_timeout);
+        let request = Request::from_parts(head, body);
+        let mut response = match wanted {
+            Some(wanted) => destination.change(request, wanted, caller).await?,
+            None => destination.send(request).await?,
+        };
+        response.headers_mut().insert(X_REQUEST_ID, name);
+        respond::headers(&decision, &self.headers, response.headers_mut());
+        Ok(response)
+    }
+
+    fn destination(&self, head: &Parts) -> Result<&Destination, Problem> {
+        let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
+        let found = self.routes.find(host, head.uri.path());
+        found.and_then(|at| self.destinations.get(at)).ok_or_else(|| {
+            Problem::new(StatusCode::NOT_FOUND, "no route is for this host and path")
+        })
+    }
+
+    async fn decide(&self, head: &Parts, caller: &Caller) -> Result<Decision, Problem> {
+        let ip = caller.address.to_string();
+        let facts = [("ip", &*ip), ("method", head.method.as_str()), ("path", head.uri.path())];
+        Ok(self.limiter.decide(&facts.into_iter().collect(), 1).await)
+    }
+
+    fn refuse(&self, decision: &Decision) -> Response<GatewayBody> {
+        let mut response = answer::json(StatusCode::TOO_MANY_REQUESTS, &json::decision(decision));
+        respond::headers(decision, &self.headers, response.headers_mut());
+        response
+    }
+}
+
+impl<S: Store + 'static, L: Store + 'static> Answers for Gateway<S, L> {
+    type Body = GatewayBody;
+
+    async fn answer(&self, request: Request<Incoming>, caller: &Caller) -> Response<GatewayBody> {
+        let passed = self.pass(request, caller).await;
+        passed.unwrap_or_else(|problem| answer::problem(&problem))
+    }
+}

@@ -1,0 +1,107 @@
+//! Connections for the doors that speak HTTP: accepted, watched, drained. What a request means is the
+//! business of the door behind.
+
+mod connection;
+mod framing;
+mod hall;
+mod peers;
+mod stream;
+mod tls;
+mod traffic;
+
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use hyper::body::{Body, Incoming};
+use parking_lot::Mutex;
+
+pub use hall::serve;
+pub use tls::{BadCertificate, Tls};
+
+/// An error of any kind, as bodies have them.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// How connections are treated.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The most connections at once; others wait to be accepted.
+    pub max_connections: usize,
+    /// The most of them from one address (of IPv6: from one /64); others are closed.
+    pub max_connections_per_ip: usize,
+    /// How long a caller may take to send the head of a request.
+    pub header_timeout: Duration,
+    /// How long a connection may wait between requests.
+    pub idle_timeout: Duration,
+    /// How long a caller may take none of an answer.
+    pub send_timeout: Duration,
+    /// How long idle connections stay open after the stop, so that a request under way is answered.
+    pub drain_grace: Duration,
+    /// How long requests have to finish after the stop.
+    pub drain_timeout: Duration,
+    /// Whether HTTP/2 is spoken too.
+    pub http2: bool,
+    /// With what certificate; none for plain text.
+    pub tls: Option<Tls>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            max_connections: 10_000,
+            max_connections_per_ip: 5_000,
+            header_timeout: Duration::from_secs(10),
+            // Longer than the pools of common clients keep theirs, so that they close first.
+            idle_timeout: Duration::from_secs(120),
+            send_timeout: Duration::from_secs(60),
+            drain_grace: Duration::from_secs(1),
+            drain_timeout: Duration::from_secs(30),
+            http2: false,
+            tls: None,
+        }
+    }
+}
+
+/// What is behind a listener. It answers every request.
+pub trait Answers: Send + Sync + 'static {
+    /// The body of its answers.
+    type Body: Body<Data = Bytes, Error: Into<BoxError>> + From<Bytes> + Unpin + Send + 'static;
+
+    /// Answers one request.
+    fn answer(
+        &self,
+        request: Request<Incoming>,
+        caller: &Caller,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+}
+
+/// What goes on over a connection after it has changed its protocol.
+pub(crate) type Tunnel = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Who is at the other end of a connection.
+pub struct Caller {
+    /// Their address.
+    pub address: IpAddr,
+    /// Whether they came over TLS.
+    pub tls: bool,
+    tunnel: Mutex<Option<Tunnel>>,
+}
+
+impl Caller {
+    /// Somebody at an address.
+    #[must_use]
+    pub const fn new(address: IpAddr, tls: bool) -> Self {
+        Self { address, tls, tunnel: Mutex::new(None) }
+    }
+
+    /// What to do with the connection once its last answer has changed the protocol.
+    pub(crate) fn tunnel(&self, tunnel: Tunnel) {
+        *self.tunnel.lock() = Some(tunnel);
+    }
+
+    fn take_tunnel(&self) -> Option<Tunnel> {
+        self.tunnel.lock().take()
+    }
+}
