@@ -17,7 +17,7 @@ use tidegate_edge::respond::ResetStyle;
 use tidegate_memory::DEFAULT_MAX_BYTES;
 
 use crate::failure::Failure;
-pub(crate) use gateway::{GatewayLayer, GatewaySettings};
+pub(crate) use gateway::{Certificate, GatewayLayer, GatewaySettings};
 pub(crate) use section::read as read_section;
 pub(crate) use store::{RedisSettings, StoreLayer, StoreSettings};
 pub(crate) use value::{Bytes, Listen, LogFormat, LogLevel, Reset};
@@ -129,6 +129,7 @@ impl Layer {
             *path = folder.join(&*path);
         }
         self.store = self.store.beside(folder);
+        self.gateway = self.gateway.beside(folder);
         self
     }
 }

@@ -1,5 +1,6 @@
 //! `tidegate serve`: opens the doors, keeps house beside them, and closes up in order.
 
+mod certificate;
 mod doors;
 mod greeting;
 mod stop;
@@ -29,6 +30,12 @@ use crate::store::{self, Embedded, Shared, Tended};
 use crate::telemetry::{self, Event};
 use doors::{Doors, Kind};
 use stop::Signals;
+
+/// How long a client of the gateway may take for the next piece of a body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The most requests that wait their turn at the gateway.
+const MAX_WAITING: usize = 10_000;
 
 /// Everything that a running server is made of.
 struct House<S: Tended> {
@@ -152,16 +159,22 @@ impl<S: Tended> House<S> {
             match kind {
                 Kind::Gateway => {
                     let Some(settings) = &self.settings.gateway else { continue };
-                    let gateway = Arc::new(self.gateway(settings)?);
+                    let gateway = Arc::new(self.gateway(settings));
                     let kept = Arc::clone(&gateway);
                     keepers.spawn(async move { kept.keep().await });
-                    doors.serve(kind, listener, gateway, self.listening(true));
+                    let mut listen = self.listening();
+                    listen.http2 = true;
+                    if let Some(certificate) = &settings.certificate {
+                        listen.tls = Some(certificate.tls.clone());
+                        keepers.spawn(certificate::keep(certificate.clone()));
+                    }
+                    doors.serve(kind, listener, gateway, listen);
                 }
                 Kind::Http => {
                     if !at.ip().is_loopback() && self.settings.token.is_none() {
                         Event::OpenWithoutToken { at }.tell();
                     }
-                    doors.serve(kind, listener, Arc::new(self.door()), self.listening(false));
+                    doors.serve(kind, listener, Arc::new(self.door()), self.listening());
                 }
             }
         }
@@ -170,31 +183,22 @@ impl<S: Tended> House<S> {
         Ok(doors)
     }
 
-    fn listening(&self, http2: bool) -> listen::Settings {
+    fn listening(&self) -> listen::Settings {
         let drain_timeout = self.settings.drain_timeout;
-        listen::Settings { drain_timeout, http2, ..listen::Settings::default() }
+        listen::Settings { drain_timeout, ..listen::Settings::default() }
     }
 
-    fn gateway(&self, settings: &GatewaySettings) -> Result<Gateway<S, S::Local>, Failure> {
-        let could_not = |error: gateway::BadTrust| Failure::CouldNot(error.to_string());
-        let upstream = gateway::UpstreamSettings {
-            servers: vec![(settings.upstream.0.clone(), 1)],
-            balance: gateway::Balance::default(),
-            timeouts: gateway::Timeouts::default(),
-            trust: gateway::Trust::nobody().map_err(could_not)?,
-            host: gateway::HostHeader::default(),
-            health: None,
-        };
+    fn gateway(&self, settings: &GatewaySettings) -> Gateway<S, S::Local> {
         let settings = gateway::Settings {
             headers: HeaderSettings { reset: self.settings.reset_style },
-            max_body_bytes: 100 * 1024 * 1024,
-            body_timeout: Duration::from_secs(30),
-            max_waiting: 10_000,
+            max_body_bytes: settings.max_body.0 as u64,
+            body_timeout: BODY_TIMEOUT,
+            max_waiting: MAX_WAITING,
             drain_timeout: self.settings.drain_timeout,
-            routes: vec![gateway::Route { host: None, prefix: "/".to_owned(), upstream: 0 }],
-            upstreams: vec![upstream],
+            routes: settings.routes.clone(),
+            upstreams: settings.upstreams.clone(),
         };
-        Ok(Gateway::new(Arc::clone(&self.limiter), Arc::clone(&self.status), settings))
+        Gateway::new(Arc::clone(&self.limiter), Arc::clone(&self.status), settings)
     }
 
     fn door(&self) -> Door<S, S::Local> {

@@ -29,6 +29,8 @@ pub(crate) enum Event<'a> {
     ReloadUnchanged { source: &'a str },
     ReloadRefused { source: &'a str, reason: &'a dyn Display },
     SectionChanged { source: &'a str },
+    CertificateReplaced { path: &'a Path },
+    CertificateRefused { path: &'a Path, reason: &'a dyn Display },
     StoreLost { server: &'a str, why: &'a str },
     StoreBack { server: &'a str },
     StoreAdvice { finding: &'a Finding },
@@ -84,6 +86,13 @@ impl Event<'_> {
             Self::SectionChanged { source } => {
                 warn!(%source, "what changed under `server:` takes effect at the next start");
             }
+            Self::CertificateReplaced { path } => {
+                info!(path = %path.display(), "the certificate was replaced");
+            }
+            Self::CertificateRefused { path, reason } => error!(
+                path = %path.display(), reason = %Trimmed(reason),
+                "the certificate was not replaced, the one in use stays"
+            ),
             Self::StoreLost { server, why } => warn!(
                 %server, %why,
                 "the store does not answer: each rule follows its on_fail until it does"

@@ -61,7 +61,13 @@ impl Body for Passed {
         match Pin::new(&mut this.body).poll_frame(cx) {
             Poll::Ready(frame) => {
                 this.patience.progressed();
-                if frame.is_none() || this.body.is_end_stream() {
+                // Trailers are the last that comes, and nobody may ask for more after them.
+                let over = match &frame {
+                    Some(Ok(frame)) => frame.is_trailers() || this.body.is_end_stream(),
+                    Some(Err(_)) => false,
+                    None => true,
+                };
+                if over {
                     this.end();
                 }
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))

@@ -338,7 +338,11 @@ impl FromStr for Address {
         }
         let usual = if protocol == Protocol::Https { 443 } else { 80 };
         let port = match authority.port() {
-            Some(port) => port.as_str().parse().map_err(|_| BadAddress("its port is a number"))?,
+            Some(port) => port.as_u16(),
+            // One that is not a port is none.
+            None if authority.as_str() != authority.host() => {
+                return Err(BadAddress("its port is a number up to 65535"));
+            }
             None => usual,
         };
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();

@@ -30,9 +30,6 @@ use crate::problem::Problem;
 const MAX_HEAD_BYTES: usize = 32 * 1024;
 const MAX_HEADERS: usize = 100;
 
-/// What is read or written at once.
-const MAX_BUFFER_BYTES: usize = 128 * 1024;
-
 /// HTTP/2: what a caller may have under way, and how often it may change its mind. A caller beyond is
 /// told to go (CVE-2023-44487, CVE-2024-27316, CVE-2025-8671).
 const MAX_STREAMS: u32 = 128;
@@ -138,10 +135,9 @@ async fn speak_http1<D: Answers>(
     let service = service_fn(|request| answered(Arc::clone(link), request));
     let mut http = http1::Builder::new();
     http.max_headers(MAX_HEADERS)
-        .max_header_size(MAX_HEAD_BYTES)
-        .max_buf_size(MAX_BUFFER_BYTES)
-        .pipeline_flush(true)
+        .max_buf_size(MAX_HEAD_BYTES)
         .header_read_timeout(None);
+    // Not `pipeline_flush`: with it hyper never sends what it answers to a faulty head (400, 431).
     let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
     let mut connection = pin!(connection);
     let ended = async {

@@ -22,7 +22,7 @@ async fn oversized_everything_is_refused_and_it_goes_on() {
     ] {
         let mut caller = gate.caller().await;
         caller.send(head.as_bytes()).await;
-        assert_eq!(caller.answer().await.map(|answer| answer.status), Some(expected));
+        assert_eq!(caller.answer().await.map(|answer| answer.status), Some(expected), "{}", &head[..40]);
     }
     assert_eq!(upstream.seen(), Vec::<String>::new());
     assert_eq!(gate.caller().await.ask("GET", "/", b"").await.status, 200);
@@ -34,7 +34,7 @@ async fn a_body_that_grows_too_large_on_the_way_is_cut() {
     let gate = Gate::open(MANY, &upstream).await;
     let mut caller = gate.caller().await;
     caller.send(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n").await;
-    let chunk = format!("10000\r\n{}\r\n", "a".repeat(0x10000));
+    let chunk = format!("ffff\r\n{}\r\n", "a".repeat(0xffff));
     for _ in 0..17 {
         caller.send(chunk.as_bytes()).await;
     }
