@@ -3,8 +3,12 @@
 mod certificate;
 mod doors;
 mod greeting;
+mod handover;
+mod inherited;
+mod notify;
 mod stop;
 
+use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +33,9 @@ use crate::source::{Loaded, Source};
 use crate::store::{self, Embedded, Shared, Tended};
 use crate::telemetry::{self, Event};
 use doors::{Doors, Kind};
-use stop::Signals;
+use handover::Estate;
+use inherited::Inherited;
+use stop::{Signals, Told};
 
 /// How long a client of the gateway may take for the next piece of a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -52,6 +58,7 @@ struct House<S: Tended> {
 /// # Errors
 /// When the settings or rules are wrong, or a door that was asked for cannot open.
 pub(crate) fn run(args: ServeArgs) -> Result<Outcome, Failure> {
+    let inherited = Inherited::take()?;
     let source = Source::new(&args.rules);
     let loaded = source.load()?;
     let settings = Settings::check(args.settings.over(loaded.section.clone()))?;
@@ -71,12 +78,12 @@ pub(crate) fn run(args: ServeArgs) -> Result<Outcome, Failure> {
         match &settings.store {
             StoreSettings::Memory => {
                 let limiter = Limiter::new(embedded, rules);
-                House::new(source, settings, loaded, limiter).run().await
+                House::new(source, settings, loaded, limiter).run(inherited).await
             }
             StoreSettings::Redis(redis) => {
                 let shared = Shared::start(&store::options(redis));
                 let limiter = Limiter::new(shared, rules).with_local(embedded);
-                House::new(source, settings, loaded, limiter).run().await
+                House::new(source, settings, loaded, limiter).run(inherited).await
             }
         }
     });
@@ -97,44 +104,94 @@ impl<S: Tended> House<S> {
         Self { source, settings, section, content, limiter, status }
     }
 
-    async fn run(self) -> Result<Outcome, Failure> {
+    async fn run(self, inherited: Inherited) -> Result<Outcome, Failure> {
         // Before anyone is told that we listen, so that no signal from then on is missed.
         let mut signals = Signals::listen()?;
         let hang_up = stop::hang_up()?;
-        let listeners = self.open().await?;
+        let listeners = self.open(inherited).await?;
+        let mut estate = Estate::new()?;
+        for (kind, listener) in &listeners {
+            estate.add(*kind, listener)?;
+        }
         S::prepare(&self.limiter, &self.settings).await;
         self.status.rules_in_force(self.limiter.rules().version());
         let mut keepers = self.keep_house(hang_up);
         let mut doors = self.serve(listeners, &mut keepers)?;
-        let signal = tokio::select! {
-            signal = signals.next() => signal,
-            ended = doors.ended() => return Err(ended),
-        };
+        notify::tell(notify::State::Ready);
+        if let Some(predecessor) = handover::relieve() {
+            Event::Relieved { predecessor: predecessor.as_raw_nonzero().get() }.tell();
+        }
+        let (signal, successor) = self.until_stopped(&mut signals, &mut doors, &estate).await?;
+        // Copies of the sockets would keep the doors open for connections that nobody accepts.
+        drop(estate);
         self.status.drain();
         Event::Draining { signal }.tell();
         let closing = async {
-            doors.close().await;
-            keepers.shutdown().await;
-            S::close(&self.limiter, &self.settings).await;
+            if successor.is_none() {
+                notify::tell(notify::State::Stopping);
+                doors.close().await;
+                keepers.shutdown().await;
+                S::close(&self.limiter, &self.settings).await;
+            } else {
+                // The counters are the successor's business by now.
+                keepers.shutdown().await;
+                doors.close().await;
+            }
         };
         tokio::select! {
             () = closing => {
                 Event::Stopped.tell();
                 Ok(Outcome::Well)
             }
-            signal = signals.next() => {
+            signal = signals.stop() => {
                 Event::StoppedAtOnce { signal }.tell();
                 Err(Failure::CouldNot("stopped before all requests were answered".to_owned()))
             }
         }
     }
 
+    /// Waits for the signal to stop, and says whether a successor serves from then on.
+    async fn until_stopped(
+        &self,
+        signals: &mut Signals,
+        doors: &mut Doors,
+        estate: &Estate,
+    ) -> Result<(&'static str, Option<Child>), Failure> {
+        let mut successor: Option<Child> = None;
+        loop {
+            let told = tokio::select! {
+                told = signals.next() => told,
+                ended = doors.ended() => return Err(ended),
+            };
+            // One that has ended again was none.
+            successor = successor.and_then(handover::alive);
+            match told {
+                Told::Stop(signal) => return Ok((signal, successor)),
+                Told::HandOver if successor.is_some() => Event::HandOverAgain.tell(),
+                Told::HandOver => {
+                    // What it starts from.
+                    S::close(&self.limiter, &self.settings).await;
+                    match estate.hand_over() {
+                        Ok(child) => {
+                            Event::HandingOver { successor: child.id() }.tell();
+                            successor = Some(child);
+                        }
+                        Err(error) => Event::HandOverFailed { reason: &error }.tell(),
+                    }
+                }
+            }
+        }
+    }
+
     /// Opens every door that is not off.
-    async fn open(&self) -> Result<Vec<(Kind, TcpListener)>, Failure> {
+    async fn open(&self, mut inherited: Inherited) -> Result<Vec<(Kind, TcpListener)>, Failure> {
         let gateway = self.settings.gateway.as_ref().map(|gateway| (Kind::Gateway, gateway.at));
         let mut listeners = Vec::new();
         for (kind, at) in gateway.into_iter().chain([(Kind::Http, self.settings.http)]) {
-            listeners.extend(doors::open(kind, at).await?.map(|listener| (kind, listener)));
+            listeners.extend(doors::open(kind, at, &mut inherited).await?.map(|door| (kind, door)));
+        }
+        if inherited.left() > 0 {
+            Event::SocketsLeft { count: inherited.left() }.tell();
         }
         if listeners.is_empty() {
             return Err(Failure::Usage(

@@ -35,6 +35,11 @@ pub(crate) enum Event<'a> {
     StoreBack { server: &'a str },
     StoreAdvice { finding: &'a Finding },
     SecretUnset,
+    SocketsLeft { count: usize },
+    HandingOver { successor: u32 },
+    HandOverAgain,
+    HandOverFailed { reason: &'a dyn Display },
+    Relieved { predecessor: i32 },
     Draining { signal: &'a str },
     Stopped,
     StoppedAtOnce { signal: &'a str },
@@ -109,6 +114,19 @@ impl Event<'_> {
                 "no --key-secret-file is set: whoever reads the store can guess whose counters \
                  they are; set the same one on all nodes"
             ),
+            Self::SocketsLeft { count } => {
+                warn!(count, "sockets were handed to us that no door is configured for");
+            }
+            Self::HandingOver { successor } => {
+                info!(successor, "SIGUSR2: a new process is starting with our sockets");
+            }
+            Self::HandOverAgain => warn!("SIGUSR2: a new process is starting already"),
+            Self::HandOverFailed { reason } => {
+                error!(%reason, "no new process could be started, this one goes on");
+            }
+            Self::Relieved { predecessor } => {
+                info!(predecessor, "took over; the old process answers what it has under way");
+            }
             Self::Draining { signal } => {
                 info!(%signal, "stopping: requests under way are answered first");
             }

@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::inherited::Inherited;
 use crate::config::{DoorAt, Listen};
 use crate::failure::Failure;
 use crate::telemetry::Event;
@@ -29,14 +30,29 @@ impl Kind {
             Self::Http => "http",
         }
     }
+
+    /// The door of this name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        [Self::Gateway, Self::Http].into_iter().find(|kind| kind.name() == name)
+    }
 }
 
-/// Opens a door; none if it is off. One that was asked for must open where it was asked for; a default
-/// one moves aside when its port is taken.
+/// Opens a door; none if it is off. One that is open already is taken as it is. One that was asked for
+/// must open where it was asked for; a default one moves aside when its port is taken.
 ///
 /// # Errors
 /// When it cannot be opened.
-pub(super) async fn open(kind: Kind, at: DoorAt) -> Result<Option<TcpListener>, Failure> {
+pub(super) async fn open(
+    kind: Kind,
+    at: DoorAt,
+    inherited: &mut Inherited,
+) -> Result<Option<TcpListener>, Failure> {
+    if !matches!(at, DoorAt::Asked(Listen::Off) | DoorAt::Default(Listen::Off))
+        && let Some(socket) = inherited.socket(kind)
+    {
+        socket.set_nonblocking(true)?;
+        return Ok(Some(TcpListener::from_std(socket)?));
+    }
     let cannot = |addr, error: io::Error| cannot_listen(kind, addr, &error);
     match at {
         DoorAt::Asked(Listen::Off) | DoorAt::Default(Listen::Off) => Ok(None),
