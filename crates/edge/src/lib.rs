@@ -7,6 +7,7 @@
 pub mod extract;
 pub mod http;
 pub mod json;
+mod listen;
 pub mod path;
 pub mod problem;
 pub mod respond;
