@@ -4,6 +4,7 @@ mod doors;
 mod greeting;
 mod stop;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tidegate_edge::Status;
@@ -32,6 +33,7 @@ struct House<S: Tended> {
     source: Source,
     settings: Settings,
     section: Layer,
+    key_file: Option<PathBuf>,
     content: u64,
     limiter: Arc<Limiter<S, S::Local>>,
     status: Arc<Status>,
@@ -83,8 +85,8 @@ impl<S: Tended> House<S> {
         limiter: Limiter<S, S::Local>,
     ) -> Self {
         let (limiter, status) = (Arc::new(limiter), Arc::new(Status::new()));
-        let Loaded { section, content, .. } = loaded;
-        Self { source, settings, section, content, limiter, status }
+        let Loaded { section, key_file, content, .. } = loaded;
+        Self { source, settings, section, key_file, content, limiter, status }
     }
 
     async fn run(self) -> Result<Outcome, Failure> {
@@ -148,6 +150,7 @@ impl<S: Tended> House<S> {
             limiter: Arc::clone(&self.limiter),
             status: Arc::clone(&self.status),
             seen: Some(self.content),
+            key_file: self.key_file.clone(),
             section: self.section.clone(),
         };
         keepers.spawn(reloader.run(hang_up));
