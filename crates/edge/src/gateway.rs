@@ -6,6 +6,7 @@
 mod forward;
 mod headers;
 mod health;
+mod identity;
 mod link;
 mod outgoing;
 mod passed;
@@ -20,6 +21,7 @@ mod upstream;
 mod vet;
 mod waiting;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,12 +33,14 @@ use tidegate_core::store::Store;
 use tidegate_engine::{Decision, Limiter, NoLocal};
 use tokio::task::JoinSet;
 
+use crate::extract::BadIdentity;
 use crate::listen::{Answers, Caller};
 use crate::problem::Problem;
 use crate::respond::{self, HeaderSettings};
 use crate::{Status, answer, json};
 use forward::Destination;
 use headers::Forwarding;
+use identity::IdentityInForce;
 use outgoing::{BodyFault, Outgoing};
 use request_id::{RequestIds, X_REQUEST_ID};
 use route::Routes;
@@ -93,6 +97,7 @@ pub struct UpstreamSettings {
 /// A reverse proxy that asks a limiter.
 pub struct Gateway<S, L = NoLocal> {
     limiter: Arc<Limiter<S, L>>,
+    identity: IdentityInForce,
     headers: HeaderSettings,
     max_body_bytes: u64,
     body_timeout: Duration,
@@ -104,9 +109,16 @@ pub struct Gateway<S, L = NoLocal> {
 
 impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
     /// A gateway that asks a limiter.
-    #[must_use]
-    pub fn new(limiter: Arc<Limiter<S, L>>, status: Arc<Status>, settings: Settings) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// When the rules in force cannot say who asks.
+    pub fn new(
+        limiter: Arc<Limiter<S, L>>,
+        status: Arc<Status>,
+        settings: Settings,
+    ) -> Result<Self, BadIdentity> {
+        Ok(Self {
+            identity: IdentityInForce::new(limiter.rules())?,
             limiter,
             headers: settings.headers,
             max_body_bytes: settings.max_body_bytes,
@@ -115,7 +127,7 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
             waiting_room: WaitingRoom::new(settings.max_waiting, status, settings.drain_timeout),
             routes: Routes::new(settings.routes),
             destinations: settings.upstreams.into_iter().map(Destination::new).collect(),
-        }
+        })
     }
 
     /// Asks servers whether they are well and closes connections that nobody needs, for ever.
@@ -145,15 +157,19 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
             return Err(BodyFault::TooLarge.problem());
         }
         let destination = self.destination(&head)?;
-        let decision = self.decide(&head, caller).await?;
+        let identity = self.identity.under(self.limiter.rules())?;
+        let client = identity.extractor.client(&head, caller.address);
+        let facts = identity.extractor.facts(&head, head.uri.path(), caller.address)?;
+        let decision = self.limiter.decide_under(Arc::clone(&identity.rules), &facts, 1).await;
         if !decision.is_allowed() {
             return Ok(self.refuse(&decision));
         }
+        drop(facts);
         let decision = self.waiting_room.wait(&self.limiter, decision).await?;
         let forwarding = Forwarding {
-            client: caller.address,
+            client: client.ip,
             peer: caller.address,
-            peer_is_trusted: false,
+            peer_is_trusted: client.peer_is_trusted,
             tls: caller.tls,
         };
         headers::forward(&mut head.headers, &forwarding);
@@ -178,12 +194,6 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         })
     }
 
-    async fn decide(&self, head: &Parts, caller: &Caller) -> Result<Decision, Problem> {
-        let ip = caller.address.to_string();
-        let facts = [("ip", &*ip), ("method", head.method.as_str()), ("path", head.uri.path())];
-        Ok(self.limiter.decide(&facts.into_iter().collect(), 1).await)
-    }
-
     fn refuse(&self, decision: &Decision) -> Response<GatewayBody> {
         let mut response = answer::json(StatusCode::TOO_MANY_REQUESTS, &json::decision(decision));
         respond::headers(decision, &self.headers, response.headers_mut());
@@ -197,5 +207,10 @@ impl<S: Store + 'static, L: Store + 'static> Answers for Gateway<S, L> {
     async fn answer(&self, request: Request<Incoming>, caller: &Caller) -> Response<GatewayBody> {
         let passed = self.pass(request, caller).await;
         passed.unwrap_or_else(|problem| answer::problem(&problem))
+    }
+
+    fn believes(&self, peer: IpAddr) -> bool {
+        let identity = self.identity.under(self.limiter.rules());
+        identity.is_ok_and(|identity| identity.extractor.trusts(peer))
     }
 }

@@ -246,6 +246,10 @@ impl<S: Store + 'static, L: Store + 'static> Answers for Door<S, L> {
     async fn answer(&self, request: Request<Incoming>, caller: &Caller) -> Response<Full<Bytes>> {
         self.ask(request, caller.address).await
     }
+
+    fn believes(&self, _: IpAddr) -> bool {
+        false
+    }
 }
 
 impl<S, L> fmt::Debug for Door<S, L> {

@@ -5,6 +5,7 @@ mod connection;
 mod framing;
 mod hall;
 mod peers;
+mod proxy_protocol;
 mod stream;
 mod tls;
 mod traffic;
@@ -45,6 +46,8 @@ pub struct Settings {
     pub http2: bool,
     /// With what certificate; none for plain text.
     pub tls: Option<Tls>,
+    /// Whether every connection begins with the PROXY protocol.
+    pub proxy_protocol: bool,
 }
 
 impl Default for Settings {
@@ -60,6 +63,7 @@ impl Default for Settings {
             drain_timeout: Duration::from_secs(30),
             http2: false,
             tls: None,
+            proxy_protocol: false,
         }
     }
 }
@@ -75,6 +79,9 @@ pub trait Answers: Send + Sync + 'static {
         request: Request<Incoming>,
         caller: &Caller,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
+
+    /// Whether somebody is believed who says whose connection it is (PROXY protocol).
+    fn believes(&self, peer: IpAddr) -> bool;
 }
 
 /// What goes on over a connection after it has changed its protocol.

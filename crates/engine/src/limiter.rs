@@ -57,6 +57,17 @@ impl<S: Store, L: Store> Limiter<S, L> {
         self.apply(Op::Charge, facts, None, cost).await
     }
 
+    /// The same under rules that the caller got from [`rules`](Self::rules), for instance because they
+    /// also said what the facts are.
+    pub async fn decide_under(
+        &self,
+        rules: Arc<RuleSet>,
+        facts: &Facts<'_>,
+        cost: u32,
+    ) -> Decision {
+        self.apply_under(rules, Op::Charge, facts, None, cost).await
+    }
+
     /// What [`decide`](Self::decide) would say; nothing changes.
     pub async fn peek(&self, facts: &Facts<'_>, rule: Option<&str>, cost: u32) -> Decision {
         self.apply(Op::Peek, facts, rule, cost).await

@@ -8,6 +8,7 @@ mod inherited;
 mod notify;
 mod stop;
 
+use std::path::PathBuf;
 use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +49,7 @@ struct House<S: Tended> {
     source: Source,
     settings: Settings,
     section: Layer,
+    key_file: Option<PathBuf>,
     content: u64,
     limiter: Arc<Limiter<S, S::Local>>,
     status: Arc<Status>,
@@ -100,8 +102,8 @@ impl<S: Tended> House<S> {
         limiter: Limiter<S, S::Local>,
     ) -> Self {
         let (limiter, status) = (Arc::new(limiter), Arc::new(Status::new()));
-        let Loaded { section, content, .. } = loaded;
-        Self { source, settings, section, content, limiter, status }
+        let Loaded { section, key_file, content, .. } = loaded;
+        Self { source, settings, section, key_file, content, limiter, status }
     }
 
     async fn run(self, inherited: Inherited) -> Result<Outcome, Failure> {
@@ -216,11 +218,11 @@ impl<S: Tended> House<S> {
             match kind {
                 Kind::Gateway => {
                     let Some(settings) = &self.settings.gateway else { continue };
-                    let gateway = Arc::new(self.gateway(settings));
+                    let gateway = Arc::new(self.gateway(settings)?);
                     let kept = Arc::clone(&gateway);
                     keepers.spawn(async move { kept.keep().await });
                     let mut listen = self.listening();
-                    listen.http2 = true;
+                    (listen.http2, listen.proxy_protocol) = (true, settings.proxy_protocol);
                     if let Some(certificate) = &settings.certificate {
                         listen.tls = Some(certificate.tls.clone());
                         keepers.spawn(certificate::keep(certificate.clone()));
@@ -245,7 +247,7 @@ impl<S: Tended> House<S> {
         listen::Settings { drain_timeout, ..listen::Settings::default() }
     }
 
-    fn gateway(&self, settings: &GatewaySettings) -> Gateway<S, S::Local> {
+    fn gateway(&self, settings: &GatewaySettings) -> Result<Gateway<S, S::Local>, Failure> {
         let settings = gateway::Settings {
             headers: HeaderSettings { reset: self.settings.reset_style },
             max_body_bytes: settings.max_body.0 as u64,
@@ -256,6 +258,7 @@ impl<S: Tended> House<S> {
             upstreams: settings.upstreams.clone(),
         };
         Gateway::new(Arc::clone(&self.limiter), Arc::clone(&self.status), settings)
+            .map_err(|error| Failure::CouldNot(error.to_string()))
     }
 
     fn door(&self) -> Door<S, S::Local> {
@@ -277,6 +280,7 @@ impl<S: Tended> House<S> {
             limiter: Arc::clone(&self.limiter),
             status: Arc::clone(&self.status),
             seen: Some(self.content),
+            key_file: self.key_file.clone(),
             section: self.section.clone(),
         };
         keepers.spawn(reloader.run(hang_up));

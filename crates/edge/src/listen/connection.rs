@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +20,7 @@ use tokio_util::either::Either;
 
 use super::framing::Framing;
 use super::hall::{Shared, Stage};
+use super::proxy_protocol::{self, Parsed};
 use super::stream::{Stream, Wire};
 use super::traffic::{Phase, Traffic, Watched};
 use super::{Answers, Caller, Settings};
@@ -51,6 +52,8 @@ struct Opened {
     /// What was read to see what it is.
     first: Bytes,
     version: Version,
+    /// Whose it is.
+    address: IpAddr,
 }
 
 /// A connection with the door behind it.
@@ -64,20 +67,18 @@ struct Link<D> {
 /// answered.
 pub(super) async fn speak<D: Answers>(
     tcp: TcpStream,
-    address: IpAddr,
+    peer: IpAddr,
     shared: Arc<Shared<D>>,
     stage: watch::Receiver<Stage>,
 ) {
-    let settings = &shared.settings;
-    let Some(_peer) = shared.peers.enter(address) else {
-        tracing::debug!(%address, "closed: as many connections as one address may have");
-        return;
-    };
-    let opening = tokio::time::timeout(settings.header_timeout, open(tcp, settings));
-    let Opened { wire, first, version } = match opening.await {
+    let opening = tokio::time::timeout(shared.settings.header_timeout, open(tcp, peer, &shared));
+    let Opened { wire, first, version, address } = match opening.await {
         Ok(Ok(opened)) => opened,
         Ok(Err(error)) => return tracing::debug!(%error, "connection not opened"),
         Err(_) => return tracing::debug!("connection not opened in time"),
+    };
+    let Some(_peer) = shared.peers.enter(address) else {
+        return tracing::debug!("closed: as many connections as one address may have");
     };
     let tls = matches!(wire, Either::Right(_));
     let link = Link { caller: Caller::new(address, tls), shared, traffic: Arc::default() };
@@ -95,25 +96,57 @@ pub(super) async fn speak<D: Answers>(
     }
 }
 
-/// Shakes hands, and sees which version of HTTP is spoken.
-async fn open(tcp: TcpStream, settings: &Settings) -> io::Result<Opened> {
+/// Hears whose connection it is, shakes hands, and sees which version of HTTP is spoken.
+async fn open<D: Answers>(
+    mut tcp: TcpStream,
+    peer: IpAddr,
+    shared: &Shared<D>,
+) -> io::Result<Opened> {
+    let settings = &shared.settings;
     // Most answers are one small write: it must not wait for the acknowledgement of the last.
     tcp.set_nodelay(true)?;
+    let mut address = peer;
+    if settings.proxy_protocol {
+        let named = proxy_header(&mut tcp).await?;
+        if let Some(named) = named.filter(|_| shared.door.believes(peer)) {
+            address = named.ip().to_canonical();
+        }
+    }
     let Some(tls) = &settings.tls else {
-        return sniff(tcp, settings.http2).await;
+        return sniff(tcp, address, settings.http2).await;
     };
     let acceptor = tokio_rustls::TlsAcceptor::from(tls.config());
     let tls = Box::new(acceptor.accept(tcp).await?);
-    let agreed = tls.get_ref().1.alpn_protocol();
-    let version = match agreed {
+    let version = match tls.get_ref().1.alpn_protocol() {
         Some(b"h2") if settings.http2 => Version::HTTP_2,
         _ => Version::HTTP_11,
     };
-    Ok(Opened { wire: Either::Right(tls), first: Bytes::new(), version })
+    Ok(Opened { wire: Either::Right(tls), first: Bytes::new(), version, address })
+}
+
+/// Reads the header of the PROXY protocol and not a byte more: what follows may be a handshake.
+async fn proxy_header(tcp: &mut TcpStream) -> io::Result<Option<SocketAddr>> {
+    let mut bytes = [0; proxy_protocol::MAX_BYTES];
+    let mut length = 0;
+    loop {
+        // Looked at first and taken later, because only then it is known how long it is.
+        let seen = tcp.peek(&mut bytes[length..]).await?;
+        let parsed = proxy_protocol::parse(proxy_protocol::Version::Any, &bytes[..length + seen]);
+        let taken = match parsed.map_err(|error| io::Error::other(error.to_string()))? {
+            Parsed::Incomplete if seen == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Parsed::Incomplete => seen,
+            Parsed::Complete { len, .. } => len - length,
+        };
+        tcp.read_exact(&mut bytes[length..length + taken]).await?;
+        length += taken;
+        if let Ok(Parsed::Complete { source, .. }) = parsed {
+            return Ok(source);
+        }
+    }
 }
 
 /// Whether a plain connection begins as HTTP/2 does.
-async fn sniff(mut tcp: TcpStream, http2: bool) -> io::Result<Opened> {
+async fn sniff(mut tcp: TcpStream, address: IpAddr, http2: bool) -> io::Result<Opened> {
     let mut first = BytesMut::new();
     while http2 && first.len() < PREFACE.len() && PREFACE.starts_with(&first) {
         if tcp.read_buf(&mut first).await? == 0 {
@@ -124,7 +157,7 @@ async fn sniff(mut tcp: TcpStream, http2: bool) -> io::Result<Opened> {
         true => Version::HTTP_2,
         false => Version::HTTP_11,
     };
-    Ok(Opened { wire: Either::Left(tcp), first: first.freeze(), version })
+    Ok(Opened { wire: Either::Left(tcp), first: first.freeze(), version, address })
 }
 
 async fn speak_http1<D: Answers>(

@@ -73,7 +73,7 @@ impl Gate {
         let store = MemoryStore::with_clock(clock.clone(), DEFAULT_MAX_BYTES);
         let limiter = Arc::new(Limiter::new(store, rules));
         let status = Arc::new(Status::new());
-        let gateway = Gateway::new(Arc::clone(&limiter), Arc::clone(&status), settings);
+        let gateway = Gateway::new(Arc::clone(&limiter), Arc::clone(&status), settings).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();

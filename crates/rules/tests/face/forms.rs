@@ -4,7 +4,10 @@ use crate::common::{compile, facts, matched};
 use tidegate_core::key::Secret;
 use tidegate_core::policy::{Algorithm, Leak};
 use tidegate_core::time::Micros;
-use tidegate_rules::identity::{Carrier, JwtIdentity, UnknownKey, UserIdentity};
+use tidegate_rules::identity::{
+    Carrier, FactCarrier, ForwardedBy, Identity, JwtAlgorithm, JwtIdentity, KeyText, Trust,
+    UnknownKey, UserIdentity,
+};
 use tidegate_rules::{ChargeWhen, Document, Limit, Matches, Mode, OnFail, Rule, RuleSet};
 
 /// Algorithm, requests, window in seconds, burst.
@@ -32,6 +35,11 @@ fn the_document_of_the_design_loads() {
         header: "authorization".to_owned(),
         claim: "sub".to_owned(),
         key_file: "jwt.pub".to_owned(),
+        key: None,
+        algorithm: None,
+        issuer: vec![],
+        audience: vec![],
+        leeway: Micros::from_secs(60),
     };
     assert_eq!(identity.user_id, Some(UserIdentity::Jwt(jwt)));
 
@@ -209,4 +217,81 @@ fn facts_of_a_request_can_be_completed_for_a_while() {
     let mut found = Matches::new();
     set.matching(&view, &mut found);
     assert!(found.is_empty());
+}
+
+fn identity(text: &str) -> Identity {
+    Document::parse("rules.yaml", &format!("identity: {{ {text} }}")).unwrap().identity().clone()
+}
+
+#[test]
+fn identity_says_who_forwards_and_how() {
+    assert_eq!(identity("ip: {}").ip.from, ForwardedBy::XForwardedFor, "unless it is said");
+    for (typed, expected) in [
+        ("x_forwarded_for", ForwardedBy::XForwardedFor),
+        ("X-Forwarded-For", ForwardedBy::XForwardedFor),
+        ("Forwarded", ForwardedBy::Forwarded),
+        ("X-Real-IP", ForwardedBy::Header("x-real-ip".to_owned())),
+    ] {
+        assert_eq!(identity(&format!("ip: {{ from: {typed} }}")).ip.from, expected, "{typed}");
+    }
+    let ip = identity("ip: { trusted_proxies: [10.0.0.0/8, '::ffff:192.0.2.7'] }").ip;
+    for (peer, trusted) in [
+        ("10.1.2.3", true),
+        ("::ffff:10.1.2.3", true),
+        ("192.0.2.7", true),
+        ("192.0.2.8", false),
+        ("127.0.0.1", false),
+        ("::1", false),
+    ] {
+        assert_eq!(ip.trusts(peer.parse().unwrap()), trusted, "{peer}");
+    }
+}
+
+#[test]
+fn identity_says_where_keys_users_and_facts_are() {
+    let key = |text: &str| identity(&format!("api_key: {{ {text} }}")).api_key.unwrap().carrier;
+    assert_eq!(key("query: key"), Carrier::Query("key".to_owned()));
+    assert_eq!(key("bearer: true"), Carrier::Bearer);
+    assert_eq!(key("cookie: Sid"), Carrier::Cookie("Sid".to_owned()));
+    let user = identity("user_id: { cookie: sid }").user_id;
+    assert_eq!(user, Some(UserIdentity::Cookie("sid".to_owned())));
+    let facts = identity(
+        "facts: { tenant: { header: X-Tenant }, agent: { header: user-agent, trust: anyone }, \
+         device: { cookie: device } }",
+    );
+    let carriers: Vec<_> = facts.facts.iter().map(|f| (f.name.as_str(), &f.carrier)).collect();
+    let expected = [
+        ("tenant", &FactCarrier::Header("x-tenant".to_owned(), Trust::Proxy)),
+        ("agent", &FactCarrier::Header("user-agent".to_owned(), Trust::Anyone)),
+        ("device", &FactCarrier::Cookie("device".to_owned())),
+    ];
+    assert_eq!(carriers, expected);
+}
+
+#[test]
+fn a_tier_may_be_that_of_a_further_fact() {
+    let set = compile(
+        "identity: { tier: { subject: tenant }, facts: { tenant: { header: x-tenant } } }\n\
+         subjects: [{ tenant: acme, tier: paid }]\n\
+         rules: [{ id: r, match: { tier: paid }, limit: 1/s }]",
+    );
+    assert_eq!(matched(&set, &[("tenant", "acme")]), ["r"]);
+    assert_eq!(matched(&set, &[("tenant", "other")]), [""; 0]);
+}
+
+#[test]
+fn a_token_is_checked_as_the_document_says_and_its_key_is_not_shown() {
+    let source = "identity: { user_id: { jwt: { key_file: k, algorithm: hs256, issuer: us, \
+                  audience: [api, web], leeway: 5s } } }";
+    let mut document = Document::parse("rules.yaml", source).unwrap();
+    assert_eq!(document.key_file(), Some("k"));
+    document.put_key("hush");
+    let Some(UserIdentity::Jwt(jwt)) = &document.identity().user_id else {
+        panic!("no token");
+    };
+    assert_eq!(jwt.key.as_ref().map(KeyText::as_str), Some("hush"));
+    assert_eq!(jwt.algorithm, Some(JwtAlgorithm::Hs256));
+    assert_eq!((jwt.issuer.as_slice(), jwt.audience.len()), (&["us".to_owned()][..], 2));
+    assert_eq!(jwt.leeway, Micros::from_secs(5));
+    assert!(!format!("{document:?}").contains("hush"));
 }
