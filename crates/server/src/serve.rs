@@ -126,7 +126,10 @@ impl<S: Tended> House<S> {
             Event::OpenWithoutToken { at }.tell();
         }
         let settings = http::Settings {
-            headers: HeaderSettings { reset: self.settings.reset_style },
+            headers: HeaderSettings {
+                reset: self.settings.reset_style,
+                ..HeaderSettings::default()
+            },
             token: self.settings.token.clone(),
             drain_timeout: self.settings.drain_timeout,
             ..http::Settings::default()
