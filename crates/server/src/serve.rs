@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use tidegate_edge::Status;
 use tidegate_edge::http::{self, Door};
-use tidegate_edge::respond::HeaderSettings;
 use tidegate_engine::Limiter;
 use tidegate_memory::FastClock;
 use tokio::net::TcpListener;
@@ -126,10 +125,7 @@ impl<S: Tended> House<S> {
             Event::OpenWithoutToken { at }.tell();
         }
         let settings = http::Settings {
-            headers: HeaderSettings {
-                reset: self.settings.reset_style,
-                ..HeaderSettings::default()
-            },
+            headers: self.settings.headers,
             token: self.settings.token.clone(),
             drain_timeout: self.settings.drain_timeout,
             ..http::Settings::default()
