@@ -25,9 +25,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::HOST;
+use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, HOST, ORIGIN};
 use http::request::Parts;
-use http::{Request, Response, StatusCode, Version};
+use http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::{Body, Incoming};
 use tidegate_core::store::Store;
 use tidegate_engine::{Decision, Limiter, NoLocal};
@@ -37,7 +37,7 @@ use crate::extract::BadIdentity;
 use crate::listen::{Answers, Caller};
 use crate::problem::Problem;
 use crate::respond::{self, HeaderSettings};
-use crate::{Status, answer, json};
+use crate::{Status, answer};
 use forward::Destination;
 use headers::Forwarding;
 use identity::IdentityInForce;
@@ -57,6 +57,8 @@ pub use upstream::Balance;
 
 /// How often connections are looked at that nobody uses.
 const TIDY_EVERY: Duration = Duration::from_secs(5);
+
+const ANY_ORIGIN: HeaderValue = HeaderValue::from_static("*");
 
 /// How the gateway behaves.
 #[derive(Clone, Debug)]
@@ -161,10 +163,11 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         let client = identity.extractor.client(&head, caller.address);
         let facts = identity.extractor.facts(&head, head.uri.path(), caller.address)?;
         let decision = self.limiter.decide_under(Arc::clone(&identity.rules), &facts, 1).await;
-        if !decision.is_allowed() {
-            return Ok(self.refuse(&decision));
-        }
+        let random = self.headers.draw(&decision, &facts);
         drop(facts);
+        if !decision.is_allowed() {
+            return Ok(self.refuse(&decision, &head, random));
+        }
         let decision = self.waiting_room.wait(&self.limiter, decision).await?;
         let forwarding = Forwarding {
             client: client.ip,
@@ -182,7 +185,7 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
             None => destination.send(request).await?,
         };
         response.headers_mut().insert(X_REQUEST_ID, name);
-        respond::headers(&decision, &self.headers, response.headers_mut());
+        respond::headers(&decision, &self.headers, random, response.headers_mut());
         Ok(response)
     }
 
@@ -194,10 +197,13 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         })
     }
 
-    fn refuse(&self, decision: &Decision) -> Response<GatewayBody> {
-        let mut response = answer::json(StatusCode::TOO_MANY_REQUESTS, &json::decision(decision));
-        respond::headers(decision, &self.headers, response.headers_mut());
-        response
+    fn refuse(&self, decision: &Decision, head: &Parts, random: u64) -> Response<GatewayBody> {
+        let mut response = respond::refusal(decision, &head.headers, &self.headers, random);
+        if self.headers.expose && head.headers.contains_key(ORIGIN) {
+            // The upstream, which knows its origins, is not asked; a refusal is no secret.
+            response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, ANY_ORIGIN);
+        }
+        response.map(GatewayBody::Own)
     }
 }
 

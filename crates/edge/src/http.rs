@@ -19,10 +19,11 @@ use hyper::body::{Body, Incoming};
 use tidegate_core::store::Store;
 use tidegate_core::time::Timestamp;
 use tidegate_engine::{Decision, Limiter, NoLocal};
+use tidegate_rules::Facts;
 
 use crate::json::{self, Check, Checks, Peek, Refund, Reset};
-use crate::problem::Problem;
 use crate::listen::{Answers, Caller};
+use crate::problem::Problem;
 use crate::respond::{self, HeaderSettings};
 use crate::{Status, Token, answer};
 
@@ -184,7 +185,7 @@ impl<S: Store, L: Store> Door<S, L> {
         let decision = match endpoint {
             Endpoint::Check => {
                 let Check { facts, cost } = json::parse(body)?;
-                return Ok(self.decided(&limiter.decide(&facts, cost).await));
+                return Ok(self.decided(&limiter.decide(&facts, cost).await, &facts));
             }
             Endpoint::Checks => return self.checks(body).await,
             Endpoint::Explain => {
@@ -212,11 +213,13 @@ impl<S: Store, L: Store> Door<S, L> {
     }
 
     /// The answer to a check: the one that is told in its status and headers too.
-    fn decided(&self, decision: &Decision) -> Response<Full<Bytes>> {
+    fn decided(&self, decision: &Decision, facts: &Facts<'_>) -> Response<Full<Bytes>> {
         let status =
             if decision.is_allowed() { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
         let mut response = answer::json(status, &json::decision(decision));
-        respond::headers(decision, &self.settings.headers, response.headers_mut());
+        let settings = &self.settings.headers;
+        let random = settings.draw(decision, facts);
+        respond::headers(decision, settings, random, response.headers_mut());
         response
     }
 

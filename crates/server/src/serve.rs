@@ -17,7 +17,6 @@ use tidegate_edge::Status;
 use tidegate_edge::gateway::{self, Gateway};
 use tidegate_edge::http::{self, Door};
 use tidegate_edge::listen;
-use tidegate_edge::respond::HeaderSettings;
 use tidegate_engine::Limiter;
 use tidegate_memory::FastClock;
 use tokio::net::TcpListener;
@@ -249,7 +248,7 @@ impl<S: Tended> House<S> {
 
     fn gateway(&self, settings: &GatewaySettings) -> Result<Gateway<S, S::Local>, Failure> {
         let settings = gateway::Settings {
-            headers: HeaderSettings { reset: self.settings.reset_style },
+            headers: self.settings.headers,
             max_body_bytes: settings.max_body.0 as u64,
             body_timeout: BODY_TIMEOUT,
             max_waiting: MAX_WAITING,
@@ -263,7 +262,7 @@ impl<S: Tended> House<S> {
 
     fn door(&self) -> Door<S, S::Local> {
         let settings = http::Settings {
-            headers: HeaderSettings { reset: self.settings.reset_style },
+            headers: self.settings.headers,
             token: self.settings.token.clone(),
             ..http::Settings::default()
         };

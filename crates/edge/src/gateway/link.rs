@@ -114,11 +114,7 @@ impl Http1 {
     }
 }
 
-fn drive(
-    connection: &mut http1::Connection<Io, Outgoing>,
-    ended: &mut bool,
-    cx: &mut Context<'_>,
-) {
+fn drive(connection: &mut http1::Connection<Io, Outgoing>, ended: &mut bool, cx: &mut Context<'_>) {
     if !*ended && Pin::new(connection).poll(cx).is_ready() {
         *ended = true;
     }

@@ -61,7 +61,12 @@ pub(super) struct Place {
 
 impl Queues {
     pub(super) fn new(most: usize) -> Self {
-        Self { queues: Mutex::default(), waiting: AtomicUsize::new(0), most, tidied: Mutex::default() }
+        Self {
+            queues: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            most,
+            tidied: Mutex::default(),
+        }
     }
 
     /// A place at the end of a queue; none if more wait already than may wait in all.

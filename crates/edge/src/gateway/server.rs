@@ -397,11 +397,23 @@ mod tests {
             ("https://api.internal", "https://api.internal:443"),
             ("h2c://[::1]:50051", "h2c://[::1]:50051"),
         ] {
-            assert_eq!(text.parse::<Address>().map(|address| address.to_string()).as_deref(), Ok(told));
+            assert_eq!(
+                text.parse::<Address>().map(|address| address.to_string()).as_deref(),
+                Ok(told)
+            );
         }
         for text in [
-            "", "localhost:3000", "ftp://a", "http://", "http://a/path", "http://a?q", "http://u@a",
-            "http://a:0", "http://a:99999", "http://a b", "http://:80",
+            "",
+            "localhost:3000",
+            "ftp://a",
+            "http://",
+            "http://a/path",
+            "http://a?q",
+            "http://u@a",
+            "http://a:0",
+            "http://a:99999",
+            "http://a b",
+            "http://:80",
         ] {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }

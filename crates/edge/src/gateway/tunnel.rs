@@ -52,7 +52,9 @@ impl Wanted {
         let mut sender = link.with_upgrades();
         let sending = sender.send_request(request);
         let mut response = match tokio::time::timeout(server.timeouts().response, sending).await {
-            Ok(answer) => answer.map_err(|error| Failed { why: Failure::of(error), unsent: None })?,
+            Ok(answer) => {
+                answer.map_err(|error| Failed { why: Failure::of(error), unsent: None })?
+            }
             Err(_) => return Err(Failed { why: Failure::ResponseTimeout, unsent: None }),
         };
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {

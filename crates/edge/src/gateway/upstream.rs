@@ -67,7 +67,8 @@ impl Upstream {
     fn in_turn<'u>(&self, from: &[&'u Arc<Server>]) -> Option<&'u Arc<Server>> {
         let total: usize = from.iter().map(|server| server.weight as usize).sum();
         // A step that shares no divisor with most totals spreads the turns of a heavy server.
-        let mut at = self.turn.fetch_add(1, Relaxed).wrapping_mul(step(self.weights)) % total.max(1);
+        let mut at =
+            self.turn.fetch_add(1, Relaxed).wrapping_mul(step(self.weights)) % total.max(1);
         for server in from {
             let weight = server.weight as usize;
             if at < weight {

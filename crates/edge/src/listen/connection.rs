@@ -167,9 +167,7 @@ async fn speak_http1<D: Answers>(
 ) {
     let service = service_fn(|request| answered(Arc::clone(link), request));
     let mut http = http1::Builder::new();
-    http.max_headers(MAX_HEADERS)
-        .max_buf_size(MAX_HEAD_BYTES)
-        .header_read_timeout(None);
+    http.max_headers(MAX_HEADERS).max_buf_size(MAX_HEAD_BYTES).header_read_timeout(None);
     // Not `pipeline_flush`: with it hyper never sends what it answers to a faulty head (400, 431).
     let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
     let mut connection = pin!(connection);

@@ -235,7 +235,8 @@ mod tests {
 
     #[test]
     fn requests_are_told_apart() {
-        let length = "POST / HTTP/1.1\r\nContent-Length: 29\r\n\r\nGET\n\nTransfer-Encoding: bad\n\n";
+        let length =
+            "POST / HTTP/1.1\r\nContent-Length: 29\r\n\r\nGET\n\nTransfer-Encoding: bad\n\n";
         let chunks = "POST / HTTP/1.1\r\ntransfer-encoding:  Chunked \r\n\r\n3;x=y\r\n\r\n\n\r\n1 \r\nA\r\n0\r\nx: y\r\n\r\n";
         let old = "GET / HTTP/1.0\nContent-Length: 1\n\n!";
         let long = format!("GET /{} HTTP/1.1\r\nx: {}\r\n\r\n", "a".repeat(99), "b".repeat(99));

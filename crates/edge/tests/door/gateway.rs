@@ -35,7 +35,6 @@ const MANY: &str = "rules: [{ id: many, limit: 1000000/h }]";
 
 struct Gate {
     address: SocketAddr,
-    clock: ManualClock,
     limiter: Arc<Limiter<Store>>,
     stop: oneshot::Sender<()>,
     served: JoinHandle<()>,
@@ -70,7 +69,7 @@ impl Gate {
         let document = Document::parse("rules.yaml", rules).unwrap();
         let rules = RuleSet::compile(&document, Secret::UNSET).unwrap();
         let clock = ManualClock::new(Timestamp::from_micros(1_700_000_000_000_000));
-        let store = MemoryStore::with_clock(clock.clone(), DEFAULT_MAX_BYTES);
+        let store = MemoryStore::with_clock(clock, DEFAULT_MAX_BYTES);
         let limiter = Arc::new(Limiter::new(store, rules));
         let status = Arc::new(Status::new());
         let gateway = Gateway::new(Arc::clone(&limiter), Arc::clone(&status), settings).unwrap();
@@ -83,7 +82,7 @@ impl Gate {
         let listen = listen::Settings { http2: true, ..listen };
         let served =
             tokio::spawn(listen::serve(listener, Arc::new(gateway), listen, status, stopped));
-        Self { address, clock, limiter, stop, served }
+        Self { address, limiter, stop, served }
     }
 
     async fn caller(&self) -> Caller {

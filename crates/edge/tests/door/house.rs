@@ -44,11 +44,7 @@ impl House {
         Self::open_at(rules, settings, listen::Settings::default()).await
     }
 
-    pub(crate) async fn open_at(
-        rules: &str,
-        settings: Settings,
-        listen: listen::Settings,
-    ) -> Self {
+    pub(crate) async fn open_at(rules: &str, settings: Settings, listen: listen::Settings) -> Self {
         let document = Document::parse("rules.yaml", rules).unwrap();
         let rules = RuleSet::compile(&document, Secret::UNSET).unwrap();
         let clock = ManualClock::new(Timestamp::from_micros(1_700_000_000_000_000));

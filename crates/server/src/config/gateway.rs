@@ -173,7 +173,11 @@ impl Certificate {
     pub(crate) fn replace(&self) -> Result<(), Failure> {
         let (chain, key) = (read(&self.chain, "--tls-cert")?, read(&self.key, "--tls-key")?);
         self.tls.replace(&chain, &key).map_err(|error| {
-            Failure::CouldNot(format!("{} with {}: {error}", self.chain.display(), self.key.display()))
+            Failure::CouldNot(format!(
+                "{} with {}: {error}",
+                self.chain.display(),
+                self.key.display()
+            ))
         })
     }
 }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use tidegate_core::time::Micros;
 use tidegate_edge::gateway;
-use tidegate_edge::respond::ResetStyle;
+use tidegate_edge::respond::{HeaderStyle, ResetStyle};
 use tidegate_redis::Address;
 
 /// What is wrong with a value, and what to write instead.
@@ -169,6 +169,34 @@ impl From<Reset> for ResetStyle {
         match reset {
             Reset::Epoch => Self::Epoch,
             Reset::Delta => Self::Delta,
+        }
+    }
+}
+
+/// Which headers tell the limit and what is left of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Style {
+    // X-RateLimit-… and the IETF pair
+    #[default]
+    All,
+    // X-RateLimit-… alone
+    X,
+    // RateLimit and RateLimit-Policy alone
+    Ietf,
+    // X-RateLimit-… and the trio RateLimit-… of older drafts
+    Legacy,
+    // Neither; Retry-After is told all the same
+    None,
+}
+
+impl From<Style> for HeaderStyle {
+    fn from(style: Style) -> Self {
+        match style {
+            Style::All => Self::All,
+            Style::X => Self::X,
+            Style::Ietf => Self::Ietf,
+            Style::Legacy => Self::Legacy,
+            Style::None => Self::None,
         }
     }
 }

@@ -24,9 +24,8 @@ pub(super) fn tell(state: State) {
         State::Ready => format!("READY=1\nMAINPID={}\n", std::process::id()),
         State::Stopping => "STOPPING=1\n".to_owned(),
     };
-    let told = address.and_then(|address| {
-        UnixDatagram::unbound()?.send_to_addr(text.as_bytes(), &address)
-    });
+    let told = address
+        .and_then(|address| UnixDatagram::unbound()?.send_to_addr(text.as_bytes(), &address));
     if let Err(error) = told {
         tracing::warn!(%error, "systemd could not be told");
     }

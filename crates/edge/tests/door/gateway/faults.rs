@@ -19,7 +19,10 @@ async fn an_upstream_that_nobody_listens_at_is_a_bad_gateway() {
         let answer = caller.ask("GET", "/", b"").await;
         assert_eq!(answer.status, 502);
         assert!(answer.body.contains("cannot be reached"), "{}", answer.body);
-        assert!(!answer.body.contains(&closed.port().to_string()), "nothing of our insides is told");
+        assert!(
+            !answer.body.contains(&closed.port().to_string()),
+            "nothing of our insides is told"
+        );
     }
 }
 

@@ -22,7 +22,12 @@ async fn oversized_everything_is_refused_and_it_goes_on() {
     ] {
         let mut caller = gate.caller().await;
         caller.send(head.as_bytes()).await;
-        assert_eq!(caller.answer().await.map(|answer| answer.status), Some(expected), "{}", &head[..40]);
+        assert_eq!(
+            caller.answer().await.map(|answer| answer.status),
+            Some(expected),
+            "{}",
+            &head[..40]
+        );
     }
     assert_eq!(upstream.seen(), Vec::<String>::new());
     assert_eq!(gate.caller().await.ask("GET", "/", b"").await.status, 200);

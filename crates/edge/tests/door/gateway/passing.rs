@@ -30,9 +30,17 @@ async fn a_request_arrives_canonical_and_with_its_way_told() {
     lines.sort_unstable();
     let named = format!("x-request-id: {id}");
     let expected = [
-        "", "content-length: 5", "hello", "host: api.example.com", "via: 1.1 tidegate",
-        "x-forwarded-for: 127.0.0.1", "x-forwarded-host: api.example.com",
-        "x-forwarded-proto: http", "x-mine: 1", "x-real-ip: 127.0.0.1", &named,
+        "",
+        "content-length: 5",
+        "hello",
+        "host: api.example.com",
+        "via: 1.1 tidegate",
+        "x-forwarded-for: 127.0.0.1",
+        "x-forwarded-host: api.example.com",
+        "x-forwarded-proto: http",
+        "x-mine: 1",
+        "x-real-ip: 127.0.0.1",
+        &named,
     ];
     assert_eq!(lines, expected, "{seen}");
     assert_eq!((answer.status, answer.body.as_str()), (200, "hello"));
@@ -137,7 +145,8 @@ async fn a_refused_request_does_not_reach_the_upstream() {
 
 #[tokio::test]
 async fn routes_lead_to_their_upstreams() {
-    let (first, second) = (Upstream::start().await, Upstream::replying(|_| Reply::Say(ok("two"))).await);
+    let (first, second) =
+        (Upstream::start().await, Upstream::replying(|_| Reply::Say(ok("two"))).await);
     let mut settings = to(&[first.address]);
     let other = to(&[second.address]).upstreams.remove(0);
     settings.upstreams.push(UpstreamSettings { ..other });

@@ -73,7 +73,8 @@ async fn hosts_that_servers_disagree_on_are_refused() {
             tried(&gate, &mut upstream, format!("{head}\r\n\r\n").as_bytes()).await;
         assert_eq!((seen, statuses), (Vec::new(), vec![400]), "{head}");
     }
-    let (_, statuses) = tried(&gate, &mut upstream, b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n").await;
+    let (_, statuses) =
+        tried(&gate, &mut upstream, b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n").await;
     assert_eq!(statuses, [405]);
 }
 

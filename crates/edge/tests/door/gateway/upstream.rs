@@ -45,9 +45,7 @@ impl Upstream {
         Self::listening(address, |_| Reply::Say(ok("hello"))).await
     }
 
-    pub(crate) async fn replying(
-        reply: impl Fn(&str) -> Reply + Send + Sync + 'static,
-    ) -> Self {
+    pub(crate) async fn replying(reply: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Self {
         Self::listening(SocketAddr::from(([127, 0, 0, 1], 0)), reply).await
     }
 
@@ -128,9 +126,10 @@ async fn next(tcp: &mut TcpStream, read: &mut Vec<u8>) -> Option<String> {
         let data = until(tcp, read, b"0\r\n", end).await?;
         until(tcp, read, b"\r\n", data).await?
     } else {
-        let length = head.split("content-length: ").nth(1).map_or(0, |rest| {
-            rest.split("\r\n").next().unwrap().parse::<usize>().unwrap()
-        });
+        let length = head
+            .split("content-length: ")
+            .nth(1)
+            .map_or(0, |rest| rest.split("\r\n").next().unwrap().parse::<usize>().unwrap());
         while read.len() < end + length {
             more(tcp, read).await?;
         }

@@ -197,7 +197,9 @@ pub(super) fn check(
         .into_iter()
         .filter_map(|(route, name)| Some(Route { upstream: place(&name)?, ..route }))
         .collect();
-    if let Some(unused) = (0..names.len()).find(|at| found.iter().all(|route| route.upstream != *at)) {
+    if let Some(unused) =
+        (0..names.len()).find(|at| found.iter().all(|route| route.upstream != *at))
+    {
         return Err(Failure::Usage(format!(
             "no route leads to the upstream {}\n  write: routes: [{{ path: /, upstream: {} }}]",
             names[unused], names[unused]
@@ -233,7 +235,8 @@ impl Named {
             (None, false) => Trust::nobody(),
         };
         let trust = trust.map_err(|error| {
-            let whose = ca_file.map_or("this machine".to_owned(), |path| path.display().to_string());
+            let whose =
+                ca_file.map_or("this machine".to_owned(), |path| path.display().to_string());
             Failure::CouldNot(format!("certificate authorities of {whose}: {error}"))
         })?;
         Ok(UpstreamSettings { servers, balance, timeouts, trust, host, health })
