@@ -3,6 +3,8 @@
 //! Requests and answers go through piece by piece. What a request looks like when it is decided is
 //! what the upstream gets: it is vetted once, at the beginning.
 
+mod access;
+mod aftermath;
 mod forward;
 mod headers;
 mod health;
@@ -31,6 +33,7 @@ use http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::{Body, Incoming};
 use tidegate_core::store::Store;
 use tidegate_engine::{Decision, Limiter, NoLocal};
+use tidegate_rules::Rule;
 use tokio::task::JoinSet;
 
 use crate::extract::BadIdentity;
@@ -38,6 +41,8 @@ use crate::listen::{Answers, Caller};
 use crate::problem::Problem;
 use crate::respond::{self, HeaderSettings};
 use crate::{Status, answer};
+use access::Line;
+use aftermath::Aftermath;
 use forward::Destination;
 use headers::Forwarding;
 use identity::IdentityInForce;
@@ -47,6 +52,7 @@ use route::Routes;
 use tunnel::Wanted;
 use waiting::WaitingRoom;
 
+pub use access::{Access, AccessLog};
 pub use forward::HostHeader;
 pub use health::Health;
 pub use passed::GatewayBody;
@@ -73,6 +79,8 @@ pub struct Settings {
     pub max_waiting: usize,
     /// How long requests have to finish after the stop.
     pub drain_timeout: Duration,
+    /// Who hears what became of each request.
+    pub access_log: Option<AccessLog>,
     /// Where requests go.
     pub routes: Vec<Route>,
     /// What the routes lead to.
@@ -105,6 +113,7 @@ pub struct Gateway<S, L = NoLocal> {
     body_timeout: Duration,
     request_ids: RequestIds,
     waiting_room: WaitingRoom,
+    access_log: Option<AccessLog>,
     routes: Routes,
     destinations: Vec<Destination>,
 }
@@ -127,6 +136,7 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
             body_timeout: settings.body_timeout,
             request_ids: RequestIds::default(),
             waiting_room: WaitingRoom::new(settings.max_waiting, status, settings.drain_timeout),
+            access_log: settings.access_log,
             routes: Routes::new(settings.routes),
             destinations: settings.upstreams.into_iter().map(Destination::new).collect(),
         })
@@ -151,6 +161,7 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         &self,
         mut request: Request<Incoming>,
         caller: &Caller,
+        line: Option<&mut Line>,
     ) -> Result<Response<GatewayBody>, Problem> {
         let wanted = Wanted::by(&mut request);
         let (mut head, body) = request.into_parts();
@@ -161,14 +172,23 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         let destination = self.destination(&head)?;
         let identity = self.identity.under(self.limiter.rules())?;
         let client = identity.extractor.client(&head, caller.address);
+        if let Some(line) = line {
+            line.client(client.ip);
+        }
         let facts = identity.extractor.facts(&head, head.uri.path(), caller.address)?;
-        let decision = self.limiter.decide_under(Arc::clone(&identity.rules), &facts, 1).await;
+        let cost = |rule: &Rule| {
+            let values = |name: &str| head.headers.get_all(name).into_iter().map(|value| value.as_bytes());
+            rule.cost().of_request(values, body.size_hint().exact())
+        };
+        let rules = Arc::clone(&identity.rules);
+        let decision = self.limiter.decide_under(rules, &facts, cost).await;
         let random = self.headers.draw(&decision, &facts);
         drop(facts);
         if !decision.is_allowed() {
             return Ok(self.refuse(&decision, &head, random));
         }
-        let decision = self.waiting_room.wait(&self.limiter, decision).await?;
+        let mut decision = self.waiting_room.wait(&self.limiter, decision).await?;
+        let aftermath = Aftermath::of(&self.limiter, &mut decision);
         let forwarding = Forwarding {
             client: client.ip,
             peer: caller.address,
@@ -179,11 +199,15 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         let name = self.request_ids.name(&mut head.headers, forwarding.peer_is_trusted);
         head.version = Version::HTTP_11;
         let body = Outgoing::new(body, self.max_body_bytes, self.body_timeout);
+        let body = body.counted(aftermath.as_ref().map(Aftermath::received));
         let request = Request::from_parts(head, body);
         let mut response = match wanted {
             Some(wanted) => destination.change(request, wanted, caller).await?,
             None => destination.send(request).await?,
         };
+        if let Some(aftermath) = aftermath {
+            attach(aftermath, &mut response, caller);
+        }
         response.headers_mut().insert(X_REQUEST_ID, name);
         respond::headers(&decision, &self.headers, random, response.headers_mut());
         Ok(response)
@@ -207,12 +231,28 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
     }
 }
 
+/// What is left to do is done when the answer has gone out, or the tunnel that it opens has ended.
+fn attach(mut aftermath: Aftermath, response: &mut Response<GatewayBody>, caller: &Caller) {
+    aftermath.answered(response.headers());
+    match response.body_mut() {
+        GatewayBody::Passed(passed) => passed.aftermath = Some(aftermath),
+        GatewayBody::Own(_) => caller.after_tunnel(aftermath),
+    }
+}
+
 impl<S: Store + 'static, L: Store + 'static> Answers for Gateway<S, L> {
     type Body = GatewayBody;
 
     async fn answer(&self, request: Request<Incoming>, caller: &Caller) -> Response<GatewayBody> {
-        let passed = self.pass(request, caller).await;
-        passed.unwrap_or_else(|problem| answer::problem(&problem))
+        let begin = |log| Box::new(Line::begin(log, &request, caller.address));
+        let mut line = self.access_log.as_ref().map(begin);
+        let passed = self.pass(request, caller, line.as_deref_mut()).await;
+        let mut response = passed.unwrap_or_else(|problem| answer::problem(&problem));
+        if let Some(mut line) = line {
+            line.answered(&response);
+            response.body_mut().tell(line);
+        }
+        response
     }
 
     fn believes(&self, peer: IpAddr) -> bool {

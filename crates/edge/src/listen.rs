@@ -108,6 +108,17 @@ impl Caller {
         *self.tunnel.lock() = Some(tunnel);
     }
 
+    /// Keeps a value until the tunnel has ended; drops it now if there is none.
+    pub(crate) fn after_tunnel(&self, kept: impl Send + 'static) {
+        let mut tunnel = self.tunnel.lock();
+        if let Some(inner) = tunnel.take() {
+            *tunnel = Some(Box::pin(async move {
+                inner.await;
+                drop(kept);
+            }));
+        }
+    }
+
     fn take_tunnel(&self) -> Option<Tunnel> {
         self.tunnel.lock().take()
     }

@@ -6,6 +6,7 @@ use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use tidegate_edge::gateway::Access;
 use tidegate_memory::Restored;
 use tidegate_redis::{Finding, Weight};
 use tracing::{error, info, warn};
@@ -35,6 +36,7 @@ pub(crate) enum Event<'a> {
     StoreBack { server: &'a str },
     StoreAdvice { finding: &'a Finding },
     SecretUnset,
+    Answered { access: &'a Access, client: u64 },
     SocketsLeft { count: usize },
     HandingOver { successor: u32 },
     HandOverAgain,
@@ -114,6 +116,12 @@ impl Event<'_> {
                 "no --key-secret-file is set: whoever reads the store can guess whose counters \
                  they are; set the same one on all nodes"
             ),
+            Self::Answered { access, client } => {
+                let Access { id, method, path, status, bytes, took, .. } = access;
+                let (took_us, client) = (took.as_micros(), format!("{client:016x}"));
+                let id = id.as_deref().unwrap_or("-");
+                info!(%client, %method, path, status, bytes, took_us, id, "answered");
+            }
             Self::SocketsLeft { count } => {
                 warn!(count, "sockets were handed to us that no door is configured for");
             }

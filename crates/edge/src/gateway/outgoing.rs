@@ -2,6 +2,9 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -18,6 +21,8 @@ pub(super) struct Outgoing {
     body: Option<Incoming>,
     left: u64,
     patience: Patience,
+    /// Where its bytes are counted, if somebody wants to know.
+    counted: Option<Arc<AtomicU64>>,
 }
 
 /// What went wrong with the body of a request; it is the client's doing.
@@ -31,12 +36,17 @@ pub(super) enum BodyFault {
 impl Outgoing {
     pub(super) fn new(body: Incoming, max_bytes: u64, patience: Duration) -> Self {
         let body = (!body.is_end_stream()).then_some(body);
-        Self { body, left: max_bytes, patience: Patience::new(patience) }
+        Self { body, left: max_bytes, patience: Patience::new(patience), counted: None }
+    }
+
+    /// The same, with its bytes counted as they pass.
+    pub(super) fn counted(self, counted: Option<Arc<AtomicU64>>) -> Self {
+        Self { counted, ..self }
     }
 
     /// No body at all.
     pub(super) const fn none() -> Self {
-        Self { body: None, left: 0, patience: Patience::new(Duration::ZERO) }
+        Self { body: None, left: 0, patience: Patience::new(Duration::ZERO), counted: None }
     }
 }
 
@@ -62,6 +72,9 @@ impl Body for Outgoing {
             let frame = frame.map_err(|_| BodyFault::BrokenOff)?;
             let length = frame.data_ref().map_or(0, |data| data.len() as u64);
             this.left = this.left.checked_sub(length).ok_or(BodyFault::TooLarge)?;
+            if let Some(counted) = &this.counted {
+                counted.fetch_add(length, Relaxed);
+            }
             Ok(frame)
         }))
     }

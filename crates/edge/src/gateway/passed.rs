@@ -7,6 +7,8 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
+use super::access::Line;
+use super::aftermath::Aftermath;
 use super::link::Http1;
 use super::patience::Patience;
 use super::server::InFlight;
@@ -26,16 +28,29 @@ pub struct Passed {
     link: Option<Box<Http1>>,
     in_flight: InFlight,
     patience: Patience,
+    /// What is left to do after it.
+    pub(super) aftermath: Option<Aftermath>,
+    line: Option<Box<Line>>,
 }
 
 impl Passed {
     pub(super) fn new(body: Incoming, link: Option<Box<Http1>>, in_flight: InFlight) -> Self {
         let patience = Patience::new(in_flight.server().timeouts().idle);
-        let mut passed = Self { body, link, in_flight, patience };
+        let mut passed = Self { body, link, in_flight, patience, aftermath: None, line: None };
         if passed.body.is_end_stream() {
             passed.end();
         }
         passed
+    }
+
+    fn count(&mut self, frame: &Frame<Bytes>) {
+        let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+        if let Some(aftermath) = &mut self.aftermath {
+            aftermath.sent(bytes);
+        }
+        if let Some(line) = &mut self.line {
+            line.sent(bytes);
+        }
     }
 
     /// The connection is free for another request.
@@ -63,7 +78,10 @@ impl Body for Passed {
                 this.patience.progressed();
                 // Trailers are the last that comes, and nobody may ask for more after them.
                 let over = match &frame {
-                    Some(Ok(frame)) => frame.is_trailers() || this.body.is_end_stream(),
+                    Some(Ok(frame)) => {
+                        this.count(frame);
+                        frame.is_trailers() || this.body.is_end_stream()
+                    }
                     Some(Err(_)) => false,
                     None => true,
                 };
@@ -85,6 +103,16 @@ impl Body for Passed {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+impl GatewayBody {
+    /// Writes a line of the access log when it has gone out; its own is as good as gone.
+    pub(super) fn tell(&mut self, mut line: Box<Line>) {
+        match self {
+            Self::Own(own) => line.sent(own.size_hint().lower()),
+            Self::Passed(passed) => passed.line = Some(line),
+        }
     }
 }
 

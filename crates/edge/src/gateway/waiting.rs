@@ -73,12 +73,12 @@ impl<S: Store + 'static, L: Store + 'static> Drop for Waiter<S, L> {
     /// A place is given back only if it is the last in line: behind it others have been told when they
     /// leave. With several nodes on one store nobody here knows who is last; then it lapses.
     fn drop(&mut self) {
-        if let Some(decision) = self.decision.take()
-            && self.limiter.store().nodes() == 1
-            && self.place.is_last()
-        {
-            let limiter = Arc::clone(&self.limiter);
+        let Some(mut decision) = self.decision.take() else { return };
+        let limiter = Arc::clone(&self.limiter);
+        if limiter.store().nodes() == 1 && self.place.is_last() {
             tokio::spawn(async move { limiter.give_back(decision).await });
+        } else if let Some(slots) = decision.take_slots() {
+            tokio::spawn(async move { limiter.release(slots).await });
         }
     }
 }

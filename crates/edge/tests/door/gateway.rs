@@ -48,6 +48,7 @@ fn to(upstreams: &[SocketAddr]) -> Settings {
         body_timeout: Duration::from_secs(30),
         max_waiting: 100,
         drain_timeout: Duration::from_secs(30),
+        access_log: None,
         routes: vec![Route { host: None, prefix: "/".to_owned(), upstream: 0 }],
         upstreams: vec![UpstreamSettings {
             servers,

@@ -57,6 +57,17 @@ pub(crate) struct GatewayLayer {
     #[arg(long, value_name = "SIZE", env = "TIDEGATE_MAX_BODY", hide_env_values = true)]
     pub(crate) max_body: Option<Bytes>,
 
+    /// Log a line for each request that the gateway has answered
+    #[arg(
+        long,
+        env = "TIDEGATE_ACCESS_LOG",
+        hide_env_values = true,
+        num_args = 0,
+        default_missing_value = "true",
+        value_parser = FalseyValueParser::new()
+    )]
+    pub(crate) access_log: Option<bool>,
+
     /// Upstreams with several servers, and the routes to them: in the document only.
     #[arg(skip)]
     pub(crate) behind: Option<Behind>,
@@ -71,6 +82,7 @@ impl GatewayLayer {
             tls_key: fields.take("tls_key").and_then(|field| path(&field)),
             proxy_protocol: fields.take("proxy_protocol").and_then(|field| field.boolean()),
             max_body: fields.take("max_body").and_then(|field| parsed(&field)),
+            access_log: fields.take("access_log").and_then(|field| field.boolean()),
             behind: Behind::read(fields),
         }
     }
@@ -83,6 +95,7 @@ impl GatewayLayer {
             tls_key: self.tls_key.or(below.tls_key),
             proxy_protocol: self.proxy_protocol.or(below.proxy_protocol),
             max_body: self.max_body.or(below.max_body),
+            access_log: self.access_log.or(below.access_log),
             behind: self.behind.or(below.behind),
         }
     }
@@ -103,6 +116,7 @@ pub(crate) struct GatewaySettings {
     pub(crate) certificate: Option<Certificate>,
     pub(crate) proxy_protocol: bool,
     pub(crate) max_body: Bytes,
+    pub(crate) access_log: bool,
     pub(crate) routes: Vec<Route>,
     pub(crate) upstreams: Vec<UpstreamSettings>,
 }
@@ -132,6 +146,7 @@ impl GatewaySettings {
             certificate: Certificate::check(typed.tls_cert, typed.tls_key)?,
             proxy_protocol: typed.proxy_protocol.unwrap_or(false),
             max_body: typed.max_body.unwrap_or(DEFAULT_MAX_BODY),
+            access_log: typed.access_log.unwrap_or(false),
             routes,
             upstreams,
         }))
