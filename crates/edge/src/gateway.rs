@@ -177,7 +177,8 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         }
         let facts = identity.extractor.facts(&head, head.uri.path(), caller.address)?;
         let cost = |rule: &Rule| {
-            let values = |name: &str| head.headers.get_all(name).into_iter().map(|value| value.as_bytes());
+            let values =
+                |name: &str| head.headers.get_all(name).into_iter().map(|value| value.as_bytes());
             rule.cost().of_request(values, body.size_hint().exact())
         };
         let rules = Arc::clone(&identity.rules);
@@ -192,6 +193,7 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         let forwarding = Forwarding {
             client: client.ip,
             peer: caller.address,
+            peer_text: caller.address_text().clone(),
             peer_is_trusted: client.peer_is_trusted,
             tls: caller.tls,
         };

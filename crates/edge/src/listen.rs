@@ -12,10 +12,11 @@ mod traffic;
 
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use hyper::body::{Body, Incoming};
 use parking_lot::Mutex;
 
@@ -93,6 +94,7 @@ pub struct Caller {
     pub address: IpAddr,
     /// Whether they came over TLS.
     pub tls: bool,
+    address_text: OnceLock<HeaderValue>,
     tunnel: Mutex<Option<Tunnel>>,
 }
 
@@ -100,7 +102,14 @@ impl Caller {
     /// Somebody at an address.
     #[must_use]
     pub const fn new(address: IpAddr, tls: bool) -> Self {
-        Self { address, tls, tunnel: Mutex::new(None) }
+        Self { address, tls, address_text: OnceLock::new(), tunnel: Mutex::new(None) }
+    }
+
+    /// Their address as headers tell it.
+    pub(crate) fn address_text(&self) -> &HeaderValue {
+        // Digits, dots and colons are the value of a header.
+        let text = || HeaderValue::try_from(self.address.to_string());
+        self.address_text.get_or_init(|| text().unwrap_or(HeaderValue::from_static("unknown")))
     }
 
     /// What to do with the connection once its last answer has changed the protocol.

@@ -91,7 +91,8 @@ async fn look_after<S: Store, L: Store>(
         None => end.await.unwrap_or_default(),
     };
     if let Some(bill) = bill {
-        let values = |name: &str| ended.headers.get_all(name).into_iter().map(|value| value.as_bytes());
+        let values =
+            |name: &str| ended.headers.get_all(name).into_iter().map(|value| value.as_bytes());
         limiter.charge_after(bill, |rule| rule.cost().of_response(values, ended.seen)).await;
     }
 }

@@ -1,63 +1,62 @@
 //! What changes in the headers on the way: those for one hop stay behind (RFC 9110 section 7.6.1), and
 //! who forwards for whom is said.
 
-use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use bytes::{BufMut, BytesMut};
-use http::header::{
-    CONNECTION, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
-};
+use http::header::{CONNECTION, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE, VIA};
 use smallvec::SmallVec;
 
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
-const X_ORIGINAL_URL: HeaderName = HeaderName::from_static("x-original-url");
-const X_REWRITE_URL: HeaderName = HeaderName::from_static("x-rewrite-url");
 
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
 const VIA_US: HeaderValue = HeaderValue::from_static("1.1 tidegate");
 const HTTP: HeaderValue = HeaderValue::from_static("http");
 const HTTPS: HeaderValue = HeaderValue::from_static("https");
 
-/// For one hop, whether or not `Connection` names them.
-const HOP_BY_HOP: [HeaderName; 7] = [
-    KEEP_ALIVE,
-    PROXY_CONNECTION,
-    PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION,
-    TRANSFER_ENCODING,
-    UPGRADE,
-    HTTP2_SETTINGS,
-];
+/// Whether a header is for one hop, also when `Connection` does not name it.
+fn is_for_one_hop(name: &str) -> bool {
+    matches!(
+        name,
+        "connection"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "transfer-encoding"
+            | "upgrade"
+            | "http2-settings"
+    )
+}
 
-/// What clients without a trusted proxy before them may not claim.
-const CLAIMS: [HeaderName; 8] = [
-    FORWARDED,
-    X_FORWARDED_FOR,
-    X_FORWARDED_PROTO,
-    X_FORWARDED_HOST,
-    X_FORWARDED_PORT,
-    X_REAL_IP,
-    // Some frameworks route by them (PROTOCOLS.md 5.5).
-    X_ORIGINAL_URL,
-    X_REWRITE_URL,
-];
+/// What clients without a trusted proxy before them may not claim; some frameworks route by the last
+/// two.
+fn is_claim(name: &str) -> bool {
+    matches!(
+        name,
+        "forwarded"
+            | "x-forwarded-for"
+            | "x-forwarded-proto"
+            | "x-forwarded-host"
+            | "x-forwarded-port"
+            | "x-real-ip"
+            | "x-original-url"
+            | "x-rewrite-url"
+    )
+}
 
 /// For whom a request is forwarded.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Forwarding {
     /// The client, as far as it is known.
     pub(super) client: IpAddr,
     /// Who sent it to us.
     pub(super) peer: IpAddr,
+    /// The same as text.
+    pub(super) peer_text: HeaderValue,
     /// Whether the peer is believed about those before it.
     pub(super) peer_is_trusted: bool,
     /// Whether it came over TLS.
@@ -66,63 +65,55 @@ pub(super) struct Forwarding {
 
 /// Takes out what is for one hop only.
 pub(super) fn strip(headers: &mut HeaderMap) {
-    if headers.contains_key(CONNECTION) {
-        let named: SmallVec<[HeaderName; 4]> = headers
-            .get_all(CONNECTION)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(','))
-            .filter_map(|name| name.trim().parse().ok())
-            // Nobody may take these away from the next server by naming them here.
-            .filter(|name| ![HOST, FORWARDED, X_FORWARDED_FOR].contains(name))
-            .collect();
-        headers.remove(CONNECTION);
-        for name in named {
-            headers.remove(name);
-        }
-    }
-    for name in HOP_BY_HOP {
-        headers.remove(name);
-    }
+    // Most messages have little or nothing of it: one look at all is less than a look for each.
+    remove(headers, is_for_one_hop);
 }
 
 /// Makes the headers of a request those that go on to the next server.
 pub(super) fn forward(headers: &mut HeaderMap, forwarding: &Forwarding) {
+    let trusted = forwarding.peer_is_trusted;
     let trailers = headers.get_all(TE).iter().any(|value| {
         let coding = |part: &[u8]| part.trim_ascii().eq_ignore_ascii_case(b"trailers");
         value.as_bytes().split(|byte| *byte == b',').any(coding)
     });
-    strip(headers);
-    headers.remove(TE);
+    // `Expect` was answered by us, when the body was asked for.
+    remove(headers, |name| {
+        is_for_one_hop(name) || matches!(name, "te" | "expect") || (!trusted && is_claim(name))
+    });
     if trailers {
         headers.insert(TE, TRAILERS);
     }
-    // Answered by us when the body is asked for.
-    headers.remove(EXPECT);
     headers.append(VIA, VIA_US);
     claim(headers, forwarding);
 }
 
-/// Says who forwards for whom. What an untrusted peer claims is not passed on.
+/// Takes out those headers, and those that `Connection` names.
+fn remove(headers: &mut HeaderMap, goes: impl Fn(&str) -> bool) {
+    let mut gone: SmallVec<[HeaderName; 8]> =
+        headers.keys().filter(|name| goes(name.as_str())).cloned().collect();
+    if gone.contains(&CONNECTION) {
+        let named = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+        let named =
+            named.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok());
+        // Nobody may take these away from the next server by naming them here.
+        gone.extend(named.filter(|name| ![HOST, FORWARDED, X_FORWARDED_FOR].contains(name)));
+    }
+    for name in gone {
+        headers.remove(name);
+    }
+}
+
+/// Says who forwards for whom.
 fn claim(headers: &mut HeaderMap, forwarding: &Forwarding) {
-    let Forwarding { client, peer, peer_is_trusted, tls } = *forwarding;
-    if !peer_is_trusted {
-        for name in CLAIMS {
-            headers.remove(name);
-        }
-    }
-    let mut chain = BytesMut::with_capacity(64);
-    for line in headers.get_all(X_FORWARDED_FOR) {
-        chain.put_slice(line.as_bytes());
-        chain.put_slice(b", ");
-    }
-    write_ip(&mut chain, peer);
-    insert(headers, X_FORWARDED_FOR, chain);
-    let mut real = BytesMut::with_capacity(40);
-    write_ip(&mut real, client);
-    insert(headers, X_REAL_IP, real);
+    let Forwarding { client, peer, peer_text, tls, .. } = forwarding;
+    let chain = match headers.contains_key(X_FORWARDED_FOR) {
+        true => continued(headers, peer_text),
+        false => peer_text.clone(),
+    };
+    headers.insert(X_FORWARDED_FOR, chain);
+    headers.insert(X_REAL_IP, if client == peer { peer_text.clone() } else { text(*client) });
     if !headers.contains_key(X_FORWARDED_PROTO) {
-        headers.insert(X_FORWARDED_PROTO, if tls { HTTPS } else { HTTP });
+        headers.insert(X_FORWARDED_PROTO, if *tls { HTTPS } else { HTTP });
     }
     if !headers.contains_key(X_FORWARDED_HOST)
         && let Some(host) = headers.get(HOST).cloned()
@@ -131,16 +122,22 @@ fn claim(headers: &mut HeaderMap, forwarding: &Forwarding) {
     }
 }
 
-fn write_ip(text: &mut BytesMut, ip: IpAddr) {
-    // Writing into memory does not fail.
-    let _ = write!(text, "{ip}");
+/// What a trusted proxy said of those before it, and itself.
+fn continued(headers: &HeaderMap, peer: &HeaderValue) -> HeaderValue {
+    let mut chain = BytesMut::with_capacity(64);
+    for line in headers.get_all(X_FORWARDED_FOR) {
+        chain.put_slice(line.as_bytes());
+        chain.put_slice(b", ");
+    }
+    chain.put_slice(peer.as_bytes());
+    // What was the value of headers is the value of a header.
+    HeaderValue::from_maybe_shared(chain.freeze()).unwrap_or_else(|_| peer.clone())
 }
 
-fn insert(headers: &mut HeaderMap, name: HeaderName, text: BytesMut) {
-    // Values of headers and addresses are values of headers.
-    if let Ok(value) = HeaderValue::from_maybe_shared(text.freeze()) {
-        headers.insert(name, value);
-    }
+/// An address as the value of a header.
+fn text(ip: IpAddr) -> HeaderValue {
+    // Digits, dots and colons are.
+    HeaderValue::try_from(ip.to_string()).unwrap_or(HeaderValue::from_static("unknown"))
 }
 
 #[cfg(test)]
@@ -167,7 +164,8 @@ mod tests {
 
     fn forwarding(peer_is_trusted: bool) -> Forwarding {
         let ip = |text: &str| text.parse().unwrap();
-        Forwarding { client: ip("203.0.113.7"), peer: ip("10.0.0.1"), peer_is_trusted, tls: true }
+        let (client, peer) = (ip("203.0.113.7"), ip("10.0.0.1"));
+        Forwarding { client, peer, peer_text: text(peer), peer_is_trusted, tls: true }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use http::header::HOST;
 use http::request::Parts;
-use http::uri::{Authority, PathAndQuery};
+use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, StatusCode, Uri, Version};
 
 use crate::path;
@@ -80,9 +80,10 @@ fn host(head: &Parts) -> Result<Option<HeaderValue>, Problem> {
     }
 }
 
-/// A host and perhaps a port; no user, and nothing that ends it early.
+/// A host and perhaps a port (RFC 3986 section 3.2.2): no user, and nothing that ends it early.
 fn is_host(text: &[u8]) -> bool {
-    Authority::try_from(text).is_ok_and(|authority| !authority.as_str().contains('@'))
+    let may_be = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~:[]%!$&'()*+,;=".contains(byte);
+    !text.is_empty() && text.iter().all(may_be)
 }
 
 #[cfg(test)]
