@@ -94,7 +94,7 @@ impl<L: Store> Local<L> {
         let (op, mut which): (Op, SmallVec<[usize; 4]>) = match op {
             Op::Charge | Op::Force => (Op::Force, plan.made(op, numbers).collect()),
             Op::Refund { .. } | Op::Reset => (op, by_store.iter().copied().collect()),
-            Op::Peek => return Timestamp::EPOCH,
+            Op::Peek | Op::Renew { .. } => return Timestamp::EPOCH,
         };
         which.retain(|i| by_store.contains(i));
         let shares = self.shares_of(rules).await;

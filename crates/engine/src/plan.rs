@@ -80,7 +80,7 @@ impl<'a> Plan<'a> {
                     charge.role == Role::Always || admitted && told.verdict == Verdict::Allow
                 }
                 Op::Force => true,
-                Op::Peek | Op::Refund { .. } | Op::Reset => false,
+                Op::Peek | Op::Refund { .. } | Op::Renew { .. } | Op::Reset => false,
             })
             .map(|(i, _)| i)
     }
