@@ -10,11 +10,14 @@ mod failure;
 mod limiter;
 mod local;
 mod plan;
+mod receipt;
 mod refund;
 mod settle;
 mod share;
+mod slots;
 
 pub use decision::{Decision, RuleReading};
 pub use explain::{Explained, Explanation};
 pub use limiter::Limiter;
 pub use local::NoLocal;
+pub use slots::Slots;

@@ -13,7 +13,6 @@ use crate::decision::{Counter, Decision};
 use crate::explain::Explanation;
 use crate::local::{Local, NoLocal};
 use crate::plan::{Numbers, Plan};
-use crate::refund;
 
 /// Decides requests. Share it by reference or in an `Arc`; rules are swapped while it works.
 #[derive(Debug)]
@@ -43,6 +42,9 @@ impl<S: Store> Limiter<S> {
     ///   owed that is `S` more, a settlement that comes late by `δ` adds `rδ`, and a node that is cut
     ///   off while others are not adds its share of the rate for as long;
     /// - at most `B + rT` on a single node: its local bucket knows all there is to know.
+    ///
+    /// Of a concurrency limit of `B` at most `B + S` slots are held: those that shares gave move to the
+    /// store when they are renewed, and are not written otherwise.
     #[must_use]
     pub fn with_local<L: Store>(self, local: L) -> Limiter<S, L> {
         let local = Local::new(local, self.rules(), self.store.nodes());
@@ -85,11 +87,8 @@ impl<S: Store, L: Store> Limiter<S, L> {
 
     /// Gives back what a decision charged, once: the decision is its own receipt. What a local share
     /// admitted is given back there; once that is written to the store it stays charged.
-    pub async fn give_back(&self, decision: Decision) {
-        refund::give_back_decision(&self.store, &decision).await;
-        if let Some(local) = &self.local {
-            local.take_back(&decision).await;
-        }
+    pub async fn give_back(&self, mut decision: Decision) {
+        self.hand_in(&decision.take_receipt(|_| true)).await;
     }
 
     /// Forgets the counters, warnings and bans of whoever the facts describe.

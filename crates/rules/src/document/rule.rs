@@ -138,14 +138,27 @@ impl TypedRule {
         }
         let on_fail = fields.take("on_fail").and_then(|field| field.choice(&ON_FAIL));
         self.on_fail = on_fail.unwrap_or(self.on_fail);
-        let charge = fields.take("charge").and_then(|field| {
-            field.choice(&[("always", ChargeWhen::Always), ("admitted", ChargeWhen::Admitted)])
-        });
-        self.charge = charge.unwrap_or(self.charge);
+        self.charge =
+            fields.take("charge").and_then(|field| self.read_charge(&field)).unwrap_or(self.charge);
         self.ban = fields.take("ban").and_then(|field| read_ban(&field));
         if let Some(field) = fields.take("consistency") {
             read_consistency(&field);
         }
+    }
+
+    fn read_charge(&self, field: &Field<'_>) -> Option<ChargeWhen> {
+        let words = [("always", ChargeWhen::Always), ("admitted", ChargeWhen::Admitted)];
+        let charge = field.choice(&words)?;
+        if charge == ChargeWhen::Always && self.holds_slots() {
+            let remark = Remark::new("a refused request is not under way, so it holds no slot");
+            field.refuse(remark.found("always").write("`admitted`, or leave it out"));
+        }
+        Some(charge)
+    }
+
+    fn holds_slots(&self) -> bool {
+        let policy = self.limit.as_ref().and_then(Limit::policy);
+        policy.is_some_and(Policy::is_concurrency)
     }
 }
 

@@ -136,6 +136,25 @@ rules:
 }
 
 #[test]
+fn a_limit_may_be_of_requests_at_once() {
+    let set = compile(
+        "rules:
+           - { id: a, limit: { concurrent: 20 } }
+           - { id: b, limit: { concurrent: 5, lease: 2m } }
+           - { id: c, limit: { requests: 20, window: 30s, algorithm: sliding_window_log } }
+           - { limit: { concurrent: 1 } }",
+    );
+    let slots = |at: usize| numbers(&set.rules()[at]);
+    assert_eq!(slots(0), (Algorithm::Concurrent, 20, 30, 20));
+    assert_eq!(slots(1), (Algorithm::Concurrent, 5, 120, 5));
+    let policy = |at: usize| set.rules()[at].limit().policy().unwrap();
+    assert_eq!(policy(1).lease(), Some(Micros::from_secs(120)));
+    assert!(policy(0).is_concurrency() && !policy(2).is_concurrency());
+    assert_eq!(policy(0).algorithm().name(), "concurrent");
+    assert!(set.rules()[3].id().contains("by-ip-30s-"), "{}", set.rules()[3].id());
+}
+
+#[test]
 fn json_is_a_document_as_well() {
     let set = compile(r#"{"rules": [{"id": "j", "match": {"user_id": 7}, "limit": "1/s"}]}"#);
     assert_eq!(matched(&set, &[("user_id", "7")]), ["j"]);
