@@ -10,6 +10,7 @@ use tidegate_core::policy::Policy;
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_rules::{Mode, Rule, RuleSet};
 
+use crate::bill::Bill;
 use crate::receipt::{Charged, Receipt};
 use crate::slots::Slots;
 
@@ -155,8 +156,19 @@ impl Decision {
     /// decision no longer has them: what it gives back does not include them.
     pub fn take_slots(&mut self) -> Option<Slots> {
         self.holds_slots()?;
-        let is_slot = |rule: &Rule| rule.limit().policy().is_some_and(Policy::is_concurrency);
         Some(Slots(self.take_receipt(is_slot)))
+    }
+
+    /// Whether a rule that was charged waits to hear what the request has cost in the end.
+    #[must_use]
+    pub fn awaits_cost(&self) -> bool {
+        self.paid.iter().filter_map(|paid| self.paid_rule(paid)).any(is_estimated)
+    }
+
+    /// The bill for what was charged to rules that wait to hear what the request has cost in the end.
+    /// The decision no longer has it: what it gives back does not include it.
+    pub fn take_bill(&mut self) -> Option<Bill> {
+        self.awaits_cost().then(|| Bill(self.take_receipt(is_estimated)))
     }
 
     /// Takes out the receipt for what was charged to some rules.
@@ -188,4 +200,12 @@ impl Decision {
     fn rule(&self, reading: &RuleReading) -> &Rule {
         &self.rules.rules()[reading.rule as usize]
     }
+}
+
+fn is_slot(rule: &Rule) -> bool {
+    rule.limit().policy().is_some_and(Policy::is_concurrency)
+}
+
+fn is_estimated(rule: &Rule) -> bool {
+    rule.cost().is_known_afterwards()
 }

@@ -3,7 +3,7 @@
 use tidegate_core::decision::{Retry, Verdict};
 use tidegate_core::key::Fingerprint;
 use tidegate_core::policy::Policy;
-use tidegate_rules::{Facts, Limit, Rule};
+use tidegate_rules::{Cost, Facts, Limit, Rule};
 
 use crate::decision::{Decision, RuleReading};
 
@@ -48,7 +48,7 @@ impl Explanation {
                 matched: rule.conditions().collect(),
                 key: rule.key_parts(facts, &decision.rules),
                 fingerprint: rule.shown_key(facts, &decision.rules),
-                limit: limit_in_words(rule),
+                limit: format!("{}{}", limit_in_words(rule), cost_in_words(rule)),
                 why: reading_in_words(rule, reading, cost),
             })
             .collect();
@@ -83,6 +83,13 @@ fn limit_in_words(rule: &Rule) -> String {
     }
 }
 
+fn cost_in_words(rule: &Rule) -> String {
+    match rule.cost() {
+        Cost::Fixed(_) => String::new(),
+        cost => format!(", cost {cost}"),
+    }
+}
+
 fn reading_in_words(rule: &Rule, reading: &RuleReading, cost: u32) -> String {
     let Some(numbers) = reading.numbers else {
         return match rule.limit() {
@@ -94,7 +101,7 @@ fn reading_in_words(rule: &Rule, reading: &RuleReading, cost: u32) -> String {
         };
     };
     let left = format!("{} of {} left", numbers.remaining, numbers.limit);
-    let asked = rule.cost().saturating_mul(u64::from(cost));
+    let asked = rule.cost().base().saturating_mul(u64::from(cost));
     let state = match numbers.retry {
         Retry::Now => format!("{left}, {asked} asked for"),
         Retry::After(_) if rule.limit().policy().is_some_and(Policy::is_concurrency) => {

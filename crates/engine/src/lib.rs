@@ -3,6 +3,7 @@
 //! The engine knows the [`Store`](tidegate_core::store::Store) face, never a store; it knows
 //! [`Facts`](tidegate_rules::Facts), never a wire. It reads no clock: a reading tells the store's.
 
+mod bill;
 mod debt;
 mod decision;
 mod explain;
@@ -16,6 +17,7 @@ mod settle;
 mod share;
 mod slots;
 
+pub use bill::Bill;
 pub use decision::{Decision, RuleReading};
 pub use explain::{Explained, Explanation};
 pub use limiter::Limiter;

@@ -37,6 +37,17 @@ pub(crate) struct Charged {
 }
 
 impl Receipt {
+    /// The same charges under the rules in force: what an old policy writes after a change would drain
+    /// at its old rate. Counters that no rule in force goes on with are nobody's any more.
+    pub(crate) fn under(mut self, rules: &Arc<RuleSet>) -> Self {
+        self.charged.retain(|charged| {
+            let now = successor(&self.rules, charged.rule, rules);
+            charged.rule = now.unwrap_or(charged.rule);
+            now.is_some()
+        });
+        Self { rules: Arc::clone(rules), ..self }
+    }
+
     /// The rule of a charge.
     pub(crate) fn rule(&self, charged: &Charged) -> &Rule {
         &self.rules.rules()[charged.rule as usize]
@@ -67,4 +78,19 @@ impl Receipt {
             Some((self.made(charged)?, told))
         })
     }
+}
+
+/// The place of the rule that goes on with the counters of another, if there is one: the same id,
+/// algorithm and window.
+pub(crate) fn successor(old: &Arc<RuleSet>, rule: u32, rules: &Arc<RuleSet>) -> Option<u32> {
+    if Arc::ptr_eq(old, rules) {
+        return Some(rule);
+    }
+    let old = old.rules().get(rule as usize)?;
+    let counter = |rule: &Rule| {
+        let policy = rule.limit().policy()?;
+        Some((policy.algorithm().name(), policy.quota().window))
+    };
+    let same = |rule: &Rule| rule.id() == old.id() && counter(rule) == counter(old);
+    rules.rules().iter().position(same).and_then(|at| u32::try_from(at).ok())
 }

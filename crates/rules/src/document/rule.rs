@@ -5,10 +5,12 @@ use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
 use tidegate_core::time::Micros;
 
+use super::cost;
 use super::key_by::{self, KeyBy};
 use super::limit::Allowed;
 use super::{Spanned, matches};
 use crate::condition::Condition;
+use crate::cost::Cost;
 use crate::decode::{Field, Fields};
 use crate::key::KeyPart;
 use crate::problem::Remark;
@@ -36,7 +38,7 @@ pub(crate) struct TypedRule {
     pub(crate) parts: Vec<KeyPart>,
     pub(crate) key_pattern: Option<Spanned<String>>,
     pub(crate) limit: Option<Limit>,
-    pub(crate) cost: u64,
+    pub(crate) cost: Cost,
     pub(crate) mode: Mode,
     pub(crate) on_fail: OnFail,
     pub(crate) charge: ChargeWhen,
@@ -78,7 +80,7 @@ pub(super) fn read(field: &Field<'_>, defaults: &Defaults) -> Option<TypedRule> 
         parts: Vec::new(),
         key_pattern: None,
         limit: None,
-        cost: 1,
+        cost: Cost::Fixed(1),
         mode: Mode::Enforce,
         on_fail: defaults.on_fail,
         charge: ChargeWhen::Admitted,
@@ -131,8 +133,9 @@ impl TypedRule {
 
     /// What the rule does besides counting.
     fn read_conduct(&mut self, fields: &mut Fields<'_>) {
-        let cost = fields.take("cost").and_then(|field| field.integer(1, u64::from(u32::MAX)));
-        self.cost = cost.unwrap_or(1);
+        if let Some(cost) = fields.take("cost").and_then(|field| self.read_cost(&field)) {
+            self.cost = cost;
+        }
         if let Some(mode) = read_mode(fields) {
             self.mode = mode;
         }
@@ -144,6 +147,20 @@ impl TypedRule {
         if let Some(field) = fields.take("consistency") {
             read_consistency(&field);
         }
+    }
+
+    fn read_cost(&self, field: &Field<'_>) -> Option<Cost> {
+        let cost = cost::read(field)?;
+        if self.holds_slots() && cost.is_known_afterwards() {
+            let remark = Remark::new("slots are held from the start: how many must be known then");
+            field.refuse(remark.write("a number, or `header` with `max`"));
+        }
+        let limit = self.limit.as_ref().and_then(Limit::policy).map_or(u64::MAX, Policy::limit);
+        if cost.base() > limit {
+            let message = format!("a request costs {}, and the limit never holds it", cost.base());
+            field.refuse(Remark::new(message).write(format!("at most {limit}")));
+        }
+        Some(cost)
     }
 
     fn read_charge(&self, field: &Field<'_>) -> Option<ChargeWhen> {

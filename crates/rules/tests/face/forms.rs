@@ -5,7 +5,7 @@ use tidegate_core::key::Secret;
 use tidegate_core::policy::{Algorithm, Leak};
 use tidegate_core::time::Micros;
 use tidegate_rules::identity::{Carrier, JwtIdentity, UnknownKey, UserIdentity};
-use tidegate_rules::{ChargeWhen, Document, Limit, Matches, Mode, OnFail, Rule, RuleSet};
+use tidegate_rules::{ChargeWhen, Cost, Document, Limit, Matches, Mode, OnFail, Rule, RuleSet};
 
 /// Algorithm, requests, window in seconds, burst.
 fn numbers(rule: &Rule) -> (Algorithm, u64, u64, u64) {
@@ -127,7 +127,7 @@ rules:
     let queue = Algorithm::LeakyBucket(Leak::Queue);
     assert_eq!(numbers(rule), (queue, 5, 5400, 9));
     assert_eq!(key_by(rule), ["tenant", "route"]);
-    assert_eq!((rule.cost(), rule.charge()), (3, ChargeWhen::Always));
+    assert_eq!((rule.cost(), rule.charge()), (&Cost::Fixed(3), ChargeWhen::Always));
     assert_eq!((rule.on_fail(), set.rules()[1].on_fail()), (OnFail::Deny, OnFail::Local));
     assert!(rule.ban().is_some());
     let warnings = rule.mode().warnings().unwrap();
@@ -152,6 +152,35 @@ fn a_limit_may_be_of_requests_at_once() {
     assert!(policy(0).is_concurrency() && !policy(2).is_concurrency());
     assert_eq!(policy(0).algorithm().name(), "concurrent");
     assert!(set.rules()[3].id().contains("by-ip-30s-"), "{}", set.rules()[3].id());
+}
+
+#[test]
+fn a_cost_may_come_from_elsewhere() {
+    let set = compile(
+        "rules:
+           - { limit: 100/h, cost: { header: X-Cost, max: 1000 } }
+           - { limit: 100/h, cost: { body: 1KiB } }
+           - { limit: 100/h, cost: { response_header: x-tokens-used, max: 100_000 } }
+           - { limit: 100/h, cost: { response_header: x-tokens-used, max: 100_000, estimate: 50 } }
+           - { limit: 100/h, cost: { response: 64KiB, estimate: 4 } }
+           - { limit: { concurrent: 5 }, cost: { header: x-weight, max: 3 } }
+           - { limit: 100/h }",
+    );
+    let tokens =
+        |estimate| Cost::ResponseHeader { name: "x-tokens-used".into(), max: 100_000, estimate };
+    let expected = [
+        Cost::Header { name: "x-cost".into(), max: 1_000 },
+        Cost::Body { part: 1_024 },
+        tokens(1),
+        tokens(50),
+        Cost::Response { part: 65_536, estimate: 4 },
+        Cost::Header { name: "x-weight".into(), max: 3 },
+        Cost::Fixed(1),
+    ];
+    let costs: Vec<Cost> = set.rules().iter().map(|rule| rule.cost().clone()).collect();
+    assert_eq!(costs, expected);
+    let base: Vec<u64> = costs.iter().map(Cost::base).collect();
+    assert_eq!(base, [1, 1, 1, 50, 4, 1, 1]);
 }
 
 #[test]
