@@ -180,7 +180,9 @@ impl Sent {
             Meter::Counter(ticks) => {
                 (3, [requests, window, ticks.micros, ticks.per_window, ticks.most(), 0])
             }
-            Meter::Log => (4, [requests, window, 0, 0, 0, 0]),
+            Meter::Log | Meter::Slots => {
+                (4, [requests, window, policy.log_entries().unwrap_or_default(), 0, 0, 0])
+            }
         }
     }
 }
@@ -203,10 +205,12 @@ fn write_request(
         Op::Peek => 1,
         Op::Force => 2,
         Op::Refund { charged_at } => {
-            out.extend([6, 0, 0, 0, 0, 0, 0]);
-            wide(out, charged_at.as_micros());
-            out.push(0);
+            write_moment(out, charged_at);
             3
+        }
+        Op::Renew { charged_at } => {
+            write_moment(out, charged_at);
+            7
         }
         Op::Reset => 4,
     };
@@ -231,6 +235,13 @@ fn write_request(
             narrow(out, place + 1);
         }
     }
+}
+
+/// The time that the next request is of, as the cost of a request without charges.
+fn write_moment(out: &mut Vec<u8>, charged_at: Timestamp) {
+    out.extend([6, 0, 0, 0, 0, 0, 0]);
+    wide(out, charged_at.as_micros());
+    out.push(0);
 }
 
 /// A number of two bytes; batches are bounded so that it fits.

@@ -4,6 +4,7 @@
 //! `check`; it also runs on what is left of a faulty document, so that all problems come at once.
 
 mod check;
+mod cost;
 pub mod identity;
 mod key_by;
 mod limit;

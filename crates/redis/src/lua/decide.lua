@@ -4,8 +4,8 @@
 -- ARGV[1]   policies, each a kind and six numbers (POLICY; what they mean stands with each kind)
 -- ARGV[2]   requests, each an operation, a number of charges and the first of them (REQUEST), then
 --           the others (CHARGED): policy, key, cost and flags, which are the role, and whether a
---           policy and key (EXTRA) for warnings and one for bans follow. The time that a refund is
---           of stands before it, as the cost of a request without charges
+--           policy and key (EXTRA) for warnings and one for bans follow. The time that a refund or
+--           a renewal is of stands before it, as the cost of a request without charges
 -- returns   now, '1' or '0' for each request (was it admitted), digests of the logs that were looked
 --           at, and what each key held before
 --
@@ -19,7 +19,7 @@
 
 local POLICY, REQUEST, CHARGED, EXTRA = '>BI7I7I7I7I7I7', '>BHHHI7B', '>HHI7B', '>HH'
 local STATE = '>I7I7I7I7'
-local CHARGE, PEEK, FORCE, REFUND, PLAIN, MOMENT = 0, 1, 2, 3, 5, 6
+local CHARGE, PEEK, FORCE, REFUND, PLAIN, MOMENT, RENEW = 0, 1, 2, 3, 5, 6, 7
 
 local call, read, write, format = redis.call, struct.unpack, struct.pack, string.format
 local KEYS, requests, sent, policies = KEYS, ARGV[2], ARGV[1], {}
@@ -240,7 +240,8 @@ local function careful()
   end
 
   -- Sliding window logs ---------------------------------------------------------------------------
-  -- policy: 4, requests, window
+  -- policy: 4, requests, window, most records; slots that are held are a log whose window is their
+  --         lease, and which has room for them all: a slot is found by the time of its record
   --
   -- A hash: numbered chunks of records (at, cost), oldest first, and a directory `d` that tells the
   -- total and count of all records, and for each chunk the time of its last record, its total, its
@@ -401,11 +402,11 @@ local function careful()
       return fits
     end
 
-    -- Records that lie ahead of now become one record at now.
+    -- Records that lie ahead of now become one record at now, with those of now itself.
     local function log_rebase(policy, key)
       local log, ahead = log_of(policy, key), 0
       if log_newest(log) <= now then return end
-      while log_chunks(log) > 1 and log_entry(log, log_chunks(log) - 1) > now do
+      while log_chunks(log) > 1 and log_entry(log, log_chunks(log) - 1) >= now do
         local i = log_chunks(log)
         local _, total, count = log_entry(log, i)
         ahead, log.total, log.count = ahead + total, log.total - total, log.count - count
@@ -413,7 +414,7 @@ local function careful()
       end
       local i, r = log_chunks(log), 1
       local _, _, count = log_entry(log, i)
-      while log_record(log_chunk(log, i), r) <= now do r = r + 1 end
+      while log_record(log_chunk(log, i), r) < now do r = r + 1 end
       log_append(log, now, ahead + log_cut(log, i, r, count))
     end
 
@@ -429,7 +430,7 @@ local function careful()
       if records > 0 then log_cut(log, 1, 1, records) end
       cost = min(cost, max(0, 2 * limit - log.total))
       if cost == 0 then return end
-      if log.count > 0 and (log.count >= limit or log_newest(log) == now) then
+      if log.count > 0 and (log.count >= policy[4] or log_newest(log) == now) then
         local i = log_chunks(log)
         local _, _, count = log_entry(log, i)
         cost = cost + log_cut(log, i, count, count)
@@ -459,10 +460,18 @@ local function careful()
       end
     end
 
+    -- Slots are held on from now, also what has lapsed; what was spent is not.
+    local function log_renew(policy, key, cost, charged_at)
+      if policy[4] == policy[2] then return end
+      log_refund(policy, key, cost, charged_at)
+      log_charge(policy, key, cost)
+    end
+
     return {
       fits = log_fits,
       charge = log_charge,
       refund = log_refund,
+      renew = log_renew,
       rebase = log_rebase,
       write = function(log)
         local name, fresh_at = KEYS[log.key], 0
@@ -633,7 +642,7 @@ local function careful()
     end
   end
 
-  -- Peek, force, refund and reset: done to each charge, whatever the others say.
+  -- Peek, force, refund, renew and reset: done to each charge, whatever the others say.
   local function amend(op, count, charged_at)
     for i = 1, count do
       read_charge(i)
@@ -646,9 +655,10 @@ local function careful()
         kind.rebase(policy, key)
         local _, memo = kind.fits(policy, key, cost)
         kind.charge(policy, key, cost, memo)
-      elseif op == REFUND then
+      elseif op == REFUND or op == RENEW then
         kind.rebase(policy, key)
-        kind.refund(policy, key, cost, charged_at)
+        local change = op == REFUND and kind.refund or kind.renew
+        if change then change(policy, key, cost, charged_at) end
         kind.fits(policy, key, 0)
       else
         forget(policy, key)

@@ -8,7 +8,7 @@ use tidegate_rules::identity::{
     Carrier, FactCarrier, ForwardedBy, Identity, JwtAlgorithm, JwtIdentity, KeyText, Trust,
     UnknownKey, UserIdentity,
 };
-use tidegate_rules::{ChargeWhen, Document, Limit, Matches, Mode, OnFail, Rule, RuleSet};
+use tidegate_rules::{ChargeWhen, Cost, Document, Limit, Matches, Mode, OnFail, Rule, RuleSet};
 
 /// Algorithm, requests, window in seconds, burst.
 fn numbers(rule: &Rule) -> (Algorithm, u64, u64, u64) {
@@ -135,12 +135,60 @@ rules:
     let queue = Algorithm::LeakyBucket(Leak::Queue);
     assert_eq!(numbers(rule), (queue, 5, 5400, 9));
     assert_eq!(key_by(rule), ["tenant", "route"]);
-    assert_eq!((rule.cost(), rule.charge()), (3, ChargeWhen::Always));
+    assert_eq!((rule.cost(), rule.charge()), (&Cost::Fixed(3), ChargeWhen::Always));
     assert_eq!((rule.on_fail(), set.rules()[1].on_fail()), (OnFail::Deny, OnFail::Local));
     assert!(rule.ban().is_some());
     let warnings = rule.mode().warnings().unwrap();
     assert_eq!((warnings.limit(), warnings.period()), (4, Micros::from_secs(30)));
     assert_eq!(numbers(&set.rules()[1]), (Algorithm::FixedWindow, 7, 1, 7));
+}
+
+#[test]
+fn a_limit_may_be_of_requests_at_once() {
+    let set = compile(
+        "rules:
+           - { id: a, limit: { concurrent: 20 } }
+           - { id: b, limit: { concurrent: 5, lease: 2m } }
+           - { id: c, limit: { requests: 20, window: 30s, algorithm: sliding_window_log } }
+           - { limit: { concurrent: 1 } }",
+    );
+    let slots = |at: usize| numbers(&set.rules()[at]);
+    assert_eq!(slots(0), (Algorithm::Concurrent, 20, 30, 20));
+    assert_eq!(slots(1), (Algorithm::Concurrent, 5, 120, 5));
+    let policy = |at: usize| set.rules()[at].limit().policy().unwrap();
+    assert_eq!(policy(1).lease(), Some(Micros::from_secs(120)));
+    assert!(policy(0).is_concurrency() && !policy(2).is_concurrency());
+    assert_eq!(policy(0).algorithm().name(), "concurrent");
+    assert!(set.rules()[3].id().contains("by-ip-30s-"), "{}", set.rules()[3].id());
+}
+
+#[test]
+fn a_cost_may_come_from_elsewhere() {
+    let set = compile(
+        "rules:
+           - { limit: 100/h, cost: { header: X-Cost, max: 1000 } }
+           - { limit: 100/h, cost: { body: 1KiB } }
+           - { limit: 100/h, cost: { response_header: x-tokens-used, max: 100_000 } }
+           - { limit: 100/h, cost: { response_header: x-tokens-used, max: 100_000, estimate: 50 } }
+           - { limit: 100/h, cost: { response: 64KiB, estimate: 4 } }
+           - { limit: { concurrent: 5 }, cost: { header: x-weight, max: 3 } }
+           - { limit: 100/h }",
+    );
+    let tokens =
+        |estimate| Cost::ResponseHeader { name: "x-tokens-used".into(), max: 100_000, estimate };
+    let expected = [
+        Cost::Header { name: "x-cost".into(), max: 1_000 },
+        Cost::Body { part: 1_024 },
+        tokens(1),
+        tokens(50),
+        Cost::Response { part: 65_536, estimate: 4 },
+        Cost::Header { name: "x-weight".into(), max: 3 },
+        Cost::Fixed(1),
+    ];
+    let costs: Vec<Cost> = set.rules().iter().map(|rule| rule.cost().clone()).collect();
+    assert_eq!(costs, expected);
+    let base: Vec<u64> = costs.iter().map(Cost::base).collect();
+    assert_eq!(base, [1, 1, 1, 50, 4, 1, 1]);
 }
 
 #[test]
