@@ -4,6 +4,7 @@
 
 use bytes::{BufMut, BytesMut};
 use http::header::{HeaderName, HeaderValue};
+use tidegate_core::policy::Policy;
 
 use super::lines::Lines;
 use super::told::Counted;
@@ -17,7 +18,10 @@ const MAX_INTEGER: u64 = 999_999_999_999_999;
 pub(super) fn write(counted: &Counted<'_>, lines: &mut Lines<'_>) {
     let name = counted.rule.id();
     let mut policy = Item::string(name).integer("q", counted.numbers.limit);
-    if let Some(secs) = counted.window_secs() {
+    if counted.rule.limit().policy().is_some_and(Policy::is_concurrency) {
+        // What is in use at once has no window.
+        policy = policy.word("qu", "concurrent-requests");
+    } else if let Some(secs) = counted.window_secs() {
         policy = policy.integer("w", secs);
     }
     lines.put_text(POLICY, policy.0);
@@ -43,6 +47,12 @@ impl Item {
         }
         item.put_u8(b'"');
         Self(item)
+    }
+
+    /// A String that needs no escape.
+    fn word(mut self, name: &str, word: &str) -> Self {
+        self.0.put_slice(format!(";{name}=\"{word}\"").as_bytes());
+        self
     }
 
     fn integer(mut self, name: &str, integer: u64) -> Self {

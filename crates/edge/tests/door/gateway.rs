@@ -1,7 +1,9 @@
 //! The gateway from outside: real sockets, an upstream that says exactly what it is told to say.
 
+mod costs;
 mod faults;
 mod http2;
+mod identity;
 mod limits;
 mod passing;
 mod queue;

@@ -123,7 +123,8 @@ async fn next(tcp: &mut TcpStream, read: &mut Vec<u8>) -> Option<String> {
     let end = until(tcp, read, b"\r\n\r\n", 0).await?;
     let head = String::from_utf8_lossy(&read[..end]).to_ascii_lowercase();
     let end = if head.contains("transfer-encoding: chunked") {
-        let data = until(tcp, read, b"0\r\n", end).await?;
+        // A line of its own: sizes end with a nought too.
+        let data = until(tcp, read, b"\r\n0\r\n", end - 2).await?;
         until(tcp, read, b"\r\n", data).await?
     } else {
         let length = head
