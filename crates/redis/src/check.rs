@@ -29,8 +29,8 @@ const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
 
 /// The rights that are needed, as ACL rules.
 pub const RIGHTS: &str = "~PREFIX* resetchannels -@all +evalsha +eval +script|load +time +mget +set \
-     +del +hget +hset +hdel +pexpireat +zadd +zrem +zcard +zremrangebyscore +pexpire +ping +info \
-     +role +client|setinfo +select +cluster|slots +asking +config|get";
+     +setrange +del +hget +hset +hdel +pexpireat +zadd +zrem +zcard +zremrangebyscore +pexpire \
+     +ping +info +role +client|setinfo +select +cluster|slots +asking +config|get";
 
 /// What was found out about the servers.
 #[derive(Debug, Default)]
