@@ -13,7 +13,7 @@ use tidegate_core::penalty::BanPolicy;
 use tidegate_core::policy::Algorithm;
 use tidegate_core::store::{Charge, Op, Store as _};
 use tidegate_core::time::Micros;
-use tidegate_redis::{Options, RedisStore, Tls};
+use tidegate_redis::{Options, RedisStore, Tls, examine};
 use tidegate_testkit::process::eventually;
 use tidegate_testkit::quotas::SIX;
 use tidegate_testkit::redis::{Certificates, Client, ClientCertificate, Reply, Server};
@@ -177,6 +177,27 @@ fn a_password() {
         println!("{why}");
         assert!(why.contains(what) || why.to_lowercase().contains("password"), "{why}");
         assert!(!why.contains("s3cr") && !why.contains("wr0ng"), "{why}");
+    }
+}
+
+/// What the doctor says to change where a server cannot be used.
+#[test]
+fn what_to_write_instead_is_said() {
+    let (secure, plain) = (Server::start_tls(ClientCertificate::Required), Server::start());
+    let tls = read(secure.certificates().expect("certificates"));
+    let nameless = Tls { identity: None, ..tls.clone() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    for (url, tls, advice) in [
+        (secure.url(), nameless, "--store-cert-file"),
+        (secure.url(), Tls::default(), "--store-ca-file"),
+        (secure.url().replace("rediss:", "redis:"), tls.clone(), "rediss://"),
+        (plain.url().replace("redis:", "rediss:"), tls.clone(), "rediss://"),
+        (plain.url().replace("redis:", "redis+cluster:"), tls, "it is no cluster"),
+    ] {
+        let found = runtime.block_on(examine(&Options { tls, ..options(&url) }));
+        let [finding] = &found.findings[..] else { panic!("{url}: {found:?}") };
+        assert!(finding.advice.contains(advice), "{url}: {finding:?}");
     }
 }
 
