@@ -18,6 +18,10 @@ use crate::script::Text;
 /// Numbers in a script are exact below this; a cost above it fits nowhere either.
 const EXACT: u64 = 1 << 53;
 
+/// By how many microseconds the key of a bucket may outlive its state, at least and at most: the first
+/// is what the script gives other keys, the second is what memory is worth.
+const SLACK: [u64; 2] = [2_000_000, 300_000_000];
+
 /// A batch of charges, all or none.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
@@ -174,7 +178,8 @@ impl Sent {
         match policy.meter() {
             Meter::Bucket { units, .. } => {
                 let (p, q, since) = (units.per_micro, units.per_request, policy.since());
-                (1, [p, q, units.capacity, units.ceiling, since.as_micros().min(EXACT), 0])
+                let slack = (policy.period().get() / 4).clamp(SLACK[0], SLACK[1]);
+                (1, [p, q, units.capacity, units.ceiling, since.as_micros().min(EXACT), slack])
             }
             Meter::Fixed => (2, [requests, window, 0, 0, 0, 0]),
             Meter::Counter(ticks) => {

@@ -215,9 +215,9 @@ fn read(charge: &Charge<'_>, part: Part, bytes: &[u8]) -> Option<State> {
     }
 }
 
-/// The four numbers of a state, or nothing if it is something else.
+/// The four numbers of a state, without the fifth, or nothing if it is something else.
 fn numbers(bytes: &[u8]) -> Option<[u64; 4]> {
-    let bytes: &[u8; 28] = bytes.try_into().ok()?;
+    let bytes: &[u8; 35] = bytes.try_into().ok()?;
     let (numbers, _) = bytes.as_chunks::<7>();
     let wide = |number: &[u8; 7]| number.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
     let mut four = [0; 4];
