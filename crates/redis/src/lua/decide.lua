@@ -26,7 +26,7 @@
 local POLICY, REQUEST, CHARGED, EXTRA = '>BI7I7I7I7I7I7', '>BHHHI7B', '>HHI7B', '>HH'
 local STATE, LEVEL, BYTES = '>I7I7I7I7I7', '>I7I7', 35
 local MARGIN = 1000000
-local CHARGE, PEEK, FORCE, REFUND, PLAIN, MOMENT, RENEW = 0, 1, 2, 3, 5, 6, 7
+local CHARGE, PEEK, FORCE, REFUND, PLAIN, MOMENT = 0, 1, 2, 3, 5, 6
 
 local call, read, write, format = redis.call, struct.unpack, struct.pack, string.format
 local KEYS, requests, sent, policies = KEYS, ARGV[2], ARGV[1], {}
@@ -42,6 +42,7 @@ local digests = {}
 local function careful()
   local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
   local BUCKET, LOG = 1, 4
+  local RENEW = 7
   local SHADOW, ALWAYS = 1, 2
   local ALLOW, DENY, SHADOW_DENY, WARN, BAN = 0, 1, 2, 3, 4
   local FIFTH, SLACK = 29, 2 * MARGIN
