@@ -178,7 +178,7 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         let facts = identity.extractor.facts(&head, head.uri.path(), caller.address)?;
         let cost = |rule: &Rule| {
             let values =
-                |name: &str| head.headers.get_all(name).into_iter().map(|value| value.as_bytes());
+                |name: &str| head.headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
             rule.cost().of_request(values, body.size_hint().exact())
         };
         let rules = Arc::clone(&identity.rules);

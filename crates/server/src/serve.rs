@@ -250,7 +250,7 @@ impl<S: Tended> House<S> {
     fn gateway(&self, settings: &GatewaySettings) -> Result<Gateway<S, S::Local>, Failure> {
         let settings = gateway::Settings {
             headers: self.settings.headers,
-            max_body_bytes: settings.max_body.0 as u64,
+            max_body_bytes: settings.max_body.0,
             body_timeout: BODY_TIMEOUT,
             max_waiting: MAX_WAITING,
             drain_timeout: self.settings.drain_timeout,

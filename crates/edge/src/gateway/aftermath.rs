@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use tidegate_core::store::Store;
 use tidegate_engine::{Bill, Decision, Limiter, Slots};
 use tidegate_rules::BodyBytes;
@@ -92,7 +92,7 @@ async fn look_after<S: Store, L: Store>(
     };
     if let Some(bill) = bill {
         let values =
-            |name: &str| ended.headers.get_all(name).into_iter().map(|value| value.as_bytes());
+            |name: &str| ended.headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
         limiter.charge_after(bill, |rule| rule.cost().of_response(values, ended.seen)).await;
     }
 }

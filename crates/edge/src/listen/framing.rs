@@ -180,22 +180,29 @@ impl Head {
         let value = if line.len() < LINE_BYTES { value } else { b"" };
         match first {
             // A folded line: hyper refuses it too.
-            b' ' | b'\t' => return Err(Ambiguous),
-            b'c' | b'C' if name.eq_ignore_ascii_case(b"content-length") => {
-                if self.length.replace(digits(value).ok_or(Ambiguous)?).is_some() {
-                    return Err(Ambiguous);
-                }
-            }
+            b' ' | b'\t' => Err(Ambiguous),
+            b'c' | b'C' if name.eq_ignore_ascii_case(b"content-length") => self.read_length(value),
             b't' | b'T' if name.eq_ignore_ascii_case(b"transfer-encoding") => {
-                if std::mem::replace(&mut self.chunked, true)
-                    || !value.eq_ignore_ascii_case(b"chunked")
-                {
-                    return Err(Ambiguous);
-                }
+                self.read_coding(value)
             }
-            _ => {}
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    fn read_length(&mut self, value: &[u8]) -> Result<(), Ambiguous> {
+        let length = digits(value).ok_or(Ambiguous)?;
+        match self.length.replace(length) {
+            None => Ok(()),
+            Some(_) => Err(Ambiguous),
+        }
+    }
+
+    fn read_coding(&mut self, value: &[u8]) -> Result<(), Ambiguous> {
+        let again = std::mem::replace(&mut self.chunked, true);
+        match !again && value.eq_ignore_ascii_case(b"chunked") {
+            true => Ok(()),
+            false => Err(Ambiguous),
+        }
     }
 }
 

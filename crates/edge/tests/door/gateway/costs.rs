@@ -69,9 +69,7 @@ async fn a_tunnel_holds_its_slot_until_it_ends() {
     let mut upstream = Upstream::replying(|_| Reply::Echo(agree.to_vec())).await;
     let gate = Gate::open(TWO_AT_ONCE, &upstream).await;
     let mut caller = gate.caller().await;
-    caller
-        .send(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
-        .await;
+    caller.send(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n").await;
     upstream.request().await;
     assert_eq!(caller.answer().await.unwrap().status, 101);
     caller.send(b"ping").await;
@@ -94,7 +92,8 @@ async fn an_upstream_that_fails_frees_the_slot() {
 #[tokio::test]
 async fn a_header_of_the_request_says_what_it_costs() {
     let upstream = Upstream::start().await;
-    let rules = "rules: [{ id: r, key_by: global, limit: 100/h, cost: { header: x-cost, max: 50 } }]";
+    let rules =
+        "rules: [{ id: r, key_by: global, limit: 100/h, cost: { header: x-cost, max: 50 } }]";
     let gate = Gate::open(rules, &upstream).await;
     let mut caller = gate.caller().await;
     for (header, expected) in [("x-cost: 30\r\n", 70), ("", 69), ("x-cost: 0\r\n", 68)] {
@@ -147,7 +146,7 @@ async fn what_the_answer_has_cost_is_charged_after_it() {
 #[tokio::test]
 async fn the_access_log_tells_what_became_of_each_request() {
     let upstream = Upstream::start().await;
-    let told: Arc<Mutex<Vec<(String, String, u16, u64)>>> = Arc::default();
+    let told = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&told);
     let log = AccessLog::new(move |access| {
         let line = (access.method.to_string(), access.path.clone(), access.status, access.bytes);
