@@ -30,6 +30,17 @@ const TOOLS: [Tool; 6] = [
     },
 ];
 
+/// What the gateway is compared with, and what asks it. Debian's nginx also starts one on port 80, which
+/// no benchmark uses.
+const RIVALS: [Tool; 4] = [
+    Tool { program: "/usr/sbin/nginx", probe: &["-v"], package: "nginx" },
+    Tool { program: "/usr/sbin/haproxy", probe: &["-v"], package: "haproxy" },
+    // It ends with 1 whatever it is asked.
+    Tool { program: "sh", probe: &["-c", "command -v wrk"], package: "wrk" },
+    // Envoy is a package of Python.
+    Tool { program: "python3", probe: &["-c", "import ensurepip, venv"], package: "python3-venv" },
+];
+
 /// Components of the Rust toolchain that the checks use.
 const COMPONENTS: [(&str, &str); 2] = [("rustfmt", "cargo-fmt"), ("clippy", "cargo-clippy")];
 
@@ -40,7 +51,17 @@ pub(crate) fn tools() -> Result<(), Stopped> {
             return Err(Stopped::Missing(format!("`rustup component add {component}`")));
         }
     }
-    let missing: Vec<&str> = TOOLS
+    install(&TOOLS)
+}
+
+/// Installs what the gateway's benchmark needs besides.
+pub(crate) fn rivals() -> Result<(), Stopped> {
+    install(&TOOLS)?;
+    install(&RIVALS)
+}
+
+fn install(tools: &[Tool]) -> Result<(), Stopped> {
+    let missing: Vec<&str> = tools
         .iter()
         .filter(|tool| !works(tool.program, tool.probe))
         .map(|tool| tool.package)
@@ -57,7 +78,7 @@ pub(crate) fn tools() -> Result<(), Stopped> {
     let mut words = vec!["install", "-q", "-y", "--no-install-recommends"];
     words.extend(&missing);
     run(&mut apt(prefix, &words))?;
-    let still = TOOLS.iter().find(|tool| !works(tool.program, tool.probe));
+    let still = tools.iter().find(|tool| !works(tool.program, tool.probe));
     match still {
         None => Ok(()),
         Some(tool) => {
