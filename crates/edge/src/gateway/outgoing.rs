@@ -10,6 +10,7 @@ use http::StatusCode;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::patience::Patience;
+use super::progress::Progress;
 use crate::problem::Problem;
 
 /// The body of a request.
@@ -18,6 +19,8 @@ pub(super) struct Outgoing {
     body: Option<Incoming>,
     left: u64,
     patience: Patience,
+    /// None where there is nothing to send.
+    progress: Option<Progress>,
 }
 
 /// What went wrong with the body of a request; it is the client's doing.
@@ -31,12 +34,23 @@ pub(super) enum BodyFault {
 impl Outgoing {
     pub(super) fn new(body: Incoming, max_bytes: u64, patience: Duration) -> Self {
         let body = (!body.is_end_stream()).then_some(body);
-        Self { body, left: max_bytes, patience: Patience::new(patience) }
+        let progress = body.as_ref().map(|_| Progress::default());
+        Self { body, left: max_bytes, patience: Patience::new(patience), progress }
+    }
+
+    /// The same, if it is no body at all.
+    pub(super) fn again(&self) -> Option<Self> {
+        self.body.is_none().then(Self::none)
+    }
+
+    pub(super) fn progress(&self) -> Option<Progress> {
+        self.progress.clone()
     }
 
     /// No body at all.
     pub(super) const fn none() -> Self {
-        Self { body: None, left: 0, patience: Patience::new(Duration::ZERO) }
+        let patience = Patience::new(Duration::ZERO);
+        Self { body: None, left: 0, patience, progress: None }
     }
 }
 
@@ -58,6 +72,9 @@ impl Body for Outgoing {
             }
         };
         this.patience.progressed();
+        if let Some(progress) = &this.progress {
+            progress.made();
+        }
         Poll::Ready(frame.map(|frame| {
             let frame = frame.map_err(|_| BodyFault::BrokenOff)?;
             let length = frame.data_ref().map_or(0, |data| data.len() as u64);
