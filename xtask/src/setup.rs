@@ -11,7 +11,7 @@ struct Tool {
     package: &'static str,
 }
 
-const TOOLS: [Tool; 6] = [
+const TOOLS: [Tool; 11] = [
     // Some dependencies compile C.
     Tool { program: "cc", probe: &["--version"], package: "build-essential" },
     // The README's own commands are tried with it.
@@ -22,6 +22,14 @@ const TOOLS: [Tool; 6] = [
     Tool { program: "redis-cli", probe: &["--version"], package: "redis-tools" },
     // A server that a killed test leaves behind is killed by the kernel.
     Tool { program: "setpriv", probe: &["--version"], package: "util-linux" },
+    // The gateway is proved in front of a real server, behind a real balancer, under real load.
+    // Servers are not on everybody's path.
+    Tool { program: "sh", probe: &["-c", "PATH=$PATH:/usr/sbin nginx -v"], package: "nginx-light" },
+    Tool { program: "sh", probe: &["-c", "PATH=$PATH:/usr/sbin haproxy -v"], package: "haproxy" },
+    Tool { program: "h2load", probe: &["--version"], package: "nghttp2-client" },
+    // It has no option that only says that it is there.
+    Tool { program: "sh", probe: &["-c", "command -v wrk"], package: "wrk" },
+    Tool { program: "openssl", probe: &["version"], package: "openssl" },
     // A library that moves a server's clock: there is no program to ask.
     Tool {
         program: "sh",

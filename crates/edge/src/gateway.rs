@@ -13,6 +13,7 @@ mod link;
 mod outgoing;
 mod passed;
 mod patience;
+mod progress;
 mod queue;
 mod request_id;
 mod route;

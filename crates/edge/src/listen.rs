@@ -2,6 +2,7 @@
 //! business of the door behind.
 
 mod connection;
+mod flow;
 mod framing;
 mod hall;
 mod peers;

@@ -1,6 +1,7 @@
 //! `tidegate serve`: opens the doors, keeps house beside them, and closes up in order.
 
 mod certificate;
+mod descriptors;
 mod doors;
 mod greeting;
 mod handover;
@@ -33,6 +34,7 @@ use crate::reload::Reloader;
 use crate::source::{Loaded, Source};
 use crate::store::{self, Embedded, Shared, Tended};
 use crate::telemetry::{self, Event};
+use descriptors::Descriptors;
 use doors::{Doors, Kind};
 use handover::Estate;
 use inherited::Inherited;
@@ -211,6 +213,7 @@ impl<S: Tended> House<S> {
         keepers: &mut JoinSet<()>,
     ) -> Result<Doors, Failure> {
         let mut doors = Doors::new(Arc::clone(&self.status));
+        let descriptors = Descriptors::raise();
         let mut open = Vec::new();
         for (kind, listener) in listeners {
             let at = listener.local_addr()?;
@@ -221,7 +224,7 @@ impl<S: Tended> House<S> {
                     let gateway = Arc::new(self.gateway(settings)?);
                     let kept = Arc::clone(&gateway);
                     keepers.spawn(async move { kept.keep().await });
-                    let mut listen = self.listening();
+                    let mut listen = self.listening(kind, descriptors);
                     (listen.http2, listen.proxy_protocol) = (true, settings.proxy_protocol);
                     if let Some(certificate) = &settings.certificate {
                         listen.tls = Some(certificate.tls.clone());
@@ -233,7 +236,8 @@ impl<S: Tended> House<S> {
                     if !at.ip().is_loopback() && self.settings.token.is_none() {
                         Event::OpenWithoutToken { at }.tell();
                     }
-                    doors.serve(kind, listener, Arc::new(self.door()), self.listening());
+                    let listen = self.listening(kind, descriptors);
+                    doors.serve(kind, listener, Arc::new(self.door()), listen);
                 }
             }
         }
@@ -242,9 +246,16 @@ impl<S: Tended> House<S> {
         Ok(doors)
     }
 
-    fn listening(&self) -> listen::Settings {
-        let drain_timeout = self.settings.drain_timeout;
-        listen::Settings { drain_timeout, ..listen::Settings::default() }
+    fn listening(&self, kind: Kind, descriptors: Descriptors) -> listen::Settings {
+        let usual = listen::Settings::default();
+        let max_connections = descriptors.connections(kind, usual.max_connections);
+        listen::Settings {
+            max_connections,
+            // One address never has all of them.
+            max_connections_per_ip: usual.max_connections_per_ip.min(max_connections.div_ceil(2)),
+            drain_timeout: self.settings.drain_timeout,
+            ..usual
+        }
     }
 
     fn gateway(&self, settings: &GatewaySettings) -> Result<Gateway<S, S::Local>, Failure> {

@@ -20,6 +20,7 @@ pub(crate) enum Event<'a> {
     Started { source: &'a str, rules: usize, version: u64 },
     NoRules { source: &'a str },
     DoorTaken { door: &'a str, wanted: SocketAddr, instead: SocketAddr },
+    FewDescriptors { door: &'a str, limit: u64, connections: usize },
     OpenWithoutToken { at: SocketAddr },
     SnapshotMissing { path: &'a Path },
     SnapshotRestored { path: &'a Path, restored: Restored },
@@ -61,6 +62,12 @@ impl Event<'_> {
             Self::DoorTaken { door, wanted, instead } => {
                 warn!(%door, %wanted, %instead, "the default port of a door is taken");
             }
+            Self::FewDescriptors { door, limit, connections } => warn!(
+                door,
+                limit,
+                connections,
+                "few file descriptors: others wait to be accepted; raise the hard limit of open files"
+            ),
             Self::OpenWithoutToken { at } => warn!(
                 %at,
                 "the HTTP door is open to other machines and no --admin-token-file is set: \

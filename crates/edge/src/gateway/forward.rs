@@ -8,6 +8,7 @@ use hyper::body::Incoming;
 use smallvec::SmallVec;
 
 use super::health::{self, Health};
+use super::link::Http1;
 use super::outgoing::Outgoing;
 use super::passed::{GatewayBody, Passed};
 use super::server::{Answered, Failed, Failure, InFlight, Server};
@@ -92,12 +93,32 @@ impl Destination {
         wanted: Wanted,
         caller: &Caller,
     ) -> Result<Response<GatewayBody>, Problem> {
-        let server = self.upstream.choose(&[]).ok_or_else(no_server)?;
+        let (server, link) = self.dial().await?;
         let in_flight = server.occupy();
         self.address_to(&mut request, server);
-        let sent = wanted.send(server, request).await;
-        let (response, tunnel) = sent.map_err(|failed| failed.why.problem(server))?;
+        let sent = wanted.send(server, link, request).await;
+        let (response, tunnel) = sent.map_err(|why| why.problem(server))?;
         Ok(changed(response, tunnel, in_flight, caller))
+    }
+
+    /// A connection to the server whose turn it is, or to the next that is there.
+    async fn dial(&self) -> Result<(&Arc<Server>, Http1), Problem> {
+        let mut tried: SmallVec<[&Arc<Server>; MAX_TRIES]> = SmallVec::new();
+        loop {
+            let server = self.upstream.choose(&tried).ok_or_else(no_server)?;
+            let why = match tunnel::dial(server).await {
+                Ok(link) => return Ok((server, link)),
+                Err(why) => why,
+            };
+            if why.is_connecting() {
+                tried.push(server);
+                health::unreachable(server, self.health.is_some());
+            }
+            let most = MAX_TRIES.min(self.upstream.servers.len());
+            if !why.is_connecting() || tried.len() == most {
+                return Err(why.problem(server));
+            }
+        }
     }
 
     /// Says to whom a request is.

@@ -13,6 +13,7 @@ use http::StatusCode;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::patience::Patience;
+use super::progress::Progress;
 use crate::problem::Problem;
 
 /// The body of a request.
@@ -23,6 +24,8 @@ pub(super) struct Outgoing {
     patience: Patience,
     /// Where its bytes are counted, if somebody wants to know.
     counted: Option<Arc<AtomicU64>>,
+    /// None where there is nothing to send.
+    progress: Option<Progress>,
 }
 
 /// What went wrong with the body of a request; it is the client's doing.
@@ -36,7 +39,9 @@ pub(super) enum BodyFault {
 impl Outgoing {
     pub(super) fn new(body: Incoming, max_bytes: u64, patience: Duration) -> Self {
         let body = (!body.is_end_stream()).then_some(body);
-        Self { body, left: max_bytes, patience: Patience::new(patience), counted: None }
+        let progress = body.as_ref().map(|_| Progress::default());
+        let patience = Patience::new(patience);
+        Self { body, left: max_bytes, patience, counted: None, progress }
     }
 
     /// The same, with its bytes counted as they pass.
@@ -44,9 +49,19 @@ impl Outgoing {
         Self { counted, ..self }
     }
 
+    /// The same, if it is no body at all.
+    pub(super) fn again(&self) -> Option<Self> {
+        self.body.is_none().then(Self::none)
+    }
+
+    pub(super) fn progress(&self) -> Option<Progress> {
+        self.progress.clone()
+    }
+
     /// No body at all.
     pub(super) const fn none() -> Self {
-        Self { body: None, left: 0, patience: Patience::new(Duration::ZERO), counted: None }
+        let patience = Patience::new(Duration::ZERO);
+        Self { body: None, left: 0, patience, counted: None, progress: None }
     }
 }
 
@@ -68,6 +83,9 @@ impl Body for Outgoing {
             }
         };
         this.patience.progressed();
+        if let Some(progress) = &this.progress {
+            progress.made();
+        }
         Poll::Ready(frame.map(|frame| {
             let frame = frame.map_err(|_| BodyFault::BrokenOff)?;
             let length = frame.data_ref().map_or(0, |data| data.len() as u64);

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::link::{Dialled, Http1, Http2, dial};
 use super::outgoing::{BodyFault, Outgoing};
+use super::progress::Progress;
 use super::trust::Trust;
 
 /// Where a server is and what it speaks.
@@ -47,7 +48,7 @@ pub struct BadAddress(&'static str);
 pub struct Timeouts {
     /// To accept a connection.
     pub connect: Duration,
-    /// To begin its answer.
+    /// To begin its answer, once the request has been sent.
     pub response: Duration,
     /// Between two pieces of its answer.
     pub idle: Duration,
@@ -79,7 +80,15 @@ pub(super) struct Server {
     in_flight: AtomicUsize,
     unwell: AtomicBool,
     kept: Mutex<Vec<(Instant, Box<Http1>)>>,
-    shared: Mutex<Option<Http2>>,
+    shared: Mutex<Option<Shared>>,
+}
+
+/// The connection that all requests share where the server speaks HTTP/2.
+#[derive(Clone)]
+struct Shared {
+    http2: Http2,
+    /// Which it is of all there were.
+    number: u64,
 }
 
 /// A request that a server is busy with.
@@ -159,21 +168,35 @@ impl Server {
     /// Sends a request and waits for the head of the answer.
     pub(super) async fn send(&self, request: Request<Outgoing>) -> Result<Answered, Failed> {
         let shared = self.shared.lock().clone();
-        if let Some(http2) = shared
-            && !http2.is_closed()
+        if let Some(shared) = shared
+            && !shared.http2.is_closed()
         {
-            return self.send_http2(http2, request).await;
+            return self.send_http2(shared, request).await;
         }
         if let Some(link) = self.take() {
             return self.send_http1(link, request).await;
         }
         match self.dial().await {
             Ok(Dialled::Http1(link)) => self.send_http1(link, request).await,
-            Ok(Dialled::Http2(http2)) => {
-                *self.shared.lock() = Some(http2.clone());
-                self.send_http2(http2, request).await
-            }
+            Ok(Dialled::Http2(http2)) => self.send_http2(self.share(http2), request).await,
             Err(why) => Err(Failed { why, unsent: Some(Box::new(request)) }),
+        }
+    }
+
+    /// Has all requests use a connection from now on.
+    fn share(&self, http2: Http2) -> Shared {
+        let mut last = self.shared.lock();
+        let number = last.as_ref().map_or(0, |last| last.number + 1);
+        let shared = Shared { http2, number };
+        *last = Some(shared.clone());
+        shared
+    }
+
+    /// Has no further request use a connection.
+    fn leave(&self, number: u64) {
+        let mut last = self.shared.lock();
+        if last.as_ref().is_some_and(|last| last.number == number) {
+            *last = None;
         }
     }
 
@@ -222,35 +245,62 @@ impl Server {
         mut link: Box<Http1>,
         request: Request<Outgoing>,
     ) -> Result<Answered, Failed> {
-        match tokio::time::timeout(self.timeouts.response, link.send(request)).await {
-            Ok(Ok(response)) => Ok(Answered { response, link: Some(link) }),
-            Ok(Err(mut error)) => {
+        let progress = request.body().progress();
+        match Progress::in_time(progress, self.timeouts.response, link.send(request)).await {
+            Some(Ok(response)) => Ok(Answered { response, link: Some(link) }),
+            Some(Err(mut error)) => {
                 let unsent = error.take_message().map(Box::new);
                 Err(Failed { why: Failure::of(error.into_error()), unsent })
             }
-            Err(_) => Err(Failed { why: Failure::ResponseTimeout, unsent: None }),
+            None => Err(Failed { why: Failure::ResponseTimeout, unsent: None }),
         }
     }
 
     async fn send_http2(
         &self,
-        mut http2: Http2,
+        Shared { mut http2, number }: Shared,
         mut request: Request<Outgoing>,
     ) -> Result<Answered, Failed> {
         if let Err(error) = http2.ready().await {
             let unsent = Some(Box::new(request));
             return Err(Failed { why: Failure::Broken(error), unsent });
         }
+        let again = again(&request);
         absolute(&mut request, &self.address);
-        match tokio::time::timeout(self.timeouts.response, http2.try_send_request(request)).await {
-            Ok(Ok(response)) => Ok(Answered { response, link: None }),
-            Ok(Err(mut error)) => {
-                let unsent = error.take_message().map(Box::new);
+        let (progress, span) = (request.body().progress(), self.timeouts.response);
+        match Progress::in_time(progress, span, http2.try_send_request(request)).await {
+            Some(Ok(response)) => Ok(Answered { response, link: None }),
+            Some(Err(mut error)) => {
+                let unsent = error.take_message();
+                let unread = is_unread(error.error());
+                if unread {
+                    self.leave(number);
+                }
+                let unsent = unsent.or(again.filter(|_| unread)).map(Box::new);
                 Err(Failed { why: Failure::of(error.into_error()), unsent })
             }
-            Err(_) => Err(Failed { why: Failure::ResponseTimeout, unsent: None }),
+            None => Err(Failed { why: Failure::ResponseTimeout, unsent: None }),
         }
     }
+}
+
+/// A request without a body once more, for a server that does not read the first.
+fn again(request: &Request<Outgoing>) -> Option<Request<Outgoing>> {
+    let mut again = Request::new(request.body().again()?);
+    again.method_mut().clone_from(request.method());
+    again.uri_mut().clone_from(request.uri());
+    again.headers_mut().clone_from(request.headers());
+    Some(again)
+}
+
+/// Whether a server has said that it has not read a request and will not: it was on the way when the
+/// server said GOAWAY, or is refused (RFC 9113 sections 6.8 and 8.7).
+fn is_unread(error: &hyper::Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref());
+    source.is_some_and(|error: &h2::Error| {
+        error.is_remote()
+            && (error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM))
+    })
 }
 
 /// HTTP/2 says in its target for whom a request is, not in `Host`.

@@ -7,9 +7,9 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
-use super::link::Dialled;
+use super::link::{Dialled, Http1};
 use super::outgoing::Outgoing;
-use super::server::{Failed, Failure, Server};
+use super::server::{Failure, Server};
 use crate::listen::Tunnel;
 
 /// The protocol that a request wants to change to, and the connection when it has.
@@ -19,13 +19,14 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// What a request wants, if anything. `Upgrade: h2c` is not offered on (RFC 9113 has dropped it).
+    /// What a request wants, if anything. HTTP itself is not offered on (RFC 9113 has dropped `h2c`):
+    /// requests inside the tunnel would be counted by nobody.
     pub(super) fn by(request: &mut Request<Incoming>) -> Option<Self> {
         if request.version() != Version::HTTP_11 || !asks(request.headers()) {
             return None;
         }
         let protocol = request.headers().get(UPGRADE)?.clone();
-        if protocol.as_bytes().eq_ignore_ascii_case(b"h2c") {
+        if leads_to_http(protocol.as_bytes()) {
             return None;
         }
         Some(Self { protocol, client: hyper::upgrade::on(request) })
@@ -36,32 +37,32 @@ impl Wanted {
     pub(super) async fn send(
         self,
         server: &Server,
+        link: Http1,
         mut request: Request<Outgoing>,
-    ) -> Result<(Response<Incoming>, Option<Tunnel>), Failed> {
+    ) -> Result<(Response<Incoming>, Option<Tunnel>), Failure> {
         let Self { protocol, client } = self;
         request.headers_mut().insert(UPGRADE, protocol);
         request.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        let link = match server.dial().await {
-            Ok(Dialled::Http1(link)) => *link,
-            // The protocol of upgrades is HTTP/1.1.
-            Ok(Dialled::Http2(_)) => {
-                return Err(Failed { why: Failure::NoUpgrade, unsent: None });
-            }
-            Err(why) => return Err(Failed { why, unsent: Some(Box::new(request)) }),
-        };
         let mut sender = link.with_upgrades();
         let sending = sender.send_request(request);
         let mut response = match tokio::time::timeout(server.timeouts().response, sending).await {
-            Ok(answer) => {
-                answer.map_err(|error| Failed { why: Failure::of(error), unsent: None })?
-            }
-            Err(_) => return Err(Failed { why: Failure::ResponseTimeout, unsent: None }),
+            Ok(answer) => answer.map_err(Failure::of)?,
+            Err(_) => return Err(Failure::ResponseTimeout),
         };
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Ok((response, None));
         }
         let upstream = hyper::upgrade::on(&mut response);
         Ok((response, Some(Box::pin(carry(client, upstream)))))
+    }
+}
+
+/// A connection whose protocol can be changed.
+pub(super) async fn dial(server: &Server) -> Result<Http1, Failure> {
+    match server.dial().await? {
+        Dialled::Http1(link) => Ok(*link),
+        // The protocol of upgrades is HTTP/1.1.
+        Dialled::Http2(_) => Err(Failure::NoUpgrade),
     }
 }
 
@@ -77,6 +78,14 @@ fn asks(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(CONNECTION).iter();
     let mut words = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
     words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"upgrade"))
+}
+
+/// Whether a version of HTTP is among the protocols on offer.
+fn leads_to_http(offered: &[u8]) -> bool {
+    offered.split(|byte| *byte == b',').any(|protocol| {
+        let name = protocol.split(|byte| *byte == b'/').next().unwrap_or_default().trim_ascii();
+        [&b"h2c"[..], b"h2", b"http"].iter().any(|http| name.eq_ignore_ascii_case(http))
+    })
 }
 
 /// Carries bytes both ways until both sides have closed.

@@ -18,6 +18,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_util::either::Either;
 
+use super::flow::{Flows, Seen};
 use super::framing::Framing;
 use super::hall::{Shared, Stage};
 use super::proxy_protocol::{self, Parsed};
@@ -61,6 +62,8 @@ struct Link<D> {
     shared: Arc<Shared<D>>,
     caller: Caller,
     traffic: Arc<Traffic>,
+    /// None where there is one answer at a time.
+    flows: Option<Arc<Flows>>,
 }
 
 /// Speaks HTTP on a connection until it ends, dawdles, or is told to end and the request under way is
@@ -71,17 +74,23 @@ pub(super) async fn speak<D: Answers>(
     shared: Arc<Shared<D>>,
     stage: watch::Receiver<Stage>,
 ) {
+    let full = || tracing::debug!("closed: as many connections as one address may have");
+    // Who says nothing has a place too. Whom the PROXY protocol names is known only later.
+    let peers = |address| shared.peers.enter(address);
+    let early = (!shared.settings.proxy_protocol).then(|| peers(peer));
+    if matches!(early, Some(None)) {
+        return full();
+    }
     let opening = tokio::time::timeout(shared.settings.header_timeout, open(tcp, peer, &shared));
     let Opened { wire, first, version, address } = match opening.await {
         Ok(Ok(opened)) => opened,
         Ok(Err(error)) => return tracing::debug!(%error, "connection not opened"),
         Err(_) => return tracing::debug!("connection not opened in time"),
     };
-    let Some(_peer) = shared.peers.enter(address) else {
-        return tracing::debug!("closed: as many connections as one address may have");
-    };
+    let Some(_place) = early.unwrap_or_else(|| peers(address)) else { return full() };
     let tls = matches!(wire, Either::Right(_));
-    let link = Link { caller: Caller::new(address, tls), shared, traffic: Arc::default() };
+    let flows = (version >= Version::HTTP_2).then(Arc::default);
+    let link = Link { caller: Caller::new(address, tls), shared, traffic: Arc::default(), flows };
     let link = Arc::new(link);
     let framing = (version < Version::HTTP_2).then(Framing::default);
     let stream = Stream::new(wire, first, Arc::clone(&link.traffic), framing);
@@ -217,7 +226,7 @@ async fn watched<D>(ended: impl Future<Output = hyper::Result<()>>, link: &Link<
         ended = ended => if let Err(error) = ended {
             tracing::debug!(%error, "connection ended early");
         },
-        () = dawdling(&link.traffic, &link.shared.settings) => {}
+        () = dawdling(&link.traffic, link.flows.as_deref(), &link.shared.settings) => {}
     }
 }
 
@@ -243,18 +252,23 @@ async fn answered<D: Answers>(
     if version < Version::HTTP_2 && link.shared.status.is_draining() {
         answer::close(&mut response);
     }
-    Ok(response.map(|body| Watched { body, _at_work: at_work }))
+    let flow = link.flows.as_ref().map(Flows::begin);
+    Ok(response.map(|body| Watched { body, flow, _at_work: at_work }))
 }
 
 /// Returns when a connection has been at the same thing for too long. It looks now and then rather
 /// than set a timer for every request.
-async fn dawdling(traffic: &Traffic, settings: &Settings) {
+async fn dawdling(traffic: &Traffic, flows: Option<&Flows>, settings: &Settings) {
     let Settings { header_timeout, idle_timeout, send_timeout, .. } = *settings;
     let shortest = header_timeout.min(idle_timeout).min(send_timeout);
     let step = (shortest / 2).max(Duration::from_millis(10));
     let (mut at, mut spent) = (traffic.phase(), Duration::ZERO);
+    let mut seen = Seen::default();
     loop {
         tokio::time::sleep(step).await;
+        if flows.is_some_and(|flows| flows.longest(&mut seen, step) >= send_timeout) {
+            return;
+        }
         let now = traffic.phase();
         spent = if now == at { spent + step } else { Duration::ZERO };
         at = now;

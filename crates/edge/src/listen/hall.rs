@@ -1,11 +1,9 @@
 //! Accepts connections until it is told to stop, then drains them.
 
-use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
@@ -19,6 +17,9 @@ use crate::Status;
 
 /// How long to wait when the system has no more to give (file descriptors, memory).
 const OUT_OF_RESOURCES: Duration = Duration::from_millis(50);
+
+/// No more connections wait at a listener than this.
+const MOST_ACCEPTED: usize = 4_096;
 
 /// What all connections of a listener have in common.
 pub(super) struct Shared<D> {
@@ -68,15 +69,24 @@ pub async fn serve<D: Answers>(
         }
     }
     hall.shared.status.drain();
-    // Those that the system has accepted already would be reset when the listener closes.
-    while let Poll::Ready(Ok((tcp, peer))) =
-        poll_fn(|cx| Poll::Ready(listener.poll_accept(cx))).await
-    {
+    for (tcp, peer) in accepted(listener) {
         let place = hall.place().await;
         hall.welcome(tcp, peer, place);
     }
-    drop(listener);
     hall.drain().await;
+}
+
+/// Closes a listener. Those that the system has accepted already would be reset with it, so they are
+/// taken first, and the system itself is asked: the runtime may not have heard of the last of them.
+fn accepted(listener: TcpListener) -> Vec<(TcpStream, SocketAddr)> {
+    let Ok(listener) = listener.into_std() else { return Vec::new() };
+    let take = || {
+        let (tcp, peer) = listener.accept().ok()?;
+        tcp.set_nonblocking(true).ok()?;
+        TcpStream::from_std(tcp).ok().map(|tcp| (tcp, peer))
+    };
+    // A successor may accept from the same socket, and then there is always one more.
+    std::iter::from_fn(take).take(MOST_ACCEPTED).collect()
 }
 
 /// The connections that are open.

@@ -9,6 +9,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
+use super::flow::{Flow, Next};
+
 /// What has passed on a connection.
 #[derive(Debug)]
 pub(super) struct Traffic {
@@ -103,6 +105,8 @@ impl Drop for AtWork {
 /// The body of an answer, at work until it has gone out.
 pub(super) struct Watched<B> {
     pub(super) body: B,
+    /// None where a connection has one answer at a time.
+    pub(super) flow: Option<Flow>,
     pub(super) _at_work: AtWork,
 }
 
@@ -114,7 +118,11 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Watched<B> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        if let Some(flow) = &self.flow {
+            flow.asked(if frame.is_ready() { Next::Theirs } else { Next::Ours });
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

@@ -13,7 +13,7 @@ use tidegate_rules::decode::Fields;
 
 use super::DoorAt;
 use super::section::{parsed, path};
-use super::value::{Bytes, Listen, UpstreamAt};
+use super::value::{Length, Listen, UpstreamAt};
 use crate::failure::Failure;
 use upstreams::Behind;
 
@@ -21,7 +21,7 @@ use upstreams::Behind;
 const DEFAULT_GATEWAY: Listen = Listen::loopback(8080);
 
 /// The longest body of a request unless it is said otherwise.
-const DEFAULT_MAX_BODY: Bytes = Bytes(100 * 1024 * 1024);
+const DEFAULT_MAX_BODY: Length = Length(100 * 1024 * 1024);
 
 /// What was typed about the gateway in one place.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(crate) struct GatewayLayer {
 
     /// The longest body of a request to the gateway [default: 100MiB]
     #[arg(long, value_name = "SIZE", env = "TIDEGATE_MAX_BODY", hide_env_values = true)]
-    pub(crate) max_body: Option<Bytes>,
+    pub(crate) max_body: Option<Length>,
 
     /// Log a line for each request that the gateway has answered
     #[arg(
@@ -115,7 +115,7 @@ pub(crate) struct GatewaySettings {
     pub(crate) at: DoorAt,
     pub(crate) certificate: Option<Certificate>,
     pub(crate) proxy_protocol: bool,
-    pub(crate) max_body: Bytes,
+    pub(crate) max_body: Length,
     pub(crate) access_log: bool,
     pub(crate) routes: Vec<Route>,
     pub(crate) upstreams: Vec<UpstreamSettings>,

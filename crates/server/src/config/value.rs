@@ -136,11 +136,7 @@ impl FromStr for Bytes {
     type Err = Wrong;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let (number, unit) = text.split_at(digits);
-        let unit = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()));
-        let size = number.parse::<u64>().ok().zip(unit).and_then(|(n, (_, u))| n.checked_mul(*u));
-        match size {
+        match amount(text) {
             Some(size) if size >= LEAST_BYTES => Ok(Self(size)),
             Some(_) => Err(Wrong {
                 message: "this is too little to count in".to_owned(),
@@ -152,6 +148,28 @@ impl FromStr for Bytes {
             }),
         }
     }
+}
+
+/// How long something may be, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Length(pub(crate) u64);
+
+impl FromStr for Length {
+    type Err = Wrong;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        amount(text).map(Self).ok_or_else(|| Wrong {
+            message: "this is not a length".to_owned(),
+            write: "a number of bytes, or one with a unit such as `64KiB` or `10MiB`",
+        })
+    }
+}
+
+fn amount(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()));
+    number.parse::<u64>().ok().zip(unit).and_then(|(n, (_, u))| n.checked_mul(*u))
 }
 
 /// What `X-RateLimit-Reset` tells. Plain comments: help stays short.

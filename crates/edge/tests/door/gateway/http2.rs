@@ -59,6 +59,30 @@ async fn many_streams_at_once_share_a_limit() {
     assert_eq!(upstream.seen().len(), 10);
 }
 
+/// It says for each stream how much it takes, and need not block the connection to hold one.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_leaves_an_answer_lying_is_let_go() {
+    let reply = |head: &str| {
+        let length = if head.starts_with("POST /large ") { 8 << 20 } else { 5 };
+        super::upstream::Reply::Say(super::upstream::ok(&"x".repeat(length)))
+    };
+    let upstream = Upstream::replying(reply).await;
+    let gate = Gate::open(MANY, &upstream).await;
+    let started = tokio::time::Instant::now();
+    let mut client = connected(&gate).await;
+    let lying = client.send_request(ask("/large", "")).await.unwrap();
+    while started.elapsed() < std::time::Duration::from_secs(50) {
+        let other = client.send_request(ask("/", "")).await.unwrap().into_body();
+        assert_eq!(other.collect().await.unwrap().to_bytes().len(), 5);
+        tokio::time::sleep(std::time::Duration::from_secs(7)).await;
+    }
+    while !client.is_closed() {
+        assert!(started.elapsed() < std::time::Duration::from_secs(80), "it is let go");
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
+    assert!(lying.into_body().collect().await.is_err());
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_stop_says_go_away_and_finishes_what_is_under_way() {
     let slow = std::time::Duration::from_secs(5);

@@ -74,3 +74,14 @@ async fn one_address_does_not_take_all_places() {
     assert!(gate.caller().await.is_closed().await);
     assert_eq!(first.ask("GET", "/", b"").await.status, 200);
 }
+
+#[tokio::test]
+async fn who_says_nothing_takes_a_place_too() {
+    let upstream = Upstream::start().await;
+    let listen = listen::Settings { max_connections_per_ip: 2, ..listen::Settings::default() };
+    let gate = Gate::open_with(MANY, to(&[upstream.address]), listen).await;
+    let _silent = (gate.caller().await, gate.caller().await);
+    let mut third = gate.caller().await;
+    let closed = tokio::time::timeout(Duration::from_secs(5), third.is_closed()).await;
+    assert_eq!(closed, Ok(true), "at once, not when its time is over");
+}
