@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::header::{HOST, UPGRADE};
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use smallvec::SmallVec;
@@ -64,6 +64,7 @@ impl Destination {
             self.address_to(&mut request, server);
             let Failed { why, unsent } = match server.send(request).await {
                 Ok(Answered { response, link }) => {
+                    sensible(&response, false).map_err(|why| why.problem(server))?;
                     let (mut head, body) = response.into_parts();
                     headers::strip(&mut head.headers);
                     head.version = Version::HTTP_11;
@@ -98,6 +99,7 @@ impl Destination {
         self.address_to(&mut request, server);
         let sent = wanted.send(server, link, request).await;
         let (response, tunnel) = sent.map_err(|why| why.problem(server))?;
+        sensible(&response, true).map_err(|why| why.problem(server))?;
         Ok(changed(response, tunnel, in_flight, caller))
     }
 
@@ -127,6 +129,19 @@ impl Destination {
         if self.host == HostHeader::Server || !headers.contains_key(HOST) {
             headers.insert(HOST, HeaderValue::clone(server.host()));
         }
+    }
+}
+
+/// Whether an answer can be passed on. hyper lets some through that it cannot: a change of protocol
+/// that nobody asked for, and a length beside chunks (RFC 9112 section 6.3).
+fn sensible(response: &Response<Incoming>, may_change: bool) -> Result<(), Failure> {
+    let headers = response.headers();
+    if response.status().is_informational() && !may_change {
+        Err(Failure::Nonsense("it changes the protocol unasked"))
+    } else if headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH) {
+        Err(Failure::Nonsense("it says in two ways where it ends"))
+    } else {
+        Ok(())
     }
 }
 
@@ -166,6 +181,7 @@ impl Failure {
             }
             Self::Connect(_) => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached"),
             Self::Broken(_) => (StatusCode::BAD_GATEWAY, "the upstream's answer broke off"),
+            Self::Nonsense(_) => (StatusCode::BAD_GATEWAY, "the upstream's answer makes no sense"),
             Self::NoUpgrade => (StatusCode::BAD_GATEWAY, "the upstream does not change protocols"),
         };
         tracing::warn!(server = %server.address, why = %self, "an upstream failed");

@@ -117,6 +117,8 @@ pub(super) enum Failure {
     /// The client's body; the server is not to blame.
     Body(BodyFault),
     Broken(hyper::Error),
+    /// Its answer cannot be passed on.
+    Nonsense(&'static str),
     /// It speaks only what cannot change its protocol.
     NoUpgrade,
 }
@@ -430,6 +432,7 @@ impl fmt::Display for Failure {
             Self::ResponseTimeout => f.write_str("no answer in time"),
             Self::Body(fault) => fault.fmt(f),
             Self::Broken(error) => write!(f, "the answer broke off: {error}"),
+            Self::Nonsense(what) => write!(f, "the answer makes no sense: {what}"),
             Self::NoUpgrade => f.write_str("HTTP/2 does not change its protocol"),
         }
     }

@@ -31,9 +31,10 @@ pub(super) struct Estate {
 }
 
 impl Estate {
-    /// The program as it is now called; its file may be replaced by a new version later.
+    /// The program as it is now called; its file, or the link to it, may be replaced by a new version
+    /// later.
     pub(super) fn new() -> io::Result<Self> {
-        let program = std::env::current_exe()?;
+        let program = called(std::env::current_exe()?);
         Ok(Self { program, args: std::env::args_os().skip(1).collect(), sockets: Vec::new() })
     }
 
@@ -60,6 +61,19 @@ impl Estate {
         command.fd_mappings(mappings).map_err(io::Error::other)?;
         command.spawn()
     }
+}
+
+/// The name under which a program was called, where it leads to the program: a link stays a link.
+fn called(program: PathBuf) -> PathBuf {
+    let name = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let mut names: Vec<PathBuf> = match name.components().count() {
+        0 => Vec::new(),
+        1 => std::env::split_paths(&folders).map(|folder| folder.join(&name)).collect(),
+        _ => vec![name],
+    };
+    names.retain(|name| name.canonicalize().is_ok_and(|found| found == program));
+    names.into_iter().find_map(|name| std::path::absolute(name).ok()).unwrap_or(program)
 }
 
 /// The successor, unless it has ended again.

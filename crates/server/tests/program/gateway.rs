@@ -2,6 +2,7 @@
 
 mod abuse;
 mod activation;
+mod bodies;
 mod drain;
 mod exact;
 mod first_steps;

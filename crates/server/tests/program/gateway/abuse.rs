@@ -1,10 +1,12 @@
 //! What a hostile client of HTTP/1.1 may try; an honest one is served meanwhile.
 
 use std::io::{Read as _, Write as _};
+use std::sync::Barrier;
 
+use crate::support::upstream::ok;
 use crate::support::{Client, DEADLINE, Server, Upstream};
 
-/// More than one address may have of the half-open ones, were there not enough file descriptors.
+/// More than there are file descriptors for where those are few.
 const HALF_OPEN: usize = 300;
 
 fn honest(server: &Server) {
@@ -54,25 +56,33 @@ fn ended(client: &mut Client) -> bool {
     ended
 }
 
+/// Each connection takes a second descriptor to the upstream; half-open ones once left none for it.
 #[test]
-fn more_connections_than_files_are_borne() {
-    let upstream = Upstream::start();
+fn more_connections_than_files_leave_enough_for_the_upstream() {
+    const HONEST: usize = 20;
+    let all_there = Barrier::new(HONEST);
+    let upstream = Upstream::replying(move |_, stream| {
+        all_there.wait();
+        ok(stream, "well");
+    });
     let mut command = std::process::Command::new("sh");
     let program = env!("CARGO_BIN_EXE_tidegate");
     command.args(["-c", &format!("ulimit -n 200; exec {program} \"$@\""), "sh"]);
     command.args(["serve", "--http", "127.0.0.1:0", "--gateway", "127.0.0.1:0"]);
     command.args(["--upstream", &upstream.url(), "--limit", "1000/s by ip"]);
     let server = Server::spawn(command);
-    let mut client = server.visitor();
-    assert_eq!(client.get("/").status, 200);
+    server.wait_log("few file descriptors");
+    let mut clients: Vec<Client> = (0..HONEST).map(|_| server.visitor()).collect();
     let held: Vec<Client> = (0..HALF_OPEN).map(|_| server.visitor()).collect();
-    // The one that is there is served, also over a connection to the upstream that is new.
-    for _ in 0..3 {
-        let answer = client.get_with("/", &[("connection", "keep-alive")]);
-        assert_eq!(answer.status, 200, "{}", server.log());
+    // Each waits at the upstream for all the others, so that nobody uses another's connection.
+    for client in &mut clients {
+        client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     }
+    for client in &mut clients {
+        assert_eq!(client.answer().status, 200, "{}", server.log());
+    }
+    assert!(!server.log().contains("could not accept"), "{}", server.log());
     drop(held);
-    honest(&server);
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! A new process takes over (SIGUSR2) and nobody notices.
 
+use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use tidegate_testkit::nginx::Nginx;
 
-use crate::support::{Client, Folder, Server, Successors, wait_for};
+use crate::support::{Client, Folder, Server, Successors, Upstream, wait_for};
 
 const GET: &str = "GET /x HTTP/1.1\r\nhost: a\r\n\r\n";
 
@@ -101,9 +103,32 @@ fn a_successor_that_cannot_start_changes_nothing() {
     });
     drop(client);
     assert_eq!(server.wait().code(), Some(0), "{}", server.log());
-    let log = server.log();
-    let pid = log.rsplit_once("successor=").unwrap().1;
-    let pid = pid.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap();
-    assert_eq!(server.visitor().get("/").header("x-ratelimit-remaining"), Some("49"), "{log}");
-    crate::support::successors::signal(pid, "KILL");
+    let _line = Successors::last(&server);
+    let answer = server.visitor().get("/");
+    assert_eq!(answer.header("x-ratelimit-remaining"), Some("49"), "{}", server.log());
+}
+
+#[test]
+fn a_link_that_leads_to_another_version_is_followed() {
+    let upstream = Upstream::start();
+    let folder = Folder::new();
+    let program = Path::new(env!("CARGO_BIN_EXE_tidegate"));
+    let [old, new] = ["old", "new"].map(|name| folder.path(name));
+    for version in [&old, &new] {
+        std::fs::hard_link(program, version)
+            .or_else(|_| std::fs::copy(program, version).map(drop))
+            .unwrap();
+    }
+    let link = folder.path("tidegate");
+    symlink(&old, &link).unwrap();
+    let mut command = std::process::Command::new(&link);
+    command.args(["serve", "--http", "127.0.0.1:0", "--gateway", "127.0.0.1:0"]);
+    command.args(["--upstream", &upstream.url(), "--limit", "5/min by ip"]);
+    let server = Server::spawn(command);
+    std::fs::remove_file(&link).unwrap();
+    symlink(&new, &link).unwrap();
+    let mut line = Successors::of(&server);
+    line.next();
+    assert_eq!(std::fs::read_link(format!("/proc/{}/exe", line.pid)).unwrap(), new);
+    assert_eq!(server.visitor().get("/").status, 200);
 }

@@ -18,6 +18,12 @@ impl<'s> Successors<'s> {
         Self { server, pid: server.pid(), count: 0 }
     }
 
+    /// The one that was started last, whoever told it to.
+    pub fn last(server: &'s Server) -> Self {
+        let started = told(server, "successor=");
+        Self { server, pid: *started.last().unwrap(), count: started.len() }
+    }
+
     /// Tells the one that serves to let another take over, and waits until that has happened and the
     /// old one is gone.
     #[track_caller]
@@ -25,15 +31,9 @@ impl<'s> Successors<'s> {
         let old = self.pid;
         signal(old, "USR2");
         self.count += 1;
-        let told = |what: &str| -> Vec<u32> {
-            let log = self.server.log();
-            let after = log.split(what).skip(1);
-            let digits =
-                |text: &str| text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok();
-            after.filter_map(digits).collect()
-        };
-        self.pid = wait_for("a successor", || told("successor=").get(self.count - 1).copied());
-        wait_for("it to take over", || told("predecessor=").get(self.count - 1).copied());
+        let number = |what| told(self.server, what).get(self.count - 1).copied();
+        self.pid = wait_for("a successor", || number("successor="));
+        wait_for("it to take over", || number("predecessor="));
         wait_for("the old process to go", || (!is_alive(old)).then_some(()));
     }
 }
@@ -44,6 +44,13 @@ impl Drop for Successors<'_> {
             signal(self.pid, "KILL");
         }
     }
+}
+
+/// The numbers in the log that follow these words.
+fn told(server: &Server, what: &str) -> Vec<u32> {
+    let log = server.log();
+    let digits = |text: &str| text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok();
+    log.split(what).skip(1).filter_map(digits).collect()
 }
 
 pub fn signal(pid: u32, name: &str) {
