@@ -3,6 +3,15 @@
 use std::process::Stdio;
 
 use crate::run::{Stopped, cargo, root};
+use crate::setup;
+
+/// Runs the gateway's benchmark, which starts programs: others that are installed, and ours beside it.
+pub(crate) fn gateway() -> Result<(), Stopped> {
+    setup::rivals()?;
+    let packages = ["-p", "tidegate-server", "-p", "tidegate-bench"];
+    crate::run::run(cargo(&["build", "--release", "--bins"]).args(packages))?;
+    run("gateway")
+}
 
 /// Runs a benchmark and puts its tables into `benches/README.md`.
 pub(crate) fn run(name: &str) -> Result<(), Stopped> {

@@ -11,7 +11,7 @@ struct Tool {
     package: &'static str,
 }
 
-const TOOLS: [Tool; 6] = [
+const TOOLS: [Tool; 11] = [
     // Some dependencies compile C.
     Tool { program: "cc", probe: &["--version"], package: "build-essential" },
     // The README's own commands are tried with it.
@@ -22,12 +22,31 @@ const TOOLS: [Tool; 6] = [
     Tool { program: "redis-cli", probe: &["--version"], package: "redis-tools" },
     // A server that a killed test leaves behind is killed by the kernel.
     Tool { program: "setpriv", probe: &["--version"], package: "util-linux" },
+    // The gateway is proved in front of a real server, behind a real balancer, under real load.
+    // Servers are not on everybody's path.
+    Tool { program: "sh", probe: &["-c", "PATH=$PATH:/usr/sbin nginx -v"], package: "nginx-light" },
+    Tool { program: "sh", probe: &["-c", "PATH=$PATH:/usr/sbin haproxy -v"], package: "haproxy" },
+    Tool { program: "h2load", probe: &["--version"], package: "nghttp2-client" },
+    // It has no option that only says that it is there.
+    Tool { program: "sh", probe: &["-c", "command -v wrk"], package: "wrk" },
+    Tool { program: "openssl", probe: &["version"], package: "openssl" },
     // A library that moves a server's clock: there is no program to ask.
     Tool {
         program: "sh",
         probe: &["-c", "ls /usr/lib/*/faketime/libfaketime.so.1"],
         package: "libfaketime",
     },
+];
+
+/// What the gateway is compared with, and what asks it. Debian's nginx also starts one on port 80, which
+/// no benchmark uses.
+const RIVALS: [Tool; 4] = [
+    Tool { program: "/usr/sbin/nginx", probe: &["-v"], package: "nginx" },
+    Tool { program: "/usr/sbin/haproxy", probe: &["-v"], package: "haproxy" },
+    // It ends with 1 whatever it is asked.
+    Tool { program: "sh", probe: &["-c", "command -v wrk"], package: "wrk" },
+    // Envoy is a package of Python.
+    Tool { program: "python3", probe: &["-c", "import ensurepip, venv"], package: "python3-venv" },
 ];
 
 /// Components of the Rust toolchain that the checks use.
@@ -40,7 +59,17 @@ pub(crate) fn tools() -> Result<(), Stopped> {
             return Err(Stopped::Missing(format!("`rustup component add {component}`")));
         }
     }
-    let missing: Vec<&str> = TOOLS
+    install(&TOOLS)
+}
+
+/// Installs what the gateway's benchmark needs besides.
+pub(crate) fn rivals() -> Result<(), Stopped> {
+    install(&TOOLS)?;
+    install(&RIVALS)
+}
+
+fn install(tools: &[Tool]) -> Result<(), Stopped> {
+    let missing: Vec<&str> = tools
         .iter()
         .filter(|tool| !works(tool.program, tool.probe))
         .map(|tool| tool.package)
@@ -57,7 +86,7 @@ pub(crate) fn tools() -> Result<(), Stopped> {
     let mut words = vec!["install", "-q", "-y", "--no-install-recommends"];
     words.extend(&missing);
     run(&mut apt(prefix, &words))?;
-    let still = TOOLS.iter().find(|tool| !works(tool.program, tool.probe));
+    let still = tools.iter().find(|tool| !works(tool.program, tool.probe));
     match still {
         None => Ok(()),
         Some(tool) => {

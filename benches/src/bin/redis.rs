@@ -13,13 +13,16 @@ use std::time::{Duration, Instant};
 use redis::Script;
 use redis::aio::MultiplexedConnection;
 use tidegate_bench::report::{Table, machine, median};
-use tidegate_core::decision::Reading;
+use tidegate_core::decision::{AnsweredBy, Reading};
 use tidegate_core::key::{Key, KeyHasher, Secret};
 use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
 use tidegate_core::store::{Charge, Op, Role, Store as _};
 use tidegate_core::time::Micros;
-use tidegate_redis::{Address, Options, RedisStore};
+use tidegate_engine::Limiter;
+use tidegate_redis::{Address, DEFAULT_DEADLINE, Options, RedisStore};
+use tidegate_rules::{Document, Facts, RuleSet};
+use tidegate_testkit::process::eventually;
 use tidegate_testkit::redis::Server;
 
 /// The plain way: one token bucket, one call, as most libraries do it.
@@ -32,6 +35,9 @@ const KEYS: u64 = 100_000;
 const ROUNDS: usize = 5;
 const TURN: Duration = Duration::from_millis(1_000);
 const RULES: [&str; 3] = ["free-writes", "per-user", "per-ip"];
+
+/// What is told of latencies.
+const SHARES: [&str; 4] = ["p50", "p99", "p99.9", "most"];
 
 fn main() {
     let server = Server::start();
@@ -54,6 +60,7 @@ fn main() {
     println!("{}\n", machine());
     println!("{}", throughput(&runtime, &server));
     println!("{}", overhead(&runtime, &server));
+    println!("{}", gone(&runtime));
     println!("{}", bytes(&runtime));
 }
 
@@ -145,7 +152,9 @@ async fn race<F: Future<Output = ()> + Send>(
     }
     tokio::time::sleep(turn).await;
     over.store(true, Ordering::Relaxed);
-    while tasks.join_next().await.is_some() {}
+    while let Some(caller) = tasks.join_next().await {
+        caller.expect("a caller who was always answered");
+    }
     count.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64()
 }
 
@@ -164,7 +173,7 @@ fn throughput(runtime: &tokio::runtime::Runtime, server: &Server) -> String {
         "store / plain",
         "3 rules / 1 rule, cost",
     ]);
-    for callers in [64, 256] {
+    for callers in [1, 64, 256] {
         let mut turns = [const { Vec::new() }; 3];
         for _ in 0..ROUNDS {
             turns[0].push(runtime.block_on(contenders.store(callers, 1, TURN)));
@@ -215,7 +224,7 @@ fn overhead(runtime: &tokio::runtime::Runtime, server: &Server) -> String {
     const RATE: u64 = 30_000;
     const SECONDS: u64 = 3;
     let contenders = runtime.block_on(Contenders::new(server));
-    let mut table = Table::new(&["at 30 000/s, microseconds", "p50", "p99", "p99.9"]);
+    let mut table = latencies("at 30 000/s, microseconds");
     let mut rows = [const { Vec::new() }; 3];
     for _ in 0..ROUNDS {
         let store = Arc::clone(&contenders.store);
@@ -239,15 +248,62 @@ fn overhead(runtime: &tokio::runtime::Runtime, server: &Server) -> String {
     let names = ["store, 1 rule", "plain way", "PING, same client"];
     let mut p99 = [0.0; 3];
     for ((name, rounds), p99) in names.iter().zip(&rows).zip(&mut p99) {
-        let column = |i: usize| median(&rounds.iter().map(|round| round[i]).collect::<Vec<_>>());
-        *p99 = column(1);
-        let cells = [0, 1, 2].map(|i| format!("{:.0}", column(i)));
-        table.row(&[vec![(*name).to_owned()], cells.to_vec()].concat());
+        *p99 = row(&mut table, name, rounds)[1];
     }
     format!(
         "### Latency\n\n{table}\nThe store's p99 is {:+.0} µs from the plain way's.\n",
         p99[0] - p99[1]
     )
+}
+
+/// How soon a decision is answered while the server is stopped: by then `on_fail` must have decided.
+fn gone(runtime: &tokio::runtime::Runtime) -> String {
+    const RATE: u64 = 5_000;
+    const SECONDS: u64 = 2;
+    let server = Server::start();
+    let document = "rules:\n  - id: per-user\n    key_by: user_id\n    limit: { requests: 1000, window: 1h }\n";
+    let document = Document::parse("rules.yaml", document).expect("a document");
+    let rules = RuleSet::compile(&document, Secret::UNSET).expect("rules");
+    let address = Address::parse(&server.url()).expect("an address");
+    let store = runtime.block_on(async { RedisStore::start(&Options::at(address)) });
+    assert!(runtime.block_on(store.ready(Duration::from_secs(5))), "{:?}", store.lost());
+    let limiter = Arc::new(Limiter::new(store, rules));
+    let answers = || limiter.store().lost().is_none();
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        eventually("the store answers", answers);
+        server.process().pause();
+        rounds.push(paced(runtime, RATE, SECONDS, |draw| {
+            let limiter = Arc::clone(&limiter);
+            async move {
+                let user = draw.to_string();
+                let facts: Facts<'_> = [("user_id", user.as_str())].into_iter().collect();
+                let decision = limiter.decide(&facts, 1).await;
+                assert!(decision.is_allowed() && decision.answered_by() == AnsweredBy::Fallback);
+            }
+        }));
+        server.process().resume();
+    }
+    let mut table = latencies("at 5 000/s, microseconds");
+    let name = format!("store stopped, deadline {DEFAULT_DEADLINE:?}");
+    let told = row(&mut table, &name, &rounds);
+    let over = told[2] - DEFAULT_DEADLINE.as_secs_f64() * 1e6;
+    format!(
+        "### While the store is gone\n\n{table}\nThe p99.9 is {over:+.0} µs from the deadline.\n"
+    )
+}
+
+fn latencies(what: &str) -> Table {
+    Table::new(&[&[what], &SHARES[..]].concat())
+}
+
+/// A row of latencies, the medians of some rounds, which are returned.
+fn row(table: &mut Table, name: &str, rounds: &[[f64; SHARES.len()]]) -> [f64; SHARES.len()] {
+    let column = |i| median(&rounds.iter().map(|round| round[i]).collect::<Vec<_>>());
+    let told = std::array::from_fn(column);
+    let cells = told.map(|each: f64| format!("{each:.0}"));
+    table.row(&[vec![name.to_owned()], cells.to_vec()].concat());
+    told
 }
 
 /// Starts requests at a steady rate, whether or not earlier ones were answered; the latencies. The one
@@ -257,7 +313,7 @@ fn paced<F: Future<Output = ()> + Send + 'static>(
     rate: u64,
     seconds: u64,
     ask: impl Fn(u64) -> F,
-) -> [f64; 3] {
+) -> [f64; SHARES.len()] {
     let (heard, mut told) = tokio::sync::mpsc::unbounded_channel();
     let begun = now();
     let mut due = 0;
@@ -266,8 +322,8 @@ fn paced<F: Future<Output = ()> + Send + 'static>(
         while due < owed {
             let heard = heard.clone();
             let answer = ask(due.wrapping_mul(2_654_435_761) % KEYS);
+            let asked = now();
             runtime.spawn(async move {
-                let asked = now();
                 answer.await;
                 _ = heard.send(asked.elapsed().as_secs_f64() * 1e6);
             });
@@ -280,9 +336,11 @@ fn paced<F: Future<Output = ()> + Send + 'static>(
     while let Some(latency) = told.blocking_recv() {
         all.push(latency);
     }
+    // Without those that were not answered the rest would look well.
+    assert_eq!(all.len() as u64, due, "not all were answered: the machine is too busy");
     all.sort_by(f64::total_cmp);
     let at = |share: usize| all[(all.len() - 1) * share / 1_000];
-    [at(500), at(990), at(999)]
+    [at(500), at(990), at(999), at(1_000)]
 }
 
 /// Bytes a key, by algorithm: the growth of `used_memory` over many keys.

@@ -303,7 +303,7 @@ fn settle(charge: &Charge<'_>, passes: bool, state: &mut Option<State>, now: Tim
     }
 }
 
-/// Force, refund and reset: done to each charge, whatever the others say.
+/// Force, refund, renew and reset: done to each charge, whatever the others say.
 fn amend<C: Cells>(
     op: Op,
     i: usize,
@@ -324,6 +324,7 @@ fn amend<C: Cells>(
         match op {
             Op::Reset => *state = None,
             Op::Refund { charged_at } => policy.refund(state, charge.cost, charged_at, now),
+            Op::Renew { charged_at } => policy.renew(state, charge.cost, charged_at, now),
             _ => {
                 fit = policy.fit(state.as_ref(), charge.cost, now);
                 policy.charge(state, charge.cost, now);

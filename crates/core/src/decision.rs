@@ -44,7 +44,8 @@ pub enum Retry {
     /// There is nothing to wait for.
     #[default]
     Now,
-    /// After this long the request passes, if nothing else comes; not a microsecond earlier.
+    /// After this long the request passes, if nothing else comes; not a microsecond earlier. For a
+    /// concurrency limit it is a hint: when a slot will be free is not known.
     After(Micros),
     /// The cost is more than the limit ever holds.
     Never,

@@ -1,4 +1,4 @@
-//! The theory of Tidegate: time, quotas, the five algorithms, keys and decisions.
+//! The theory of Tidegate: time, quotas, the algorithms, keys and decisions.
 //!
 //! Pure, total functions on `std` alone: no clock is read here except in [`time`], nothing is
 //! stored, nothing waits. Stores keep [`State`](algorithm::State)s and call [`batch::apply`].

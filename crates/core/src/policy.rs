@@ -2,12 +2,16 @@
 
 use std::fmt;
 
+use crate::algorithm::concurrent;
 use crate::quota::{Quota, Ticks, Units};
 use crate::scale::{Scale, ScaleId};
 use crate::time::{Micros, Timestamp};
 
 /// The longest sliding window log: it keeps one entry a request.
 pub const MAX_LOG_REQUESTS: u64 = 10_000;
+
+/// The most slots of a concurrency limit: it keeps one entry a slot.
+pub const MAX_SLOTS: u64 = MAX_LOG_REQUESTS;
 
 /// The largest count that a window algorithm keeps (debt may double it; a table packs 48 bits).
 pub const MAX_WINDOW_REQUESTS: u64 = (1 << 47) - 1;
@@ -28,6 +32,8 @@ pub enum Algorithm {
     SlidingWindowLog,
     /// This window's count plus the overlapping share of the last one's.
     SlidingWindowCounter,
+    /// Slots that are held until they are released; the window is their lease.
+    Concurrent,
 }
 
 /// What a leaky bucket does with a request that fits but has others before it.
@@ -40,7 +46,7 @@ pub enum Leak {
 }
 
 impl Algorithm {
-    /// All five, the leaky bucket policing.
+    /// The five that count requests in time, the leaky bucket policing.
     pub const ALL: [Self; 5] = [
         Self::TokenBucket,
         Self::LeakyBucket(Leak::Police),
@@ -58,6 +64,7 @@ impl Algorithm {
             Self::FixedWindow => "fixed_window",
             Self::SlidingWindowLog => "sliding_window_log",
             Self::SlidingWindowCounter => "sliding_window_counter",
+            Self::Concurrent => "concurrent",
         }
     }
 
@@ -89,6 +96,8 @@ pub enum PolicyError {
     BurstOnWindow(Algorithm),
     /// A log longer than [`MAX_LOG_REQUESTS`].
     LogTooLong,
+    /// More slots than [`MAX_SLOTS`].
+    TooManySlots,
     /// More than a window algorithm counts.
     TooManyRequests(Algorithm),
     /// A bucket whose level would pass 2^52 in units that tell its rate to within 1 ppm.
@@ -104,6 +113,7 @@ impl fmt::Display for PolicyError {
             Self::WindowTooLong => f.write_str("a window can be at most 52124d (142 years)"),
             Self::BurstOnWindow(algorithm) => write!(f, "{algorithm} has no burst; leave it out, or use token_bucket"),
             Self::LogTooLong => write!(f, "sliding_window_log keeps every request and is capped at {MAX_LOG_REQUESTS}; use sliding_window_counter for more"),
+            Self::TooManySlots => write!(f, "a concurrency limit keeps every slot and is capped at {MAX_SLOTS}"),
             Self::TooManyRequests(algorithm) => write!(f, "{algorithm} cannot count that many requests exactly in such a window; use a smaller number, a shorter window or token_bucket"),
             Self::BucketTooLarge => f.write_str("a burst this large at this rate cannot be counted to within 1 ppm; use a smaller burst"),
         }
@@ -139,6 +149,8 @@ pub enum Meter {
     Log,
     /// A sliding window counter.
     Counter(Ticks),
+    /// Slots that are held.
+    Slots,
 }
 
 impl Meter {
@@ -180,6 +192,12 @@ impl Policy {
                     return Err(PolicyError::LogTooLong);
                 }
                 (Meter::Log, Scale::Log { window })
+            }
+            Algorithm::Concurrent => {
+                if quota.requests > MAX_SLOTS {
+                    return Err(PolicyError::TooManySlots);
+                }
+                (Meter::Slots, Scale::Slots { lease: window })
             }
             Algorithm::SlidingWindowCounter => {
                 let ticks = Ticks::of(&quota).ok_or(PolicyError::TooManyRequests(algorithm))?;
@@ -233,6 +251,29 @@ impl Policy {
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
+    }
+
+    /// Whether it limits how many requests are under way at once, not how many come in a time: what is
+    /// charged is held until it is given back, or until its lease ends.
+    #[must_use]
+    pub const fn is_concurrency(&self) -> bool {
+        matches!(self.meter, Meter::Slots)
+    }
+
+    /// How long a slot is held that is not renewed, if it is slots that are limited.
+    #[must_use]
+    pub fn lease(&self) -> Option<Micros> {
+        self.is_concurrency().then_some(self.quota.window)
+    }
+
+    /// The most entries that its log has, if it keeps one.
+    #[must_use]
+    pub const fn log_entries(&self) -> Option<u64> {
+        match self.meter {
+            Meter::Log => Some(self.quota.requests),
+            Meter::Slots => Some(concurrent::most_entries(self.quota.requests)),
+            Meter::Bucket { .. } | Meter::Fixed | Meter::Counter(_) => None,
+        }
     }
 
     /// How long the whole limit takes to come back: the window, or the time a full bucket drains in.

@@ -36,6 +36,11 @@ pub enum Scale {
         /// The window.
         window: Micros,
     },
+    /// Held slots with the times they were taken or last renewed.
+    Slots {
+        /// How long one that is not renewed is held.
+        lease: Micros,
+    },
     /// Strikes and the end of a ban; all spans are in the state's policy.
     Ban {
         /// How long a clean record takes to be forgotten.

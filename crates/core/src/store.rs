@@ -51,6 +51,13 @@ pub enum Op {
         /// When it was charged.
         charged_at: Timestamp,
     },
+    /// Hold slots on that were taken or last renewed at this instant of the store's clock; the reading
+    /// tells the new one. What has lapsed is taken again, into debt if need be. Does nothing to
+    /// policies that hold no slots.
+    Renew {
+        /// When they were taken or last renewed.
+        charged_at: Timestamp,
+    },
     /// Forget the counters, warnings and bans.
     Reset,
 }

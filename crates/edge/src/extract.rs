@@ -1,6 +1,16 @@
-//! From what a caller tells to Facts: what a fact may look like, whichever door it comes through.
+//! From what a caller tells to Facts: what a fact may look like, whichever door it comes through,
+//! and how a request that is passed on becomes facts ([`Extractor`]).
 //!
 //! Nothing is looked up and nothing is derived here.
+
+mod address;
+mod carrier;
+mod client;
+mod cookie;
+mod forwarded;
+mod jwt;
+mod query;
+mod request;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,6 +19,9 @@ use std::net::IpAddr;
 use tidegate_rules::Facts;
 
 use crate::path::{self, PathError};
+pub use client::{Client, client_ip};
+pub use jwt::BadKey;
+pub use request::{BadIdentity, Extractor};
 
 /// The most facts that a request may bring.
 pub const MAX_FACTS: usize = 64;
@@ -36,6 +49,10 @@ pub enum FactError {
     NotAMethod,
     /// `path` has no canonical form.
     Path(PathError),
+    /// A `%` in the query without two hexadecimal digits after it.
+    BadEncoding,
+    /// It is not UTF-8, or holds control characters.
+    NotText,
 }
 
 /// A fact that cannot be used, with its name.
@@ -125,6 +142,8 @@ impl fmt::Display for FactError {
             Self::NotAnAddress => f.write_str("not an IPv4 or IPv6 address"),
             Self::NotAMethod => f.write_str("not a method of HTTP"),
             Self::Path(why) => why.fmt(f),
+            Self::BadEncoding => f.write_str("a % is followed by two hexadecimal digits"),
+            Self::NotText => f.write_str("not UTF-8 text, or text with control characters"),
         }
     }
 }

@@ -1,14 +1,10 @@
 //! The HTTP door: which question a request is, and the answer to it.
 //!
 //! HTTP/1.1 straight on hyper, one small table of endpoints. Nothing is charged on a request that
-//! is wrong anywhere. How connections are accepted, watched and drained is in `serve`.
+//! is wrong anywhere. How connections are accepted, watched and drained is in [`listen`](crate::listen).
 
-mod answer;
 mod body;
-mod connection;
 mod guard;
-mod serve;
-mod stream;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -19,16 +15,17 @@ use bytes::Bytes;
 use http::header::{ALLOW, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
-use hyper::body::Body;
+use hyper::body::{Body, Incoming};
 use tidegate_core::store::Store;
 use tidegate_core::time::Timestamp;
 use tidegate_engine::{Decision, Limiter, NoLocal};
+use tidegate_rules::Facts;
 
 use crate::json::{self, Check, Checks, Peek, Refund, Reset};
+use crate::listen::{Answers, Caller};
 use crate::problem::Problem;
 use crate::respond::{self, HeaderSettings};
-use crate::{Status, Token};
-pub use serve::serve;
+use crate::{Status, Token, answer};
 
 /// How the door behaves.
 #[derive(Clone, Debug)]
@@ -37,16 +34,8 @@ pub struct Settings {
     pub max_body_bytes: usize,
     /// The longest body of `/v1/checks`.
     pub max_batch_bytes: usize,
-    /// The most connections at once; others wait to be accepted.
-    pub max_connections: usize,
-    /// How long a caller may take to send the head of a request, and again to send its body.
-    pub header_timeout: Duration,
-    /// How long a connection may wait between requests.
-    pub idle_timeout: Duration,
-    /// How long idle connections stay open after the stop, so that a request under way is answered.
-    pub drain_grace: Duration,
-    /// How long requests have to finish after the stop.
-    pub drain_timeout: Duration,
+    /// How long a caller may take to send a body.
+    pub body_timeout: Duration,
     /// How rate-limit headers are written.
     pub headers: HeaderSettings,
     /// Opens the guarded endpoints to callers from elsewhere.
@@ -58,12 +47,7 @@ impl Default for Settings {
         Self {
             max_body_bytes: 64 * 1024,
             max_batch_bytes: 1024 * 1024,
-            max_connections: 10_000,
-            header_timeout: Duration::from_secs(10),
-            // Longer than the pools of common clients keep theirs, so that they close first.
-            idle_timeout: Duration::from_secs(120),
-            drain_grace: Duration::from_secs(1),
-            drain_timeout: Duration::from_secs(30),
+            body_timeout: Duration::from_secs(10),
             headers: HeaderSettings::default(),
             token: None,
         }
@@ -136,16 +120,12 @@ impl<S: Store, L: Store> Door<S, L> {
     }
 
     /// Answers one request of a caller at an address. It always answers.
-    pub async fn answer<B>(&self, request: Request<B>, caller: IpAddr) -> Response<Full<Bytes>>
+    pub async fn ask<B>(&self, request: Request<B>, caller: IpAddr) -> Response<Full<Bytes>>
     where
         B: Body<Data = Bytes> + Unpin,
     {
         let answered = self.route(request, caller).await;
-        let mut response = answered.unwrap_or_else(|problem| answer::problem(&problem));
-        if self.status.is_draining() {
-            answer::close(&mut response);
-        }
-        response
+        answered.unwrap_or_else(|problem| answer::problem(&problem))
     }
 
     async fn route<B>(
@@ -180,7 +160,7 @@ impl<S: Store, L: Store> Door<S, L> {
             Endpoint::Checks => self.settings.max_batch_bytes,
             _ => self.settings.max_body_bytes,
         };
-        match body::read(body, max_bytes, self.settings.header_timeout).await {
+        match body::read(body, max_bytes, self.settings.body_timeout).await {
             Ok(body) => self.question(endpoint, &body).await,
             Err(unread) => Ok(unread.into_response()),
         }
@@ -205,7 +185,7 @@ impl<S: Store, L: Store> Door<S, L> {
         let decision = match endpoint {
             Endpoint::Check => {
                 let Check { facts, cost } = json::parse(body)?;
-                return Ok(self.decided(&limiter.decide(&facts, cost).await));
+                return Ok(self.decided(&limiter.decide(&facts, cost).await, &facts));
             }
             Endpoint::Checks => return self.checks(body).await,
             Endpoint::Explain => {
@@ -233,11 +213,13 @@ impl<S: Store, L: Store> Door<S, L> {
     }
 
     /// The answer to a check: the one that is told in its status and headers too.
-    fn decided(&self, decision: &Decision) -> Response<Full<Bytes>> {
+    fn decided(&self, decision: &Decision, facts: &Facts<'_>) -> Response<Full<Bytes>> {
         let status =
             if decision.is_allowed() { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
         let mut response = answer::json(status, &json::decision(decision));
-        respond::headers(decision, &self.settings.headers, response.headers_mut());
+        let settings = &self.settings.headers;
+        let random = settings.draw(decision, facts);
+        respond::headers(decision, settings, random, response.headers_mut());
         response
     }
 
@@ -258,6 +240,18 @@ impl<S: Store, L: Store> Door<S, L> {
             }
             _ => Ok(rule),
         }
+    }
+}
+
+impl<S: Store + 'static, L: Store + 'static> Answers for Door<S, L> {
+    type Body = Full<Bytes>;
+
+    async fn answer(&self, request: Request<Incoming>, caller: &Caller) -> Response<Full<Bytes>> {
+        self.ask(request, caller.address).await
+    }
+
+    fn believes(&self, _: IpAddr) -> bool {
+        false
     }
 }
 

@@ -4,9 +4,12 @@
 //! decides, and the [`Decision`](tidegate_engine::Decision) becomes a status, headers and a body
 //! ([`respond`], [`json`]). No rule is matched and nothing is counted here.
 
+mod answer;
 pub mod extract;
+pub mod gateway;
 pub mod http;
 pub mod json;
+pub mod listen;
 pub mod path;
 pub mod problem;
 pub mod respond;

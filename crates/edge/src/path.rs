@@ -107,7 +107,7 @@ fn resolved(path: &str) -> String {
     resolved
 }
 
-fn octet(digits: &[u8]) -> Option<u8> {
+pub(crate) fn octet(digits: &[u8]) -> Option<u8> {
     let digit = |at: usize| char::from(*digits.get(at)?).to_digit(16);
     u8::try_from(digit(0)? * 16 + digit(1)?).ok()
 }

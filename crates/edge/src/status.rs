@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use serde::Serialize;
+use tokio::sync::Notify;
 
 /// Whether the process is ready, degraded or on its way out.
 #[derive(Debug, Default)]
 pub struct Status {
     ready: AtomicBool,
     draining: AtomicBool,
+    drained: Notify,
     rules_version: AtomicU64,
     reload_error: ArcSwapOption<String>,
     store_error: ArcSwapOption<String>,
@@ -61,6 +63,18 @@ impl Status {
     /// The process is on its way out: not ready any more, and every answer closes its connection.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
+        self.drained.notify_waiters();
+    }
+
+    /// Waits until the process is on its way out.
+    pub async fn until_draining(&self) {
+        while !self.is_draining() {
+            let drained = self.drained.notified();
+            // It may have begun before there was somebody to notify.
+            if !self.is_draining() {
+                drained.await;
+            }
+        }
     }
 
     /// Whether the process is on its way out.

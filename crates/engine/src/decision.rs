@@ -6,8 +6,13 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tidegate_core::decision::{AnsweredBy, Reading, Retry, Verdict};
 use tidegate_core::key::Fingerprint;
+use tidegate_core::policy::Policy;
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_rules::{Mode, Rule, RuleSet};
+
+use crate::bill::Bill;
+use crate::receipt::{Charged, Receipt};
+use crate::slots::Slots;
 
 /// The answer for a request, with the rule set it was made under. It is also the receipt for what
 /// was charged, which can be handed in once; hence it cannot be copied.
@@ -139,15 +144,68 @@ impl Decision {
         self.rules.version()
     }
 
-    /// What was charged on a counter of the given kind: the rule, what it said, and what was paid.
-    pub(crate) fn paid_on(&self, counter: Counter) -> impl Iterator<Item = (u32, Reading, &Paid)> {
-        self.paid.iter().filter(move |paid| paid.counter == counter).filter_map(|paid| {
-            let reading = self.readings.get(paid.place as usize)?;
-            Some((reading.rule, reading.numbers?, paid))
-        })
+    /// For how long slots are held for the request, if a concurrency limit governs it: the shortest of
+    /// their leases.
+    #[must_use]
+    pub fn holds_slots(&self) -> Option<Micros> {
+        let lease = |paid: &Paid| self.paid_rule(paid)?.limit().policy()?.lease();
+        self.paid.iter().filter_map(lease).min()
+    }
+
+    /// The slots that are held for the request, to be released when its response has ended. The
+    /// decision no longer has them: what it gives back does not include them.
+    pub fn take_slots(&mut self) -> Option<Slots> {
+        self.holds_slots()?;
+        Some(Slots(self.take_receipt(is_slot)))
+    }
+
+    /// Whether a rule that was charged waits to hear what the request has cost in the end.
+    #[must_use]
+    pub fn awaits_cost(&self) -> bool {
+        self.paid.iter().filter_map(|paid| self.paid_rule(paid)).any(is_estimated)
+    }
+
+    /// The bill for what was charged to rules that wait to hear what the request has cost in the end.
+    /// The decision no longer has it: what it gives back does not include it.
+    pub fn take_bill(&mut self) -> Option<Bill> {
+        self.awaits_cost().then(|| Bill(self.take_receipt(is_estimated)))
+    }
+
+    /// Takes out the receipt for what was charged to some rules.
+    pub(crate) fn take_receipt(&mut self, which: impl Fn(&Rule) -> bool) -> Receipt {
+        let (rules, mut charged) = (Arc::clone(&self.rules), SmallVec::new());
+        let (readings, local_at) = (&self.readings, self.local_at);
+        self.paid.retain(|paid| {
+            let reading = &readings[paid.place as usize];
+            let taken = which(&rules.rules()[reading.rule as usize]);
+            if taken {
+                charged.push(Charged {
+                    rule: reading.rule,
+                    counter: paid.counter,
+                    fingerprint: paid.fingerprint,
+                    cost: paid.cost,
+                    at: reading.numbers.unwrap_or_default().now,
+                    local_at,
+                });
+            }
+            !taken
+        });
+        Receipt { rules, charged }
+    }
+
+    fn paid_rule(&self, paid: &Paid) -> Option<&Rule> {
+        Some(self.rule(self.readings.get(paid.place as usize)?))
     }
 
     fn rule(&self, reading: &RuleReading) -> &Rule {
         &self.rules.rules()[reading.rule as usize]
     }
+}
+
+fn is_slot(rule: &Rule) -> bool {
+    rule.limit().policy().is_some_and(Policy::is_concurrency)
+}
+
+fn is_estimated(rule: &Rule) -> bool {
+    rule.cost().is_known_afterwards()
 }

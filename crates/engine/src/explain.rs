@@ -2,7 +2,8 @@
 
 use tidegate_core::decision::{Retry, Verdict};
 use tidegate_core::key::Fingerprint;
-use tidegate_rules::{Facts, Limit, Rule};
+use tidegate_core::policy::Policy;
+use tidegate_rules::{Cost, Facts, Limit, Rule};
 
 use crate::decision::{Decision, RuleReading};
 
@@ -47,7 +48,7 @@ impl Explanation {
                 matched: rule.conditions().collect(),
                 key: rule.key_parts(facts, &decision.rules),
                 fingerprint: rule.shown_key(facts, &decision.rules),
-                limit: limit_in_words(rule),
+                limit: format!("{}{}", limit_in_words(rule), cost_in_words(rule)),
                 why: reading_in_words(rule, reading, cost),
             })
             .collect();
@@ -70,11 +71,22 @@ fn limit_in_words(rule: &Rule) -> String {
     match rule.limit() {
         Limit::Unlimited => "unlimited".to_owned(),
         Limit::Deny => "deny".to_owned(),
+        Limit::Policy(policy) if policy.is_concurrency() => {
+            let quota = policy.quota();
+            format!("{} at once, each held for {} unless renewed", quota.requests, quota.window)
+        }
         Limit::Policy(policy) => {
             let quota = policy.quota();
             let burst = quota.burst.map_or_else(String::new, |burst| format!(", burst {burst}"));
             format!("{} per {} by {}{burst}", quota.requests, quota.window, policy.algorithm())
         }
+    }
+}
+
+fn cost_in_words(rule: &Rule) -> String {
+    match rule.cost() {
+        Cost::Fixed(_) => String::new(),
+        cost => format!(", cost {cost}"),
     }
 }
 
@@ -89,9 +101,12 @@ fn reading_in_words(rule: &Rule, reading: &RuleReading, cost: u32) -> String {
         };
     };
     let left = format!("{} of {} left", numbers.remaining, numbers.limit);
-    let asked = rule.cost().saturating_mul(u64::from(cost));
+    let asked = rule.cost().base().saturating_mul(u64::from(cost));
     let state = match numbers.retry {
         Retry::Now => format!("{left}, {asked} asked for"),
+        Retry::After(_) if rule.limit().policy().is_some_and(Policy::is_concurrency) => {
+            format!("{left}, {asked} asked for, fits when others have ended")
+        }
         Retry::After(wait) => format!("{left}, {asked} asked for, fits in {wait}"),
         Retry::Never => {
             format!("{asked} asked for is more than the limit of {} ever holds", numbers.limit)

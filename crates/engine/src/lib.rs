@@ -3,6 +3,7 @@
 //! The engine knows the [`Store`](tidegate_core::store::Store) face, never a store; it knows
 //! [`Facts`](tidegate_rules::Facts), never a wire. It reads no clock: a reading tells the store's.
 
+mod bill;
 mod debt;
 mod decision;
 mod explain;
@@ -10,11 +11,17 @@ mod failure;
 mod limiter;
 mod local;
 mod plan;
+mod receipt;
 mod refund;
 mod settle;
 mod share;
+mod slots;
+mod turn;
 
+pub use bill::Bill;
 pub use decision::{Decision, RuleReading};
 pub use explain::{Explained, Explanation};
 pub use limiter::Limiter;
 pub use local::NoLocal;
+pub use slots::Slots;
+pub use turn::Turn;

@@ -7,13 +7,12 @@ use smallvec::SmallVec;
 use tidegate_core::decision::{AnsweredBy, Reading};
 use tidegate_core::store::{Op, Store, StoreError};
 use tidegate_core::time::Timestamp;
-use tidegate_rules::{Facts, OnFail, RuleSet};
+use tidegate_rules::{Facts, OnFail, Rule, RuleSet};
 
 use crate::decision::{Counter, Decision};
 use crate::explain::Explanation;
 use crate::local::{Local, NoLocal};
 use crate::plan::{Numbers, Plan};
-use crate::refund;
 
 /// Decides requests. Share it by reference or in an `Arc`; rules are swapped while it works.
 #[derive(Debug)]
@@ -43,6 +42,9 @@ impl<S: Store> Limiter<S> {
     ///   owed that is `S` more, a settlement that comes late by `δ` adds `rδ`, and a node that is cut
     ///   off while others are not adds its share of the rate for as long;
     /// - at most `B + rT` on a single node: its local bucket knows all there is to know.
+    ///
+    /// Of a concurrency limit of `B` at most `B + S` slots are held: those that shares gave move to the
+    /// store when they are renewed, and are not written otherwise.
     #[must_use]
     pub fn with_local<L: Store>(self, local: L) -> Limiter<S, L> {
         let local = Local::new(local, self.rules(), self.store.nodes());
@@ -53,8 +55,29 @@ impl<S: Store> Limiter<S> {
 impl<S: Store, L: Store> Limiter<S, L> {
     /// Decides a request and charges all rules that govern it, or none. It always answers: where the
     /// store cannot, each rule's `on_fail` does.
+    ///
+    /// `cost` multiplies what a rule says that a request costs; to a rule that leaves it to the request
+    /// it is the cost.
     pub async fn decide(&self, facts: &Facts<'_>, cost: u32) -> Decision {
         self.apply(Op::Charge, facts, None, cost).await
+    }
+
+    /// Decides a request under rules of [`rules`](Self::rules) that its facts were found under, so that
+    /// it sees one rule set from beginning to end. `told` says what the request costs to a rule that
+    /// leaves it to the request ([`Cost::is_told_by_request`]), at least one; other rules know.
+    ///
+    /// [`Cost::is_told_by_request`]: tidegate_rules::Cost::is_told_by_request
+    pub async fn decide_under(
+        &self,
+        rules: Arc<RuleSet>,
+        facts: &Facts<'_>,
+        told: impl Fn(&Rule) -> u64,
+    ) -> Decision {
+        let cost = |rule: &Rule| match rule.cost() {
+            cost if cost.is_told_by_request() => told(rule).max(1),
+            cost => cost.base(),
+        };
+        self.apply_under(rules, Op::Charge, facts, None, cost).await
     }
 
     /// What [`decide`](Self::decide) would say; nothing changes.
@@ -85,11 +108,8 @@ impl<S: Store, L: Store> Limiter<S, L> {
 
     /// Gives back what a decision charged, once: the decision is its own receipt. What a local share
     /// admitted is given back there; once that is written to the store it stays charged.
-    pub async fn give_back(&self, decision: Decision) {
-        refund::give_back_decision(&self.store, &decision).await;
-        if let Some(local) = &self.local {
-            local.take_back(&decision).await;
-        }
+    pub async fn give_back(&self, mut decision: Decision) {
+        self.hand_in(&decision.take_receipt(|_| true).under(&self.rules())).await;
     }
 
     /// Forgets the counters, warnings and bans of whoever the facts describe.
@@ -102,7 +122,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
         let rules = self.rules();
         let mut completed = facts.borrowed();
         rules.complete(&mut completed);
-        let decision = self.apply_under(Arc::clone(&rules), Op::Peek, facts, None, cost);
+        let decision = self.apply_under(Arc::clone(&rules), Op::Peek, facts, None, times(cost));
         Explanation::new(decision.await, &completed, cost)
     }
 
@@ -148,7 +168,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
     }
 
     async fn apply(&self, op: Op, facts: &Facts<'_>, only: Option<&str>, cost: u32) -> Decision {
-        self.apply_under(self.rules(), op, facts, only, cost).await
+        self.apply_under(self.rules(), op, facts, only, times(cost)).await
     }
 
     async fn apply_under(
@@ -157,7 +177,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
         op: Op,
         facts: &Facts<'_>,
         only: Option<&str>,
-        cost: u32,
+        cost: impl Fn(&Rule) -> u64,
     ) -> Decision {
         let (readings, answered_by, paid, local_at) = {
             let mut facts = facts.borrowed();
@@ -174,7 +194,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
     ///
     /// What is rare or waits for a network anyway is boxed: its state is large, and would be carried
     /// about with every decision.
-    async fn ask(&self, op: Op, plan: &mut Plan<'_>, rules: &Arc<RuleSet>) {
+    pub(crate) async fn ask(&self, op: Op, plan: &mut Plan<'_>, rules: &Arc<RuleSet>) {
         if plan.charges.is_empty() {
             return;
         }
@@ -199,6 +219,11 @@ impl<S: Store, L: Store> Limiter<S, L> {
             Err(error) => Box::pin(self.fall_back(op, plan, rules, &mut numbers, &error)).await,
         }
     }
+}
+
+/// So many times what a rule says that a request costs.
+fn times(count: u32) -> impl Fn(&Rule) -> u64 {
+    move |rule| rule.cost().base().saturating_mul(u64::from(count))
 }
 
 /// Whether a rule of the plan is decided on a local share while the store is gone.

@@ -16,9 +16,10 @@ use tidegate_core::time::Timestamp;
 use tidegate_rules::RuleSet;
 
 use crate::debt::{Debts, used};
-use crate::decision::{Counter, Decision};
+use crate::decision::Counter;
 use crate::failure::COME_BACK;
 use crate::plan::{Numbers, Plan};
+use crate::receipt::Receipt;
 use crate::refund::plain;
 use crate::share::Shares;
 
@@ -94,7 +95,7 @@ impl<L: Store> Local<L> {
         let (op, mut which): (Op, SmallVec<[usize; 4]>) = match op {
             Op::Charge | Op::Force => (Op::Force, plan.made(op, numbers).collect()),
             Op::Refund { .. } | Op::Reset => (op, by_store.iter().copied().collect()),
-            Op::Peek => return Timestamp::EPOCH,
+            Op::Peek | Op::Renew { .. } => return Timestamp::EPOCH,
         };
         which.retain(|i| by_store.contains(i));
         let shares = self.shares_of(rules).await;
@@ -143,7 +144,11 @@ impl<L: Store> Local<L> {
             numbers[*i] = on_share(&plan.charges[*i], *told);
         }
         for i in plan.made(op, numbers).filter(|i| batch.at.contains(i)) {
-            let Charge { key, cost, .. } = plan.charges[i];
+            let Charge { key, policy, cost, .. } = plan.charges[i];
+            // Slots move to the store when they are renewed: written now, nobody would release them.
+            if policy.is_concurrency() {
+                continue;
+            }
             self.debts.owe(key.fingerprint, plan.rule(i), &shares, cost, numbers[i].now);
         }
         for (i, before) in batch.at.iter().zip(&before) {
@@ -156,23 +161,34 @@ impl<L: Store> Local<L> {
         Ok(())
     }
 
-    /// Takes back what a decision charged to the local buckets, because a share admitted it or
-    /// because the store had.
-    pub(crate) async fn take_back(&self, decision: &Decision) {
-        let shares = self.shares_of(&decision.rules).await;
-        for counter in [Counter::Store, Counter::Local] {
-            for (rule, told, paid) in decision.paid_on(counter) {
-                let Some(share) = shares.of(rule) else { continue };
-                let id = decision.rules.rules()[rule as usize].id();
-                let key = Key { rule: id, fingerprint: paid.fingerprint };
-                let charge = plain(key, share, paid.cost);
-                match counter {
-                    Counter::Store => _ = self.refund(&charge, decision.local_at).await,
-                    Counter::Local => {
-                        let back = self.refund(&charge, told.now).await;
-                        self.debts.given_back(paid.fingerprint, back);
-                    }
+    /// Takes back what the local buckets were charged, because a share admitted it or because the store
+    /// had.
+    pub(crate) async fn take_back(&self, receipt: &Receipt) {
+        let shares = self.shares_of(&receipt.rules).await;
+        for charged in &receipt.charged {
+            let Some(share) = shares.of(charged.rule) else { continue };
+            let charge = receipt.charge(charged, share, charged.cost);
+            match charged.counter {
+                Counter::Store => _ = self.refund(&charge, charged.local_at).await,
+                Counter::Local => {
+                    let back = self.refund(&charge, charged.at).await;
+                    self.debts.given_back(charged.fingerprint, back);
                 }
+            }
+        }
+    }
+
+    /// Holds slots on in the local store: those that shares gave, and those that the store holds.
+    pub(crate) async fn renew(&self, receipt: &mut Receipt) {
+        let shares = self.shares_of(&receipt.rules).await;
+        for i in 0..receipt.charged.len() {
+            let mut charged = receipt.charged[i];
+            let Some(share) = shares.of(charged.rule) else { continue };
+            let charge = [receipt.charge(&charged, share, charged.cost)];
+            let (renew, mut told) =
+                (Op::Renew { charged_at: *charged.local_instant() }, [Reading::default()]);
+            if self.store.apply(renew, &charge, &mut told).await.is_ok() {
+                *receipt.charged[i].local_instant() = told[0].now;
             }
         }
     }

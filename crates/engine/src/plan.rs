@@ -8,6 +8,8 @@ use tidegate_core::time::Timestamp;
 use tidegate_rules::{ChargeWhen, Facts, Limit, Matches, Mode, Rule, RuleSet};
 
 use crate::decision::{Counter, Paid, RuleReading};
+use crate::receipt::Charged;
+use crate::refund::plain;
 
 /// One reading for each charge of a plan.
 pub(crate) type Numbers = SmallVec<[Reading; 4]>;
@@ -36,11 +38,34 @@ impl<'a> Plan<'a> {
         rules: &'a RuleSet,
         facts: &Facts<'_>,
         only: Option<&str>,
-        cost: u32,
+        cost: impl Fn(&Rule) -> u64,
     ) -> Self {
         let mut matches = Matches::new();
         rules.matching(facts, &mut matches);
-        let mut plan = Self {
+        let mut plan = Self::empty();
+        for at in matches {
+            let rule = &rules.rules()[at as usize];
+            if only.is_none_or(|only| only == rule.id()) {
+                plan.add(at, rule, facts, rules, &cost);
+            }
+        }
+        plan
+    }
+
+    /// The plan for counters that are known already.
+    pub(crate) fn of(rules: &'a RuleSet, charged: &[Charged]) -> Self {
+        let mut plan = Self::empty();
+        for Charged { rule: at, fingerprint, cost, .. } in charged {
+            let rule = &rules.rules()[*at as usize];
+            let Some(policy) = rule.limit().policy() else { continue };
+            plan.place(plain(Key { rule: rule.id(), fingerprint: *fingerprint }, policy, *cost));
+            plan.readings.push(RuleReading { rule: *at, verdict: Verdict::Allow, numbers: None });
+        }
+        plan
+    }
+
+    fn empty() -> Self {
+        Self {
             charges: SmallVec::new(),
             places: SmallVec::new(),
             readings: SmallVec::new(),
@@ -48,14 +73,14 @@ impl<'a> Plan<'a> {
             answered_by: AnsweredBy::Store,
             paid: SmallVec::new(),
             local_at: Timestamp::EPOCH,
-        };
-        for at in matches {
-            let rule = &rules.rules()[at as usize];
-            if only.is_none_or(|only| only == rule.id()) {
-                plan.add(at, rule, facts, rules, cost);
-            }
         }
-        plan
+    }
+
+    /// Adds a charge whose reading comes next.
+    fn place(&mut self, charge: Charge<'a>) {
+        // There are no more rules than a `u32` counts.
+        self.places.push(u32::try_from(self.readings.len()).unwrap_or(u32::MAX));
+        self.charges.push(charge);
     }
 
     /// The rule of a charge, as its place in the rule set.
@@ -80,7 +105,7 @@ impl<'a> Plan<'a> {
                     charge.role == Role::Always || admitted && told.verdict == Verdict::Allow
                 }
                 Op::Force => true,
-                Op::Peek | Op::Refund { .. } | Op::Reset => false,
+                Op::Peek | Op::Refund { .. } | Op::Renew { .. } | Op::Reset => false,
             })
             .map(|(i, _)| i)
     }
@@ -107,7 +132,14 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn add(&mut self, at: u32, rule: &'a Rule, facts: &Facts<'_>, rules: &RuleSet, cost: u32) {
+    fn add(
+        &mut self,
+        at: u32,
+        rule: &'a Rule,
+        facts: &Facts<'_>,
+        rules: &RuleSet,
+        cost: &impl Fn(&Rule) -> u64,
+    ) {
         let verdict = match (rule.limit(), rule.mode()) {
             (Limit::Deny, Mode::Shadow) => Verdict::ShadowDeny,
             (Limit::Deny, _) => Verdict::Deny,
@@ -116,12 +148,10 @@ impl<'a> Plan<'a> {
         self.refused |= verdict.refuses();
         if let Limit::Policy(policy) = rule.limit() {
             let enforced = *rule.mode() != Mode::Shadow;
-            // The place of the reading below; there are no more rules than a `u32` counts.
-            self.places.push(u32::try_from(self.readings.len()).unwrap_or(u32::MAX));
-            self.charges.push(Charge {
+            self.place(Charge {
                 key: Key { rule: rule.id(), fingerprint: rule.key(facts, rules) },
                 policy,
-                cost: rule.cost().saturating_mul(u64::from(cost)),
+                cost: cost(rule),
                 role: match rule.charge() {
                     _ if !enforced => Role::Shadow,
                     ChargeWhen::Always => Role::Always,

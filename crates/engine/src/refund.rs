@@ -6,8 +6,10 @@ use tidegate_core::key::Key;
 use tidegate_core::policy::Policy;
 use tidegate_core::store::{Charge, Op, Role, Store};
 
-use crate::decision::{Counter, Decision};
+use crate::decision::Counter;
+use crate::limiter::Limiter;
 use crate::plan::Numbers;
+use crate::receipt::Receipt;
 
 /// A charge that nothing but its cost is said of.
 pub(crate) const fn plain<'a>(key: Key<'a>, policy: &'a Policy, cost: u64) -> Charge<'a> {
@@ -35,16 +37,14 @@ pub(crate) async fn give_back<S: Store>(store: &S, charges: &[Charge<'_>], told:
     }
 }
 
-/// Gives back what the store had charged for a decision.
-pub(crate) async fn give_back_decision<S: Store>(store: &S, decision: &Decision) {
-    let rules = decision.rules.rules();
-    let (charges, mut told): (SmallVec<[Charge<'_>; 4]>, Numbers) = decision
-        .paid_on(Counter::Store)
-        .filter_map(|(rule, told, paid)| {
-            let rule = &rules[rule as usize];
-            let key = Key { rule: rule.id(), fingerprint: paid.fingerprint };
-            Some((plain(key, rule.limit().policy()?, paid.cost), told))
-        })
-        .unzip();
-    give_back(store, &charges, &mut told).await;
+impl<S: Store, L: Store> Limiter<S, L> {
+    /// Gives back what is in a receipt, where it was charged.
+    pub(crate) async fn hand_in(&self, receipt: &Receipt) {
+        let (charges, mut told): (SmallVec<[Charge<'_>; 4]>, Numbers) =
+            receipt.made_on(Counter::Store).unzip();
+        give_back(&self.store, &charges, &mut told).await;
+        if let Some(local) = &self.local {
+            local.take_back(receipt).await;
+        }
+    }
 }

@@ -12,6 +12,7 @@ use tidegate_rules::{Rule, RuleSet};
 
 use crate::debt::Owed;
 use crate::limiter::Limiter;
+use crate::receipt::successor;
 use crate::refund::plain;
 
 /// Keys that one call settles at most.
@@ -105,17 +106,7 @@ impl<'a> Due<'a> {
     }
 }
 
-/// The rule in force that goes on with the counter of a debt, if there is one: the same id,
-/// algorithm and window.
+/// The rule in force that goes on with the counter of a debt, if there is one.
 fn present<'a>(owed: &Owed, rules: &'a Arc<RuleSet>) -> Option<&'a Rule> {
-    if Arc::ptr_eq(owed.shares.rules(), rules) {
-        return rules.rules().get(owed.rule as usize);
-    }
-    let old = owed.shares.rules().rules().get(owed.rule as usize)?;
-    let counter = |rule: &Rule| {
-        let policy = rule.limit().policy()?;
-        Some((policy.algorithm().name(), policy.quota().window))
-    };
-    let same = |rule: &&Rule| rule.id() == old.id() && counter(rule) == counter(old);
-    rules.rules().iter().find(same)
+    rules.rules().get(successor(owed.shares.rules(), owed.rule, rules)? as usize)
 }

@@ -60,9 +60,9 @@ impl Side {
     }
 }
 
-/// Bytes to set aside for a log of so many requests.
-pub(crate) fn log_bytes(requests: u64) -> u64 {
-    Log::worst_case_bytes(requests) + size_of::<Cell>() as u64
+/// Bytes to set aside for a log of so many entries.
+pub(crate) fn log_bytes(entries: u64) -> u64 {
+    Log::worst_case_bytes(entries) + size_of::<Cell>() as u64
 }
 
 fn bytes(state: &State) -> u64 {

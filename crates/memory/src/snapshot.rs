@@ -3,7 +3,7 @@
 //! Layout, little-endian: magic, check value of the key secret, number of scales and the scales,
 //! number of entries and the entries, CRC-32 of all that. A file that is cut, damaged or made under
 //! another secret is refused whole; the time that has passed since counts as refill by itself,
-//! because states carry their instants. When and where files are written, the server decides.
+//! because states carry their instants. Slots that were held lapse with their leases. When and where files are written, the server decides.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -151,6 +151,7 @@ impl Writer {
             Scale::Counter { window } => [2, window.get(), 0],
             Scale::Log { window } => [3, window.get(), 0],
             Scale::Ban { forget } => [4, forget.get(), 0],
+            Scale::Slots { lease } => [5, lease.get(), 0],
         };
         words.into_iter().for_each(|word| self.word(word));
     }
@@ -209,6 +210,7 @@ impl Reader<'_> {
             2 => Scale::Counter { window: span },
             3 => Scale::Log { window: span },
             4 => Scale::Ban { forget: span },
+            5 => Scale::Slots { lease: span },
             _ => return None,
         })
     }
@@ -234,7 +236,7 @@ impl Reader<'_> {
                 since: self.instant()?,
                 until: self.instant()?,
             }),
-            Scale::Log { .. } => {
+            Scale::Log { .. } | Scale::Slots { .. } => {
                 let count = self.word()?;
                 let entries = (0..count)
                     .map(|_| Some(Entry { at: self.instant()?, cost: self.word()? }))

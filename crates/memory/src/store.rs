@@ -10,7 +10,7 @@ use tidegate_core::algorithm::State;
 use tidegate_core::batch::{self, Cells as _, Part, PlainBucket};
 use tidegate_core::decision::{AnsweredBy, Reading};
 use tidegate_core::key::Fingerprint;
-use tidegate_core::policy::Algorithm;
+use tidegate_core::policy::Policy;
 use tidegate_core::store::{Charge, Op, Role, Store, StoreError};
 use tidegate_core::time::{Clock, Timestamp};
 
@@ -384,10 +384,5 @@ pub(crate) fn reserve(charge: &Charge<'_>, part: Part) -> u64 {
         Part::Grace => charge.grace,
         Part::Ban => None,
     };
-    match policy {
-        Some(policy) if policy.algorithm() == Algorithm::SlidingWindowLog => {
-            log_bytes(policy.quota().requests)
-        }
-        _ => 0,
-    }
+    policy.and_then(Policy::log_entries).map_or(0, log_bytes)
 }

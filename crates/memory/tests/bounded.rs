@@ -73,6 +73,24 @@ fn a_key_that_gets_a_place_after_the_flood_starts_from_its_overflow_bucket() {
     assert!(newcomers.iter().all(|name| admit(&store, &[charge("slow", *name, &slow)])));
 }
 
+/// Slots are kept one by one, also those of holders that were late.
+#[test]
+fn slots_count_with_their_worst_case() {
+    let clock = ManualClock::new(START);
+    let store = MemoryStore::with_clock(clock.clone(), CAP);
+    let slots = policy(Algorithm::Concurrent, 1_000, MINUTE);
+    for name in 0..10_000 {
+        admit(&store, &[charge("slots", name, &slots)]);
+    }
+    let usage = store.usage();
+    assert!((50..=64).contains(&usage.keys), "{usage:?}");
+    for _ in 0..3_000 {
+        clock.advance(Micros::new(1));
+        apply(&store, Op::Force, &[charge("slots", 0, &slots)]);
+    }
+    assert_eq!(store.usage(), usage, "debt was reckoned with");
+}
+
 #[test]
 fn logs_count_with_their_worst_case() {
     let store = MemoryStore::with_clock(ManualClock::new(START), CAP);

@@ -5,6 +5,7 @@
 mod common;
 
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{START, admit, apply, charge, policy};
 use tidegate_core::policy::{Algorithm, Leak};
@@ -50,6 +51,39 @@ fn one_rule_admits_exactly_its_limit() {
             assert_eq!(admitted as u64, limit, "{algorithm}");
         }
     }
+}
+
+/// Slots that are taken, renewed and released by all threads at once: never more than there are, and
+/// in the end none is held.
+#[test]
+fn no_more_slots_are_held_at_once_than_there_are() {
+    const SLOTS: usize = 3;
+    let store = MemoryStore::with_clock(FastClock::new(), DEFAULT_MAX_BYTES);
+    let slots = leaked(Algorithm::Concurrent, SLOTS as u64);
+    let (held, start) = (AtomicUsize::new(0), Barrier::new(THREADS));
+    let one = [charge("rule", 1, slots)];
+    let taken: usize = std::thread::scope(|scope| {
+        let work = || {
+            start.wait();
+            let mut taken = 0;
+            for _ in 0..ATTEMPTS / 10 {
+                let told = apply(&store, Op::Charge, &one)[0];
+                if told.verdict.refuses() {
+                    continue;
+                }
+                assert!(held.fetch_add(1, Ordering::SeqCst) < SLOTS, "one too many");
+                taken += 1;
+                let renewed = apply(&store, Op::Renew { charged_at: told.now }, &one)[0];
+                held.fetch_sub(1, Ordering::SeqCst);
+                apply(&store, Op::Refund { charged_at: renewed.now }, &one);
+            }
+            taken
+        };
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+    });
+    assert!(taken > SLOTS, "{taken}");
+    assert_eq!(apply(&store, Op::Peek, &one)[0].remaining, SLOTS as u64);
 }
 
 /// On the clock of production, whose readings are taken before the locks.

@@ -17,7 +17,8 @@ fn store(clock: &ManualClock) -> MemoryStore<ManualClock> {
 }
 
 fn policies() -> Vec<Policy> {
-    Algorithm::ALL.into_iter().map(|each| policy(each, 5, Micros::from_secs(60))).collect()
+    let all = Algorithm::ALL.into_iter().chain([Algorithm::Concurrent]);
+    all.map(|each| policy(each, 5, Micros::from_secs(60))).collect()
 }
 
 /// A charge for each algorithm, the first with a ban.
@@ -43,7 +44,7 @@ fn every_kind_of_state_comes_back_as_it_was() {
     }
     let after = store(&clock);
     let restored = after.restore_snapshot(&before.snapshot(SECRET), SECRET).unwrap();
-    assert_eq!((restored.keys, restored.left_out), (6, 0));
+    assert_eq!((restored.keys, restored.left_out), (7, 0));
     assert_eq!(apply(&after, Op::Peek, &charges), apply(&before, Op::Peek, &charges));
     assert!(apply(&after, Op::Peek, &charges).iter().all(|reading| reading.verdict.refuses()));
     clock.advance(Micros::from_secs(30));
@@ -68,6 +69,21 @@ fn time_that_passed_while_stopped_counts_and_time_that_went_back_does_not() {
         after.restore_snapshot(&file, SECRET).unwrap();
         assert_eq!(apply(&after, Op::Peek, &charges)[0].remaining, left);
     }
+}
+
+/// Who held them is gone with the process that was stopped: nobody releases or renews them.
+#[test]
+fn slots_that_were_held_at_a_stop_lapse_with_their_leases() {
+    let clock = ManualClock::new(START);
+    let (before, policy) = (store(&clock), policy(Algorithm::Concurrent, 2, Micros::from_secs(30)));
+    let charges = [charge("rule", 1, &policy)];
+    assert!(admit(&before, &charges) && admit(&before, &charges));
+    let after = store(&clock);
+    after.restore_snapshot(&before.snapshot(SECRET), SECRET).unwrap();
+    clock.advance(Micros::new(29_999_999));
+    assert!(!admit(&after, &charges));
+    clock.advance(Micros::new(1));
+    assert!(admit(&after, &charges));
 }
 
 #[test]

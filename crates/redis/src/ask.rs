@@ -18,6 +18,10 @@ use crate::script::Text;
 /// Numbers in a script are exact below this; a cost above it fits nowhere either.
 const EXACT: u64 = 1 << 53;
 
+/// By how many microseconds the key of a bucket may outlive its state, at least and at most: the first
+/// is what the script gives other keys, the second is what memory is worth.
+const SLACK: [u64; 2] = [2_000_000, 300_000_000];
+
 /// A batch of charges, all or none.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
@@ -174,13 +178,16 @@ impl Sent {
         match policy.meter() {
             Meter::Bucket { units, .. } => {
                 let (p, q, since) = (units.per_micro, units.per_request, policy.since());
-                (1, [p, q, units.capacity, units.ceiling, since.as_micros().min(EXACT), 0])
+                let slack = (policy.period().get() / 4).clamp(SLACK[0], SLACK[1]);
+                (1, [p, q, units.capacity, units.ceiling, since.as_micros().min(EXACT), slack])
             }
             Meter::Fixed => (2, [requests, window, 0, 0, 0, 0]),
             Meter::Counter(ticks) => {
                 (3, [requests, window, ticks.micros, ticks.per_window, ticks.most(), 0])
             }
-            Meter::Log => (4, [requests, window, 0, 0, 0, 0]),
+            Meter::Log | Meter::Slots => {
+                (4, [requests, window, policy.log_entries().unwrap_or_default(), 0, 0, 0])
+            }
         }
     }
 }
@@ -203,10 +210,12 @@ fn write_request(
         Op::Peek => 1,
         Op::Force => 2,
         Op::Refund { charged_at } => {
-            out.extend([6, 0, 0, 0, 0, 0, 0]);
-            wide(out, charged_at.as_micros());
-            out.push(0);
+            write_moment(out, charged_at);
             3
+        }
+        Op::Renew { charged_at } => {
+            write_moment(out, charged_at);
+            7
         }
         Op::Reset => 4,
     };
@@ -231,6 +240,13 @@ fn write_request(
             narrow(out, place + 1);
         }
     }
+}
+
+/// The time that the next request is of, as the cost of a request without charges.
+fn write_moment(out: &mut Vec<u8>, charged_at: Timestamp) {
+    out.extend([6, 0, 0, 0, 0, 0, 0]);
+    wide(out, charged_at.as_micros());
+    out.push(0);
 }
 
 /// A number of two bytes; batches are bounded so that it fits.

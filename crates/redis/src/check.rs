@@ -29,8 +29,8 @@ const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
 
 /// The rights that are needed, as ACL rules.
 pub const RIGHTS: &str = "~PREFIX* resetchannels -@all +evalsha +eval +script|load +time +mget +set \
-     +del +hget +hset +hdel +pexpireat +zadd +zrem +zcard +zremrangebyscore +pexpire +ping +info \
-     +role +client|setinfo +select +cluster|slots +asking +config|get";
+     +setrange +del +hget +hset +hdel +pexpireat +zadd +zrem +zcard +zremrangebyscore +pexpire \
+     +ping +info +role +client|setinfo +select +cluster|slots +asking +config|get";
 
 /// What was found out about the servers.
 #[derive(Debug, Default)]
@@ -155,8 +155,16 @@ fn primaries(ranges: Vec<Range>) -> Vec<(Place, Option<u16>)> {
 fn unreachable(server: String, why: &str) -> Finding {
     let advice = if why.contains("NOAUTH") || why.contains("WRONGPASS") || why.contains("AUTH") {
         "give the password: --store-password-file FILE (and --store-user NAME)"
+    } else if why.contains("CertificateRequired") {
+        "give it a certificate of ours: --store-cert-file FILE and --store-key-file FILE"
     } else if why.contains("certificate") || why.contains("tls") || why.contains("TLS") {
         "give the authority that signed its certificate: --store-ca-file FILE"
+    } else if why.contains("reset by peer") {
+        "if it speaks TLS, write rediss://"
+    } else if why.contains("timed out") {
+        "see that nothing is in the way; a server without TLS does not answer rediss://"
+    } else if why.contains("cluster support disabled") {
+        "it is no cluster: write --store redis://HOST:PORT"
     } else {
         "start it, or correct --store; until it answers, rules follow their on_fail"
     };
@@ -228,8 +236,9 @@ impl Examiner<'_> {
             self.found(
                 Weight::Warning,
                 &format!(
-                    "one decision in a hundred takes longer than {:?}, the deadline is {:?}",
-                    decision.p99, self.options.deadline
+                    "one decision in a hundred takes longer than {} µs, the deadline is {:?}",
+                    decision.p99.as_micros(),
+                    self.options.deadline
                 ),
                 "bring it closer, or raise --store-deadline",
             );
@@ -331,6 +340,7 @@ impl Examiner<'_> {
                 format!("give its user the rights: ACL SETUSER NAME on >PASSWORD {rights}")
             }
             _ if why.contains("READONLY") => return,
+            _ if why.contains("MOVED") => format!("write --store redis+cluster://{}", self.name),
             _ if why.contains("OOM") => "it is full: raise maxmemory".to_owned(),
             _ => "see what it says, and its log".to_owned(),
         };

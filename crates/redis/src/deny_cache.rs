@@ -3,7 +3,7 @@
 //! A refusal says how long the key cannot pass at that cost. Until then, counted from before it was
 //! asked for and at most a second, the same cost or more is refused here. That is exact, except for a
 //! refund or reset made by another node. Nothing is remembered or refused here where a refusal is
-//! counted (bans, warnings, `charge: always`).
+//! counted (bans, warnings, `charge: always`), nor where a slot is wanted, which may be freed at any time.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -109,7 +109,9 @@ impl DenyCache {
     pub(crate) fn remember(&self, charges: &[Charge<'_>], readings: &[Reading], asked: Instant) {
         for (charge, reading) in charges.iter().zip(readings) {
             let counted = charge.grace.is_some() || charge.ban.is_some();
-            let plain = charge.role == Role::Enforce && !counted;
+            // Slots may be freed at any time: how long they cannot be had is not known.
+            let unknown = charge.policy.is_concurrency();
+            let plain = charge.role == Role::Enforce && !counted && !unknown;
             let known = plain && reading.verdict == Verdict::Deny;
             // While it lasts, a ban counts nothing, whatever the cost. Where the limit refuses too it is
             // not known which of them lasts longer, and what comes after a ban is counted or a warning.
@@ -279,6 +281,16 @@ mod tests {
         cache.remember(&[charge(&policy, 4, 1)], &[denied(500)], start);
         let mut readings = [Reading::default(); 2];
         assert!(!cache.refuses(&[charge(&policy, 4, 1), always], &mut readings, start));
+    }
+
+    /// Its wait is a hint: another request may end a moment later.
+    #[tokio::test]
+    async fn a_refusal_for_want_of_a_slot_is_not_remembered() {
+        let (cache, start) = (DenyCache::new(), Instant::now());
+        let quota = Quota::new(10, Micros::from_secs(30));
+        let slots = Policy::new(Algorithm::Concurrent, quota).unwrap();
+        cache.remember(&[charge(&slots, 1, 1)], &[denied(1_000)], start);
+        assert_eq!(refuses(&cache, charge(&slots, 1, 1), start), None);
     }
 
     #[tokio::test]

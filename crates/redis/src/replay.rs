@@ -71,15 +71,15 @@ impl Replay {
     /// The readings of the next request of the batch; nothing if the script says otherwise.
     pub(crate) fn next(&mut self, ask: &Ask, places: &[Places]) -> Option<Told> {
         let looks = matches!(ask.op, Op::Charge | Op::Peek);
-        let charged = |item: &Item| match (ask.op, item.policy.meter()) {
-            // The script has taken it out already, and told what is left.
-            (Op::Refund { .. }, Meter::Log) => 0,
+        let charged = |item: &Item| match ask.op {
+            // The script has taken it out or moved it already, and told what is left.
+            Op::Refund { .. } | Op::Renew { .. } if keeps_log(&item.policy) => 0,
             _ => item.cost,
         };
         let mut charges: SmallVec<[Charge<'_>; 2]> = SmallVec::new();
         let mut logs: SmallVec<[[Option<State>; 2]; 2]> = SmallVec::new();
         for item in &ask.items {
-            let digested = |policy: &Policy| *policy.meter() == Meter::Log && ask.op != Op::Reset;
+            let digested = |policy: &Policy| keeps_log(policy) && ask.op != Op::Reset;
             let main = if digested(&item.policy) { Some(self.log(&item.policy)?) } else { None };
             let grace = match &item.grace {
                 Some((_, policy)) if looks && digested(policy) => Some(self.log(policy)?),
@@ -130,10 +130,9 @@ struct Cellar<'a, 'b> {
 impl Cellar<'_, '_> {
     fn state(&mut self, i: usize, part: Part) -> &mut Option<State> {
         let charge = &self.charges[i];
-        let is_log = |policy: &Policy| *policy.meter() == Meter::Log;
         let place = match part {
-            Part::Main if is_log(charge.policy) => return &mut self.logs[i][0],
-            Part::Grace if charge.grace.is_none_or(is_log) => return &mut self.logs[i][1],
+            Part::Main if keeps_log(charge.policy) => return &mut self.logs[i][0],
+            Part::Grace if charge.grace.is_none_or(keeps_log) => return &mut self.logs[i][1],
             Part::Main => Some(self.places[i].main),
             Part::Grace => self.places[i].grace,
             Part::Ban => self.places[i].ban,
@@ -168,6 +167,11 @@ impl Cells for Cellar<'_, '_> {
     ) -> R {
         change(self.state(charge, part))
     }
+}
+
+/// Whether a policy's states are logs, of which a digest is told.
+const fn keeps_log(policy: &Policy) -> bool {
+    policy.log_entries().is_some()
 }
 
 /// A state as the script writes it.
@@ -207,13 +211,13 @@ fn read(charge: &Charge<'_>, part: Part, bytes: &[u8]) -> Option<State> {
             let pair = Pair { window, current, previous };
             Some(State { scale: policy.scale(), tally: Tally::Counter(pair) })
         }
-        Meter::Log => None,
+        Meter::Log | Meter::Slots => None,
     }
 }
 
-/// The four numbers of a state, or nothing if it is something else.
+/// The four numbers of a state, without the fifth, or nothing if it is something else.
 fn numbers(bytes: &[u8]) -> Option<[u64; 4]> {
-    let bytes: &[u8; 28] = bytes.try_into().ok()?;
+    let bytes: &[u8; 35] = bytes.try_into().ok()?;
     let (numbers, _) = bytes.as_chunks::<7>();
     let wide = |number: &[u8; 7]| number.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
     let mut four = [0; 4];

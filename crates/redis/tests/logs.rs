@@ -1,4 +1,4 @@
-//! Long sliding window logs: kept in chunks on the server, and in one list in the table that says what
+//! Long sliding window logs, of requests and of slots: kept in chunks on the server, and in one list in the table that says what
 //! they must hold.
 
 #![allow(clippy::expect_used, reason = "the helpers of tests are tests")]
@@ -76,7 +76,7 @@ fn kept(server: &Server, key: u64) -> Vec<Entry> {
     records
 }
 
-/// A refund of something that is there, where it hurts, or of something that is not.
+/// A refund or renewal of something that is there, where it hurts, or of something that is not.
 fn refund(dice: &mut Dice, table: &Table, key: u64, now: Timestamp) -> (Op, u64) {
     let entries = entries(table, key);
     let count = entries.len() as u64;
@@ -96,7 +96,9 @@ fn refund(dice: &mut Dice, table: &Table, key: u64, now: Timestamp) -> (Op, u64)
         _ => entry.cost,
     };
     let beside = u64::from(dice.once_in(10));
-    (Op::Refund { charged_at: entry.at.plus(Micros::new(beside)) }, cost)
+    let charged_at = entry.at.plus(Micros::new(beside));
+    // Does nothing to what was spent, and moves what is held.
+    (if dice.once_in(2) { Op::Renew { charged_at } } else { Op::Refund { charged_at } }, cost)
 }
 
 fn asked(dice: &mut Dice, table: &Table, key: u64, limit: u64, now: Timestamp) -> (Op, u64) {
@@ -129,7 +131,8 @@ fn hop(dice: &mut Dice) -> u64 {
     }
 }
 
-fn play(server: &Server, stand: &Stand, seed: u64, longest: &mut usize) {
+fn play(server: &Server, stand: &Stand, algorithm: Algorithm, seed: u64, longest: &mut usize) {
+    let log = |requests| policy(algorithm, requests, WINDOW);
     let mut dice = Dice::new(seed);
     let (mut table, mut now) = (Table::default(), common::START.plus(Micros::new(seed)));
     let mut policies: [Policy; KEYS] = std::array::from_fn(|_| log(dice.one_of(&LIMITS)));
@@ -172,14 +175,16 @@ fn play(server: &Server, stand: &Stand, seed: u64, longest: &mut usize) {
 
 #[test]
 fn long_logs_hold_what_the_table_holds() {
-    let server = Server::start();
-    let stand = Stand::rehearsed(&server.url());
-    let (seeds, mut longest) = (u64::from(cases()) / 20_000, 0);
-    for seed in 1..=seeds.max(1) {
-        play(&server, &stand, seed, &mut longest);
+    for algorithm in [Algorithm::SlidingWindowLog, Algorithm::Concurrent] {
+        let server = Server::start();
+        let stand = Stand::rehearsed(&server.url());
+        let (seeds, mut longest) = (u64::from(cases()) / 20_000, 0);
+        for seed in 1..=seeds.max(1) {
+            play(&server, &stand, algorithm, seed, &mut longest);
+        }
+        println!("{algorithm}: {seeds} seeds, the longest log had {longest} records");
+        assert!(longest > 600, "the longest log had only {longest} records");
     }
-    println!("{seeds} seeds, the longest log had {longest} records");
-    assert!(longest > 600, "the longest log had only {longest} records");
 }
 
 /// What one request makes a server do.
@@ -241,6 +246,34 @@ fn a_request_to_the_longest_log_is_a_bounded_amount_of_work() {
     assert!(kept(&server, 1).len() < 10);
     let (reads, _) = work(&server, || _ = ask(Op::Reset, 1, at_once));
     assert_eq!((reads, kept(&server, 1)), (0, Vec::new()));
+}
+
+/// As many slots as there can be, all of them held and as many again by holders that were late.
+#[test]
+fn a_renewal_in_the_longest_log_of_slots_is_a_bounded_amount_of_work() {
+    let server = Server::start();
+    let stand = Stand::rehearsed(&server.url());
+    let slots = policy(Algorithm::Concurrent, MAX_LOG_REQUESTS, WINDOW);
+    let (mut table, mut now) = (Table::default(), common::START);
+    let mut ask = |op: Op, now: Timestamp| {
+        stand.clock.set(now);
+        let told = stand.apply_one(op, charge(1, &slots));
+        assert_eq!(told, table.apply_one(op, &charge(1, &slots), now), "{op:?} at {now:?}");
+    };
+    for _ in 0..2 * MAX_LOG_REQUESTS {
+        now = now.plus(Micros::new(45));
+        ask(Op::Force, now);
+    }
+    assert_eq!(kept(&server, 1).len() as u64, 2 * MAX_LOG_REQUESTS);
+    for ago in [1, MAX_LOG_REQUESTS, 2 * MAX_LOG_REQUESTS - 70] {
+        let charged_at = now.minus(Micros::new(45 * ago));
+        now = now.plus(Micros::new(1));
+        let (reads, micros) = work(&server, || ask(Op::Renew { charged_at }, now));
+        println!("renewed {ago} slots ago: {reads} HGET, {micros} us");
+        assert!(reads <= 5, "{reads} HGET");
+        assert!(micros < 20_000, "{micros} us");
+        now = now.minus(Micros::new(1));
+    }
 }
 
 /// A log that is never empty counts its chunks on, and their numbers have four bytes: at ten thousand

@@ -13,7 +13,7 @@ use tidegate_core::penalty::BanPolicy;
 use tidegate_core::policy::Algorithm;
 use tidegate_core::store::{Charge, Op, Store as _};
 use tidegate_core::time::Micros;
-use tidegate_redis::{Options, RedisStore, Tls};
+use tidegate_redis::{Options, RedisStore, Tls, examine};
 use tidegate_testkit::process::eventually;
 use tidegate_testkit::quotas::SIX;
 use tidegate_testkit::redis::{Certificates, Client, ClientCertificate, Reply, Server};
@@ -21,13 +21,14 @@ use tidegate_testkit::redis::{Certificates, Client, ClientCertificate, Reply, Se
 const WINDOW: Micros = Micros::from_secs(86_400);
 
 /// What a user must be allowed: `+` each of these and `~tg:*`.
-const RIGHTS: [&str; 16] = [
+const RIGHTS: [&str; 17] = [
     "eval",
     "evalsha",
     // By `decide.lua`.
     "time",
     "mget",
     "set",
+    "setrange",
     "del",
     "hget",
     "hset",
@@ -179,6 +180,27 @@ fn a_password() {
     }
 }
 
+/// What the doctor says to change where a server cannot be used.
+#[test]
+fn what_to_write_instead_is_said() {
+    let (secure, plain) = (Server::start_tls(ClientCertificate::Required), Server::start());
+    let tls = read(secure.certificates().expect("certificates"));
+    let nameless = Tls { identity: None, ..tls.clone() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    for (url, tls, advice) in [
+        (secure.url(), nameless, "--store-cert-file"),
+        (secure.url(), Tls::default(), "--store-ca-file"),
+        (secure.url().replace("rediss:", "redis:"), tls.clone(), "rediss://"),
+        (plain.url().replace("redis:", "rediss:"), tls.clone(), "rediss://"),
+        (plain.url().replace("redis:", "redis+cluster:"), tls, "it is no cluster"),
+    ] {
+        let found = runtime.block_on(examine(&Options { tls, ..options(&url) }));
+        let [finding] = &found.findings[..] else { panic!("{url}: {found:?}") };
+        assert!(finding.advice.contains(advice), "{url}: {finding:?}");
+    }
+}
+
 /// A server with a user who has some rights, and how he reaches it.
 fn with_user(server: &Server, name: &str, rights: &[&str]) -> String {
     let mut words = vec!["ACL", "SETUSER", name, "reset", "on", ">pw", "~tg:*", "-@all"];
@@ -238,7 +260,7 @@ fn a_user_needs_these_rights_and_no_others() {
     let server = Server::start();
     assert_eq!(run(&with_user(&server, "enough", &RIGHTS)), Ok(()));
     assert_eq!(denials(&server, "enough"), [""; 0]);
-    for (i, missing) in RIGHTS.iter().enumerate().take(15) {
+    for (i, missing) in RIGHTS.iter().enumerate().take(RIGHTS.len() - 1) {
         let name = format!("user{i}");
         let rights: Vec<&str> = RIGHTS.into_iter().filter(|right| right != missing).collect();
         let done = run(&with_user(&server, &name, &rights));

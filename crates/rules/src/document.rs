@@ -4,6 +4,7 @@
 //! `check`; it also runs on what is left of a faulty document, so that all problems come at once.
 
 mod check;
+mod cost;
 pub mod identity;
 mod key_by;
 mod limit;
@@ -15,7 +16,7 @@ use crate::condition::Pattern;
 use crate::decode::{Field, Fields, Findings};
 use crate::problem::{Problems, Remark};
 use crate::yaml::{self, Node, Span, Value};
-use identity::Identity;
+use identity::{Identity, KeyText, Places, UserIdentity};
 use rule::Defaults;
 pub(crate) use rule::TypedRule;
 pub(crate) use subjects::Subject;
@@ -39,8 +40,9 @@ pub struct Document {
     file: String,
     source: String,
     identity: Identity,
-    /// Where `identity.tier.subject` stands.
-    tier_subject: Span,
+    places: Places,
+    /// Why the key for tokens is of no use.
+    key_fault: Option<String>,
     subjects: Vec<Subject>,
     endpoints: Vec<Pattern>,
     rules: Vec<TypedRule>,
@@ -140,6 +142,28 @@ impl Document {
         &self.identity
     }
 
+    /// The file with the key that tokens are checked with, as typed. Files are not read here:
+    /// somebody [puts the key in](Self::put_key).
+    #[must_use]
+    pub fn key_file(&self) -> Option<&str> {
+        match &self.identity.user_id {
+            Some(UserIdentity::Jwt(jwt)) => Some(&jwt.key_file),
+            _ => None,
+        }
+    }
+
+    /// Puts in what is in that file.
+    pub fn put_key(&mut self, text: &str) {
+        if let Some(UserIdentity::Jwt(jwt)) = &mut self.identity.user_id {
+            jwt.key = Some(KeyText::new(text));
+        }
+    }
+
+    /// Says that the key is of no use, which is told with all else that is wrong.
+    pub fn refuse_key(&mut self, why: impl Into<String>) {
+        self.key_fault = Some(why.into());
+    }
+
     pub(crate) fn subjects(&self) -> &[Subject] {
         &self.subjects
     }
@@ -159,7 +183,7 @@ impl Document {
     /// Reads every section but `server`, which it hands back.
     fn read<'a>(&mut self, mut fields: Fields<'a>) -> Option<Field<'a>> {
         if let Some(field) = fields.take("identity") {
-            (self.identity, self.tier_subject) = identity::read(&field);
+            (self.identity, self.places) = identity::read(&field);
         }
         if let Some(list) = fields.take("subjects").and_then(|field| field.list()) {
             let by = self.identity.tier.as_ref().and_then(|tier| tier.subject.as_deref());

@@ -31,6 +31,15 @@ impl<'a> Facts<'a> {
         self.list.push((name, value));
     }
 
+    /// Adds the client's address, which need not be read from its text again.
+    pub fn push_ip(&mut self, ip: IpAddr) {
+        let ip = ip.to_canonical();
+        if self.get("ip").is_none() {
+            self.ip = Some(ip);
+        }
+        self.list.push((Cow::Borrowed("ip"), Cow::Owned(ip.to_string())));
+    }
+
     /// The value of a fact, the first one if it is repeated.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
@@ -145,5 +154,16 @@ mod tests {
         assert_eq!((facts.ip(), facts.get("ip")), (None, Some("nonsense")));
         facts.remove("ip");
         assert_eq!((facts.ip(), facts.len()), (None, 0));
+    }
+
+    #[test]
+    fn an_address_is_the_same_fact_as_its_text() {
+        let mut pushed = Facts::new();
+        pushed.push_ip("::ffff:192.0.2.1".parse().unwrap());
+        pushed.push_ip("2001:db8::1".parse().unwrap());
+        let mut told = Facts::new();
+        told.push("ip", "192.0.2.1");
+        told.push("ip", "2001:db8::1");
+        assert_eq!(pushed, told);
     }
 }

@@ -31,6 +31,7 @@
 //! ```
 
 mod condition;
+mod cost;
 pub mod decode;
 mod document;
 mod facts;
@@ -42,6 +43,7 @@ mod ruleset;
 mod text;
 pub mod yaml;
 
+pub use cost::{BodyBytes, Cost};
 pub use document::identity;
 pub use document::{Document, MAX_DOCUMENT_BYTES};
 pub use facts::Facts;

@@ -6,6 +6,7 @@ use tidegate_core::policy::Policy;
 use tidegate_core::time::Timestamp;
 
 use crate::condition::{Condition, Request};
+use crate::cost::Cost;
 use crate::facts::Facts;
 use crate::key::KeyPart;
 use crate::ruleset::RuleSet;
@@ -60,7 +61,7 @@ pub struct Rule {
     pub(crate) description: Option<String>,
     pub(crate) active: bool,
     pub(crate) limit: Limit,
-    pub(crate) cost: u64,
+    pub(crate) cost: Cost,
     pub(crate) mode: Mode,
     pub(crate) on_fail: OnFail,
     pub(crate) charge: ChargeWhen,
@@ -96,10 +97,10 @@ impl Rule {
         &self.limit
     }
 
-    /// What a request costs, before the cost that the request brings itself.
+    /// What a request costs, or who tells.
     #[must_use]
-    pub const fn cost(&self) -> u64 {
-        self.cost
+    pub const fn cost(&self) -> &Cost {
+        &self.cost
     }
 
     /// What its refusals lead to.

@@ -130,7 +130,7 @@ fn compile_rules(typed: &[TypedRule], secret: Secret) -> Vec<Rule> {
                 description: rule.description.clone(),
                 active: rule.active,
                 limit,
-                cost: rule.cost,
+                cost: rule.cost.clone(),
                 mode: rule.mode,
                 on_fail: rule.on_fail,
                 charge: rule.charge,

@@ -35,7 +35,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the limiter: open its doors and decide requests until told to stop
     #[command(after_help = help::SERVE)]
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Decide one request and charge it: may it pass?
     #[command(after_help = help::CHECK)]
     Check(AskArgs),

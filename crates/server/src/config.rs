@@ -1,6 +1,8 @@
 //! Settings: as typed in a [`Layer`] (the document's `server:` section; flags and environment),
 //! then checked together as [`Settings`]. File gives way to environment, environment to flag.
 
+mod gateway;
+mod headers;
 mod section;
 mod store;
 mod value;
@@ -12,13 +14,15 @@ use clap::Args;
 use tidegate_core::key::Secret;
 use tidegate_core::time::Micros;
 use tidegate_edge::Token;
-use tidegate_edge::respond::ResetStyle;
+use tidegate_edge::respond::HeaderSettings;
 use tidegate_memory::DEFAULT_MAX_BYTES;
 
 use crate::failure::Failure;
+pub(crate) use gateway::{Certificate, GatewayLayer, GatewaySettings};
+pub(crate) use headers::HeaderLayer;
 pub(crate) use section::read as read_section;
 pub(crate) use store::{RedisSettings, StoreLayer, StoreSettings};
-pub(crate) use value::{Bytes, Listen, LogFormat, LogLevel, Reset};
+pub(crate) use value::{Bytes, Listen, LogFormat, LogLevel};
 
 /// The HTTP door unless it is said otherwise.
 pub(crate) const DEFAULT_HTTP: Listen = Listen::loopback(8081);
@@ -29,6 +33,9 @@ const LEAST_SECRET_BYTES: usize = 16;
 /// Settings as typed in one place; what is not said is left to the place below.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Layer {
+    #[command(flatten)]
+    pub(crate) gateway: GatewayLayer,
+
     /// Where the HTTP door listens; port 0 takes a free one, `off` closes it
     /// [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_HTTP", hide_env_values = true)]
@@ -63,15 +70,8 @@ pub(crate) struct Layer {
     #[arg(long, value_name = "FILE", env = "TIDEGATE_ADMIN_TOKEN_FILE", hide_env_values = true)]
     pub(crate) admin_token_file: Option<PathBuf>,
 
-    /// Whether X-RateLimit-Reset tells an instant or a wait [default: epoch]
-    #[arg(
-        long,
-        value_name = "STYLE",
-        value_enum,
-        env = "TIDEGATE_RESET_STYLE",
-        hide_env_values = true
-    )]
-    pub(crate) reset_style: Option<Reset>,
+    #[command(flatten)]
+    pub(crate) headers: HeaderLayer,
 
     /// How long requests under way may take to finish when it stops [default: 25s]
     #[arg(
@@ -102,6 +102,7 @@ impl Layer {
     /// This layer, and the one below for what it does not say.
     pub(crate) fn over(self, below: Self) -> Self {
         Self {
+            gateway: self.gateway.over(below.gateway),
             http: self.http.or(below.http),
             store: self.store.over(below.store),
             snapshot: self.snapshot.or(below.snapshot),
@@ -109,7 +110,7 @@ impl Layer {
             memory_limit: self.memory_limit.or(below.memory_limit),
             key_secret_file: self.key_secret_file.or(below.key_secret_file),
             admin_token_file: self.admin_token_file.or(below.admin_token_file),
-            reset_style: self.reset_style.or(below.reset_style),
+            headers: self.headers.over(below.headers),
             drain_timeout: self.drain_timeout.or(below.drain_timeout),
             log: self.log.or(below.log),
             log_level: self.log_level.or(below.log_level),
@@ -123,6 +124,7 @@ impl Layer {
             *path = folder.join(&*path);
         }
         self.store = self.store.beside(folder);
+        self.gateway = self.gateway.beside(folder);
         self
     }
 }
@@ -139,6 +141,7 @@ pub(crate) enum DoorAt {
 /// Settings that were checked, with the files they name already read.
 #[derive(Debug)]
 pub(crate) struct Settings {
+    pub(crate) gateway: Option<GatewaySettings>,
     pub(crate) http: DoorAt,
     pub(crate) store: StoreSettings,
     pub(crate) snapshot: Option<PathBuf>,
@@ -146,7 +149,7 @@ pub(crate) struct Settings {
     pub(crate) memory_limit: Bytes,
     pub(crate) secret: Secret,
     pub(crate) token: Option<Token>,
-    pub(crate) reset_style: ResetStyle,
+    pub(crate) headers: HeaderSettings,
     pub(crate) drain_timeout: Duration,
     pub(crate) log: LogFormat,
     pub(crate) log_level: LogLevel,
@@ -172,6 +175,7 @@ impl Settings {
             ));
         }
         Ok(Self {
+            gateway: GatewaySettings::check(typed.gateway)?,
             store,
             http: typed.http.map_or(DoorAt::Default(DEFAULT_HTTP), DoorAt::Asked),
             snapshot: typed.snapshot,
@@ -179,7 +183,7 @@ impl Settings {
             memory_limit: typed.memory_limit.unwrap_or(Bytes(DEFAULT_MAX_BYTES)),
             secret,
             token,
-            reset_style: typed.reset_style.unwrap_or_default().into(),
+            headers: typed.headers.into(),
             drain_timeout: typed.drain_timeout.unwrap_or(Micros::from_secs(25)).into(),
             log: typed.log.unwrap_or_default(),
             log_level: typed.log_level.unwrap_or_default(),

@@ -55,7 +55,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     // Whether a value was typed or found in the environment, only the matches know.
     let asked = matches.subcommand().map_or(&matches, |(_, asked)| asked);
     let outcome = match cli.command {
-        Command::Serve(args) => serve::run(args),
+        Command::Serve(args) => serve::run(*args),
         Command::Check(args) => commands::check::run(&args, asked),
         Command::Explain(args) => commands::explain::run(&args, asked),
         Command::Doctor(args) => commands::doctor::run(args),

@@ -2,6 +2,7 @@
 //! good ones stay, and the log and `/readyz` say so.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidegate_core::key::Secret;
@@ -27,6 +28,8 @@ pub(crate) struct Reloader<S, L> {
     pub(crate) status: Arc<Status>,
     /// A hash of the bytes that were looked at last, good or bad.
     pub(crate) seen: Option<u64>,
+    /// The file of the key that tokens are checked with, which may change by itself.
+    pub(crate) key_file: Option<PathBuf>,
     /// The `server:` section that the process runs on.
     pub(crate) section: Layer,
 }
@@ -64,6 +67,8 @@ impl fmt::Display for Refusal {
 struct Fresh {
     rules: RuleSet,
     section: Layer,
+    key_file: Option<PathBuf>,
+    content: u64,
 }
 
 impl<S: Store + 'static, L: Store + 'static> Reloader<S, L> {
@@ -85,8 +90,12 @@ impl<S: Store + 'static, L: Store + 'static> Reloader<S, L> {
         let name = self.source.name();
         let (source, secret, seen) = (self.source.clone(), self.secret, self.seen);
         // Thousands of rules take a while to compile; workers have requests to answer meanwhile.
-        let read = tokio::task::spawn_blocking(move || read(&source, secret, seen, trigger)).await;
-        let Ok((seen, fresh)) = read else {
+        let key_file = self.key_file.clone();
+        let look = move || {
+            let seen = Seen { content: seen, key_file: key_file.as_deref() };
+            read(&source, secret, seen, trigger)
+        };
+        let Ok((seen, fresh)) = tokio::task::spawn_blocking(look).await else {
             return;
         };
         self.seen = seen;
@@ -103,7 +112,8 @@ impl<S: Store + 'static, L: Store + 'static> Reloader<S, L> {
     }
 
     async fn install(&mut self, fresh: Result<Fresh, Failure>) -> Result<(), Refusal> {
-        let Fresh { rules, section } = fresh.map_err(Refusal::Faulty)?;
+        let Fresh { rules, section, key_file, content } = fresh.map_err(Refusal::Faulty)?;
+        (self.key_file, self.seen) = (key_file, Some(content));
         let (name, before) = (self.source.name(), self.limiter.rules());
         if rules.rules().is_empty() && !before.rules().is_empty() {
             return Err(Refusal::Emptied { rules: before.rules().len() });
@@ -131,26 +141,34 @@ async fn stirred(watch: Option<&mut Watch>) {
     }
 }
 
+/// What was looked at last.
+#[derive(Clone, Copy)]
+struct Seen<'a> {
+    content: Option<u64>,
+    key_file: Option<&'a Path>,
+}
+
 /// Reads and compiles. Nothing comes of bytes that were looked at before, unless somebody asked.
 fn read(
     source: &Source,
     secret: Secret,
-    seen: Option<u64>,
+    seen: Seen<'_>,
     trigger: Trigger,
 ) -> (Option<u64>, Option<Result<Fresh, Failure>>) {
     let bytes = match source.bytes() {
         Ok(bytes) => bytes,
         // A file that is gone is told once, not at every look.
-        Err(_) if seen.is_none() && trigger == Trigger::File => return (None, None),
+        Err(_) if seen.content.is_none() && trigger == Trigger::File => return (None, None),
         Err(failure) => return (None, Some(Err(failure))),
     };
-    let content = Some(source::hash(&bytes));
-    if content == seen && trigger == Trigger::File {
-        return (seen, None);
+    let content = Some(source::content(&bytes, seen.key_file));
+    if content == seen.content && trigger == Trigger::File {
+        return (content, None);
     }
     let fresh = source.load_from(&bytes).and_then(|loaded| {
         let rules = loaded.compile(secret)?;
-        Ok(Fresh { rules, section: loaded.section })
+        let (key_file, content) = (loaded.key_file.clone(), loaded.content);
+        Ok(Fresh { rules, section: loaded.section, key_file, content })
     });
     (content, Some(fresh))
 }

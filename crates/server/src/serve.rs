@@ -1,14 +1,24 @@
 //! `tidegate serve`: opens the doors, keeps house beside them, and closes up in order.
 
+mod certificate;
+mod descriptors;
 mod doors;
 mod greeting;
+mod handover;
+mod inherited;
+mod notify;
 mod stop;
 
+use std::path::PathBuf;
+use std::process::Child;
 use std::sync::Arc;
+use std::time::Duration;
 
+use tidegate_core::key::{KeyHasher, Secret};
 use tidegate_edge::Status;
+use tidegate_edge::gateway::{self, AccessLog, Gateway};
 use tidegate_edge::http::{self, Door};
-use tidegate_edge::respond::HeaderSettings;
+use tidegate_edge::listen;
 use tidegate_engine::Limiter;
 use tidegate_memory::FastClock;
 use tokio::net::TcpListener;
@@ -17,21 +27,31 @@ use tokio::task::JoinSet;
 
 use crate::Outcome;
 use crate::cli::ServeArgs;
-use crate::config::{Layer, Settings, StoreSettings};
+use crate::config::{GatewaySettings, Layer, Settings, StoreSettings};
 use crate::failure::Failure;
 use crate::output;
 use crate::reload::Reloader;
 use crate::source::{Loaded, Source};
 use crate::store::{self, Embedded, Shared, Tended};
 use crate::telemetry::{self, Event};
-use doors::OpenDoor;
-use stop::Signals;
+use descriptors::Descriptors;
+use doors::{Doors, Kind};
+use handover::Estate;
+use inherited::Inherited;
+use stop::{Signals, Told};
+
+/// How long a client of the gateway may take for the next piece of a body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The most requests that wait their turn at the gateway.
+const MAX_WAITING: usize = 10_000;
 
 /// Everything that a running server is made of.
 struct House<S: Tended> {
     source: Source,
     settings: Settings,
     section: Layer,
+    key_file: Option<PathBuf>,
     content: u64,
     limiter: Arc<Limiter<S, S::Local>>,
     status: Arc<Status>,
@@ -42,6 +62,7 @@ struct House<S: Tended> {
 /// # Errors
 /// When the settings or rules are wrong, or a door that was asked for cannot open.
 pub(crate) fn run(args: ServeArgs) -> Result<Outcome, Failure> {
+    let inherited = Inherited::take()?;
     let source = Source::new(&args.rules);
     let loaded = source.load()?;
     let settings = Settings::check(args.settings.over(loaded.section.clone()))?;
@@ -61,12 +82,12 @@ pub(crate) fn run(args: ServeArgs) -> Result<Outcome, Failure> {
         match &settings.store {
             StoreSettings::Memory => {
                 let limiter = Limiter::new(embedded, rules);
-                House::new(source, settings, loaded, limiter).run().await
+                House::new(source, settings, loaded, limiter).run(inherited).await
             }
             StoreSettings::Redis(redis) => {
                 let shared = Shared::start(&store::options(redis));
                 let limiter = Limiter::new(shared, rules).with_local(embedded);
-                House::new(source, settings, loaded, limiter).run().await
+                House::new(source, settings, loaded, limiter).run(inherited).await
             }
         }
     });
@@ -83,59 +104,182 @@ impl<S: Tended> House<S> {
         limiter: Limiter<S, S::Local>,
     ) -> Self {
         let (limiter, status) = (Arc::new(limiter), Arc::new(Status::new()));
-        let Loaded { section, content, .. } = loaded;
-        Self { source, settings, section, content, limiter, status }
+        let Loaded { section, key_file, content, .. } = loaded;
+        Self { source, settings, section, key_file, content, limiter, status }
     }
 
-    async fn run(self) -> Result<Outcome, Failure> {
+    async fn run(self, inherited: Inherited) -> Result<Outcome, Failure> {
         // Before anyone is told that we listen, so that no signal from then on is missed.
         let mut signals = Signals::listen()?;
         let hang_up = stop::hang_up()?;
-        let listener = doors::open(self.settings.http).await?;
+        let listeners = self.open(inherited).await?;
+        let mut estate = Estate::new()?;
+        for (kind, listener) in &listeners {
+            estate.add(*kind, listener)?;
+        }
         S::prepare(&self.limiter, &self.settings).await;
         self.status.rules_in_force(self.limiter.rules().version());
         let mut keepers = self.keep_house(hang_up);
-        let mut door = self.serve(listener)?;
-        let signal = tokio::select! {
-            signal = signals.next() => signal,
-            ended = door.ended() => return Err(ended),
-        };
+        let mut doors = self.serve(listeners, &mut keepers)?;
+        notify::tell(notify::State::Ready);
+        if let Some(predecessor) = handover::relieve() {
+            Event::Relieved { predecessor: predecessor.as_raw_nonzero().get() }.tell();
+        }
+        let (signal, successor) = self.until_stopped(&mut signals, &mut doors, &estate).await?;
+        // Copies of the sockets would keep the doors open for connections that nobody accepts.
+        drop(estate);
         self.status.drain();
         Event::Draining { signal }.tell();
         let closing = async {
-            door.close().await;
-            keepers.shutdown().await;
-            S::close(&self.limiter, &self.settings).await;
+            if successor.is_none() {
+                notify::tell(notify::State::Stopping);
+                doors.close().await;
+                keepers.shutdown().await;
+                S::close(&self.limiter, &self.settings).await;
+            } else {
+                // The counters are the successor's business by now.
+                keepers.shutdown().await;
+                doors.close().await;
+            }
         };
         tokio::select! {
             () = closing => {
                 Event::Stopped.tell();
                 Ok(Outcome::Well)
             }
-            signal = signals.next() => {
+            signal = signals.stop() => {
                 Event::StoppedAtOnce { signal }.tell();
                 Err(Failure::CouldNot("stopped before all requests were answered".to_owned()))
             }
         }
     }
 
-    /// Serves requests from now on, and says so.
-    fn serve(&self, listener: TcpListener) -> Result<OpenDoor, Failure> {
-        let at = listener.local_addr()?;
-        if !at.ip().is_loopback() && self.settings.token.is_none() {
-            Event::OpenWithoutToken { at }.tell();
+    /// Waits for the signal to stop, and says whether a successor serves from then on.
+    async fn until_stopped(
+        &self,
+        signals: &mut Signals,
+        doors: &mut Doors,
+        estate: &Estate,
+    ) -> Result<(&'static str, Option<Child>), Failure> {
+        let mut successor: Option<Child> = None;
+        loop {
+            let told = tokio::select! {
+                told = signals.next() => told,
+                ended = doors.ended() => return Err(ended),
+            };
+            // One that has ended again was none.
+            successor = successor.and_then(handover::alive);
+            match told {
+                Told::Stop(signal) => return Ok((signal, successor)),
+                Told::HandOver if successor.is_some() => Event::HandOverAgain.tell(),
+                Told::HandOver => {
+                    // What it starts from.
+                    S::close(&self.limiter, &self.settings).await;
+                    match estate.hand_over() {
+                        Ok(child) => {
+                            Event::HandingOver { successor: child.id() }.tell();
+                            successor = Some(child);
+                        }
+                        Err(error) => Event::HandOverFailed { reason: &error }.tell(),
+                    }
+                }
+            }
         }
-        let settings = http::Settings {
-            headers: HeaderSettings { reset: self.settings.reset_style },
-            token: self.settings.token.clone(),
+    }
+
+    /// Opens every door that is not off.
+    async fn open(&self, mut inherited: Inherited) -> Result<Vec<(Kind, TcpListener)>, Failure> {
+        let gateway = self.settings.gateway.as_ref().map(|gateway| (Kind::Gateway, gateway.at));
+        let mut listeners = Vec::new();
+        for (kind, at) in gateway.into_iter().chain([(Kind::Http, self.settings.http)]) {
+            listeners.extend(doors::open(kind, at, &mut inherited).await?.map(|door| (kind, door)));
+        }
+        if inherited.left() > 0 {
+            Event::SocketsLeft { count: inherited.left() }.tell();
+        }
+        if listeners.is_empty() {
+            return Err(Failure::Usage(
+                "every door is off, so there is nothing to serve\n  write: --http 127.0.0.1:8081"
+                    .to_owned(),
+            ));
+        }
+        Ok(listeners)
+    }
+
+    /// Serves requests from now on, and says so.
+    fn serve(
+        &self,
+        listeners: Vec<(Kind, TcpListener)>,
+        keepers: &mut JoinSet<()>,
+    ) -> Result<Doors, Failure> {
+        let mut doors = Doors::new(Arc::clone(&self.status));
+        let descriptors = Descriptors::raise();
+        let mut open = Vec::new();
+        for (kind, listener) in listeners {
+            let at = listener.local_addr()?;
+            open.push((kind, at));
+            match kind {
+                Kind::Gateway => {
+                    let Some(settings) = &self.settings.gateway else { continue };
+                    let gateway = Arc::new(self.gateway(settings)?);
+                    let kept = Arc::clone(&gateway);
+                    keepers.spawn(async move { kept.keep().await });
+                    let mut listen = self.listening(kind, descriptors);
+                    (listen.http2, listen.proxy_protocol) = (true, settings.proxy_protocol);
+                    if let Some(certificate) = &settings.certificate {
+                        listen.tls = Some(certificate.tls.clone());
+                        keepers.spawn(certificate::keep(certificate.clone()));
+                    }
+                    doors.serve(kind, listener, gateway, listen);
+                }
+                Kind::Http => {
+                    if !at.ip().is_loopback() && self.settings.token.is_none() {
+                        Event::OpenWithoutToken { at }.tell();
+                    }
+                    let listen = self.listening(kind, descriptors);
+                    doors.serve(kind, listener, Arc::new(self.door()), listen);
+                }
+            }
+        }
+        // Whoever started us may not listen to stdout; the doors are open all the same.
+        let _ = output::text(&greeting::text(&open, self.source.is_built_in()));
+        Ok(doors)
+    }
+
+    fn listening(&self, kind: Kind, descriptors: Descriptors) -> listen::Settings {
+        let usual = listen::Settings::default();
+        let max_connections = descriptors.connections(kind, usual.max_connections);
+        listen::Settings {
+            max_connections,
+            // One address never has all of them.
+            max_connections_per_ip: usual.max_connections_per_ip.min(max_connections.div_ceil(2)),
             drain_timeout: self.settings.drain_timeout,
+            ..usual
+        }
+    }
+
+    fn gateway(&self, settings: &GatewaySettings) -> Result<Gateway<S, S::Local>, Failure> {
+        let settings = gateway::Settings {
+            headers: self.settings.headers,
+            max_body_bytes: settings.max_body.0,
+            body_timeout: BODY_TIMEOUT,
+            max_waiting: MAX_WAITING,
+            drain_timeout: self.settings.drain_timeout,
+            access_log: settings.access_log.then(|| access_log(self.settings.secret)),
+            routes: settings.routes.clone(),
+            upstreams: settings.upstreams.clone(),
+        };
+        Gateway::new(Arc::clone(&self.limiter), Arc::clone(&self.status), settings)
+            .map_err(|error| Failure::CouldNot(error.to_string()))
+    }
+
+    fn door(&self) -> Door<S, S::Local> {
+        let settings = http::Settings {
+            headers: self.settings.headers,
+            token: self.settings.token.clone(),
             ..http::Settings::default()
         };
-        let (limiter, status) = (Arc::clone(&self.limiter), Arc::clone(&self.status));
-        let door = OpenDoor::serve(listener, Arc::new(Door::new(limiter, status, settings)));
-        // Whoever started us may not listen to stdout; the doors are open all the same.
-        let _ = output::text(&greeting::text(at, self.source.is_built_in()));
-        Ok(door)
+        Door::new(Arc::clone(&self.limiter), Arc::clone(&self.status), settings)
     }
 
     /// What goes on beside the doors.
@@ -148,9 +292,19 @@ impl<S: Tended> House<S> {
             limiter: Arc::clone(&self.limiter),
             status: Arc::clone(&self.status),
             seen: Some(self.content),
+            key_file: self.key_file.clone(),
             section: self.section.clone(),
         };
         keepers.spawn(reloader.run(hang_up));
         keepers
     }
+}
+
+/// Clients are told apart in the log, and told by nobody who does not know the secret.
+fn access_log(secret: Secret) -> AccessLog {
+    AccessLog::new(move |access| {
+        let mut hasher = KeyHasher::new(secret);
+        hasher.part(access.client.to_string().as_bytes());
+        Event::Answered { access, client: hasher.finish().lo }.tell();
+    })
 }

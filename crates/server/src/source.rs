@@ -5,6 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use tidegate_core::key::{KeyHasher, Secret};
+use tidegate_edge::extract::Extractor;
 use tidegate_rules::decode::Field;
 use tidegate_rules::problem::{Problem, Problems};
 use tidegate_rules::{Document, MAX_DOCUMENT_BYTES, RuleSet};
@@ -19,6 +20,9 @@ const BUILT_IN: &str = include_str!("../assets/builtin.yaml");
 /// The name under which problems of the built-in example would be told.
 const BUILT_IN_NAME: &str = "built-in example";
 
+/// Key sets have a few kilobytes.
+const MAX_KEY_BYTES: usize = 256 * 1024;
+
 /// Where rules come from.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
@@ -32,7 +36,9 @@ pub(crate) struct Loaded {
     document: Document,
     /// What its `server:` section says.
     pub(crate) section: Layer,
-    /// A hash of the file's bytes.
+    /// The file of the key that tokens are checked with.
+    pub(crate) key_file: Option<PathBuf>,
+    /// A hash of the bytes of both files.
     pub(crate) content: u64,
 }
 
@@ -75,7 +81,7 @@ impl Source {
             let text = if self.is_built_in() { BUILT_IN } else { "" };
             return Ok(text.as_bytes().to_vec());
         };
-        read(path)
+        read(path, MAX_DOCUMENT_BYTES)
             .map_err(|error| Failure::CouldNot(format!("cannot read {}: {error}", path.display())))
     }
 
@@ -100,7 +106,13 @@ impl Source {
             Document::parse_with(&name, text, read_section).map_err(Failure::Invalid)?;
         document.push_shorthands(&self.limits).map_err(Failure::Limit)?;
         let folder = self.file.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
-        Ok(Loaded { document, section: section.beside(folder), content: hash(bytes) })
+        let key_file = document.key_file().map(|file| folder.join(file));
+        let key = key_file.as_deref().map(|path| read_key(path, &name)).transpose()?;
+        if let Some(key) = &key {
+            put_key(&mut document, key);
+        }
+        let content = hash(bytes, key.as_deref());
+        Ok(Loaded { document, section: section.beside(folder), key_file, content })
     }
 }
 
@@ -114,17 +126,45 @@ impl Loaded {
     }
 }
 
-/// A hash by which a file that was only touched is told from one that changed.
-pub(crate) fn hash(bytes: &[u8]) -> u64 {
+/// A hash by which files that were only touched are told from those that changed.
+pub(crate) fn content(bytes: &[u8], key_file: Option<&Path>) -> u64 {
+    let key = key_file.and_then(|path| read(path, MAX_KEY_BYTES).ok());
+    hash(bytes, key.as_deref())
+}
+
+fn hash(bytes: &[u8], key: Option<&[u8]>) -> u64 {
     let mut hasher = KeyHasher::new(Secret::UNSET);
     hasher.part(bytes);
+    key.into_iter().for_each(|key| hasher.part(key));
     hasher.finish().lo
 }
 
-/// One byte more than a document may have is read, so that the parser says that it is too long.
-fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+fn read_key(path: &Path, document: &str) -> Result<Vec<u8>, Failure> {
+    read(path, MAX_KEY_BYTES).map_err(|error| {
+        let path = path.display();
+        Failure::CouldNot(format!("cannot read {path}, the `key_file` of {document}: {error}"))
+    })
+}
+
+/// Puts the key into the document. One of no use is told when the rules are compiled, with all
+/// else that is wrong.
+fn put_key(document: &mut Document, key: &[u8]) {
+    match str::from_utf8(key) {
+        Ok(_) if key.len() > MAX_KEY_BYTES => document.refuse_key("this file is too long"),
+        Ok(text) => {
+            document.put_key(text);
+            if let Err(bad) = Extractor::new(document.identity()) {
+                document.refuse_key(bad.to_string());
+            }
+        }
+        Err(_) => document.refuse_key("this file is not UTF-8 text"),
+    }
+}
+
+/// One byte more than there may be is read, so that whoever looks says that it is too long.
+fn read(path: &Path, most: usize) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let most = u64::try_from(MAX_DOCUMENT_BYTES).unwrap_or(u64::MAX).saturating_add(1);
+    let most = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
     File::open(path)?.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

@@ -6,6 +6,7 @@ use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use tidegate_edge::gateway::Access;
 use tidegate_memory::Restored;
 use tidegate_redis::{Finding, Weight};
 use tracing::{error, info, warn};
@@ -18,7 +19,8 @@ use crate::config::{LogFormat, LogLevel};
 pub(crate) enum Event<'a> {
     Started { source: &'a str, rules: usize, version: u64 },
     NoRules { source: &'a str },
-    DoorTaken { wanted: SocketAddr, instead: SocketAddr },
+    DoorTaken { door: &'a str, wanted: SocketAddr, instead: SocketAddr },
+    FewDescriptors { door: &'a str, limit: u64, connections: usize },
     OpenWithoutToken { at: SocketAddr },
     SnapshotMissing { path: &'a Path },
     SnapshotRestored { path: &'a Path, restored: Restored },
@@ -29,10 +31,18 @@ pub(crate) enum Event<'a> {
     ReloadUnchanged { source: &'a str },
     ReloadRefused { source: &'a str, reason: &'a dyn Display },
     SectionChanged { source: &'a str },
+    CertificateReplaced { path: &'a Path },
+    CertificateRefused { path: &'a Path, reason: &'a dyn Display },
     StoreLost { server: &'a str, why: &'a str },
     StoreBack { server: &'a str },
     StoreAdvice { finding: &'a Finding },
     SecretUnset,
+    Answered { access: &'a Access, client: u64 },
+    SocketsLeft { count: usize },
+    HandingOver { successor: u32 },
+    HandOverAgain,
+    HandOverFailed { reason: &'a dyn Display },
+    Relieved { predecessor: i32 },
     Draining { signal: &'a str },
     Stopped,
     StoppedAtOnce { signal: &'a str },
@@ -49,9 +59,15 @@ impl Event<'_> {
             Self::NoRules { source } => {
                 warn!(%source, "there are no rules: every request passes");
             }
-            Self::DoorTaken { wanted, instead } => {
-                warn!(%wanted, %instead, "the default port of the HTTP door is taken");
+            Self::DoorTaken { door, wanted, instead } => {
+                warn!(%door, %wanted, %instead, "the default port of a door is taken");
             }
+            Self::FewDescriptors { door, limit, connections } => warn!(
+                door,
+                limit,
+                connections,
+                "few file descriptors: others wait to be accepted; raise the hard limit of open files"
+            ),
             Self::OpenWithoutToken { at } => warn!(
                 %at,
                 "the HTTP door is open to other machines and no --admin-token-file is set: \
@@ -84,6 +100,13 @@ impl Event<'_> {
             Self::SectionChanged { source } => {
                 warn!(%source, "what changed under `server:` takes effect at the next start");
             }
+            Self::CertificateReplaced { path } => {
+                info!(path = %path.display(), "the certificate was replaced");
+            }
+            Self::CertificateRefused { path, reason } => error!(
+                path = %path.display(), reason = %Trimmed(reason),
+                "the certificate was not replaced, the one in use stays"
+            ),
             Self::StoreLost { server, why } => warn!(
                 %server, %why,
                 "the store does not answer: each rule follows its on_fail until it does"
@@ -100,6 +123,25 @@ impl Event<'_> {
                 "no --key-secret-file is set: whoever reads the store can guess whose counters \
                  they are; set the same one on all nodes"
             ),
+            Self::Answered { access, client } => {
+                let Access { id, method, path, status, bytes, took, .. } = access;
+                let (took_us, client) = (took.as_micros(), format!("{client:016x}"));
+                let id = id.as_deref().unwrap_or("-");
+                info!(%client, %method, path, status, bytes, took_us, id, "answered");
+            }
+            Self::SocketsLeft { count } => {
+                warn!(count, "sockets were handed to us that no door is configured for");
+            }
+            Self::HandingOver { successor } => {
+                info!(successor, "SIGUSR2: a new process is starting with our sockets");
+            }
+            Self::HandOverAgain => warn!("SIGUSR2: a new process is starting already"),
+            Self::HandOverFailed { reason } => {
+                error!(%reason, "no new process could be started, this one goes on");
+            }
+            Self::Relieved { predecessor } => {
+                info!(predecessor, "took over; the old process answers what it has under way");
+            }
             Self::Draining { signal } => {
                 info!(%signal, "stopping: requests under way are answered first");
             }

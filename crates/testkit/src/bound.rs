@@ -50,7 +50,10 @@ fn most_admitted(policy: &Policy, span: i128) -> Option<(i128, i128)> {
         }
         Algorithm::FixedWindow => (span <= window).then_some((2 * requests, 1)),
         // (now − W, now]: both ends of a whole window are never in one together.
-        Algorithm::SlidingWindowLog => (span < window).then_some((requests, 1)),
+        // As many slots are taken, where none is released.
+        Algorithm::SlidingWindowLog | Algorithm::Concurrent => {
+            (span < window).then_some((requests, 1))
+        }
         Algorithm::SlidingWindowCounter => {
             (span <= window).then_some((requests * (window + span), window))
         }

@@ -15,7 +15,7 @@ use tidegate_core::store::{Charge, Op, Role};
 use tidegate_core::time::{Micros, Timestamp};
 
 use crate::property::holds;
-use crate::quotas::SIX;
+use crate::quotas::SEVEN;
 use crate::table::Table;
 
 /// A store under test, with its clock in the test's hands.
@@ -93,9 +93,10 @@ fn run<S: Subject>(
             10 | 11 => Op::Peek,
             12 => Op::Force,
             13 | 14 => Op::Refund { charged_at: charged },
+            15 | 16 => Op::Renew { charged_at: charged },
             _ => Op::Reset,
         };
-        if op == Op::Charge {
+        if matches!(op, Op::Charge | Op::Renew { .. }) {
             charged = now;
         }
         let (told, expected) = (store.apply(op, &charges), table.apply(op, &charges, now));
@@ -119,12 +120,12 @@ fn charge<'a>(i: usize, rule: &'a Edited, policy: &'a Policy, step: &Step) -> Ch
 }
 
 fn rules() -> impl Strategy<Value = Edited> {
-    let numbers = (1_u64..12, 1_u64..12, 0_usize..4, 0_usize..SIX.len());
+    let numbers = (1_u64..12, 1_u64..12, 0_usize..4, 0_usize..SEVEN.len());
     let grace = proptest::option::of((1_u64..4, 1_u64..2_000_000));
     let ban = proptest::option::of((1_u32..4, 1_u64..3_000_000, 1_u64..2_000_000, 1_u32..4));
     (numbers, grace, ban, 0_u8..8).prop_map(|((before, after, window, kind), grace, ban, role)| {
         let window = Micros::new([977, 100_000, 1_000_000, 3_600_000_000][window]);
-        let policy = |requests| plain(SIX[kind], requests, window);
+        let policy = |requests| plain(SEVEN[kind], requests, window);
         Edited {
             before: policy(before),
             after: policy(after),
@@ -157,6 +158,6 @@ fn steps() -> impl Strategy<Value = Step> {
         2 => 1_u64..2_000_000,
         1 => 1_u64..8_000_000_000,
     ];
-    (wait, 0_u8..16, 1_u8..16, 0_u8..3, prop_oneof![3 => Just(1), 1 => 1_u64..14])
+    (wait, 0_u8..18, 1_u8..16, 0_u8..3, prop_oneof![3 => Just(1), 1 => 1_u64..14])
         .prop_map(|(wait, op, rules, key, cost)| Step { wait, op, rules, key, cost })
 }

@@ -80,6 +80,8 @@ pub enum Act {
     Refund(usize),
     /// A charge given back that may never have been, so many eighths of a window ago.
     RefundStranger(u64),
+    /// An earlier charge held on, counted from the last one.
+    Renew(usize),
     /// All forgotten.
     Reset,
 }
@@ -119,7 +121,7 @@ pub fn charges_only(most: usize) -> impl Strategy<Value = History> {
 
 /// Single moves.
 pub fn moves() -> impl Strategy<Value = Move> {
-    (0_u8..20, 0_u8..12, 0_u8..16, any::<u16>()).prop_map(|(hop, cost, act, raw)| Move {
+    (0_u8..20, 0_u8..12, 0_u8..18, any::<u16>()).prop_map(|(hop, cost, act, raw)| Move {
         hop: Hop::of(hop, u64::from(raw % 16)),
         cost: Cost::of(cost, u64::from(raw / 16 % 8)),
         act: Act::of(act, u64::from(raw / 128 % 8)),
@@ -213,6 +215,7 @@ impl Act {
             13 if size < 6 => Self::Refund(0),
             13 | 14 => Self::Refund(usize::try_from(size).unwrap_or(0)),
             15 if size == 0 => Self::Reset,
+            16 | 17 => Self::Renew(usize::try_from(size).unwrap_or(0)),
             _ => Self::RefundStranger(size),
         }
     }

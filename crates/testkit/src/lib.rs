@@ -8,6 +8,8 @@
 pub mod bound;
 pub mod conformance;
 pub mod history;
+#[cfg(feature = "servers")]
+pub mod nginx;
 pub mod oracle;
 #[cfg(feature = "servers")]
 pub mod port;

@@ -25,6 +25,16 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// How often [`eventually`] looks.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// A command for a server, which Debian keeps where not everybody looks.
+#[must_use]
+pub fn server_command(program: &str) -> Command {
+    let mut path = std::env::var_os("PATH").unwrap_or_default();
+    path.push(":/usr/sbin");
+    let mut command = Command::new(program);
+    command.env("PATH", path);
+    command
+}
+
 /// Waits until `condition` holds.
 ///
 /// # Panics

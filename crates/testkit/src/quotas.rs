@@ -15,6 +15,12 @@ pub const SIX: [Algorithm; 6] = [
     Algorithm::SlidingWindowCounter,
 ];
 
+/// The same and slots that are held.
+pub const SEVEN: [Algorithm; 7] = {
+    let [a, b, c, d, e, f] = SIX;
+    [a, b, c, d, e, f, Algorithm::Concurrent]
+};
+
 const WINDOWS_US: [u64; 16] = [
     1_000_000,
     1,
@@ -107,7 +113,7 @@ fn one_of(listed: &[u64], (at, raw, digits): (usize, u64, u32)) -> u64 {
 /// The policy with these numbers, or with smaller ones where they will not do.
 fn nearest(algorithm: Algorithm, numbers: Numbers, will_do: impl Fn(&Policy) -> bool) -> Policy {
     let Numbers { mut requests, window, mut burst } = numbers;
-    if algorithm == Algorithm::SlidingWindowLog {
+    if matches!(algorithm, Algorithm::SlidingWindowLog | Algorithm::Concurrent) {
         requests = if requests > MAX_LOG_REQUESTS { 1 + requests % 9 } else { requests };
     }
     loop {

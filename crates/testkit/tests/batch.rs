@@ -15,7 +15,7 @@ use tidegate_core::time::{Micros, Timestamp};
 use tidegate_testkit::history::{Act, Move, histories};
 use tidegate_testkit::oracle::Oracle;
 use tidegate_testkit::property::{cases, holds};
-use tidegate_testkit::quotas::{self, SIX};
+use tidegate_testkit::quotas::{self, SEVEN};
 use tidegate_testkit::strikes::{BanNumbers, Strikes};
 use tidegate_testkit::table::Table;
 
@@ -38,13 +38,13 @@ struct Defined {
 }
 
 fn rules() -> impl Strategy<Value = Vec<Rule>> {
-    let rule = (0_usize..6, 0_u8..6).prop_flat_map(|(which, role)| {
+    let rule = (0_usize..7, 0_u8..6).prop_flat_map(|(which, role)| {
         let role = match role {
             0..=3 => Role::Enforce,
             4 => Role::Shadow,
             _ => Role::Always,
         };
-        let policy = small(SIX[which]);
+        let policy = small(SEVEN[which]);
         (policy, proptest::option::of(small(Algorithm::FixedWindow)), proptest::option::of(bans()))
             .prop_map(move |(policy, grace, ban)| Rule { policy, grace, ban, role })
     });
@@ -151,6 +151,14 @@ impl Batch {
                 let each = self.defined.iter_mut().zip(&costs);
                 each.for_each(|(defined, cost)| defined.main.refund(*cost, charged_at, now));
             }
+            Act::Renew(_) => {
+                let Some((costs, charged_at)) = self.made.pop() else { return Ok(()) };
+                self.apply(Op::Renew { charged_at }, &costs);
+                let now = self.now;
+                let each = self.defined.iter_mut().zip(&costs);
+                each.for_each(|(defined, cost)| defined.main.renew(*cost, charged_at, now));
+                self.made.push((costs, now));
+            }
             Act::Reset => {
                 self.apply(Op::Reset, &costs);
                 for defined in &mut self.defined {
@@ -248,10 +256,10 @@ fn warnings_and_bans_follow_the_refusals_of_their_rule() {
     });
 }
 
-/// Caddy, APISIX, Kong and Envoy charge the first rule before the second refuses.
+/// Caddy, APISEVEN, Kong and Envoy charge the first rule before the second refuses.
 #[test]
 fn a_refusal_by_the_last_rule_costs_the_first_ones_nothing() {
-    for (first, second) in SIX.into_iter().flat_map(|one| SIX.map(|other| (one, other))) {
+    for (first, second) in SEVEN.into_iter().flat_map(|one| SEVEN.map(|other| (one, other))) {
         let wide = Policy::new(first, Quota::new(100, Micros::from_secs(1))).unwrap();
         let tight = Policy::new(second, Quota::new(1, Micros::from_secs(1))).unwrap();
         let charge = |lo, policy| Charge {

@@ -68,6 +68,11 @@ fn sliding_window_log_admits_at_most_its_limit_in_any_window() {
 }
 
 #[test]
+fn no_more_slots_are_taken_than_there_are_in_any_lease() {
+    stays_within_its_bound("bound_concurrent", Algorithm::Concurrent);
+}
+
+#[test]
 fn sliding_window_counter_admits_at_most_its_share_of_twice_its_limit() {
     stays_within_its_bound("bound_sliding_counter", Algorithm::SlidingWindowCounter);
 }

@@ -107,6 +107,11 @@ impl Jumpy {
         let Retry::After(wait) = table.apply_one(Op::Charge, &charge, self.now).retry else {
             return Ok(());
         };
+        if let Some(lease) = self.policy.lease() {
+            let told = table.apply_one(Op::Charge, &charge, self.now.plus(lease));
+            prop_assert_eq!(told.verdict, Verdict::Allow, "all leases have ended");
+            return Ok(());
+        }
         let twice = self.in_debt || self.policy.algorithm() == Algorithm::SlidingWindowCounter;
         let longest = self.policy.period().get() * if twice { 2 } else { 1 };
         prop_assert!(wait.get() <= longest, "{} is longer than {}", wait.get(), longest);
@@ -203,6 +208,11 @@ fn sliding_window_log_survives_jumps_of_the_clock() {
 #[test]
 fn sliding_window_counter_survives_jumps_of_the_clock() {
     survives_jumps("clock_sliding_counter", Algorithm::SlidingWindowCounter);
+}
+
+#[test]
+fn slots_survive_jumps_of_the_clock() {
+    survives_jumps("clock_concurrent", Algorithm::Concurrent);
 }
 
 /// The smallest case of a refill: half a window back, across the boundary, let 4 more of 10 pass.

@@ -104,6 +104,15 @@ impl Pair {
                 let then = now.as_micros().saturating_sub(ago);
                 Ok(self.refund(cost, Timestamp::from_micros(then)))
             }
+            Act::Renew(back) => match self.made.len().checked_sub(back + 1) {
+                Some(which) => {
+                    let (cost, charged_at) = self.made.remove(which);
+                    self.made.push((cost, now));
+                    self.oracle.renew(cost, charged_at, now);
+                    Ok(self.apply(Op::Renew { charged_at }, cost))
+                }
+                None => Ok(self.apply(Op::Peek, cost)),
+            },
             Act::Reset => {
                 self.oracle.reset();
                 self.made.clear();
@@ -137,10 +146,13 @@ impl Pair {
         self.policy.gauge(self.table.state(KEY.fingerprint, Part::Main), self.now)
     }
 
-    /// I11: at the instant told core itself admits it, a microsecond earlier it does not.
+    /// I11: at the instant told core itself admits it, a microsecond earlier it does not. When a slot
+    /// will be free is not known.
     fn wait_is_sound_and_tight(&self, fit: Fit, cost: u64) -> Checked {
         prop_assert_eq!(fit == Fit::Never, cost > self.policy.limit());
-        if let Fit::After(wait) = fit {
+        if let Fit::After(wait) = fit
+            && !self.policy.is_concurrency()
+        {
             let then = self.now.plus(wait);
             let just_before = Timestamp::from_micros(then.as_micros() - 1);
             prop_assert!(self.fit_at(cost, then).is_now(), "sound");
@@ -237,4 +249,9 @@ fn sliding_window_log_equals_its_definition() {
 #[test]
 fn sliding_window_counter_equals_its_definition() {
     equals_its_definition("sliding_window_counter", Algorithm::SlidingWindowCounter);
+}
+
+#[test]
+fn concurrent_equals_its_definition() {
+    equals_its_definition("concurrent", Algorithm::Concurrent);
 }

@@ -14,7 +14,7 @@ use tidegate_core::quota::Quota;
 use tidegate_core::store::{Charge, Op, Role};
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_testkit::property::{cases, holds};
-use tidegate_testkit::quotas::SIX;
+use tidegate_testkit::quotas::{SEVEN, SIX};
 use tidegate_testkit::table::Table;
 
 const SECOND: Micros = Micros::from_secs(1);
@@ -40,7 +40,7 @@ fn passing(policy: &Policy, state: &mut Option<State>, asked: u64, now: Timestam
 #[test]
 fn numbers_beyond_counting_are_refused_with_a_reason() {
     for huge in [u64::MAX, u64::MAX - 1, 1 << 63, i64::MAX as u64, 1 << 60] {
-        for algorithm in SIX {
+        for algorithm in SEVEN {
             let error = Policy::new(algorithm, Quota::new(huge, YEAR)).unwrap_err();
             assert!(!error.to_string().is_empty());
             let long = Quota::new(1, Micros::new(huge));
@@ -53,7 +53,7 @@ fn numbers_beyond_counting_are_refused_with_a_reason() {
 
 #[test]
 fn costs_beyond_the_limit_never_fit_and_cost_nothing() {
-    for algorithm in SIX {
+    for algorithm in SEVEN {
         let policy = policy(algorithm, Quota::new(10, SECOND));
         let key = Key { rule: "law", fingerprint: Fingerprint::default() };
         for cost in [11, u64::from(u32::MAX), i64::MAX as u64, u64::MAX - 1, u64::MAX] {
@@ -144,7 +144,7 @@ fn after_idling_no_more_than_the_burst_passes() {
 /// upstash: a cost above what is left passes when anything is left at all.
 #[test]
 fn a_cost_above_what_is_left_does_not_pass_and_takes_nothing() {
-    for algorithm in SIX {
+    for algorithm in SEVEN {
         let policy = policy(algorithm, Quota::new(10, SECOND));
         let mut state = None;
         policy.charge(&mut state, 7, NOW);
@@ -169,7 +169,7 @@ fn a_wait_of_nine_tenths_of_a_second_is_told_as_such_and_rounds_up() {
 #[test]
 fn the_limit_holds_at_both_ends_of_time() {
     let ends = [0, 1, (1 << 52) - 1, 1 << 52, 1 << 53, u64::MAX - 1, u64::MAX];
-    for (algorithm, end) in SIX.into_iter().flat_map(|one| ends.map(|end| (one, end))) {
+    for (algorithm, end) in SEVEN.into_iter().flat_map(|one| ends.map(|end| (one, end))) {
         for window in [Micros::new(1), Micros::new(2), SECOND, YEAR] {
             let policy = policy(algorithm, Quota::new(3, window));
             let (mut state, now) = (None, Timestamp::from_micros(end));
@@ -197,14 +197,14 @@ fn number() -> impl Strategy<Value = u64> {
 /// throttlecrab: one request with large numbers ends its only worker.
 #[test]
 fn no_numbers_make_it_panic_and_every_answer_makes_sense() {
-    let policies = || (0_usize..6, number(), number(), proptest::option::of(number()));
-    let step = (0_u8..6, number(), number(), number());
+    let policies = || (0_usize..7, number(), number(), proptest::option::of(number()));
+    let step = (0_u8..7, number(), number(), number());
     let steps = prop::collection::vec(step, 1..12);
     let strategy = (policies(), policies(), number(), steps);
     holds("totality", cases(), &strategy, |(one, other, since, steps)| {
         let make = |(which, requests, window, burst): (usize, u64, u64, Option<u64>)| {
-            let burst = burst.filter(|_| SIX[which].is_bucket());
-            Policy::new(SIX[which], Quota { requests, window: Micros::new(window), burst })
+            let burst = burst.filter(|_| SEVEN[which].is_bucket());
+            Policy::new(SEVEN[which], Quota { requests, window: Micros::new(window), burst })
         };
         let one = match make(one) {
             Ok(policy) => policy,
@@ -225,6 +225,7 @@ fn no_numbers_make_it_panic_and_every_answer_makes_sense() {
                 2 => Op::Peek,
                 3 => Op::Force,
                 4 => Op::Refund { charged_at: Timestamp::from_micros(then) },
+                5 => Op::Renew { charged_at: Timestamp::from_micros(then) },
                 _ => Op::Reset,
             };
             let charge = Charge {

@@ -158,6 +158,11 @@ fn a_sliding_counter_keeps_what_is_used() {
     keeps_what_is_used("reload_sliding_counter", Algorithm::SlidingWindowCounter);
 }
 
+#[test]
+fn slots_stay_held_under_another_limit() {
+    keeps_what_is_used("reload_concurrent", Algorithm::Concurrent);
+}
+
 /// Stores let a state expire when it is equal to fresh on the scale it was written with. Whether one
 /// has done so already must not be seen; a refusal before then keeps the state, on the new scale.
 #[test]

@@ -1,8 +1,9 @@
-//! The five algorithms behind one face: does a cost fit, add it, give it back, what is left.
+//! The algorithms behind one face: does a cost fit, add it, give it back, renew it, what is left.
 //!
 //! Pure and total: the same state, policy, cost and instant give the same answer, and no input
 //! panics. An absent state is an untouched one. Nothing here knows where states are kept.
 
+pub mod concurrent;
 pub mod fixed_window;
 pub mod leaky_bucket;
 pub mod sliding_window_counter;
@@ -38,7 +39,7 @@ pub enum Tally {
     Fixed(Count),
     /// A sliding window counter.
     Counter(Pair),
-    /// A sliding window log; boxed, because a state is moved about and the others are small.
+    /// A sliding window log, of requests or of slots; boxed, because a state is moved about and the others are small.
     Log(Box<Log>),
     /// Strikes and a ban.
     Ban(Record),
@@ -52,7 +53,8 @@ pub enum Fit {
         /// How long the request has to wait its turn.
         delay: Micros,
     },
-    /// It fits after this long, if nothing else comes, and not a microsecond earlier.
+    /// It fits after this long, if nothing else comes, and not a microsecond earlier. Of slots that are
+    /// held it is a hint.
     After(Micros),
     /// It is more than the limit holds.
     Never,
@@ -107,6 +109,7 @@ impl Policy {
                 Some(Tally::Log(log)) => log.fit(quota, cost, now),
                 _ => Fit::NOW,
             },
+            Meter::Slots => concurrent::fit(log(tally), quota, cost, now),
         }
     }
 
@@ -126,12 +129,12 @@ impl Policy {
                 let pair = Pair::at(self.own(state.as_ref()), quota, *ticks, now);
                 Tally::Counter(pair.plus(quota, cost))
             }
-            Meter::Log => {
+            Meter::Log | Meter::Slots => {
                 let mut log = match state.take() {
                     Some(State { scale, tally: Tally::Log(log) }) if scale == self.scale => log,
                     _ => Box::default(),
                 };
-                log.push(quota, cost, now);
+                log.push(quota, self.log_entries().unwrap_or_default(), cost, now);
                 Tally::Log(log)
             }
         };
@@ -165,10 +168,26 @@ impl Policy {
                 let pair = Pair::at(Some(&kept.tally), quota, *ticks, now);
                 Tally::Counter(pair.minus(quota, cost, charged_at))
             }
-            (Meter::Log, Tally::Log(log)) => return log.take_back(cost, charged_at),
+            (Meter::Log | Meter::Slots, Tally::Log(log)) => return log.take_back(cost, charged_at),
             _ => return,
         };
         *state = Some(State { scale: self.scale, tally });
+    }
+
+    /// Counts slots that were taken or last renewed at `charged_at` from `now` on. What has lapsed
+    /// meanwhile is put back, into debt if need be: its holder still holds it. Other policies hold
+    /// nothing, and are left alone.
+    pub fn renew(
+        &self,
+        state: &mut Option<State>,
+        cost: u64,
+        charged_at: Timestamp,
+        now: Timestamp,
+    ) {
+        if self.is_concurrency() {
+            self.refund(state, cost, charged_at, now);
+            self.charge(state, cost, now);
+        }
     }
 
     /// What is left at `now`.
@@ -189,6 +208,7 @@ impl Policy {
                 Some(Tally::Log(log)) => log.gauge(quota, now),
                 _ => Gauge { remaining: quota.requests, reset_after: Micros::ZERO },
             },
+            Meter::Slots => concurrent::gauge(log(tally), quota, now),
         }
     }
 
@@ -253,6 +273,13 @@ impl Policy {
     }
 }
 
+fn log(tally: Option<&Tally>) -> Option<&Log> {
+    match tally {
+        Some(Tally::Log(log)) => Some(log),
+        _ => None,
+    }
+}
+
 impl State {
     /// From when on the state is equal to an absent one.
     #[must_use]
@@ -263,7 +290,9 @@ impl State {
             }
             (Tally::Fixed(count), Scale::Fixed { window }) => count.fresh_at(window),
             (Tally::Counter(pair), Scale::Counter { window }) => pair.fresh_at(window),
-            (Tally::Log(log), Scale::Log { window }) => log.fresh_at(window),
+            (Tally::Log(log), Scale::Log { window } | Scale::Slots { lease: window }) => {
+                log.fresh_at(window)
+            }
             (Tally::Ban(record), Scale::Ban { forget }) => record.fresh_at(forget),
             // A tally on a scale of another kind cannot be written; if read, it says nothing.
             _ => Timestamp::EPOCH,

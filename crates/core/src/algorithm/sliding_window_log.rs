@@ -40,10 +40,10 @@ impl Log {
         self.entries.iter()
     }
 
-    /// Bytes that a log of so many requests may grow to; its ring doubles as it grows.
+    /// Bytes that a log of so many entries may grow to; its ring doubles as it grows.
     #[must_use]
-    pub const fn worst_case_bytes(requests: u64) -> u64 {
-        let entries = if requests < 4 { 4 } else { requests.next_power_of_two() };
+    pub const fn worst_case_bytes(entries: u64) -> u64 {
+        let entries = if entries < 4 { 4 } else { entries.next_power_of_two() };
         entries * size_of::<Entry>() as u64 + size_of::<Self>() as u64
     }
 
@@ -71,7 +71,8 @@ impl Log {
         }
     }
 
-    pub(super) fn push(&mut self, quota: &Quota, cost: u64, now: Timestamp) {
+    /// Adds a cost at `now`; a log of `most` entries grows no longer.
+    pub(super) fn push(&mut self, quota: &Quota, most: u64, cost: u64, now: Timestamp) {
         self.rebase(now);
         while let Some(oldest) = self.entries.front().filter(|entry| expired(entry, quota, now)) {
             self.total = self.total.saturating_sub(oldest.cost);
@@ -83,7 +84,7 @@ impl Log {
         }
         self.total += cost;
         // Only forced costs can overfill a log: they join its newest entry, at the present time.
-        let full = self.entries.len() as u64 >= quota.requests;
+        let full = self.entries.len() as u64 >= most;
         match self.entries.back_mut() {
             Some(newest) if full || newest.at == now => {
                 *newest = Entry { at: now, cost: newest.cost + cost };
@@ -104,10 +105,17 @@ impl Log {
         }
     }
 
+    /// Makes one entry at `now` of all that lie ahead of it: no two entries have the same time, so
+    /// that a time names one.
     pub(super) fn rebase(&mut self, now: Timestamp) {
-        for entry in self.entries.iter_mut().rev().take_while(|entry| entry.at > now) {
-            entry.at = now;
+        if self.entries.back().is_none_or(|newest| newest.at <= now) {
+            return;
         }
+        let mut cost = 0;
+        while let Some(ahead) = self.entries.pop_back_if(|entry| entry.at >= now) {
+            cost += ahead.cost;
+        }
+        self.entries.push_back(Entry { at: now, cost });
     }
 
     pub(super) fn fresh_at(&self, window: Micros) -> Timestamp {

@@ -7,7 +7,7 @@ use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Body;
 
-use super::answer;
+use crate::answer;
 use crate::problem::Problem;
 
 /// A body that was not read to its end.

@@ -7,8 +7,8 @@ use http::header::{AUTHORIZATION, HeaderMap, HeaderValue, ORIGIN, WWW_AUTHENTICA
 use http::{Response, StatusCode};
 use http_body_util::Full;
 
-use super::answer;
 use crate::Token;
+use crate::answer;
 use crate::problem::Problem;
 
 /// Why a caller is turned away.

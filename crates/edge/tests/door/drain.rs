@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_edge::http::Settings;
+use tidegate_edge::{http, listen};
 use tokio::net::TcpStream;
 
 use crate::house::{House, TEN, request};
@@ -22,7 +22,7 @@ async fn a_request_under_way_is_answered_after_the_stop() {
         tokio::task::yield_now().await;
     }
     assert!(status.is_draining());
-    tokio::time::advance(Settings::default().drain_grace / 2).await;
+    tokio::time::advance(listen::Settings::default().drain_grace / 2).await;
     // A connection that was idle may still ask within the grace, and is told to go.
     let last = waiting.post("/v1/check", r#"{"facts":{}}"#).await;
     assert_eq!((last.status, last.header("connection")), (200, Some("close")));
@@ -53,7 +53,7 @@ async fn idle_connections_are_closed_when_the_grace_ends() {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_never_ends_is_cut_off() {
     let patient = Duration::from_secs(3600);
-    let settings = Settings { header_timeout: patient, ..Settings::default() };
+    let settings = http::Settings { body_timeout: patient, ..http::Settings::default() };
     let house = House::open_with(TEN, settings).await;
     let mut endless = house.caller().await;
     endless.send(b"POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: 12\r\n\r\n{").await;

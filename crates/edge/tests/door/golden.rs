@@ -37,7 +37,10 @@ async fn play(script: &str) -> String {
         true => ResetStyle::Delta,
         false => ResetStyle::Epoch,
     };
-    let settings = Settings { headers: HeaderSettings { reset }, ..Settings::default() };
+    let settings = Settings {
+        headers: HeaderSettings { reset, ..HeaderSettings::default() },
+        ..Settings::default()
+    };
     let house = House::open_with(rules, settings).await;
     let mut caller = house.caller().await;
     let mut seen = format!("{rules}---\n");

@@ -19,7 +19,7 @@ async fn ask(house: &House, path: &str, authorization: Option<&str>) -> Response
         None => request,
     };
     let body = Full::new(Bytes::from_static(br#"{"facts":{}}"#));
-    house.door.answer(request.body(body).unwrap(), IpAddr::from([192, 0, 2, 1])).await
+    house.door.ask(request.body(body).unwrap(), IpAddr::from([192, 0, 2, 1])).await
 }
 
 #[tokio::test]

@@ -8,7 +8,8 @@ use std::time::Duration;
 use tidegate_core::key::Secret;
 use tidegate_core::time::{ManualClock, Timestamp};
 use tidegate_edge::Status;
-use tidegate_edge::http::{Door, Settings, serve};
+use tidegate_edge::http::{Door, Settings};
+use tidegate_edge::listen::{self, serve};
 use tidegate_engine::Limiter;
 use tidegate_memory::{DEFAULT_MAX_BYTES, MemoryStore};
 use tidegate_rules::{Document, RuleSet};
@@ -40,6 +41,10 @@ impl House {
     }
 
     pub(crate) async fn open_with(rules: &str, settings: Settings) -> Self {
+        Self::open_at(rules, settings, listen::Settings::default()).await
+    }
+
+    pub(crate) async fn open_at(rules: &str, settings: Settings, listen: listen::Settings) -> Self {
         let document = Document::parse("rules.yaml", rules).unwrap();
         let rules = RuleSet::compile(&document, Secret::UNSET).unwrap();
         let clock = ManualClock::new(Timestamp::from_micros(1_700_000_000_000_000));
@@ -51,14 +56,16 @@ impl House {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
-        let served = tokio::spawn(serve(listener, Arc::clone(&door), async {
+        let stopped = async {
             let _ = stopped.await;
-        }));
+        };
+        let told = Arc::clone(&status);
+        let served = tokio::spawn(serve(listener, Arc::clone(&door), listen, told, stopped));
         Self { address, clock, door, status, stop, served }
     }
 
     pub(crate) async fn caller(&self) -> Caller {
-        Caller { tcp: TcpStream::connect(self.address).await.unwrap(), read: Vec::new() }
+        Caller::at(self.address).await
     }
 
     /// How many are left of the rule `ten`.
@@ -81,6 +88,27 @@ pub(crate) struct Answer {
 }
 
 impl Caller {
+    pub(crate) async fn at(address: SocketAddr) -> Self {
+        Self { tcp: TcpStream::connect(address).await.unwrap(), read: Vec::new() }
+    }
+
+    /// What comes up to and with a mark, as it comes.
+    pub(crate) async fn raw_until(&mut self, mark: &[u8]) -> String {
+        let end = loop {
+            match self.read.windows(mark.len()).position(|window| window == mark) {
+                Some(at) => break at + mark.len(),
+                None => self.more().await.expect("more"),
+            }
+        };
+        String::from_utf8(self.read.drain(..end).collect()).unwrap()
+    }
+
+    /// Whatever comes until the connection is closed.
+    pub(crate) async fn raw_to_end(&mut self) -> String {
+        while self.more().await.is_some() {}
+        String::from_utf8(std::mem::take(&mut self.read)).unwrap()
+    }
+
     pub(crate) async fn post(&mut self, path: &str, body: &str) -> Answer {
         self.ask("POST", path, body.as_bytes()).await
     }

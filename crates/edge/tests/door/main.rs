@@ -1,10 +1,11 @@
-//! The HTTP door from outside: real sockets on free ports, a store on a clock that stands still.
+//! The doors from outside: real sockets on free ports, a store on a clock that stands still.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod bad_input;
 mod drain;
 mod exact;
+mod gateway;
 mod golden;
 mod guard;
 mod house;

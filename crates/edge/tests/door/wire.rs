@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tidegate_edge::http::Settings;
+use tidegate_edge::{http, listen};
 use tokio::io::AsyncWriteExt;
 
 use crate::house::{House, TEN, request};
@@ -200,8 +200,8 @@ async fn a_body_that_dawdles_is_given_up() {
 
 #[tokio::test]
 async fn past_the_most_connections_others_wait_their_turn() {
-    let settings = Settings { max_connections: 2, ..Settings::default() };
-    let house = House::open_with(TEN, settings).await;
+    let listen = listen::Settings { max_connections: 2, ..listen::Settings::default() };
+    let house = House::open_at(TEN, http::Settings::default(), listen).await;
     let (mut first, mut second) = (house.caller().await, house.caller().await);
     assert_eq!(first.ask("POST", "/v1/check", ASK).await.status, 200);
     assert_eq!(second.ask("POST", "/v1/check", ASK).await.status, 200);

@@ -4,8 +4,8 @@
 -- ARGV[1]   policies, each a kind and six numbers (POLICY; what they mean stands with each kind)
 -- ARGV[2]   requests, each an operation, a number of charges and the first of them (REQUEST), then
 --           the others (CHARGED): policy, key, cost and flags, which are the role, and whether a
---           policy and key (EXTRA) for warnings and one for bans follow. The time that a refund is
---           of stands before it, as the cost of a request without charges
+--           policy and key (EXTRA) for warnings and one for bans follow. The time that a refund or
+--           a renewal is of stands before it, as the cost of a request without charges
 -- returns   now, '1' or '0' for each request (was it admitted), digests of the logs that were looked
 --           at, and what each key held before
 --
@@ -13,12 +13,19 @@
 -- same history from what the keys held. The words and the arithmetic are those of tidegate-core;
 -- all numbers are integers below 2^53, where doubles are exact.
 --
+-- A state is four numbers, and a fifth: when its key expires. That is never before it equals none, and
+-- at most `slack` after, so that most writes leave the expiry alone (SETRANGE does, and costs the
+-- server half of what SET … PXAT does). A key that was there when the script began stays to its end:
+-- servers stop the clock of expiry meanwhile. MARGIN is for a slot that moves to a server whose
+-- clock is behind: MIGRATE hands over how long a key has left, not when it expires.
+--
 -- What most requests are, plain charges of buckets that fit, is decided by the loop at the end. All
 -- else is `careful`, whose many functions are made only when one is needed: making a function costs
 -- a server more than calling it.
 
 local POLICY, REQUEST, CHARGED, EXTRA = '>BI7I7I7I7I7I7', '>BHHHI7B', '>HHI7B', '>HH'
-local STATE = '>I7I7I7I7'
+local STATE, LEVEL, BYTES = '>I7I7I7I7I7', '>I7I7', 35
+local MARGIN = 1000000
 local CHARGE, PEEK, FORCE, REFUND, PLAIN, MOMENT = 0, 1, 2, 3, 5, 6
 
 local call, read, write, format = redis.call, struct.unpack, struct.pack, string.format
@@ -30,26 +37,22 @@ local now = time[1] * 1000000 + time[2]
 local held = call('MGET', unpack(KEYS))
 local digests = {}
 
--- Writes a state of four numbers, to be kept until it equals none.
-local function put(key, a, b, c, d, fresh_at)
-  local over = fresh_at % 1000
-  if over > 0 then fresh_at = fresh_at + 1000 - over end
-  call('SET', KEYS[key], write(STATE, a, b, c, d), 'PXAT', format('%d', fresh_at / 1000))
-end
-
 -- All requests that are not plain: gives a function that decides one, and one that writes what they
 -- changed.
 local function careful()
   local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
   local BUCKET, LOG = 1, 4
+  local RENEW = 7
   local SHADOW, ALWAYS = 1, 2
   local ALLOW, DENY, SHADOW_DENY, WARN, BAN = 0, 1, 2, 3, 4
+  local FIFTH, SLACK = 29, 2 * MARGIN
 
   -- The state of each key is four numbers, or `n1` is false where nothing is kept; whether it was
-  -- read or changed; and from when on a changed one equals none. The lists are made from one that is
-  -- long enough: growing them number by number would cost more than deciding.
+  -- read or changed; from when on a changed one equals none, and how much longer it may be kept. The
+  -- lists are made from one that is long enough: growing them number by number would cost more than
+  -- deciding.
   local n1, n2, n3, n4 = { unpack(held) }, { unpack(held) }, { unpack(held) }, { unpack(held) }
-  local seen, till = { unpack(held) }, { unpack(held) }
+  local seen, till, slacks = { unpack(held) }, { unpack(held) }, { unpack(held) }
   local READ, CHANGED = 1, 2
   local logs = {}
 
@@ -58,16 +61,38 @@ local function careful()
     if seen_as == READ or seen_as == CHANGED then return end
     seen[key] = READ
     local bytes = held[key]
-    if bytes then n1[key], n2[key], n3[key], n4[key] = read(STATE, bytes) end
+    if bytes and #bytes == BYTES then
+      n1[key], n2[key], n3[key], n4[key] = read(STATE, bytes)
+    else
+      n1[key] = false
+    end
   end
 
   -- Keeps a state, to be written at the end.
-  local function keep(key, a, b, c, d, fresh_at)
-    n1[key], n2[key], n3[key], n4[key], till[key], seen[key] = a, b, c, d, fresh_at, CHANGED
+  local function keep(key, a, b, c, d, fresh_at, slack)
+    n1[key], n2[key], n3[key], n4[key], seen[key] = a, b, c, d, CHANGED
+    till[key], slacks[key] = fresh_at, slack or SLACK
+  end
+
+  local function put(key)
+    local bytes, fresh_at, slack = held[key], till[key], slacks[key]
+    local expires = bytes and #bytes == BYTES and read('>I7', bytes, FIFTH) or 0
+    local spare = expires - fresh_at
+    local kept = spare >= MARGIN and spare <= slack
+    if not kept then
+      expires = fresh_at + slack
+      expires = expires - expires % 1000
+    end
+    local state = write(STATE, n1[key], n2[key], n3[key], n4[key], expires)
+    if kept then
+      call('SETRANGE', KEYS[key], '0', state)
+    else
+      call('SET', KEYS[key], state, 'PXAT', format('%d', expires / 1000))
+    end
   end
 
   -- Buckets ---------------------------------------------------------------------------------------
-  -- policy: 1, units a microsecond, units a request, capacity, ceiling, in force since
+  -- policy: 1, units a microsecond, units a request, capacity, ceiling, in force since, slack
   -- state:  used, at, units a microsecond, units a request
 
   local function bucket()
@@ -109,7 +134,7 @@ local function careful()
 
     local function bucket_keep(policy, key, used)
       local per_micro = policy[2]
-      keep(key, used, now, per_micro, policy[3], now + ceil(used / per_micro))
+      keep(key, used, now, per_micro, policy[3], now + ceil(used / per_micro), policy[7])
     end
 
     return {
@@ -240,7 +265,8 @@ local function careful()
   end
 
   -- Sliding window logs ---------------------------------------------------------------------------
-  -- policy: 4, requests, window
+  -- policy: 4, requests, window, most records; slots that are held are a log whose window is their
+  --         lease, and which has room for them all: a slot is found by the time of its record
   --
   -- A hash: numbered chunks of records (at, cost), oldest first, and a directory `d` that tells the
   -- total and count of all records, and for each chunk the time of its last record, its total, its
@@ -401,11 +427,11 @@ local function careful()
       return fits
     end
 
-    -- Records that lie ahead of now become one record at now.
+    -- Records that lie ahead of now become one record at now, with those of now itself.
     local function log_rebase(policy, key)
       local log, ahead = log_of(policy, key), 0
       if log_newest(log) <= now then return end
-      while log_chunks(log) > 1 and log_entry(log, log_chunks(log) - 1) > now do
+      while log_chunks(log) > 1 and log_entry(log, log_chunks(log) - 1) >= now do
         local i = log_chunks(log)
         local _, total, count = log_entry(log, i)
         ahead, log.total, log.count = ahead + total, log.total - total, log.count - count
@@ -413,7 +439,7 @@ local function careful()
       end
       local i, r = log_chunks(log), 1
       local _, _, count = log_entry(log, i)
-      while log_record(log_chunk(log, i), r) <= now do r = r + 1 end
+      while log_record(log_chunk(log, i), r) < now do r = r + 1 end
       log_append(log, now, ahead + log_cut(log, i, r, count))
     end
 
@@ -429,7 +455,7 @@ local function careful()
       if records > 0 then log_cut(log, 1, 1, records) end
       cost = min(cost, max(0, 2 * limit - log.total))
       if cost == 0 then return end
-      if log.count > 0 and (log.count >= limit or log_newest(log) == now) then
+      if log.count > 0 and (log.count >= policy[4] or log_newest(log) == now) then
         local i = log_chunks(log)
         local _, _, count = log_entry(log, i)
         cost = cost + log_cut(log, i, count, count)
@@ -459,10 +485,18 @@ local function careful()
       end
     end
 
+    -- Slots are held on from now, also what has lapsed; what was spent is not.
+    local function log_renew(policy, key, cost, charged_at)
+      if policy[4] == policy[2] then return end
+      log_refund(policy, key, cost, charged_at)
+      log_charge(policy, key, cost)
+    end
+
     return {
       fits = log_fits,
       charge = log_charge,
       refund = log_refund,
+      renew = log_renew,
       rebase = log_rebase,
       write = function(log)
         local name, fresh_at = KEYS[log.key], 0
@@ -633,7 +667,7 @@ local function careful()
     end
   end
 
-  -- Peek, force, refund and reset: done to each charge, whatever the others say.
+  -- Peek, force, refund, renew and reset: done to each charge, whatever the others say.
   local function amend(op, count, charged_at)
     for i = 1, count do
       read_charge(i)
@@ -646,9 +680,10 @@ local function careful()
         kind.rebase(policy, key)
         local _, memo = kind.fits(policy, key, cost)
         kind.charge(policy, key, cost, memo)
-      elseif op == REFUND then
+      elseif op == REFUND or op == RENEW then
         kind.rebase(policy, key)
-        kind.refund(policy, key, cost, charged_at)
+        local change = op == REFUND and kind.refund or kind.renew
+        if change then change(policy, key, cost, charged_at) end
         kind.fits(policy, key, 0)
       else
         forget(policy, key)
@@ -675,7 +710,7 @@ local function careful()
         if logs[key] then
           kinds[LOG].write(logs[key])
         elseif till[key] > now then
-          put(key, n1[key], n2[key], n3[key], n4[key], till[key])
+          put(key)
         elseif held[key] then
           call('DEL', KEYS[key])
         end
@@ -693,7 +728,7 @@ end
 
 local decide, finish
 local answers, answered, size, at, charged_at = {}, 0, #requests, 1, 0
-local chosen, asked, levels = {}, {}, {}
+local names, states, ends = {}, {}, {}
 
 while at <= size do
   local op, count, policy, key, cost, _, next_at = read(REQUEST, requests, at)
@@ -702,10 +737,10 @@ while at <= size do
     local i = 1
     while true do
       policy = policies[policy]
-      local used, per_micro, per_request, bytes = 0, policy[2], policy[3], held[key]
-      if bytes then
+      local used, expires, per_micro, per_request, bytes = 0, 0, policy[2], policy[3], held[key]
+      if bytes and #bytes == BYTES then
         local since, old_per_micro, old_per_request
-        used, since, old_per_micro, old_per_request = read(STATE, bytes)
+        used, since, old_per_micro, old_per_request, expires = read(STATE, bytes)
         plain = old_per_micro == per_micro and old_per_request == per_request
           and since >= policy[6] and since <= now and used <= policy[5]
         used = used - (now - since) * per_micro
@@ -714,7 +749,19 @@ while at <= size do
       used = used + cost * per_request
       plain = plain and used <= policy[4]
       if not plain then break end
-      chosen[i], asked[i], levels[i] = policy, key, used
+      local over = used % per_micro
+      local fresh_at = now + (used - over) / per_micro
+      if over > 0 then fresh_at = fresh_at + 1 end
+      names[i] = KEYS[key]
+      if expires >= fresh_at + MARGIN then
+        -- The other numbers stay as they are. It is not too late: a plain charge never makes a state
+        -- equal none sooner.
+        states[i], ends[i] = write(LEVEL, used, now), false
+      else
+        expires = fresh_at + policy[7]
+        expires = expires - expires % 1000
+        states[i], ends[i] = write(STATE, used, now, per_micro, per_request, expires), expires / 1000
+      end
       if i == count then break end
       i = i + 1
       policy, key, cost, _, next_at = read(CHARGED, requests, next_at)
@@ -722,11 +769,11 @@ while at <= size do
   end
   if plain then
     for i = 1, count do
-      local used, per_micro = levels[i], chosen[i][2]
-      local over = used % per_micro
-      local fresh_at = now + (used - over) / per_micro
-      if over > 0 then fresh_at = fresh_at + 1 end
-      put(asked[i], used, now, per_micro, chosen[i][3], fresh_at)
+      if ends[i] then
+        call('SET', names[i], states[i], 'PXAT', format('%d', ends[i]))
+      else
+        call('SETRANGE', names[i], '0', states[i])
+      end
     end
     answered, at = answered + 1, next_at
     answers[answered] = '1'

@@ -210,6 +210,10 @@ impl<'a> Play<'a> {
                 let place = self.charged.len().saturating_sub(1 + back);
                 Op::Refund { charged_at: self.charged[place] }
             }
+            Act::Renew(back) => {
+                let place = self.charged.len().saturating_sub(1 + back);
+                Op::Renew { charged_at: self.charged[place] }
+            }
             Act::RefundStranger(eighths) => {
                 Op::Refund { charged_at: self.now.minus(Micros::new(window() / 8 * eighths)) }
             }
@@ -240,7 +244,7 @@ impl<'a> Play<'a> {
 
     pub(crate) fn hear(&mut self, asked: &[Asked], told: &[Vec<Reading>]) {
         for (asked, told) in asked.iter().zip(told) {
-            if matches!(asked.step.act, Act::Charge | Act::Force) {
+            if matches!(asked.step.act, Act::Charge | Act::Force | Act::Renew(_)) {
                 self.charged.push(self.now);
             }
             for (i, reading) in self.governing(asked).zip(told).collect::<Vec<_>>() {

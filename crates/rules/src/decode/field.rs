@@ -127,6 +127,19 @@ impl<'a> Field<'a> {
         self.accept(duration::parse(text))
     }
 
+    /// The name of a header, in lower case (a token of RFC 9110, section 5.6.2).
+    #[must_use]
+    pub fn header_name(&self) -> Option<String> {
+        let name = self.word()?;
+        let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        if !name.bytes().all(token) {
+            let remark = Remark::new("this is not the name of a header").found(name);
+            self.refuse(remark.write("letters, digits and dashes, such as `x-cost`"));
+            return None;
+        }
+        Some(name.to_ascii_lowercase())
+    }
+
     /// One of a few words, in any case.
     #[must_use]
     pub fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Option<T> {

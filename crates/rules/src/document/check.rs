@@ -12,6 +12,7 @@ use crate::problem::Remark;
 impl Document {
     /// Notes what is wrong between the parts of the document.
     pub(crate) fn check(&self, findings: &Findings<'_>) {
+        self.check_key(findings);
         self.check_tier(findings);
         self.check_subjects(findings);
         check_ids(&self.rules, findings);
@@ -20,13 +21,22 @@ impl Document {
         check_queues(&self.rules, findings);
     }
 
+    fn check_key(&self, findings: &Findings<'_>) {
+        if let (Some(fault), Some(file)) = (&self.key_fault, self.key_file()) {
+            let hint = "the file of a public key (PEM), of a key set (JWKS), or `algorithm: HS256` \
+                        beside that of a shared secret";
+            let remark = Remark::new(fault).found(file).write(hint);
+            findings.note(self.places.key_file, "identity.user_id.jwt.key_file", remark);
+        }
+    }
+
     fn check_tier(&self, findings: &Findings<'_>) {
         let subject = self.identity.tier.as_ref().and_then(|tier| tier.subject.as_deref());
         let identified = match subject {
             None | Some("ip") => true,
             Some("api_key") => self.identity.api_key.is_some(),
             Some("user_id") => self.identity.user_id.is_some(),
-            Some(_) => false,
+            Some(other) => self.identity.facts.iter().any(|fact| fact.name == other),
         };
         if !identified {
             let subject = subject.unwrap_or_default();
@@ -34,7 +44,7 @@ impl Document {
                 Remark::new("the tier is looked up by a fact that `identity` does not find")
                     .found(subject)
                     .write(format!("where `{subject}` comes from, or another `subject`"));
-            findings.note(self.tier_subject, "identity.tier.subject", remark);
+            findings.note(self.places.tier_subject, "identity.tier.subject", remark);
         }
     }
 

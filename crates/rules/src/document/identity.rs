@@ -2,12 +2,16 @@
 //!
 //! Reading headers and tokens is the business of the doors; this only says which.
 
-use ipnet::IpNet;
+mod read;
 
-use crate::condition::parse_net;
-use crate::decode::{Field, Fields};
-use crate::problem::Remark;
-use crate::yaml::Span;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use tidegate_core::time::Micros;
+
+pub(super) use read::{Places, read};
 
 /// The `identity` section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +24,8 @@ pub struct Identity {
     pub user_id: Option<UserIdentity>,
     /// Where the tier comes from.
     pub tier: Option<TierIdentity>,
+    /// Where further facts come from.
+    pub facts: Vec<FactIdentity>,
 }
 
 /// Whose address counts.
@@ -29,12 +35,38 @@ pub struct IpIdentity {
     pub trusted_proxies: Vec<IpNet>,
     /// How much of an IPv6 address is one client.
     pub ipv6_prefix: u8,
+    /// What those who are believed say it with.
+    pub from: ForwardedBy,
+}
+
+impl IpIdentity {
+    /// Whether someone's forwarding headers are believed.
+    #[must_use]
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        // A listener for both families shows IPv4 peers inside IPv6 addresses.
+        let peer = peer.to_canonical();
+        self.trusted_proxies.iter().any(|net| net.contains(&peer))
+    }
 }
 
 impl Default for IpIdentity {
     fn default() -> Self {
-        Self { trusted_proxies: Vec::new(), ipv6_prefix: 64 }
+        let from = ForwardedBy::default();
+        Self { trusted_proxies: Vec::new(), ipv6_prefix: 64, from }
     }
+}
+
+/// What a trusted proxy tells the client's address with. Only this is read: a client can send
+/// the headers that its proxy does not overwrite.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ForwardedBy {
+    /// `X-Forwarded-For`, a list to which each proxy adds.
+    #[default]
+    XForwardedFor,
+    /// `Forwarded` (RFC 7239), likewise.
+    Forwarded,
+    /// A header with one address, its name in lower case.
+    Header(String),
 }
 
 /// Where the API key is, and what becomes of one that nobody knows.
@@ -55,6 +87,8 @@ pub enum Carrier {
     Query(String),
     /// The token of `Authorization: Bearer`.
     Bearer,
+    /// A cookie.
+    Cookie(String),
 }
 
 /// What an API key counts as that is in no `subjects` list.
@@ -71,8 +105,10 @@ pub enum UnknownKey {
 pub enum UserIdentity {
     /// In a signed token.
     Jwt(JwtIdentity),
-    /// In a header, its name in lower case.
+    /// In a header that a trusted proxy sets, its name in lower case.
     Header(String),
+    /// In a cookie.
+    Cookie(String),
 }
 
 /// Which token, which claim of it, and whose signature.
@@ -82,8 +118,71 @@ pub struct JwtIdentity {
     pub header: String,
     /// The claim that names the user.
     pub claim: String,
-    /// The file with the key that the signature is checked with.
+    /// The file with the key that the signature is checked with, as typed.
     pub key_file: String,
+    /// What is in that file, once somebody has read it.
+    pub key: Option<KeyText>,
+    /// The only algorithm that is accepted; without one, those that fit the key.
+    pub algorithm: Option<JwtAlgorithm>,
+    /// Those who may have issued the token; anyone if there are none.
+    pub issuer: Vec<String>,
+    /// Those whom the token may be meant for; anyone if there are none.
+    pub audience: Vec<String>,
+    /// By how much clocks may differ.
+    pub leeway: Micros,
+}
+
+/// The text of a key file. It may be a secret, so it is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeyText(Arc<str>);
+
+impl KeyText {
+    /// The text as it is in the file.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for KeyText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyText(…)")
+    }
+}
+
+/// How a token is signed (RFC 7518 section 3.1, RFC 8037).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JwtAlgorithm {
+    /// HMAC with SHA-256.
+    Hs256,
+    /// HMAC with SHA-384.
+    Hs384,
+    /// HMAC with SHA-512.
+    Hs512,
+    /// RSA, PKCS #1, with SHA-256.
+    Rs256,
+    /// RSA, PKCS #1, with SHA-384.
+    Rs384,
+    /// RSA, PKCS #1, with SHA-512.
+    Rs512,
+    /// RSA, PSS, with SHA-256.
+    Ps256,
+    /// RSA, PSS, with SHA-384.
+    Ps384,
+    /// RSA, PSS, with SHA-512.
+    Ps512,
+    /// ECDSA on P-256.
+    Es256,
+    /// ECDSA on P-384.
+    Es384,
+    /// Ed25519.
+    EdDsa,
 }
 
 /// Where the tier comes from.
@@ -91,126 +190,35 @@ pub struct JwtIdentity {
 pub struct TierIdentity {
     /// The fact by which it is looked up in `subjects`.
     pub subject: Option<String>,
-    /// The header it is in, its name in lower case.
+    /// The header that a trusted proxy says it in, its name in lower case.
     pub header: Option<String>,
     /// The tier of everyone else.
     pub default: Option<String>,
 }
 
-/// Reads the section, and where the subject of the tier stands.
-pub(super) fn read(field: &Field<'_>) -> (Identity, Span) {
-    let Some(mut fields) = field.fields() else {
-        return (Identity::default(), field.span());
-    };
-    let tier = fields.take("tier").and_then(|field| read_tier(&field));
-    let (tier, subject) = tier.unzip();
-    let identity = Identity {
-        ip: fields.take("ip").map(|field| read_ip(&field)).unwrap_or_default(),
-        api_key: fields.take("api_key").and_then(|field| read_api_key(&field)),
-        user_id: fields.take("user_id").and_then(|field| read_user(&field)),
-        tier,
-    };
-    fields.finish();
-    (identity, subject.unwrap_or(field.span()))
+/// Where a fact of any other name comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FactIdentity {
+    /// The name of the fact.
+    pub name: String,
+    /// Where it is.
+    pub carrier: FactCarrier,
 }
 
-fn read_ip(field: &Field<'_>) -> IpIdentity {
-    let mut ip = IpIdentity::default();
-    let Some(mut fields) = field.fields() else {
-        return ip;
-    };
-    if let Some(list) = fields.take("trusted_proxies").and_then(|field| field.list()) {
-        let net = |field: &Field<'_>| field.accept(parse_net(field.word()?));
-        ip.trusted_proxies = list.iter().filter_map(net).collect();
-    }
-    let prefix = fields.take("ipv6_prefix").and_then(|field| field.integer(1, 128));
-    ip.ipv6_prefix = prefix.and_then(|bits| u8::try_from(bits).ok()).unwrap_or(ip.ipv6_prefix);
-    fields.finish();
-    ip
+/// What carries a further fact.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FactCarrier {
+    /// A header, its name in lower case, and whose word it is.
+    Header(String, Trust),
+    /// A cookie, which is always the client's word.
+    Cookie(String),
 }
 
-fn read_api_key(field: &Field<'_>) -> Option<ApiKeyIdentity> {
-    let mut fields = field.fields()?;
-    let header = header(&mut fields).map(Carrier::Header);
-    let query = fields.take("query").and_then(|field| field.word());
-    let bearer = fields.take("bearer").and_then(|field| field.boolean());
-    let unknown = fields
-        .take("unknown")
-        .and_then(|field| field.choice(&[("ip", UnknownKey::Ip), ("itself", UnknownKey::Itself)]));
-    let query = query.map(|name| Carrier::Query(name.to_owned()));
-    let bearer = bearer.unwrap_or(false).then_some(Carrier::Bearer);
-    let carriers = [header, query, bearer];
-    let carrier =
-        one_of(&fields, carriers, "one of `header: x-api-key`, `query: key`, `bearer: true`");
-    fields.finish();
-    Some(ApiKeyIdentity { carrier: carrier?, unknown: unknown.unwrap_or(UnknownKey::Itself) })
-}
-
-fn read_user(field: &Field<'_>) -> Option<UserIdentity> {
-    let mut fields = field.fields()?;
-    let jwt = fields.take("jwt").map(|field| read_jwt(&field));
-    let header = header(&mut fields).map(UserIdentity::Header);
-    // A faulty `jwt` is there all the same.
-    let hint = "one of `jwt: { key_file: jwt.pub }`, `header: x-user-id`";
-    let user = one_of(&fields, [jwt.map(|jwt| jwt.map(UserIdentity::Jwt)), header.map(Some)], hint);
-    fields.finish();
-    user?
-}
-
-fn read_jwt(field: &Field<'_>) -> Option<JwtIdentity> {
-    let mut fields = field.fields()?;
-    let header = header(&mut fields).unwrap_or_else(|| "authorization".to_owned());
-    let claim = fields.take("claim").map(|field| field.word().map(str::to_owned));
-    let key_file = fields.require("key_file", "`key_file:` and the file that the key is in");
-    let key_file = key_file.and_then(|field| field.word().map(str::to_owned));
-    fields.finish();
-    let claim = claim.unwrap_or_else(|| Some("sub".to_owned()));
-    Some(JwtIdentity { header, claim: claim?, key_file: key_file? })
-}
-
-fn read_tier(field: &Field<'_>) -> Option<(TierIdentity, Span)> {
-    let mut fields = field.fields()?;
-    let text = |field: Field<'_>| field.word().map(str::to_owned);
-    let subject = fields.take("subject");
-    let span = subject.as_ref().map_or(field.span(), Field::span);
-    let subject = subject.and_then(text);
-    let default = fields.take("default").and_then(text);
-    let header = header(&mut fields);
-    if subject.is_some() && header.is_some() {
-        let remark = Remark::new("a tier comes from `subject` or from `header`, not from both");
-        fields.refuse(remark.write("one of them"));
-    } else if subject.is_none() && header.is_none() && default.is_none() {
-        let hint = "`subject: api_key`, `header: x-plan`, or `default: free`";
-        fields.refuse(Remark::new("where the tier comes from is missing").write(hint));
-    }
-    fields.finish();
-    Some((TierIdentity { subject, header, default }, span))
-}
-
-fn header(fields: &mut Fields<'_>) -> Option<String> {
-    let field = fields.take("header")?;
-    let name = field.word()?;
-    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    if !name.bytes().all(token) {
-        let remark = Remark::new("this is not the name of a header").found(name);
-        field.refuse(remark.write("letters, digits and dashes, such as `x-api-key`"));
-        return None;
-    }
-    Some(name.to_ascii_lowercase())
-}
-
-/// The only one that is given; none or several are a problem.
-fn one_of<T, const N: usize>(fields: &Fields<'_>, given: [Option<T>; N], hint: &str) -> Option<T> {
-    let mut given = given.into_iter().flatten();
-    match (given.next(), given.next()) {
-        (Some(one), None) => Some(one),
-        (None, _) => {
-            fields.refuse(Remark::new("where it comes from is missing").write(hint));
-            None
-        }
-        (Some(_), Some(_)) => {
-            fields.refuse(Remark::new("this says twice where it comes from").write(hint));
-            None
-        }
-    }
+/// Whose word is taken for a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// That of trusted proxies.
+    Proxy,
+    /// Anyone's: a client can write what it likes.
+    Anyone,
 }

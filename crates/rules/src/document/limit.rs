@@ -1,9 +1,9 @@
 //! What a rule allows, in any of the forms that documents use for it.
 //!
 //! `limit: { requests, window, … }`, `limit: 10/s burst 20`, `limit: 100` with `window_seconds`
-//! beside it, or `rate_per_second` with `burst_capacity`.
+//! beside it, `rate_per_second` with `burst_capacity`, or `limit: { concurrent: 20 }`.
 
-use tidegate_core::policy::{Algorithm, Leak, Policy, PolicyError};
+use tidegate_core::policy::{Algorithm, Leak, MAX_SLOTS, Policy, PolicyError};
 use tidegate_core::quota::Quota;
 use tidegate_core::time::Micros;
 
@@ -17,6 +17,12 @@ use crate::text::shorthand::{ALGORITHMS, Shorthand};
 use crate::yaml::Value;
 
 const FORMS: &str = "`limit: { requests: 100, window: 1m }` or `limit: 100/min burst 20`";
+
+/// How long a slot is held that is not renewed, when the rule does not say.
+const LEASE: Micros = Micros::from_secs(30);
+
+/// The shortest lease: a holder has to renew well before it ends.
+const SHORTEST_LEASE: Micros = Micros::from_secs(1);
 
 /// What a rule says of its limit.
 #[derive(Debug, Default)]
@@ -111,6 +117,9 @@ fn word(text: &str) -> Option<Limit> {
 }
 
 fn read_map(mut fields: Fields<'_>) -> Option<Limit> {
+    if let Some(slots) = fields.take("concurrent") {
+        return read_slots(&slots, fields);
+    }
     let requests =
         fields.require("requests", "`requests: 100`, `requests: unlimited` or `requests: deny`");
     let settings = Settings::take(&mut fields);
@@ -123,6 +132,31 @@ fn read_map(mut fields: Fields<'_>) -> Option<Limit> {
     }
     fields.finish();
     limit
+}
+
+/// How many requests may be under way at once.
+fn read_slots(slots: &Field<'_>, mut fields: Fields<'_>) -> Option<Limit> {
+    let lease = fields.take("lease");
+    let requests = fields.take("requests");
+    let settings = Settings::take(&mut fields);
+    fields.finish();
+    for field in requests.iter().chain(settings.all()) {
+        let remark = Remark::new("this does not go with `concurrent`, which has no window");
+        field.refuse(remark.write("a rule of its own for it, or leave it out"));
+    }
+    let slots = slots.integer(1, MAX_SLOTS);
+    let lease = lease.map_or(Some(LEASE), |field| {
+        let lease = field.duration()?;
+        if lease < SHORTEST_LEASE {
+            let remark = Remark::new("a slot could lapse before its holder has renewed it");
+            let found = remark.found(field.scalar().unwrap_or_default());
+            field.refuse(found.write(format!("at least `{SHORTEST_LEASE}`")));
+            return None;
+        }
+        Some(lease)
+    });
+    let policy = Policy::new(Algorithm::Concurrent, Quota::new(slots?, lease?));
+    policy.ok().map(Limit::Policy)
 }
 
 fn read_rate(field: &Field<'_>, beside: &Settings<'_>) -> Option<Limit> {
@@ -152,10 +186,14 @@ impl<'a> Settings<'a> {
         self.window.is_none() && self.window_seconds.is_none()
     }
 
+    fn all(&self) -> impl Iterator<Item = &Field<'a>> {
+        let all = [&self.window, &self.window_seconds, &self.algorithm, &self.burst, &self.queue];
+        all.into_iter().flatten()
+    }
+
     /// What stands beside a limit that is complete in itself.
     fn refuse_all(&self) {
-        let all = [&self.window, &self.window_seconds, &self.algorithm, &self.burst, &self.queue];
-        for field in all.into_iter().flatten() {
+        for field in self.all() {
             let remark = Remark::new("this belongs inside `limit`");
             field.refuse(remark.write("it among the fields of `limit`"));
         }

@@ -5,10 +5,12 @@ use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
 use tidegate_core::time::Micros;
 
+use super::cost;
 use super::key_by::{self, KeyBy};
 use super::limit::Allowed;
 use super::{Spanned, matches};
 use crate::condition::Condition;
+use crate::cost::Cost;
 use crate::decode::{Field, Fields};
 use crate::key::KeyPart;
 use crate::problem::Remark;
@@ -36,7 +38,7 @@ pub(crate) struct TypedRule {
     pub(crate) parts: Vec<KeyPart>,
     pub(crate) key_pattern: Option<Spanned<String>>,
     pub(crate) limit: Option<Limit>,
-    pub(crate) cost: u64,
+    pub(crate) cost: Cost,
     pub(crate) mode: Mode,
     pub(crate) on_fail: OnFail,
     pub(crate) charge: ChargeWhen,
@@ -78,7 +80,7 @@ pub(super) fn read(field: &Field<'_>, defaults: &Defaults) -> Option<TypedRule> 
         parts: Vec::new(),
         key_pattern: None,
         limit: None,
-        cost: 1,
+        cost: Cost::Fixed(1),
         mode: Mode::Enforce,
         on_fail: defaults.on_fail,
         charge: ChargeWhen::Admitted,
@@ -131,21 +133,49 @@ impl TypedRule {
 
     /// What the rule does besides counting.
     fn read_conduct(&mut self, fields: &mut Fields<'_>) {
-        let cost = fields.take("cost").and_then(|field| field.integer(1, u64::from(u32::MAX)));
-        self.cost = cost.unwrap_or(1);
+        if let Some(cost) = fields.take("cost").and_then(|field| self.read_cost(&field)) {
+            self.cost = cost;
+        }
         if let Some(mode) = read_mode(fields) {
             self.mode = mode;
         }
         let on_fail = fields.take("on_fail").and_then(|field| field.choice(&ON_FAIL));
         self.on_fail = on_fail.unwrap_or(self.on_fail);
-        let charge = fields.take("charge").and_then(|field| {
-            field.choice(&[("always", ChargeWhen::Always), ("admitted", ChargeWhen::Admitted)])
-        });
-        self.charge = charge.unwrap_or(self.charge);
+        self.charge =
+            fields.take("charge").and_then(|field| self.read_charge(&field)).unwrap_or(self.charge);
         self.ban = fields.take("ban").and_then(|field| read_ban(&field));
         if let Some(field) = fields.take("consistency") {
             read_consistency(&field);
         }
+    }
+
+    fn read_cost(&self, field: &Field<'_>) -> Option<Cost> {
+        let cost = cost::read(field)?;
+        if self.holds_slots() && cost.is_known_afterwards() {
+            let remark = Remark::new("slots are held from the start: how many must be known then");
+            field.refuse(remark.write("a number, or `header` with `max`"));
+        }
+        let limit = self.limit.as_ref().and_then(Limit::policy).map_or(u64::MAX, Policy::limit);
+        if cost.base() > limit {
+            let message = format!("a request costs {}, and the limit never holds it", cost.base());
+            field.refuse(Remark::new(message).write(format!("at most {limit}")));
+        }
+        Some(cost)
+    }
+
+    fn read_charge(&self, field: &Field<'_>) -> Option<ChargeWhen> {
+        let words = [("always", ChargeWhen::Always), ("admitted", ChargeWhen::Admitted)];
+        let charge = field.choice(&words)?;
+        if charge == ChargeWhen::Always && self.holds_slots() {
+            let remark = Remark::new("a refused request is not under way, so it holds no slot");
+            field.refuse(remark.found("always").write("`admitted`, or leave it out"));
+        }
+        Some(charge)
+    }
+
+    fn holds_slots(&self) -> bool {
+        let policy = self.limit.as_ref().and_then(Limit::policy);
+        policy.is_some_and(Policy::is_concurrency)
     }
 }
 

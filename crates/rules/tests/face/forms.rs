@@ -4,8 +4,11 @@ use crate::common::{compile, facts, matched};
 use tidegate_core::key::Secret;
 use tidegate_core::policy::{Algorithm, Leak};
 use tidegate_core::time::Micros;
-use tidegate_rules::identity::{Carrier, JwtIdentity, UnknownKey, UserIdentity};
-use tidegate_rules::{ChargeWhen, Document, Limit, Matches, Mode, OnFail, Rule, RuleSet};
+use tidegate_rules::identity::{
+    Carrier, FactCarrier, ForwardedBy, Identity, JwtAlgorithm, JwtIdentity, KeyText, Trust,
+    UnknownKey, UserIdentity,
+};
+use tidegate_rules::{ChargeWhen, Cost, Document, Limit, Matches, Mode, OnFail, Rule, RuleSet};
 
 /// Algorithm, requests, window in seconds, burst.
 fn numbers(rule: &Rule) -> (Algorithm, u64, u64, u64) {
@@ -32,6 +35,11 @@ fn the_document_of_the_design_loads() {
         header: "authorization".to_owned(),
         claim: "sub".to_owned(),
         key_file: "jwt.pub".to_owned(),
+        key: None,
+        algorithm: None,
+        issuer: vec![],
+        audience: vec![],
+        leeway: Micros::from_secs(60),
     };
     assert_eq!(identity.user_id, Some(UserIdentity::Jwt(jwt)));
 
@@ -127,12 +135,60 @@ rules:
     let queue = Algorithm::LeakyBucket(Leak::Queue);
     assert_eq!(numbers(rule), (queue, 5, 5400, 9));
     assert_eq!(key_by(rule), ["tenant", "route"]);
-    assert_eq!((rule.cost(), rule.charge()), (3, ChargeWhen::Always));
+    assert_eq!((rule.cost(), rule.charge()), (&Cost::Fixed(3), ChargeWhen::Always));
     assert_eq!((rule.on_fail(), set.rules()[1].on_fail()), (OnFail::Deny, OnFail::Local));
     assert!(rule.ban().is_some());
     let warnings = rule.mode().warnings().unwrap();
     assert_eq!((warnings.limit(), warnings.period()), (4, Micros::from_secs(30)));
     assert_eq!(numbers(&set.rules()[1]), (Algorithm::FixedWindow, 7, 1, 7));
+}
+
+#[test]
+fn a_limit_may_be_of_requests_at_once() {
+    let set = compile(
+        "rules:
+           - { id: a, limit: { concurrent: 20 } }
+           - { id: b, limit: { concurrent: 5, lease: 2m } }
+           - { id: c, limit: { requests: 20, window: 30s, algorithm: sliding_window_log } }
+           - { limit: { concurrent: 1 } }",
+    );
+    let slots = |at: usize| numbers(&set.rules()[at]);
+    assert_eq!(slots(0), (Algorithm::Concurrent, 20, 30, 20));
+    assert_eq!(slots(1), (Algorithm::Concurrent, 5, 120, 5));
+    let policy = |at: usize| set.rules()[at].limit().policy().unwrap();
+    assert_eq!(policy(1).lease(), Some(Micros::from_secs(120)));
+    assert!(policy(0).is_concurrency() && !policy(2).is_concurrency());
+    assert_eq!(policy(0).algorithm().name(), "concurrent");
+    assert!(set.rules()[3].id().contains("by-ip-30s-"), "{}", set.rules()[3].id());
+}
+
+#[test]
+fn a_cost_may_come_from_elsewhere() {
+    let set = compile(
+        "rules:
+           - { limit: 100/h, cost: { header: X-Cost, max: 1000 } }
+           - { limit: 100/h, cost: { body: 1KiB } }
+           - { limit: 100/h, cost: { response_header: x-tokens-used, max: 100_000 } }
+           - { limit: 100/h, cost: { response_header: x-tokens-used, max: 100_000, estimate: 50 } }
+           - { limit: 100/h, cost: { response: 64KiB, estimate: 4 } }
+           - { limit: { concurrent: 5 }, cost: { header: x-weight, max: 3 } }
+           - { limit: 100/h }",
+    );
+    let tokens =
+        |estimate| Cost::ResponseHeader { name: "x-tokens-used".into(), max: 100_000, estimate };
+    let expected = [
+        Cost::Header { name: "x-cost".into(), max: 1_000 },
+        Cost::Body { part: 1_024 },
+        tokens(1),
+        tokens(50),
+        Cost::Response { part: 65_536, estimate: 4 },
+        Cost::Header { name: "x-weight".into(), max: 3 },
+        Cost::Fixed(1),
+    ];
+    let costs: Vec<Cost> = set.rules().iter().map(|rule| rule.cost().clone()).collect();
+    assert_eq!(costs, expected);
+    let base: Vec<u64> = costs.iter().map(Cost::base).collect();
+    assert_eq!(base, [1, 1, 1, 50, 4, 1, 1]);
 }
 
 #[test]
@@ -209,4 +265,81 @@ fn facts_of_a_request_can_be_completed_for_a_while() {
     let mut found = Matches::new();
     set.matching(&view, &mut found);
     assert!(found.is_empty());
+}
+
+fn identity(text: &str) -> Identity {
+    Document::parse("rules.yaml", &format!("identity: {{ {text} }}")).unwrap().identity().clone()
+}
+
+#[test]
+fn identity_says_who_forwards_and_how() {
+    assert_eq!(identity("ip: {}").ip.from, ForwardedBy::XForwardedFor, "unless it is said");
+    for (typed, expected) in [
+        ("x_forwarded_for", ForwardedBy::XForwardedFor),
+        ("X-Forwarded-For", ForwardedBy::XForwardedFor),
+        ("Forwarded", ForwardedBy::Forwarded),
+        ("X-Real-IP", ForwardedBy::Header("x-real-ip".to_owned())),
+    ] {
+        assert_eq!(identity(&format!("ip: {{ from: {typed} }}")).ip.from, expected, "{typed}");
+    }
+    let ip = identity("ip: { trusted_proxies: [10.0.0.0/8, '::ffff:192.0.2.7'] }").ip;
+    for (peer, trusted) in [
+        ("10.1.2.3", true),
+        ("::ffff:10.1.2.3", true),
+        ("192.0.2.7", true),
+        ("192.0.2.8", false),
+        ("127.0.0.1", false),
+        ("::1", false),
+    ] {
+        assert_eq!(ip.trusts(peer.parse().unwrap()), trusted, "{peer}");
+    }
+}
+
+#[test]
+fn identity_says_where_keys_users_and_facts_are() {
+    let key = |text: &str| identity(&format!("api_key: {{ {text} }}")).api_key.unwrap().carrier;
+    assert_eq!(key("query: key"), Carrier::Query("key".to_owned()));
+    assert_eq!(key("bearer: true"), Carrier::Bearer);
+    assert_eq!(key("cookie: Sid"), Carrier::Cookie("Sid".to_owned()));
+    let user = identity("user_id: { cookie: sid }").user_id;
+    assert_eq!(user, Some(UserIdentity::Cookie("sid".to_owned())));
+    let facts = identity(
+        "facts: { tenant: { header: X-Tenant }, agent: { header: user-agent, trust: anyone }, \
+         device: { cookie: device } }",
+    );
+    let carriers: Vec<_> = facts.facts.iter().map(|f| (f.name.as_str(), &f.carrier)).collect();
+    let expected = [
+        ("tenant", &FactCarrier::Header("x-tenant".to_owned(), Trust::Proxy)),
+        ("agent", &FactCarrier::Header("user-agent".to_owned(), Trust::Anyone)),
+        ("device", &FactCarrier::Cookie("device".to_owned())),
+    ];
+    assert_eq!(carriers, expected);
+}
+
+#[test]
+fn a_tier_may_be_that_of_a_further_fact() {
+    let set = compile(
+        "identity: { tier: { subject: tenant }, facts: { tenant: { header: x-tenant } } }\n\
+         subjects: [{ tenant: acme, tier: paid }]\n\
+         rules: [{ id: r, match: { tier: paid }, limit: 1/s }]",
+    );
+    assert_eq!(matched(&set, &[("tenant", "acme")]), ["r"]);
+    assert_eq!(matched(&set, &[("tenant", "other")]), [""; 0]);
+}
+
+#[test]
+fn a_token_is_checked_as_the_document_says_and_its_key_is_not_shown() {
+    let source = "identity: { user_id: { jwt: { key_file: k, algorithm: hs256, issuer: us, \
+                  audience: [api, web], leeway: 5s } } }";
+    let mut document = Document::parse("rules.yaml", source).unwrap();
+    assert_eq!(document.key_file(), Some("k"));
+    document.put_key("hush");
+    let Some(UserIdentity::Jwt(jwt)) = &document.identity().user_id else {
+        panic!("no token");
+    };
+    assert_eq!(jwt.key.as_ref().map(KeyText::as_str), Some("hush"));
+    assert_eq!(jwt.algorithm, Some(JwtAlgorithm::Hs256));
+    assert_eq!((jwt.issuer.as_slice(), jwt.audience.len()), (&["us".to_owned()][..], 2));
+    assert_eq!(jwt.leeway, Micros::from_secs(5));
+    assert!(!format!("{document:?}").contains("hush"));
 }

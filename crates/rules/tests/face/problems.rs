@@ -42,6 +42,49 @@ fn mistakes_between_rules_are_told_without_any_within_them() {
 }
 
 #[test]
+fn mistakes_about_identity_are_told_with_their_places() {
+    let told = problems(
+        "identity:\n  ip: { from: x_forwarded_fro }\n\
+         \x20 api_key: { header: x, cookie: y }\n\
+         \x20 user_id: { jwt: { key_file: k, algorithm: none, leeway: 2h, issuer: [] } }\n\
+         \x20 tier: { subject: tenant }\n\
+         \x20 facts:\n    plan: { header: x }\n    a: { cookie: 'b c' }\n    d: {}\n\
+         \x20   e: { cookie: e, trust: anyone }\n    f: { header: f, trust: all }\n",
+    );
+    for expected in [
+        "2:15: identity.ip.from: this word is not known here, found `x_forwarded_fro`",
+        "3:12: identity.api_key: this says twice where it comes from",
+        "4:45: identity.user_id.jwt.algorithm: this word is not known here, found `none`",
+        "4:59: identity.user_id.jwt.leeway: clocks do not differ that much, found `2h`",
+        "identity.user_id.jwt.issuer: the list is empty",
+        "5:20: identity.tier.subject: the tier is looked up by a fact that `identity` does not find",
+        "identity.facts.plan: this fact is found in a way of its own, found `plan`",
+        "identity.facts.a.cookie: this is not the name of a cookie, found `b c`",
+        "identity.facts.d: where it comes from is missing",
+        "identity.facts.e.trust: a cookie is always the client's own word",
+        "identity.facts.f.trust: this word is not known here, found `all`",
+    ] {
+        assert!(told.contains(expected), "{expected}\n{told}");
+    }
+}
+
+#[test]
+fn a_key_of_no_use_is_told_with_all_else() {
+    let source = "identity:\n  user_id:\n    jwt: { key_file: jwt.pub }\n\
+                  rules: [{ id: a, limit: 1/s }, { id: a, limit: 2/s }]\n";
+    let mut document = Document::parse("rules.yaml", source).unwrap();
+    document.refuse_key("this is no key");
+    let told = RuleSet::compile(&document, Secret::UNSET).unwrap_err().to_string();
+    for expected in [
+        "rules.yaml:3:22: identity.user_id.jwt.key_file: this is no key, found `jwt.pub`",
+        "rules[1].id: this id is already used on line 4",
+        "2 problems",
+    ] {
+        assert!(told.contains(expected), "{expected}\n{told}");
+    }
+}
+
+#[test]
 fn queues_may_stand_together_when_no_request_fits_both() {
     let queue = "limit: { requests: 1, window: 1s, algorithm: leaky_bucket, queue: true }";
     for (one, two) in [

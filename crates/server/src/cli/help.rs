@@ -20,6 +20,7 @@ Start here:
   tidegate serve                                    a limiter on built-in example rules
   tidegate serve --limit \"100/min by ip burst 20\"   one rule, no file
   tidegate serve --config rules.yaml                your rules, reloaded when the file changes
+  tidegate serve --upstream http://127.0.0.1:3000   a gateway in front of an API
   tidegate config check rules.yaml                  is the file right, and if not, what to write
   tidegate explain ip=203.0.113.7 path=/login       why a request passes or not
   tidegate serve --store redis://10.0.0.5:6379      counters that several nodes share
@@ -35,12 +36,14 @@ pub(super) const SERVE: &str = "\
 Examples:
   tidegate serve
   tidegate serve --limit \"10/s by api_key burst 20\" --limit \"1000/h by ip\"
+  tidegate serve --upstream http://127.0.0.1:3000 --limit \"100/min by ip burst 20\"
   tidegate serve --config rules.yaml --http 0.0.0.0:8081 --admin-token-file token
   tidegate serve --config rules.yaml --snapshot counters.snap --http 127.0.0.1:0
   tidegate serve --config rules.yaml --store redis://10.0.0.5:6379 --key-secret-file secret
 
 The rules are read again when the file changes or on SIGHUP; a file with mistakes changes nothing.
 SIGTERM and SIGINT stop it: requests under way are answered first, a second signal does not wait.
+SIGUSR2 lets a new process take over the open doors; no request is lost.
 Every setting but --config and --limit may also stand in the document, under `server:`, with
 underscores for dashes; relative paths there start at the document.";
 

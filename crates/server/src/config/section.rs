@@ -9,6 +9,8 @@ use tidegate_rules::decode::Field;
 use tidegate_rules::problem::Remark;
 
 use super::Layer;
+use super::gateway::GatewayLayer;
+use super::headers::HeaderLayer;
 use super::store::StoreLayer;
 use super::value::Wrong;
 
@@ -18,14 +20,15 @@ pub(crate) fn read(field: Option<&Field<'_>>) -> Layer {
         return Layer::default();
     };
     let layer = Layer {
+        gateway: GatewayLayer::read(&mut fields),
         store: StoreLayer::read(&mut fields),
+        headers: HeaderLayer::read(&mut fields),
         http: fields.take("http").and_then(|field| parsed(&field)),
         snapshot: fields.take("snapshot").and_then(|field| path(&field)),
         snapshot_interval: fields.take("snapshot_interval").and_then(|field| field.duration()),
         memory_limit: fields.take("memory_limit").and_then(|field| parsed(&field)),
         key_secret_file: fields.take("key_secret_file").and_then(|field| path(&field)),
         admin_token_file: fields.take("admin_token_file").and_then(|field| path(&field)),
-        reset_style: fields.take("reset_style").and_then(|field| choice(&field)),
         drain_timeout: fields.take("drain_timeout").and_then(|field| field.duration()),
         log: fields.take("log").and_then(|field| choice(&field)),
         log_level: fields.take("log_level").and_then(|field| choice(&field)),
@@ -45,7 +48,7 @@ pub(super) fn parsed<T: FromStr<Err = Wrong>>(field: &Field<'_>) -> Option<T> {
 }
 
 /// One of the words that the flag knows.
-fn choice<T: ValueEnum + Copy>(field: &Field<'_>) -> Option<T> {
+pub(super) fn choice<T: ValueEnum + Copy>(field: &Field<'_>) -> Option<T> {
     let names: Vec<_> = T::value_variants().iter().filter_map(T::to_possible_value).collect();
     let choices: Vec<(&str, T)> = names
         .iter()

@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 use tidegate_core::time::Micros;
-use tidegate_edge::respond::ResetStyle;
+use tidegate_edge::gateway;
+use tidegate_edge::respond::{HeaderStyle, ResetStyle};
 use tidegate_redis::Address;
 
 /// What is wrong with a value, and what to write instead.
@@ -66,6 +67,21 @@ impl fmt::Display for Listen {
     }
 }
 
+/// Where the API behind the gateway is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UpstreamAt(pub(crate) gateway::Address);
+
+impl FromStr for UpstreamAt {
+    type Err = Wrong;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self).map_err(|error: gateway::BadAddress| Wrong {
+            message: error.to_string(),
+            write: "such as `http://127.0.0.1:3000`, `https://api.internal` or `h2c://10.0.0.7:50051`",
+        })
+    }
+}
+
 /// Where the counters are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoreAt {
@@ -120,11 +136,7 @@ impl FromStr for Bytes {
     type Err = Wrong;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let (number, unit) = text.split_at(digits);
-        let unit = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()));
-        let size = number.parse::<u64>().ok().zip(unit).and_then(|(n, (_, u))| n.checked_mul(*u));
-        match size {
+        match amount(text) {
             Some(size) if size >= LEAST_BYTES => Ok(Self(size)),
             Some(_) => Err(Wrong {
                 message: "this is too little to count in".to_owned(),
@@ -136,6 +148,28 @@ impl FromStr for Bytes {
             }),
         }
     }
+}
+
+/// How long something may be, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Length(pub(crate) u64);
+
+impl FromStr for Length {
+    type Err = Wrong;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        amount(text).map(Self).ok_or_else(|| Wrong {
+            message: "this is not a length".to_owned(),
+            write: "a number of bytes, or one with a unit such as `64KiB` or `10MiB`",
+        })
+    }
+}
+
+fn amount(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()));
+    number.parse::<u64>().ok().zip(unit).and_then(|(n, (_, u))| n.checked_mul(*u))
 }
 
 /// What `X-RateLimit-Reset` tells. Plain comments: help stays short.
@@ -153,6 +187,34 @@ impl From<Reset> for ResetStyle {
         match reset {
             Reset::Epoch => Self::Epoch,
             Reset::Delta => Self::Delta,
+        }
+    }
+}
+
+/// Which headers tell the limit and what is left of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Style {
+    // X-RateLimit-… and the IETF pair
+    #[default]
+    All,
+    // X-RateLimit-… alone
+    X,
+    // RateLimit and RateLimit-Policy alone
+    Ietf,
+    // X-RateLimit-… and the trio RateLimit-… of older drafts
+    Legacy,
+    // Neither; Retry-After is told all the same
+    None,
+}
+
+impl From<Style> for HeaderStyle {
+    fn from(style: Style) -> Self {
+        match style {
+            Style::All => Self::All,
+            Style::X => Self::X,
+            Style::Ietf => Self::Ietf,
+            Style::Legacy => Self::Legacy,
+            Style::None => Self::None,
         }
     }
 }

@@ -1,96 +1,132 @@
-//! Opening a door, serving at it, and closing it when all requests under way are answered.
+//! Opening doors, serving at them, and closing them when all requests under way are answered.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use tidegate_core::store::Store;
-use tidegate_edge::http::{self, Door};
+use tidegate_edge::Status;
+use tidegate_edge::listen::{self, Answers};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
+use super::inherited::Inherited;
 use crate::config::{DoorAt, Listen};
 use crate::failure::Failure;
 use crate::telemetry::Event;
 
-/// Opens the HTTP door. One that was asked for must open where it was asked for; the default one
-/// moves aside when its port is taken, because it is the only door there is.
+/// A door by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Gateway,
+    Http,
+}
+
+impl Kind {
+    /// The name of its flag, and of its line on stdout.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Gateway => "gateway",
+            Self::Http => "http",
+        }
+    }
+
+    /// The door of this name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        [Self::Gateway, Self::Http].into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// Opens a door; none if it is off. One that is open already is taken as it is. One that was asked for
+/// must open where it was asked for; a default one moves aside when its port is taken.
 ///
 /// # Errors
-/// When there is no door to open or it cannot be opened.
-pub(super) async fn open(at: DoorAt) -> Result<TcpListener, Failure> {
+/// When it cannot be opened.
+pub(super) async fn open(
+    kind: Kind,
+    at: DoorAt,
+    inherited: &mut Inherited,
+) -> Result<Option<TcpListener>, Failure> {
+    if !matches!(at, DoorAt::Asked(Listen::Off) | DoorAt::Default(Listen::Off))
+        && let Some(socket) = inherited.socket(kind)
+    {
+        socket.set_nonblocking(true)?;
+        return Ok(Some(TcpListener::from_std(socket)?));
+    }
+    let cannot = |addr, error: io::Error| cannot_listen(kind, addr, &error);
     match at {
-        DoorAt::Asked(Listen::Off) | DoorAt::Default(Listen::Off) => Err(Failure::Usage(
-            "every door is off, so there is nothing to serve\n  write: --http 127.0.0.1:8081"
-                .to_owned(),
-        )),
+        DoorAt::Asked(Listen::Off) | DoorAt::Default(Listen::Off) => Ok(None),
         DoorAt::Asked(Listen::At(addr)) => {
-            TcpListener::bind(addr).await.map_err(|error| cannot_listen(addr, &error))
+            TcpListener::bind(addr).await.map(Some).map_err(|error| cannot(addr, error))
         }
         DoorAt::Default(Listen::At(wanted)) => match TcpListener::bind(wanted).await {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
                 let bound = TcpListener::bind(free).await;
-                let listener = bound.map_err(|error| cannot_listen(free, &error))?;
-                Event::DoorTaken { wanted, instead: listener.local_addr()? }.tell();
-                Ok(listener)
+                let listener = bound.map_err(|error| cannot(free, error))?;
+                let instead = listener.local_addr()?;
+                Event::DoorTaken { door: kind.name(), wanted, instead }.tell();
+                Ok(Some(listener))
             }
-            bound => bound.map_err(|error| cannot_listen(wanted, &error)),
+            bound => bound.map(Some).map_err(|error| cannot(wanted, error)),
         },
     }
 }
 
-fn cannot_listen(addr: SocketAddr, error: &io::Error) -> Failure {
+fn cannot_listen(kind: Kind, addr: SocketAddr, error: &io::Error) -> Failure {
     let advice = match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            "the port is taken\n  stop whoever has it, or choose another: --http 127.0.0.1:0"
-                .to_owned()
-        }
+        io::ErrorKind::AddrInUse => format!(
+            "the port is taken\n  stop whoever has it, or choose another: --{} 127.0.0.1:0",
+            kind.name()
+        ),
         io::ErrorKind::PermissionDenied => format!("{error}\n  choose a port from 1024 up"),
         _ => error.to_string(),
     };
     Failure::CouldNot(format!("cannot listen on {addr}: {advice}"))
 }
 
-/// A door at which requests are served.
+/// The doors at which requests are served.
 #[derive(Debug)]
-pub(super) struct OpenDoor {
-    stop: oneshot::Sender<()>,
-    serving: JoinHandle<()>,
+pub(super) struct Doors {
+    status: Arc<Status>,
+    stop: CancellationToken,
+    serving: JoinSet<&'static str>,
 }
 
-impl OpenDoor {
-    /// Serves on a task of its own.
-    pub(super) fn serve<S: Store + 'static, L: Store + 'static>(
-        listener: TcpListener,
-        door: Arc<Door<S, L>>,
-    ) -> Self {
-        let (stop, stopped) = oneshot::channel();
-        let serving = tokio::spawn(async move {
-            let stopped = async {
-                // That the sender is gone means the same.
-                let _ = stopped.await;
-            };
-            http::serve(listener, door, stopped).await;
-        });
-        Self { stop, serving }
+impl Doors {
+    pub(super) fn new(status: Arc<Status>) -> Self {
+        Self { status, stop: CancellationToken::new(), serving: JoinSet::new() }
     }
 
-    /// Waits for what should not happen: that the door closes by itself.
+    /// Serves at one more door, on a task of its own.
+    pub(super) fn serve(
+        &mut self,
+        kind: Kind,
+        listener: TcpListener,
+        door: Arc<impl Answers>,
+        settings: listen::Settings,
+    ) {
+        let (status, stop) = (Arc::clone(&self.status), self.stop.clone());
+        self.serving.spawn(async move {
+            listen::serve(listener, door, settings, status, stop.cancelled_owned()).await;
+            kind.name()
+        });
+    }
+
+    /// Waits for what should not happen: that a door closes by itself.
     pub(super) async fn ended(&mut self) -> Failure {
-        let why = match (&mut self.serving).await {
-            Ok(()) => "it stopped accepting".to_owned(),
-            Err(error) => error.to_string(),
+        let why = match self.serving.join_next().await {
+            Some(Ok(door)) => format!("the door {door} stopped accepting"),
+            Some(Err(error)) => format!("a door closed by itself: {error}"),
+            None => "there is no door".to_owned(),
         };
-        Failure::CouldNot(format!("the HTTP door closed by itself: {why}"))
+        Failure::CouldNot(why)
     }
 
     /// Accepts nobody any more and waits until everybody inside is served, for as long as the
-    /// door's settings say.
-    pub(super) async fn close(self) {
-        // The door may have ended by itself.
-        let _ = self.stop.send(());
-        let _ = self.serving.await;
+    /// doors' settings say.
+    pub(super) async fn close(mut self) {
+        self.stop.cancel();
+        while self.serving.join_next().await.is_some() {}
     }
 }

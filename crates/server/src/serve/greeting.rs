@@ -2,13 +2,20 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use super::doors::Kind;
 use crate::output::{BOLD, DIM};
 
-/// The greeting for an HTTP door at an address.
-pub(super) fn text(http: SocketAddr, built_in: bool) -> String {
-    let mut text = format!("listening http {http}\n");
-    if built_in {
-        let url = reachable(http);
+/// The greeting for doors at their addresses.
+pub(super) fn text(open: &[(Kind, SocketAddr)], built_in: bool) -> String {
+    let mut text = String::new();
+    for (kind, at) in open {
+        text.push_str(&format!("listening {} {at}\n", kind.name()));
+    }
+    let http = open.iter().find(|(kind, _)| *kind == Kind::Http);
+    if let Some((_, http)) = http
+        && built_in
+    {
+        let url = reachable(*http);
         text.push_str(&format!(
             "\n{BOLD}No rules were named, so a built-in example is in force. Try it:{BOLD:#}\n\n  \
              curl -i http://{url}/v1/check -d '{{\"facts\":{{\"ip\":\"203.0.113.7\",\

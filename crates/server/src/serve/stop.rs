@@ -1,14 +1,24 @@
-//! The signals that stop the process or make it read its rules again.
+//! The signals that stop the process, replace it, or make it read its rules again.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::Failure;
 
-/// The signals that mean: stop.
+/// The signals that mean: stop, or let another process take over.
 #[derive(Debug)]
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    user: Signal,
+}
+
+/// What a signal means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// Stop; with its name.
+    Stop(&'static str),
+    /// Let a new process take over.
+    HandOver,
 }
 
 impl Signals {
@@ -17,17 +27,30 @@ impl Signals {
     /// # Errors
     /// When the system refuses.
     pub(super) fn listen() -> Result<Self, Failure> {
-        let (terminate, interrupt) = (SignalKind::terminate(), SignalKind::interrupt());
-        Ok(Self { terminate: listen(terminate)?, interrupt: listen(interrupt)? })
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            user: listen(SignalKind::user_defined2())?,
+        })
     }
 
-    /// Waits for the next one and names it.
-    pub(super) async fn next(&mut self) -> &'static str {
+    /// Waits for the next one.
+    pub(super) async fn next(&mut self) -> Told {
         tokio::select! {
-            Some(()) = self.terminate.recv() => "SIGTERM",
-            Some(()) = self.interrupt.recv() => "SIGINT",
-            // Both streams end only with the runtime.
+            Some(()) = self.terminate.recv() => Told::Stop("SIGTERM"),
+            Some(()) = self.interrupt.recv() => Told::Stop("SIGINT"),
+            Some(()) = self.user.recv() => Told::HandOver,
+            // The streams end only with the runtime.
             else => std::future::pending().await,
+        }
+    }
+
+    /// Waits for the next one that means stop, and names it.
+    pub(super) async fn stop(&mut self) -> &'static str {
+        loop {
+            if let Told::Stop(signal) = self.next().await {
+                return signal;
+            }
         }
     }
 }

@@ -64,3 +64,30 @@ fn bytes_that_are_not_utf8_are_a_problem_with_a_place() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains(":2:14: this is not UTF-8"), "{}", text(&output.stderr));
 }
+
+/// A public key made for the tests; it guards nothing.
+const PUBLIC_KEY: &str = include_str!("../../../edge/src/extract/jwt/testdata/ed25519.pub");
+
+#[test]
+fn the_key_for_tokens_is_looked_for_beside_the_document_and_checked() {
+    let folder = Folder::new();
+    let document = "identity:\n  user_id:\n    jwt: { key_file: keys/jwt.pub }\n\
+                    rules: [{ id: a, key_by: user_id, limit: 1/s }]\n";
+    let file = folder.write("rules.yaml", document);
+    let check = || run(&["config", "check", file.to_str().unwrap()]);
+    let output = check();
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    let told = text(&output.stderr);
+    assert!(told.contains("keys/jwt.pub, the `key_file` of"), "{told}");
+
+    std::fs::create_dir(folder.path("keys")).unwrap();
+    for bad in ["not a key", "-----BEGIN PUBLIC KEY-----\n"] {
+        folder.write("keys/jwt.pub", bad);
+        let output = check();
+        assert_eq!(output.status.code(), Some(1), "{bad}");
+        let told = text(&output.stderr);
+        assert!(told.contains("rules.yaml:3:22: identity.user_id.jwt.key_file: "), "{told}");
+    }
+    folder.write("keys/jwt.pub", PUBLIC_KEY);
+    assert_eq!(check().status.code(), Some(0));
+}

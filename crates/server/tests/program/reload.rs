@@ -143,3 +143,28 @@ fn limits_of_the_command_line_stay_and_other_settings_wait_for_a_restart() {
     assert_eq!(answer.rules().len(), 2);
     assert_eq!(answer.rules()[0], "two");
 }
+
+/// A public key made for the tests; it guards nothing.
+const PUBLIC_KEY: &str = include_str!("../../../edge/src/extract/jwt/testdata/ed25519.pub");
+
+fn document_with_key(id: &str) -> String {
+    format!("identity: {{ user_id: {{ jwt: {{ key_file: jwt.pub }} }} }}\n{}", document(id))
+}
+
+/// A key that is broken changes nothing, one that is good again is noticed by itself.
+#[test]
+fn a_key_file_that_changes_by_itself() {
+    let folder = Folder::new();
+    folder.write("jwt.pub", PUBLIC_KEY);
+    let server = Server::with_config(&folder.write("rules.yaml", document_with_key("one")), &[]);
+    wait_rule(&server, "one");
+    folder.replace("jwt.pub", "not a key");
+    server.wait_log("neither a public key (PEM) nor a key set (JWKS)");
+    wait_rule(&server, "one");
+    std::fs::remove_file(folder.path("jwt.pub")).unwrap();
+    server.wait_log("the `key_file` of");
+    folder.replace("jwt.pub", PUBLIC_KEY);
+    server.wait_log("nothing changed");
+    folder.replace("rules.yaml", document_with_key("two"));
+    wait_rule(&server, "two");
+}

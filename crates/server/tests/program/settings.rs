@@ -32,6 +32,43 @@ fn file_gives_way_to_environment_and_environment_to_flag() {
     assert_eq!(style(&started(&file, None, Some("epoch"))), "epoch", "flag over file");
 }
 
+/// The rate-limit headers of a refusal, by name.
+fn told(server: &Server) -> Vec<(String, String)> {
+    let mut client = server.client();
+    client.check(&json!({ "ip": "192.0.2.1" }));
+    let answer = client.check(&json!({ "ip": "192.0.2.1" }));
+    assert_eq!(answer.status, 429);
+    let names = [
+        "x-ratelimit-limit",
+        "ratelimit-limit",
+        "ratelimit",
+        "retry-after",
+        "access-control-expose-headers",
+    ];
+    let value = |name: &str| Some((name.to_owned(), answer.header(name)?.to_owned()));
+    names.into_iter().filter_map(value).collect()
+}
+
+#[test]
+fn headers_are_as_the_settings_say() {
+    let folder = Folder::new();
+    let rules = "rules: [{ id: one, limit: 1/h }]";
+    let section = "server: { header_style: legacy, expose_headers: true, retry_jitter: 10s }";
+    let file = folder.write("rules.yaml", format!("{section}\n{rules}"));
+    let told_with = |args: &[&str]| told(&Server::with_config(&file, args));
+    let from_file = told_with(&[]);
+    let names: Vec<_> = from_file.iter().map(|(name, _)| name.as_str()).collect();
+    let all = ["x-ratelimit-limit", "ratelimit-limit", "retry-after"];
+    assert_eq!(names, [&all[..], &["access-control-expose-headers"]].concat(), "{from_file:?}");
+    let wait: u64 = from_file[2].1.parse().unwrap();
+    assert!((3_600..=3_610).contains(&wait), "{wait}");
+    let from_flags = told_with(&["--header-style", "none", "--expose-headers=false"]);
+    assert_eq!(from_flags.len(), 1, "{from_flags:?}");
+    let bare = told_with(&["--header-style=ietf", "--expose-headers"]);
+    assert_eq!(bare[0].0, "ratelimit");
+    assert_eq!(bare[2].1, "ratelimit-policy, ratelimit, retry-after, retry-after-ms");
+}
+
 #[test]
 fn everything_can_be_set_by_the_environment_alone() {
     let folder = Folder::new();
@@ -39,12 +76,17 @@ fn everything_can_be_set_by_the_environment_alone() {
     let mut command = tidegate();
     command.arg("serve").env("TIDEGATE_CONFIG", file).env("TIDEGATE_HTTP", "127.0.0.1:0");
     command.env("TIDEGATE_LIMIT", "7/h by ip; 9/m by user_id").env("TIDEGATE_LOG", "json");
-    command.env("TIDEGATE_SNAPSHOT", folder.path("counters.snap"));
+    command.env("TIDEGATE_HEADER_STYLE", "x").env("TIDEGATE_RETRY_JITTER", "5s");
+    command
+        .env("TIDEGATE_EXPOSE_HEADERS", "1")
+        .env("TIDEGATE_SNAPSHOT", folder.path("counters.snap"));
     let server = Server::spawn(command);
     let answer = server.client().check(&json!({ "ip": "192.0.2.1" }));
     let limits: Vec<_> =
         answer.body["rules"].as_array().unwrap().iter().map(|rule| rule["limit"].clone()).collect();
     assert_eq!(limits, [5, 7, 9], "{answer:?}");
+    let exposed = "x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset";
+    assert_eq!(answer.header("access-control-expose-headers"), Some(exposed));
     for line in server.log().lines() {
         let _: serde_json::Value = serde_json::from_str(line).unwrap();
     }

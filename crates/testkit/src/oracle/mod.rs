@@ -1,4 +1,4 @@
-//! The five algorithms once more, in exact rational arithmetic, straight from their definitions.
+//! The algorithms once more, in exact rational arithmetic, straight from their definitions.
 //!
 //! An algorithm is one function, [`Oracle::used`]: how much of the limit is taken at an instant if
 //! nothing else comes. Everything else follows by searching it: a cost fits when `used + cost ≤
@@ -16,6 +16,9 @@ use tidegate_core::time::{Micros, Timestamp};
 
 use past::Past;
 use tank::Tank;
+
+/// What is told where nobody can know when a slot will be free.
+const HINT: Micros = Micros::from_secs(1);
 
 /// A number that is never rounded.
 pub type Exact = Ratio<i128>;
@@ -37,6 +40,8 @@ enum Law {
     Fixed(Past),
     /// What was charged in the window that ends at an instant.
     Log(Past),
+    /// What is held at an instant: taken or renewed within the lease that ends there.
+    Slots(Past),
     /// What was charged in this window of the grid, and the overlapping share of the last one.
     /// The share is too large by at most this much.
     Counter(Past, Exact),
@@ -62,6 +67,7 @@ impl Oracle {
             }
             Algorithm::FixedWindow => (Law::Fixed(Past::new(window, requests)), requests),
             Algorithm::SlidingWindowLog => (Law::Log(Past::new(window, requests)), requests),
+            Algorithm::Concurrent => (Law::Slots(Past::new(window, requests)), requests),
             Algorithm::SlidingWindowCounter => {
                 (Law::Counter(Past::new(window, requests), share), requests)
             }
@@ -75,7 +81,7 @@ impl Oracle {
         match &self.law {
             Law::Bucket(tank) => tank.level(at),
             Law::Fixed(past) => Exact::from_integer(past.in_grid_window(past.grid(at))),
-            Law::Log(past) => Exact::from_integer(past.in_window_until(at)),
+            Law::Log(past) | Law::Slots(past) => Exact::from_integer(past.in_window_until(at)),
             Law::Counter(past, share) => {
                 let (id, elapsed) = (past.grid(at), at.rem_euclid(past.window));
                 let overlap = Exact::new(past.window - elapsed, past.window) + share;
@@ -105,6 +111,9 @@ impl Oracle {
                 past.merge_newest_if_full(cost, now);
                 past.add(cost, now);
             }
+            Law::Slots(past) => {
+                past.add(cost.min(2 * self.limit - past.in_window_until(now)), now);
+            }
         }
     }
 
@@ -120,8 +129,16 @@ impl Oracle {
             Law::Counter(past, _) if (0..=1).contains(&(past.grid(now) - past.grid(then))) => {
                 past.remove(cost, |past, at| past.grid(at) == past.grid(then));
             }
-            Law::Log(past) => past.remove(cost, |_, at| at == then),
+            Law::Log(past) | Law::Slots(past) => past.remove(cost, |_, at| at == then),
             Law::Fixed(_) | Law::Counter(..) => {}
+        }
+    }
+
+    /// Holds on what was taken at `charged_at`: it is as if it had been taken now.
+    pub fn renew(&mut self, cost: u64, charged_at: Timestamp, now: Timestamp) {
+        if matches!(self.law, Law::Slots(_)) {
+            self.refund(cost, charged_at, now);
+            self.charge(cost, now);
         }
     }
 
@@ -129,7 +146,9 @@ impl Oracle {
     pub fn reset(&mut self) {
         match &mut self.law {
             Law::Bucket(tank) => tank.empty(),
-            Law::Fixed(past) | Law::Log(past) | Law::Counter(past, _) => past.forget(),
+            Law::Fixed(past) | Law::Log(past) | Law::Slots(past) | Law::Counter(past, _) => {
+                past.forget();
+            }
         }
     }
 
@@ -143,7 +162,7 @@ impl Oracle {
                 let rate = Exact::new(requests, quota.window.get().into());
                 tank.change(rate, self.limit, now.as_micros().into());
             }
-            Law::Fixed(past) | Law::Counter(past, _) | Law::Log(past) => {
+            Law::Fixed(past) | Law::Counter(past, _) | Law::Log(past) | Law::Slots(past) => {
                 self.limit = requests;
                 past.requests = requests;
             }
@@ -155,7 +174,9 @@ impl Oracle {
         let now = i128::from(now.as_micros());
         match &mut self.law {
             Law::Bucket(tank) => tank.rebase(now),
-            Law::Fixed(past) | Law::Log(past) | Law::Counter(past, _) => past.rebase(now),
+            Law::Fixed(past) | Law::Log(past) | Law::Slots(past) | Law::Counter(past, _) => {
+                past.rebase(now);
+            }
         }
     }
 
@@ -169,6 +190,7 @@ impl Oracle {
         match first(|wait| self.fits(cost, now + wait)) {
             Micros::ZERO if self.queue => Fit::Now { delay: self.until_untouched(now) },
             Micros::ZERO => Fit::NOW,
+            _ if self.is_hint() => Fit::After(HINT),
             wait => Fit::After(wait),
         }
     }
@@ -179,6 +201,11 @@ impl Oracle {
         let now = i128::from(now.as_micros());
         let refused = first(|more| self.used(now) + more > Exact::from_integer(self.limit));
         Gauge { remaining: refused.get().saturating_sub(1), reset_after: self.until_untouched(now) }
+    }
+
+    /// Whether a wait is not known, so that a hint is told.
+    const fn is_hint(&self) -> bool {
+        matches!(self.law, Law::Slots(_))
     }
 
     fn until_untouched(&self, now: i128) -> Micros {

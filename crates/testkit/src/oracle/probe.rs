@@ -7,7 +7,7 @@
 use tidegate_core::algorithm::{Fit, Gauge};
 use tidegate_core::time::{Micros, Timestamp};
 
-use super::{Exact, Oracle};
+use super::{Exact, HINT, Oracle};
 
 impl Oracle {
     /// Says what is wrong with an answer about a cost, if anything is.
@@ -29,6 +29,13 @@ impl Oracle {
             Fit::Now { delay: Micros::ZERO } => Ok(()),
             Fit::Now { .. } => wrong("there is no queue"),
             Fit::After(_) if fits => wrong("it fits at once"),
+            Fit::After(wait) if self.is_hint() => {
+                if wait == HINT {
+                    Ok(())
+                } else {
+                    wrong("nobody can know when")
+                }
+            }
             Fit::After(wait) => {
                 let wait = i128::from(wait.get());
                 if !self.fits(cost, at + wait) {

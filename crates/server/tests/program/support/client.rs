@@ -1,6 +1,6 @@
 //! One HTTP/1.1 connection, kept open, bytes as they are.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
@@ -16,6 +16,7 @@ pub struct Client {
 pub struct Answer {
     pub status: u16,
     pub head: String,
+    /// A text if it is no JSON.
     pub body: Value,
 }
 
@@ -42,6 +43,13 @@ impl Client {
         self.answer()
     }
 
+    /// A request without a body, with more headers.
+    pub fn get_with(&mut self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        let more: String = headers.iter().map(|(n, v)| format!("{n}: {v}\r\n")).collect();
+        self.send(&format!("GET {path} HTTP/1.1\r\nhost: {}\r\n{more}\r\n", self.address));
+        self.answer()
+    }
+
     pub fn head(&self, method: &str, path: &str, length: usize) -> String {
         format!(
             "{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: {length}\r\n\r\n",
@@ -54,16 +62,37 @@ impl Client {
     }
 
     pub fn answer(&mut self) -> Answer {
+        self.try_answer().unwrap()
+    }
+
+    /// The next answer, or why there is none.
+    pub fn try_answer(&mut self) -> io::Result<Answer> {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
-            assert!(self.stream.read_line(&mut head).unwrap() > 0, "closed after `{head}`");
+            if self.stream.read_line(&mut head)? == 0 {
+                return Err(io::Error::other(format!("closed after `{head}`")));
+            }
         }
         let head = head.to_lowercase();
-        let length = header(&head, "content-length").unwrap().parse().unwrap();
+        let length = header(&head, "content-length").unwrap_or("0").parse().unwrap();
         let mut body = vec![0; length];
-        self.stream.read_exact(&mut body).unwrap();
+        self.stream.read_exact(&mut body)?;
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Answer { status, body: serde_json::from_slice(&body).unwrap(), head }
+        let text = || Value::String(String::from_utf8_lossy(&body).into_owned());
+        Ok(Answer { status, body: serde_json::from_slice(&body).unwrap_or_else(|_| text()), head })
+    }
+
+    /// Sends what it can and reads until the other side closes.
+    pub fn last_words(mut self, bytes: &[u8]) -> String {
+        let _ = self.stream.get_mut().write_all(bytes);
+        let mut said = Vec::new();
+        let _ = self.stream.read_to_end(&mut said);
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    /// The connection itself.
+    pub fn raw(&mut self) -> &mut TcpStream {
+        self.stream.get_mut()
     }
 }
 

@@ -1,7 +1,11 @@
 //! Starting the program, waiting for what it says, and comparing that with golden files.
 
+pub mod authority;
 pub mod client;
+pub mod programs;
 pub mod server;
+pub mod successors;
+pub mod upstream;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,8 +14,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+pub use authority::Authority;
 pub use client::Client;
+pub use programs::curl;
 pub use server::Server;
+pub use successors::Successors;
+pub use upstream::Upstream;
 
 /// Longer than anything takes on a busy machine, and shorter than the half minute after which the
 /// program would look at its file without having been told.

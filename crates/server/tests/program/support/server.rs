@@ -11,8 +11,10 @@ use super::{Client, tidegate, wait_for};
 /// A process that is killed when the test is over.
 pub struct Server {
     child: Child,
-    /// `127.0.0.1:PORT`.
+    /// Of the HTTP door: `127.0.0.1:PORT`.
     pub address: String,
+    /// Of the gateway, if there is one.
+    pub gateway: String,
     out: Arc<Mutex<String>>,
     log: Arc<Mutex<String>>,
 }
@@ -30,25 +32,52 @@ impl Server {
         Self::start(&[&["--config", file.to_str().unwrap()], args].concat())
     }
 
-    /// Starts a command as it is and waits until its HTTP door listens.
+    /// Starts on free ports, as a gateway in front of an upstream.
+    pub fn in_front_of(upstream: &str, args: &[&str]) -> Self {
+        Self::start(&[&["--gateway", "127.0.0.1:0", "--upstream", upstream], args].concat())
+    }
+
+    /// Starts on free ports, as a gateway whose upstreams are in the file.
+    pub fn gateway_with(file: &Path, args: &[&str]) -> Self {
+        Self::with_config(file, &[&["--gateway", "127.0.0.1:0"], args].concat())
+    }
+
+    /// Starts a command as it is and waits until its doors listen.
     pub fn spawn(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let out = collect(child.stdout.take().unwrap());
         let log = collect(child.stderr.take().unwrap());
-        let mut server = Self { child, address: String::new(), out, log };
-        server.address = wait_for("the `listening` line", || {
+        let (address, gateway) = (String::new(), String::new());
+        let mut server = Self { child, address, gateway, out, log };
+        (server.gateway, server.address) = wait_for("the `listening` line", || {
             if let Some(status) = server.child.try_wait().unwrap() {
                 panic!("it ended with {status}: {}", server.log.lock().unwrap());
             }
+            // The HTTP door's line is the last.
             let out = server.out.lock().unwrap();
-            let line = out.split_inclusive('\n').find(|line| line.ends_with('\n'))?;
-            Some(line.strip_prefix("listening http ").unwrap().trim_end().to_owned())
+            let listening = |door: &str| {
+                let mut lines = out.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+                lines.find_map(|line| line.strip_prefix(door).map(|at| at.trim_end().to_owned()))
+            };
+            let http = listening("listening http ")?;
+            Some((listening("listening gateway ").unwrap_or_default(), http))
         });
         server
     }
 
+    /// A caller of the HTTP door.
     pub fn client(&self) -> Client {
         Client::connect(&self.address)
+    }
+
+    /// A client of the gateway.
+    pub fn visitor(&self) -> Client {
+        Client::connect(&self.gateway)
+    }
+
+    /// The number of the process that was started.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// What is on stdout so far.

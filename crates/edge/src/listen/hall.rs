@@ -1,32 +1,57 @@
 //! Accepts connections until it is told to stop, then drains them.
 
-use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use tidegate_core::store::Store;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::connection::speak;
-use super::{Door, Settings};
+use super::peers::Peers;
+use super::{Answers, Settings};
+use crate::Status;
 
 /// How long to wait when the system has no more to give (file descriptors, memory).
 const OUT_OF_RESOURCES: Duration = Duration::from_millis(50);
 
+/// No more connections wait at a listener than this.
+const MOST_ACCEPTED: usize = 4_096;
+
+/// What all connections of a listener have in common.
+pub(super) struct Shared<D> {
+    pub(super) door: Arc<D>,
+    pub(super) settings: Settings,
+    pub(super) status: Arc<Status>,
+    pub(super) peers: Peers,
+}
+
+/// How far the stop has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stage {
+    /// It has not begun.
+    #[default]
+    Open,
+    /// Each connection is closed with its next answer.
+    Closing,
+    /// Idle connections are closed too.
+    Ending,
+}
+
 /// Answers on `listener` until `stop`, then drains: accepts no more, closes each connection with its
 /// next answer, lets requests under way finish within the settings' `drain_timeout`, and returns.
-pub async fn serve<S: Store + 'static, L: Store + 'static>(
+pub async fn serve<D: Answers>(
     listener: TcpListener,
-    door: Arc<Door<S, L>>,
+    door: Arc<D>,
+    settings: Settings,
+    status: Arc<Status>,
     stop: impl Future<Output = ()> + Send,
 ) {
-    let mut hall = Hall::new(door);
+    let peers = Peers::new(settings.max_connections_per_ip);
+    let mut hall = Hall::new(Shared { door, settings, status, peers });
     let mut stop = pin!(stop);
     loop {
         let place = tokio::select! {
@@ -43,49 +68,55 @@ pub async fn serve<S: Store + 'static, L: Store + 'static>(
             },
         }
     }
-    hall.door.status.drain();
-    // Those that the system has accepted already would be reset when the listener closes.
-    while let Poll::Ready(Ok((tcp, peer))) =
-        poll_fn(|cx| Poll::Ready(listener.poll_accept(cx))).await
-    {
+    hall.shared.status.drain();
+    for (tcp, peer) in accepted(listener) {
         let place = hall.place().await;
         hall.welcome(tcp, peer, place);
     }
-    drop(listener);
     hall.drain().await;
 }
 
-/// The connections that are open.
-struct Hall<S, L> {
-    door: Arc<Door<S, L>>,
-    places: Arc<Semaphore>,
-    connections: JoinSet<()>,
-    ending: watch::Sender<bool>,
+/// Closes a listener. Those that the system has accepted already would be reset with it, so they are
+/// taken first, and the system itself is asked: the runtime may not have heard of the last of them.
+fn accepted(listener: TcpListener) -> Vec<(TcpStream, SocketAddr)> {
+    let Ok(listener) = listener.into_std() else { return Vec::new() };
+    let take = || {
+        let (tcp, peer) = listener.accept().ok()?;
+        tcp.set_nonblocking(true).ok()?;
+        TcpStream::from_std(tcp).ok().map(|tcp| (tcp, peer))
+    };
+    // A successor may accept from the same socket, and then there is always one more.
+    std::iter::from_fn(take).take(MOST_ACCEPTED).collect()
 }
 
-impl<S: Store + 'static, L: Store + 'static> Hall<S, L> {
-    fn new(door: Arc<Door<S, L>>) -> Self {
-        let places = door.settings.max_connections.clamp(1, Semaphore::MAX_PERMITS);
+/// The connections that are open.
+struct Hall<D> {
+    shared: Arc<Shared<D>>,
+    places: Arc<Semaphore>,
+    connections: JoinSet<()>,
+    stage: watch::Sender<Stage>,
+}
+
+impl<D: Answers> Hall<D> {
+    fn new(shared: Shared<D>) -> Self {
+        let places = shared.settings.max_connections.clamp(1, Semaphore::MAX_PERMITS);
         Self {
-            door,
+            shared: Arc::new(shared),
             places: Arc::new(Semaphore::new(places)),
             connections: JoinSet::new(),
-            ending: watch::Sender::new(false),
+            stage: watch::Sender::new(Stage::Open),
         }
     }
 
     /// Waits until there is room for one more; never none, because the semaphore is not closed.
-    fn place(&self) -> impl Future<Output = Option<OwnedSemaphorePermit>> + Send + use<S, L> {
+    fn place(&self) -> impl Future<Output = Option<OwnedSemaphorePermit>> + Send + use<D> {
         let places = Arc::clone(&self.places);
         async move { places.acquire_owned().await.ok() }
     }
 
     fn welcome(&mut self, tcp: TcpStream, peer: SocketAddr, place: Option<OwnedSemaphorePermit>) {
-        // An answer is one small write: it must not wait for the acknowledgement of the last.
-        if let Err(error) = tcp.set_nodelay(true) {
-            tracing::debug!(%error, "no TCP_NODELAY");
-        }
-        let speaking = speak(tcp, peer.ip(), Arc::clone(&self.door), self.ending.subscribe());
+        let address = peer.ip().to_canonical();
+        let speaking = speak(tcp, address, Arc::clone(&self.shared), self.stage.subscribe());
         self.connections.spawn(async move {
             speaking.await;
             drop(place);
@@ -98,12 +129,13 @@ impl<S: Store + 'static, L: Store + 'static> Hall<S, L> {
     }
 
     async fn drain(mut self) {
-        let Settings { drain_grace, drain_timeout, .. } = self.door.settings;
+        let Settings { drain_grace, drain_timeout, .. } = self.shared.settings;
         let grace = drain_grace.min(drain_timeout);
+        self.stage.send_replace(Stage::Closing);
         if tokio::time::timeout(grace, self.all_ended()).await.is_ok() {
             return;
         }
-        self.ending.send_replace(true);
+        self.stage.send_replace(Stage::Ending);
         if tokio::time::timeout(drain_timeout - grace, self.all_ended()).await.is_err() {
             tracing::warn!(
                 left = self.connections.len(),

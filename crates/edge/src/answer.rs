@@ -1,9 +1,8 @@
-//! Answers as hyper sends them.
+//! Answers that a door makes itself.
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
-use http_body_util::Full;
 use serde::Serialize;
 
 use crate::problem::Problem;
@@ -15,20 +14,20 @@ const CLOSE: HeaderValue = HeaderValue::from_static("close");
 /// Room for the answer to a check under two rules.
 const USUAL_BYTES: usize = 512;
 
-pub(crate) fn json(status: StatusCode, view: &impl Serialize) -> Response<Full<Bytes>> {
+pub(crate) fn json<B: From<Bytes>>(status: StatusCode, view: &impl Serialize) -> Response<B> {
     typed(status, JSON, written(view))
 }
 
-pub(crate) fn plain(status: StatusCode, json: &'static [u8]) -> Response<Full<Bytes>> {
+pub(crate) fn plain<B: From<Bytes>>(status: StatusCode, json: &'static [u8]) -> Response<B> {
     typed(status, JSON, Bytes::from_static(json))
 }
 
-pub(crate) fn problem(problem: &Problem) -> Response<Full<Bytes>> {
+pub(crate) fn problem<B: From<Bytes>>(problem: &Problem) -> Response<B> {
     typed(problem.status, PROBLEM, written(problem))
 }
 
 /// Makes an answer the last one of its connection.
-pub(crate) fn close(response: &mut Response<Full<Bytes>>) {
+pub(crate) fn close<B>(response: &mut Response<B>) {
     response.headers_mut().insert(CONNECTION, CLOSE);
 }
 
@@ -41,8 +40,8 @@ fn written(view: &impl Serialize) -> Bytes {
     }
 }
 
-fn typed(status: StatusCode, media_type: HeaderValue, body: Bytes) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body));
+fn typed<B: From<Bytes>>(status: StatusCode, media_type: HeaderValue, body: Bytes) -> Response<B> {
+    let mut response = Response::new(B::from(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, media_type);
     response

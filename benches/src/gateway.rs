@@ -1,0 +1,33 @@
+//! What the gateway's benchmark is made of: programs that answer requests, load on them, and what it
+//! cost them.
+
+pub mod contender;
+pub mod cpu;
+mod envoy;
+pub mod goals;
+pub mod http;
+pub mod paced;
+pub mod setup;
+pub mod wrk;
+
+/// What one turn of one contender gave.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// Requests a second, as many as it takes.
+    pub per_second: f64,
+    /// Processor time of the contender, a request.
+    pub cpu_us: f64,
+    /// Latencies meanwhile.
+    pub full: Latencies,
+    /// Latencies at the fixed rate.
+    pub paced: Latencies,
+}
+
+/// Latencies in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Latencies {
+    /// The median.
+    pub p50: f64,
+    /// What one in a hundred exceeds.
+    pub p99: f64,
+}

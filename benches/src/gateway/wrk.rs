@@ -1,0 +1,106 @@
+//! Load by `wrk`: as many requests as come back, over a fixed number of connections.
+
+#![expect(clippy::expect_used, reason = "a benchmark that cannot run should say why and stop")]
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use super::Latencies;
+
+/// What `wrk` tells.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Told {
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Of them, those whose answer was an error.
+    pub refused: u64,
+    /// Requests a second.
+    pub per_second: f64,
+    /// The median latency in microseconds.
+    pub p50: f64,
+    /// The latency that one in a hundred exceeds.
+    pub p99: f64,
+}
+
+impl Told {
+    /// Both latencies.
+    #[must_use]
+    pub const fn latencies(&self) -> Latencies {
+        Latencies { p50: self.p50, p99: self.p99 }
+    }
+}
+
+/// Asks for so many seconds over so many connections, from one thread.
+///
+/// # Panics
+/// When `wrk` cannot be run or requests get lost.
+#[must_use]
+pub fn run(address: SocketAddr, connections: usize, seconds: u64) -> Told {
+    let output = Command::new("wrk")
+        .args(["--threads", "1", "--latency", "--connections", &connections.to_string()])
+        .args(["--duration", &format!("{seconds}s"), &format!("http://{address}/api/things")])
+        .output()
+        .expect("wrk");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(!text.contains("Socket errors"), "{address}: {text}");
+    parse(&text).unwrap_or_else(|| panic!("wrk says {text}"))
+}
+
+fn parse(text: &str) -> Option<Told> {
+    let after = |label: &str| {
+        let line = text.lines().find_map(|line| line.trim().strip_prefix(label));
+        line.map(str::trim)
+    };
+    let total = text.lines().find(|line| line.contains(" requests in "))?;
+    Some(Told {
+        requests: total.split_whitespace().next()?.parse().ok()?,
+        refused: after("Non-2xx or 3xx responses:").map_or(Some(0), |count| count.parse().ok())?,
+        per_second: after("Requests/sec:")?.parse().ok()?,
+        p50: micros(after("50%")?)?,
+        p99: micros(after("99%")?)?,
+    })
+}
+
+/// Microseconds of a time such as `1.25ms`.
+fn micros(text: &str) -> Option<f64> {
+    let unit = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let scale = match &text[unit..] {
+        "us" => 1.0,
+        "ms" => 1e3,
+        "s" => 1e6,
+        _ => return None,
+    };
+    Some(text[..unit].parse::<f64>().ok()? * scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_wrk_prints_is_read() {
+        let text = "\
+Running 2s test @ http://127.0.0.1:1/
+  1 threads and 50 connections
+  Thread Stats   Avg      Stdev     Max   +/- Stdev
+    Latency   525.24us  345.36us   9.33ms   97.97%
+  Latency Distribution
+     50%  480.00us
+     75%  560.00us
+     90%  657.00us
+     99%    1.68ms
+  200571 requests in 2.10s, 37.49MB read
+  Non-2xx or 3xx responses: 200570
+Requests/sec:  95514.35
+Transfer/sec:     17.85MB
+";
+        let told = Told {
+            requests: 200_571,
+            refused: 200_570,
+            per_second: 95_514.35,
+            p50: 480.0,
+            p99: 1_680.0,
+        };
+        assert_eq!(parse(text), Some(told));
+    }
+}

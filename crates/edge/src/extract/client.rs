@@ -1,0 +1,78 @@
+//! Whose request it is: the peer, or whom a trusted proxy names.
+//!
+//! A forwarding header is a list to which each proxy adds on the right what it saw itself, so only
+//! the right end can be believed, and only as far as those are trusted who wrote it. Of several
+//! such headers only the one that the document names is read: an attacker supplies the others.
+
+use std::net::IpAddr;
+
+use http::HeaderMap;
+use http::header::HeaderName;
+use tidegate_rules::identity::{ForwardedBy, IpIdentity};
+
+use super::{address, forwarded};
+
+/// The header that most proxies use.
+pub(crate) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// Whose request it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// The client's address, IPv4 inside IPv6 folded to IPv4.
+    pub ip: IpAddr,
+    /// Whether the peer's headers are believed.
+    pub peer_is_trusted: bool,
+}
+
+/// The client's address, given the peer's (or what the PROXY protocol said in its place).
+#[must_use]
+pub fn client_ip(peer: IpAddr, headers: &HeaderMap, ip: &IpIdentity) -> IpAddr {
+    client(peer, headers, ip).ip
+}
+
+/// The same, and whether the peer is trusted.
+pub(super) fn client(peer: IpAddr, headers: &HeaderMap, ip: &IpIdentity) -> Client {
+    let peer = peer.to_canonical();
+    if !ip.trusts(peer) {
+        return Client { ip: peer, peer_is_trusted: false };
+    }
+    let client = match &ip.from {
+        ForwardedBy::XForwardedFor => walk(peer, listed(headers), ip),
+        ForwardedBy::Forwarded => walk(peer, forwarded::from_the_right(headers), ip),
+        ForwardedBy::Header(name) => sole(headers, name).unwrap_or(peer),
+    };
+    Client { ip: client, peer_is_trusted: true }
+}
+
+/// The first from the right who is not trusted. What is left of something that is no address could
+/// be anyone's, so the last good one counts; if all are trusted, the leftmost.
+fn walk(peer: IpAddr, hops: impl Iterator<Item = Option<IpAddr>>, trusted: &IpIdentity) -> IpAddr {
+    let mut last = peer;
+    for hop in hops {
+        let Some(hop) = hop else {
+            return last;
+        };
+        last = hop;
+        if !trusted.trusts(hop) {
+            return last;
+        }
+    }
+    last
+}
+
+/// The entries of `X-Forwarded-For` from the right. Several lines are one list, and who looks only
+/// at the first or the last line can be fooled.
+fn listed(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
+    let lines = headers.get_all(X_FORWARDED_FOR).into_iter().rev();
+    lines.flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b',')).map(address::entry)
+}
+
+/// The address in a header that has only one; of two nobody knows which the proxy set.
+fn sole(headers: &HeaderMap, name: &str) -> Option<IpAddr> {
+    let mut lines = headers.get_all(name).into_iter();
+    let line = lines.next()?;
+    if lines.next().is_some() { None } else { address::entry(line.as_bytes()) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! From a request as it arrived to Facts, as the document's `identity` says it.
+//!
+//! Looks at nothing that the document does not name: neither at headers that claim another method
+//! or path (`X-HTTP-Method-Override`, `X-Original-URL`) nor at forwarding headers of strangers.
+//! What follows from facts (the tier of a subject, the endpoint's pattern) the rules add.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use http::header::{HeaderName, InvalidHeaderName};
+use http::request::Parts;
+use tidegate_rules::Facts;
+use tidegate_rules::identity::{
+    self, FactCarrier, FactIdentity, Identity, IpIdentity, JwtIdentity, Trust, UserIdentity,
+};
+
+use super::carrier::Carrier;
+use super::client::{self, Client};
+use super::jwt::{BadKey, Verifier};
+use super::{BadFact, FactError};
+
+/// Takes facts from requests. Made once for a rule set.
+#[derive(Debug)]
+pub struct Extractor {
+    ip: IpIdentity,
+    wanted: Vec<Wanted>,
+}
+
+/// A fact that is looked for.
+#[derive(Debug)]
+struct Wanted {
+    name: String,
+    carrier: Carrier,
+    trust: Trust,
+}
+
+/// Why the document's `identity` cannot be put to use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadIdentity {
+    /// This is not the name of a header.
+    Header(String),
+    /// Nobody read this key file.
+    KeyNotRead(String),
+    /// The key file holds no key that can be used.
+    Key(BadKey),
+}
+
+impl Extractor {
+    /// An extractor for a document.
+    ///
+    /// # Errors
+    /// When the key for tokens is missing or of no use.
+    pub fn new(identity: &Identity) -> Result<Self, BadIdentity> {
+        let mut wanted = Vec::new();
+        let mut want = |name: &str, carrier: Carrier, trust: Trust| {
+            wanted.push(Wanted { name: name.to_owned(), carrier, trust });
+        };
+        if let Some(key) = &identity.api_key {
+            want("api_key", key_carrier(&key.carrier)?, Trust::Anyone);
+        }
+        match &identity.user_id {
+            Some(UserIdentity::Jwt(jwt)) => want("user_id", token(jwt)?, Trust::Anyone),
+            Some(UserIdentity::Header(name)) => want("user_id", header(name)?, Trust::Proxy),
+            Some(UserIdentity::Cookie(name)) => {
+                want("user_id", Carrier::Cookie(name.clone()), Trust::Anyone);
+            }
+            None => {}
+        }
+        if let Some(name) = identity.tier.as_ref().and_then(|tier| tier.header.as_ref()) {
+            want("tier", header(name)?, Trust::Proxy);
+        }
+        for FactIdentity { name, carrier } in &identity.facts {
+            match carrier {
+                FactCarrier::Header(from, trust) => want(name, header(from)?, *trust),
+                FactCarrier::Cookie(from) => {
+                    want(name, Carrier::Cookie(from.clone()), Trust::Anyone);
+                }
+            }
+        }
+        Ok(Self { ip: identity.ip.clone(), wanted })
+    }
+
+    /// Whose request it is. The peer is the other end of the connection, or whom the PROXY
+    /// protocol named in its place.
+    #[must_use]
+    pub fn client(&self, head: &Parts, peer: IpAddr) -> Client {
+        client::client(peer, &head.headers, &self.ip)
+    }
+
+    /// Whether someone's forwarding headers, or its word in the PROXY protocol, are believed.
+    #[must_use]
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        self.ip.trusts(peer)
+    }
+
+    /// What is known of a request. The path is the canonical one, which is also forwarded.
+    ///
+    /// # Errors
+    /// When a fact that is looked for is told twice, is too long or is not text: a bad request.
+    pub fn facts<'a>(
+        &'a self,
+        head: &'a Parts,
+        path: &'a str,
+        peer: IpAddr,
+    ) -> Result<Facts<'a>, BadFact> {
+        let client = self.client(head, peer);
+        let mut facts = Facts::new();
+        facts.push_ip(client.ip);
+        facts.push("method", head.method.as_str());
+        facts.push("path", path);
+        for Wanted { name, carrier, trust } in &self.wanted {
+            if *trust == Trust::Proxy && !client.peer_is_trusted {
+                continue;
+            }
+            let bad = |why: FactError| BadFact { name: name.clone(), why };
+            if let Some(value) = carrier.read(head).map_err(bad)? {
+                facts.push(name.as_str(), value);
+            }
+        }
+        Ok(facts)
+    }
+}
+
+fn header(name: &str) -> Result<Carrier, BadIdentity> {
+    header_name(name).map(Carrier::Header)
+}
+
+fn header_name(name: &str) -> Result<HeaderName, BadIdentity> {
+    let bad = |_: InvalidHeaderName| BadIdentity::Header(name.to_owned());
+    HeaderName::from_bytes(name.as_bytes()).map_err(bad)
+}
+
+fn key_carrier(carrier: &identity::Carrier) -> Result<Carrier, BadIdentity> {
+    Ok(match carrier {
+        identity::Carrier::Header(name) => header(name)?,
+        identity::Carrier::Query(name) => Carrier::Query(name.clone()),
+        identity::Carrier::Bearer => Carrier::Bearer,
+        identity::Carrier::Cookie(name) => Carrier::Cookie(name.clone()),
+    })
+}
+
+fn token(jwt: &JwtIdentity) -> Result<Carrier, BadIdentity> {
+    let text = jwt.key.as_ref().ok_or_else(|| BadIdentity::KeyNotRead(jwt.key_file.clone()))?;
+    let verifier = Verifier::new(jwt, text.as_str()).map_err(BadIdentity::Key)?;
+    Ok(Carrier::Token(header_name(&jwt.header)?, Box::new(verifier)))
+}
+
+impl fmt::Display for BadIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(name) => write!(f, "{name:?} is not the name of a header"),
+            Self::KeyNotRead(file) => write!(f, "the key file {file:?} was not read"),
+            Self::Key(why) => why.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for BadIdentity {}
+
+#[cfg(test)]
+mod tests;

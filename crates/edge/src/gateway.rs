@@ -1,0 +1,265 @@
+//! The gateway: a reverse proxy that asks the limiter before it passes a request on.
+//!
+//! Requests and answers go through piece by piece. What a request looks like when it is decided is
+//! what the upstream gets: it is vetted once, at the beginning.
+
+mod access;
+mod aftermath;
+mod forward;
+mod headers;
+mod health;
+mod identity;
+mod link;
+mod outgoing;
+mod passed;
+mod patience;
+mod progress;
+mod queue;
+mod request_id;
+mod route;
+mod server;
+mod trust;
+mod tunnel;
+mod upstream;
+mod vet;
+mod waiting;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, HOST, ORIGIN};
+use http::request::Parts;
+use http::{HeaderValue, Request, Response, StatusCode, Version};
+use hyper::body::{Body, Incoming};
+use tidegate_core::store::Store;
+use tidegate_engine::{Decision, Limiter, NoLocal};
+use tidegate_rules::Rule;
+use tokio::task::JoinSet;
+
+use crate::extract::BadIdentity;
+use crate::listen::{Answers, Caller};
+use crate::problem::Problem;
+use crate::respond::{self, HeaderSettings};
+use crate::{Status, answer};
+use access::Line;
+use aftermath::Aftermath;
+use forward::Destination;
+use headers::Forwarding;
+use identity::IdentityInForce;
+use outgoing::{BodyFault, Outgoing};
+use request_id::{RequestIds, X_REQUEST_ID};
+use route::Routes;
+use tunnel::Wanted;
+use waiting::WaitingRoom;
+
+pub use access::{Access, AccessLog};
+pub use forward::HostHeader;
+pub use health::Health;
+pub use passed::GatewayBody;
+pub use route::Route;
+pub use server::{Address, BadAddress, Timeouts};
+pub use trust::{BadTrust, Trust};
+pub use upstream::Balance;
+
+/// How often connections are looked at that nobody uses.
+const TIDY_EVERY: Duration = Duration::from_secs(5);
+
+const ANY_ORIGIN: HeaderValue = HeaderValue::from_static("*");
+
+/// How the gateway behaves.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How rate-limit headers are written.
+    pub headers: HeaderSettings,
+    /// The longest body of a request.
+    pub max_body_bytes: u64,
+    /// How long a client may take for the next piece of a body.
+    pub body_timeout: Duration,
+    /// The most requests that wait their turn at once.
+    pub max_waiting: usize,
+    /// How long requests have to finish after the stop.
+    pub drain_timeout: Duration,
+    /// Who hears what became of each request.
+    pub access_log: Option<AccessLog>,
+    /// Where requests go.
+    pub routes: Vec<Route>,
+    /// What the routes lead to.
+    pub upstreams: Vec<UpstreamSettings>,
+}
+
+/// Servers that answer the same requests.
+#[derive(Clone, Debug)]
+pub struct UpstreamSettings {
+    /// Where they are, and how much each takes compared with the others.
+    pub servers: Vec<(Address, u32)>,
+    /// Which of them gets the next request.
+    pub balance: Balance,
+    /// How long each may take.
+    pub timeouts: Timeouts,
+    /// Whose certificates are believed.
+    pub trust: Trust,
+    /// What `Host` says to them.
+    pub host: HostHeader,
+    /// How they are asked whether they are well, if they are.
+    pub health: Option<Health>,
+}
+
+/// A reverse proxy that asks a limiter.
+pub struct Gateway<S, L = NoLocal> {
+    limiter: Arc<Limiter<S, L>>,
+    identity: IdentityInForce,
+    headers: HeaderSettings,
+    max_body_bytes: u64,
+    body_timeout: Duration,
+    request_ids: RequestIds,
+    waiting_room: WaitingRoom,
+    access_log: Option<AccessLog>,
+    routes: Routes,
+    destinations: Vec<Destination>,
+}
+
+impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
+    /// A gateway that asks a limiter.
+    ///
+    /// # Errors
+    /// When the rules in force cannot say who asks.
+    pub fn new(
+        limiter: Arc<Limiter<S, L>>,
+        status: Arc<Status>,
+        settings: Settings,
+    ) -> Result<Self, BadIdentity> {
+        Ok(Self {
+            identity: IdentityInForce::new(limiter.rules())?,
+            limiter,
+            headers: settings.headers,
+            max_body_bytes: settings.max_body_bytes,
+            body_timeout: settings.body_timeout,
+            request_ids: RequestIds::default(),
+            waiting_room: WaitingRoom::new(settings.max_waiting, status, settings.drain_timeout),
+            access_log: settings.access_log,
+            routes: Routes::new(settings.routes),
+            destinations: settings.upstreams.into_iter().map(Destination::new).collect(),
+        })
+    }
+
+    /// Asks servers whether they are well and closes connections that nobody needs, for ever.
+    pub async fn keep(&self) {
+        let servers = || self.destinations.iter().flat_map(Destination::servers);
+        let mut watches = JoinSet::new();
+        for (server, health) in servers() {
+            if let Some(health) = health {
+                watches.spawn(health::watch(Arc::clone(server), health.clone()));
+            }
+        }
+        loop {
+            tokio::time::sleep(TIDY_EVERY).await;
+            servers().for_each(|(server, _)| server.tidy());
+        }
+    }
+
+    async fn pass(
+        &self,
+        mut request: Request<Incoming>,
+        caller: &Caller,
+        line: Option<&mut Line>,
+    ) -> Result<Response<GatewayBody>, Problem> {
+        let wanted = Wanted::by(&mut request);
+        let (mut head, body) = request.into_parts();
+        vet::vet(&mut head)?;
+        if body.size_hint().lower() > self.max_body_bytes {
+            return Err(BodyFault::TooLarge.problem());
+        }
+        let destination = self.destination(&head)?;
+        let identity = self.identity.under(self.limiter.rules())?;
+        let client = identity.extractor.client(&head, caller.address);
+        if let Some(line) = line {
+            line.client(client.ip);
+        }
+        let facts = identity.extractor.facts(&head, head.uri.path(), caller.address)?;
+        let cost = |rule: &Rule| {
+            let values =
+                |name: &str| head.headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
+            rule.cost().of_request(values, body.size_hint().exact())
+        };
+        let rules = Arc::clone(&identity.rules);
+        let decision = self.limiter.decide_under(rules, &facts, cost).await;
+        let random = self.headers.draw(&decision, &facts);
+        drop(facts);
+        if !decision.is_allowed() {
+            return Ok(self.refuse(&decision, &head, random));
+        }
+        let mut decision = self.waiting_room.wait(&self.limiter, decision).await?;
+        let aftermath = Aftermath::of(&self.limiter, &mut decision);
+        let forwarding = Forwarding {
+            client: client.ip,
+            peer: caller.address,
+            peer_text: caller.address_text().clone(),
+            peer_is_trusted: client.peer_is_trusted,
+            tls: caller.tls,
+        };
+        headers::forward(&mut head.headers, &forwarding);
+        let name = self.request_ids.name(&mut head.headers, forwarding.peer_is_trusted);
+        head.version = Version::HTTP_11;
+        let body = Outgoing::new(body, self.max_body_bytes, self.body_timeout);
+        let body = body.counted(aftermath.as_ref().map(Aftermath::received));
+        let request = Request::from_parts(head, body);
+        let mut response = match wanted {
+            Some(wanted) => destination.change(request, wanted, caller).await?,
+            None => destination.send(request).await?,
+        };
+        if let Some(aftermath) = aftermath {
+            attach(aftermath, &mut response, caller);
+        }
+        response.headers_mut().insert(X_REQUEST_ID, name);
+        respond::headers(&decision, &self.headers, random, response.headers_mut());
+        Ok(response)
+    }
+
+    fn destination(&self, head: &Parts) -> Result<&Destination, Problem> {
+        let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
+        let found = self.routes.find(host, head.uri.path());
+        found.and_then(|at| self.destinations.get(at)).ok_or_else(|| {
+            Problem::new(StatusCode::NOT_FOUND, "no route is for this host and path")
+        })
+    }
+
+    fn refuse(&self, decision: &Decision, head: &Parts, random: u64) -> Response<GatewayBody> {
+        let mut response = respond::refusal(decision, &head.headers, &self.headers, random);
+        if self.headers.expose && head.headers.contains_key(ORIGIN) {
+            // The upstream, which knows its origins, is not asked; a refusal is no secret.
+            response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, ANY_ORIGIN);
+        }
+        response.map(GatewayBody::Own)
+    }
+}
+
+/// What is left to do is done when the answer has gone out, or the tunnel that it opens has ended.
+fn attach(mut aftermath: Aftermath, response: &mut Response<GatewayBody>, caller: &Caller) {
+    aftermath.answered(response.headers());
+    match response.body_mut() {
+        GatewayBody::Passed(passed) => passed.aftermath = Some(aftermath),
+        GatewayBody::Own(_) => caller.after_tunnel(aftermath),
+    }
+}
+
+impl<S: Store + 'static, L: Store + 'static> Answers for Gateway<S, L> {
+    type Body = GatewayBody;
+
+    async fn answer(&self, request: Request<Incoming>, caller: &Caller) -> Response<GatewayBody> {
+        let begin = |log| Box::new(Line::begin(log, &request, caller.address));
+        let mut line = self.access_log.as_ref().map(begin);
+        let passed = self.pass(request, caller, line.as_deref_mut()).await;
+        let mut response = passed.unwrap_or_else(|problem| answer::problem(&problem));
+        if let Some(mut line) = line {
+            line.answered(&response);
+            response.body_mut().tell(line);
+        }
+        response
+    }
+
+    fn believes(&self, peer: IpAddr) -> bool {
+        let identity = self.identity.under(self.limiter.rules());
+        identity.is_ok_and(|identity| identity.extractor.trusts(peer))
+    }
+}

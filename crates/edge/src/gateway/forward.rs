@@ -1,0 +1,190 @@
+//! Sends a request on to the upstream that its route leads to, and takes the answer back.
+
+use std::sync::Arc;
+
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderValue, Request, Response, StatusCode, Version};
+use hyper::body::Incoming;
+use smallvec::SmallVec;
+
+use super::health::{self, Health};
+use super::link::Http1;
+use super::outgoing::Outgoing;
+use super::passed::{GatewayBody, Passed};
+use super::server::{Answered, Failed, Failure, InFlight, Server};
+use super::tunnel::{self, Wanted};
+use super::upstream::Upstream;
+use super::{UpstreamSettings, headers};
+use crate::listen::Caller;
+use crate::problem::Problem;
+
+/// How often a request is sent at most; again only where surely nothing of it was.
+const MAX_TRIES: usize = 3;
+
+/// What `Host` says to an upstream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HostHeader {
+    /// What the client said.
+    #[default]
+    Client,
+    /// The server's own name.
+    Server,
+}
+
+/// An upstream with what is said to it.
+pub(super) struct Destination {
+    upstream: Upstream,
+    host: HostHeader,
+    health: Option<Health>,
+}
+
+impl Destination {
+    pub(super) fn new(settings: UpstreamSettings) -> Self {
+        let UpstreamSettings { servers, balance, timeouts, trust, host, health } = settings;
+        let servers = servers.into_iter().map(|(address, weight)| {
+            Arc::new(Server::new(address, weight, timeouts, trust.clone()))
+        });
+        Self { upstream: Upstream::new(servers.collect(), balance), host, health }
+    }
+
+    pub(super) fn servers(&self) -> impl Iterator<Item = (&Arc<Server>, Option<&Health>)> {
+        self.upstream.servers.iter().map(|server| (server, self.health.as_ref()))
+    }
+
+    /// Sends a request to the server whose turn it is, and again or to another if surely nothing was
+    /// sent.
+    pub(super) async fn send(
+        &self,
+        mut request: Request<Outgoing>,
+    ) -> Result<Response<GatewayBody>, Problem> {
+        let mut tried: SmallVec<[&Arc<Server>; MAX_TRIES]> = SmallVec::new();
+        for tries in 1.. {
+            let server = self.upstream.choose(&tried).ok_or_else(no_server)?;
+            let in_flight = server.occupy();
+            self.address_to(&mut request, server);
+            let Failed { why, unsent } = match server.send(request).await {
+                Ok(Answered { response, link }) => {
+                    sensible(&response, false).map_err(|why| why.problem(server))?;
+                    let (mut head, body) = response.into_parts();
+                    headers::strip(&mut head.headers);
+                    head.version = Version::HTTP_11;
+                    let body = Passed::new(body, link, in_flight);
+                    return Ok(Response::from_parts(head, GatewayBody::Passed(Box::new(body))));
+                }
+                Err(failed) => failed,
+            };
+            if why.is_connecting() {
+                tried.push(server);
+                health::unreachable(server, self.health.is_some());
+            }
+            match unsent {
+                Some(unsent) if tries < MAX_TRIES && tried.len() < self.upstream.servers.len() => {
+                    request = *unsent;
+                }
+                _ => return Err(why.problem(server)),
+            }
+        }
+        Err(no_server())
+    }
+
+    /// Sends a request that wants to change the protocol of its connection.
+    pub(super) async fn change(
+        &self,
+        mut request: Request<Outgoing>,
+        wanted: Wanted,
+        caller: &Caller,
+    ) -> Result<Response<GatewayBody>, Problem> {
+        let (server, link) = self.dial().await?;
+        let in_flight = server.occupy();
+        self.address_to(&mut request, server);
+        let sent = wanted.send(server, link, request).await;
+        let (response, tunnel) = sent.map_err(|why| why.problem(server))?;
+        sensible(&response, true).map_err(|why| why.problem(server))?;
+        Ok(changed(response, tunnel, in_flight, caller))
+    }
+
+    /// A connection to the server whose turn it is, or to the next that is there.
+    async fn dial(&self) -> Result<(&Arc<Server>, Http1), Problem> {
+        let mut tried: SmallVec<[&Arc<Server>; MAX_TRIES]> = SmallVec::new();
+        loop {
+            let server = self.upstream.choose(&tried).ok_or_else(no_server)?;
+            let why = match tunnel::dial(server).await {
+                Ok(link) => return Ok((server, link)),
+                Err(why) => why,
+            };
+            if why.is_connecting() {
+                tried.push(server);
+                health::unreachable(server, self.health.is_some());
+            }
+            let most = MAX_TRIES.min(self.upstream.servers.len());
+            if !why.is_connecting() || tried.len() == most {
+                return Err(why.problem(server));
+            }
+        }
+    }
+
+    /// Says to whom a request is.
+    fn address_to(&self, request: &mut Request<Outgoing>, server: &Server) {
+        let headers = request.headers_mut();
+        if self.host == HostHeader::Server || !headers.contains_key(HOST) {
+            headers.insert(HOST, HeaderValue::clone(server.host()));
+        }
+    }
+}
+
+/// Whether an answer can be passed on. hyper lets some through that it cannot: a change of protocol
+/// that nobody asked for, and a length beside chunks (RFC 9112 section 6.3).
+fn sensible(response: &Response<Incoming>, may_change: bool) -> Result<(), Failure> {
+    let headers = response.headers();
+    if response.status().is_informational() && !may_change {
+        Err(Failure::Nonsense("it changes the protocol unasked"))
+    } else if headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH) {
+        Err(Failure::Nonsense("it says in two ways where it ends"))
+    } else {
+        Ok(())
+    }
+}
+
+/// The answer to a request that wanted to change the protocol, whether or not the upstream agreed.
+fn changed(
+    response: Response<Incoming>,
+    tunnel: Option<crate::listen::Tunnel>,
+    in_flight: InFlight,
+    caller: &Caller,
+) -> Response<GatewayBody> {
+    let (mut head, body) = response.into_parts();
+    let protocol = head.headers.get(UPGRADE).cloned();
+    headers::strip(&mut head.headers);
+    let Some(tunnel) = tunnel else {
+        let body = Passed::new(body, None, in_flight);
+        return Response::from_parts(head, GatewayBody::Passed(Box::new(body)));
+    };
+    tunnel::agree(&mut head.headers, protocol);
+    caller.tunnel(Box::pin(async move {
+        tunnel.await;
+        drop(in_flight);
+    }));
+    Response::from_parts(head, GatewayBody::from(bytes::Bytes::new()))
+}
+
+fn no_server() -> Problem {
+    Problem::new(StatusCode::BAD_GATEWAY, "no upstream can be reached")
+}
+
+impl Failure {
+    /// What the client is told; the log is told more.
+    fn problem(&self, server: &Server) -> Problem {
+        let (status, detail) = match self {
+            Self::Body(fault) => return fault.problem(),
+            Self::ResponseTimeout | Self::ConnectTimeout => {
+                (StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time")
+            }
+            Self::Connect(_) => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached"),
+            Self::Broken(_) => (StatusCode::BAD_GATEWAY, "the upstream's answer broke off"),
+            Self::Nonsense(_) => (StatusCode::BAD_GATEWAY, "the upstream's answer makes no sense"),
+            Self::NoUpgrade => (StatusCode::BAD_GATEWAY, "the upstream does not change protocols"),
+        };
+        tracing::warn!(server = %server.address, why = %self, "an upstream failed");
+        Problem::new(status, detail)
+    }
+}

@@ -1,0 +1,236 @@
+//! What changes in the headers on the way: those for one hop stay behind (RFC 9110 section 7.6.1), and
+//! who forwards for whom is said.
+
+use std::net::IpAddr;
+
+use bytes::{BufMut, BytesMut};
+use http::header::{CONNECTION, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE, VIA};
+use smallvec::SmallVec;
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
+const VIA_US: HeaderValue = HeaderValue::from_static("1.1 tidegate");
+const HTTP: HeaderValue = HeaderValue::from_static("http");
+const HTTPS: HeaderValue = HeaderValue::from_static("https");
+
+/// Whether a header is for one hop, also when `Connection` does not name it.
+fn is_for_one_hop(name: &str) -> bool {
+    matches!(
+        name,
+        "connection"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "transfer-encoding"
+            | "upgrade"
+            | "http2-settings"
+    )
+}
+
+/// What clients without a trusted proxy before them may not claim; some frameworks route by the last
+/// two.
+fn is_claim(name: &str) -> bool {
+    matches!(
+        name,
+        "forwarded"
+            | "x-forwarded-for"
+            | "x-forwarded-proto"
+            | "x-forwarded-host"
+            | "x-forwarded-port"
+            | "x-real-ip"
+            | "x-original-url"
+            | "x-rewrite-url"
+    )
+}
+
+/// For whom a request is forwarded.
+#[derive(Clone, Debug)]
+pub(super) struct Forwarding {
+    /// The client, as far as it is known.
+    pub(super) client: IpAddr,
+    /// Who sent it to us.
+    pub(super) peer: IpAddr,
+    /// The same as text.
+    pub(super) peer_text: HeaderValue,
+    /// Whether the peer is believed about those before it.
+    pub(super) peer_is_trusted: bool,
+    /// Whether it came over TLS.
+    pub(super) tls: bool,
+}
+
+/// Takes out what is for one hop only.
+pub(super) fn strip(headers: &mut HeaderMap) {
+    // Most messages have little or nothing of it: one look at all is less than a look for each.
+    remove(headers, is_for_one_hop);
+}
+
+/// Makes the headers of a request those that go on to the next server.
+pub(super) fn forward(headers: &mut HeaderMap, forwarding: &Forwarding) {
+    let trusted = forwarding.peer_is_trusted;
+    let trailers = headers.get_all(TE).iter().any(|value| {
+        let coding = |part: &[u8]| part.trim_ascii().eq_ignore_ascii_case(b"trailers");
+        value.as_bytes().split(|byte| *byte == b',').any(coding)
+    });
+    // `Expect` was answered by us, when the body was asked for.
+    remove(headers, |name| {
+        is_for_one_hop(name) || matches!(name, "te" | "expect") || (!trusted && is_claim(name))
+    });
+    if trailers {
+        headers.insert(TE, TRAILERS);
+    }
+    headers.append(VIA, VIA_US);
+    claim(headers, forwarding);
+}
+
+/// Takes out those headers, and those that `Connection` names.
+fn remove(headers: &mut HeaderMap, goes: impl Fn(&str) -> bool) {
+    let mut gone: SmallVec<[HeaderName; 8]> =
+        headers.keys().filter(|name| goes(name.as_str())).cloned().collect();
+    if gone.contains(&CONNECTION) {
+        let named = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+        let named =
+            named.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok());
+        // Nobody may take these away from the next server by naming them here.
+        gone.extend(named.filter(|name| ![HOST, FORWARDED, X_FORWARDED_FOR].contains(name)));
+    }
+    for name in gone {
+        headers.remove(name);
+    }
+}
+
+/// Says who forwards for whom.
+fn claim(headers: &mut HeaderMap, forwarding: &Forwarding) {
+    let Forwarding { client, peer, peer_text, tls, .. } = forwarding;
+    let chain = match headers.contains_key(X_FORWARDED_FOR) {
+        true => continued(headers, peer_text),
+        false => peer_text.clone(),
+    };
+    headers.insert(X_FORWARDED_FOR, chain);
+    headers.insert(X_REAL_IP, if client == peer { peer_text.clone() } else { text(*client) });
+    if !headers.contains_key(X_FORWARDED_PROTO) {
+        headers.insert(X_FORWARDED_PROTO, if *tls { HTTPS } else { HTTP });
+    }
+    if !headers.contains_key(X_FORWARDED_HOST)
+        && let Some(host) = headers.get(HOST).cloned()
+    {
+        headers.insert(X_FORWARDED_HOST, host);
+    }
+}
+
+/// What a trusted proxy said of those before it, and itself.
+fn continued(headers: &HeaderMap, peer: &HeaderValue) -> HeaderValue {
+    let mut chain = BytesMut::with_capacity(64);
+    for line in headers.get_all(X_FORWARDED_FOR) {
+        chain.put_slice(line.as_bytes());
+        chain.put_slice(b", ");
+    }
+    chain.put_slice(peer.as_bytes());
+    // What was the value of headers is the value of a header.
+    HeaderValue::from_maybe_shared(chain.freeze()).unwrap_or_else(|_| peer.clone())
+}
+
+/// An address as the value of a header.
+fn text(ip: IpAddr) -> HeaderValue {
+    // Digits, dots and colons are.
+    HeaderValue::try_from(ip.to_string()).unwrap_or(HeaderValue::from_static("unknown"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(list: &[(&str, &str)]) -> HeaderMap {
+        let pair = |(name, value): &(&str, &str)| (name.parse().unwrap(), value.parse().unwrap());
+        list.iter().map(pair).collect::<Vec<(HeaderName, HeaderValue)>>().into_iter().fold(
+            HeaderMap::new(),
+            |mut map, (name, value)| {
+                map.append(name, value);
+                map
+            },
+        )
+    }
+
+    fn told(headers: &HeaderMap) -> Vec<(&str, &str)> {
+        let mut told: Vec<_> =
+            headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+        told.sort_unstable();
+        told
+    }
+
+    fn forwarding(peer_is_trusted: bool) -> Forwarding {
+        let ip = |text: &str| text.parse().unwrap();
+        let (client, peer) = (ip("203.0.113.7"), ip("10.0.0.1"));
+        Forwarding { client, peer, peer_text: text(peer), peer_is_trusted, tls: true }
+    }
+
+    #[test]
+    fn headers_for_one_hop_stay_behind() {
+        let mut map = headers(&[
+            ("connection", "close, X-Hop"),
+            ("connection", "keep-alive, host"),
+            ("x-hop", "1"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-authorization", "Basic x"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("http2-settings", "AAA"),
+            ("host", "a"),
+            ("x-stays", "1"),
+        ]);
+        strip(&mut map);
+        assert_eq!(told(&map), [("host", "a"), ("x-stays", "1")]);
+    }
+
+    #[test]
+    fn an_untrusted_peer_claims_nothing() {
+        let mut map = headers(&[
+            ("host", "a"),
+            ("te", "gzip, Trailers"),
+            ("expect", "100-continue"),
+            ("x-forwarded-for", "1.1.1.1"),
+            ("x-forwarded-proto", "ftp"),
+            ("forwarded", "for=1.1.1.1"),
+            ("x-real-ip", "1.1.1.1"),
+            ("x-original-url", "/admin"),
+        ]);
+        forward(&mut map, &forwarding(false));
+        let expected = [
+            ("host", "a"),
+            ("te", "trailers"),
+            ("via", "1.1 tidegate"),
+            ("x-forwarded-for", "10.0.0.1"),
+            ("x-forwarded-host", "a"),
+            ("x-forwarded-proto", "https"),
+            ("x-real-ip", "203.0.113.7"),
+        ];
+        assert_eq!(told(&map), expected);
+    }
+
+    #[test]
+    fn what_a_trusted_proxy_says_is_continued() {
+        let mut map = headers(&[
+            ("host", "internal"),
+            ("x-forwarded-for", "9.9.9.9"),
+            ("x-forwarded-for", "203.0.113.7"),
+            ("x-forwarded-proto", "http"),
+            ("x-forwarded-host", "public"),
+            ("via", "1.0 fred"),
+        ]);
+        forward(&mut map, &forwarding(true));
+        let expected = [
+            ("host", "internal"),
+            ("via", "1.0 fred"),
+            ("via", "1.1 tidegate"),
+            ("x-forwarded-for", "9.9.9.9, 203.0.113.7, 10.0.0.1"),
+            ("x-forwarded-host", "public"),
+            ("x-forwarded-proto", "http"),
+            ("x-real-ip", "203.0.113.7"),
+        ];
+        assert_eq!(told(&map), expected);
+    }
+}

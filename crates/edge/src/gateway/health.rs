@@ -1,0 +1,91 @@
+//! How servers fare: asked now and then where that is configured, and until they are back once no
+//! connection came about.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{HOST, USER_AGENT};
+use http::{HeaderValue, Request};
+
+use super::outgoing::Outgoing;
+use super::server::Server;
+
+/// How often a server is tried that could not be reached.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+
+const ASKING: HeaderValue = HeaderValue::from_static("tidegate-health-check");
+
+/// How servers are asked whether they are well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// What is asked for; an answer below 400 is well.
+    pub path: String,
+    /// How often.
+    pub interval: Duration,
+    /// How long a server may take.
+    pub timeout: Duration,
+    /// After how many bad answers in a row a server is unwell.
+    pub unwell_after: u32,
+    /// After how many good answers in a row it is well again.
+    pub well_after: u32,
+}
+
+/// Asks a server for ever.
+pub(super) async fn watch(server: Arc<Server>, health: Health) {
+    let (mut good, mut bad) = (0, 0);
+    loop {
+        tokio::time::sleep(health.interval).await;
+        let asking = ask(&server, &health.path);
+        match tokio::time::timeout(health.timeout, asking).await.unwrap_or(false) {
+            true => (good, bad) = (good + 1, 0),
+            false => (good, bad) = (0, bad + 1),
+        }
+        if bad >= health.unwell_after {
+            tell(&server, false);
+        } else if good >= health.well_after {
+            tell(&server, true);
+        }
+    }
+}
+
+/// Notes that a server could not be reached, and tries until it can. Where servers are asked anyway,
+/// that finds out.
+pub(super) fn unreachable(server: &Arc<Server>, is_watched: bool) {
+    if tell(server, false) && !is_watched {
+        let server = Arc::clone(server);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(TRY_AGAIN).await;
+                if server.dial().await.is_ok() {
+                    tell(&server, true);
+                    return;
+                }
+            }
+        });
+    }
+}
+
+/// Says so once.
+fn tell(server: &Server, well: bool) -> bool {
+    let news = server.set_well(well);
+    match (news, well) {
+        (true, true) => tracing::info!(server = %server.address, "the upstream's server is back"),
+        (true, false) => tracing::warn!(
+            server = %server.address,
+            "the upstream's server is unwell: others get its requests"
+        ),
+        (false, _) => {}
+    }
+    news
+}
+
+async fn ask(server: &Server, path: &str) -> bool {
+    let request = Request::get(path)
+        .header(HOST, server.host())
+        .header(USER_AGENT, ASKING)
+        .body(Outgoing::none());
+    let Ok(request) = request else { return false };
+    let answered = server.send(request).await;
+    // Its body is not read, so the connection is closed with it.
+    answered.is_ok_and(|answered| answered.response.status().as_u16() < 400)
+}

@@ -1,0 +1,152 @@
+//! The body of an answer on its way back to the client: passed on piece by piece, never kept.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+
+use super::access::Line;
+use super::aftermath::Aftermath;
+use super::link::Http1;
+use super::patience::Patience;
+use super::server::InFlight;
+use crate::listen::BoxError;
+
+/// The body of an answer of the gateway.
+pub enum GatewayBody {
+    /// Its own.
+    Own(Full<Bytes>),
+    /// An upstream's.
+    Passed(Box<Passed>),
+}
+
+/// The body of an upstream's answer, with the connection that it comes over.
+pub struct Passed {
+    body: Incoming,
+    link: Option<Box<Http1>>,
+    in_flight: InFlight,
+    patience: Patience,
+    /// What is left to do after it.
+    pub(super) aftermath: Option<Aftermath>,
+    line: Option<Box<Line>>,
+}
+
+impl Passed {
+    pub(super) fn new(body: Incoming, link: Option<Box<Http1>>, in_flight: InFlight) -> Self {
+        let patience = Patience::new(in_flight.server().timeouts().idle);
+        let mut passed = Self { body, link, in_flight, patience, aftermath: None, line: None };
+        if passed.body.is_end_stream() {
+            passed.end();
+        }
+        passed
+    }
+
+    fn count(&mut self, frame: &Frame<Bytes>) {
+        let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+        if let Some(aftermath) = &mut self.aftermath {
+            aftermath.sent(bytes);
+        }
+        if let Some(line) = &mut self.line {
+            line.sent(bytes);
+        }
+    }
+
+    /// The connection is free for another request.
+    fn end(&mut self) {
+        if let Some(link) = self.link.take() {
+            self.in_flight.server().keep(link);
+        }
+    }
+}
+
+impl Body for Passed {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.get_mut();
+        if let Some(link) = &mut this.link {
+            link.drive(cx);
+        }
+        match Pin::new(&mut this.body).poll_frame(cx) {
+            Poll::Ready(frame) => {
+                this.patience.progressed();
+                // Trailers are the last that comes, and nobody may ask for more after them.
+                let over = match &frame {
+                    Some(Ok(frame)) => {
+                        this.count(frame);
+                        frame.is_trailers() || this.body.is_end_stream()
+                    }
+                    Some(Err(_)) => false,
+                    None => true,
+                };
+                if over {
+                    this.end();
+                }
+                Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+            }
+            Poll::Pending => {
+                let lost = this.patience.poll_lost(cx);
+                lost.map(|()| Some(Err("the upstream's answer did not come in time".into())))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl GatewayBody {
+    /// Writes a line of the access log when it has gone out; its own is as good as gone.
+    pub(super) fn tell(&mut self, mut line: Box<Line>) {
+        match self {
+            Self::Own(own) => line.sent(own.size_hint().lower()),
+            Self::Passed(passed) => passed.line = Some(line),
+        }
+    }
+}
+
+impl From<Bytes> for GatewayBody {
+    fn from(bytes: Bytes) -> Self {
+        Self::Own(Full::new(bytes))
+    }
+}
+
+impl Body for GatewayBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self.get_mut() {
+            Self::Own(own) => Pin::new(own).poll_frame(cx).map_err(|never| match never {}),
+            Self::Passed(passed) => Pin::new(passed.as_mut()).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Own(own) => own.is_end_stream(),
+            Self::Passed(passed) => passed.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Own(own) => own.size_hint(),
+            Self::Passed(passed) => passed.size_hint(),
+        }
+    }
+}

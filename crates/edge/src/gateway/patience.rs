@@ -1,0 +1,43 @@
+//! How long to wait for the next piece of something that comes in pieces.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep};
+
+/// A timer that is set only where there is something to wait for, and touched as seldom as possible:
+/// what came meanwhile is looked at when it goes off.
+#[derive(Debug)]
+pub(super) struct Patience {
+    span: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+    progressed: bool,
+}
+
+impl Patience {
+    pub(super) const fn new(span: Duration) -> Self {
+        Self { span, timer: None, progressed: false }
+    }
+
+    /// Notes that a piece came.
+    pub(super) const fn progressed(&mut self) {
+        self.progressed = true;
+    }
+
+    /// Ready when nothing has come for the whole span (and at most for two of them).
+    pub(super) fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let span = self.span;
+        let timer = self.timer.get_or_insert_with(|| {
+            self.progressed = false;
+            Box::pin(tokio::time::sleep(span))
+        });
+        while timer.as_mut().poll(cx).is_ready() {
+            if !std::mem::take(&mut self.progressed) {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(Instant::now() + span);
+        }
+        Poll::Pending
+    }
+}

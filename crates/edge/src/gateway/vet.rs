@@ -1,0 +1,153 @@
+//! What of a request is accepted at all: one host, a target of reasonable length, one spelling of its
+//! path. What is accepted is what is matched, keyed and forwarded.
+
+use std::borrow::Cow;
+
+use http::header::HOST;
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Method, StatusCode, Uri, Version};
+
+use crate::path;
+use crate::problem::Problem;
+
+/// The longest target of a request.
+pub(super) const MAX_TARGET_BYTES: usize = 8 * 1024;
+
+/// Checks the head of a request and puts it into the form in which it goes on: the target is an
+/// absolute path in its canonical spelling with the query as it came, and `Host` says for whom.
+pub(super) fn vet(head: &mut Parts) -> Result<(), Problem> {
+    let bad = |detail: &str| Problem::new(StatusCode::BAD_REQUEST, detail);
+    if head.method == Method::CONNECT {
+        let detail = "this is no forward proxy: CONNECT is not served";
+        return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail));
+    }
+    let target = head.uri.path_and_query().map_or("", PathAndQuery::as_str);
+    if target.len() > MAX_TARGET_BYTES {
+        let detail = format!("the target has more than {MAX_TARGET_BYTES} bytes");
+        return Err(Problem::new(StatusCode::URI_TOO_LONG, detail));
+    }
+    let canonical = path::canonical(head.uri.path()).map_err(|why| bad(&why.to_string()))?;
+    let respelt = match canonical {
+        Cow::Borrowed(_) => None,
+        Cow::Owned(path) => Some(with_query(path, head.uri.query())?),
+    };
+    let host = host(head)?;
+    if head.uri.authority().is_some() || respelt.is_some() {
+        let target = match respelt {
+            Some(target) => target,
+            None => head.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/")),
+        };
+        head.uri = Uri::from(target);
+    }
+    if let Some(host) = host {
+        head.headers.insert(HOST, host);
+    }
+    Ok(())
+}
+
+fn with_query(path: String, query: Option<&str>) -> Result<PathAndQuery, Problem> {
+    let target = match query {
+        Some(query) => format!("{path}?{query}"),
+        None => path,
+    };
+    PathAndQuery::try_from(target)
+        .map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "the target is no path"))
+}
+
+/// For whom the request is, if `Host` does not say it yet. hyper lets pass what servers are known to
+/// disagree on: no host, several, and one that contradicts the target (RFC 9112 section 3.2).
+fn host(head: &Parts) -> Result<Option<HeaderValue>, Problem> {
+    let bad = |detail: &str| Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+    let mut said = head.headers.get_all(HOST).iter();
+    match (said.next(), said.next(), head.uri.authority()) {
+        (_, Some(_), _) => bad("there are several Host headers"),
+        (Some(host), None, None) if is_host(host.as_bytes()) => Ok(None),
+        (Some(host), None, Some(authority))
+            if host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()) =>
+        {
+            Ok(None)
+        }
+        (Some(_), None, Some(_)) => bad("Host and the target name different hosts"),
+        (Some(_), None, None) => bad("Host names no host"),
+        (None, _, Some(authority)) if is_host(authority.as_str().as_bytes()) => {
+            HeaderValue::from_str(authority.as_str()).map(Some).or(bad("the target names no host"))
+        }
+        (None, _, Some(_)) => bad("the target names no host"),
+        // HTTP/1.0 does without.
+        (None, _, None) if head.version < Version::HTTP_11 => Ok(None),
+        (None, _, None) => bad("there is no Host header"),
+    }
+}
+
+/// A host and perhaps a port (RFC 3986 section 3.2.2): no user, and nothing that ends it early.
+fn is_host(text: &[u8]) -> bool {
+    let may_be = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~:[]%!$&'()*+,;=".contains(byte);
+    !text.is_empty() && text.iter().all(may_be)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn vetted(head: http::request::Builder) -> Result<(String, Option<String>), u16> {
+        let (mut head, ()) = head.body(()).unwrap().into_parts();
+        vet(&mut head).map_err(|problem| problem.status.as_u16())?;
+        let host = head.headers.get(HOST).map(|host| host.to_str().unwrap().to_owned());
+        Ok((head.uri.to_string(), host))
+    }
+
+    #[test]
+    fn what_goes_on_is_a_canonical_path_and_one_host() {
+        for (target, expected) in [
+            ("/", "/"),
+            ("/a/../b//c?x=/../&y=%2f", "/b/c?x=/../&y=%2f"),
+            ("/%61?%61", "/a?%61"),
+            ("http://Example.com", "/"),
+            ("http://example.com/%7ea/.?q", "/~a/?q"),
+        ] {
+            let told = vetted(Request::get(target).header(HOST, "example.com"));
+            assert_eq!(told, Ok((expected.to_owned(), Some("example.com".to_owned()))), "{target}");
+        }
+        let told = vetted(Request::get("http://example.com:8080/x").version(Version::HTTP_2));
+        assert_eq!(told, Ok(("/x".to_owned(), Some("example.com:8080".to_owned()))));
+        assert_eq!(
+            vetted(Request::get("/").version(Version::HTTP_10)),
+            Ok(("/".to_owned(), None)),
+            "HTTP/1.0 needs no host"
+        );
+    }
+
+    #[test]
+    fn what_servers_disagree_on_is_refused() {
+        let with = |target: &str, hosts: &[&str]| {
+            let request = Request::get(target);
+            vetted(hosts.iter().fold(request, |request, host| request.header(HOST, *host)))
+        };
+        for (target, hosts) in [
+            ("/", &[][..]),
+            ("/", &["a", "a"]),
+            ("/", &["a", "b"]),
+            ("/", &[""]),
+            ("/", &["a b"]),
+            ("/", &["user@a"]),
+            ("/", &["a/b"]),
+            ("/", &["a?b"]),
+            ("/", &["a#b"]),
+            ("http://a/", &["b"]),
+            ("http://a/", &["a:80"]),
+            ("http://u@a/", &[]),
+            ("/a%2fb", &["a"]),
+            ("/a%00", &["a"]),
+            ("/%5c..", &["a"]),
+        ] {
+            assert_eq!(with(target, hosts), Err(400), "{target} {hosts:?}");
+        }
+        assert_eq!(vetted(Request::connect("a:443")), Err(405));
+        assert_eq!(vetted(Request::options("*").header(HOST, "a")), Err(400));
+        let long = format!("/{}", "a".repeat(MAX_TARGET_BYTES));
+        assert_eq!(with(&long, &["a"]), Err(414));
+    }
+}

@@ -1,0 +1,135 @@
+//! Connections for the doors that speak HTTP: accepted, watched, drained. What a request means is the
+//! business of the door behind.
+
+mod connection;
+mod flow;
+mod framing;
+mod hall;
+mod peers;
+mod proxy_protocol;
+mod stream;
+mod tls;
+mod traffic;
+
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response};
+use hyper::body::{Body, Incoming};
+use parking_lot::Mutex;
+
+pub use hall::serve;
+pub use tls::{BadCertificate, Tls};
+
+/// An error of any kind, as bodies have them.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// How connections are treated.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The most connections at once; others wait to be accepted.
+    pub max_connections: usize,
+    /// The most of them from one address (of IPv6: from one /64); others are closed.
+    pub max_connections_per_ip: usize,
+    /// How long a caller may take to send the head of a request.
+    pub header_timeout: Duration,
+    /// How long a connection may wait between requests.
+    pub idle_timeout: Duration,
+    /// How long a caller may take none of an answer.
+    pub send_timeout: Duration,
+    /// How long idle connections stay open after the stop, so that a request under way is answered.
+    pub drain_grace: Duration,
+    /// How long requests have to finish after the stop.
+    pub drain_timeout: Duration,
+    /// Whether HTTP/2 is spoken too.
+    pub http2: bool,
+    /// With what certificate; none for plain text.
+    pub tls: Option<Tls>,
+    /// Whether every connection begins with the PROXY protocol.
+    pub proxy_protocol: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            max_connections: 10_000,
+            max_connections_per_ip: 5_000,
+            header_timeout: Duration::from_secs(10),
+            // Longer than the pools of common clients keep theirs, so that they close first.
+            idle_timeout: Duration::from_secs(120),
+            send_timeout: Duration::from_secs(60),
+            drain_grace: Duration::from_secs(1),
+            drain_timeout: Duration::from_secs(30),
+            http2: false,
+            tls: None,
+            proxy_protocol: false,
+        }
+    }
+}
+
+/// What is behind a listener. It answers every request.
+pub trait Answers: Send + Sync + 'static {
+    /// The body of its answers.
+    type Body: Body<Data = Bytes, Error: Into<BoxError>> + From<Bytes> + Unpin + Send + 'static;
+
+    /// Answers one request.
+    fn answer(
+        &self,
+        request: Request<Incoming>,
+        caller: &Caller,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+
+    /// Whether somebody is believed who says whose connection it is (PROXY protocol).
+    fn believes(&self, peer: IpAddr) -> bool;
+}
+
+/// What goes on over a connection after it has changed its protocol.
+pub(crate) type Tunnel = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Who is at the other end of a connection.
+pub struct Caller {
+    /// Their address.
+    pub address: IpAddr,
+    /// Whether they came over TLS.
+    pub tls: bool,
+    address_text: OnceLock<HeaderValue>,
+    tunnel: Mutex<Option<Tunnel>>,
+}
+
+impl Caller {
+    /// Somebody at an address.
+    #[must_use]
+    pub const fn new(address: IpAddr, tls: bool) -> Self {
+        Self { address, tls, address_text: OnceLock::new(), tunnel: Mutex::new(None) }
+    }
+
+    /// Their address as headers tell it.
+    pub(crate) fn address_text(&self) -> &HeaderValue {
+        // Digits, dots and colons are the value of a header.
+        let text = || HeaderValue::try_from(self.address.to_string());
+        self.address_text.get_or_init(|| text().unwrap_or(HeaderValue::from_static("unknown")))
+    }
+
+    /// What to do with the connection once its last answer has changed the protocol.
+    pub(crate) fn tunnel(&self, tunnel: Tunnel) {
+        *self.tunnel.lock() = Some(tunnel);
+    }
+
+    /// Keeps a value until the tunnel has ended; drops it now if there is none.
+    pub(crate) fn after_tunnel(&self, kept: impl Send + 'static) {
+        let mut tunnel = self.tunnel.lock();
+        if let Some(inner) = tunnel.take() {
+            *tunnel = Some(Box::pin(async move {
+                inner.await;
+                drop(kept);
+            }));
+        }
+    }
+
+    fn take_tunnel(&self) -> Option<Tunnel> {
+        self.tunnel.lock().take()
+    }
+}

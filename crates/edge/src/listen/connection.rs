@@ -1,0 +1,286 @@
+//! One connection: opened, then hyper speaks, and a watchdog ends it when the other side dawdles.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{Request, Response, StatusCode, Version};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_util::either::Either;
+
+use super::flow::{Flows, Seen};
+use super::framing::Framing;
+use super::hall::{Shared, Stage};
+use super::proxy_protocol::{self, Parsed};
+use super::stream::{Stream, Wire};
+use super::traffic::{Phase, Traffic, Watched};
+use super::{Answers, Caller, Settings};
+use crate::answer;
+use crate::problem::Problem;
+
+/// The longest head of a request, and the most headers in it.
+const MAX_HEAD_BYTES: usize = 32 * 1024;
+const MAX_HEADERS: usize = 100;
+
+/// HTTP/2: what a caller may have under way, and how often it may change its mind. A caller beyond is
+/// told to go (CVE-2023-44487, CVE-2024-27316, CVE-2025-8671).
+const MAX_STREAMS: u32 = 128;
+const MAX_HEADER_LIST_BYTES: u32 = 16 * 1024;
+const MAX_PENDING_RESETS: usize = 20;
+const MAX_OWN_RESETS: usize = 256;
+const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+
+/// How often somebody who says nothing is asked whether they are there.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+
+/// What a client of HTTP/2 says first (RFC 9113 section 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A connection that is ready to be spoken on.
+struct Opened {
+    wire: Wire,
+    /// What was read to see what it is.
+    first: Bytes,
+    version: Version,
+    /// Whose it is.
+    address: IpAddr,
+}
+
+/// A connection with the door behind it.
+struct Link<D> {
+    shared: Arc<Shared<D>>,
+    caller: Caller,
+    traffic: Arc<Traffic>,
+    /// None where there is one answer at a time.
+    flows: Option<Arc<Flows>>,
+}
+
+/// Speaks HTTP on a connection until it ends, dawdles, or is told to end and the request under way is
+/// answered.
+pub(super) async fn speak<D: Answers>(
+    tcp: TcpStream,
+    peer: IpAddr,
+    shared: Arc<Shared<D>>,
+    stage: watch::Receiver<Stage>,
+) {
+    let full = || tracing::debug!("closed: as many connections as one address may have");
+    // Who says nothing has a place too. Whom the PROXY protocol names is known only later.
+    let peers = |address| shared.peers.enter(address);
+    let early = (!shared.settings.proxy_protocol).then(|| peers(peer));
+    if matches!(early, Some(None)) {
+        return full();
+    }
+    let opening = tokio::time::timeout(shared.settings.header_timeout, open(tcp, peer, &shared));
+    let Opened { wire, first, version, address } = match opening.await {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(error)) => return tracing::debug!(%error, "connection not opened"),
+        Err(_) => return tracing::debug!("connection not opened in time"),
+    };
+    let Some(_place) = early.unwrap_or_else(|| peers(address)) else { return full() };
+    let tls = matches!(wire, Either::Right(_));
+    let flows = (version >= Version::HTTP_2).then(Arc::default);
+    let link = Link { caller: Caller::new(address, tls), shared, traffic: Arc::default(), flows };
+    let link = Arc::new(link);
+    let framing = (version < Version::HTTP_2).then(Framing::default);
+    let stream = Stream::new(wire, first, Arc::clone(&link.traffic), framing);
+    if version < Version::HTTP_2 {
+        speak_http1(stream, &link, stage).await;
+        if let Some(tunnel) = link.caller.take_tunnel() {
+            tunnel.await;
+        }
+    } else {
+        // Its state is large, and most connections do without.
+        Box::pin(speak_http2(stream, &link, stage)).await;
+    }
+}
+
+/// Hears whose connection it is, shakes hands, and sees which version of HTTP is spoken.
+async fn open<D: Answers>(
+    mut tcp: TcpStream,
+    peer: IpAddr,
+    shared: &Shared<D>,
+) -> io::Result<Opened> {
+    let settings = &shared.settings;
+    // Most answers are one small write: it must not wait for the acknowledgement of the last.
+    tcp.set_nodelay(true)?;
+    let mut address = peer;
+    if settings.proxy_protocol {
+        let named = proxy_header(&mut tcp).await?;
+        if let Some(named) = named.filter(|_| shared.door.believes(peer)) {
+            address = named.ip().to_canonical();
+        }
+    }
+    let Some(tls) = &settings.tls else {
+        return sniff(tcp, address, settings.http2).await;
+    };
+    let acceptor = tokio_rustls::TlsAcceptor::from(tls.config());
+    let tls = Box::new(acceptor.accept(tcp).await?);
+    let version = match tls.get_ref().1.alpn_protocol() {
+        Some(b"h2") if settings.http2 => Version::HTTP_2,
+        _ => Version::HTTP_11,
+    };
+    Ok(Opened { wire: Either::Right(tls), first: Bytes::new(), version, address })
+}
+
+/// Reads the header of the PROXY protocol and not a byte more: what follows may be a handshake.
+async fn proxy_header(tcp: &mut TcpStream) -> io::Result<Option<SocketAddr>> {
+    let mut bytes = [0; proxy_protocol::MAX_BYTES];
+    let mut length = 0;
+    loop {
+        // Looked at first and taken later, because only then it is known how long it is.
+        let seen = tcp.peek(&mut bytes[length..]).await?;
+        let parsed = proxy_protocol::parse(proxy_protocol::Version::Any, &bytes[..length + seen]);
+        let taken = match parsed.map_err(|error| io::Error::other(error.to_string()))? {
+            Parsed::Incomplete if seen == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Parsed::Incomplete => seen,
+            Parsed::Complete { len, .. } => len - length,
+        };
+        tcp.read_exact(&mut bytes[length..length + taken]).await?;
+        length += taken;
+        if let Ok(Parsed::Complete { source, .. }) = parsed {
+            return Ok(source);
+        }
+    }
+}
+
+/// Whether a plain connection begins as HTTP/2 does.
+async fn sniff(mut tcp: TcpStream, address: IpAddr, http2: bool) -> io::Result<Opened> {
+    let mut first = BytesMut::new();
+    while http2 && first.len() < PREFACE.len() && PREFACE.starts_with(&first) {
+        if tcp.read_buf(&mut first).await? == 0 {
+            break;
+        }
+    }
+    let version = match http2 && first.starts_with(PREFACE) {
+        true => Version::HTTP_2,
+        false => Version::HTTP_11,
+    };
+    Ok(Opened { wire: Either::Left(tcp), first: first.freeze(), version, address })
+}
+
+async fn speak_http1<D: Answers>(
+    stream: Stream,
+    link: &Arc<Link<D>>,
+    stage: watch::Receiver<Stage>,
+) {
+    let service = service_fn(|request| answered(Arc::clone(link), request));
+    let mut http = http1::Builder::new();
+    http.max_headers(MAX_HEADERS).max_buf_size(MAX_HEAD_BYTES).header_read_timeout(None);
+    // Not `pipeline_flush`: with it hyper never sends what it answers to a faulty head (400, 431).
+    let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
+    let mut connection = pin!(connection);
+    let ended = async {
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => return ended,
+            () = until(stage, Stage::Ending) => connection.as_mut().graceful_shutdown(),
+        }
+        connection.await
+    };
+    watched(ended, link).await;
+}
+
+async fn speak_http2<D: Answers>(
+    stream: Stream,
+    link: &Arc<Link<D>>,
+    stage: watch::Receiver<Stage>,
+) {
+    let service = service_fn(|request| answered(Arc::clone(link), request));
+    let mut http = http2::Builder::new(TokioExecutor::new());
+    http.timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEADER_LIST_BYTES)
+        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+        .max_local_error_reset_streams(MAX_OWN_RESETS)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_INTERVAL);
+    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+    let ended = async {
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => return ended,
+            // GOAWAY costs nobody a request, so there is no reason to wait with it.
+            () = until(stage, Stage::Closing) => connection.as_mut().graceful_shutdown(),
+        }
+        connection.await
+    };
+    watched(ended, link).await;
+}
+
+async fn watched<D>(ended: impl Future<Output = hyper::Result<()>>, link: &Link<D>) {
+    tokio::select! {
+        biased;
+        ended = ended => if let Err(error) = ended {
+            tracing::debug!(%error, "connection ended early");
+        },
+        () = dawdling(&link.traffic, link.flows.as_deref(), &link.shared.settings) => {}
+    }
+}
+
+async fn until(mut stage: watch::Receiver<Stage>, wanted: Stage) {
+    // An error says that nobody is left to tell.
+    let _ = stage.wait_for(|stage| *stage >= wanted).await;
+}
+
+async fn answered<D: Answers>(
+    link: Arc<Link<D>>,
+    request: Request<Incoming>,
+) -> Result<Response<Watched<D::Body>>, Infallible> {
+    let (at_work, clear) = link.traffic.begin();
+    let version = request.version();
+    let mut response = if clear {
+        link.shared.door.answer(request, &link.caller).await
+    } else {
+        let detail = "the headers disagree on where the request ends";
+        let mut response = answer::problem(&Problem::new(StatusCode::BAD_REQUEST, detail));
+        answer::close(&mut response);
+        response
+    };
+    if version < Version::HTTP_2 && link.shared.status.is_draining() {
+        answer::close(&mut response);
+    }
+    let flow = link.flows.as_ref().map(Flows::begin);
+    Ok(response.map(|body| Watched { body, flow, _at_work: at_work }))
+}
+
+/// Returns when a connection has been at the same thing for too long. It looks now and then rather
+/// than set a timer for every request.
+async fn dawdling(traffic: &Traffic, flows: Option<&Flows>, settings: &Settings) {
+    let Settings { header_timeout, idle_timeout, send_timeout, .. } = *settings;
+    let shortest = header_timeout.min(idle_timeout).min(send_timeout);
+    let step = (shortest / 2).max(Duration::from_millis(10));
+    let (mut at, mut spent) = (traffic.phase(), Duration::ZERO);
+    let mut seen = Seen::default();
+    loop {
+        tokio::time::sleep(step).await;
+        if flows.is_some_and(|flows| flows.longest(&mut seen, step) >= send_timeout) {
+            return;
+        }
+        let now = traffic.phase();
+        spent = if now == at { spent + step } else { Duration::ZERO };
+        at = now;
+        let patience = match at {
+            Phase::Head { .. } => header_timeout,
+            Phase::Idle { .. } => idle_timeout,
+            Phase::Blocked { .. } => send_timeout,
+            // Whoever answers has deadlines of their own, also for a body that does not come.
+            Phase::Answering => continue,
+        };
+        if spent >= patience {
+            return;
+        }
+    }
+}

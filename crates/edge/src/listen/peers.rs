@@ -1,0 +1,82 @@
+//! How many connections each address has, so that nobody takes all places.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// The addresses with a connection, and how many each has.
+#[derive(Clone, Debug)]
+pub(super) struct Peers {
+    counts: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    most: usize,
+}
+
+/// One connection of an address.
+#[derive(Debug)]
+pub(super) struct Peer {
+    peers: Peers,
+    network: IpAddr,
+}
+
+impl Peers {
+    pub(super) fn new(most: usize) -> Self {
+        Self { counts: Arc::default(), most }
+    }
+
+    /// Counts one more connection; none if the address has as many as it may have.
+    pub(super) fn enter(&self, address: IpAddr) -> Option<Peer> {
+        let network = network(address);
+        let mut counts = self.counts.lock();
+        let count = counts.entry(network).or_default();
+        if *count >= self.most {
+            return None;
+        }
+        *count += 1;
+        Some(Peer { peers: self.clone(), network })
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let mut counts = self.peers.counts.lock();
+        if let Some(count) = counts.get_mut(&self.network) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.network);
+            }
+        }
+    }
+}
+
+/// An IPv6 client has a whole /64 of addresses to choose from.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(ip) => Ipv6Addr::from(u128::from(ip) & !u128::from(u64::MAX)).into(),
+        ip => ip,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_its_places_and_no_more() {
+        let peers = Peers::new(2);
+        let enter = |text: &str| peers.enter(text.parse().unwrap());
+        let (first, _second) = (enter("192.0.2.1"), enter("::ffff:192.0.2.1"));
+        assert!(first.is_some());
+        assert!(enter("192.0.2.1").is_none(), "the same address in IPv6");
+        assert!(enter("192.0.2.2").is_some());
+        drop(first);
+        assert!(enter("192.0.2.1").is_some(), "a place is free again");
+        let _here = (enter("2001:db8::1"), enter("2001:db8::2"));
+        assert!(enter("2001:db8:0:0:ffff::1").is_none(), "the same /64");
+        assert!(enter("2001:db8:0:1::1").is_some());
+        drop(_here);
+        drop(_second);
+        assert!(peers.counts.lock().is_empty(), "nobody is remembered who left");
+    }
+}

@@ -1,0 +1,78 @@
+//! The pair of draft-ietf-httpapi-ratelimit-headers-11, `RateLimit-Policy` and `RateLimit`. Names
+//! and letters are not settled (an open change has `a` for `r` and `w` for `t`): a newer draft is a
+//! change in this file.
+
+use bytes::{BufMut, BytesMut};
+use http::header::{HeaderName, HeaderValue};
+use tidegate_core::policy::Policy;
+
+use super::lines::Lines;
+use super::told::Counted;
+
+const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const STATE: HeaderName = HeaderName::from_static("ratelimit");
+
+/// The largest Integer of RFC 9651.
+const MAX_INTEGER: u64 = 999_999_999_999_999;
+
+pub(super) fn write(counted: &Counted<'_>, lines: &mut Lines<'_>) {
+    let name = counted.rule.id();
+    let mut policy = Item::string(name).integer("q", counted.numbers.limit);
+    if counted.rule.limit().policy().is_some_and(Policy::is_concurrency) {
+        // What is in use at once has no window.
+        policy = policy.word("qu", "concurrent-requests");
+    } else if let Some(secs) = counted.window_secs() {
+        policy = policy.integer("w", secs);
+    }
+    lines.put_text(POLICY, policy.0);
+    let mut state = Item::string(name).integer("r", counted.numbers.remaining);
+    if let Some(secs) = counted.effective_secs() {
+        state = state.integer("t", secs);
+    }
+    lines.put_text(STATE, state.0);
+}
+
+/// A member of a List of RFC 9651: a String with Integers for parameters.
+struct Item(BytesMut);
+
+impl Item {
+    fn string(text: &str) -> Self {
+        let mut item = BytesMut::with_capacity(text.len() + 48);
+        item.put_u8(b'"');
+        for byte in text.bytes() {
+            if matches!(byte, b'"' | b'\\') {
+                item.put_u8(b'\\');
+            }
+            item.put_u8(byte);
+        }
+        item.put_u8(b'"');
+        Self(item)
+    }
+
+    /// A String that needs no escape.
+    fn word(mut self, name: &str, word: &str) -> Self {
+        self.0.put_slice(format!(";{name}=\"{word}\"").as_bytes());
+        self
+    }
+
+    fn integer(mut self, name: &str, integer: u64) -> Self {
+        self.0.put_u8(b';');
+        self.0.put_slice(name.as_bytes());
+        self.0.put_u8(b'=');
+        self.0.put_slice(HeaderValue::from(integer.min(MAX_INTEGER)).as_bytes());
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_are_as_rfc_9651_has_them() {
+        let item = Item::string(r#"a"b\c, d;e"#);
+        let item = item.integer("q", u64::MAX).integer("w", MAX_INTEGER).integer("t", 0);
+        let expected = r#""a\"b\\c, d;e";q=999999999999999;w=999999999999999;t=0"#;
+        assert_eq!(item.0, expected);
+    }
+}

@@ -1,0 +1,60 @@
+//! The whole answer to a request that is refused: 429 with headers, and a body of the kind that the
+//! caller reads best; to a gRPC caller its own kind of answer.
+//!
+//! Nothing is told that only the operator should know: of the rules their ids, which are the names
+//! of the policies in the headers, of the request nothing at all.
+
+mod body;
+mod grpc;
+mod message;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, VARY};
+use http::{Response, StatusCode};
+use http_body_util::Full;
+use tidegate_engine::Decision;
+
+use super::lines::Lines;
+use super::told::Told;
+use super::{HeaderSettings, write};
+use body::Body;
+
+const ACCEPT: HeaderValue = HeaderValue::from_static("accept");
+
+/// The answer to a request that a decision refuses, by what the headers of the request ask for.
+/// `random` is for the jitter; see [`HeaderSettings::draw`].
+#[must_use]
+pub fn refusal(
+    decision: &Decision,
+    request: &HeaderMap,
+    settings: &HeaderSettings,
+    random: u64,
+) -> Response<Full<Bytes>> {
+    let told = Told::of(decision, settings, random);
+    let message = message::of(told.as_ref());
+    let grpc = grpc::media_type(request);
+    let mut response = match &grpc {
+        // Everything is in the head, and the body ends before it begins ("Trailers-Only").
+        Some(media_type) => typed(StatusCode::OK, media_type.clone(), Bytes::new()),
+        None => {
+            let Body { media_type, bytes } = Body::of(decision, told.as_ref(), &message, request);
+            let mut response = typed(StatusCode::TOO_MANY_REQUESTS, media_type, bytes);
+            response.headers_mut().insert(VARY, ACCEPT);
+            response
+        }
+    };
+    let mut lines = Lines::new(response.headers_mut(), settings.expose);
+    write(decision, told.as_ref(), settings, &mut lines);
+    if grpc.is_some() {
+        grpc::write_status(&message, told.and_then(|told| told.wait), &mut lines);
+    }
+    lines.finish();
+    response
+}
+
+fn typed(status: StatusCode, media_type: HeaderValue, body: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, media_type);
+    response
+}

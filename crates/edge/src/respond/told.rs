@@ -1,0 +1,88 @@
+//! What of a decision is told: the rule that counts most, its numbers, and when to come back.
+
+use tidegate_core::decision::{Reading, Retry, Verdict};
+use tidegate_core::time::Timestamp;
+use tidegate_engine::Decision;
+use tidegate_rules::{Mode, Rule};
+
+use super::HeaderSettings;
+use super::wait::Wait;
+
+/// The rule that is told of, and what it says.
+pub(super) struct Told<'a> {
+    pub(super) rule: &'a Rule,
+    pub(super) verdict: Verdict,
+    /// None where the rule counts nothing.
+    pub(super) numbers: Option<Reading>,
+    /// When to come back; none if the request passes, or never will.
+    pub(super) wait: Option<Wait>,
+}
+
+/// The same where the rule has counted.
+pub(super) struct Counted<'a> {
+    pub(super) rule: &'a Rule,
+    pub(super) numbers: Reading,
+    refused: bool,
+    wait: Option<Wait>,
+}
+
+impl<'a> Told<'a> {
+    pub(super) fn of(
+        decision: &'a Decision,
+        settings: &HeaderSettings,
+        random: u64,
+    ) -> Option<Self> {
+        let (rule, reading) = decision.tightest()?;
+        if *rule.mode() == Mode::Shadow {
+            return None;
+        }
+        let wait = match decision.is_allowed() {
+            true => None,
+            false => Wait::of(reading.retry(), settings.retry_jitter, random),
+        };
+        Some(Self { rule, verdict: reading.verdict, numbers: reading.numbers, wait })
+    }
+
+    pub(super) fn counted(&self) -> Option<Counted<'a>> {
+        let refused = self.verdict.refuses();
+        let mut numbers = self.numbers?;
+        if let (true, Retry::After(wait)) = (refused, numbers.retry) {
+            // A ban outlasts the counter; whoever looks at the reset alone must not come too early.
+            numbers.reset_after = numbers.reset_after.max(wait);
+        }
+        Some(Counted { rule: self.rule, numbers, refused, wait: self.wait })
+    }
+
+    /// The wait as in `Retry-After`.
+    pub(super) fn wait_secs(&self) -> Option<u64> {
+        self.wait.map(Wait::secs)
+    }
+
+    /// Whether the rule has a limit that nobody looked at: the store is gone, and its `on_fail`
+    /// answered.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.counted().is_some_and(|counted| counted.reset_at().is_none())
+    }
+}
+
+impl Counted<'_> {
+    /// How long the whole limit takes to come back.
+    pub(super) fn window_secs(&self) -> Option<u64> {
+        self.rule.limit().policy().map(|policy| policy.period().as_secs_ceil().max(1))
+    }
+
+    /// The span within which no more than `remaining` pass. When refused it is the same as
+    /// `Retry-After`, which must not point earlier than its end; when nothing helps there is none.
+    pub(super) fn effective_secs(&self) -> Option<u64> {
+        match self.refused {
+            true => self.wait.map(Wait::secs),
+            false => Some(self.numbers.reset_after.as_secs_ceil()),
+        }
+    }
+
+    /// When the counter is as if untouched. A fallback knows no store's clock, so it cannot say.
+    pub(super) fn reset_at(&self) -> Option<Timestamp> {
+        let Reading { now, reset_after, .. } = self.numbers;
+        (now > Timestamp::EPOCH).then(|| now.plus(reset_after))
+    }
+}

@@ -1,0 +1,100 @@
+//! Clients that speak HTTP/2 to the gateway.
+
+use bytes::Bytes;
+use http::{Request, Version};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+
+use super::upstream::Upstream;
+use super::{Gate, MANY};
+use crate::house::TEN;
+
+async fn connected(gate: &Gate) -> http2::SendRequest<Full<Bytes>> {
+    let tcp = TcpStream::connect(gate.address).await.unwrap();
+    let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(tcp)).await;
+    let (sender, connection) = handshake.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+fn ask(path: &str, body: &'static str) -> Request<Full<Bytes>> {
+    let uri = format!("http://api.example.com{path}");
+    Request::post(uri).body(Full::new(Bytes::from_static(body.as_bytes()))).unwrap()
+}
+
+#[tokio::test]
+async fn requests_over_http2_reach_an_upstream_over_http1() {
+    let mut upstream = Upstream::start().await;
+    let gate = Gate::open(MANY, &upstream).await;
+    let mut client = connected(&gate).await;
+    let response = client.send_request(ask("/a/../b?c", "body")).await.unwrap();
+    assert_eq!((response.status().as_u16(), response.version()), (200, Version::HTTP_2));
+    assert_eq!(response.headers()["x-ratelimit-remaining"], "999999");
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hello");
+    let seen = upstream.request().await;
+    assert!(seen.starts_with("POST /b?c HTTP/1.1\r\n"), "{seen}");
+    assert!(seen.contains("host: api.example.com\r\n") && seen.ends_with("\r\n\r\nbody"), "{seen}");
+}
+
+#[tokio::test]
+async fn many_streams_at_once_share_a_limit() {
+    let mut upstream = Upstream::start().await;
+    let gate = Gate::open(TEN, &upstream).await;
+    let client = connected(&gate).await;
+    let mut asked = Vec::new();
+    for _ in 0..50 {
+        let mut client = client.clone();
+        asked.push(tokio::spawn(async move {
+            client.send_request(ask("/", "")).await.unwrap().status().as_u16()
+        }));
+    }
+    let mut statuses = Vec::new();
+    for asked in asked {
+        statuses.push(asked.await.unwrap());
+    }
+    assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 10);
+    assert_eq!(statuses.iter().filter(|status| **status == 429).count(), 40);
+    assert_eq!(upstream.seen().len(), 10);
+}
+
+/// It says for each stream how much it takes, and need not block the connection to hold one.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_leaves_an_answer_lying_is_let_go() {
+    let reply = |head: &str| {
+        let length = if head.starts_with("POST /large ") { 8 << 20 } else { 5 };
+        super::upstream::Reply::Say(super::upstream::ok(&"x".repeat(length)))
+    };
+    let upstream = Upstream::replying(reply).await;
+    let gate = Gate::open(MANY, &upstream).await;
+    let started = tokio::time::Instant::now();
+    let mut client = connected(&gate).await;
+    let lying = client.send_request(ask("/large", "")).await.unwrap();
+    while started.elapsed() < std::time::Duration::from_secs(50) {
+        let other = client.send_request(ask("/", "")).await.unwrap().into_body();
+        assert_eq!(other.collect().await.unwrap().to_bytes().len(), 5);
+        tokio::time::sleep(std::time::Duration::from_secs(7)).await;
+    }
+    while !client.is_closed() {
+        assert!(started.elapsed() < std::time::Duration::from_secs(80), "it is let go");
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
+    assert!(lying.into_body().collect().await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_stop_says_go_away_and_finishes_what_is_under_way() {
+    let slow = std::time::Duration::from_secs(5);
+    let late = move |_: &str| super::upstream::Reply::SayLater(slow, super::upstream::ok("late"));
+    let mut upstream = Upstream::replying(late).await;
+    let gate = Gate::open(MANY, &upstream).await;
+    let mut client = connected(&gate).await;
+    let under_way = tokio::spawn(client.send_request(ask("/", "")));
+    upstream.request().await;
+    gate.stop.send(()).unwrap();
+    let response = under_way.await.unwrap().unwrap();
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "late");
+    gate.served.await.unwrap();
+    assert!(client.send_request(ask("/", "")).await.is_err(), "it was told to go");
+}

@@ -1,0 +1,96 @@
+//! What was charged, in a form that outlives the request: by it a charge is given back, held on or
+//! corrected when the request and its facts are long gone.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tidegate_core::decision::Reading;
+use tidegate_core::key::{Fingerprint, Key};
+use tidegate_core::policy::Policy;
+use tidegate_core::store::Charge;
+use tidegate_core::time::Timestamp;
+use tidegate_rules::{Rule, RuleSet};
+
+use crate::decision::Counter;
+use crate::refund::plain;
+
+/// Charges of one request, with the rules that it was decided under. Every charge is in one receipt
+/// only, and a receipt cannot be copied: what is handed in is handed in once.
+#[derive(Debug)]
+pub(crate) struct Receipt {
+    pub(crate) rules: Arc<RuleSet>,
+    pub(crate) charged: SmallVec<[Charged; 2]>,
+}
+
+/// One charge that was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Charged {
+    /// The rule's place in its rule set.
+    pub(crate) rule: u32,
+    pub(crate) counter: Counter,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) cost: u64,
+    /// When, on the clock of the counter.
+    pub(crate) at: Timestamp,
+    /// When the local bucket was told of what the store counts, on the local clock.
+    pub(crate) local_at: Timestamp,
+}
+
+impl Receipt {
+    /// The same charges under the rules in force: what an old policy writes after a change would drain
+    /// at its old rate. Counters that no rule in force goes on with are nobody's any more.
+    pub(crate) fn under(mut self, rules: &Arc<RuleSet>) -> Self {
+        self.charged.retain(|charged| {
+            let now = successor(&self.rules, charged.rule, rules);
+            charged.rule = now.unwrap_or(charged.rule);
+            now.is_some()
+        });
+        Self { rules: Arc::clone(rules), ..self }
+    }
+
+    /// The rule of a charge.
+    pub(crate) fn rule(&self, charged: &Charged) -> &Rule {
+        &self.rules.rules()[charged.rule as usize]
+    }
+
+    /// A charge with another cost, on a policy.
+    pub(crate) fn charge<'a>(
+        &'a self,
+        charged: &Charged,
+        policy: &'a Policy,
+        cost: u64,
+    ) -> Charge<'a> {
+        let rule = self.rule(charged).id();
+        plain(Key { rule, fingerprint: charged.fingerprint }, policy, cost)
+    }
+
+    /// A charge as it was made; nothing but a policy is ever charged.
+    pub(crate) fn made(&self, charged: &Charged) -> Option<Charge<'_>> {
+        let policy = self.rule(charged).limit().policy()?;
+        Some(self.charge(charged, policy, charged.cost))
+    }
+
+    /// The charges on counters of the given kind, and when they were made.
+    pub(crate) fn made_on(&self, counter: Counter) -> impl Iterator<Item = (Charge<'_>, Reading)> {
+        let here = self.charged.iter().filter(move |charged| charged.counter == counter);
+        here.filter_map(|charged| {
+            let told = Reading { now: charged.at, ..Reading::default() };
+            Some((self.made(charged)?, told))
+        })
+    }
+}
+
+/// The place of the rule that goes on with the counters of another, if there is one: the same id,
+/// algorithm and window.
+pub(crate) fn successor(old: &Arc<RuleSet>, rule: u32, rules: &Arc<RuleSet>) -> Option<u32> {
+    if Arc::ptr_eq(old, rules) {
+        return Some(rule);
+    }
+    let old = old.rules().get(rule as usize)?;
+    let counter = |rule: &Rule| {
+        let policy = rule.limit().policy()?;
+        Some((policy.algorithm().name(), policy.quota().window))
+    };
+    let same = |rule: &Rule| rule.id() == old.id() && counter(rule) == counter(old);
+    rules.rules().iter().position(same).and_then(|at| u32::try_from(at).ok())
+}

@@ -1,0 +1,238 @@
+//! What a request costs, and who tells: the rule, the request, or only the response.
+//!
+//! This reads the numbers that headers carry, so that every door reads them alike; which headers and
+//! bodies there are, the doors know.
+
+use std::fmt;
+
+/// Where the cost of a request comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cost {
+    /// The rule says it, the same for every request.
+    Fixed(u64),
+    /// A header of the request says it.
+    Header {
+        /// The header's name in lower case.
+        name: Box<str>,
+        /// The most that it may say.
+        max: u64,
+    },
+    /// One for each started part of the request's body.
+    Body {
+        /// The bytes of a part.
+        part: u64,
+    },
+    /// A header of the response says it; until then it is estimated.
+    ResponseHeader {
+        /// The header's name in lower case.
+        name: Box<str>,
+        /// The most that it may say.
+        max: u64,
+        /// What is charged until it is known.
+        estimate: u64,
+    },
+    /// One for each started part of the response's body; until then it is estimated.
+    Response {
+        /// The bytes of a part.
+        part: u64,
+        /// What is charged until it is known.
+        estimate: u64,
+    },
+}
+
+/// How much was seen of the bodies of a request and its response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BodyBytes {
+    /// Of the request, if they were counted.
+    pub request: Option<u64>,
+    /// Of the response, if they were counted.
+    pub response: Option<u64>,
+}
+
+impl Cost {
+    /// What is charged where nobody tells more: the fixed cost, the estimate, or one.
+    #[must_use]
+    pub const fn base(&self) -> u64 {
+        match self {
+            Self::Fixed(cost) => *cost,
+            Self::Header { .. } | Self::Body { .. } => 1,
+            Self::ResponseHeader { estimate, .. } | Self::Response { estimate, .. } => *estimate,
+        }
+    }
+
+    /// Whether the request tells it.
+    #[must_use]
+    pub const fn is_told_by_request(&self) -> bool {
+        matches!(self, Self::Header { .. } | Self::Body { .. })
+    }
+
+    /// Whether it may be known better when the response has ended. The size of a body that the request
+    /// does not declare is.
+    #[must_use]
+    pub const fn is_known_afterwards(&self) -> bool {
+        matches!(self, Self::Body { .. } | Self::ResponseHeader { .. } | Self::Response { .. })
+    }
+
+    /// What a request costs, from the values of a header of it and the size that it declares for its
+    /// body: at least one.
+    ///
+    /// A header that is missing says one. What is not one whole number says the most there is: a slip
+    /// of whoever sets it must not make requests cheap.
+    pub fn of_request<'v, V: IntoIterator<Item = &'v [u8]>>(
+        &self,
+        header: impl FnOnce(&str) -> V,
+        body_bytes: Option<u64>,
+    ) -> u64 {
+        match self {
+            Self::Header { name, max } => match whole_number(header(name)) {
+                Said::Nothing => 1,
+                Said::Number(number) => number.clamp(1, *max),
+                Said::Nonsense => *max,
+            },
+            Self::Body { part } => parts(body_bytes.unwrap_or_default(), *part),
+            other => other.base(),
+        }
+    }
+
+    /// What a request has cost, from the values of a header of its response and what was seen of the
+    /// bodies; nothing where that tells nothing, and what was charged stays.
+    ///
+    /// A header that is missing or not one whole number tells nothing: the client is not to pay for a
+    /// slip of the service. It may say 0. A body costs at least one, or a client that goes away early
+    /// would pay nothing.
+    pub fn of_response<'v, V: IntoIterator<Item = &'v [u8]>>(
+        &self,
+        header: impl FnOnce(&str) -> V,
+        seen: BodyBytes,
+    ) -> Option<u64> {
+        match self {
+            Self::ResponseHeader { name, max, .. } => match whole_number(header(name)) {
+                Said::Number(number) => Some(number.min(*max)),
+                Said::Nothing | Said::Nonsense => None,
+            },
+            Self::Response { part, .. } => seen.response.map(|bytes| parts(bytes, *part)),
+            Self::Body { part } => seen.request.map(|bytes| parts(bytes, *part)),
+            Self::Fixed(_) | Self::Header { .. } => None,
+        }
+    }
+}
+
+/// For people.
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(cost) => write!(f, "{cost}"),
+            Self::Header { name, max } => write!(f, "told by the header {name}, at most {max}"),
+            Self::Body { part } => write!(f, "1 for each {part} bytes of the request"),
+            Self::ResponseHeader { name, max, estimate } => {
+                write!(
+                    f,
+                    "told by the response's header {name}, at most {max}, {estimate} until then"
+                )
+            }
+            Self::Response { part, estimate } => {
+                write!(f, "1 for each {part} bytes of the response, {estimate} until then")
+            }
+        }
+    }
+}
+
+/// What the values of a header say.
+enum Said {
+    Nothing,
+    Number(u64),
+    Nonsense,
+}
+
+fn whole_number<'v>(values: impl IntoIterator<Item = &'v [u8]>) -> Said {
+    let mut values = values.into_iter();
+    let Some(value) = values.next() else { return Said::Nothing };
+    let digits = value.trim_ascii();
+    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    if !is_number || values.next().is_some() {
+        return Said::Nonsense;
+    }
+    // More digits than fit are a number all the same, and a large one.
+    let number = str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
+    Said::Number(number.unwrap_or(u64::MAX))
+}
+
+/// Started parts, at least one.
+fn parts(bytes: u64, part: u64) -> u64 {
+    bytes.div_ceil(part.max(1)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: BodyBytes = BodyBytes { request: None, response: None };
+
+    fn values(of: &'static [&'static str]) -> impl Iterator<Item = &'static [u8]> {
+        of.iter().map(|value| value.as_bytes())
+    }
+
+    /// The header is the client's unless a trusted proxy sets it: it never buys a request for less than one.
+    #[test]
+    fn a_header_of_the_request_says_at_least_one_and_nonsense_costs_the_most() {
+        let cost = Cost::Header { name: "x-cost".into(), max: 1_000 };
+        for (said, expected) in [
+            (&[][..], 1),
+            (&["7"][..], 7),
+            (&[" 7 "][..], 7),
+            (&["007"][..], 7),
+            (&["0"][..], 1),
+            (&["1000"][..], 1_000),
+            (&["1001"][..], 1_000),
+            (&["99999999999999999999999999"][..], 1_000),
+            (&[""][..], 1_000),
+            (&["-5"][..], 1_000),
+            (&["+5"][..], 1_000),
+            (&["1.5"][..], 1_000),
+            (&["1e3"][..], 1_000),
+            (&["1, 2"][..], 1_000),
+            (&["1", "1"][..], 1_000),
+            (&["٧"][..], 1_000),
+        ] {
+            assert_eq!(cost.of_request(|_| values(said), None), expected, "{said:?}");
+        }
+        assert_eq!(cost.of_response(|_| values(&["5"]), NONE), None, "it is known already");
+    }
+
+    #[test]
+    fn a_header_of_the_response_says_what_it_says_and_nonsense_nothing() {
+        let cost = Cost::ResponseHeader { name: "x-tokens".into(), max: 1_000, estimate: 50 };
+        assert_eq!(
+            cost.of_request(|_| values(&["7"]), None),
+            50,
+            "a request's header says nothing"
+        );
+        for (said, expected) in [
+            (&[][..], None),
+            (&["7"][..], Some(7)),
+            (&["0"][..], Some(0)),
+            (&["5000"][..], Some(1_000)),
+            (&["99999999999999999999999999"][..], Some(1_000)),
+            (&["many"][..], None),
+            (&["1", "2"][..], None),
+        ] {
+            assert_eq!(cost.of_response(|_| values(said), NONE), expected, "{said:?}");
+        }
+    }
+
+    #[test]
+    fn each_started_part_of_a_body_counts_and_an_empty_one_counts_as_one() {
+        let (body, response) =
+            (Cost::Body { part: 1_024 }, Cost::Response { part: 1_024, estimate: 9 });
+        for (bytes, expected) in [(0, 1), (1, 1), (1_024, 1), (1_025, 2), (u64::MAX, 1 << 54)] {
+            assert_eq!(body.of_request(|_| values(&[]), Some(bytes)), expected);
+            let seen = BodyBytes { request: Some(bytes), response: None };
+            assert_eq!(body.of_response(|_| values(&[]), seen), Some(expected));
+            let seen = BodyBytes { response: Some(bytes), ..NONE };
+            assert_eq!(response.of_response(|_| values(&[]), seen), Some(expected));
+        }
+        assert_eq!(body.of_request(|_| values(&[]), None), 1, "a size that is not declared");
+        assert_eq!(response.of_request(|_| values(&[]), Some(5_000)), 9);
+        assert_eq!(response.of_response(|_| values(&[]), NONE), None);
+    }
+}

@@ -1,0 +1,20 @@
+//! The gateway as its users meet it: the real program between real programs.
+
+mod abuse;
+mod activation;
+mod bodies;
+mod drain;
+mod exact;
+mod first_steps;
+mod grpc;
+mod http2_abuse;
+mod identity;
+mod proxy_protocol;
+mod queue;
+mod reload;
+mod restart;
+mod routes;
+mod smuggling;
+mod tls;
+mod upgrade;
+mod upstream_tls;

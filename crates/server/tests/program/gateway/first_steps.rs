@@ -1,0 +1,117 @@
+//! The first minute with the gateway.
+
+use std::net::TcpListener;
+
+use serde_json::Value;
+use tidegate_testkit::nginx::Nginx;
+use tidegate_testkit::port::Port;
+
+use crate::support::{Server, curl, run, text};
+
+#[test]
+fn curl_sees_the_headers_count_down_and_then_a_refusal() {
+    let nginx = Nginx::start("return 200 \"well\\n\";");
+    let server = Server::in_front_of(&nginx.url(), &["--limit", "5/min by ip"]);
+    let lines =
+        format!("listening gateway {}\nlistening http {}\n", server.gateway, server.address);
+    assert_eq!(server.out(), lines);
+    let url = format!("http://{}/hello", server.gateway);
+    for left in ["4", "3", "2", "1", "0"] {
+        let fetched = curl(&[&url]);
+        assert_eq!((fetched.status, fetched.body.as_str()), (200, "well\n"), "{fetched:?}");
+        assert_eq!(fetched.header("x-ratelimit-limit"), Some("5"));
+        assert_eq!(fetched.header("x-ratelimit-remaining"), Some(left));
+    }
+    let refused = curl(&[&url]);
+    assert_eq!(refused.status, 429);
+    let after: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=12).contains(&after), "{refused:?}");
+    assert_eq!(refused.header("cache-control"), Some("no-store"));
+    assert_eq!(refused.header("content-type"), Some("application/json"));
+    let body: Value = serde_json::from_str(&refused.body).unwrap();
+    assert_eq!(body["error"], "rate_limit_exceeded");
+    assert_eq!((&body["limit"], &body["retry_after"]), (&5.into(), &after.into()));
+    let refused = curl(&[&url, "-H", "Accept: application/problem+json"]);
+    assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+    let body: Value = serde_json::from_str(&refused.body).unwrap();
+    assert_eq!(body["status"], 429, "{body}");
+    let told = nginx.requests();
+    assert_eq!(told.len(), 5, "{told:?}");
+    let expected = format!("GET /hello HTTP/1.1 200 host={} for=127.0.0.1", server.gateway);
+    assert!(told[0].starts_with(&expected), "{told:?}");
+}
+
+#[test]
+fn headers_of_the_upstream_that_say_the_same_do_not_come_twice() {
+    let nginx = Nginx::start(
+        "add_header X-RateLimit-Limit 99; add_header RateLimit '\"x\";r=1'; \
+         add_header Retry-After 7; return 200 well;",
+    );
+    let server = Server::in_front_of(&nginx.url(), &["--limit", "5/min by ip"]);
+    let fetched = curl(&[&format!("http://{}/", server.gateway)]);
+    for name in ["x-ratelimit-limit:", "ratelimit:", "x-ratelimit-remaining:"] {
+        let lines = fetched.head.lines().filter(|line| line.starts_with(name)).count();
+        assert_eq!(lines, 1, "{name} {fetched:?}");
+    }
+    assert_eq!(fetched.header("x-ratelimit-limit"), Some("5"));
+}
+
+#[test]
+fn answers_without_a_body_pass_as_they_are() {
+    let nginx = Nginx::start(
+        "location /none { return 204; } location /moved { return 301 /x; } \
+         location / { return 200 twelve-bytes; }",
+    );
+    let server = Server::in_front_of(&nginx.url(), &["--limit", "100/s by ip"]);
+    let at = |path: &str| format!("http://{}{path}", server.gateway);
+    let head = curl(&["-I", &at("/")]);
+    assert_eq!((head.status, head.header("content-length")), (200, Some("12")), "{head:?}");
+    let none = curl(&[&at("/none")]);
+    assert_eq!((none.status, none.body.as_str()), (204, ""), "{none:?}");
+    assert_eq!(curl(&[&at("/moved")]).status, 301);
+    assert_eq!(curl(&["-X", "OPTIONS", &at("/")]).status, 200);
+    let both = curl(&["--http2-prior-knowledge", &at("/")]);
+    assert_eq!((both.version.as_str(), both.body.as_str()), ("2", "twelve-bytes"), "{both:?}");
+}
+
+#[test]
+fn an_upstream_that_is_down_is_a_bad_gateway() {
+    let nobody = Port::take();
+    let upstream = format!("http://{}", nobody.address());
+    let server = Server::in_front_of(&upstream, &["--limit", "5/min"]);
+    let fetched = curl(&[&format!("http://{}/", server.gateway)]);
+    assert_eq!(fetched.status, 502, "{fetched:?}");
+    assert!(!fetched.body.contains(&nobody.number().to_string()), "no internals: {fetched:?}");
+    server.wait_log(&upstream);
+}
+
+#[test]
+fn what_cannot_be_meant_is_told() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let upstream = ["--upstream", "http://127.0.0.1:3000"];
+    for (args, code, words) in [
+        (&["--gateway", "127.0.0.1:0"][..], 2, "write: --upstream http://127.0.0.1:3000"),
+        (&["--gateway", &taken, upstream[0], upstream[1]], 3, "the port is taken"),
+        (&["--upstream", "127.0.0.1:3000"], 2, "it begins with http://, https:// or h2c://"),
+        (&["--upstream", "http://a/path"], 2, "it has no path"),
+        (&["--tls-cert", "a.pem", upstream[0], upstream[1]], 2, "--tls-key is missing"),
+        (
+            &["--tls-cert", "none.pem", "--tls-key", "none.pem", upstream[0], upstream[1]],
+            3,
+            "cannot read none.pem for --tls-cert",
+        ),
+        (&["--http", "off", "--limit", "1/s"], 2, "every door is off"),
+    ] {
+        let args = [&["serve", "--http", "127.0.0.1:0"], args].concat();
+        let args = if args.contains(&"off") {
+            ["serve"].iter().chain(&args[3..]).copied().collect()
+        } else {
+            args
+        };
+        let output = run(&args);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {told}");
+        assert!(told.contains(words), "{args:?}: {told}");
+    }
+}

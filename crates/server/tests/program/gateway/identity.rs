@@ -1,0 +1,199 @@
+//! Who is counted, and that nobody gets a new count by claiming to be somebody else.
+
+use tidegate_testkit::nginx::Nginx;
+
+use crate::support::authority::openssl;
+use crate::support::{Client, Folder, Server};
+
+const URL_SAFE: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+fn start(nginx: &Nginx, folder: &Folder, document: &str) -> Server {
+    let rules = folder.write("rules.yaml", document);
+    Server::gateway_with(&rules, &["--upstream", &nginx.url()])
+}
+
+/// How many of so many requests pass.
+fn passed(client: &mut Client, count: usize, path: &str, headers: &[(&str, &str)]) -> usize {
+    (0..count).filter(|_| client.get_with(path, headers).status == 200).count()
+}
+
+#[test]
+fn api_keys_count_wherever_they_are_carried() {
+    let nginx = Nginx::start("return 200 well;");
+    for (source, path, name, prefix) in [
+        ("header: x-api-key", "/", "x-api-key", ""),
+        ("query: key", "/?a=b&key=KEY&c=d", "x-none", ""),
+        ("bearer: true", "/", "authorization", "Bearer "),
+        ("cookie: key", "/", "cookie", "a=b; key="),
+    ] {
+        let folder = Folder::new();
+        let document = format!(
+            "identity: {{ api_key: {{ {source} }}, tier: {{ subject: api_key, default: free }} }}\n\
+             subjects: [{{ api_key: paid-1, tier: paid }}]\n\
+             rules:\n  - {{ id: free, match: {{ tier: free }}, key_by: api_key, limit: 2/d }}\n  \
+             - {{ id: paid, match: {{ tier: paid }}, key_by: api_key, limit: 5/d }}\n"
+        );
+        let server = start(&nginx, &folder, &document);
+        let mut client = server.visitor();
+        let mut ask = |key: &str| {
+            let value = format!("{prefix}{key}");
+            passed(&mut client, 7, &path.replace("KEY", key), &[(name, &value)])
+        };
+        let counts = [ask("free-1"), ask("free-2"), ask("paid-1"), ask("free-1")];
+        assert_eq!(counts, [2, 2, 5, 0], "{source}");
+    }
+}
+
+#[test]
+fn keys_that_nobody_knows_count_as_their_address_where_that_is_asked() {
+    let nginx = Nginx::start("return 200 well;");
+    let folder = Folder::new();
+    let server = start(
+        &nginx,
+        &folder,
+        "identity: { api_key: { header: x-api-key, unknown: ip } }\n\
+         subjects: [{ api_key: known, tier: paid }]\n\
+         rules: [{ id: a, key_by: api_key, limit: 3/d }]",
+    );
+    let mut client = server.visitor();
+    let random = |n: usize| format!("random-{n}");
+    let invented: usize =
+        (0..50).map(|n| passed(&mut client, 1, "/", &[("x-api-key", &random(n))])).sum();
+    assert_eq!(invented, 3);
+    assert_eq!(passed(&mut client, 2, "/", &[]), 0, "no key is the address too");
+    assert_eq!(passed(&mut client, 5, "/", &[("x-api-key", "known")]), 3);
+    assert_eq!(nginx.requests().len(), 6);
+    let twice = client.get_with("/", &[("x-api-key", "known"), ("x-api-key", "other")]);
+    assert_eq!(twice.status, 400);
+}
+
+#[test]
+fn forged_forwarding_headers_give_no_new_count() {
+    let nginx = Nginx::start("return 200 well;");
+    let server = Server::in_front_of(&nginx.url(), &["--limit", "3/d by ip"]);
+    let mut client = server.visitor();
+    let mut all = 0;
+    for n in 0..20 {
+        let ip = format!("198.51.100.{n}");
+        let forwarded = format!("for={ip}");
+        for (name, value) in [
+            ("x-forwarded-for", ip.as_str()),
+            ("x-real-ip", &ip),
+            ("forwarded", &forwarded),
+            ("true-client-ip", &ip),
+            ("cf-connecting-ip", &ip),
+            ("x-client-ip", &ip),
+        ] {
+            all += passed(&mut client, 1, "/", &[(name, value)]);
+        }
+    }
+    assert_eq!(all, 3);
+    let told = nginx.requests();
+    assert!(told.iter().all(|line| line.ends_with("for=127.0.0.1 ip=127.0.0.1")), "{told:?}");
+}
+
+#[test]
+fn a_trusted_proxy_is_believed_up_to_the_first_stranger() {
+    let nginx = Nginx::start("return 200 well;");
+    let folder = Folder::new();
+    let server = start(
+        &nginx,
+        &folder,
+        "identity: { ip: { trusted_proxies: [127.0.0.0/8, 10.0.0.0/8] } }\n\
+         rules: [{ id: a, key_by: ip, limit: 2/d }]",
+    );
+    let mut client = server.visitor();
+    let mut ask = |value: &str| passed(&mut client, 1, "/", &[("x-forwarded-for", value)]);
+    let counts =
+        ["1.1.1.1, 203.0.113.7", "2.2.2.2, 203.0.113.7, 10.0.0.1", "203.0.113.7, 10.1.2.3"]
+            .map(&mut ask);
+    assert_eq!(counts, [1, 1, 0], "what the client wrote before its own address does not count");
+    assert_eq!(ask("203.0.113.8"), 1);
+    let told = nginx.requests();
+    assert!(told[0].ends_with("for=1.1.1.1, 203.0.113.7, 127.0.0.1 ip=203.0.113.7"), "{told:?}");
+}
+
+#[test]
+fn users_are_who_a_good_signature_says() {
+    let nginx = Nginx::start("return 200 well;");
+    for (kind, words) in [
+        ("ES256", &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"][..]),
+        ("RS256", &["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"]),
+    ] {
+        let folder = Folder::new();
+        let [key, other, public] = ["key", "other", "jwt.pub"].map(|name| folder.path(name));
+        for key in [&key, &other] {
+            openssl(&[&["genpkey"], words, &["-out", key.to_str().unwrap()]].concat());
+        }
+        openssl(&[
+            "pkey",
+            "-in",
+            key.to_str().unwrap(),
+            "-pubout",
+            "-out",
+            public.to_str().unwrap(),
+        ]);
+        let server = start(
+            &nginx,
+            &folder,
+            "identity: { user_id: { jwt: { key_file: jwt.pub } } }\n\
+             rules: [{ id: a, key_by: user_id, limit: 2/d }]",
+        );
+        let mut client = server.visitor();
+        let mut ask = |token: &str| {
+            let value = format!("Bearer {token}");
+            passed(&mut client, 3, "/", &[("authorization", &value)])
+        };
+        let token = |key, user: &str, until: u64| token(&folder, kind, key, user, until);
+        assert_eq!(ask(&token(&key, "anna", 4_000_000_000)), 2, "{kind}");
+        assert_eq!(ask(&token(&key, "bert", 4_000_000_000)), 2, "{kind}");
+        assert_eq!(ask(&token(&key, "anna", 4_000_000_001)), 0, "another token, the same user");
+        // All of these are nobody, which is the address.
+        let forged = token(&other, "carl", 4_000_000_000);
+        assert_eq!(ask(&forged), 2, "{kind}");
+        let none =
+            format!("{}.{}.", encoded(br#"{"alg":"none"}"#), forged.split('.').nth(1).unwrap());
+        for nobody in [
+            token(&other, "dora", 4_000_000_000),
+            token(&key, "emil", 1_000_000_000),
+            none,
+            "nonsense".to_owned(),
+        ] {
+            assert_eq!(ask(&nobody), 0, "{kind} {nobody}");
+        }
+    }
+}
+
+/// A token for a user, signed by openssl.
+fn token(folder: &Folder, kind: &str, key: &std::path::Path, user: &str, until: u64) -> String {
+    let head = encoded(format!(r#"{{"alg":"{kind}","typ":"JWT"}}"#).as_bytes());
+    let claims = encoded(format!(r#"{{"sub":"{user}","exp":{until}}}"#).as_bytes());
+    let text = folder.write("token", format!("{head}.{claims}"));
+    let key = key.to_str().unwrap();
+    let signature = openssl(&["dgst", "-sha256", "-sign", key, text.to_str().unwrap()]);
+    let signature = if kind == "ES256" { plain(&signature) } else { signature };
+    format!("{head}.{claims}.{}", encoded(&signature))
+}
+
+/// The two numbers of a signature, each of 32 bytes, out of the DER that openssl writes.
+fn plain(der: &[u8]) -> Vec<u8> {
+    let mut rest = &der[2..];
+    let mut number = || {
+        let length = usize::from(rest[1]);
+        let digits = &rest[2..2 + length];
+        rest = &rest[2 + length..];
+        let digits = &digits[digits.len().saturating_sub(32)..];
+        [vec![0; 32 - digits.len()], digits.to_vec()].concat()
+    };
+    [number(), number()].concat()
+}
+
+/// In base64url without padding.
+fn encoded(bytes: &[u8]) -> String {
+    let sextets = |chunk: &[u8]| {
+        let word = chunk.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte));
+        let word = word << (8 * (3 - chunk.len()));
+        (0..=chunk.len()).map(move |at| URL_SAFE[(word >> (18 - 6 * at)) as usize & 63] as char)
+    };
+    bytes.chunks(3).flat_map(|chunk| sextets(chunk).collect::<Vec<_>>()).collect()
+}

@@ -1,0 +1,111 @@
+//! Programs that stand before the gateway: curl, h2load, haproxy.
+
+use std::net::TcpStream;
+use std::process::Command;
+
+use tidegate_testkit::port::Port;
+use tidegate_testkit::process::{Process, server_command};
+
+use super::{Folder, wait_for};
+
+/// What curl got.
+#[derive(Debug)]
+pub struct Fetched {
+    pub code: i32,
+    pub status: u16,
+    /// `1.1` or `2`.
+    pub version: String,
+    pub head: String,
+    pub body: String,
+}
+
+/// Runs curl.
+pub fn curl(words: &[&str]) -> Fetched {
+    let mut command = Command::new("curl");
+    // As it is for somebody without settings and proxies of their own.
+    command.args(["-q", "-sS", "-i", "--noproxy", "*", "--max-time", "15"]);
+    command.args(["-w", "\n%{http_version} %{http_code}"]).args(words);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (text, told) = text.rsplit_once('\n').unwrap_or_default();
+    let (version, status) = told.split_once(' ').unwrap_or_default();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((text, ""));
+    Fetched {
+        code: output.status.code().unwrap_or(-1),
+        status: status.parse().unwrap_or(0),
+        version: version.to_owned(),
+        head: head.to_lowercase(),
+        body: body.to_owned(),
+    }
+}
+
+impl Fetched {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+}
+
+/// What h2load counted.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Load {
+    pub done: u64,
+    pub errors: u64,
+    pub passed: u64,
+    pub refused: u64,
+    pub failed: u64,
+}
+
+/// Runs h2load.
+#[track_caller]
+pub fn h2load(words: &[&str]) -> Load {
+    let output = Command::new("h2load").args(words).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let count = |line: &str, what: &str| -> u64 {
+        let line = text.lines().find(|found| found.starts_with(line));
+        let part = line.and_then(|line| {
+            line.split([':', ','])
+                .find_map(|part| part.trim().strip_suffix(what)?.trim().parse().ok())
+        });
+        part.unwrap_or_else(|| panic!("no `{what}` in {text}"))
+    };
+    Load {
+        done: count("requests:", "done"),
+        errors: count("requests:", "errored") + count("requests:", "timeout"),
+        passed: count("status codes:", "2xx"),
+        refused: count("status codes:", "4xx"),
+        failed: count("status codes:", "5xx") + count("status codes:", "3xx"),
+    }
+}
+
+/// A haproxy that passes connections on with the PROXY protocol.
+pub struct Balancer {
+    _process: Process,
+    port: Port,
+    _folder: Folder,
+}
+
+impl Balancer {
+    /// Starts one before `server`; `send` is `send-proxy` or `send-proxy-v2`.
+    pub fn start(server: &str, send: &str) -> Self {
+        let (folder, port) = (Folder::new(), Port::take());
+        let at = port.address();
+        let config = format!(
+            "global\n  maxconn 500\ndefaults\n  mode tcp\n  timeout connect 5s\n  \
+             timeout client 30s\n  timeout server 30s\nfrontend in\n  bind {at}\n  \
+             default_backend out\nbackend out\n  server gateway {server} {send}\n"
+        );
+        let file = folder.write("haproxy.cfg", config);
+        let mut command = server_command("haproxy");
+        command.arg("-db").arg("-f").arg(file);
+        let process = Process::start(&command, &folder.path("haproxy.log"));
+        wait_for("haproxy", || {
+            assert!(process.is_running(), "{}", process.log());
+            TcpStream::connect(at).ok()
+        });
+        Self { _process: process, port, _folder: folder }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}/", self.port.address())
+    }
+}

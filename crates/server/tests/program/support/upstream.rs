@@ -1,0 +1,102 @@
+//! A server behind the gateway that answers when the test says so, and notes when requests came.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Instant;
+
+use super::DEADLINE;
+
+/// What is to be answered: bytes, after which the connection stays open for the next request.
+pub type Reply = Box<dyn Fn(&Arrived, &mut TcpStream) + Send + Sync>;
+
+/// A request as it came.
+#[derive(Clone, Debug)]
+pub struct Arrived {
+    pub at: Instant,
+    pub head: String,
+}
+
+/// A server with a thread for each connection.
+pub struct Upstream {
+    pub address: SocketAddr,
+    arrivals: Receiver<Arrived>,
+}
+
+impl Upstream {
+    /// Answers each request at once.
+    pub fn start() -> Self {
+        Self::replying(|_, stream| ok(stream, "well"))
+    }
+
+    /// Answers as it is told.
+    pub fn replying(reply: impl Fn(&Arrived, &mut TcpStream) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (sender, arrivals) = channel();
+        let reply: Arc<Reply> = Arc::new(Box::new(reply));
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (reply, sender) = (Arc::clone(&reply), sender.clone());
+                thread::spawn(move || converse(stream, &reply, &sender));
+            }
+        });
+        Self { address, arrivals }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The next request, which must come in time.
+    #[track_caller]
+    pub fn request(&self) -> Arrived {
+        self.arrivals.recv_timeout(DEADLINE).unwrap()
+    }
+
+    /// All requests that have come and were not asked for.
+    pub fn requests(&self) -> Vec<Arrived> {
+        self.arrivals.try_iter().collect()
+    }
+}
+
+/// Answers 200 with a text.
+pub fn ok(stream: &mut TcpStream, body: &str) {
+    let length = body.len();
+    let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}");
+}
+
+/// Two ends: one lets the other go on.
+pub fn gate() -> (Sender<()>, Mutex<Receiver<()>>) {
+    let (open, closed) = channel();
+    (open, Mutex::new(closed))
+}
+
+#[expect(clippy::disallowed_methods, reason = "when a request arrives is what is measured")]
+fn converse(stream: TcpStream, reply: &Reply, arrivals: &Sender<Arrived>) {
+    let mut writer = stream.try_clone().unwrap();
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if !reader.read_line(&mut head).is_ok_and(|read| read > 0) {
+                return;
+            }
+        }
+        let at = Instant::now();
+        let field = |name: &str| {
+            let value = |line: &str| line.to_lowercase().strip_prefix(name).map(str::to_owned);
+            head.lines().find_map(value)
+        };
+        let length = field("content-length: ").map_or(0, |length| length.trim().parse().unwrap());
+        let mut body = vec![0; length];
+        if reader.read_exact(&mut body).is_err() {
+            return;
+        }
+        let arrived = Arrived { at, head };
+        let _ = arrivals.send(arrived.clone());
+        reply(&arrived, &mut writer);
+    }
+}

@@ -1,0 +1,245 @@
+//! Slots, told by their holders: while they renew in time no more than the limit are held; a release
+//! frees just what it held; a slot that nobody renews lapses when its lease ends and not before.
+
+#![expect(clippy::expect_used, reason = "the helpers of tests are tests")]
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+use tidegate_core::decision::{Reading, Retry, Verdict};
+use tidegate_core::key::{Fingerprint, Key};
+use tidegate_core::policy::{Algorithm, Policy};
+use tidegate_core::quota::Quota;
+use tidegate_core::store::{Charge, Op, Role};
+use tidegate_core::time::{Micros, Timestamp};
+use tidegate_testkit::property::{cases, holds};
+use tidegate_testkit::table::Table;
+
+type Checked = Result<(), TestCaseError>;
+
+const KEY: Key<'static> = Key { rule: "law", fingerprint: Fingerprint { hi: 1, lo: 2 } };
+const LEASE: Micros = Micros::new(1_000);
+const HINT: Retry = Retry::After(Micros::from_secs(1));
+
+/// Who holds slots, and the time by which they are found.
+#[derive(Clone, Copy, Debug)]
+struct Holder {
+    cost: u64,
+    at: Timestamp,
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug)]
+enum Happening {
+    /// Somebody comes.
+    Take(u64),
+    /// One of those who hold renews.
+    Renew(usize),
+    /// One of them is done.
+    Release(usize),
+    /// One of them dies: it neither renews nor releases.
+    Die(usize),
+    /// Time passes.
+    Wait(u64),
+}
+
+fn happenings() -> impl Strategy<Value = Vec<Happening>> {
+    let one = prop_oneof![
+        5 => prop_oneof![3 => Just(1_u64), 1 => 1_u64..5].prop_map(Happening::Take),
+        3 => (0_usize..8).prop_map(Happening::Renew),
+        3 => (0_usize..8).prop_map(Happening::Release),
+        1 => (0_usize..8).prop_map(Happening::Die),
+        2 => prop_oneof![Just(1), Just(999), Just(1_000), 1_u64..1_500].prop_map(Happening::Wait),
+    ];
+    prop::collection::vec(one, 1..40)
+}
+
+struct House {
+    policy: Policy,
+    table: Table,
+    now: Timestamp,
+    living: Vec<Holder>,
+    dead: Vec<Holder>,
+}
+
+impl House {
+    fn new(limit: u64) -> Self {
+        let policy = Policy::new(Algorithm::Concurrent, Quota::new(limit, LEASE));
+        Self {
+            policy: policy.expect("small numbers"),
+            table: Table::default(),
+            now: Timestamp::from_micros(1_700_000_000_000_000),
+            living: Vec::new(),
+            dead: Vec::new(),
+        }
+    }
+
+    fn apply(&mut self, op: Op, cost: u64) -> Reading {
+        let (policy, role) = (&self.policy, Role::Enforce);
+        let charge = Charge { key: KEY, policy, cost, role, grace: None, ban: None };
+        self.table.apply_one(op, &charge, self.now)
+    }
+
+    fn happen(&mut self, what: Happening) -> Checked {
+        match what {
+            Happening::Take(cost) => self.take(cost)?,
+            Happening::Renew(which) => {
+                if which < self.living.len() {
+                    self.renew(which);
+                }
+            }
+            Happening::Release(which) => {
+                if which < self.living.len() {
+                    let Holder { cost, at } = self.living.remove(which);
+                    self.apply(Op::Refund { charged_at: at }, cost);
+                }
+            }
+            Happening::Die(which) => {
+                if which < self.living.len() {
+                    self.dead.push(self.living.remove(which));
+                }
+            }
+            Happening::Wait(micros) => self.wait(micros),
+        }
+        self.counts_what_is_held()
+    }
+
+    fn take(&mut self, cost: u64) -> Checked {
+        let free = self.policy.limit() - self.held();
+        let told = self.apply(Op::Charge, cost);
+        if cost <= free {
+            prop_assert_eq!((told.verdict, told.retry), (Verdict::Allow, Retry::Now));
+            self.living.push(Holder { cost, at: told.now });
+        } else {
+            let retry = if cost > self.policy.limit() { Retry::Never } else { HINT };
+            prop_assert_eq!((told.verdict, told.retry), (Verdict::Deny, retry));
+        }
+        Ok(())
+    }
+
+    fn renew(&mut self, which: usize) {
+        let Holder { cost, at } = self.living[which];
+        let told = self.apply(Op::Renew { charged_at: at }, cost);
+        self.living[which].at = told.now;
+    }
+
+    /// Time passes, and whoever lives renews in time: at the last microsecond of the lease.
+    fn wait(&mut self, micros: u64) {
+        let until = self.now.plus(Micros::new(micros));
+        let last = |holder: &Holder| holder.at.plus(LEASE).minus(Micros::new(1));
+        while let Some(which) = (0..self.living.len())
+            .filter(|which| last(&self.living[*which]) <= until)
+            .min_by_key(|which| last(&self.living[*which]))
+        {
+            self.now = self.now.max(last(&self.living[which]));
+            self.renew(which);
+        }
+        self.now = until;
+    }
+
+    /// What those who live hold, and the dead whose leases have not ended.
+    fn held(&self) -> u64 {
+        let dead = self.dead.iter().filter(|holder| self.now.since(holder.at) < LEASE);
+        self.living.iter().chain(dead).map(|holder| holder.cost).sum()
+    }
+
+    fn counts_what_is_held(&mut self) -> Checked {
+        let held = self.held();
+        prop_assert!(held <= self.policy.limit(), "{} are held", held);
+        let told = self.apply(Op::Peek, 1);
+        prop_assert_eq!(told.remaining, self.policy.limit() - held);
+        Ok(())
+    }
+}
+
+#[test]
+fn no_more_are_held_than_the_limit_and_each_is_freed_by_its_holder_or_its_lease() {
+    let strategy = (1_u64..8, happenings());
+    holds("slots", cases(), &strategy, |(limit, happenings)| {
+        let mut house = House::new(limit);
+        happenings.into_iter().try_for_each(|what| house.happen(what))
+    });
+}
+
+#[test]
+fn slots_of_a_holder_that_died_lapse_when_the_lease_ends_and_not_before() {
+    let mut house = House::new(2);
+    assert_eq!(house.apply(Op::Charge, 2).remaining, 0);
+    house.now = house.now.plus(Micros::new(LEASE.get() - 1));
+    assert_eq!(house.apply(Op::Charge, 1).verdict, Verdict::Deny);
+    house.now = house.now.plus(Micros::new(1));
+    assert_eq!(house.apply(Op::Charge, 1).verdict, Verdict::Allow);
+}
+
+/// Two that come in the same microsecond share an entry: each takes only its own part of it.
+#[test]
+fn those_who_came_in_the_same_microsecond_are_told_apart_by_what_they_hold() {
+    let mut house = House::new(10);
+    let at = house.now;
+    for cost in [3, 1, 2] {
+        house.apply(Op::Charge, cost);
+    }
+    house.now = at.plus(Micros::new(400));
+    assert_eq!(house.apply(Op::Renew { charged_at: at }, 3).remaining, 4);
+    assert_eq!(house.apply(Op::Refund { charged_at: at }, 1).remaining, 5);
+    house.now = at.plus(LEASE);
+    assert_eq!(house.apply(Op::Peek, 1).remaining, 7, "two were never renewed");
+    house.now = at.plus(Micros::new(400)).plus(LEASE);
+    assert_eq!(house.apply(Op::Peek, 1).remaining, 10);
+}
+
+/// In a full log of requests a forced cost joins the newest entry, which would take its time away from
+/// whoever holds it.
+#[test]
+fn one_who_renews_too_late_takes_no_slot_from_another() {
+    let mut house = House::new(1);
+    let late = house.apply(Op::Charge, 1).now;
+    house.now = late.plus(LEASE);
+    let other = house.apply(Op::Charge, 1);
+    assert_eq!(other.verdict, Verdict::Allow, "the lease has ended");
+    house.now = house.now.plus(Micros::new(10));
+    let back = house.apply(Op::Renew { charged_at: late }, 1);
+    assert_eq!((back.verdict, back.remaining), (Verdict::Allow, 0));
+    assert_eq!(house.apply(Op::Refund { charged_at: other.now }, 1).remaining, 0, "one holds on");
+    assert_eq!(house.apply(Op::Refund { charged_at: back.now }, 1).remaining, 1);
+}
+
+/// It cannot be found any more, so it lapses: too strict for one lease, and never too lax.
+#[test]
+fn after_a_clock_that_went_back_a_slot_lapses_with_its_lease() {
+    let mut house = House::new(2);
+    let ahead = house.apply(Op::Charge, 1).now;
+    house.now = ahead.minus(Micros::from_secs(86_400));
+    let start = house.now;
+    assert_eq!(house.apply(Op::Refund { charged_at: ahead }, 1).remaining, 1);
+    assert_eq!(house.apply(Op::Renew { charged_at: ahead }, 1).remaining, 0, "counted twice");
+    house.now = start.plus(LEASE);
+    assert_eq!(house.apply(Op::Peek, 1).remaining, 2);
+}
+
+/// What a holder does may be done again or after a reset; nobody else's slot goes with it.
+#[test]
+fn what_is_released_twice_or_renewed_after_a_reset_takes_nothing_from_others() {
+    let mut house = House::new(3);
+    let one = house.apply(Op::Charge, 1).now;
+    house.now = house.now.plus(Micros::new(1));
+    let other = house.apply(Op::Charge, 1).now;
+    for _ in 0..2 {
+        assert_eq!(house.apply(Op::Refund { charged_at: one }, 1).remaining, 2);
+    }
+    house.apply(Op::Reset, 1);
+    assert_eq!(house.apply(Op::Renew { charged_at: other }, 1).remaining, 2, "it is still held");
+}
+
+#[test]
+fn a_policy_that_holds_nothing_is_not_renewed() {
+    for algorithm in Algorithm::ALL {
+        let quota = Quota::new(5, LEASE);
+        let policy = Policy::new(algorithm, quota).expect("small numbers");
+        let mut house = House { policy, ..House::new(5) };
+        let at = house.apply(Op::Charge, 2).now;
+        let before = house.table.clone();
+        house.now = at.plus(Micros::new(10));
+        assert_eq!(house.apply(Op::Renew { charged_at: at }, 2).verdict, Verdict::Allow);
+        assert_eq!(house.table, before, "{algorithm}");
+    }
+}
