@@ -1,5 +1,5 @@
 //! What a caller is told of a decision in HTTP: the rate-limit headers of every answer, and the
-//! whole [`refusal`] of a request.
+//! whole [`refusal`](fn@refusal) of a request.
 //!
 //! They tell of the tightest rule only, and never of a rule in shadow. Numbers are the store's, so
 //! that all nodes tell a caller the same; no clock is read and nothing is rolled here.
