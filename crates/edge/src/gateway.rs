@@ -4,7 +4,9 @@
 //! what the upstream gets: it is vetted once, at the beginning.
 
 mod access;
+mod address;
 mod aftermath;
+mod failure;
 mod forward;
 mod headers;
 mod health;
@@ -54,11 +56,12 @@ use tunnel::Wanted;
 use waiting::WaitingRoom;
 
 pub use access::{Access, AccessLog};
+pub use address::{Address, BadAddress};
 pub use forward::HostHeader;
 pub use health::Health;
 pub use passed::GatewayBody;
 pub use route::Route;
-pub use server::{Address, BadAddress, Timeouts};
+pub use server::Timeouts;
 pub use trust::{BadTrust, Trust};
 pub use upstream::Balance;
 

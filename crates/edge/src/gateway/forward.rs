@@ -7,11 +7,12 @@ use http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use smallvec::SmallVec;
 
+use super::failure::{Failed, Failure};
 use super::health::{self, Health};
 use super::link::Http1;
 use super::outgoing::Outgoing;
 use super::passed::{GatewayBody, Passed};
-use super::server::{Answered, Failed, Failure, InFlight, Server};
+use super::server::{Answered, InFlight, Server};
 use super::tunnel::{self, Wanted};
 use super::upstream::Upstream;
 use super::{UpstreamSettings, headers};
@@ -169,22 +170,4 @@ fn changed(
 
 fn no_server() -> Problem {
     Problem::new(StatusCode::BAD_GATEWAY, "no upstream can be reached")
-}
-
-impl Failure {
-    /// What the client is told; the log is told more.
-    fn problem(&self, server: &Server) -> Problem {
-        let (status, detail) = match self {
-            Self::Body(fault) => return fault.problem(),
-            Self::ResponseTimeout | Self::ConnectTimeout => {
-                (StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time")
-            }
-            Self::Connect(_) => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached"),
-            Self::Broken(_) => (StatusCode::BAD_GATEWAY, "the upstream's answer broke off"),
-            Self::Nonsense(_) => (StatusCode::BAD_GATEWAY, "the upstream's answer makes no sense"),
-            Self::NoUpgrade => (StatusCode::BAD_GATEWAY, "the upstream does not change protocols"),
-        };
-        tracing::warn!(server = %server.address, why = %self, "an upstream failed");
-        Problem::new(status, detail)
-    }
 }

@@ -18,8 +18,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
+use super::address::{Address, Protocol};
 use super::outgoing::Outgoing;
-use super::server::{Address, Protocol};
 use super::trust::Trust;
 
 type Io = TokioIo<Either<TcpStream, Box<TlsStream<TcpStream>>>>;

@@ -1,8 +1,5 @@
-//! One server of an upstream: where it is, its connections, and how it fares.
+//! One server of an upstream: its connections, and how it fares.
 
-use std::fmt;
-use std::io;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
@@ -15,33 +12,12 @@ use hyper::body::Incoming;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::address::{Address, Protocol};
+use super::failure::{Failed, Failure};
 use super::link::{Dialled, Http1, Http2, dial};
-use super::outgoing::{BodyFault, Outgoing};
+use super::outgoing::Outgoing;
 use super::progress::Progress;
 use super::trust::Trust;
-
-/// Where a server is and what it speaks.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Address {
-    pub(super) protocol: Protocol,
-    pub(super) host: String,
-    pub(super) port: u16,
-}
-
-/// What a server speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Protocol {
-    /// HTTP/1.1.
-    Http,
-    /// HTTP/1.1 or HTTP/2 over TLS, as the server likes.
-    Https,
-    /// HTTP/2 in plain text, as gRPC servers speak it.
-    Http2,
-}
-
-/// Why a text is no address of a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadAddress(&'static str);
 
 /// How long a server may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,29 +74,6 @@ pub(super) struct InFlight(Arc<Server>);
 pub(super) struct Answered {
     pub(super) response: Response<Incoming>,
     pub(super) link: Option<Box<Http1>>,
-}
-
-/// Why there is no answer.
-#[derive(Debug)]
-pub(super) struct Failed {
-    pub(super) why: Failure,
-    /// The request, if surely nothing of it was sent.
-    pub(super) unsent: Option<Box<Request<Outgoing>>>,
-}
-
-/// What went wrong.
-#[derive(Debug)]
-pub(super) enum Failure {
-    Connect(io::Error),
-    ConnectTimeout,
-    ResponseTimeout,
-    /// The client's body; the server is not to blame.
-    Body(BodyFault),
-    Broken(hyper::Error),
-    /// Its answer cannot be passed on.
-    Nonsense(&'static str),
-    /// It speaks only what cannot change its protocol.
-    NoUpgrade,
 }
 
 impl Server {
@@ -322,24 +275,6 @@ fn absolute(request: &mut Request<Outgoing>, address: &Address) {
     *request.version_mut() = http::Version::HTTP_2;
 }
 
-impl Failure {
-    /// hyper tells the fault of a request's body as its own error's cause.
-    pub(super) fn of(error: hyper::Error) -> Self {
-        let fault = std::error::Error::source(&error).and_then(|source| source.downcast_ref());
-        match fault {
-            Some(fault) => Self::Body(*fault),
-            None => Self::Broken(error),
-        }
-    }
-}
-
-impl Failure {
-    /// Whether no connection came about.
-    pub(super) const fn is_connecting(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::ConnectTimeout)
-    }
-}
-
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.in_flight.fetch_sub(1, Relaxed);
@@ -349,126 +284,5 @@ impl Drop for InFlight {
 impl InFlight {
     pub(super) fn server(&self) -> &Arc<Server> {
         &self.0
-    }
-}
-
-impl Address {
-    /// Host and port.
-    #[must_use]
-    pub fn authority(&self) -> String {
-        match self.host.contains(':') {
-            true => format!("[{}]:{}", self.host, self.port),
-            false => format!("{}:{}", self.host, self.port),
-        }
-    }
-
-    /// Whether the server is reached over TLS.
-    #[must_use]
-    pub fn is_tls(&self) -> bool {
-        self.protocol == Protocol::Https
-    }
-}
-
-impl FromStr for Address {
-    type Err = BadAddress;
-
-    fn from_str(text: &str) -> Result<Self, BadAddress> {
-        let (protocol, rest) = match text.split_once("://") {
-            Some(("http", rest)) => (Protocol::Http, rest),
-            Some(("https", rest)) => (Protocol::Https, rest),
-            Some(("h2c", rest)) => (Protocol::Http2, rest),
-            _ => return Err(BadAddress("it begins with http://, https:// or h2c://")),
-        };
-        let rest = rest.strip_suffix('/').unwrap_or(rest);
-        if rest.contains(['/', '?', '#']) {
-            return Err(BadAddress("it has no path: requests keep theirs"));
-        }
-        let authority =
-            Authority::try_from(rest).map_err(|_| BadAddress("it names a host and a port"))?;
-        if authority.as_str().contains('@') {
-            return Err(BadAddress("it has no user and no password"));
-        }
-        let usual = if protocol == Protocol::Https { 443 } else { 80 };
-        let port = match authority.port() {
-            Some(port) => port.as_u16(),
-            // One that is not a port is none.
-            None if authority.as_str() != authority.host() => {
-                return Err(BadAddress("its port is a number up to 65535"));
-            }
-            None => usual,
-        };
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        match host.is_empty() || port == 0 {
-            true => Err(BadAddress("it names a host and a port")),
-            false => Ok(Self { protocol, host, port }),
-        }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match self.protocol {
-            Protocol::Http => "http",
-            Protocol::Https => "https",
-            Protocol::Http2 => "h2c",
-        };
-        write!(f, "{scheme}://{}", self.authority())
-    }
-}
-
-impl fmt::Display for BadAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "this is not the address of a server: {}", self.0)
-    }
-}
-
-impl std::error::Error for BadAddress {}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Connect(error) => write!(f, "cannot connect: {error}"),
-            Self::ConnectTimeout => f.write_str("cannot connect in time"),
-            Self::ResponseTimeout => f.write_str("no answer in time"),
-            Self::Body(fault) => fault.fmt(f),
-            Self::Broken(error) => write!(f, "the answer broke off: {error}"),
-            Self::Nonsense(what) => write!(f, "the answer makes no sense: {what}"),
-            Self::NoUpgrade => f.write_str("HTTP/2 does not change its protocol"),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_read_and_told() {
-        for (text, told) in [
-            ("http://127.0.0.1:3000", "http://127.0.0.1:3000"),
-            ("http://api.internal/", "http://api.internal:80"),
-            ("https://api.internal", "https://api.internal:443"),
-            ("h2c://[::1]:50051", "h2c://[::1]:50051"),
-        ] {
-            assert_eq!(
-                text.parse::<Address>().map(|address| address.to_string()).as_deref(),
-                Ok(told)
-            );
-        }
-        for text in [
-            "",
-            "localhost:3000",
-            "ftp://a",
-            "http://",
-            "http://a/path",
-            "http://a?q",
-            "http://u@a",
-            "http://a:0",
-            "http://a:99999",
-            "http://a b",
-            "http://:80",
-        ] {
-            assert!(text.parse::<Address>().is_err(), "{text}");
-        }
     }
 }

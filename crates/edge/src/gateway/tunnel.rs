@@ -7,9 +7,10 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
+use super::failure::Failure;
 use super::link::{Dialled, Http1};
 use super::outgoing::Outgoing;
-use super::server::{Failure, Server};
+use super::server::Server;
 use crate::listen::Tunnel;
 
 /// The protocol that a request wants to change to, and the connection when it has.
