@@ -10,8 +10,10 @@ use tidegate_bench::report::{Table, machine, median, millions, resident_bytes};
 use tidegate_bench::rules;
 use tidegate_core::key::Secret;
 
-const ROUNDS: usize = 5;
-const ROUND: Duration = Duration::from_millis(400);
+/// Many short turns: a neighbour that takes the processor for a second then spoils some rounds of
+/// everybody, not one contender's whole figure.
+const ROUNDS: usize = 25;
+const TURN: Duration = Duration::from_millis(80);
 
 /// A rate that refuses almost all of what one key sends here, and one that admits all of it.
 const REFUSING: u32 = 100;
@@ -26,11 +28,16 @@ fn main() {
             _ => count_decisions(name, count),
         };
     }
-    println!("Machine: {}. {ROUNDS} interleaved rounds of {ROUND:?} each; medians.\n", machine());
-    decisions();
-    three_rules();
-    rules::matching();
-    memory();
+    println!("Machine: {}. {ROUNDS} interleaved rounds, turns of {TURN:?}; medians.\n", machine());
+    // One table by its name, or all of them.
+    let wanted = |table: &str| args.is_empty() || args.iter().any(|name| name == table);
+    let tables: [(&str, fn()); 4] = [
+        ("decisions", decisions),
+        ("three", three_rules),
+        ("matching", rules::matching),
+        ("memory", memory),
+    ];
+    tables.iter().filter(|(name, _)| wanted(name)).for_each(|(_, table)| table());
 }
 
 fn decisions() {
@@ -55,12 +62,12 @@ fn decisions() {
     ] {
         let all: Vec<_> = NAMES.iter().filter_map(|name| named(name, rate)).collect();
         for threads in [1, 2] {
-            let rates = compare(&all, count, spread, threads);
+            let rounds = compare(&all, count, spread, threads);
             let refused = rate == REFUSING && count < 1_000_000;
             let verdict = if refused { "refused" } else { "admitted" };
             let mut row = vec![format!("{count}, {}, {threads}, {verdict}", spread.name())];
-            row.extend(rates.iter().map(|rate| millions(*rate)));
-            row.push(format!("{:.2}", rates[0] / rates[1]));
+            row.extend((0..all.len()).map(|who| millions(rounds.rate(who))));
+            row.push(format!("{:.2}", rounds.ratio(0, 1)));
             table.row(&row);
         }
     }
@@ -75,33 +82,51 @@ fn three_rules() {
         let tidegate = || Tidegate::new(REFUSING, Secret::random());
         let all: [Box<dyn Contender>; 2] = [Box::new(tidegate()), Box::new(ThreeRules(tidegate()))];
         for threads in [1, 2] {
-            let rates = compare(&all, count, Spread::Zipf, threads);
-            let nanos: Vec<f64> = rates.iter().map(|rate| 1e9 * threads as f64 / rate).collect();
+            let rounds = compare(&all, count, Spread::Zipf, threads);
+            let nanos = |who: usize| 1e9 * threads as f64 / rounds.rate(who);
             table.row(&[
                 format!("{count}, {threads}"),
-                format!("{:.0}", nanos[0]),
-                format!("{:.0}", nanos[1]),
-                format!("{:.2}", nanos[1] / nanos[0]),
+                format!("{:.0}", nanos(0)),
+                format!("{:.0}", nanos(1)),
+                format!("{:.2}", rounds.ratio(0, 1)),
             ]);
         }
     }
     println!("{table}");
 }
 
-/// Medians over rounds in which everyone has a turn.
-fn compare(all: &[Box<dyn Contender>], count: usize, spread: Spread, threads: usize) -> Vec<f64> {
+/// Calls per second, round by round and in each of them contender by contender.
+struct Rounds(Vec<Vec<f64>>);
+
+impl Rounds {
+    fn rate(&self, who: usize) -> f64 {
+        median(&self.0.iter().map(|round| round[who]).collect::<Vec<_>>())
+    }
+
+    /// How many times as fast as another: compared within each round, where both had the same machine.
+    fn ratio(&self, who: usize, other: usize) -> f64 {
+        median(&self.0.iter().map(|round| round[who] / round[other]).collect::<Vec<_>>())
+    }
+}
+
+/// Rounds in which everyone has a turn, in one order and then in the other.
+fn compare(all: &[Box<dyn Contender>], count: usize, spread: Spread, threads: usize) -> Rounds {
     let streams: Vec<_> =
         (0..threads).map(|seed| Stream::drawn(spread, count, 7 + seed as u64)).collect();
     for contender in all {
         Stream::of_all(count).each(|key| contender.decide(key));
     }
-    let mut rates = vec![Vec::new(); all.len()];
-    for _ in 0..ROUNDS {
-        for (contender, rates) in all.iter().zip(&mut rates) {
-            rates.push(run(&streams, ROUND, &|key| contender.decide(key)));
+    let turn = |who: usize| run(&streams, TURN, &|key| all[who].decide(key));
+    let round = |number: usize| {
+        let mut rates = vec![0.0; all.len()];
+        let order = 0..all.len();
+        match number % 2 {
+            0 => order.for_each(|who| rates[who] = turn(who)),
+            _ => order.rev().for_each(|who| rates[who] = turn(who)),
         }
-    }
-    rates.iter().map(|rates| median(rates)).collect()
+        rates
+    };
+    Rounds((0..ROUNDS).map(round).collect())
 }
 
 /// Bytes of resident memory a key, each in a process of its own.

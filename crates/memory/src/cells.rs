@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 use tidegate_core::algorithm::token_bucket::Level;
-use tidegate_core::algorithm::{State, Tally};
+use tidegate_core::algorithm::State;
 use tidegate_core::batch::{Cells, Part, PlainBucket};
 use tidegate_core::key::Fingerprint;
 use tidegate_core::scale::ScaleId;
@@ -39,10 +39,8 @@ impl Cells for One<'_, '_> {
 
     #[inline]
     fn set_level(&mut self, _: usize, level: Level) {
-        if let Some(at) = self.at
-            && !self.shard.set_level(at, level)
-        {
-            self.shard.edit(at, self.common, |state| replace_level(state, level));
+        if let Some(at) = self.at {
+            self.shard.set_level(at, level, self.common);
         }
     }
 
@@ -127,9 +125,7 @@ impl<const N: usize> Cells for Few<'_, N> {
     #[inline]
     fn set_level(&mut self, charge: usize, level: Level) {
         let (shard, at) = self.places[charge];
-        if !self.shards[shard].set_level(at, level) {
-            self.shards[shard].edit(at, self.common, |state| replace_level(state, level));
-        }
+        self.shards[shard].set_level(at, level, self.common);
     }
 
     fn edit<R>(
@@ -140,13 +136,6 @@ impl<const N: usize> Cells for Few<'_, N> {
     ) -> R {
         let (shard, at) = self.places[charge];
         self.shards[shard].edit(at, self.common, change)
-    }
-}
-
-/// A level that a slot has no bits for goes to the side with its state.
-fn replace_level(state: &mut Option<State>, level: Level) {
-    if let Some(state) = state {
-        state.tally = Tally::Bucket(level);
     }
 }
 
@@ -228,9 +217,8 @@ impl Cells for Many<'_, '_> {
     fn set_level(&mut self, charge: usize, level: Level) {
         if let Some(cell) = self.cell(charge, Part::Main)
             && let Some(at) = self.place(&cell)
-            && !self.shards[cell.shard].set_level(at, level)
         {
-            self.shards[cell.shard].edit(at, self.common, |state| replace_level(state, level));
+            self.shards[cell.shard].set_level(at, level, self.common);
         }
     }
 

@@ -5,7 +5,7 @@
 //! of keys closely). A byte a slot tells most keys apart, so a look-up touches one slot only. A shard
 //! is small, so that growing it is short. It locks nothing itself.
 
-use tidegate_core::algorithm::State;
+use tidegate_core::algorithm::{State, Tally};
 use tidegate_core::algorithm::token_bucket::Level;
 use tidegate_core::key::Fingerprint;
 use tidegate_core::scale::ScaleId;
@@ -97,10 +97,22 @@ impl Shard {
         self.slots[at].level()
     }
 
-    /// Changes a level that [`level`](Self::level) showed; says whether it could.
+    /// Changes a level that [`level`](Self::level) showed.
     #[inline]
-    pub(crate) fn set_level(&mut self, at: usize, level: Level) -> bool {
-        self.slots[at].set_level(level)
+    pub(crate) fn set_level(&mut self, at: usize, level: Level, common: &Common) {
+        if !self.slots[at].set_level(level) {
+            self.set_aside(at, level, common);
+        }
+    }
+
+    /// A level that a slot has no bits for goes to the side with its state.
+    #[cold]
+    fn set_aside(&mut self, at: usize, level: Level, common: &Common) {
+        self.edit(at, common, |state| {
+            if let Some(state) = state {
+                state.tally = Tally::Bucket(level);
+            }
+        });
     }
 
     /// Lets the state at a place that `find` gave be changed.

@@ -98,12 +98,12 @@ impl<C: Clock> MemoryStore<C> {
     #[inline]
     pub fn apply_now(&self, op: Op, charges: &[Charge<'_>], readings: &mut [Reading]) {
         let plain = |charge: &Charge<'_>| charge.grace.is_none() && charge.ban.is_none();
-        let done = match charges {
+        let done = match (charges, &mut *readings) {
             _ if op != Op::Charge || !charges.iter().all(plain) => None,
-            [_] => self.charge_few::<1>(charges, readings),
-            [_, _] => self.charge_few::<2>(charges, readings),
-            [_, _, _] => self.charge_few::<3>(charges, readings),
-            [_, _, _, _] => self.charge_few::<4>(charges, readings),
+            ([charge], [reading]) => self.charge_one(charge, reading),
+            ([_, _], readings) => self.charge_few::<2>(charges, readings),
+            ([_, _, _], readings) => self.charge_few::<3>(charges, readings),
+            ([_, _, _, _], readings) => self.charge_few::<4>(charges, readings),
             _ => None,
         };
         if done.is_none() {
@@ -123,6 +123,28 @@ impl<C: Clock> MemoryStore<C> {
         if !done {
             self.apply_many(op, charges, readings);
         }
+    }
+
+    /// One plain charge of a bucket that has a place, which most decisions are; otherwise nothing is
+    /// done. The same as [`charge_few`](Self::charge_few), with nothing to put in order.
+    #[inline]
+    fn charge_one(&self, charge: &Charge<'_>, reading: &mut Reading) -> Option<()> {
+        let early = self.clock_if_monotonic();
+        let key = charge.key.fingerprint;
+        let hash = self.common.hasher.hash(key);
+        let mut shard = self.shards[hash.shard(self.shards.len())].0.lock();
+        let at = shard.find(key, hash)?;
+        let (scale, level) = shard.level(at)?;
+        let now = early.map_or_else(|| self.clock.now(), |now| shard.advance(now));
+        let mut bucket = PlainBucket::look(charge, scale, level, now)?;
+        let passes = bucket.fits();
+        if let Some(level) = bucket.settle(charge.role, passes) {
+            shard.set_level(at, level, &self.common);
+        }
+        // What is left to work out concerns nobody else.
+        drop(shard);
+        *reading = bucket.reading(charge, now);
+        Some(())
     }
 
     /// Some plain charges whose keys all have a place; otherwise nothing is done. A charge never
