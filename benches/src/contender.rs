@@ -89,7 +89,9 @@ pub struct ThreeRules(pub Tidegate);
 impl Contender for ThreeRules {
     fn decide(&self, key: &String) {
         let mut readings = [Reading::default(); 3];
-        let charges = self.0.hashers.each_ref().map(|seed| self.0.charge(seed, key));
+        let [user, endpoint, tenant] = &self.0.hashers;
+        let charge = |seed: &KeyHasher| self.0.charge(seed, key);
+        let charges = [charge(user), charge(endpoint), charge(tenant)];
         self.0.store.apply_now(Op::Charge, &charges, &mut readings);
         black_box(&readings);
     }

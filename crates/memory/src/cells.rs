@@ -1,12 +1,13 @@
 //! The states of a batch as the core sees them, while their shards are locked.
 
 use smallvec::SmallVec;
-use tidegate_core::algorithm::token_bucket::Level;
 use tidegate_core::algorithm::State;
-use tidegate_core::batch::{Cells, Part, PlainBucket};
+use tidegate_core::algorithm::token_bucket::Level;
+use tidegate_core::batch::{self, Cells, Part, PlainBucket};
+use tidegate_core::decision::Reading;
 use tidegate_core::key::Fingerprint;
 use tidegate_core::scale::ScaleId;
-use tidegate_core::store::Charge;
+use tidegate_core::store::{Charge, Op};
 use tidegate_core::time::Timestamp;
 
 use crate::hash::TableHash;
@@ -76,13 +77,29 @@ pub(crate) const FEW: usize = 4;
 pub(crate) struct Few<'a, const N: usize> {
     /// The shards held, in the order they were locked.
     pub(crate) shards: [Guard<'a, Shard>; N],
-    /// For each charge its shard's place among those, and its own place in the shard.
-    pub(crate) places: [(usize, usize); N],
+    /// The charge of each of them.
+    pub(crate) whose: [usize; N],
+    /// The place of its key in it.
+    pub(crate) places: [usize; N],
     pub(crate) common: &'a Common,
 }
 
 impl<const N: usize> Few<'_, N> {
-    /// The buckets of the charges, if all are plain ones.
+    /// Finds the places of all keys, if they have one.
+    #[inline]
+    pub(crate) fn find(
+        &mut self,
+        charges: &[Charge<'_>; N],
+        hashes: &[TableHash; N],
+    ) -> Option<()> {
+        for k in 0..N {
+            let i = self.whose[k];
+            self.places[k] = self.shards[k].find(charges[i].key.fingerprint, hashes[i])?;
+        }
+        Some(())
+    }
+
+    /// The buckets of the charges in the order of the locks, if all are plain ones.
     #[inline]
     pub(crate) fn buckets<'c>(
         &self,
@@ -90,8 +107,8 @@ impl<const N: usize> Few<'_, N> {
         now: Timestamp,
     ) -> Option<[PlainBucket<'c>; N]> {
         let mut found = [self.bucket(charges, 0, now)?; N];
-        for (i, bucket) in found.iter_mut().enumerate().skip(1) {
-            *bucket = self.bucket(charges, i, now)?;
+        for (k, bucket) in found.iter_mut().enumerate().skip(1) {
+            *bucket = self.bucket(charges, k, now)?;
         }
         Some(found)
     }
@@ -101,31 +118,46 @@ impl<const N: usize> Few<'_, N> {
     fn bucket<'c>(
         &self,
         charges: &[Charge<'c>; N],
-        i: usize,
+        k: usize,
         now: Timestamp,
     ) -> Option<PlainBucket<'c>> {
-        let (shard, at) = self.places[i];
-        let (scale, level) = self.shards[shard].level(at)?;
-        PlainBucket::look(&charges[i], scale, level, now)
+        let (scale, level) = self.shards[k].level(self.places[k])?;
+        PlainBucket::look(&charges[self.whose[k]], scale, level, now)
+    }
+
+    /// Charges all or none of them, of whatever kind they are; out of the way of plain buckets.
+    #[inline(never)]
+    pub(crate) fn charge(
+        &mut self,
+        charges: &[Charge<'_>; N],
+        now: Timestamp,
+        readings: &mut [Reading; N],
+    ) {
+        batch::apply(Op::Charge, charges, now, self, readings);
+    }
+
+    /// The shard of a charge and its place there.
+    fn place(&mut self, charge: usize) -> (&mut Shard, usize) {
+        let k = self.whose.iter().position(|i| *i == charge).unwrap_or_default();
+        (&mut self.shards[k], self.places[k])
     }
 }
 
 impl<const N: usize> Cells for Few<'_, N> {
     fn look<R>(&mut self, charge: usize, _: Part, see: impl FnOnce(Option<&State>) -> R) -> R {
-        let (shard, at) = self.places[charge];
-        self.shards[shard].look(at, see)
+        let (shard, at) = self.place(charge);
+        shard.look(at, see)
     }
 
-    #[inline]
     fn level(&mut self, charge: usize) -> Option<(ScaleId, Level)> {
-        let (shard, at) = self.places[charge];
-        self.shards[shard].level(at)
+        let (shard, at) = self.place(charge);
+        shard.level(at)
     }
 
-    #[inline]
     fn set_level(&mut self, charge: usize, level: Level) {
-        let (shard, at) = self.places[charge];
-        self.shards[shard].set_level(at, level, self.common);
+        let common = self.common;
+        let (shard, at) = self.place(charge);
+        shard.set_level(at, level, common);
     }
 
     fn edit<R>(
@@ -134,8 +166,9 @@ impl<const N: usize> Cells for Few<'_, N> {
         _: Part,
         change: impl FnOnce(&mut Option<State>) -> R,
     ) -> R {
-        let (shard, at) = self.places[charge];
-        self.shards[shard].edit(at, self.common, change)
+        let common = self.common;
+        let (shard, at) = self.place(charge);
+        shard.edit(at, common, change)
     }
 }
 

@@ -5,8 +5,8 @@
 //! of keys closely). A byte a slot tells most keys apart, so a look-up touches one slot only. A shard
 //! is small, so that growing it is short. It locks nothing itself.
 
-use tidegate_core::algorithm::{State, Tally};
 use tidegate_core::algorithm::token_bucket::Level;
+use tidegate_core::algorithm::{State, Tally};
 use tidegate_core::key::Fingerprint;
 use tidegate_core::scale::ScaleId;
 use tidegate_core::time::{Micros, Timestamp};
@@ -78,8 +78,7 @@ impl Shard {
 
     #[inline]
     pub(crate) fn find(&self, key: Fingerprint, hash: TableHash) -> Option<usize> {
-        let at = self.probe(key, hash)?;
-        (self.marks[at] != EMPTY).then_some(at)
+        self.probe(key, hash).ok()
     }
 
     /// Shows the state at a place that `find` gave.
@@ -166,7 +165,7 @@ impl Shard {
         reserve: u64,
         common: &Common,
     ) {
-        if let Some(at) = self.probe(key, hash) {
+        if let Err(Some(at)) = self.probe(key, hash) {
             self.slots[at] = self.pack(key, state, None, reserve, common);
             self.marks[at] = hash.mark();
             self.used += 1;
@@ -251,24 +250,21 @@ impl Shard {
         (self.len() + keys) * 5 <= self.slots.len() * 4
     }
 
-    /// Where the key is, or the empty slot where it would go.
+    /// Where the key is; or else the empty slot where it would go, if there are any slots.
     #[inline]
-    fn probe(&self, key: Fingerprint, hash: TableHash) -> Option<usize> {
-        let size = self.marks.len();
-        if size == 0 {
-            return None;
-        }
-        let (mut at, own) = (hash.home(size), hash.mark());
-        loop {
-            let mark = self.marks[at];
-            if mark == EMPTY || (mark == own && self.slots[at].key == key) {
-                return Some(at);
+    fn probe(&self, key: Fingerprint, hash: TableHash) -> Result<usize, Option<usize>> {
+        let (mut at, own) = (hash.home(self.marks.len()), hash.mark());
+        // A table without slots has no mark at all. One with slots has some that are empty.
+        while let (Some(mark), Some(slot)) = (self.marks.get(at), self.slots.get(at)) {
+            if *mark == own && slot.key == key {
+                return Ok(at);
             }
-            at += 1;
-            if at == size {
-                at = 0;
+            if *mark == EMPTY {
+                return Err(Some(at));
             }
+            at = if at + 1 == self.marks.len() { 0 } else { at + 1 };
         }
+        Err(None)
     }
 
     /// Empties a slot and closes the gap, so that no probe stops short of its key.
@@ -299,7 +295,7 @@ impl Shard {
         let marks = std::mem::replace(&mut self.marks, vec![EMPTY; size].into());
         let slots = std::mem::replace(&mut self.slots, vec![Slot::default(); size].into());
         for (slot, mark) in slots.iter().zip(marks).filter(|(_, mark)| *mark != EMPTY) {
-            if let Some(at) = self.probe(slot.key, hasher.hash(slot.key)) {
+            if let Err(Some(at)) = self.probe(slot.key, hasher.hash(slot.key)) {
                 (self.slots[at], self.marks[at]) = (*slot, mark);
             }
         }

@@ -7,7 +7,7 @@
 
 use smallvec::SmallVec;
 use tidegate_core::algorithm::State;
-use tidegate_core::batch::{self, Cells as _, Part, PlainBucket};
+use tidegate_core::batch::{self, Part, PlainBucket};
 use tidegate_core::decision::{AnsweredBy, Reading};
 use tidegate_core::key::Fingerprint;
 use tidegate_core::policy::Policy;
@@ -127,7 +127,7 @@ impl<C: Clock> MemoryStore<C> {
 
     /// One plain charge of a bucket that has a place, which most decisions are; otherwise nothing is
     /// done. The same as [`charge_few`](Self::charge_few), with nothing to put in order.
-    #[inline]
+    #[inline(never)]
     fn charge_one(&self, charge: &Charge<'_>, reading: &mut Reading) -> Option<()> {
         let early = self.clock_if_monotonic();
         let key = charge.key.fingerprint;
@@ -163,34 +163,31 @@ impl<C: Clock> MemoryStore<C> {
         let order = self.lock_order(hashes)?;
         let mut held = Few {
             shards: order.map(|next| self.shards[next / FEW].0.lock()),
-            places: [(0, 0); N],
+            whose: order.map(|next| next % FEW),
+            places: [0; N],
             common: &self.common,
         };
-        for (shard, next) in order.into_iter().enumerate() {
-            let i = next % FEW;
-            let at = held.shards[shard].find(charges[i].key.fingerprint, hashes[i])?;
-            held.places[i] = (shard, at);
-        }
+        held.find(charges, &hashes)?;
         let now = self.settle_clock(early, &mut held.shards);
         let Some(mut buckets) = held.buckets(charges, now) else {
-            batch::apply(Op::Charge, charges, now, &mut held, readings);
+            held.charge(charges, now, readings);
             return Some(());
         };
-        let refused = |(charge, bucket): (&Charge<'_>, &PlainBucket<'_>)| {
-            !bucket.fits() && charge.role != Role::Shadow
-        };
-        let admitted = !charges.iter().zip(&buckets).any(refused);
-        for i in 0..N {
-            let passes = admitted && buckets[i].fits();
-            if let Some(level) = buckets[i].settle(charges[i].role, passes) {
-                held.set_level(i, level);
+        // From here on everything is in the order of the locks.
+        let roles = held.whose.map(|i| charges[i].role);
+        let refused = |k: usize| !buckets[k].fits() && roles[k] != Role::Shadow;
+        let admitted = !(0..N).any(refused);
+        for k in 0..N {
+            let passes = admitted && buckets[k].fits();
+            if let Some(level) = buckets[k].settle(roles[k], passes) {
+                held.shards[k].set_level(held.places[k], level, &self.common);
             }
         }
         // What is left to work out concerns nobody else.
-        let Few { shards, .. } = held;
+        let Few { shards, whose, .. } = held;
         shards.into_iter().for_each(drop);
-        for i in 0..N {
-            readings[i] = buckets[i].reading(&charges[i], now);
+        for (i, bucket) in whose.into_iter().zip(&buckets) {
+            readings[i] = bucket.reading(&charges[i], now);
         }
         Some(())
     }
