@@ -28,6 +28,9 @@ use crate::script::{self, Text};
 /// How long a decision may take unless it is said otherwise.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_millis(5);
 
+/// How late a timer may be that nothing is wrong with: tokio's tick once a millisecond.
+const TICK: Duration = Duration::from_millis(1);
+
 /// What names of keys begin with unless it is said otherwise.
 pub const DEFAULT_PREFIX: &str = "tg:";
 
@@ -152,7 +155,7 @@ impl Store for RedisStore {
         };
         let prefix = &self.shared.common.prefix;
         let items = charges.iter().map(|charge| Item::new(prefix, charge));
-        let deadline = asked + self.shared.common.deadline;
+        let deadline = asked + patience(self.shared.common.deadline);
         let mut groups: BTreeMap<u16, (Vec<usize>, Ask)> = BTreeMap::new();
         for (i, item) in items.enumerate() {
             let slot = if self.shared.router.is_cluster() { slot(&item.name) } else { 0 };
@@ -340,6 +343,12 @@ async fn beat(shared: Arc<Shared>) {
     }
 }
 
+/// How long a request waits for its answer: to the last tick of the timers before the deadline, by
+/// which `on_fail` is promised to have answered.
+fn patience(deadline: Duration) -> Duration {
+    deadline - TICK.min(deadline / 4)
+}
+
 /// Waits for all at once.
 async fn all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     futures_util::future::join_all(futures).await
@@ -353,6 +362,19 @@ impl std::fmt::Display for Failure {
                 write!(f, "the slot keeps moving, last to {host}")
             }
             Self::TryAgain => f.write_str("the slot is being moved"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_ends_a_tick_before_the_deadline_and_short_ones_keep_most_of_it() {
+        for (deadline, patience_us) in [(5_000, 4_000), (4_000, 3_000), (2_000, 1_500), (40, 30)] {
+            let patience = patience(Duration::from_micros(deadline));
+            assert_eq!(patience, Duration::from_micros(patience_us), "{deadline} µs");
         }
     }
 }
