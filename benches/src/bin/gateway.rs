@@ -13,7 +13,7 @@ use tidegate_bench::gateway::goals::{self, Rounds};
 use tidegate_bench::gateway::{Turn, setup, wrk};
 use tidegate_bench::report::{Table, machine, median};
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 11;
 
 fn main() {
     let upstream = Arc::new(setup::upstream());

@@ -15,7 +15,7 @@ pub const CONNECTIONS: u32 = 50;
 pub const PER_SECOND: u32 = 5_000;
 
 /// How long a turn lasts, of either load.
-pub const SECONDS: u64 = 2;
+pub const SECONDS: u64 = 1;
 
 /// Who is compared, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -107,8 +107,8 @@ fn write(
         }
     }
     if let Some(wait) = told.and_then(|told| told.wait) {
-        lines.put(RETRY_AFTER, wait.secs());
-        lines.put(RETRY_AFTER_MS, wait.millis());
+        lines.put_number(RETRY_AFTER, wait.secs());
+        lines.put_number(RETRY_AFTER_MS, wait.millis());
     }
     if !decision.is_allowed() {
         // Scripts may read it anyhow, so it is not among the exposed ones.

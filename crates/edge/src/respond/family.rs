@@ -56,10 +56,10 @@ impl Family {
 
 impl Trio {
     fn write(self, counted: &Counted<'_>, reset: Option<u64>, lines: &mut Lines<'_>) {
-        lines.put(self.limit, counted.numbers.limit);
-        lines.put(self.remaining, counted.numbers.remaining);
+        lines.put_number(self.limit, counted.numbers.limit);
+        lines.put_number(self.remaining, counted.numbers.remaining);
         match reset {
-            Some(reset) => lines.put(self.reset, reset),
+            Some(reset) => lines.put_number(self.reset, reset),
             None => lines.leave_out(&self.reset),
         }
     }

@@ -3,7 +3,7 @@
 //! change in this file.
 
 use bytes::{BufMut, BytesMut};
-use http::header::{HeaderName, HeaderValue};
+use http::header::HeaderName;
 use tidegate_core::policy::Policy;
 
 use super::lines::Lines;
@@ -59,7 +59,7 @@ impl Item {
         self.0.put_u8(b';');
         self.0.put_slice(name.as_bytes());
         self.0.put_u8(b'=');
-        self.0.put_slice(HeaderValue::from(integer.min(MAX_INTEGER)).as_bytes());
+        self.0.put_slice(itoa::Buffer::new().format(integer.min(MAX_INTEGER)).as_bytes());
         self
     }
 }

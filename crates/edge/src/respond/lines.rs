@@ -31,6 +31,13 @@ impl<'h> Lines<'h> {
         self.headers.insert(name, value.into());
     }
 
+    /// The same for a number.
+    pub(super) fn put_number(&mut self, name: HeaderName, number: u64) {
+        // Digits are a header's value.
+        let digits = HeaderValue::from_str(itoa::Buffer::new().format(number));
+        self.put(name, digits.unwrap_or(HeaderValue::from_static("0")));
+    }
+
     /// The same for text, which is printable ASCII; were it not, the header would be left out.
     pub(super) fn put_text(&mut self, name: HeaderName, text: BytesMut) {
         match HeaderValue::from_maybe_shared(text.freeze()) {
