@@ -3,6 +3,7 @@
 //! The engine knows the [`Store`](tidegate_core::store::Store) face, never a store; it knows
 //! [`Facts`](tidegate_rules::Facts), never a wire. It reads no clock: a reading tells the store's.
 
+mod at_once;
 mod bill;
 mod debt;
 mod decision;
