@@ -120,6 +120,9 @@ impl std::error::Error for StoreError {}
 
 /// Where counters live and whose clock counts.
 pub trait Store: Send + Sync {
+    /// Whether it answers without waiting for anything: its futures are ready when first polled.
+    const IMMEDIATE: bool = false;
+
     /// Does `op` to all of `charges` at one instant, fills in one reading for each and says who
     /// answered. What [`AnsweredBy::DenyCache`] answered changed nothing, and only those readings
     /// are told that refuse.

@@ -377,6 +377,8 @@ impl<C: Clock> MemoryStore<C> {
 }
 
 impl<C: Clock> Store for MemoryStore<C> {
+    const IMMEDIATE: bool = true;
+
     #[inline]
     async fn apply(
         &self,
