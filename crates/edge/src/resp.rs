@@ -76,3 +76,6 @@ impl<S, L> fmt::Debug for Door<S, L> {
         f.debug_struct("Door").field("token", &self.token).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

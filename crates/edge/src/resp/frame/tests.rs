@@ -134,15 +134,15 @@ fn heard(pieces: &[&[u8]]) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
     for piece in pieces {
         held.extend_from_slice(piece);
         loop {
-            match next(&held) {
+            let length = match next(&held) {
                 Ok(Some(request)) => {
                     requests.push(request.args.iter().map(|word| word.to_vec()).collect());
-                    let length = request.length;
-                    held.drain(..length);
+                    request.length
                 }
                 Ok(None) => break,
                 Err(error) => return (requests, Some(error)),
-            }
+            };
+            held.drain(..length);
         }
     }
     (requests, None)
