@@ -79,6 +79,9 @@ impl Line<'_> {
                 self.progress.at(Phase::Answering);
                 let done = door.answer(session, &self.read, &mut self.out).await;
                 self.read.advance(done.taken);
+                if done.taken > 0 {
+                    self.progress.step();
+                }
                 self.send().await?;
                 match done.next {
                     Next::Go => {}
@@ -112,7 +115,6 @@ impl Line<'_> {
     }
 
     async fn send(&mut self) -> io::Result<()> {
-        self.progress.step();
         if self.out.is_empty() {
             return Ok(());
         }
