@@ -19,11 +19,11 @@ use super::watch::{Phase, Progress, dawdling};
 use crate::Status;
 use crate::listen::{Shared, Speaks, Stage};
 
-/// Room for a few commands. A read that fills it gets twice as much, up to the most.
+/// Room for a few commands; a connection with nothing to say holds no more than that.
 const FIRST_BYTES: usize = 2 * 1024;
-const MOST_BYTES: usize = 64 * 1024;
 
-/// Larger buffers are not kept while a connection has nothing to say.
+/// Room for a few hundred, for those who send as many at once. Only a single request that is longer,
+/// or a single reply, takes more, and for no longer than it needs.
 const KEPT_BYTES: usize = 16 * 1024;
 
 /// How long, and for how many bytes, a caller whose bytes made no sense is listened to after the answer:
@@ -100,16 +100,17 @@ impl Line<'_> {
     async fn read(&mut self) -> io::Result<bool> {
         self.progress.at(if self.read.is_empty() { Phase::Idle } else { Phase::Command });
         let held = self.read.len();
-        if self.read.is_empty() && self.read.capacity() > KEPT_BYTES {
-            self.read = BytesMut::new();
-        }
         if self.read.capacity() - held < FIRST_BYTES {
-            self.read.reserve(held.clamp(FIRST_BYTES, MOST_BYTES));
+            // Room that was read from is used again, where there is enough of it.
+            self.read.reserve(held.max(FIRST_BYTES));
+        }
+        if held == 0 && self.read.capacity() > KEPT_BYTES {
+            self.read = BytesMut::with_capacity(FIRST_BYTES);
         }
         let count = self.tcp.read_buf(&mut self.read).await?;
-        // A full buffer is a sign of a long pipeline: make room for more of it at once.
-        if self.read.len() == self.read.capacity() && count >= FIRST_BYTES {
-            self.read.reserve(self.read.capacity().min(MOST_BYTES));
+        if self.read.len() == self.read.capacity() && self.read.capacity() < KEPT_BYTES {
+            // A sign of a long pipeline: from now on there is room for much of it.
+            self.read.reserve(KEPT_BYTES - self.read.len());
         }
         Ok(count > 0)
     }

@@ -16,7 +16,7 @@ use super::reply::{Version, Writer};
 use super::session::Session;
 
 /// Replies beyond this are sent before more commands are looked at.
-const MAX_OUT_BYTES: usize = 64 * 1024;
+const MAX_OUT_BYTES: usize = 12 * 1024;
 
 /// The most questions that wait for a store at the same time.
 const MAX_WAITING: usize = 256;
