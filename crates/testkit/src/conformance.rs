@@ -117,7 +117,7 @@ fn charge<'a>(i: usize, rule: &'a Edited, policy: &'a Policy, step: &Step) -> Ch
         grace: rule.grace.as_ref(),
         ban: rule.ban.as_ref(),
         // Some come through doors that can hold a request, others not, and all to the same counters.
-        queue: if step.op % 2 == 0 { Queue::Hold } else { Queue::Refuse },
+        queue: if step.op.is_multiple_of(2) { Queue::Hold } else { Queue::Refuse },
     }
 }
 

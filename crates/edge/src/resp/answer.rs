@@ -5,37 +5,34 @@ use tidegate_core::store::Store;
 use super::Door;
 use super::command::{Command, Entry};
 use super::frame::Args;
-use super::question::{Question, Verb};
+use super::question::Verb;
 use super::reply::Writer;
 use super::session::Session;
-use super::throttle::Dialect;
+use super::throttle::{Dialect, Throttle};
 use super::{client, server};
 
 /// How much of a caller's own text an error repeats, in bytes.
 const MAX_REPEATED: usize = 128;
 
 /// What becomes of a command.
-pub(super) enum Heard<'a> {
+pub(super) enum Heard {
     /// It is answered.
     Answered,
     /// It is answered, and nothing more will be.
     Last,
-    /// The limiter has to be asked.
-    Question(Question<'a>),
+    /// The limiter has to be asked about a bucket.
+    Throttle(Throttle),
+    /// The rules have to be asked, with the same arguments.
+    Rules(Verb),
 }
 
 impl<S: Store, L: Store> Door<S, L> {
     /// Answers a command, or says what to ask the limiter.
-    pub(super) fn hear<'a>(
-        &self,
-        session: &mut Session,
-        args: Args<'a>,
-        out: &mut Vec<u8>,
-    ) -> Heard<'a> {
+    pub(super) fn hear(&self, session: &mut Session, args: &Args<'_>, out: &mut Vec<u8>) -> Heard {
         let Some(name) = args.first() else { return Heard::Answered };
         let reply = &mut Writer::new(out, session.version);
         let Some(entry) = Entry::named(name) else {
-            reply.error("ERR", &unknown(&args));
+            reply.error("ERR", &unknown(args));
             return Heard::Answered;
         };
         if !entry.takes(args.len()) {
@@ -44,12 +41,12 @@ impl<S: Store, L: Store> Door<S, L> {
         }
         match entry.command {
             Command::ClThrottle => {
-                return self.throttle(session, Dialect::Cell, entry, &args, reply);
+                return self.throttle(session, Dialect::Cell, entry, args, reply);
             }
-            Command::Throttle => return self.throttle(session, Dialect::Crab, entry, &args, reply),
-            Command::Check => return Heard::Question(Question::Rules(Verb::Check, args)),
-            Command::Peek => return self.guarded(session, Verb::Peek, args, reply),
-            Command::ResetCounters => return self.guarded(session, Verb::Reset, args, reply),
+            Command::Throttle => return self.throttle(session, Dialect::Crab, entry, args, reply),
+            Command::Check => return Heard::Rules(Verb::Check),
+            Command::Peek => return self.guarded(session, Verb::Peek, reply),
+            Command::ResetCounters => return self.guarded(session, Verb::Reset, reply),
             Command::Quit => {
                 reply.ok();
                 return Heard::Last;
@@ -64,7 +61,7 @@ impl<S: Store, L: Store> Door<S, L> {
             Command::Auth => self.auth(session, &args[1..], reply),
             Command::Select => server::select(&args[1], reply),
             Command::Client => client::answer(session, &args[1..], reply),
-            Command::Command => server::command(&args[1..], reply),
+            Command::Table => server::command(&args[1..], reply),
             Command::Info => server::info(&args[1..], reply),
             Command::Config => server::config(&args[1..], reply),
             Command::Reset => {

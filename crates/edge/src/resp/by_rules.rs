@@ -12,8 +12,7 @@ use tidegate_rules::Facts;
 
 use super::Door;
 use super::answer::{Heard, shown};
-use super::frame::Args;
-use super::question::{Question, Verb};
+use super::question::Verb;
 use super::reply::{Version, Writer};
 use super::session::Session;
 use crate::extract;
@@ -74,15 +73,9 @@ fn once<T>(option: &mut Option<T>, name: &str, value: T) -> Result<(), String> {
 impl<S: Store, L: Store> Door<S, L> {
     /// A question that tells or changes more than a decision does: for callers on this machine, and
     /// those who brought the token.
-    pub(super) fn guarded<'a>(
-        &self,
-        session: &Session,
-        verb: Verb,
-        args: Args<'a>,
-        reply: &mut Writer<'_>,
-    ) -> Heard<'a> {
+    pub(super) fn guarded(&self, session: &Session, verb: Verb, reply: &mut Writer<'_>) -> Heard {
         if session.caller.is_loopback() || session.authenticated {
-            return Heard::Question(Question::Rules(verb, args));
+            return Heard::Rules(verb);
         }
         match self.token {
             Some(_) => reply.error("NOAUTH", "Authentication required."),

@@ -51,7 +51,7 @@ fn set_info(what: &[u8], value: &[u8], reply: &mut Writer<'_>) {
 }
 
 fn is_word(bytes: &[u8]) -> bool {
-    bytes.iter().all(|byte| byte.is_ascii_graphic())
+    bytes.iter().all(u8::is_ascii_graphic)
 }
 
 fn is_switch(word: &[u8]) -> bool {

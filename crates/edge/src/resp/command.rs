@@ -14,7 +14,8 @@ pub(super) enum Command {
     Auth,
     Select,
     Client,
-    Command,
+    /// `COMMAND`.
+    Table,
     Info,
     Config,
     Reset,
@@ -65,7 +66,7 @@ pub(super) const ALL: [Entry; 16] = [
     plain(Command::Auth, "auth", -2),
     plain(Command::Select, "select", 2),
     plain(Command::Client, "client", -2),
-    plain(Command::Command, "command", -1),
+    plain(Command::Table, "command", -1),
     plain(Command::Info, "info", -1),
     plain(Command::Config, "config", -2),
     plain(Command::Reset, "reset", 1),

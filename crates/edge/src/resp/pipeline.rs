@@ -64,22 +64,25 @@ impl<S: Store, L: Store> Door<S, L> {
             };
             taken += request.length;
             let written = out.len();
-            let heard = self.hear(session, request.args, out);
+            let heard = self.hear(session, &request.args, out);
             if !waiting.is_empty() && out.len() > written {
                 // It was answered at once, but those before it come first.
                 let reply = out.split_off(written);
                 collect(&mut waiting, out).await;
                 out.extend_from_slice(&reply);
             }
-            match heard {
-                Heard::Answered => {}
+            let question = match heard {
+                Heard::Answered => None,
                 Heard::Last => break Next::Close,
-                Heard::Question(question) if S::IMMEDIATE => {
+                Heard::Throttle(throttle) => Some(Question::Throttle(throttle)),
+                Heard::Rules(verb) => Some(Question::Rules(verb, request.args)),
+            };
+            match question {
+                None => {}
+                Some(question) if S::IMMEDIATE => {
                     self.reply(question, session.version, out).await;
                 }
-                Heard::Question(question) => {
-                    self.ask(question, session.version, &mut waiting, out).await;
-                }
+                Some(question) => self.ask(question, session.version, &mut waiting, out).await,
             }
             if out.len() > MAX_OUT_BYTES {
                 break Next::Go;

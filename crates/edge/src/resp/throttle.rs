@@ -16,7 +16,6 @@ use tidegate_core::time::Micros;
 use super::Door;
 use super::answer::{Heard, wrong_count};
 use super::command::Entry;
-use super::question::Question;
 use super::reply::Writer;
 use super::session::Session;
 
@@ -41,14 +40,14 @@ pub(super) struct Throttle {
 
 impl<S: Store, L: Store> Door<S, L> {
     /// Reads the arguments; what is wrong with them is answered.
-    pub(super) fn throttle<'a>(
+    pub(super) fn throttle(
         &self,
         session: &mut Session,
         dialect: Dialect,
         entry: &Entry,
         args: &[Cow<'_, [u8]>],
         reply: &mut Writer<'_>,
-    ) -> Heard<'a> {
+    ) -> Heard {
         let (key, numbers) = match args {
             [_, key, numbers @ ..] if numbers.len() <= 4 => (key, numbers),
             _ => {
@@ -61,7 +60,7 @@ impl<S: Store, L: Store> Door<S, L> {
             Ok(Throttle { dialect, key: self.ad_hoc.key(key), policy, cost })
         });
         match asked {
-            Ok(throttle) => Heard::Question(Question::Throttle(throttle)),
+            Ok(throttle) => Heard::Throttle(throttle),
             Err(why) => {
                 reply.error("ERR", &why);
                 Heard::Answered
