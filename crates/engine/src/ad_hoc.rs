@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock};
 
 use tidegate_core::decision::Reading;
 use tidegate_core::key::{Fingerprint, Key, KeyHasher, Secret};
@@ -31,7 +31,7 @@ const MOST_POLICIES: usize = 10_000;
 #[derive(Debug)]
 pub struct AdHoc {
     seed: KeyHasher,
-    policies: RwLock<HashMap<Quota, Arc<Policy>>>,
+    policies: RwLock<HashMap<Quota, Policy>>,
 }
 
 /// Why there is no policy for a quota.
@@ -64,9 +64,9 @@ impl AdHoc {
     ///
     /// # Errors
     /// When the numbers do not work, or too many different ones were seen.
-    pub fn policy(&self, quota: Quota) -> Result<Arc<Policy>, NoPolicy> {
+    pub fn policy(&self, quota: Quota) -> Result<Policy, NoPolicy> {
         let known = self.policies.read().unwrap_or_else(PoisonError::into_inner);
-        let (found, full) = (known.get(&quota).cloned(), known.len() >= MOST_POLICIES);
+        let (found, full) = (known.get(&quota).copied(), known.len() >= MOST_POLICIES);
         drop(known);
         match found {
             Some(policy) => Ok(policy),
@@ -75,13 +75,13 @@ impl AdHoc {
         }
     }
 
-    fn learn(&self, quota: Quota) -> Result<Arc<Policy>, NoPolicy> {
+    fn learn(&self, quota: Quota) -> Result<Policy, NoPolicy> {
         let mut known = self.policies.write().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MOST_POLICIES {
             return Err(NoPolicy::TooMany);
         }
         let policy = Policy::new(Algorithm::TokenBucket, quota).map_err(NoPolicy::Wrong)?;
-        Ok(Arc::clone(known.entry(quota).or_insert_with(|| Arc::new(policy))))
+        Ok(*known.entry(quota).or_insert(policy))
     }
 }
 

@@ -1,7 +1,6 @@
 //! What a connection has said of itself, and remembers from one command to the next.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use tidegate_core::policy::Policy;
 use tidegate_core::quota::Quota;
@@ -19,7 +18,8 @@ pub(super) struct Session {
     /// Whether it brought the token.
     pub(super) authenticated: bool,
     /// The numbers that it asked for last: most ask for the same again.
-    pub(super) last: Option<(Quota, Arc<Policy>)>,
+    /// A copy of its own: a shared count of users would be written by all threads for every command.
+    pub(super) last: Option<(Quota, Policy)>,
 }
 
 impl Session {

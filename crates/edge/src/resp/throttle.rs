@@ -4,7 +4,6 @@
 //! means, whether the burst is one more than it says, and the order of the waits.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use tidegate_core::decision::{Reading, Retry};
 use tidegate_core::key::Fingerprint;
@@ -33,7 +32,7 @@ pub(super) enum Dialect {
 pub(super) struct Throttle {
     pub(super) dialect: Dialect,
     pub(super) key: Fingerprint,
-    pub(super) policy: Arc<Policy>,
+    pub(super) policy: Policy,
     /// 0 looks and takes nothing.
     pub(super) cost: u64,
 }
@@ -68,14 +67,14 @@ impl<S: Store, L: Store> Door<S, L> {
         }
     }
 
-    fn policy(&self, session: &mut Session, quota: Quota) -> Result<Arc<Policy>, String> {
+    fn policy(&self, session: &mut Session, quota: Quota) -> Result<Policy, String> {
         if let Some((last, policy)) = &session.last
             && *last == quota
         {
-            return Ok(Arc::clone(policy));
+            return Ok(*policy);
         }
         let policy = self.ad_hoc.policy(quota).map_err(|why| why.to_string())?;
-        session.last = Some((quota, Arc::clone(&policy)));
+        session.last = Some((quota, policy));
         Ok(policy)
     }
 }
