@@ -12,7 +12,7 @@ use tidegate_core::decision::Reading;
 use tidegate_core::key::{Key, KeyHasher, Secret};
 use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
-use tidegate_core::store::{Charge, Op, Role};
+use tidegate_core::store::{Charge, Op};
 use tidegate_core::time::Micros;
 use tidegate_memory::{FastClock, MemoryStore};
 
@@ -70,7 +70,7 @@ impl Tidegate {
         let mut hasher = *seed;
         hasher.part(key.as_bytes());
         let key = Key { rule: "rule", fingerprint: hasher.finish() };
-        Charge { key, policy: &self.policy, cost: 1, role: Role::Enforce, grace: None, ban: None }
+        Charge::plain(key, &self.policy, 1)
     }
 }
 

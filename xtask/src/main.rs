@@ -3,6 +3,7 @@
 
 mod audit;
 mod bench;
+mod clients;
 mod run;
 mod setup;
 mod test;

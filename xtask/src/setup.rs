@@ -1,7 +1,9 @@
 //! What the tests need on a machine, and how it gets there: by apt as root or through sudo.
+//! Client libraries are in [`clients`].
 
 use std::process::Command;
 
+use crate::clients;
 use crate::run::{Stopped, run, works};
 
 /// A program, how to see that it is there, and the Debian package that brings it.
@@ -11,7 +13,7 @@ struct Tool {
     package: &'static str,
 }
 
-const TOOLS: [Tool; 11] = [
+const TOOLS: [Tool; 14] = [
     // Some dependencies compile C.
     Tool { program: "cc", probe: &["--version"], package: "build-essential" },
     // The README's own commands are tried with it.
@@ -30,6 +32,10 @@ const TOOLS: [Tool; 11] = [
     // It has no option that only says that it is there.
     Tool { program: "sh", probe: &["-c", "command -v wrk"], package: "wrk" },
     Tool { program: "openssl", probe: &["version"], package: "openssl" },
+    // The RESP door is proved with clients of other languages.
+    Tool { program: "python3", probe: &["-c", "import ensurepip, venv"], package: "python3-venv" },
+    Tool { program: "node", probe: &["--version"], package: "nodejs" },
+    Tool { program: "npm", probe: &["--version"], package: "npm" },
     // A library that moves a server's clock: there is no program to ask.
     Tool {
         program: "sh",
@@ -59,7 +65,8 @@ pub(crate) fn tools() -> Result<(), Stopped> {
             return Err(Stopped::Missing(format!("`rustup component add {component}`")));
         }
     }
-    install(&TOOLS)
+    install(&TOOLS)?;
+    clients::install()
 }
 
 /// Installs what the gateway's benchmark needs besides.

@@ -17,7 +17,7 @@ use tidegate_core::decision::{AnsweredBy, Reading};
 use tidegate_core::key::{Key, KeyHasher, Secret};
 use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
-use tidegate_core::store::{Charge, Op, Role, Store as _};
+use tidegate_core::store::{Charge, Op, Store as _};
 use tidegate_core::time::Micros;
 use tidegate_engine::Limiter;
 use tidegate_redis::{Address, DEFAULT_DEADLINE, Options, RedisStore};
@@ -128,7 +128,7 @@ async fn decide(store: &RedisStore, draw: u64, rules: usize) {
         hasher.part(rule.as_bytes());
         hasher.part(&user);
         let key = Key { rule, fingerprint: hasher.finish() };
-        Charge { key, policy: &POLICY, cost: 1, role: Role::Enforce, grace: None, ban: None }
+        Charge::plain(key, &POLICY, 1)
     };
     let charges = RULES.map(charge);
     let mut readings = [Reading::default(); 3];
@@ -377,8 +377,7 @@ fn bytes(runtime: &tokio::runtime::Runtime) -> String {
                 let mut hasher = KeyHasher::new(Secret::UNSET);
                 hasher.part(&user.to_be_bytes());
                 let key = Key { rule: "free-writes", fingerprint: hasher.finish() };
-                let role = Role::Enforce;
-                let charge = Charge { key, policy: &policy, cost: 1, role, grace: None, ban: None };
+                let charge = Charge::plain(key, &policy, 1);
                 for _ in 0..times {
                     let mut reading = [Reading::default()];
                     let told = contenders.store.apply(Op::Charge, &[charge], &mut reading).await;

@@ -87,7 +87,7 @@ fn charge_one<C: Cells>(charge: &Charge<'_>, now: Timestamp, cells: &mut C) -> R
         return bucket.reading(charge, now);
     }
     cells.edit(0, Part::Main, |state| {
-        let fit = charge.policy.fit(state.as_ref(), charge.cost, now);
+        let fit = charge.fit(state.as_ref(), now);
         settle(charge, fit.is_now(), state, now);
         reading(charge, fit, charge.policy.gauge(state.as_ref(), now), now)
     })
@@ -106,7 +106,7 @@ fn charge_all<C: Cells>(
         let plain = plain_bucket(i, charge, now, cells);
         let fit = match plain {
             Some(bucket) => bucket.fit(),
-            None => cells.look(i, Part::Main, |state| charge.policy.fit(state, charge.cost, now)),
+            None => cells.look(i, Part::Main, |state| charge.fit(state, now)),
         };
         if let Some(kept) = buckets.get_mut(i) {
             *kept = plain;
@@ -257,7 +257,7 @@ fn punish<C: Cells>(
 /// What a charge would say, with nothing changed.
 fn look<C: Cells>(i: usize, charge: &Charge<'_>, now: Timestamp, cells: &mut C) -> Reading {
     let mut told = cells.look(i, Part::Main, |state| {
-        let fit = charge.policy.fit(state, charge.cost, now);
+        let fit = charge.fit(state, now);
         reading(charge, fit, charge.policy.gauge(state, now), now)
     });
     penalise(i, charge, now, cells, &mut told);

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::future::Future;
 
+use crate::algorithm::{Fit, State};
 use crate::decision::{AnsweredBy, Reading};
 use crate::key::Key;
 use crate::penalty::BanPolicy;
 use crate::policy::Policy;
-use crate::time::Timestamp;
+use crate::time::{Micros, Timestamp};
 
 /// One counter to work on; a request makes a batch of them, no two with the same key.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +25,36 @@ pub struct Charge<'a> {
     pub grace: Option<&'a Policy>,
     /// Repeated refusals lead to a ban.
     pub ban: Option<&'a BanPolicy>,
+    /// What becomes of a request that would have to wait its turn.
+    pub queue: Queue,
+}
+
+impl<'a> Charge<'a> {
+    /// A charge that nothing but its cost is said of.
+    #[must_use]
+    pub const fn plain(key: Key<'a>, policy: &'a Policy, cost: u64) -> Self {
+        let (role, queue) = (Role::Enforce, Queue::Hold);
+        Self { key, policy, cost, role, grace: None, ban: None, queue }
+    }
+
+    /// Whether the cost fits on top of a state.
+    #[inline]
+    pub(crate) fn fit(&self, state: Option<&State>, now: Timestamp) -> Fit {
+        match (self.policy.fit(state, self.cost, now), self.queue) {
+            // By then those before it have left, and not a microsecond earlier.
+            (Fit::Now { delay }, Queue::Refuse) if delay > Micros::ZERO => Fit::After(delay),
+            (fit, _) => fit,
+        }
+    }
+}
+
+/// What becomes of a request that fits, but that a queueing rule would let wait its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// It is admitted with a delay: whoever asks can hold it for so long.
+    Hold,
+    /// Whoever asks cannot hold it: it does not fit, and the delay is how long to wait.
+    Refuse,
 }
 
 /// What a charge's refusal means to the request.
@@ -89,6 +120,9 @@ impl std::error::Error for StoreError {}
 
 /// Where counters live and whose clock counts.
 pub trait Store: Send + Sync {
+    /// Whether it answers without waiting for anything: its futures are ready when first polled.
+    const IMMEDIATE: bool = false;
+
     /// Does `op` to all of `charges` at one instant, fills in one reading for each and says who
     /// answered. What [`AnsweredBy::DenyCache`] answered changed nothing, and only those readings
     /// are told that refuse.

@@ -4,6 +4,7 @@ mod answer;
 mod facts;
 mod request;
 
+pub(crate) use answer::retry_after_ms;
 pub use answer::{DecisionView, DecisionsView, ExplanationView, decision, decisions, explanation};
 pub use request::{Check, Checks, MAX_CHECKS, Malformed, Peek, Refund, Reset, parse};
 

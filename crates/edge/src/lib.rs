@@ -12,6 +12,7 @@ pub mod json;
 pub mod listen;
 pub mod path;
 pub mod problem;
+pub mod resp;
 pub mod respond;
 mod status;
 mod token;

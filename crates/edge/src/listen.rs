@@ -1,5 +1,5 @@
-//! Connections for the doors that speak HTTP: accepted, watched, drained. What a request means is the
-//! business of the door behind.
+//! Connections for the doors: accepted, watched, drained. What a request means is the business of the
+//! door behind. Most speak HTTP, which is here; another protocol brings its own ([`Speaks`]).
 
 mod connection;
 mod flow;
@@ -21,7 +21,9 @@ use http::{HeaderValue, Request, Response};
 use hyper::body::{Body, Incoming};
 use parking_lot::Mutex;
 
+pub(crate) use connection::until;
 pub use hall::serve;
+pub(crate) use hall::{Shared, Speaks, Stage, attend};
 pub use tls::{BadCertificate, Tls};
 
 /// An error of any kind, as bodies have them.

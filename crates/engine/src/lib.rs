@@ -3,6 +3,8 @@
 //! The engine knows the [`Store`](tidegate_core::store::Store) face, never a store; it knows
 //! [`Facts`](tidegate_rules::Facts), never a wire. It reads no clock: a reading tells the store's.
 
+mod ad_hoc;
+mod at_once;
 mod bill;
 mod debt;
 mod decision;
@@ -18,6 +20,7 @@ mod share;
 mod slots;
 mod turn;
 
+pub use ad_hoc::{AdHoc, NoPolicy};
 pub use bill::Bill;
 pub use decision::{Decision, RuleReading};
 pub use explain::{Explained, Explanation};

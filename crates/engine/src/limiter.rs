@@ -12,7 +12,7 @@ use tidegate_rules::{Facts, OnFail, Rule, RuleSet};
 use crate::decision::{Counter, Decision};
 use crate::explain::Explanation;
 use crate::local::{Local, NoLocal};
-use crate::plan::{Numbers, Plan};
+use crate::plan::{Asked, Numbers, Plan};
 
 /// Decides requests. Share it by reference or in an `Arc`; rules are swapped while it works.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
     /// `cost` multiplies what a rule says that a request costs; to a rule that leaves it to the request
     /// it is the cost.
     pub async fn decide(&self, facts: &Facts<'_>, cost: u32) -> Decision {
-        self.apply(Op::Charge, facts, None, cost).await
+        self.apply(Asked::all(Op::Charge), facts, cost).await
     }
 
     /// Decides a request under rules of [`rules`](Self::rules) that its facts were found under, so that
@@ -73,21 +73,17 @@ impl<S: Store, L: Store> Limiter<S, L> {
         facts: &Facts<'_>,
         told: impl Fn(&Rule) -> u64,
     ) -> Decision {
-        let cost = |rule: &Rule| match rule.cost() {
-            cost if cost.is_told_by_request() => told(rule).max(1),
-            cost => cost.base(),
-        };
-        self.apply_under(rules, Op::Charge, facts, None, cost).await
+        self.apply_under(rules, Asked::all(Op::Charge), facts, told_by(told)).await
     }
 
     /// What [`decide`](Self::decide) would say; nothing changes.
     pub async fn peek(&self, facts: &Facts<'_>, rule: Option<&str>, cost: u32) -> Decision {
-        self.apply(Op::Peek, facts, rule, cost).await
+        self.apply(Asked { only: rule, ..Asked::all(Op::Peek) }, facts, cost).await
     }
 
     /// Charges a cost that is known only afterwards, into debt if need be.
     pub async fn force(&self, facts: &Facts<'_>, rule: Option<&str>, cost: u32) -> Decision {
-        self.apply(Op::Force, facts, rule, cost).await
+        self.apply(Asked { only: rule, ..Asked::all(Op::Force) }, facts, cost).await
     }
 
     /// Gives back what was charged at an instant of the clock that the decision told; without one,
@@ -103,7 +99,8 @@ impl<S: Store, L: Store> Limiter<S, L> {
             Some(at) => at,
             None => self.now().await.unwrap_or_default(),
         };
-        self.apply(Op::Refund { charged_at }, facts, rule, cost).await
+        let refund = Asked::all(Op::Refund { charged_at });
+        self.apply(Asked { only: rule, ..refund }, facts, cost).await
     }
 
     /// Gives back what a decision charged, once: the decision is its own receipt. What a local share
@@ -114,7 +111,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
 
     /// Forgets the counters, warnings and bans of whoever the facts describe.
     pub async fn reset(&self, facts: &Facts<'_>, rule: Option<&str>) -> Decision {
-        self.apply(Op::Reset, facts, rule, 1).await
+        self.apply(Asked { only: rule, ..Asked::all(Op::Reset) }, facts, 1).await
     }
 
     /// Which rules govern a request, whose counters they are, how those stand, and what decides.
@@ -122,7 +119,8 @@ impl<S: Store, L: Store> Limiter<S, L> {
         let rules = self.rules();
         let mut completed = facts.borrowed();
         rules.complete(&mut completed);
-        let decision = self.apply_under(Arc::clone(&rules), Op::Peek, facts, None, times(cost));
+        let decision =
+            self.apply_under(Arc::clone(&rules), Asked::all(Op::Peek), facts, times(cost));
         Explanation::new(decision.await, &completed, cost)
     }
 
@@ -167,23 +165,25 @@ impl<S: Store, L: Store> Limiter<S, L> {
         }
     }
 
-    async fn apply(&self, op: Op, facts: &Facts<'_>, only: Option<&str>, cost: u32) -> Decision {
-        self.apply_under(self.rules(), op, facts, only, times(cost)).await
+    pub(crate) async fn apply(&self, asked: Asked<'_>, facts: &Facts<'_>, cost: u32) -> Decision {
+        self.apply_under(self.rules(), asked, facts, times(cost)).await
     }
 
-    async fn apply_under(
+    pub(crate) async fn apply_under(
         &self,
         rules: Arc<RuleSet>,
-        op: Op,
+        asked: Asked<'_>,
         facts: &Facts<'_>,
-        only: Option<&str>,
         cost: impl Fn(&Rule) -> u64,
     ) -> Decision {
         let (readings, answered_by, paid, local_at) = {
             let mut facts = facts.borrowed();
             rules.complete(&mut facts);
-            let mut plan = Plan::new(&rules, &facts, only, cost);
-            let op = if plan.refused && op == Op::Charge { Op::Peek } else { op };
+            let mut plan = Plan::new(&rules, &facts, asked, cost);
+            let op = match asked.op {
+                Op::Charge if plan.refused => Op::Peek,
+                op => op,
+            };
             self.ask(op, &mut plan, &rules).await;
             (plan.readings, plan.answered_by, plan.paid, plan.local_at)
         };
@@ -224,6 +224,14 @@ impl<S: Store, L: Store> Limiter<S, L> {
 /// So many times what a rule says that a request costs.
 fn times(count: u32) -> impl Fn(&Rule) -> u64 {
     move |rule| rule.cost().base().saturating_mul(u64::from(count))
+}
+
+/// What a request costs to a rule that leaves it to the request; other rules know.
+pub(crate) fn told_by(told: impl Fn(&Rule) -> u64) -> impl Fn(&Rule) -> u64 {
+    move |rule| match rule.cost() {
+        cost if cost.is_told_by_request() => told(rule).max(1),
+        cost => cost.base(),
+    }
 }
 
 /// Whether a rule of the plan is decided on a local share while the store is gone.

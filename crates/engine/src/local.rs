@@ -20,7 +20,6 @@ use crate::decision::Counter;
 use crate::failure::COME_BACK;
 use crate::plan::{Numbers, Plan};
 use crate::receipt::Receipt;
-use crate::refund::plain;
 use crate::share::Shares;
 
 /// No local store. Rules with `on_fail: local` then let requests pass while the store is gone, which
@@ -245,7 +244,7 @@ impl<'a> Batch<'a> {
     fn refuse(&mut self) {
         if let Some(Charge { policy, .. }) = self.charges.first().copied() {
             let key = Key { rule: "", fingerprint: Fingerprint::default() };
-            self.charges.push(plain(key, policy, u64::MAX));
+            self.charges.push(Charge::plain(key, policy, u64::MAX));
         }
     }
 

@@ -3,16 +3,32 @@
 use smallvec::SmallVec;
 use tidegate_core::decision::{AnsweredBy, Reading, Verdict};
 use tidegate_core::key::Key;
-use tidegate_core::store::{Charge, Op, Role};
+use tidegate_core::store::{Charge, Op, Queue, Role};
 use tidegate_core::time::Timestamp;
 use tidegate_rules::{ChargeWhen, Facts, Limit, Matches, Mode, Rule, RuleSet};
 
 use crate::decision::{Counter, Paid, RuleReading};
 use crate::receipt::Charged;
-use crate::refund::plain;
 
 /// One reading for each charge of a plan.
 pub(crate) type Numbers = SmallVec<[Reading; 4]>;
+
+/// What is asked of the rules that govern a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'o> {
+    pub(crate) op: Op,
+    /// The one rule that is asked; all where none is named.
+    pub(crate) only: Option<&'o str>,
+    /// What becomes of a request that a rule would let wait its turn.
+    pub(crate) queue: Queue,
+}
+
+impl Asked<'_> {
+    /// All rules, by somebody who can hold a request.
+    pub(crate) const fn all(op: Op) -> Self {
+        Self { op, only: None, queue: Queue::Hold }
+    }
+}
 
 /// What is to be done for a request, and what came of it.
 pub(crate) struct Plan<'a> {
@@ -37,7 +53,7 @@ impl<'a> Plan<'a> {
     pub(crate) fn new(
         rules: &'a RuleSet,
         facts: &Facts<'_>,
-        only: Option<&str>,
+        asked: Asked<'_>,
         cost: impl Fn(&Rule) -> u64,
     ) -> Self {
         let mut matches = Matches::new();
@@ -45,8 +61,8 @@ impl<'a> Plan<'a> {
         let mut plan = Self::empty();
         for at in matches {
             let rule = &rules.rules()[at as usize];
-            if only.is_none_or(|only| only == rule.id()) {
-                plan.add(at, rule, facts, rules, &cost);
+            if asked.only.is_none_or(|only| only == rule.id()) {
+                plan.add(at, rule, facts, rules, cost(rule), asked.queue);
             }
         }
         plan
@@ -58,7 +74,11 @@ impl<'a> Plan<'a> {
         for Charged { rule: at, fingerprint, cost, .. } in charged {
             let rule = &rules.rules()[*at as usize];
             let Some(policy) = rule.limit().policy() else { continue };
-            plan.place(plain(Key { rule: rule.id(), fingerprint: *fingerprint }, policy, *cost));
+            plan.place(Charge::plain(
+                Key { rule: rule.id(), fingerprint: *fingerprint },
+                policy,
+                *cost,
+            ));
             plan.readings.push(RuleReading { rule: *at, verdict: Verdict::Allow, numbers: None });
         }
         plan
@@ -138,7 +158,8 @@ impl<'a> Plan<'a> {
         rule: &'a Rule,
         facts: &Facts<'_>,
         rules: &RuleSet,
-        cost: &impl Fn(&Rule) -> u64,
+        cost: u64,
+        queue: Queue,
     ) {
         let verdict = match (rule.limit(), rule.mode()) {
             (Limit::Deny, Mode::Shadow) => Verdict::ShadowDeny,
@@ -151,7 +172,7 @@ impl<'a> Plan<'a> {
             self.place(Charge {
                 key: Key { rule: rule.id(), fingerprint: rule.key(facts, rules) },
                 policy,
-                cost: cost(rule),
+                cost,
                 role: match rule.charge() {
                     _ if !enforced => Role::Shadow,
                     ChargeWhen::Always => Role::Always,
@@ -159,6 +180,7 @@ impl<'a> Plan<'a> {
                 },
                 grace: rule.mode().warnings(),
                 ban: rule.ban().filter(|_| enforced),
+                queue,
             });
         }
         self.readings.push(RuleReading { rule: at, verdict, numbers: None });

@@ -12,7 +12,6 @@ use tidegate_core::time::Timestamp;
 use tidegate_rules::{Rule, RuleSet};
 
 use crate::decision::Counter;
-use crate::refund::plain;
 
 /// Charges of one request, with the rules that it was decided under. Every charge is in one receipt
 /// only, and a receipt cannot be copied: what is handed in is handed in once.
@@ -61,7 +60,7 @@ impl Receipt {
         cost: u64,
     ) -> Charge<'a> {
         let rule = self.rule(charged).id();
-        plain(Key { rule, fingerprint: charged.fingerprint }, policy, cost)
+        Charge::plain(Key { rule, fingerprint: charged.fingerprint }, policy, cost)
     }
 
     /// A charge as it was made; nothing but a policy is ever charged.

@@ -2,19 +2,12 @@
 
 use smallvec::SmallVec;
 use tidegate_core::decision::Reading;
-use tidegate_core::key::Key;
-use tidegate_core::policy::Policy;
-use tidegate_core::store::{Charge, Op, Role, Store};
+use tidegate_core::store::{Charge, Op, Store};
 
 use crate::decision::Counter;
 use crate::limiter::Limiter;
 use crate::plan::Numbers;
 use crate::receipt::Receipt;
-
-/// A charge that nothing but its cost is said of.
-pub(crate) const fn plain<'a>(key: Key<'a>, policy: &'a Policy, cost: u64) -> Charge<'a> {
-    Charge { key, policy, cost, role: Role::Enforce, grace: None, ban: None }
-}
 
 /// Gives charges back to a store. `told` says when each was charged and is told how it stands after.
 ///

@@ -13,7 +13,6 @@ use tidegate_rules::{Rule, RuleSet};
 use crate::debt::Owed;
 use crate::limiter::Limiter;
 use crate::receipt::successor;
-use crate::refund::plain;
 
 /// Keys that one call settles at most.
 const PORTION: usize = 64;
@@ -60,7 +59,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
             charges = error.answered.iter().filter_map(|i| charges.get(*i).copied()).collect();
         }
         let shares: Vec<Charge<'_>> =
-            charges.iter().map(|due| plain(due.key, due.share, 1)).collect();
+            charges.iter().map(|due| Charge::plain(due.key, due.share, 1)).collect();
         told.truncate(shares.len());
         if shares.is_empty() || local.store.apply(Op::Peek, &shares, &mut told).await.is_err() {
             return 0;
@@ -102,7 +101,7 @@ impl<'a> Due<'a> {
     }
 
     const fn charge(&self, cost: u64) -> Charge<'a> {
-        plain(self.key, self.policy, cost)
+        Charge::plain(self.key, self.policy, cost)
     }
 }
 

@@ -374,6 +374,8 @@ impl<C: Clock> MemoryStore<C> {
 }
 
 impl<C: Clock> Store for MemoryStore<C> {
+    const IMMEDIATE: bool = true;
+
     #[inline]
     async fn apply(
         &self,

@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 use tidegate_core::batch::Part;
 use tidegate_core::key::Fingerprint;
 use tidegate_core::penalty::BanPolicy;
-use tidegate_core::policy::{Meter, Policy};
-use tidegate_core::store::{Charge, Op, Role};
+use tidegate_core::policy::{Leak, Meter, Policy};
+use tidegate_core::store::{Charge, Op, Queue, Role};
 use tidegate_core::time::Timestamp;
 
 use crate::name::{Name, name};
@@ -39,6 +39,7 @@ pub(crate) struct Item {
     pub(crate) role: Role,
     pub(crate) grace: Option<(Name, Policy)>,
     pub(crate) ban: Option<(Name, BanPolicy)>,
+    pub(crate) queue: Queue,
 }
 
 impl Item {
@@ -52,6 +53,7 @@ impl Item {
             role: charge.role,
             grace: charge.grace.map(|policy| (called(Part::Grace), *policy)),
             ban: charge.ban.map(|policy| (called(Part::Ban), *policy)),
+            queue: charge.queue,
         }
     }
 }
@@ -150,6 +152,8 @@ struct Policies {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sent {
     Policy(Policy),
+    /// A queue whose requests nobody can hold, for a charge of this cost.
+    Unheld(Policy, u64),
     Ban(BanPolicy),
 }
 
@@ -168,18 +172,33 @@ impl Policies {
 }
 
 impl Sent {
+    /// What is sent of a charge's own policy.
+    const fn of(item: &Item, op: Op) -> Self {
+        match (item.queue, item.policy.meter(), op) {
+            (Queue::Refuse, Meter::Bucket { leak: Leak::Queue, .. }, Op::Charge) => {
+                Self::Unheld(item.policy, item.cost)
+            }
+            _ => Self::Policy(item.policy),
+        }
+    }
+
     /// What kind it is, and its numbers; `lua/decide.lua` says what each means.
     fn numbers(&self) -> (u8, [u64; 6]) {
         let policy = match self {
             Self::Ban(ban) => return (5, ban.numbers()),
-            Self::Policy(policy) => policy,
+            Self::Policy(policy) | Self::Unheld(policy, _) => policy,
         };
         let (requests, window) = (policy.quota().requests, policy.quota().window.get());
         match policy.meter() {
             Meter::Bucket { units, .. } => {
                 let (p, q, since) = (units.per_micro, units.per_request, policy.since());
+                let capacity = match self {
+                    // Where there is room for this one alone, it fits only if nobody is before it.
+                    Self::Unheld(_, cost) => cost.saturating_mul(q).min(units.capacity),
+                    _ => units.capacity,
+                };
                 let slack = (policy.period().get() / 4).clamp(SLACK[0], SLACK[1]);
-                (1, [p, q, units.capacity, units.ceiling, since.as_micros().min(EXACT), slack])
+                (1, [p, q, capacity, units.ceiling, since.as_micros().min(EXACT), slack])
             }
             Meter::Fixed => (2, [requests, window, 0, 0, 0, 0]),
             Meter::Counter(ticks) => {
@@ -227,7 +246,7 @@ fn write_request(
             Role::Shadow => 1,
             Role::Always => 2,
         };
-        narrow(out, policies.number(Sent::Policy(item.policy)));
+        narrow(out, policies.number(Sent::of(item, ask.op)));
         narrow(out, places.main + 1);
         wide(out, item.cost);
         out.push(role + 4 * u8::from(item.grace.is_some()) + 8 * u8::from(item.ban.is_some()));

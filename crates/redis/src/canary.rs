@@ -3,7 +3,7 @@
 use tidegate_core::key::Fingerprint;
 use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
-use tidegate_core::store::{Op, Role};
+use tidegate_core::store::{Op, Queue, Role};
 use tidegate_core::time::Micros;
 
 use crate::ask::{Ask, Item};
@@ -29,6 +29,7 @@ pub(crate) fn canary(prefix: &str, on: Option<u16>) -> Result<Ask, String> {
         role: Role::Shadow,
         grace: None,
         ban: None,
+        queue: Queue::Hold,
     };
     Ok(Ask { op: Op::Charge, items: [item].into_iter().collect() })
 }

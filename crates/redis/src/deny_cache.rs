@@ -14,7 +14,7 @@ use tidegate_core::decision::{Reading, Retry, Verdict};
 use tidegate_core::key::Fingerprint;
 use tidegate_core::penalty::BanPolicy;
 use tidegate_core::policy::Policy;
-use tidegate_core::store::{Charge, Role};
+use tidegate_core::store::{Charge, Queue, Role};
 use tidegate_core::time::Micros;
 use tokio::time::Instant;
 
@@ -61,6 +61,7 @@ struct Denied {
     policy: Policy,
     /// What it is banned under, if it is.
     ban: Option<BanPolicy>,
+    queue: Queue,
     cost: u64,
     asked: Instant,
     until: Instant,
@@ -134,6 +135,7 @@ impl DenyCache {
             let denied = Denied {
                 policy: *charge.policy,
                 ban: charge.ban.copied(),
+                queue: charge.queue,
                 cost,
                 asked,
                 until: asked + lasts,
@@ -146,7 +148,8 @@ impl DenyCache {
             let shard = &mut shard.denied;
             // A smaller cost that is refused says more, as long as it lasts.
             let better = shard.get(&key).is_some_and(|old| {
-                let same = (old.policy, old.ban) == (denied.policy, denied.ban);
+                let of = |denied: &Denied| (denied.policy, denied.ban, denied.queue);
+                let same = of(old) == of(&denied);
                 same && old.cost < cost && old.until >= denied.until
             });
             if better {
@@ -190,7 +193,7 @@ impl Denied {
             Some(ban) => charge.ban == Some(&ban),
             None => charge.ban.is_none() && charge.grace.is_none(),
         };
-        *charge.policy == self.policy && counted_alike
+        (*charge.policy, charge.queue) == (self.policy, self.queue) && counted_alike
     }
 
     /// The refusal, told at a later instant; a larger cost waits at least as long.
@@ -223,7 +226,7 @@ mod tests {
     fn charge<'a>(policy: &'a Policy, key: u64, cost: u64) -> Charge<'a> {
         let fingerprint = Fingerprint { hi: key, lo: 0 };
         let key = Key { rule: "r", fingerprint };
-        Charge { key, policy, cost, role: Role::Enforce, grace: None, ban: None }
+        Charge::plain(key, policy, cost)
     }
 
     fn denied(wait: u64) -> Reading {

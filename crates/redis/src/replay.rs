@@ -93,6 +93,7 @@ impl Replay {
                 role: item.role,
                 grace: item.grace.as_ref().map(|(_, policy)| policy),
                 ban: item.ban.as_ref().map(|(_, policy)| policy),
+                queue: item.queue,
             });
         }
         let mut told = Told::from_elem(Reading::default(), charges.len());

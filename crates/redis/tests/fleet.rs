@@ -12,7 +12,7 @@ use tidegate_core::decision::Reading;
 use tidegate_core::key::{Fingerprint, Key};
 use tidegate_core::policy::{Algorithm, Leak, Policy};
 use tidegate_core::quota::Quota;
-use tidegate_core::store::{Charge, Op, Role, Store as _};
+use tidegate_core::store::{Charge, Op, Store as _};
 use tidegate_core::time::Micros;
 use tidegate_redis::{Address, Options, RedisStore};
 use tidegate_testkit::process::eventually;
@@ -102,7 +102,7 @@ impl Counter {
         let hi = self.number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let key = Key { rule: "fleet", fingerprint: Fingerprint { hi, lo: self.number } };
         let policy = &self.policy;
-        Charge { key, policy, cost: 1, role: Role::Enforce, grace: None, ban: None }
+        Charge::plain(key, policy, 1)
     }
 }
 

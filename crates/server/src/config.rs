@@ -27,6 +27,9 @@ pub(crate) use value::{Bytes, Listen, LogFormat, LogLevel};
 /// The HTTP door unless it is said otherwise.
 pub(crate) const DEFAULT_HTTP: Listen = Listen::loopback(8081);
 
+/// The RESP door unless it is said otherwise.
+const DEFAULT_RESP: Listen = Listen::loopback(8083);
+
 /// A secret shorter than this protects nothing.
 const LEAST_SECRET_BYTES: usize = 16;
 
@@ -40,6 +43,10 @@ pub(crate) struct Layer {
     /// [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_HTTP", hide_env_values = true)]
     pub(crate) http: Option<Listen>,
+
+    /// Where the RESP door listens, for Redis clients [default: 127.0.0.1:8083]
+    #[arg(long, value_name = "ADDR", env = "TIDEGATE_RESP", hide_env_values = true)]
+    pub(crate) resp: Option<Listen>,
 
     #[command(flatten)]
     pub(crate) store: StoreLayer,
@@ -104,6 +111,7 @@ impl Layer {
         Self {
             gateway: self.gateway.over(below.gateway),
             http: self.http.or(below.http),
+            resp: self.resp.or(below.resp),
             store: self.store.over(below.store),
             snapshot: self.snapshot.or(below.snapshot),
             snapshot_interval: self.snapshot_interval.or(below.snapshot_interval),
@@ -143,6 +151,7 @@ pub(crate) enum DoorAt {
 pub(crate) struct Settings {
     pub(crate) gateway: Option<GatewaySettings>,
     pub(crate) http: DoorAt,
+    pub(crate) resp: DoorAt,
     pub(crate) store: StoreSettings,
     pub(crate) snapshot: Option<PathBuf>,
     pub(crate) snapshot_interval: Duration,
@@ -178,6 +187,7 @@ impl Settings {
             gateway: GatewaySettings::check(typed.gateway)?,
             store,
             http: typed.http.map_or(DoorAt::Default(DEFAULT_HTTP), DoorAt::Asked),
+            resp: typed.resp.map_or(DoorAt::Default(DEFAULT_RESP), DoorAt::Asked),
             snapshot: typed.snapshot,
             snapshot_interval: typed.snapshot_interval.unwrap_or(Micros::from_secs(10)).into(),
             memory_limit: typed.memory_limit.unwrap_or(Bytes(DEFAULT_MAX_BYTES)),

@@ -18,7 +18,7 @@ use tidegate_core::key::{KeyHasher, Secret};
 use tidegate_edge::Status;
 use tidegate_edge::gateway::{self, AccessLog, Gateway};
 use tidegate_edge::http::{self, Door};
-use tidegate_edge::listen;
+use tidegate_edge::{listen, resp};
 use tidegate_engine::Limiter;
 use tidegate_memory::FastClock;
 use tokio::net::TcpListener;
@@ -45,6 +45,9 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The most requests that wait their turn at the gateway.
 const MAX_WAITING: usize = 10_000;
+
+/// How long a connection of a Redis client may say nothing.
+const RESP_IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 /// Everything that a running server is made of.
 struct House<S: Tended> {
@@ -191,7 +194,8 @@ impl<S: Tended> House<S> {
     async fn open(&self, mut inherited: Inherited) -> Result<Vec<(Kind, TcpListener)>, Failure> {
         let gateway = self.settings.gateway.as_ref().map(|gateway| (Kind::Gateway, gateway.at));
         let mut listeners = Vec::new();
-        for (kind, at) in gateway.into_iter().chain([(Kind::Http, self.settings.http)]) {
+        let others = [(Kind::Http, self.settings.http), (Kind::Resp, self.settings.resp)];
+        for (kind, at) in gateway.into_iter().chain(others) {
             listeners.extend(doors::open(kind, at, &mut inherited).await?.map(|door| (kind, door)));
         }
         if inherited.left() > 0 {
@@ -234,10 +238,19 @@ impl<S: Tended> House<S> {
                 }
                 Kind::Http => {
                     if !at.ip().is_loopback() && self.settings.token.is_none() {
-                        Event::OpenWithoutToken { at }.tell();
+                        Event::OpenWithoutToken { door: kind.name(), at }.tell();
                     }
                     let listen = self.listening(kind, descriptors);
                     doors.serve(kind, listener, Arc::new(self.door()), listen);
+                }
+                Kind::Resp => {
+                    if !at.ip().is_loopback() && self.settings.token.is_none() {
+                        Event::OpenWithoutToken { door: kind.name(), at }.tell();
+                    }
+                    // Pools of Redis clients keep connections for good and do not expect them closed.
+                    let mut listen = self.listening(kind, descriptors);
+                    listen.idle_timeout = RESP_IDLE_TIMEOUT;
+                    doors.serve_resp(listener, self.resp(), listen);
                 }
             }
         }
@@ -280,6 +293,12 @@ impl<S: Tended> House<S> {
             ..http::Settings::default()
         };
         Door::new(Arc::clone(&self.limiter), Arc::clone(&self.status), settings)
+    }
+
+    fn resp(&self) -> resp::Door<S, S::Local> {
+        let Settings { secret, token, .. } = &self.settings;
+        let settings = resp::Settings { secret: *secret, token: token.clone() };
+        resp::Door::new(Arc::clone(&self.limiter), settings)
     }
 
     /// What goes on beside the doors.

@@ -21,7 +21,7 @@ pub(crate) enum Event<'a> {
     NoRules { source: &'a str },
     DoorTaken { door: &'a str, wanted: SocketAddr, instead: SocketAddr },
     FewDescriptors { door: &'a str, limit: u64, connections: usize },
-    OpenWithoutToken { at: SocketAddr },
+    OpenWithoutToken { door: &'a str, at: SocketAddr },
     SnapshotMissing { path: &'a Path },
     SnapshotRestored { path: &'a Path, restored: Restored },
     SnapshotRefused { path: &'a Path, reason: &'a dyn Display },
@@ -68,9 +68,9 @@ impl Event<'_> {
                 connections,
                 "few file descriptors: others wait to be accepted; raise the hard limit of open files"
             ),
-            Self::OpenWithoutToken { at } => warn!(
-                %at,
-                "the HTTP door is open to other machines and no --admin-token-file is set: \
+            Self::OpenWithoutToken { door, at } => warn!(
+                %door, %at,
+                "the door is open to other machines and no --admin-token-file is set: \
                  they may check, but not reset, refund, peek or explain"
             ),
             Self::SnapshotMissing { path } => {

@@ -11,7 +11,7 @@ use tidegate_core::key::{Key, KeyHasher, Secret};
 use tidegate_core::penalty::BanPolicy;
 use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
-use tidegate_core::store::{Charge, Op, Role};
+use tidegate_core::store::{Charge, Op, Queue, Role};
 use tidegate_core::time::{Micros, Timestamp};
 
 use crate::property::holds;
@@ -116,6 +116,8 @@ fn charge<'a>(i: usize, rule: &'a Edited, policy: &'a Policy, step: &Step) -> Ch
         role: rule.role,
         grace: rule.grace.as_ref(),
         ban: rule.ban.as_ref(),
+        // Some come through doors that can hold a request, others not, and all to the same counters.
+        queue: if step.op.is_multiple_of(2) { Queue::Hold } else { Queue::Refuse },
     }
 }
 

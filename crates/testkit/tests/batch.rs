@@ -117,12 +117,14 @@ impl Batch {
         let bans: Vec<_> =
             self.rules.iter().map(|rule| rule.ban.as_ref().map(ban_policy)).collect();
         let charge = |i: usize| Charge {
-            key: Key { rule: "law", fingerprint: Fingerprint { hi: 7, lo: i as u64 } },
-            policy: &self.rules[i].policy,
-            cost: costs[i],
             role: self.rules[i].role,
             grace: self.rules[i].grace.as_ref(),
             ban: bans[i].as_ref(),
+            ..Charge::plain(
+                Key { rule: "law", fingerprint: Fingerprint { hi: 7, lo: i as u64 } },
+                &self.rules[i].policy,
+                costs[i],
+            )
         };
         let charges: Vec<_> = (0..self.rules.len()).map(charge).collect();
         self.table.apply(op, &charges, self.now)
@@ -262,13 +264,8 @@ fn a_refusal_by_the_last_rule_costs_the_first_ones_nothing() {
     for (first, second) in SEVEN.into_iter().flat_map(|one| SEVEN.map(|other| (one, other))) {
         let wide = Policy::new(first, Quota::new(100, Micros::from_secs(1))).unwrap();
         let tight = Policy::new(second, Quota::new(1, Micros::from_secs(1))).unwrap();
-        let charge = |lo, policy| Charge {
-            key: Key { rule: "law", fingerprint: Fingerprint { hi: 0, lo } },
-            policy,
-            cost: 1,
-            role: Role::Enforce,
-            grace: None,
-            ban: None,
+        let charge = |lo, policy| {
+            Charge::plain(Key { rule: "law", fingerprint: Fingerprint { hi: 0, lo } }, policy, 1)
         };
         let (mut table, now) = (Table::default(), Timestamp::from_micros(1_700_000_000_000_000));
         let passed = (0..10)
@@ -288,8 +285,7 @@ fn a_shadow_rule_never_refuses_not_even_whom_it_has_banned() {
     let policy = Policy::new(Algorithm::TokenBucket, Quota::new(1, Micros::from_secs(60))).unwrap();
     let ban = BanPolicy::new(1, Micros::from_secs(1), Micros::from_secs(60), 1, Micros::ZERO);
     let key = Key { rule: "law", fingerprint: Fingerprint { hi: 0, lo: 1 } };
-    let charge =
-        |role| Charge { key, policy: &policy, cost: 1, role, grace: None, ban: Some(&ban) };
+    let charge = |role| Charge { role, ban: Some(&ban), ..Charge::plain(key, &policy, 1) };
     let (mut table, now) = (Table::default(), Timestamp::from_micros(1_700_000_000_000_000));
     for _ in 0..2 {
         table.apply_one(Op::Charge, &charge(Role::Enforce), now);

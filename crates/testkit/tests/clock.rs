@@ -11,7 +11,7 @@ use tidegate_core::key::{Fingerprint, Key};
 use tidegate_core::penalty::BanPolicy;
 use tidegate_core::policy::{Algorithm, Leak, Policy};
 use tidegate_core::quota::Quota;
-use tidegate_core::store::{Charge, Op, Role};
+use tidegate_core::store::{Charge, Op};
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_testkit::bound::{self, Admitted};
 use tidegate_testkit::history::{Act, History, Move, charges_only, histories};
@@ -159,13 +159,13 @@ impl Jumpy {
     }
 
     fn charge(&self, cost: u64) -> Charge<'_> {
-        let (policy, role) = (&self.policy, Role::Enforce);
-        Charge { key: KEY, policy, cost, role, grace: None, ban: None }
+        let policy = &self.policy;
+        Charge::plain(KEY, policy, cost)
     }
 
     fn apply(&mut self, op: Op, cost: u64) -> Reading {
-        let (policy, role) = (self.policy, Role::Enforce);
-        let charge = Charge { key: KEY, policy: &policy, cost, role, grace: None, ban: None };
+        let policy = self.policy;
+        let charge = Charge::plain(KEY, &policy, cost);
         self.table.apply_one(op, &charge, self.now)
     }
 }
@@ -237,7 +237,7 @@ fn after_a_day_back(
 ) -> Vec<Verdict> {
     let policy =
         Policy::new(Algorithm::TokenBucket, Quota::new(1, Micros::from_secs(3_600))).unwrap();
-    let charge = Charge { key: KEY, policy: &policy, cost: 1, role: Role::Enforce, grace, ban };
+    let charge = Charge { grace, ban, ..Charge::plain(KEY, &policy, 1) };
     let (mut table, day_one) = (Table::default(), Timestamp::from_micros(1_700_000_000_000_000));
     let day_two = day_one.plus(Micros::new(DAY_US));
     for _ in 0..=refusals {

@@ -9,7 +9,7 @@ use tidegate_core::decision::{Reading, Retry, Verdict};
 use tidegate_core::key::{Fingerprint, Key};
 use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
-use tidegate_core::store::{Charge, Op, Role};
+use tidegate_core::store::{Charge, Op};
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_testkit::property::{cases, holds};
 use tidegate_testkit::table::Table;
@@ -74,8 +74,8 @@ impl House {
     }
 
     fn apply(&mut self, op: Op, cost: u64) -> Reading {
-        let (policy, role) = (&self.policy, Role::Enforce);
-        let charge = Charge { key: KEY, policy, cost, role, grace: None, ban: None };
+        let policy = &self.policy;
+        let charge = Charge::plain(KEY, policy, cost);
         self.table.apply_one(op, &charge, self.now)
     }
 

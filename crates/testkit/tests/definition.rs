@@ -8,7 +8,7 @@ use tidegate_core::batch::Part;
 use tidegate_core::decision::{Reading, Retry, Verdict};
 use tidegate_core::key::{Fingerprint, Key};
 use tidegate_core::policy::{Algorithm, Leak, Policy};
-use tidegate_core::store::{Charge, Op, Role};
+use tidegate_core::store::{Charge, Op};
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_testkit::history::{Act, History, Move, histories};
 use tidegate_testkit::oracle::Oracle;
@@ -129,8 +129,8 @@ impl Pair {
     }
 
     fn apply(&mut self, op: Op, cost: u64) -> Reading {
-        let (policy, role) = (&self.policy, Role::Enforce);
-        let charge = Charge { key: KEY, policy, cost, role, grace: None, ban: None };
+        let policy = &self.policy;
+        let charge = Charge::plain(KEY, policy, cost);
         self.table.apply_one(op, &charge, self.now)
     }
 

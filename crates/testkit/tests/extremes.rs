@@ -11,7 +11,7 @@ use tidegate_core::key::{Fingerprint, Key};
 use tidegate_core::penalty::BanPolicy;
 use tidegate_core::policy::{Algorithm, Leak, Policy, PolicyError};
 use tidegate_core::quota::Quota;
-use tidegate_core::store::{Charge, Op, Role};
+use tidegate_core::store::{Charge, Op, Queue, Role};
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_testkit::property::{cases, holds};
 use tidegate_testkit::quotas::{SEVEN, SIX};
@@ -57,8 +57,7 @@ fn costs_beyond_the_limit_never_fit_and_cost_nothing() {
         let policy = policy(algorithm, Quota::new(10, SECOND));
         let key = Key { rule: "law", fingerprint: Fingerprint::default() };
         for cost in [11, u64::from(u32::MAX), i64::MAX as u64, u64::MAX - 1, u64::MAX] {
-            let role = Role::Enforce;
-            let charge = Charge { key, policy: &policy, cost, role, grace: None, ban: None };
+            let charge = Charge::plain(key, &policy, cost);
             let mut table = Table::default();
             let told = table.apply_one(Op::Charge, &charge, NOW);
             assert_eq!(
@@ -228,13 +227,13 @@ fn no_numbers_make_it_panic_and_every_answer_makes_sense() {
                 5 => Op::Renew { charged_at: Timestamp::from_micros(then) },
                 _ => Op::Reset,
             };
+            let key = Key { rule: "law", fingerprint: Fingerprint::default() };
             let charge = Charge {
-                key: Key { rule: "law", fingerprint: Fingerprint::default() },
-                policy,
-                cost,
                 role: if then % 2 == 0 { Role::Enforce } else { Role::Always },
                 grace: (then % 3 == 0).then_some(&other),
                 ban: (then % 5 == 0).then_some(&ban),
+                queue: if then % 7 == 0 { Queue::Refuse } else { Queue::Hold },
+                ..Charge::plain(key, policy, cost)
             };
             let now = Timestamp::from_micros(at);
             let told = table.apply_one(op, &charge, now);

@@ -9,7 +9,7 @@ use tidegate_core::decision::{Reading, Retry};
 use tidegate_core::key::{Fingerprint, Key};
 use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
-use tidegate_core::store::{Charge, Op, Role};
+use tidegate_core::store::{Charge, Op};
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_testkit::history::{Hop, Move, histories};
 use tidegate_testkit::oracle::{Exact, Oracle};
@@ -64,8 +64,8 @@ impl Reloaded {
         if fit.is_now() || op == Op::Force {
             self.oracle.charge(cost, self.now);
         }
-        let (policy, role) = (self.policy, Role::Enforce);
-        let charge = Charge { key: KEY, policy: &policy, cost, role, grace: None, ban: None };
+        let policy = self.policy;
+        let charge = Charge::plain(KEY, &policy, cost);
         let told = self.table.apply_one(op, &charge, self.now);
         let expected = match fit {
             Fit::Now { .. } => Retry::Now,

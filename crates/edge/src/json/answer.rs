@@ -160,7 +160,7 @@ fn serialize_numbers<S: Serializer>(
     object.serialize_field("delay_ms", &numbers.delay.as_millis_ceil())
 }
 
-const fn retry_after_ms(retry: Retry) -> Option<u64> {
+pub(crate) const fn retry_after_ms(retry: Retry) -> Option<u64> {
     match retry {
         Retry::Now => Some(0),
         Retry::After(wait) => Some(wait.as_millis_ceil()),

@@ -230,7 +230,8 @@ async fn watched<D>(ended: impl Future<Output = hyper::Result<()>>, link: &Link<
     }
 }
 
-async fn until(mut stage: watch::Receiver<Stage>, wanted: Stage) {
+/// Waits until the stop has come so far.
+pub(crate) async fn until(mut stage: watch::Receiver<Stage>, wanted: Stage) {
     // An error says that nobody is left to tell.
     let _ = stage.wait_for(|stage| *stage >= wanted).await;
 }

@@ -1,7 +1,7 @@
 //! Accepts connections until it is told to stop, then drains them.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,16 +22,40 @@ const OUT_OF_RESOURCES: Duration = Duration::from_millis(50);
 const MOST_ACCEPTED: usize = 4_096;
 
 /// What all connections of a listener have in common.
-pub(super) struct Shared<D> {
-    pub(super) door: Arc<D>,
-    pub(super) settings: Settings,
-    pub(super) status: Arc<Status>,
-    pub(super) peers: Peers,
+pub(crate) struct Shared<D> {
+    pub(crate) door: Arc<D>,
+    pub(crate) settings: Settings,
+    pub(crate) status: Arc<Status>,
+    pub(crate) peers: Peers,
+}
+
+/// A protocol, and the door that is behind it.
+pub(crate) trait Speaks: Send + Sync + 'static {
+    /// Speaks on a connection until it ends, dawdles, or is told to end.
+    fn speak(
+        shared: Arc<Shared<Self>>,
+        tcp: TcpStream,
+        peer: IpAddr,
+        stage: watch::Receiver<Stage>,
+    ) -> impl Future<Output = ()> + Send
+    where
+        Self: Sized;
+}
+
+impl<D: Answers> Speaks for D {
+    async fn speak(
+        shared: Arc<Shared<Self>>,
+        tcp: TcpStream,
+        peer: IpAddr,
+        stage: watch::Receiver<Stage>,
+    ) {
+        speak(tcp, peer, shared, stage).await;
+    }
 }
 
 /// How far the stop has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stage {
+pub(crate) enum Stage {
     /// It has not begun.
     #[default]
     Open,
@@ -44,6 +68,17 @@ pub(super) enum Stage {
 /// Answers on `listener` until `stop`, then drains: accepts no more, closes each connection with its
 /// next answer, lets requests under way finish within the settings' `drain_timeout`, and returns.
 pub async fn serve<D: Answers>(
+    listener: TcpListener,
+    door: Arc<D>,
+    settings: Settings,
+    status: Arc<Status>,
+    stop: impl Future<Output = ()> + Send,
+) {
+    attend(listener, door, settings, status, stop).await;
+}
+
+/// [`serve`], in any protocol.
+pub(crate) async fn attend<D: Speaks>(
     listener: TcpListener,
     door: Arc<D>,
     settings: Settings,
@@ -97,7 +132,7 @@ struct Hall<D> {
     stage: watch::Sender<Stage>,
 }
 
-impl<D: Answers> Hall<D> {
+impl<D: Speaks> Hall<D> {
     fn new(shared: Shared<D>) -> Self {
         let places = shared.settings.max_connections.clamp(1, Semaphore::MAX_PERMITS);
         Self {
@@ -116,7 +151,7 @@ impl<D: Answers> Hall<D> {
 
     fn welcome(&mut self, tcp: TcpStream, peer: SocketAddr, place: Option<OwnedSemaphorePermit>) {
         let address = peer.ip().to_canonical();
-        let speaking = speak(tcp, address, Arc::clone(&self.shared), self.stage.subscribe());
+        let speaking = D::speak(Arc::clone(&self.shared), tcp, address, self.stage.subscribe());
         self.connections.spawn(async move {
             speaking.await;
             drop(place);

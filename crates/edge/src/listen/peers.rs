@@ -8,14 +8,14 @@ use parking_lot::Mutex;
 
 /// The addresses with a connection, and how many each has.
 #[derive(Clone, Debug)]
-pub(super) struct Peers {
+pub(crate) struct Peers {
     counts: Arc<Mutex<HashMap<IpAddr, usize>>>,
     most: usize,
 }
 
 /// One connection of an address.
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(crate) struct Peer {
     peers: Peers,
     network: IpAddr,
 }
@@ -26,7 +26,7 @@ impl Peers {
     }
 
     /// Counts one more connection; none if the address has as many as it may have.
-    pub(super) fn enter(&self, address: IpAddr) -> Option<Peer> {
+    pub(crate) fn enter(&self, address: IpAddr) -> Option<Peer> {
         let network = network(address);
         let mut counts = self.counts.lock();
         let count = counts.entry(network).or_default();

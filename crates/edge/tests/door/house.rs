@@ -103,6 +103,16 @@ impl Caller {
         String::from_utf8(self.read.drain(..end).collect()).unwrap()
     }
 
+    /// What comes up to and with a mark, or until the connection is closed.
+    pub(crate) async fn raw_to_mark_or_end(&mut self, mark: &[u8]) -> String {
+        while !self.read.windows(mark.len()).any(|window| window == mark) {
+            if self.more().await.is_none() {
+                break;
+            }
+        }
+        String::from_utf8(std::mem::take(&mut self.read)).unwrap()
+    }
+
     /// Whatever comes until the connection is closed.
     pub(crate) async fn raw_to_end(&mut self) -> String {
         while self.more().await.is_some() {}

@@ -9,4 +9,5 @@ mod gateway;
 mod golden;
 mod guard;
 mod house;
+mod resp;
 mod wire;

@@ -6,7 +6,7 @@ use tidegate_core::decision::Reading;
 use tidegate_core::key::{Fingerprint, Key, KeyHasher, Secret};
 use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
-use tidegate_core::store::{Charge, Op, Role};
+use tidegate_core::store::{Charge, Op};
 use tidegate_core::time::{Clock, Micros, Timestamp};
 use tidegate_memory::MemoryStore;
 
@@ -25,7 +25,7 @@ pub(crate) fn fingerprint(name: u64) -> Fingerprint {
 
 pub(crate) fn charge<'a>(rule: &'a str, name: u64, policy: &'a Policy) -> Charge<'a> {
     let key = Key { rule, fingerprint: fingerprint(name) };
-    Charge { key, policy, cost: 1, role: Role::Enforce, grace: None, ban: None }
+    Charge::plain(key, policy, 1)
 }
 
 pub(crate) fn apply<C: Clock>(

@@ -233,12 +233,10 @@ impl<'a> Play<'a> {
         let fingerprint = Fingerprint { hi: self.number << 8, lo };
         let rule = &self.rules[i];
         Charge {
-            key: Key { rule: NAMES[i], fingerprint },
-            policy,
-            cost: 1,
             role: rule.role,
             grace: rule.grace.as_ref(),
             ban: rule.ban.as_ref(),
+            ..Charge::plain(Key { rule: NAMES[i], fingerprint }, policy, 1)
         }
     }
 

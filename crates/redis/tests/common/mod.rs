@@ -13,7 +13,7 @@ use tidegate_core::decision::{AnsweredBy, Reading};
 use tidegate_core::key::{Fingerprint, Key, KeyHasher, Secret};
 use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
-use tidegate_core::store::{Charge, Op, Role, Store as _, StoreError};
+use tidegate_core::store::{Charge, Op, Store as _, StoreError};
 use tidegate_core::time::{ManualClock, Micros, Timestamp};
 use tidegate_redis::{Address, Options, RedisStore};
 use tidegate_testkit::redis::Server;
@@ -136,7 +136,7 @@ pub(crate) fn charge_of<'a>(
     policy: &'a Policy,
 ) -> Charge<'a> {
     let key = Key { rule, fingerprint };
-    Charge { key, policy, cost: 1, role: Role::Enforce, grace: None, ban: None }
+    Charge::plain(key, policy, 1)
 }
 
 /// How a key's hash is written in a name: 22 digits of six bits, the last with two of them.

@@ -8,7 +8,7 @@ use tidegate_core::decision::Reading;
 use tidegate_core::key::{Fingerprint, Key, Secret};
 use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
-use tidegate_core::store::{Charge, Role};
+use tidegate_core::store::Charge;
 use tidegate_core::time::Micros;
 use tidegate_engine::Limiter;
 use tidegate_memory::MemoryStore;
@@ -196,7 +196,7 @@ pub(crate) fn charge(policy: &Policy, key: u64, cost: u64) -> Charge<'_> {
     // Spread, so that neighbours share no slot.
     let spread = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let key = Key { rule: "test", fingerprint: Fingerprint { hi: spread, lo: key } };
-    Charge { key, policy, cost, role: Role::Enforce, grace: None, ban: None }
+    Charge::plain(key, policy, cost)
 }
 
 pub(crate) fn used(told: &Reading) -> u64 {

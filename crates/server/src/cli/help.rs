@@ -40,6 +40,7 @@ Examples:
   tidegate serve --config rules.yaml --http 0.0.0.0:8081 --admin-token-file token
   tidegate serve --config rules.yaml --snapshot counters.snap --http 127.0.0.1:0
   tidegate serve --config rules.yaml --store redis://10.0.0.5:6379 --key-secret-file secret
+  redis-cli -p 8083 CL.THROTTLE user:7 15 30 60      asks the RESP door, which Redis clients use
 
 The rules are read again when the file changes or on SIGHUP; a file with mistakes changes nothing.
 SIGTERM and SIGINT stop it: requests under way are answered first, a second signal does not wait.

@@ -26,12 +26,12 @@ impl Descriptors {
     }
 
     /// As many connections as a door may have of those that it wants. One through the gateway takes
-    /// a second descriptor to the upstream; an eighth is for the HTTP door, an eighth for the rest.
+    /// a second descriptor to the upstream; an eighth is for each other door, an eighth for the rest.
     pub(super) fn connections(self, kind: Kind, wanted: usize) -> usize {
         let Some(limit) = self.0 else { return wanted };
         let share = match kind {
-            Kind::Gateway => limit / 8 * 3,
-            Kind::Http => limit / 8,
+            Kind::Gateway => limit / 16 * 5,
+            Kind::Http | Kind::Resp => limit / 8,
         };
         let share = usize::try_from(share).unwrap_or(usize::MAX).max(1);
         if share < wanted && share < FEW {
@@ -48,8 +48,9 @@ mod tests {
     #[test]
     fn doors_have_no_more_connections_than_there_are_descriptors_for() {
         let few = Descriptors(Some(1024));
-        assert_eq!(few.connections(Kind::Gateway, 10_000), 384);
+        assert_eq!(few.connections(Kind::Gateway, 10_000), 320);
         assert_eq!(few.connections(Kind::Http, 10_000), 128);
+        assert_eq!(few.connections(Kind::Resp, 10_000), 128);
         assert_eq!(few.connections(Kind::Http, 100), 100);
         assert_eq!(Descriptors(Some(0)).connections(Kind::Http, 100), 1);
         for many in [Descriptors(Some(1 << 20)), Descriptors(None)] {

@@ -4,8 +4,10 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use tidegate_core::store::Store;
 use tidegate_edge::Status;
 use tidegate_edge::listen::{self, Answers};
+use tidegate_edge::resp;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +22,7 @@ use crate::telemetry::Event;
 pub(super) enum Kind {
     Gateway,
     Http,
+    Resp,
 }
 
 impl Kind {
@@ -28,12 +31,13 @@ impl Kind {
         match self {
             Self::Gateway => "gateway",
             Self::Http => "http",
+            Self::Resp => "resp",
         }
     }
 
     /// The door of this name.
     pub(super) fn named(name: &str) -> Option<Self> {
-        [Self::Gateway, Self::Http].into_iter().find(|kind| kind.name() == name)
+        [Self::Gateway, Self::Http, Self::Resp].into_iter().find(|kind| kind.name() == name)
     }
 }
 
@@ -98,7 +102,7 @@ impl Doors {
         Self { status, stop: CancellationToken::new(), serving: JoinSet::new() }
     }
 
-    /// Serves at one more door, on a task of its own.
+    /// Serves at one more door that speaks HTTP.
     pub(super) fn serve(
         &mut self,
         kind: Kind,
@@ -107,8 +111,26 @@ impl Doors {
         settings: listen::Settings,
     ) {
         let (status, stop) = (Arc::clone(&self.status), self.stop.clone());
+        let stopped = stop.cancelled_owned();
+        self.spawn(kind, listen::serve(listener, door, settings, status, stopped));
+    }
+
+    /// Serves at the door that speaks the Redis protocol.
+    pub(super) fn serve_resp<S: Store + 'static, L: Store + 'static>(
+        &mut self,
+        listener: TcpListener,
+        door: resp::Door<S, L>,
+        settings: listen::Settings,
+    ) {
+        let (status, stop) = (Arc::clone(&self.status), self.stop.clone());
+        let (door, stopped) = (Arc::new(door), stop.cancelled_owned());
+        self.spawn(Kind::Resp, resp::serve(listener, door, settings, status, stopped));
+    }
+
+    /// Each door has a task of its own.
+    fn spawn(&mut self, kind: Kind, serving: impl Future<Output = ()> + Send + 'static) {
         self.serving.spawn(async move {
-            listen::serve(listener, door, settings, status, stop.cancelled_owned()).await;
+            serving.await;
             kind.name()
         });
     }

@@ -11,6 +11,7 @@ mod help;
 mod redis;
 mod reload;
 mod reload_under_load;
+mod resp;
 mod serve;
 mod settings;
 mod snapshot;

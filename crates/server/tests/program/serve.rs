@@ -28,7 +28,8 @@ fn with_rules_stdout_is_one_line_for_each_door() {
     let server = Server::start(&["--limit", "1/s"]);
     server.signal("HUP");
     server.wait_log("nothing changed");
-    assert_eq!(server.out(), format!("listening http {}\n", server.address));
+    let doors = format!("listening http {}\nlistening resp {}\n", server.address, server.resp);
+    assert_eq!(server.out(), doors);
 }
 
 #[test]

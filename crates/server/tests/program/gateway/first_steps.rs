@@ -12,8 +12,10 @@ use crate::support::{Server, curl, run, text};
 fn curl_sees_the_headers_count_down_and_then_a_refusal() {
     let nginx = Nginx::start("return 200 \"well\\n\";");
     let server = Server::in_front_of(&nginx.url(), &["--limit", "5/min by ip"]);
-    let lines =
-        format!("listening gateway {}\nlistening http {}\n", server.gateway, server.address);
+    let lines = format!(
+        "listening gateway {}\nlistening http {}\nlistening resp {}\n",
+        server.gateway, server.address, server.resp
+    );
     assert_eq!(server.out(), lines);
     let url = format!("http://{}/hello", server.gateway);
     for left in ["4", "3", "2", "1", "0"] {
@@ -101,7 +103,7 @@ fn what_cannot_be_meant_is_told() {
             3,
             "cannot read none.pem for --tls-cert",
         ),
-        (&["--http", "off", "--limit", "1/s"], 2, "every door is off"),
+        (&["--http", "off", "--resp", "off", "--limit", "1/s"], 2, "every door is off"),
     ] {
         let args = [&["serve", "--http", "127.0.0.1:0"], args].concat();
         let args = if args.contains(&"off") {

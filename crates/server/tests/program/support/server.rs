@@ -15,6 +15,8 @@ pub struct Server {
     pub address: String,
     /// Of the gateway, if there is one.
     pub gateway: String,
+    /// Of the RESP door, if there is one.
+    pub resp: String,
     out: Arc<Mutex<String>>,
     log: Arc<Mutex<String>>,
 }
@@ -23,7 +25,11 @@ impl Server {
     /// Starts on a free port.
     pub fn start(args: &[&str]) -> Self {
         let mut command = tidegate();
-        command.args(["serve", "--http", "127.0.0.1:0"]).args(args);
+        command.args(["serve", "--http", "127.0.0.1:0"]);
+        if !args.contains(&"--resp") {
+            command.args(["--resp", "127.0.0.1:0"]);
+        }
+        command.args(args);
         Self::spawn(command)
     }
 
@@ -47,20 +53,26 @@ impl Server {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let out = collect(child.stdout.take().unwrap());
         let log = collect(child.stderr.take().unwrap());
-        let (address, gateway) = (String::new(), String::new());
-        let mut server = Self { child, address, gateway, out, log };
-        (server.gateway, server.address) = wait_for("the `listening` line", || {
+        let [address, gateway, resp] = [const { String::new() }; 3];
+        let has_resp = !command.get_args().any(|arg| arg == "off");
+        let mut server = Self { child, address, gateway, resp, out, log };
+        [server.gateway, server.address, server.resp] = wait_for("the `listening` line", || {
             if let Some(status) = server.child.try_wait().unwrap() {
                 panic!("it ended with {status}: {}", server.log.lock().unwrap());
             }
-            // The HTTP door's line is the last.
+            // The RESP door's line is the last.
             let out = server.out.lock().unwrap();
             let listening = |door: &str| {
                 let mut lines = out.split_inclusive('\n').filter(|line| line.ends_with('\n'));
                 lines.find_map(|line| line.strip_prefix(door).map(|at| at.trim_end().to_owned()))
             };
             let http = listening("listening http ")?;
-            Some((listening("listening gateway ").unwrap_or_default(), http))
+            let resp = listening("listening resp ");
+            if has_resp && resp.is_none() {
+                return None;
+            }
+            let gateway = listening("listening gateway ").unwrap_or_default();
+            Some([gateway, http, resp.unwrap_or_default()])
         });
         server
     }

@@ -1,0 +1,138 @@
+//! `TIDEGATE.CHECK`, `TIDEGATE.PEEK` and `TIDEGATE.RESET`: facts as pairs of arguments, decided by the
+//! rules, and the decision as a map with the names that `/v1/check` has.
+
+use std::borrow::Cow;
+
+use smallvec::SmallVec;
+use tidegate_core::decision::Retry;
+use tidegate_core::store::Store;
+use tidegate_core::time::Timestamp;
+use tidegate_engine::Decision;
+use tidegate_rules::Facts;
+
+use super::Door;
+use super::answer::{Heard, shown};
+use super::question::Verb;
+use super::reply::{Version, Writer};
+use super::session::Session;
+use crate::extract;
+use crate::json::retry_after_ms;
+
+/// What is asked of the rules.
+#[derive(Debug)]
+pub(super) struct Asked<'a> {
+    verb: Verb,
+    facts: Facts<'a>,
+    cost: u32,
+    rule: Option<&'a str>,
+}
+
+impl<'a> Asked<'a> {
+    /// Reads facts and options. The names of options are taken in any case, so that `cost 5` is never
+    /// a fact by mistake.
+    pub(super) fn read(verb: Verb, args: &'a [Cow<'_, [u8]>]) -> Result<Self, String> {
+        let (mut cost, mut rule) = (None, None);
+        let mut told: SmallVec<[(&str, &str); 8]> = SmallVec::new();
+        let (pairs, rest) = args.as_chunks::<2>();
+        if let [left] = rest {
+            return Err(format!("'{}' has no value: facts and options come in pairs", shown(left)));
+        }
+        for [name, value] in pairs {
+            let (name, value) = (text(name)?, text(value)?);
+            if name.eq_ignore_ascii_case("COST") && verb != Verb::Reset {
+                once(&mut cost, "COST", read_cost(value)?)?;
+            } else if name.eq_ignore_ascii_case("RULE") && verb != Verb::Check {
+                once(&mut rule, "RULE", value)?;
+            } else if name.eq_ignore_ascii_case("COST") || name.eq_ignore_ascii_case("RULE") {
+                return Err(format!("{} goes with another command", name.to_ascii_uppercase()));
+            } else {
+                told.push((name, value));
+            }
+        }
+        let facts = extract::facts(told).map_err(|bad| bad.to_string())?;
+        Ok(Self { verb, facts, cost: cost.unwrap_or(1), rule })
+    }
+}
+
+fn text(bytes: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(bytes).map_err(|_| format!("'{}' is not UTF-8", shown(bytes)))
+}
+
+fn read_cost(text: &str) -> Result<u32, String> {
+    let cost = text.parse().ok().filter(|cost| *cost > 0);
+    cost.ok_or_else(|| format!("COST is a whole number from 1 to {}", u32::MAX))
+}
+
+fn once<T>(option: &mut Option<T>, name: &str, value: T) -> Result<(), String> {
+    match option.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(format!("{name} is told twice")),
+    }
+}
+
+impl<S: Store, L: Store> Door<S, L> {
+    /// A question that tells or changes more than a decision does: for callers on this machine, and
+    /// those who brought the token.
+    pub(super) fn guarded(&self, session: &Session, verb: Verb, reply: &mut Writer<'_>) -> Heard {
+        if session.caller.is_loopback() || session.authenticated {
+            return Heard::Rules(verb);
+        }
+        match self.token {
+            Some(_) => reply.error("NOAUTH", "Authentication required."),
+            None => reply.error(
+                "NOPERM",
+                "from another machine this command needs a token: start tidegate with \
+                 --admin-token-file FILE and send AUTH TOKEN",
+            ),
+        }
+        Heard::Answered
+    }
+
+    pub(super) async fn ask_rules(&self, asked: &Asked<'_>, version: Version, out: &mut Vec<u8>) {
+        let Asked { verb, facts, cost, rule } = asked;
+        if let Some(id) = rule
+            && !self.limiter.rules().rules().iter().any(|rule| rule.id() == *id)
+        {
+            return Writer::new(out, version).error("ERR", "RULE: no rule has this id");
+        }
+        let decision = match verb {
+            Verb::Check => self.limiter.decide_at_once(facts, *cost).await,
+            Verb::Peek => self.limiter.peek_at_once(facts, *rule, *cost).await,
+            Verb::Reset => self.limiter.reset(facts, *rule).await,
+        };
+        write(&mut Writer::new(out, version), &decision);
+    }
+}
+
+/// The decision as a map. `allowed` comes first, so that RESP2 has it at a fixed place.
+fn write(reply: &mut Writer<'_>, decision: &Decision) {
+    let tightest = decision.tightest();
+    let numbers = tightest.and_then(|(_, reading)| reading.numbers);
+    let retry = match tightest {
+        Some((_, reading)) if !decision.is_allowed() => reading.retry(),
+        _ => Retry::Now,
+    };
+    reply.map(8);
+    reply.text("allowed");
+    reply.truth(decision.is_allowed());
+    reply.text("rule");
+    match tightest {
+        Some((rule, _)) => reply.text(rule.id()),
+        None => reply.null(),
+    }
+    let mut count = |name: &str, number: Option<u64>| {
+        reply.text(name);
+        match number {
+            Some(number) => reply.count(number),
+            None => reply.null(),
+        }
+    };
+    count("limit", numbers.map(|numbers| numbers.limit));
+    count("remaining", numbers.map(|numbers| numbers.remaining));
+    let reset_after = numbers.map(|numbers| numbers.reset_after).unwrap_or_default();
+    count("reset_after_ms", Some(reset_after.as_millis_ceil()));
+    count("retry_after_ms", retry_after_ms(retry));
+    count("charged_at_us", decision.charged_at().map(Timestamp::as_micros));
+    reply.text("answered_by");
+    reply.text(decision.answered_by().name());
+}

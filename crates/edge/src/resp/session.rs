@@ -1,0 +1,41 @@
+//! What a connection has said of itself, and remembers from one command to the next.
+
+use std::net::IpAddr;
+
+use tidegate_core::policy::Policy;
+use tidegate_core::quota::Quota;
+
+use super::reply::Version;
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) id: u64,
+    pub(super) caller: IpAddr,
+    pub(super) version: Version,
+    /// As `CLIENT SETNAME` says; empty for none.
+    pub(super) name: Vec<u8>,
+    /// Whether it brought the token.
+    pub(super) authenticated: bool,
+    /// The numbers that it asked for last: most ask for the same again.
+    /// A copy of its own: a shared count of users would be written by all threads for every command.
+    pub(super) last: Option<(Quota, Policy)>,
+}
+
+impl Session {
+    pub(super) const fn new(id: u64, caller: IpAddr) -> Self {
+        Self {
+            id,
+            caller,
+            version: Version::Resp2,
+            name: Vec::new(),
+            authenticated: false,
+            last: None,
+        }
+    }
+
+    /// As after connecting (`RESET`).
+    pub(super) fn reset(&mut self) {
+        *self = Self::new(self.id, self.caller);
+    }
+}

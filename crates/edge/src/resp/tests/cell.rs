@@ -1,0 +1,153 @@
+//! `CL.THROTTLE` and `THROTTLE`: their layouts, their errors, and a law: the first is GCRA.
+
+use proptest::prelude::*;
+use tidegate_core::time::Micros;
+use tidegate_testkit::property::{cases, holds};
+
+use super::{HERE, clock, desk};
+
+const NO_RULES: &str = "rules: []";
+
+#[test]
+fn each_command_has_its_own_layout() {
+    let clock = clock();
+    let mut desk = desk(&clock, NO_RULES, HERE, None);
+    // 0 allowed, max_burst + 1, remaining, no wait, reset_after.
+    assert_eq!(desk.say("CL.THROTTLE a 15 30 60"), "*5 :0 :16 :15 :-1 :2");
+    assert_eq!(desk.say("cl.throttle a 15 30 60 15"), "*5 :0 :16 :0 :-1 :32");
+    // 1 limited, and the wait before the reset.
+    assert_eq!(desk.say("CL.THROTTLE a 15 30 60 1"), "*5 :1 :16 :0 :2 :32");
+    assert_eq!(desk.say("CL.THROTTLE a 15 30 60 0"), "*5 :0 :16 :0 :-1 :32", "a look");
+    assert_eq!(desk.say("CL.THROTTLE a 15 30 60 17"), "*5 :1 :16 :0 :-1 :32", "never");
+    // 1 allowed, max_burst, remaining, reset_after, no wait.
+    assert_eq!(desk.say("THROTTLE b 15 30 60"), "*5 :1 :15 :14 :2 :0");
+    assert_eq!(desk.say("throttle b 15 30 60 14"), "*5 :1 :15 :0 :30 :0");
+    // 0 denied, and the reset before the wait.
+    assert_eq!(desk.say("THROTTLE b 15 30 60 3"), "*5 :0 :15 :0 :30 :6");
+    assert_eq!(desk.say("THROTTLE b 15 30 60 16"), "*5 :0 :15 :0 :30 :-1", "never");
+    assert_eq!(desk.say("THROTTLE b 15 30 60 0"), "*5 :1 :15 :0 :30 :0", "a look");
+}
+
+/// throttlecrab says that one may come back after 0 seconds; redis-cell drops parts of a millisecond.
+#[test]
+fn waits_are_rounded_up() {
+    let clock = clock();
+    let mut desk = desk(&clock, NO_RULES, HERE, None);
+    assert_eq!(desk.say("THROTTLE a 1 1000 1"), "*5 :1 :1 :0 :1 :0");
+    assert_eq!(desk.say("THROTTLE a 1 1000 1"), "*5 :0 :1 :0 :1 :1");
+    clock.advance(Micros::new(999));
+    assert_eq!(desk.say("CL.THROTTLE a 0 1000 1"), "*5 :1 :1 :0 :1 :1", "a microsecond to wait");
+    clock.advance(Micros::new(1));
+    assert_eq!(desk.say("CL.THROTTLE a 0 1000 1"), "*5 :0 :1 :0 :-1 :1");
+}
+
+#[test]
+fn both_versions_have_the_same_bytes() {
+    let mut desk = desk(&clock(), NO_RULES, HERE, None);
+    assert_eq!(desk.say("CL.THROTTLE a 15 30 60"), "*5 :0 :16 :15 :-1 :2");
+    desk.say("HELLO 3");
+    assert_eq!(desk.say("CL.THROTTLE b 15 30 60"), "*5 :0 :16 :15 :-1 :2");
+}
+
+#[test]
+fn bad_numbers_say_what_to_write_and_charge_nothing() {
+    let mut desk = desk(&clock(), NO_RULES, HERE, None);
+    let whole = "value is not an integer or out of range";
+    for (command, why) in [
+        ("CL.THROTTLE", "wrong number of arguments for 'cl.throttle' command; write: CL.THROTTLE"),
+        ("CL.THROTTLE a 1 1", "wrong number of arguments"),
+        ("CL.THROTTLE a 1 1 1 1 1", "wrong number of arguments"),
+        ("THROTTLE a 1 1 1 1 1", "wrong number of arguments for 'throttle' command"),
+        ("CL.THROTTLE a x 1 1", whole),
+        ("CL.THROTTLE a 1.5 1 1", whole),
+        ("CL.THROTTLE a -1 1 1", whole),
+        ("CL.THROTTLE a 1 -1 1", whole),
+        ("CL.THROTTLE a 1 1 -1", whole),
+        ("CL.THROTTLE a 1 1 1 -1", whole),
+        ("CL.THROTTLE a 9223372036854775808 1 1", whole),
+        ("CL.THROTTLE a 1 0 1", "zero rates are not supported"),
+        ("CL.THROTTLE a 1 1 0", "zero rates are not supported"),
+        ("THROTTLE a 0 1 1", "max_burst of THROTTLE is at least 1"),
+        ("CL.THROTTLE a 9223372036854775807 1 1", "a burst this large at this rate"),
+        ("CL.THROTTLE a 1 1 9223372036854775807", "a window can be at most"),
+    ] {
+        let reply = desk.say(command);
+        assert!(reply.starts_with(&format!("-ERR {why}")), "{command}: {reply}");
+    }
+    assert_eq!(desk.say("CL.THROTTLE a 1 1 1 0"), "*5 :0 :2 :2 :-1 :0");
+    assert_eq!(desk.say("CL.THROTTLE a 1 1 1 9223372036854775807"), "*5 :1 :2 :2 :-1 :0");
+}
+
+/// A flood of different numbers is refused when there are too many, and known ones go on.
+#[test]
+fn numbers_that_callers_make_up_have_an_end() {
+    let mut desk = desk(&clock(), NO_RULES, HERE, None);
+    let refused = (1..=12_000)
+        .filter(|count| desk.say(&format!("CL.THROTTLE k 15 {count} 60")).starts_with("-ERR more"))
+        .count();
+    assert_eq!(refused, 2_000);
+    assert!(desk.say("CL.THROTTLE other 15 77 60").starts_with("*5 :0"));
+}
+
+/// GCRA by its definition, in whole numbers: times are multiplied by the count, so that the emission
+/// interval, period / count, is whole.
+struct Gcra {
+    count: i128,
+    interval: i128,
+    tolerance: i128,
+    arrival: i128,
+}
+
+impl Gcra {
+    fn new(burst: u64, count: u64, period: u64) -> Self {
+        let interval = i128::from(period) * 1_000_000;
+        let (count, tolerance) = (i128::from(count), interval * i128::from(burst + 1));
+        Self { count, interval, tolerance, arrival: 0 }
+    }
+
+    fn throttle(&mut self, quantity: u64, now: u64) -> [i128; 5] {
+        let now = i128::from(now) * self.count;
+        let seconds = |span: i128| (span + self.count * 1_000_000 - 1) / (self.count * 1_000_000);
+        let from = self.arrival.max(now);
+        let then = from + i128::from(quantity) * self.interval;
+        let over = then - self.tolerance - now;
+        let limited = over > 0;
+        if !limited {
+            self.arrival = then;
+        }
+        let held = self.arrival.max(now) - now;
+        let retry_after = match limited {
+            true if then - from > self.tolerance => -1,
+            true => seconds(over),
+            false => -1,
+        };
+        let limit = self.tolerance / self.interval;
+        let remaining = (self.tolerance - held) / self.interval;
+        [i128::from(limited), limit, remaining, retry_after, seconds(held)]
+    }
+}
+
+#[test]
+fn cl_throttle_is_gcra() {
+    let numbers = (0_u64..40, 1_u64..2_000, prop_oneof![Just(1_u64), Just(60), 1_u64..100_000]);
+    let wait = prop_oneof![
+        3 => Just(0_u64), 3 => 0_u64..2_000, 3 => 0_u64..2_000_000, 1 => 0_u64..1_000_000_000_000,
+    ];
+    let quantity = prop_oneof![5 => Just(1_u64), 2 => 0_u64..50, 1 => 0_u64..5];
+    let steps = prop::collection::vec((wait, quantity), 1..30);
+    holds("resp_gcra", cases() / 20, &(numbers, steps), |((burst, count, period), steps)| {
+        let clock = clock();
+        let mut now = 1_700_000_000_000_000;
+        let (mut desk, mut gcra) =
+            (desk(&clock, NO_RULES, HERE, None), Gcra::new(burst, count, period));
+        for (wait, quantity) in steps {
+            clock.advance(Micros::new(wait));
+            now += wait;
+            let told = desk.say(&format!("CL.THROTTLE k {burst} {count} {period} {quantity}"));
+            let expected =
+                gcra.throttle(quantity, now).map(|number| format!(":{number}")).join(" ");
+            prop_assert_eq!(told, format!("*5 {expected}"));
+        }
+        Ok(())
+    });
+}

@@ -1,0 +1,128 @@
+//! A store that is waited for: asked a whole pipeline at once, answered in order, and when it is gone
+//! said to be gone.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+use tidegate_core::decision::{AnsweredBy, Reading};
+use tidegate_core::store::{Charge, Op, Store, StoreError};
+use tidegate_core::time::{ManualClock, Timestamp};
+use tidegate_memory::MemoryStore;
+
+use super::{Desk, HERE, clock, limiter, request};
+
+/// Memory behind a wire: each question is decided when it is put, and answered turns later, the first
+/// one last.
+struct Far {
+    near: MemoryStore<ManualClock>,
+    gone: AtomicBool,
+    under_way: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Far {
+    fn new() -> Self {
+        let near = MemoryStore::with_shards(clock(), 1 << 20, 2);
+        let (under_way, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { near, gone: AtomicBool::new(false), under_way, most }
+    }
+}
+
+impl Store for Far {
+    async fn apply(
+        &self,
+        op: Op,
+        charges: &[Charge<'_>],
+        readings: &mut [Reading],
+    ) -> Result<AnsweredBy, StoreError> {
+        self.near.apply_now(op, charges, readings);
+        let before = self.under_way.fetch_add(1, SeqCst);
+        self.most.fetch_max(before + 1, SeqCst);
+        for _ in before..100 {
+            tokio::task::yield_now().await;
+        }
+        self.under_way.fetch_sub(1, SeqCst);
+        match self.gone.load(SeqCst) {
+            true => Err(StoreError::nothing("connection refused by 10.0.0.5")),
+            false => Ok(AnsweredBy::Store),
+        }
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.near.now().await
+    }
+}
+
+fn far() -> Desk<Far> {
+    let rules = "rules: [{ id: ten, key_by: api_key, limit: 10/h }]";
+    Desk::new(limiter(Far::new(), rules), HERE, None)
+}
+
+fn pipeline(commands: &[&str]) -> Vec<u8> {
+    let words = |command: &&str| {
+        let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+        request(&words)
+    };
+    commands.iter().flat_map(words).collect()
+}
+
+#[tokio::test]
+async fn a_pipeline_is_one_round_trip_and_its_replies_are_in_order() {
+    let mut desk = far();
+    let commands = pipeline(&["CL.THROTTLE a 15 30 60"; 10]);
+    let (reply, _) = desk.hear(&commands).await;
+    let left: Vec<&str> =
+        reply.split("*5\r\n").skip(1).map(|r| r.split("\r\n").nth(2).unwrap()).collect();
+    assert_eq!(left, [":15", ":14", ":13", ":12", ":11", ":10", ":9", ":8", ":7", ":6"]);
+    assert_eq!(desk.door.limiter.store().most.load(SeqCst), 10);
+}
+
+#[tokio::test]
+async fn what_is_answered_at_once_waits_for_those_before_it() {
+    let mut desk = far();
+    let commands = pipeline(&[
+        "CL.THROTTLE a 15 30 60",
+        "PING",
+        "CL.THROTTLE a 15 30 60",
+        "CL.THROTTLE b x y z",
+        "HELLO 3",
+        "TIDEGATE.CHECK api_key k",
+        "TIDEGATE.RESET api_key k",
+        "TIDEGATE.CHECK api_key k",
+        "QUIT",
+    ]);
+    let (reply, ends) = desk.hear(&commands).await;
+    assert!(ends);
+    let marks = [
+        "*5\r\n:0\r\n:16\r\n:15",
+        "+PONG",
+        "*5\r\n:0\r\n:16\r\n:14",
+        "-ERR value is not",
+        "%7",
+        "%8",
+        "remaining\r\n:9",
+        "%8",
+        "remaining\r\n:10",
+        "%8",
+        "remaining\r\n:9",
+        "+OK",
+    ];
+    let mut rest = reply.as_str();
+    for mark in marks {
+        let at = rest.find(mark).unwrap_or_else(|| panic!("`{mark}` is not in {rest}"));
+        rest = &rest[at + mark.len()..];
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_is_gone_is_an_error_and_no_verdict() {
+    let mut desk = far();
+    desk.door.limiter.store().gone.store(true, SeqCst);
+    for command in ["CL.THROTTLE a 15 30 60", "THROTTLE a 15 30 60", "CL.THROTTLE a 15 30 60 0"] {
+        let (reply, ends) = desk.hear(&pipeline(&[command])).await;
+        assert_eq!(reply, "-TRYAGAIN the store of the counters does not answer\r\n");
+        assert!(!ends);
+    }
+    // Rules have a word of their own for it.
+    let (reply, _) = desk.hear(&pipeline(&["TIDEGATE.CHECK api_key k"])).await;
+    assert!(reply.contains("allowed\r\n:1") && reply.contains("fallback"), "{reply}");
+}

@@ -1,0 +1,144 @@
+//! `CL.THROTTLE` and `THROTTLE`: buckets whose numbers come with the command.
+//!
+//! Both take the same arguments. They differ in everything else: what the first number of the reply
+//! means, whether the burst is one more than it says, and the order of the waits.
+
+use std::borrow::Cow;
+
+use tidegate_core::decision::{Reading, Retry};
+use tidegate_core::key::Fingerprint;
+use tidegate_core::policy::Policy;
+use tidegate_core::quota::Quota;
+use tidegate_core::store::Store;
+use tidegate_core::time::Micros;
+
+use super::Door;
+use super::answer::{Heard, wrong_count};
+use super::command::Entry;
+use super::reply::Writer;
+use super::session::Session;
+
+/// Whose command it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    /// redis-cell's `CL.THROTTLE`.
+    Cell,
+    /// throttlecrab's `THROTTLE`.
+    Crab,
+}
+
+/// A bucket, and how much to take from it.
+#[derive(Debug)]
+pub(super) struct Throttle {
+    pub(super) dialect: Dialect,
+    pub(super) key: Fingerprint,
+    pub(super) policy: Policy,
+    /// 0 looks and takes nothing.
+    pub(super) cost: u64,
+}
+
+impl<S: Store, L: Store> Door<S, L> {
+    /// Reads the arguments; what is wrong with them is answered.
+    pub(super) fn throttle(
+        &self,
+        session: &mut Session,
+        dialect: Dialect,
+        entry: &Entry,
+        args: &[Cow<'_, [u8]>],
+        reply: &mut Writer<'_>,
+    ) -> Heard {
+        let (key, numbers) = match args {
+            [_, key, numbers @ ..] if numbers.len() <= 4 => (key, numbers),
+            _ => {
+                wrong_count(reply, entry);
+                return Heard::Answered;
+            }
+        };
+        let asked = quota(dialect, numbers).and_then(|(quota, cost)| {
+            let policy = self.policy(session, quota)?;
+            Ok(Throttle { dialect, key: self.ad_hoc.key(key), policy, cost })
+        });
+        match asked {
+            Ok(throttle) => Heard::Throttle(throttle),
+            Err(why) => {
+                reply.error("ERR", &why);
+                Heard::Answered
+            }
+        }
+    }
+
+    fn policy(&self, session: &mut Session, quota: Quota) -> Result<Policy, String> {
+        if let Some((last, policy)) = &session.last
+            && *last == quota
+        {
+            return Ok(*policy);
+        }
+        let policy = self.ad_hoc.policy(quota).map_err(|why| why.to_string())?;
+        session.last = Some((quota, policy));
+        Ok(policy)
+    }
+}
+
+/// `max_burst count_per_period period [quantity]` as a quota and a cost.
+fn quota(dialect: Dialect, numbers: &[Cow<'_, [u8]>]) -> Result<(Quota, u64), String> {
+    let [burst, count, period, rest @ ..] = numbers else {
+        return Err("max_burst, count_per_period and period are needed".to_owned());
+    };
+    let (burst, count) = (number("max_burst", burst)?, number("count_per_period", count)?);
+    let period = number("period", period)?;
+    let cost = rest.first().map_or(Ok(1), |quantity| number("quantity", quantity))?;
+    if count == 0 || period == 0 {
+        return Err(
+            "zero rates are not supported: count_per_period and period are at least 1".to_owned()
+        );
+    }
+    let limit = match dialect {
+        // Up to 2^63 - 1, so that one more fits.
+        Dialect::Cell => burst + 1,
+        Dialect::Crab if burst == 0 => return Err("max_burst of THROTTLE is at least 1".to_owned()),
+        Dialect::Crab => burst,
+    };
+    Ok((Quota::new(count, Micros::from_secs(period)).with_burst(limit), cost))
+}
+
+fn number(name: &str, text: &[u8]) -> Result<u64, String> {
+    let parsed = std::str::from_utf8(text).ok().and_then(|text| text.parse::<i64>().ok());
+    parsed.and_then(|number| u64::try_from(number).ok()).ok_or_else(|| {
+        format!(
+            "value is not an integer or out of range: {name} is a whole number from 0 to {}",
+            i64::MAX
+        )
+    })
+}
+
+/// The reply, in the layout of the command. Seconds are rounded up: a wait that is told must be long
+/// enough.
+pub(super) fn write(reply: &mut Writer<'_>, dialect: Dialect, told: &Reading) {
+    let allowed = !told.verdict.refuses();
+    let seconds = |span: Micros| i64::try_from(span.as_secs_ceil()).unwrap_or(i64::MAX);
+    let (reset_after, wait) = (seconds(told.reset_after), told.retry);
+    reply.array(5);
+    match dialect {
+        Dialect::Cell => {
+            reply.integer(i64::from(!allowed));
+            reply.count(told.limit);
+            reply.count(told.remaining);
+            reply.integer(match wait {
+                Retry::After(wait) => seconds(wait),
+                Retry::Now | Retry::Never => -1,
+            });
+            reply.integer(reset_after);
+        }
+        Dialect::Crab => {
+            reply.integer(i64::from(allowed));
+            reply.count(told.limit);
+            reply.count(told.remaining);
+            reply.integer(reset_after);
+            reply.integer(match wait {
+                Retry::After(wait) => seconds(wait),
+                Retry::Now => 0,
+                Retry::Never => -1,
+            });
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The RESP door on real sockets: pipelines, pieces, dawdlers, closing.
+
+mod drain;
+mod limits;
+mod wire;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tidegate_core::key::Secret;
+use tidegate_core::time::{ManualClock, Timestamp};
+use tidegate_edge::resp::{Door, Settings, serve};
+use tidegate_edge::{Status, listen};
+use tidegate_engine::Limiter;
+use tidegate_memory::{DEFAULT_MAX_BYTES, MemoryStore};
+use tidegate_rules::{Document, RuleSet};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::house::{Caller, TEN};
+
+pub(crate) struct House {
+    pub(crate) address: SocketAddr,
+    pub(crate) status: Arc<Status>,
+    pub(crate) stop: oneshot::Sender<()>,
+    pub(crate) served: JoinHandle<()>,
+}
+
+impl House {
+    pub(crate) async fn open(listen: listen::Settings) -> Self {
+        let document = Document::parse("rules.yaml", TEN).unwrap();
+        let rules = RuleSet::compile(&document, Secret::UNSET).unwrap();
+        let clock = ManualClock::new(Timestamp::from_micros(1_700_000_000_000_000));
+        let store = MemoryStore::with_clock(clock, DEFAULT_MAX_BYTES);
+        let limiter = Arc::new(Limiter::new(store, rules));
+        let settings = Settings { secret: Secret::UNSET, token: None };
+        let door = Arc::new(Door::new(limiter, settings));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (status, (stop, stopped)) = (Arc::new(Status::new()), oneshot::channel());
+        let stopped = async {
+            let _ = stopped.await;
+        };
+        let served = tokio::spawn(serve(listener, door, listen, Arc::clone(&status), stopped));
+        Self { address, status, stop, served }
+    }
+
+    pub(crate) async fn caller(&self) -> Caller {
+        Caller::at(self.address).await
+    }
+}
+
+/// A command as clients write it.
+pub(crate) fn command(words: &str) -> Vec<u8> {
+    let words: Vec<&str> = words.split(' ').collect();
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend(format!("${}\r\n{word}\r\n", word.len()).bytes());
+    }
+    bytes
+}

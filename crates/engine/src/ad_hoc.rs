@@ -1,0 +1,122 @@
+//! Buckets that no rule names: the caller brings the key and the numbers (`CL.THROTTLE`).
+//!
+//! Their keys share nothing with those of rules, and there is no `on_fail`: where the store does not
+//! answer, the caller is told so.
+//!
+//! A key keeps what was used of it, whatever numbers come. Other numbers than the last ones govern it
+//! from its last charge on (a policy in force since the beginning), rather than from when they were
+//! first seen: so every node and every restart gives the same answer, and a wait that is told stays
+//! true.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{PoisonError, RwLock};
+
+use tidegate_core::decision::Reading;
+use tidegate_core::key::{Fingerprint, Key, KeyHasher, Secret};
+use tidegate_core::policy::{Algorithm, Policy, PolicyError};
+use tidegate_core::quota::Quota;
+use tidegate_core::store::{Charge, Op, Store, StoreError};
+
+use crate::limiter::Limiter;
+
+/// No rule has this id: a word of a document is never empty.
+const NO_RULE: &str = "";
+
+/// The most different numbers that are kept. Each takes about 300 bytes for the life of the process
+/// (`core::scale`), so what callers make up must have an end.
+const MOST_POLICIES: usize = 10_000;
+
+/// What buckets without a rule have in common: how keys are hashed, and the policies seen so far.
+#[derive(Debug)]
+pub struct AdHoc {
+    seed: KeyHasher,
+    policies: RwLock<HashMap<Quota, Policy>>,
+}
+
+/// Why there is no policy for a quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoPolicy {
+    /// Its numbers do not work.
+    Wrong(PolicyError),
+    /// Too many different ones were seen.
+    TooMany,
+}
+
+impl AdHoc {
+    /// Buckets whose keys are hashed under the secret.
+    #[must_use]
+    pub fn new(secret: Secret) -> Self {
+        let mut seed = KeyHasher::new(secret);
+        seed.part(NO_RULE.as_bytes());
+        Self { seed, policies: RwLock::default() }
+    }
+
+    /// The bucket of a name.
+    #[must_use]
+    pub fn key(&self, name: &[u8]) -> Fingerprint {
+        let mut hasher = self.seed;
+        hasher.part(name);
+        hasher.finish()
+    }
+
+    /// The token bucket of a quota. Worth keeping by whoever asks for the same one again and again.
+    ///
+    /// # Errors
+    /// When the numbers do not work, or too many different ones were seen.
+    pub fn policy(&self, quota: Quota) -> Result<Policy, NoPolicy> {
+        let known = self.policies.read().unwrap_or_else(PoisonError::into_inner);
+        let (found, full) = (known.get(&quota).copied(), known.len() >= MOST_POLICIES);
+        drop(known);
+        match found {
+            Some(policy) => Ok(policy),
+            None if full => Err(NoPolicy::TooMany),
+            None => self.learn(quota),
+        }
+    }
+
+    fn learn(&self, quota: Quota) -> Result<Policy, NoPolicy> {
+        let mut known = self.policies.write().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST_POLICIES {
+            return Err(NoPolicy::TooMany);
+        }
+        let policy = Policy::new(Algorithm::TokenBucket, quota).map_err(NoPolicy::Wrong)?;
+        Ok(*known.entry(quota).or_insert(policy))
+    }
+}
+
+impl<S: Store, L: Store> Limiter<S, L> {
+    /// Charges a bucket that no rule names; a cost of 0 looks at it and changes nothing.
+    ///
+    /// # Errors
+    /// When the store does not answer. It may have charged all the same.
+    pub async fn charge_ad_hoc(
+        &self,
+        key: Fingerprint,
+        policy: &Policy,
+        cost: u64,
+    ) -> Result<Reading, StoreError> {
+        let key = Key { rule: NO_RULE, fingerprint: key };
+        let charge = [Charge::plain(key, policy, cost)];
+        let mut reading = [Reading::default()];
+        let op = if cost == 0 { Op::Peek } else { Op::Charge };
+        self.store.apply(op, &charge, &mut reading).await?;
+        let [reading] = reading;
+        Ok(reading)
+    }
+}
+
+impl fmt::Display for NoPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Wrong(why) => why.fmt(f),
+            Self::TooMany => write!(
+                f,
+                "more than {MOST_POLICIES} different limits were asked for since the start; use \
+                 fewer, or rules"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for NoPolicy {}

@@ -1,0 +1,101 @@
+//! redis-py, ioredis and node-redis, which `cargo xtask setup` installs. Their scripts are in
+//! `tests/clients`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::{RULES, port};
+use crate::support::{Folder, Server, text};
+
+fn installed(path: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/clients").join(path);
+    assert!(folder.exists(), "{} is missing: run `cargo xtask setup`", folder.display());
+    folder
+}
+
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name)
+}
+
+#[track_caller]
+fn run(command: &mut Command) -> Value {
+    let output = command.output().unwrap();
+    let (told, error) = (text(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{told}\n{error}");
+    serde_json::from_str(told.trim()).unwrap_or_else(|why| panic!("{why}: {told}\n{error}"))
+}
+
+fn python(server: &Server, password: &str) -> Value {
+    let python = installed("python/bin/python");
+    run(Command::new(python).arg(script("redis_py.py")).args([port(server), password]))
+}
+
+fn node(server: &Server, name: &str, password: &str) -> Value {
+    let modules = installed("node_modules");
+    let mut node = Command::new("node");
+    run(node.env("NODE_PATH", modules).arg(script(name)).args([port(server), password]))
+}
+
+/// Three pass, the fourth waits; what a fresh key is told in each layout.
+#[track_caller]
+fn assert_throttled(told: &Value) {
+    let throttle = told["throttle"].as_array().unwrap();
+    let verdicts: Vec<_> = throttle.iter().map(|reply| reply[0].as_i64().unwrap()).collect();
+    assert_eq!(verdicts, [0, 0, 0, 1], "{told}");
+    assert_eq!(throttle[0], json!([0, 3, 2, -1, 3600]), "{told}");
+    assert_eq!((&told["peek"][1], &told["peek"][2]), (&json!(3), &json!(0)), "{told}");
+    assert_eq!(told["crab"], json!([1, 2, 1, 3600, 0]), "{told}");
+    assert_eq!(told["pipeline"], 10, "{told}");
+    let unknown = told["unknown"].as_str().unwrap().to_lowercase();
+    assert!(unknown.contains("unknown command 'get'"), "{told}");
+}
+
+#[track_caller]
+fn assert_checked(told: &Value, yes: &Value) {
+    let check = &told["check"];
+    assert_eq!((&check["allowed"], &check["remaining"]), (yes, &json!(9)), "{told}");
+    assert_eq!(check["answered_by"], "store", "{told}");
+}
+
+#[test]
+fn redis_py_in_both_versions_and_in_a_crowd() {
+    let server = Server::start(RULES);
+    let told = python(&server, "");
+    assert_throttled(&told["resp3"]);
+    assert_checked(&told["resp3"], &json!(true));
+    assert_eq!(told["resp3"]["name"], "worker");
+    // The buckets are used up by now; what the rules say was reset.
+    assert_checked(&told["resp2"], &json!(1));
+    assert_eq!(told["resp2"]["pipeline"], 0);
+    assert_eq!(told["crowd"], 100, "of 400");
+}
+
+#[test]
+fn ioredis_with_its_ready_check() {
+    let server = Server::start(RULES);
+    let told = node(&server, "ioredis.cjs", "");
+    assert_eq!((&told["ping"], &told["quit"]), (&json!("PONG"), &json!("OK")));
+    assert_throttled(&told);
+    assert!(told["check"].to_string().contains("answered_by"), "{told}");
+}
+
+#[test]
+fn node_redis_with_its_handshake() {
+    let server = Server::start(RULES);
+    let told = node(&server, "node_redis.cjs", "");
+    assert_throttled(&told);
+    assert!(told["check"].to_string().contains("answered_by"), "{told}");
+}
+
+#[test]
+fn all_of_them_bring_the_token_as_a_password() {
+    let folder = Folder::new();
+    let token = folder.write("token", "0123456789abcdef\n");
+    let args = [RULES, &["--admin-token-file", token.to_str().unwrap()]].concat();
+    let server = Server::start(&args);
+    assert_throttled(&python(&server, "0123456789abcdef")["resp3"]);
+    assert_throttled(&node(&server, "ioredis.cjs", "0123456789abcdef"));
+    assert_throttled(&node(&server, "node_redis.cjs", "0123456789abcdef"));
+}

@@ -1,0 +1,81 @@
+//! The door before a real Redis: buckets that several nodes share, and a store that goes away.
+
+use tidegate_testkit::redis::Server as Redis;
+
+use super::redis_cli;
+use crate::support::{Client, Server, wait_for};
+
+const THROTTLE: &str = "CL.THROTTLE shared 99 1 3600\r\n";
+
+fn node(redis: &Redis) -> Server {
+    Server::start(&["--limit", "5/h by api_key", "--store", &redis.url(), "--store-deadline", "2s"])
+}
+
+/// How many of a pipeline of so many are admitted.
+fn admitted(node: &Server, count: usize) -> usize {
+    let client = Client::connect(&node.resp);
+    let told = client.last_words(format!("{}QUIT\r\n", THROTTLE.repeat(count)).as_bytes());
+    assert_eq!(told.matches("*5\r\n").count(), count, "{told}");
+    told.matches("*5\r\n:0\r\n").count()
+}
+
+#[test]
+fn nodes_on_one_redis_share_buckets_exactly() {
+    let redis = Redis::start();
+    let nodes = [node(&redis), node(&redis)];
+    let passed: usize = std::thread::scope(|scope| {
+        let asking: Vec<_> = (0..8)
+            .map(|n| {
+                scope.spawn({
+                    let node = &nodes[n % 2];
+                    move || admitted(node, 40)
+                })
+            })
+            .collect();
+        asking.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(passed, 100, "of 320");
+    let keys = redis.command(&["KEYS", "tg::*"]);
+    assert_eq!(keys.items().len(), 1, "a name apart from those of rules");
+    assert!(!keys.items()[0].text().contains("shared"), "and nobody's key in it");
+    let look = redis_cli(&nodes[0], &["CL.THROTTLE", "shared", "99", "1", "3600", "0"]);
+    assert_eq!(look.lines().take(4).collect::<Vec<_>>(), ["0", "100", "0", "-1"]);
+}
+
+#[test]
+fn a_store_that_is_gone_is_an_error_for_numbers_and_on_fail_for_rules() {
+    let redis = Redis::start();
+    let server = Server::start(&["--limit", "5/h by api_key", "--store", &redis.url()]);
+    let throttle = || redis_cli(&server, &["CL.THROTTLE", "k", "5", "1", "60"]);
+    wait_for("the store", || throttle().starts_with('0').then_some(()));
+    redis.process().kill();
+    let told =
+        wait_for("the outage", || Some(throttle()).filter(|told| told.starts_with("TRYAGAIN")));
+    assert_eq!(told, "TRYAGAIN the store of the counters does not answer");
+    let check = redis_cli(&server, &["TIDEGATE.CHECK", "api_key", "k"]);
+    assert!(
+        check.starts_with("allowed\n1\n") && check.ends_with("answered_by\nfallback"),
+        "{check}"
+    );
+    assert_eq!(redis_cli(&server, &["PING"]), "PONG");
+    redis.restart();
+    wait_for("the store again", || throttle().starts_with('0').then_some(()));
+}
+
+/// How often the server ran the script.
+fn calls(redis: &Redis) -> u64 {
+    let told = redis.command(&["INFO", "commandstats"]).text();
+    let line = told.split("cmdstat_evalsha:calls=").nth(1).unwrap_or("0");
+    line.split(',').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_pipeline_takes_a_few_calls_and_not_one_a_command() {
+    let redis = Redis::start();
+    let server = node(&redis);
+    wait_for("the store", || (admitted(&server, 1) == 1).then_some(()));
+    let before = calls(&redis);
+    assert_eq!(admitted(&server, 90), 90);
+    let taken = calls(&redis) - before;
+    assert!(taken <= 20, "{taken} calls for 90 commands");
+}
