@@ -260,6 +260,17 @@ impl Policy {
         matches!(self.meter, Meter::Slots)
     }
 
+    /// The same queue to somebody who cannot be made to wait: a cost fits only while nobody is before it,
+    /// and the wait that is told otherwise is the one that it would have had. None unless it queues.
+    #[must_use]
+    pub fn at_once(&self, cost: u64) -> Option<Self> {
+        let Meter::Bucket { units, leak: Leak::Queue } = self.meter else { return None };
+        // A bucket that holds this one request and no more: it counts in the same units, so that both
+        // go on from the same level.
+        let meter = Meter::Bucket { units: units.holding(cost), leak: Leak::Police };
+        Some(Self { algorithm: Algorithm::LeakyBucket(Leak::Police), meter, ..*self })
+    }
+
     /// How long a slot is held that is not renewed, if it is slots that are limited.
     #[must_use]
     pub fn lease(&self) -> Option<Micros> {

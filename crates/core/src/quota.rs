@@ -92,6 +92,12 @@ impl Units {
         Some(Self { per_micro, per_request, capacity, ceiling, micros, requests })
     }
 
+    /// The same bucket, holding no more than so many requests.
+    pub(crate) fn holding(self, requests: u64) -> Self {
+        let capacity = requests.saturating_mul(self.per_request).min(self.capacity);
+        Self { capacity, ..self }
+    }
+
     /// How long so many units take to drain.
     #[inline]
     #[must_use]
