@@ -1,8 +1,8 @@
 //! The states of a batch as the core sees them, while their shards are locked.
 
 use smallvec::SmallVec;
-use tidegate_core::algorithm::token_bucket::Level;
 use tidegate_core::algorithm::State;
+use tidegate_core::algorithm::token_bucket::Level;
 use tidegate_core::batch::{Cells, Part, PlainBucket};
 use tidegate_core::key::Fingerprint;
 use tidegate_core::scale::ScaleId;

@@ -5,8 +5,8 @@
 //! of keys closely). A byte a slot tells most keys apart, so a look-up touches one slot only. A shard
 //! is small, so that growing it is short. It locks nothing itself.
 
-use tidegate_core::algorithm::{State, Tally};
 use tidegate_core::algorithm::token_bucket::Level;
+use tidegate_core::algorithm::{State, Tally};
 use tidegate_core::key::Fingerprint;
 use tidegate_core::scale::ScaleId;
 use tidegate_core::time::{Micros, Timestamp};
