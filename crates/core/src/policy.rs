@@ -260,6 +260,12 @@ impl Policy {
         matches!(self.meter, Meter::Slots)
     }
 
+    /// Whether it admits a request by making it wait for its turn.
+    #[must_use]
+    pub const fn queues(&self) -> bool {
+        matches!(self.meter, Meter::Bucket { leak: Leak::Queue, .. })
+    }
+
     /// The same queue to somebody who cannot be made to wait: a cost fits only while nobody is before it,
     /// and the wait that is told otherwise is the one that it would have had. None unless it queues.
     #[must_use]

@@ -160,7 +160,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
     }
 
     /// The store's clock; while it is gone the local one, which also tells wall time.
-    async fn now(&self) -> Result<Timestamp, StoreError> {
+    pub(crate) async fn now(&self) -> Result<Timestamp, StoreError> {
         match (self.store.now().await, &self.local) {
             (Err(_), Some(local)) => local.store.now().await,
             (told, _) => told,
@@ -222,12 +222,12 @@ impl<S: Store, L: Store> Limiter<S, L> {
 }
 
 /// So many times what a rule says that a request costs.
-fn times(count: u32) -> impl Fn(&Rule) -> u64 {
-    move |rule| rule.cost().base().saturating_mul(u64::from(count))
+pub(crate) fn times(count: impl Into<u64>) -> impl Fn(&Rule) -> u64 {
+    let count = count.into();
+    move |rule| rule.cost().base().saturating_mul(count)
 }
 
 /// Whether a rule of the plan is decided on a local share while the store is gone.
 fn has_local(plan: &Plan<'_>, rules: &RuleSet) -> bool {
-    let on_fail = |i: usize| rules.rules()[plan.rule(i) as usize].on_fail();
-    (0..plan.charges.len()).any(|i| on_fail(i) == OnFail::Local)
+    (0..plan.charges.len()).any(|i| plan.on_fail(i, rules) == OnFail::Local)
 }

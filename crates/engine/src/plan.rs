@@ -1,13 +1,15 @@
 //! From facts to charges: which counters a request touches, and which of them were charged.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 use tidegate_core::decision::{AnsweredBy, Reading, Verdict};
 use tidegate_core::key::Key;
 use tidegate_core::store::{Charge, Op, Role};
 use tidegate_core::time::Timestamp;
-use tidegate_rules::{ChargeWhen, Facts, Limit, Matches, Mode, Rule, RuleSet};
+use tidegate_rules::{ChargeWhen, Facts, Limit, Matches, Mode, OnFail, Rule, RuleSet};
 
-use crate::decision::{Counter, Paid, RuleReading};
+use crate::decision::{Counter, Decision, Paid, RuleReading};
 use crate::receipt::Charged;
 use crate::refund::plain;
 
@@ -64,6 +66,16 @@ impl<'a> Plan<'a> {
         plan
     }
 
+    /// The plan for charges of several plans, each with the place of its rule.
+    pub(crate) fn of_charges(charges: impl IntoIterator<Item = (Charge<'a>, u32)>) -> Self {
+        let mut plan = Self::empty();
+        for (charge, rule) in charges {
+            plan.place(charge);
+            plan.readings.push(RuleReading { rule, verdict: Verdict::Allow, numbers: None });
+        }
+        plan
+    }
+
     fn empty() -> Self {
         Self {
             charges: SmallVec::new(),
@@ -86,6 +98,34 @@ impl<'a> Plan<'a> {
     /// The rule of a charge, as its place in the rule set.
     pub(crate) fn rule(&self, charge: usize) -> u32 {
         self.readings[self.places[charge] as usize].rule
+    }
+
+    /// What the rule of a charge says while the store is gone.
+    pub(crate) fn on_fail(&self, charge: usize, rules: &RuleSet) -> OnFail {
+        // A limit that was brought is no rule's; whoever asked looks whether it was answered.
+        let rule = rules.rules().get(self.rule(charge) as usize);
+        rule.map_or(OnFail::Allow, Rule::on_fail)
+    }
+
+    /// Takes over what was said to its charges in a plan for several; `at` says where each is. Of what was
+    /// paid for a counter that others charge too, its own part is its own.
+    pub(crate) fn tell_from(&mut self, whole: &Plan<'_>, at: &[u32]) {
+        for ((charge, place), at) in self.charges.iter().zip(&self.places).zip(at) {
+            let told = whole.readings[*at as usize];
+            let own = &mut self.readings[*place as usize];
+            (own.verdict, own.numbers) = (told.verdict, told.numbers);
+            let paid = whole.paid.iter().find(|paid| paid.place == *at);
+            if let Some(paid) = paid.filter(|_| charge.cost > 0) {
+                self.paid.push(Paid { place: *place, cost: charge.cost, ..*paid });
+            }
+        }
+        (self.answered_by, self.local_at) = (whole.answered_by, whole.local_at);
+    }
+
+    /// The answer, once everything is filled in; `rules` are those it was planned under.
+    pub(crate) fn decision(self, rules: Arc<RuleSet>) -> Decision {
+        let Self { readings, answered_by, paid, local_at, .. } = self;
+        Decision { rules, readings, answered_by, paid, local_at }
     }
 
     /// Fills in what was said to a charge.
