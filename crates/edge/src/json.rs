@@ -5,6 +5,7 @@ mod facts;
 mod request;
 
 pub use answer::{DecisionView, DecisionsView, ExplanationView, decision, decisions, explanation};
+pub(crate) use request::Object;
 pub use request::{Check, Checks, MAX_CHECKS, Malformed, Peek, Refund, Reset, parse};
 
 use tidegate_rules::Facts;

@@ -152,16 +152,16 @@ fn a_limit_that_is_brought_counts_instead_of_the_rules_by_facts_and_window() {
         let question = Question { facts, asked: Asked::Charge(1), limit };
         ready(node.limiter.decide_together(&[question])).unwrap().remove(0)
     };
-    assert_eq!(told(&bring(&ann, 2, 60)), ["brought allow 1"]);
-    assert_eq!(told(&bring(&ann, 9, 60)), ["brought allow 7"], "another number, the same counter");
-    assert_eq!(told(&bring(&ann, 2, 60)), ["brought deny 0"]);
-    assert_eq!(told(&bring(&ann, 2, 3_600)), ["brought allow 1"], "another window");
-    assert_eq!(told(&bring(&ann, 2, 60)), ["brought deny 0"], "has a counter of its own");
-    assert_eq!(told(&bring(&bob, 2, 60)), ["brought allow 1"], "somebody else");
-    assert_eq!(told(&bring(&bob, 0, 60)), ["brought deny -"], "none at all");
+    assert_eq!(told(&bring(&ann, 2, 60)), ["override allow 1"]);
+    assert_eq!(told(&bring(&ann, 9, 60)), ["override allow 7"], "another number, the same counter");
+    assert_eq!(told(&bring(&ann, 2, 60)), ["override deny 0"]);
+    assert_eq!(told(&bring(&ann, 2, 3_600)), ["override allow 1"], "another window");
+    assert_eq!(told(&bring(&ann, 2, 60)), ["override deny 0"], "has a counter of its own");
+    assert_eq!(told(&bring(&bob, 2, 60)), ["override allow 1"], "somebody else");
+    assert_eq!(told(&bring(&bob, 0, 60)), ["override deny -"], "none at all");
     assert_eq!(all_told(&together(&node, &[charge(&ann, 0)])), [["user allow 5", "all allow 12"]]);
     ready(node.limiter.give_back_all(vec![bring(&bob, 5, 3_600)]));
-    assert_eq!(told(&bring(&bob, 5, 3_600)), ["brought allow 4"], "what was given back is back");
+    assert_eq!(told(&bring(&bob, 5, 3_600)), ["override allow 4"], "what was given back is back");
 }
 
 #[test]
@@ -172,8 +172,8 @@ fn limits_that_are_brought_twice_for_one_counter_are_the_strictest_and_added_up(
         limit: Some(BroughtLimit { requests, window: Micros::from_secs(60) }),
         ..charge(&ann, cost)
     };
-    assert_eq!(all_told(&together(&node, &[bring(9, 2), bring(3, 2)])), [["brought deny 3"]; 2]);
-    assert_eq!(all_told(&together(&node, &[bring(9, 2), bring(3, 1)])), [["brought allow 0"]; 2]);
+    assert_eq!(all_told(&together(&node, &[bring(9, 2), bring(3, 2)])), [["override deny 3"]; 2]);
+    assert_eq!(all_told(&together(&node, &[bring(9, 2), bring(3, 1)])), [["override allow 0"]; 2]);
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn while_the_store_is_gone_rules_speak_and_a_limit_that_was_brought_has_nobody_t
         [["mine allow 0"]],
         "what the share had admitted was given back"
     );
-    node.store.fault(Fault::Without(&["brought"]));
+    node.store.fault(Fault::Without(&["override"]));
     assert!(ready(node.limiter.decide_together(&[charge(&ann, 1), brought])).is_err());
     node.store.fault(Fault::None);
     assert_eq!(all_told(&together(&node, &[charge(&ann, 0)])), [["open allow 5"]]);

@@ -2,6 +2,7 @@
 //! then checked together as [`Settings`]. File gives way to environment, environment to flag.
 
 mod gateway;
+mod grpc;
 mod headers;
 mod section;
 mod store;
@@ -19,6 +20,7 @@ use tidegate_memory::DEFAULT_MAX_BYTES;
 
 use crate::failure::Failure;
 pub(crate) use gateway::{Certificate, GatewayLayer, GatewaySettings};
+pub(crate) use grpc::{GrpcLayer, GrpcSettings};
 pub(crate) use headers::HeaderLayer;
 pub(crate) use section::read as read_section;
 pub(crate) use store::{RedisSettings, StoreLayer, StoreSettings};
@@ -40,6 +42,9 @@ pub(crate) struct Layer {
     /// [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_HTTP", hide_env_values = true)]
     pub(crate) http: Option<Listen>,
+
+    #[command(flatten)]
+    pub(crate) grpc: GrpcLayer,
 
     #[command(flatten)]
     pub(crate) store: StoreLayer,
@@ -104,6 +109,7 @@ impl Layer {
         Self {
             gateway: self.gateway.over(below.gateway),
             http: self.http.or(below.http),
+            grpc: self.grpc.over(below.grpc),
             store: self.store.over(below.store),
             snapshot: self.snapshot.or(below.snapshot),
             snapshot_interval: self.snapshot_interval.or(below.snapshot_interval),
@@ -143,6 +149,7 @@ pub(crate) enum DoorAt {
 pub(crate) struct Settings {
     pub(crate) gateway: Option<GatewaySettings>,
     pub(crate) http: DoorAt,
+    pub(crate) grpc: GrpcSettings,
     pub(crate) store: StoreSettings,
     pub(crate) snapshot: Option<PathBuf>,
     pub(crate) snapshot_interval: Duration,
@@ -174,16 +181,18 @@ impl Settings {
                     .to_owned(),
             ));
         }
+        let headers = typed.headers.into();
         Ok(Self {
             gateway: GatewaySettings::check(typed.gateway)?,
             store,
             http: typed.http.map_or(DoorAt::Default(DEFAULT_HTTP), DoorAt::Asked),
+            grpc: GrpcSettings::new(typed.grpc, headers),
             snapshot: typed.snapshot,
             snapshot_interval: typed.snapshot_interval.unwrap_or(Micros::from_secs(10)).into(),
             memory_limit: typed.memory_limit.unwrap_or(Bytes(DEFAULT_MAX_BYTES)),
             secret,
             token,
-            headers: typed.headers.into(),
+            headers,
             drain_timeout: typed.drain_timeout.unwrap_or(Micros::from_secs(25)).into(),
             log: typed.log.unwrap_or_default(),
             log_level: typed.log_level.unwrap_or_default(),

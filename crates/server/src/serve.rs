@@ -17,6 +17,7 @@ use std::time::Duration;
 use tidegate_core::key::{KeyHasher, Secret};
 use tidegate_edge::Status;
 use tidegate_edge::gateway::{self, AccessLog, Gateway};
+use tidegate_edge::grpc;
 use tidegate_edge::http::{self, Door};
 use tidegate_edge::listen;
 use tidegate_engine::Limiter;
@@ -42,6 +43,9 @@ use stop::{Signals, Told};
 
 /// How long a client of the gateway may take for the next piece of a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a caller of the gRPC door may say nothing.
+const GRPC_IDLE_TIMEOUT: Duration = Duration::from_secs(2 * 3_600);
 
 /// The most requests that wait their turn at the gateway.
 const MAX_WAITING: usize = 10_000;
@@ -191,7 +195,8 @@ impl<S: Tended> House<S> {
     async fn open(&self, mut inherited: Inherited) -> Result<Vec<(Kind, TcpListener)>, Failure> {
         let gateway = self.settings.gateway.as_ref().map(|gateway| (Kind::Gateway, gateway.at));
         let mut listeners = Vec::new();
-        for (kind, at) in gateway.into_iter().chain([(Kind::Http, self.settings.http)]) {
+        let others = [(Kind::Http, self.settings.http), (Kind::Grpc, self.settings.grpc.at)];
+        for (kind, at) in gateway.into_iter().chain(others) {
             listeners.extend(doors::open(kind, at, &mut inherited).await?.map(|door| (kind, door)));
         }
         if inherited.left() > 0 {
@@ -239,6 +244,16 @@ impl<S: Tended> House<S> {
                     let listen = self.listening(kind, descriptors);
                     doors.serve(kind, listener, Arc::new(self.door()), listen);
                 }
+                Kind::Grpc => {
+                    let listen = listen::Settings {
+                        http2: true,
+                        max_age: Some(self.settings.grpc.max_age),
+                        // Envoy keeps idle connections for an hour, and should be the first to close.
+                        idle_timeout: GRPC_IDLE_TIMEOUT,
+                        ..self.listening(kind, descriptors)
+                    };
+                    doors.serve(kind, listener, Arc::new(self.grpc_door()), listen);
+                }
             }
         }
         // Whoever started us may not listen to stdout; the doors are open all the same.
@@ -276,10 +291,17 @@ impl<S: Tended> House<S> {
     fn door(&self) -> Door<S, S::Local> {
         let settings = http::Settings {
             headers: self.settings.headers,
+            envoy: self.settings.grpc.envoy,
             token: self.settings.token.clone(),
             ..http::Settings::default()
         };
         Door::new(Arc::clone(&self.limiter), Arc::clone(&self.status), settings)
+    }
+
+    fn grpc_door(&self) -> grpc::Door<S, S::Local> {
+        let settings =
+            grpc::Settings { envoy: self.settings.grpc.envoy, ..grpc::Settings::default() };
+        grpc::Door::new(Arc::clone(&self.limiter), Arc::clone(&self.status), settings)
     }
 
     /// What goes on beside the doors.

@@ -15,7 +15,7 @@ use crate::key::Keying;
 use crate::rule::{ChargeWhen, Limit, Mode, OnFail, Rule};
 
 /// The id of every such rule. Its keys are told apart by what they are made of.
-const ID: &str = "brought";
+const ID: &str = "override";
 
 /// So many requests in each window, aligned to the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

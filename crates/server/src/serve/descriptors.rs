@@ -26,12 +26,14 @@ impl Descriptors {
     }
 
     /// As many connections as a door may have of those that it wants. One through the gateway takes
-    /// a second descriptor to the upstream; an eighth is for the HTTP door, an eighth for the rest.
+    /// a second descriptor to the upstream; an eighth is for the HTTP door, a sixteenth for the gRPC
+    /// door, whose callers are proxies with few connections, and as much for the rest.
     pub(super) fn connections(self, kind: Kind, wanted: usize) -> usize {
         let Some(limit) = self.0 else { return wanted };
         let share = match kind {
             Kind::Gateway => limit / 8 * 3,
             Kind::Http => limit / 8,
+            Kind::Grpc => limit / 16,
         };
         let share = usize::try_from(share).unwrap_or(usize::MAX).max(1);
         if share < wanted && share < FEW {
@@ -50,6 +52,7 @@ mod tests {
         let few = Descriptors(Some(1024));
         assert_eq!(few.connections(Kind::Gateway, 10_000), 384);
         assert_eq!(few.connections(Kind::Http, 10_000), 128);
+        assert_eq!(few.connections(Kind::Grpc, 10_000), 64);
         assert_eq!(few.connections(Kind::Http, 100), 100);
         assert_eq!(Descriptors(Some(0)).connections(Kind::Http, 100), 1);
         for many in [Descriptors(Some(1 << 20)), Descriptors(None)] {

@@ -20,6 +20,7 @@ use crate::telemetry::Event;
 pub(super) enum Kind {
     Gateway,
     Http,
+    Grpc,
 }
 
 impl Kind {
@@ -28,12 +29,13 @@ impl Kind {
         match self {
             Self::Gateway => "gateway",
             Self::Http => "http",
+            Self::Grpc => "grpc",
         }
     }
 
     /// The door of this name.
     pub(super) fn named(name: &str) -> Option<Self> {
-        [Self::Gateway, Self::Http].into_iter().find(|kind| kind.name() == name)
+        [Self::Gateway, Self::Http, Self::Grpc].into_iter().find(|kind| kind.name() == name)
     }
 }
 
