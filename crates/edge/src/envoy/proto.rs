@@ -16,7 +16,7 @@ pub(crate) fn read(message: &[u8]) -> Result<Call<'_>, Invalid> {
     Ok(call)
 }
 
-fn read_call(message: &[u8]) -> Result<Call<'_>, Malformed> {
+pub(super) fn read_call(message: &[u8]) -> Result<Call<'_>, Malformed> {
     let (mut call, mut reader) = (Call::default(), Reader::new(message));
     while let Some(field) = reader.field()? {
         match field {
