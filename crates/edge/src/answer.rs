@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::problem::Problem;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const PROBLEM: HeaderValue = HeaderValue::from_static(Problem::MEDIA_TYPE);
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
 
@@ -20,6 +21,10 @@ pub(crate) fn json<B: From<Bytes>>(status: StatusCode, view: &impl Serialize) ->
 
 pub(crate) fn plain<B: From<Bytes>>(status: StatusCode, json: &'static [u8]) -> Response<B> {
     typed(status, JSON, Bytes::from_static(json))
+}
+
+pub(crate) fn text<B: From<Bytes>>(status: StatusCode, text: &'static [u8]) -> Response<B> {
+    typed(status, TEXT, Bytes::from_static(text))
 }
 
 pub(crate) fn problem<B: From<Bytes>>(problem: &Problem) -> Response<B> {

@@ -3,7 +3,9 @@
 //! HTTP/1.1 straight on hyper, one small table of endpoints. Nothing is charged on a request that
 //! is wrong anywhere. How connections are accepted, watched and drained is in [`listen`](crate::listen).
 
-mod body;
+pub(crate) mod body;
+mod envoy_call;
+mod forward_auth;
 mod guard;
 
 use std::fmt;
@@ -21,11 +23,14 @@ use tidegate_core::time::Timestamp;
 use tidegate_engine::{Decision, Limiter, NoLocal};
 use tidegate_rules::Facts;
 
+use crate::envoy::{self, Service};
+use crate::identity::IdentityInForce;
 use crate::json::{self, Check, Checks, Peek, Refund, Reset};
 use crate::listen::{Answers, Caller};
 use crate::problem::Problem;
 use crate::respond::{self, HeaderSettings};
 use crate::{Status, Token, answer};
+use guard::Refusal;
 
 /// How the door behaves.
 #[derive(Clone, Debug)]
@@ -38,6 +43,8 @@ pub struct Settings {
     pub body_timeout: Duration,
     /// How rate-limit headers are written.
     pub headers: HeaderSettings,
+    /// How calls in the form of Envoy's rate limit service are decided and answered.
+    pub envoy: envoy::Settings,
     /// Opens the guarded endpoints to callers from elsewhere.
     pub token: Option<Token>,
 }
@@ -49,6 +56,7 @@ impl Default for Settings {
             max_batch_bytes: 1024 * 1024,
             body_timeout: Duration::from_secs(10),
             headers: HeaderSettings::default(),
+            envoy: envoy::Settings::default(),
             token: None,
         }
     }
@@ -57,6 +65,9 @@ impl Default for Settings {
 /// Answers questions over HTTP by what a limiter decides.
 pub struct Door<S, L = NoLocal> {
     limiter: Arc<Limiter<S, L>>,
+    envoy: Service<S, L>,
+    /// Whose requests they are that proxies ask about.
+    identity: IdentityInForce,
     status: Arc<Status>,
     settings: Settings,
 }
@@ -70,8 +81,14 @@ enum Endpoint {
     Refund,
     Reset,
     Explain,
+    /// A call in the JSON form of Envoy's rate limit service.
+    Json,
+    /// A proxy asks about a request that it holds.
+    ForwardAuth,
     Live,
     Ready,
+    /// The probe of Envoy's reference server.
+    Healthcheck,
 }
 
 impl Endpoint {
@@ -83,14 +100,19 @@ impl Endpoint {
             "/v1/refund" => Self::Refund,
             "/v1/reset" => Self::Reset,
             "/v1/explain" => Self::Explain,
+            "/json" => Self::Json,
+            "/healthcheck" => Self::Healthcheck,
             "/livez" => Self::Live,
             "/readyz" => Self::Ready,
-            _ => return None,
+            _ => {
+                let rest = path.strip_prefix(forward_auth::PATH)?;
+                return (rest.is_empty() || rest.starts_with('/')).then_some(Self::ForwardAuth);
+            }
         })
     }
 
     const fn is_probe(self) -> bool {
-        matches!(self, Self::Live | Self::Ready)
+        matches!(self, Self::Live | Self::Ready | Self::Healthcheck)
     }
 
     /// Whether it tells or changes more than a decision does.
@@ -104,10 +126,10 @@ impl Endpoint {
     }
 
     fn takes(self, method: &Method) -> bool {
-        if self.is_probe() {
-            matches!(*method, Method::GET | Method::HEAD)
-        } else {
-            *method == Method::POST
+        match self {
+            Self::ForwardAuth => true,
+            _ if self.is_probe() => matches!(*method, Method::GET | Method::HEAD),
+            _ => *method == Method::POST,
         }
     }
 }
@@ -115,8 +137,9 @@ impl Endpoint {
 impl<S: Store, L: Store> Door<S, L> {
     /// A door to a limiter.
     #[must_use]
-    pub const fn new(limiter: Arc<Limiter<S, L>>, status: Arc<Status>, settings: Settings) -> Self {
-        Self { limiter, status, settings }
+    pub fn new(limiter: Arc<Limiter<S, L>>, status: Arc<Status>, settings: Settings) -> Self {
+        let envoy = Service::new(Arc::clone(&limiter), settings.envoy);
+        Self { limiter, envoy, identity: IdentityInForce::default(), status, settings }
     }
 
     /// Answers one request of a caller at an address. It always answers.
@@ -151,9 +174,21 @@ impl<S: Store, L: Store> Door<S, L> {
         if endpoint.is_probe() {
             return Ok(self.probe(endpoint)); // whatever body it brings is not read
         }
-        if endpoint.is_guarded()
-            && let Err(refusal) = guard::admit(&head.headers, caller, self.settings.token.as_ref())
-        {
+        if endpoint == Endpoint::ForwardAuth {
+            let answered = self.forward_auth(head, caller).await;
+            let mut response = answered.unwrap_or_else(|problem| answer::problem(&problem));
+            if !body.is_end_stream() {
+                // Some proxies leave the length of a body there that they do not send.
+                answer::close(&mut response);
+            }
+            return Ok(response);
+        }
+        let admitted = match endpoint.is_guarded() || endpoint == Endpoint::Json {
+            true => guard::admit(&head.headers, caller, self.settings.token.as_ref()),
+            false => Ok(()),
+        };
+        // Of calls in Envoy's form some are guarded, and the body says which.
+        if let (true, Err(refusal)) = (endpoint.is_guarded(), admitted) {
             return Ok(refusal.into_response());
         }
         let max_bytes = match endpoint {
@@ -161,7 +196,7 @@ impl<S: Store, L: Store> Door<S, L> {
             _ => self.settings.max_body_bytes,
         };
         match body::read(body, max_bytes, self.settings.body_timeout).await {
-            Ok(body) => self.question(endpoint, &body).await,
+            Ok(body) => self.question(endpoint, &body, admitted).await,
             Err(unread) => Ok(unread.into_response()),
         }
     }
@@ -172,6 +207,8 @@ impl<S: Store, L: Store> Door<S, L> {
                 answer::json(StatusCode::OK, &self.status.told())
             }
             Endpoint::Ready => answer::json(StatusCode::SERVICE_UNAVAILABLE, &self.status.told()),
+            Endpoint::Healthcheck if self.status.is_ready() => answer::text(StatusCode::OK, b"OK"),
+            Endpoint::Healthcheck => answer::text(StatusCode::INTERNAL_SERVER_ERROR, b"not ready"),
             _ => answer::plain(StatusCode::OK, br#"{"status":"alive"}"#),
         }
     }
@@ -180,6 +217,7 @@ impl<S: Store, L: Store> Door<S, L> {
         &self,
         endpoint: Endpoint,
         body: &[u8],
+        admitted: Result<(), Refusal>,
     ) -> Result<Response<Full<Bytes>>, Problem> {
         let limiter = &self.limiter;
         let decision = match endpoint {
@@ -203,7 +241,10 @@ impl<S: Store, L: Store> Door<S, L> {
                 let Reset { facts, rule } = json::parse(body)?;
                 limiter.reset(&facts, self.known(rule.as_deref())?).await
             }
-            Endpoint::Live | Endpoint::Ready => return Ok(self.probe(endpoint)),
+            Endpoint::Live | Endpoint::Ready | Endpoint::Healthcheck | Endpoint::ForwardAuth => {
+                return Ok(self.probe(endpoint));
+            }
+            Endpoint::Json => return self.envoy_call(body, admitted).await,
             Endpoint::Peek => {
                 let Peek { facts, rule, cost } = json::parse(body)?;
                 limiter.peek(&facts, self.known(rule.as_deref())?, cost).await

@@ -6,6 +6,7 @@ mod request;
 
 pub(crate) use answer::retry_after_ms;
 pub use answer::{DecisionView, DecisionsView, ExplanationView, decision, decisions, explanation};
+pub(crate) use request::Object;
 pub use request::{Check, Checks, MAX_CHECKS, Malformed, Peek, Refund, Reset, parse};
 
 use tidegate_rules::Facts;

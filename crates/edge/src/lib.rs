@@ -5,13 +5,17 @@
 //! ([`respond`], [`json`]). No rule is matched and nothing is counted here.
 
 mod answer;
+pub mod envoy;
 pub mod extract;
 pub mod gateway;
+pub mod grpc;
 pub mod http;
+mod identity;
 pub mod json;
 pub mod listen;
 pub mod path;
 pub mod problem;
+mod protobuf;
 pub mod resp;
 pub mod respond;
 mod status;

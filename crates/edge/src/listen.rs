@@ -1,6 +1,7 @@
 //! Connections for the doors: accepted, watched, drained. What a request means is the business of the
 //! door behind. Most speak HTTP, which is here; another protocol brings its own ([`Speaks`]).
 
+mod age;
 mod connection;
 mod flow;
 mod framing;
@@ -42,6 +43,9 @@ pub struct Settings {
     pub idle_timeout: Duration,
     /// How long a caller may take none of an answer.
     pub send_timeout: Duration,
+    /// How long a connection of HTTP/2 is kept, give or take a tenth: callers that keep theirs for ever
+    /// would never find another server.
+    pub max_age: Option<Duration>,
     /// How long idle connections stay open after the stop, so that a request under way is answered.
     pub drain_grace: Duration,
     /// How long requests have to finish after the stop.
@@ -63,6 +67,7 @@ impl Default for Settings {
             // Longer than the pools of common clients keep theirs, so that they close first.
             idle_timeout: Duration::from_secs(120),
             send_timeout: Duration::from_secs(60),
+            max_age: None,
             drain_grace: Duration::from_secs(1),
             drain_timeout: Duration::from_secs(30),
             http2: false,

@@ -20,6 +20,7 @@ use tidegate_engine::Decision;
 use tidegate_rules::Facts;
 
 use lines::Lines;
+pub(crate) use refusal::grpc::percent_encoded;
 pub use refusal::refusal;
 use told::Told;
 

@@ -11,7 +11,7 @@ use tidegate_rules::{Facts, Rule, RuleSet};
 
 use crate::decision::Decision;
 use crate::limiter::{Limiter, told_by};
-use crate::plan::Asked;
+use crate::plan::Asking;
 
 impl<S: Store, L: Store> Limiter<S, L> {
     /// [`decide`](Self::decide), where nobody can hold the request. Its delay is always zero.
@@ -35,6 +35,6 @@ impl<S: Store, L: Store> Limiter<S, L> {
     }
 }
 
-const fn unheld(op: Op, only: Option<&str>) -> Asked<'_> {
-    Asked { op, only, queue: Queue::Refuse }
+const fn unheld(op: Op, only: Option<&str>) -> Asking<'_> {
+    Asking { op, only, queue: Queue::Refuse }
 }

@@ -33,7 +33,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
         numbers: &mut [Reading],
         error: &StoreError,
     ) {
-        let on_fail = |plan: &Plan<'_>, i: usize| rules.rules()[plan.rule(i) as usize].on_fail();
+        let on_fail = |plan: &Plan<'_>, i: usize| plan.on_fail(i, rules);
         let mut counters: Counters = (0..plan.charges.len())
             .map(|i| match on_fail(plan, i) {
                 _ if error.answered.contains(&i) => Some(Counter::Store),

@@ -18,6 +18,7 @@ mod refund;
 mod settle;
 mod share;
 mod slots;
+mod together;
 mod turn;
 
 pub use ad_hoc::{AdHoc, NoPolicy};
@@ -27,4 +28,5 @@ pub use explain::{Explained, Explanation};
 pub use limiter::Limiter;
 pub use local::NoLocal;
 pub use slots::Slots;
+pub use together::{Asked, Question, Unanswered};
 pub use turn::Turn;

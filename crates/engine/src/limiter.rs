@@ -12,7 +12,7 @@ use tidegate_rules::{Facts, OnFail, Rule, RuleSet};
 use crate::decision::{Counter, Decision};
 use crate::explain::Explanation;
 use crate::local::{Local, NoLocal};
-use crate::plan::{Asked, Numbers, Plan};
+use crate::plan::{Asking, Numbers, Plan};
 
 /// Decides requests. Share it by reference or in an `Arc`; rules are swapped while it works.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
     /// `cost` multiplies what a rule says that a request costs; to a rule that leaves it to the request
     /// it is the cost.
     pub async fn decide(&self, facts: &Facts<'_>, cost: u32) -> Decision {
-        self.apply(Asked::all(Op::Charge), facts, cost).await
+        self.apply(Asking::all(Op::Charge), facts, cost).await
     }
 
     /// Decides a request under rules of [`rules`](Self::rules) that its facts were found under, so that
@@ -73,17 +73,17 @@ impl<S: Store, L: Store> Limiter<S, L> {
         facts: &Facts<'_>,
         told: impl Fn(&Rule) -> u64,
     ) -> Decision {
-        self.apply_under(rules, Asked::all(Op::Charge), facts, told_by(told)).await
+        self.apply_under(rules, Asking::all(Op::Charge), facts, told_by(told)).await
     }
 
     /// What [`decide`](Self::decide) would say; nothing changes.
     pub async fn peek(&self, facts: &Facts<'_>, rule: Option<&str>, cost: u32) -> Decision {
-        self.apply(Asked { only: rule, ..Asked::all(Op::Peek) }, facts, cost).await
+        self.apply(Asking { only: rule, ..Asking::all(Op::Peek) }, facts, cost).await
     }
 
     /// Charges a cost that is known only afterwards, into debt if need be.
     pub async fn force(&self, facts: &Facts<'_>, rule: Option<&str>, cost: u32) -> Decision {
-        self.apply(Asked { only: rule, ..Asked::all(Op::Force) }, facts, cost).await
+        self.apply(Asking { only: rule, ..Asking::all(Op::Force) }, facts, cost).await
     }
 
     /// Gives back what was charged at an instant of the clock that the decision told; without one,
@@ -99,8 +99,8 @@ impl<S: Store, L: Store> Limiter<S, L> {
             Some(at) => at,
             None => self.now().await.unwrap_or_default(),
         };
-        let refund = Asked::all(Op::Refund { charged_at });
-        self.apply(Asked { only: rule, ..refund }, facts, cost).await
+        let refund = Asking::all(Op::Refund { charged_at });
+        self.apply(Asking { only: rule, ..refund }, facts, cost).await
     }
 
     /// Gives back what a decision charged, once: the decision is its own receipt. What a local share
@@ -111,7 +111,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
 
     /// Forgets the counters, warnings and bans of whoever the facts describe.
     pub async fn reset(&self, facts: &Facts<'_>, rule: Option<&str>) -> Decision {
-        self.apply(Asked { only: rule, ..Asked::all(Op::Reset) }, facts, 1).await
+        self.apply(Asking { only: rule, ..Asking::all(Op::Reset) }, facts, 1).await
     }
 
     /// Which rules govern a request, whose counters they are, how those stand, and what decides.
@@ -120,7 +120,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
         let mut completed = facts.borrowed();
         rules.complete(&mut completed);
         let decision =
-            self.apply_under(Arc::clone(&rules), Asked::all(Op::Peek), facts, times(cost));
+            self.apply_under(Arc::clone(&rules), Asking::all(Op::Peek), facts, times(cost));
         Explanation::new(decision.await, &completed, cost)
     }
 
@@ -158,29 +158,29 @@ impl<S: Store, L: Store> Limiter<S, L> {
     }
 
     /// The store's clock; while it is gone the local one, which also tells wall time.
-    async fn now(&self) -> Result<Timestamp, StoreError> {
+    pub(crate) async fn now(&self) -> Result<Timestamp, StoreError> {
         match (self.store.now().await, &self.local) {
             (Err(_), Some(local)) => local.store.now().await,
             (told, _) => told,
         }
     }
 
-    pub(crate) async fn apply(&self, asked: Asked<'_>, facts: &Facts<'_>, cost: u32) -> Decision {
-        self.apply_under(self.rules(), asked, facts, times(cost)).await
+    pub(crate) async fn apply(&self, asking: Asking<'_>, facts: &Facts<'_>, cost: u32) -> Decision {
+        self.apply_under(self.rules(), asking, facts, times(cost)).await
     }
 
     pub(crate) async fn apply_under(
         &self,
         rules: Arc<RuleSet>,
-        asked: Asked<'_>,
+        asking: Asking<'_>,
         facts: &Facts<'_>,
         cost: impl Fn(&Rule) -> u64,
     ) -> Decision {
         let (readings, answered_by, paid, local_at) = {
             let mut facts = facts.borrowed();
             rules.complete(&mut facts);
-            let mut plan = Plan::new(&rules, &facts, asked, cost);
-            let op = match asked.op {
+            let mut plan = Plan::new(&rules, &facts, asking, cost);
+            let op = match asking.op {
                 Op::Charge if plan.refused => Op::Peek,
                 op => op,
             };
@@ -222,8 +222,9 @@ impl<S: Store, L: Store> Limiter<S, L> {
 }
 
 /// So many times what a rule says that a request costs.
-fn times(count: u32) -> impl Fn(&Rule) -> u64 {
-    move |rule| rule.cost().base().saturating_mul(u64::from(count))
+pub(crate) fn times(count: impl Into<u64>) -> impl Fn(&Rule) -> u64 {
+    let count = count.into();
+    move |rule| rule.cost().base().saturating_mul(count)
 }
 
 /// What a request costs to a rule that leaves it to the request; other rules know.
@@ -236,6 +237,5 @@ pub(crate) fn told_by(told: impl Fn(&Rule) -> u64) -> impl Fn(&Rule) -> u64 {
 
 /// Whether a rule of the plan is decided on a local share while the store is gone.
 fn has_local(plan: &Plan<'_>, rules: &RuleSet) -> bool {
-    let on_fail = |i: usize| rules.rules()[plan.rule(i) as usize].on_fail();
-    (0..plan.charges.len()).any(|i| on_fail(i) == OnFail::Local)
+    (0..plan.charges.len()).any(|i| plan.on_fail(i, rules) == OnFail::Local)
 }

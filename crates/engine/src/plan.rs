@@ -1,29 +1,31 @@
 //! From facts to charges: which counters a request touches, and which of them were charged.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 use tidegate_core::decision::{AnsweredBy, Reading, Verdict};
 use tidegate_core::key::Key;
 use tidegate_core::store::{Charge, Op, Queue, Role};
 use tidegate_core::time::Timestamp;
-use tidegate_rules::{ChargeWhen, Facts, Limit, Matches, Mode, Rule, RuleSet};
+use tidegate_rules::{ChargeWhen, Facts, Limit, Matches, Mode, OnFail, Rule, RuleSet};
 
-use crate::decision::{Counter, Paid, RuleReading};
+use crate::decision::{Counter, Decision, Paid, RuleReading};
 use crate::receipt::Charged;
 
 /// One reading for each charge of a plan.
 pub(crate) type Numbers = SmallVec<[Reading; 4]>;
 
-/// What is asked of the rules that govern a request.
+/// What is asking of the rules that govern a request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'o> {
+pub(crate) struct Asking<'o> {
     pub(crate) op: Op,
-    /// The one rule that is asked; all where none is named.
+    /// The one rule that is asking; all where none is named.
     pub(crate) only: Option<&'o str>,
     /// What becomes of a request that a rule would let wait its turn.
     pub(crate) queue: Queue,
 }
 
-impl Asked<'_> {
+impl Asking<'_> {
     /// All rules, by somebody who can hold a request.
     pub(crate) const fn all(op: Op) -> Self {
         Self { op, only: None, queue: Queue::Hold }
@@ -32,7 +34,7 @@ impl Asked<'_> {
 
 /// What is to be done for a request, and what came of it.
 pub(crate) struct Plan<'a> {
-    /// What the store is asked, in document order.
+    /// What the store is asking, in document order.
     pub(crate) charges: SmallVec<[Charge<'a>; 4]>,
     /// For each charge the place of its rule's reading.
     places: SmallVec<[u32; 4]>,
@@ -53,7 +55,7 @@ impl<'a> Plan<'a> {
     pub(crate) fn new(
         rules: &'a RuleSet,
         facts: &Facts<'_>,
-        asked: Asked<'_>,
+        asking: Asking<'_>,
         cost: impl Fn(&Rule) -> u64,
     ) -> Self {
         let mut matches = Matches::new();
@@ -61,8 +63,8 @@ impl<'a> Plan<'a> {
         let mut plan = Self::empty();
         for at in matches {
             let rule = &rules.rules()[at as usize];
-            if asked.only.is_none_or(|only| only == rule.id()) {
-                plan.add(at, rule, facts, rules, cost(rule), asked.queue);
+            if asking.only.is_none_or(|only| only == rule.id()) {
+                plan.add(at, rule, facts, rules, cost(rule), asking.queue);
             }
         }
         plan
@@ -80,6 +82,16 @@ impl<'a> Plan<'a> {
                 *cost,
             ));
             plan.readings.push(RuleReading { rule: *at, verdict: Verdict::Allow, numbers: None });
+        }
+        plan
+    }
+
+    /// The plan for charges of several plans, each with the place of its rule.
+    pub(crate) fn of_charges(charges: impl IntoIterator<Item = (Charge<'a>, u32)>) -> Self {
+        let mut plan = Self::empty();
+        for (charge, rule) in charges {
+            plan.place(charge);
+            plan.readings.push(RuleReading { rule, verdict: Verdict::Allow, numbers: None });
         }
         plan
     }
@@ -106,6 +118,34 @@ impl<'a> Plan<'a> {
     /// The rule of a charge, as its place in the rule set.
     pub(crate) fn rule(&self, charge: usize) -> u32 {
         self.readings[self.places[charge] as usize].rule
+    }
+
+    /// What the rule of a charge says while the store is gone.
+    pub(crate) fn on_fail(&self, charge: usize, rules: &RuleSet) -> OnFail {
+        // A limit that was brought is no rule's; whoever asking looks whether it was answered.
+        let rule = rules.rules().get(self.rule(charge) as usize);
+        rule.map_or(OnFail::Allow, Rule::on_fail)
+    }
+
+    /// Takes over what was said to its charges in a plan for several; `at` says where each is. Of what was
+    /// paid for a counter that others charge too, its own part is its own.
+    pub(crate) fn tell_from(&mut self, whole: &Plan<'_>, at: &[u32]) {
+        for ((charge, place), at) in self.charges.iter().zip(&self.places).zip(at) {
+            let told = whole.readings[*at as usize];
+            let own = &mut self.readings[*place as usize];
+            (own.verdict, own.numbers) = (told.verdict, told.numbers);
+            let paid = whole.paid.iter().find(|paid| paid.place == *at);
+            if let Some(paid) = paid.filter(|_| charge.cost > 0) {
+                self.paid.push(Paid { place: *place, cost: charge.cost, ..*paid });
+            }
+        }
+        (self.answered_by, self.local_at) = (whole.answered_by, whole.local_at);
+    }
+
+    /// The answer, once everything is filled in; `rules` are those it was planned under.
+    pub(crate) fn decision(self, rules: Arc<RuleSet>) -> Decision {
+        let Self { readings, answered_by, paid, local_at, .. } = self;
+        Decision { rules, readings, answered_by, paid, local_at }
     }
 
     /// Fills in what was said to a charge.

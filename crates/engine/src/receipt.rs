@@ -38,7 +38,11 @@ pub(crate) struct Charged {
 impl Receipt {
     /// The same charges under the rules in force: what an old policy writes after a change would drain
     /// at its old rate. Counters that no rule in force goes on with are nobody's any more.
+    /// Those of a limit that the request brought itself are nobody else's, and stay what they are.
     pub(crate) fn under(mut self, rules: &Arc<RuleSet>) -> Self {
+        if self.rules.is_brought() {
+            return self;
+        }
         self.charged.retain(|charged| {
             let now = successor(&self.rules, charged.rule, rules);
             charged.rule = now.unwrap_or(charged.rule);

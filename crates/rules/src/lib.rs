@@ -48,5 +48,5 @@ pub use document::identity;
 pub use document::{Document, MAX_DOCUMENT_BYTES};
 pub use facts::Facts;
 pub use rule::{ChargeWhen, Limit, Mode, OnFail, Rule};
-pub use ruleset::{Matches, RuleSet};
+pub use ruleset::{BroughtLimit, Matches, RuleSet};
 pub use text::duration;

@@ -1,5 +1,6 @@
 //! A rule set: all rules of a document, compiled once and never changed after.
 
+mod brought;
 mod name;
 mod subjects;
 
@@ -19,6 +20,7 @@ use crate::index::{Filing, Index};
 use crate::key::Keying;
 use crate::problem::Problems;
 use crate::rule::{Rule, key_seed};
+pub use brought::BroughtLimit;
 use subjects::Subjects;
 
 /// Indexes of rules in document order.
@@ -33,6 +35,9 @@ pub struct RuleSet {
     subjects: Subjects,
     identity: Identity,
     version: u64,
+    /// The beginning of keys that no rule of the document has.
+    seed: KeyHasher,
+    brought: bool,
 }
 
 impl RuleSet {
@@ -53,7 +58,8 @@ impl RuleSet {
         let keying = Keying::new(prefix, declared.chain(document.endpoints()));
         let subjects = Subjects::new(document);
         let (identity, version) = (document.identity().clone(), version(document));
-        Ok(Self { rules, index, keying, subjects, identity, version })
+        let (seed, brought) = (KeyHasher::new(secret), false);
+        Ok(Self { rules, index, keying, subjects, identity, version, seed, brought })
     }
 
     /// The rules in document order, also those that are not active.

@@ -2,6 +2,7 @@
 //! then checked together as [`Settings`]. File gives way to environment, environment to flag.
 
 mod gateway;
+mod grpc;
 mod headers;
 mod section;
 mod store;
@@ -19,6 +20,7 @@ use tidegate_memory::DEFAULT_MAX_BYTES;
 
 use crate::failure::Failure;
 pub(crate) use gateway::{Certificate, GatewayLayer, GatewaySettings};
+pub(crate) use grpc::{GrpcLayer, GrpcSettings};
 pub(crate) use headers::HeaderLayer;
 pub(crate) use section::read as read_section;
 pub(crate) use store::{RedisSettings, StoreLayer, StoreSettings};
@@ -43,6 +45,9 @@ pub(crate) struct Layer {
     /// [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_HTTP", hide_env_values = true)]
     pub(crate) http: Option<Listen>,
+
+    #[command(flatten)]
+    pub(crate) grpc: GrpcLayer,
 
     /// Where the RESP door listens, for Redis clients [default: 127.0.0.1:8083]
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_RESP", hide_env_values = true)]
@@ -111,6 +116,7 @@ impl Layer {
         Self {
             gateway: self.gateway.over(below.gateway),
             http: self.http.or(below.http),
+            grpc: self.grpc.over(below.grpc),
             resp: self.resp.or(below.resp),
             store: self.store.over(below.store),
             snapshot: self.snapshot.or(below.snapshot),
@@ -151,6 +157,7 @@ pub(crate) enum DoorAt {
 pub(crate) struct Settings {
     pub(crate) gateway: Option<GatewaySettings>,
     pub(crate) http: DoorAt,
+    pub(crate) grpc: GrpcSettings,
     pub(crate) resp: DoorAt,
     pub(crate) store: StoreSettings,
     pub(crate) snapshot: Option<PathBuf>,
@@ -183,17 +190,19 @@ impl Settings {
                     .to_owned(),
             ));
         }
+        let headers = typed.headers.into();
         Ok(Self {
             gateway: GatewaySettings::check(typed.gateway)?,
             store,
             http: typed.http.map_or(DoorAt::Default(DEFAULT_HTTP), DoorAt::Asked),
+            grpc: GrpcSettings::new(typed.grpc, headers),
             resp: typed.resp.map_or(DoorAt::Default(DEFAULT_RESP), DoorAt::Asked),
             snapshot: typed.snapshot,
             snapshot_interval: typed.snapshot_interval.unwrap_or(Micros::from_secs(10)).into(),
             memory_limit: typed.memory_limit.unwrap_or(Bytes(DEFAULT_MAX_BYTES)),
             secret,
             token,
-            headers: typed.headers.into(),
+            headers,
             drain_timeout: typed.drain_timeout.unwrap_or(Micros::from_secs(25)).into(),
             log: typed.log.unwrap_or_default(),
             log_level: typed.log_level.unwrap_or_default(),

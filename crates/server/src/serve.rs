@@ -17,6 +17,7 @@ use std::time::Duration;
 use tidegate_core::key::{KeyHasher, Secret};
 use tidegate_edge::Status;
 use tidegate_edge::gateway::{self, AccessLog, Gateway};
+use tidegate_edge::grpc;
 use tidegate_edge::http::{self, Door};
 use tidegate_edge::{listen, resp};
 use tidegate_engine::Limiter;
@@ -42,6 +43,9 @@ use stop::{Signals, Told};
 
 /// How long a client of the gateway may take for the next piece of a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a caller of the gRPC door may say nothing.
+const GRPC_IDLE_TIMEOUT: Duration = Duration::from_secs(2 * 3_600);
 
 /// The most requests that wait their turn at the gateway.
 const MAX_WAITING: usize = 10_000;
@@ -194,7 +198,11 @@ impl<S: Tended> House<S> {
     async fn open(&self, mut inherited: Inherited) -> Result<Vec<(Kind, TcpListener)>, Failure> {
         let gateway = self.settings.gateway.as_ref().map(|gateway| (Kind::Gateway, gateway.at));
         let mut listeners = Vec::new();
-        let others = [(Kind::Http, self.settings.http), (Kind::Resp, self.settings.resp)];
+        let others = [
+            (Kind::Http, self.settings.http),
+            (Kind::Grpc, self.settings.grpc.at),
+            (Kind::Resp, self.settings.resp),
+        ];
         for (kind, at) in gateway.into_iter().chain(others) {
             listeners.extend(doors::open(kind, at, &mut inherited).await?.map(|door| (kind, door)));
         }
@@ -243,6 +251,16 @@ impl<S: Tended> House<S> {
                     let listen = self.listening(kind, descriptors);
                     doors.serve(kind, listener, Arc::new(self.door()), listen);
                 }
+                Kind::Grpc => {
+                    let listen = listen::Settings {
+                        http2: true,
+                        max_age: Some(self.settings.grpc.max_age),
+                        // Envoy keeps idle connections for an hour, and should be the first to close.
+                        idle_timeout: GRPC_IDLE_TIMEOUT,
+                        ..self.listening(kind, descriptors)
+                    };
+                    doors.serve(kind, listener, Arc::new(self.grpc_door()), listen);
+                }
                 Kind::Resp => {
                     if !at.ip().is_loopback() && self.settings.token.is_none() {
                         Event::OpenWithoutToken { door: kind.name(), at }.tell();
@@ -289,10 +307,17 @@ impl<S: Tended> House<S> {
     fn door(&self) -> Door<S, S::Local> {
         let settings = http::Settings {
             headers: self.settings.headers,
+            envoy: self.settings.grpc.envoy,
             token: self.settings.token.clone(),
             ..http::Settings::default()
         };
         Door::new(Arc::clone(&self.limiter), Arc::clone(&self.status), settings)
+    }
+
+    fn grpc_door(&self) -> grpc::Door<S, S::Local> {
+        let settings =
+            grpc::Settings { envoy: self.settings.grpc.envoy, ..grpc::Settings::default() };
+        grpc::Door::new(Arc::clone(&self.limiter), Arc::clone(&self.status), settings)
     }
 
     fn resp(&self) -> resp::Door<S, S::Local> {

@@ -160,6 +160,6 @@ fn steps() -> impl Strategy<Value = Step> {
         2 => 1_u64..2_000_000,
         1 => 1_u64..8_000_000_000,
     ];
-    (wait, 0_u8..18, 1_u8..16, 0_u8..3, prop_oneof![3 => Just(1), 1 => 1_u64..14])
+    (wait, 0_u8..18, 1_u8..16, 0_u8..3, prop_oneof![6 => Just(1), 1 => Just(0), 2 => 1_u64..14])
         .prop_map(|(wait, op, rules, key, cost)| Step { wait, op, rules, key, cost })
 }

@@ -20,7 +20,9 @@ pub const COME_BACK: Micros = Micros::from_secs(1);
 
 /// Whether so many slots are free.
 pub(super) fn fit(log: Option<&Log>, quota: &Quota, cost: u64, now: Timestamp) -> Fit {
-    if cost <= gauge(log, quota, now).remaining { Fit::NOW } else { Fit::After(COME_BACK) }
+    // Not by what is left, which tells a limit that is reached from one in debt no more.
+    let used = log.map_or(0, |log| log.live_total(quota, now));
+    if used + cost <= quota.requests { Fit::NOW } else { Fit::After(COME_BACK) }
 }
 
 /// What is free, and when the last slot lapses if none is renewed.

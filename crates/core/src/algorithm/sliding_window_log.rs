@@ -126,7 +126,7 @@ impl Log {
         self.entries.iter().skip_while(move |entry| expired(entry, quota, now))
     }
 
-    fn live_total(&self, quota: &Quota, now: Timestamp) -> u64 {
+    pub(super) fn live_total(&self, quota: &Quota, now: Timestamp) -> u64 {
         let gone = self.entries.iter().take_while(|entry| expired(entry, quota, now));
         gone.fold(self.total, |left, entry| left.saturating_sub(entry.cost))
     }

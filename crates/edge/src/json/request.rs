@@ -150,7 +150,8 @@ fn shortened(text: &str) -> String {
 }
 
 /// What is written as an object. Left to itself serde takes a list of the values as well.
-struct Object<T>(T);
+#[derive(Debug)]
+pub(crate) struct Object<T>(pub(crate) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

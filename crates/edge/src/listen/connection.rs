@@ -18,6 +18,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_util::either::Either;
 
+use super::age::old;
 use super::flow::{Flows, Seen};
 use super::framing::Framing;
 use super::hall::{Shared, Stage};
@@ -213,9 +214,13 @@ async fn speak_http2<D: Answers>(
             biased;
             ended = connection.as_mut() => return ended,
             // GOAWAY costs nobody a request, so there is no reason to wait with it.
-            () = until(stage, Stage::Closing) => connection.as_mut().graceful_shutdown(),
+            () = until(stage, Stage::Closing) => {}
+            () = old(link.shared.settings.max_age) => {}
         }
-        connection.await
+        connection.as_mut().graceful_shutdown();
+        // A call that never ends by itself must not keep it for ever.
+        let patience = link.shared.settings.drain_timeout;
+        tokio::time::timeout(patience, connection).await.unwrap_or(Ok(()))
     };
     watched(ended, link).await;
 }

@@ -5,7 +5,7 @@
 //! of the policies in the headers, of the request nothing at all.
 
 mod body;
-mod grpc;
+pub(crate) mod grpc;
 mod message;
 
 use bytes::Bytes;

@@ -4,9 +4,11 @@
 
 mod bad_input;
 mod drain;
+mod envoy_json;
 mod exact;
 mod gateway;
 mod golden;
+mod grpc;
 mod guard;
 mod house;
 mod resp;

@@ -65,6 +65,10 @@ impl Store for Flaky {
         readings: &mut [Reading],
     ) -> Result<AnsweredBy, StoreError> {
         self.0.asked.lock().unwrap().push((op, charges.len()));
+        for (i, charge) in charges.iter().enumerate() {
+            let same = |other: &Charge<'_>| other.key.fingerprint == charge.key.fingerprint;
+            assert!(!charges[..i].iter().any(same), "two charges of a batch have the same key");
+        }
         let fault = self.0.fault.lock().unwrap().clone();
         let store = &self.0.store;
         match fault {

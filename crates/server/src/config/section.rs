@@ -10,6 +10,7 @@ use tidegate_rules::problem::Remark;
 
 use super::Layer;
 use super::gateway::GatewayLayer;
+use super::grpc::GrpcLayer;
 use super::headers::HeaderLayer;
 use super::store::StoreLayer;
 use super::value::Wrong;
@@ -23,6 +24,7 @@ pub(crate) fn read(field: Option<&Field<'_>>) -> Layer {
         gateway: GatewayLayer::read(&mut fields),
         store: StoreLayer::read(&mut fields),
         headers: HeaderLayer::read(&mut fields),
+        grpc: GrpcLayer::read(&mut fields),
         http: fields.take("http").and_then(|field| parsed(&field)),
         resp: fields.take("resp").and_then(|field| parsed(&field)),
         snapshot: fields.take("snapshot").and_then(|field| path(&field)),

@@ -26,12 +26,14 @@ impl Descriptors {
     }
 
     /// As many connections as a door may have of those that it wants. One through the gateway takes
-    /// a second descriptor to the upstream; an eighth is for each other door, an eighth for the rest.
+    /// a second descriptor to the upstream; an eighth is for the HTTP and RESP doors each, a sixteenth
+    /// for the gRPC door, whose callers are proxies with few connections, and as much for the rest.
     pub(super) fn connections(self, kind: Kind, wanted: usize) -> usize {
         let Some(limit) = self.0 else { return wanted };
         let share = match kind {
             Kind::Gateway => limit / 16 * 5,
             Kind::Http | Kind::Resp => limit / 8,
+            Kind::Grpc => limit / 16,
         };
         let share = usize::try_from(share).unwrap_or(usize::MAX).max(1);
         if share < wanted && share < FEW {
@@ -51,6 +53,7 @@ mod tests {
         assert_eq!(few.connections(Kind::Gateway, 10_000), 320);
         assert_eq!(few.connections(Kind::Http, 10_000), 128);
         assert_eq!(few.connections(Kind::Resp, 10_000), 128);
+        assert_eq!(few.connections(Kind::Grpc, 10_000), 64);
         assert_eq!(few.connections(Kind::Http, 100), 100);
         assert_eq!(Descriptors(Some(0)).connections(Kind::Http, 100), 1);
         for many in [Descriptors(Some(1 << 20)), Descriptors(None)] {

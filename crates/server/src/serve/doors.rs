@@ -22,6 +22,7 @@ use crate::telemetry::Event;
 pub(super) enum Kind {
     Gateway,
     Http,
+    Grpc,
     Resp,
 }
 
@@ -31,13 +32,15 @@ impl Kind {
         match self {
             Self::Gateway => "gateway",
             Self::Http => "http",
+            Self::Grpc => "grpc",
             Self::Resp => "resp",
         }
     }
 
     /// The door of this name.
     pub(super) fn named(name: &str) -> Option<Self> {
-        [Self::Gateway, Self::Http, Self::Resp].into_iter().find(|kind| kind.name() == name)
+        let all = [Self::Gateway, Self::Http, Self::Grpc, Self::Resp];
+        all.into_iter().find(|kind| kind.name() == name)
     }
 }
 

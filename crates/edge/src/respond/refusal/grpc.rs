@@ -46,7 +46,7 @@ pub(super) fn write_status(message: &str, wait: Option<Wait>, lines: &mut Lines<
 }
 
 /// Printable ASCII but `%` as it is, every other byte as `%XX`.
-fn percent_encoded(text: &str) -> BytesMut {
+pub(crate) fn percent_encoded(text: &str) -> BytesMut {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     let mut encoded = BytesMut::with_capacity(text.len());
     for byte in text.bytes() {

@@ -77,6 +77,15 @@ impl Server {
         server
     }
 
+    /// Where the gRPC door is.
+    pub fn grpc(&self) -> String {
+        wait_for("the gRPC door's line", || {
+            let out = self.out();
+            let line = out.lines().find_map(|line| line.strip_prefix("listening grpc "));
+            line.map(str::to_owned)
+        })
+    }
+
     /// A caller of the HTTP door.
     pub fn client(&self) -> Client {
         Client::connect(&self.address)

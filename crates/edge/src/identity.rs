@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::ArcSwapOption;
 use http::StatusCode;
 use tidegate_rules::RuleSet;
 
@@ -12,14 +12,14 @@ use crate::problem::Problem;
 
 /// Rules with the extractor that is made for them.
 #[derive(Debug)]
-pub(super) struct Ruled {
-    pub(super) rules: Arc<RuleSet>,
-    pub(super) extractor: Extractor,
+pub(crate) struct Ruled {
+    pub(crate) rules: Arc<RuleSet>,
+    pub(crate) extractor: Extractor,
 }
 
-/// What is in force at present.
-#[derive(Debug)]
-pub(super) struct IdentityInForce(ArcSwap<Ruled>);
+/// What is in force at present; nothing before the first request.
+#[derive(Debug, Default)]
+pub(crate) struct IdentityInForce(ArcSwapOption<Ruled>);
 
 impl Ruled {
     fn new(rules: Arc<RuleSet>) -> Result<Self, BadIdentity> {
@@ -28,23 +28,27 @@ impl Ruled {
 }
 
 impl IdentityInForce {
-    pub(super) fn new(rules: Arc<RuleSet>) -> Result<Self, BadIdentity> {
-        Ruled::new(rules).map(|ruled| Self(ArcSwap::from_pointee(ruled)))
+    /// With the extractor for these rules made already.
+    ///
+    /// # Errors
+    /// When none can be made.
+    pub(crate) fn new(rules: Arc<RuleSet>) -> Result<Self, BadIdentity> {
+        Ruled::new(rules).map(|ruled| Self(ArcSwapOption::from_pointee(ruled)))
     }
 
     /// The extractor for these rules; it is made by the first request under them.
     ///
     /// # Errors
     /// When none can be made. Whoever loads rules tries that before they come into force.
-    pub(super) fn under(&self, rules: Arc<RuleSet>) -> Result<Arc<Ruled>, Problem> {
+    pub(crate) fn under(&self, rules: Arc<RuleSet>) -> Result<Arc<Ruled>, Problem> {
         let known = self.0.load_full();
-        if Arc::ptr_eq(&known.rules, &rules) {
+        if let Some(known) = known.filter(|known| Arc::ptr_eq(&known.rules, &rules)) {
             return Ok(known);
         }
         match Ruled::new(rules) {
             Ok(ruled) => {
                 let ruled = Arc::new(ruled);
-                self.0.store(Arc::clone(&ruled));
+                self.0.store(Some(Arc::clone(&ruled)));
                 Ok(ruled)
             }
             Err(error) => {

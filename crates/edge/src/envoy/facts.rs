@@ -1,0 +1,34 @@
+//! A descriptor as facts: the call's `domain`, then the entries in order, repetitions included, and the
+//! client's address under its own name too.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use tidegate_rules::Facts;
+
+use super::call::{Descriptor, Entry};
+use crate::path;
+
+pub(super) fn facts<'a>(domain: &'a str, descriptor: &'a Descriptor<'_>) -> Facts<'a> {
+    let mut facts = Facts::new();
+    // First, because rules look at the first of a name: no entry can speak for another domain.
+    facts.push("domain", domain);
+    for Entry { key, value } in &descriptor.entries {
+        facts.push(&**key, told(key, value));
+    }
+    let address = facts.get("remote_address").and_then(|text| text.parse::<IpAddr>().ok());
+    if let (None, Some(ip)) = (facts.get("ip"), address) {
+        facts.push_ip(ip);
+    }
+    facts
+}
+
+/// The value of an entry. Envoy's `:path` has the query with it; a path without a canonical form is
+/// told as it is, because to refuse it here would let it pass there.
+fn told<'a>(key: &str, value: &'a str) -> Cow<'a, str> {
+    if key != "path" {
+        return Cow::Borrowed(value);
+    }
+    let path = value.split('?').next().unwrap_or(value);
+    path::canonical(path).unwrap_or(Cow::Borrowed(path))
+}

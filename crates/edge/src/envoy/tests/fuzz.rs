@@ -1,0 +1,110 @@
+//! Anything at all as a call: no crash, no hang, and no more kept than there may be. There is no coverage-guided
+//! fuzzer on a stable toolchain; these start from what is right and damage it, which goes deep enough.
+
+use ::prost::Message as _;
+use proptest::prelude::*;
+
+use super::super::call::{Call, MAX_DESCRIPTORS, MAX_ENTRIES};
+use super::super::facts::facts;
+use super::super::json::parse;
+use super::super::proto::read;
+use super::prost::requests;
+
+/// `TIDEGATE_CASES`, as for other properties, or enough for each change.
+fn cases() -> u32 {
+    std::env::var("TIDEGATE_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(20_000)
+}
+
+/// What must hold of whatever is taken for a call.
+fn bounded(call: &Call<'_>) {
+    assert!(!call.domain.is_empty() && call.descriptors.len() <= MAX_DESCRIPTORS);
+    for descriptor in &call.descriptors {
+        assert!((1..=MAX_ENTRIES).contains(&descriptor.entries.len()));
+        let facts = facts(&call.domain, descriptor);
+        assert_eq!(facts.get("domain"), Some(&*call.domain));
+    }
+}
+
+/// How bytes are damaged.
+#[derive(Clone, Debug)]
+enum Damage {
+    Set(u8),
+    Flip(u8),
+    Insert(Vec<u8>),
+    Remove(usize),
+    Repeat(usize),
+    Cut,
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    prop_oneof![
+        any::<u8>().prop_map(Damage::Set),
+        (0_u8..8).prop_map(|bit| Damage::Flip(1 << bit)),
+        prop::collection::vec(any::<u8>(), 1..8).prop_map(Damage::Insert),
+        (1_usize..16).prop_map(Damage::Remove),
+        (1_usize..64).prop_map(Damage::Repeat),
+        Just(Damage::Cut),
+    ]
+}
+
+fn damaged(mut bytes: Vec<u8>, all: &[(prop::sample::Index, Damage)]) -> Vec<u8> {
+    for (at, damage) in all {
+        if bytes.is_empty() {
+            return bytes;
+        }
+        let at = at.index(bytes.len());
+        match damage {
+            Damage::Set(byte) => bytes[at] = *byte,
+            Damage::Flip(bit) => bytes[at] ^= bit,
+            Damage::Insert(more) => drop(bytes.splice(at..at, more.iter().copied())),
+            Damage::Remove(count) => drop(bytes.drain(at..bytes.len().min(at + count))),
+            Damage::Repeat(times) => {
+                let tail = bytes[at..].to_vec();
+                (0..*times).take_while(|_| tail.len() < 200).for_each(|_| bytes.extend(&tail));
+            }
+            Damage::Cut => bytes.truncate(at),
+        }
+    }
+    bytes
+}
+
+fn damages() -> impl Strategy<Value = Vec<(prop::sample::Index, Damage)>> {
+    prop::collection::vec((any::<prop::sample::Index>(), damage()), 0..6)
+}
+
+const JSON: &[&str] = &[
+    r#"{"domain":"edge","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}"#,
+    r#"{"domain":"edge","hitsAddend":7,"descriptors":[{"entries":[{"key":"k"}],"limit":
+        {"requestsPerUnit":"10","unit":"MINUTE"},"hitsAddend":"18446744073709551615","isNegativeHits":true}]}"#,
+    r#"{"descriptors":[{"entries":[{"key":"é","value":null}],"hits_addend":null,"limit":null}],"domain":"\u0065"}"#,
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+
+    #[test]
+    fn bytes_at_random(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        if let Ok(call) = read(&bytes) {
+            bounded(&call);
+        }
+        let _ = parse(&bytes);
+    }
+
+    #[test]
+    fn calls_in_protobuf_that_are_damaged(request in requests(), damages in damages()) {
+        let bytes = damaged(request.encode_to_vec(), &damages);
+        if let Ok(call) = read(&bytes) {
+            bounded(&call);
+        }
+    }
+
+    #[test]
+    fn calls_in_json_that_are_damaged(which in 0..JSON.len(), damages in damages()) {
+        let bytes = damaged(JSON[which].as_bytes().to_vec(), &damages);
+        if let Ok(call) = parse(&bytes)
+            && call.check().is_ok()
+        {
+            bounded(&call);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The same messages as a library reads and writes them.
+
+use ::prost::Message;
+use proptest::prelude::*;
+
+use super::super::call::{Call, Descriptor, Entry, Override};
+use super::super::proto::read;
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RateLimitRequest {
+    #[prost(string, tag = "1")]
+    pub(super) domain: String,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) descriptors: Vec<RateLimitDescriptor>,
+    #[prost(uint32, tag = "3")]
+    pub(super) hits_addend: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RateLimitDescriptor {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) entries: Vec<DescriptorEntry>,
+    #[prost(message, optional, tag = "2")]
+    pub(super) limit: Option<RateLimitOverride>,
+    #[prost(message, optional, tag = "3")]
+    pub(super) hits_addend: Option<UInt64Value>,
+    #[prost(bool, tag = "4")]
+    pub(super) is_negative_hits: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct DescriptorEntry {
+    #[prost(string, tag = "1")]
+    pub(super) key: String,
+    #[prost(string, tag = "2")]
+    pub(super) value: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(super) struct RateLimitOverride {
+    #[prost(uint32, tag = "1")]
+    pub(super) requests_per_unit: u32,
+    #[prost(int32, tag = "2")]
+    pub(super) unit: i32,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(super) struct UInt64Value {
+    #[prost(uint64, tag = "1")]
+    pub(super) value: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RateLimitResponse {
+    #[prost(int32, tag = "1")]
+    pub(super) overall_code: i32,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) statuses: Vec<DescriptorStatus>,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) response_headers_to_add: Vec<DescriptorEntry>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct DescriptorStatus {
+    #[prost(int32, tag = "1")]
+    pub(super) code: i32,
+    #[prost(message, optional, tag = "2")]
+    pub(super) current_limit: Option<RateLimit>,
+    #[prost(uint32, tag = "3")]
+    pub(super) limit_remaining: u32,
+    #[prost(message, optional, tag = "4")]
+    pub(super) duration_until_reset: Option<Duration>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RateLimit {
+    #[prost(uint32, tag = "1")]
+    pub(super) requests_per_unit: u32,
+    #[prost(int32, tag = "2")]
+    pub(super) unit: i32,
+    #[prost(string, tag = "3")]
+    pub(super) name: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(super) struct Duration {
+    #[prost(int64, tag = "1")]
+    pub(super) seconds: i64,
+    #[prost(int32, tag = "2")]
+    pub(super) nanos: i32,
+}
+
+/// What our reader should make of it.
+fn expected(request: &RateLimitRequest) -> Call<'_> {
+    let entry = |entry: &DescriptorEntry| Entry {
+        key: entry.key.clone().into(),
+        value: entry.value.clone().into(),
+    };
+    let descriptor = |told: &RateLimitDescriptor| Descriptor {
+        entries: told.entries.iter().map(entry).collect(),
+        limit: told.limit.map(|limit| Override {
+            requests_per_unit: limit.requests_per_unit,
+            unit: limit.unit as u64,
+        }),
+        hits_addend: told.hits_addend.map(|hits| hits.value),
+        is_negative_hits: told.is_negative_hits,
+    };
+    Call {
+        domain: request.domain.clone().into(),
+        descriptors: request.descriptors.iter().map(descriptor).collect(),
+        hits_addend: request.hits_addend,
+    }
+}
+
+pub(super) fn requests() -> impl Strategy<Value = RateLimitRequest> {
+    let entry = ("\\PC{1,200}", ".{0,200}").prop_map(|(key, value)| DescriptorEntry { key, value });
+    let limit = (any::<u32>(), 1..7)
+        .prop_map(|(requests_per_unit, unit)| RateLimitOverride { requests_per_unit, unit });
+    let descriptor =
+        (
+            prop::collection::vec(entry, 1..5),
+            prop::option::of(limit),
+            prop::option::of(any::<u64>().prop_map(|value| UInt64Value { value })),
+            any::<bool>(),
+        )
+            .prop_map(|(entries, limit, hits_addend, is_negative_hits)| {
+                RateLimitDescriptor { entries, limit, hits_addend, is_negative_hits }
+            });
+    (".{1,20}", prop::collection::vec(descriptor, 1..5), any::<u32>()).prop_map(
+        |(domain, descriptors, hits_addend)| RateLimitRequest { domain, descriptors, hits_addend },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn what_a_library_writes_is_read(request in requests()) {
+        let bytes = request.encode_to_vec();
+        prop_assert_eq!(read(&bytes), Ok(expected(&request)));
+    }
+
+    /// Where both read something they read the same. (Ours is laxer: of text that is not UTF-8 it reads
+    /// what is legible, and a field of another type it passes over.)
+    #[test]
+    fn what_is_damaged_is_read_alike_or_not_at_all(
+        request in requests(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let mut bytes = request.encode_to_vec();
+        for (at, byte) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        let (library, ours) = (RateLimitRequest::decode(&bytes[..]), read(&bytes));
+        if let (Ok(library), Ok(ours)) = (&library, &ours) {
+            prop_assert_eq!(ours, &expected(library));
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Calls to the rate limit service, right and wrong. What is wrong charges nothing.
+
+use http::Request;
+use http_body_util::{BodyExt, Either, Full};
+use tidegate_core::decision::{AnsweredBy, Reading};
+use tidegate_core::store::{Charge, Op, Store, StoreError};
+use tidegate_core::time::Timestamp;
+use tidegate_edge::{grpc, listen};
+use tidegate_engine::Limiter;
+use tidegate_rules::Facts;
+
+use super::{ASK, CALL, Desk, Memory, Never, framed};
+use crate::house::Caller;
+
+const TEN: &str = "rules: [{ id: per-ip, key_by: ip, limit: 10/m using fixed_window }]";
+
+/// What is left of the counter that [`CALL`] is about.
+async fn left(limiter: &Limiter<Memory>) -> u64 {
+    let facts: Facts<'_> = [("ip", "192.0.2.7")].into_iter().collect();
+    let decision = limiter.peek(&facts, None, 1).await;
+    decision.tightest().unwrap().1.numbers.unwrap().remaining
+}
+
+#[tokio::test]
+async fn a_call_as_envoy_sends_it_is_answered_byte_for_byte() {
+    let desk = Desk::open(TEN).await;
+    let mut client = desk.client().await;
+    for _ in 0..10 {
+        let told = client.call(ASK, framed(CALL), &[("grpc-timeout", "20S")]).await;
+        assert_eq!((told.status, told.code, told.message.as_str()), (200, Some(0), ""));
+        assert_eq!(told.body[5..7], [8, 1], "OK");
+    }
+    let told = client.call(ASK, framed(CALL), &[]).await;
+    assert_eq!((told.status, told.code), (200, Some(0)), "a refusal is an answer, not an error");
+    let status = b"\x08\x02\x12\x14\x08\x02\x12\x0c\x08\x0a\x10\x02\x1a\x06per-ip\x22\x02\x08\x25";
+    let headers =
+        b"\x1a\x11\x0a\x0bretry-after\x12\x0237\x1a\x17\x0a\x0eretry-after-ms\x12\x0537000\
+                    \x1a\x19\x0a\x0dcache-control\x12\x08no-store";
+    assert_eq!(told.body, framed(&[&status[..], headers].concat()));
+}
+
+#[tokio::test]
+async fn calls_that_are_wrong_say_so_in_a_status_and_charge_nothing() {
+    let desk = Desk::open(TEN).await;
+    let mut client = desk.client().await;
+    let large = framed(&[&[0x0a, 0x80, 0x80, 0x10], &vec![b'x'; 256 * 1024][..], CALL].concat());
+    let second = [framed(CALL), framed(CALL)].concat();
+    let descriptors = |count: usize| [&b"\x0a\x04edge"[..], &CALL[6..].repeat(count)].concat();
+    for (body, code, words) in [
+        (framed(b""), 3, "domain is empty"),
+        (framed(b"\x0a\x04edge"), 3, "there are no descriptors"),
+        (framed(&descriptors(33)), 3, "more than 32 descriptors"),
+        (framed(b"\x0a\x09edge"), 3, "no RateLimitRequest"),
+        (framed(b"not protobuf"), 3, "no RateLimitRequest"),
+        (large, 8, "more than 262144 bytes"),
+        ([&[0, 0xff, 0xff, 0xff, 0xff], CALL].concat(), 8, "more than 262144 bytes"),
+        ([&[1, 0, 0, 0, 37], CALL].concat(), 12, "identity"),
+        (second, 12, "exactly one message"),
+        (vec![], 12, "exactly one message"),
+        (framed(CALL)[..20].to_vec(), 12, "exactly one message"),
+    ] {
+        let told = client.call(ASK, body, &[]).await;
+        assert_eq!((told.status, told.code), (200, Some(code)), "{words}: {told:?}");
+        assert!(told.message.contains(words) && told.body.is_empty(), "{words}: {told:?}");
+    }
+    assert_eq!(left(&desk.limiter).await, 10);
+    assert_eq!(client.call(ASK, framed(&descriptors(10)), &[]).await.code, Some(0), "10 in one");
+    assert_eq!(left(&desk.limiter).await, 0);
+}
+
+#[tokio::test]
+async fn a_caller_that_compresses_is_told_what_to_send() {
+    let desk = Desk::open(TEN).await;
+    let mut client = desk.client().await;
+    let encoding = [("grpc-encoding", "gzip"), ("grpc-accept-encoding", "gzip")];
+    let compressed = [&[1, 0, 0, 0, 37], CALL].concat();
+    let response = client.send(ASK, compressed, &encoding).await;
+    assert_eq!(response.headers()["grpc-status"], "12");
+    assert_eq!(response.headers()["grpc-accept-encoding"], "identity");
+    let plain = client.call(ASK, framed(CALL), &encoding).await;
+    assert_eq!(plain.code, Some(0), "who could compress need not");
+}
+
+#[tokio::test]
+async fn what_is_no_call_is_told_in_http() {
+    let desk = Desk::open(TEN).await;
+    let mut client = desk.client().await;
+    let unknown = client.call("/envoy.service.ratelimit.v2.RateLimitService/X", vec![], &[]).await;
+    assert_eq!((unknown.status, unknown.code), (200, Some(12)));
+    for (media_type, status) in [
+        ("application/grpc+proto", 200),
+        ("application/grpc;charset=utf-8", 200),
+        ("application/grpc+json", 415),
+        ("application/grpc-web", 415),
+        ("application/json", 415),
+    ] {
+        let told = client.call(ASK, framed(CALL), &[("content-type", media_type)]).await;
+        assert_eq!(told.status, status, "{media_type}");
+    }
+    let get = Request::get("http://tidegate/").header("content-type", "application/grpc");
+    let response =
+        client.sender.send_request(get.body(Either::Left(Full::default())).unwrap()).await.unwrap();
+    assert_eq!(response.status().as_u16(), 405);
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    assert!(body.starts_with(br#"{"type":"about:blank""#), "{body:?}");
+    let mut older = Caller::at(desk.address).await;
+    let answer = older.post("/json", "{}").await;
+    assert_eq!(answer.status, 505);
+}
+
+#[tokio::test]
+async fn a_timeout_that_cannot_be_read_is_told() {
+    let desk = Desk::open(TEN).await;
+    let mut client = desk.client().await;
+    for timeout in ["1x", "123456789m"] {
+        let told = client.call(ASK, framed(CALL), &[("grpc-timeout", timeout)]).await;
+        assert_eq!(told.code, Some(3), "{timeout}: {told:?}");
+    }
+    assert_eq!(left(&desk.limiter).await, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_does_not_come_is_not_waited_for_longer_than_the_caller_waits() {
+    let desk = Desk::open(TEN).await;
+    let mut client = desk.client().await;
+    for (timeout, secs) in [("3S", 3), ("1H", 10)] {
+        let begun = tokio::time::Instant::now();
+        let headers = [("grpc-timeout", timeout)];
+        let never = client.send_body(ASK, Either::Right(Never), &headers).await;
+        assert_eq!(never.headers()["grpc-status"], "4");
+        assert_eq!(begun.elapsed().as_secs(), secs, "{timeout}");
+    }
+}
+
+/// A store that is gone.
+struct Gone;
+
+impl Store for Gone {
+    async fn apply(
+        &self,
+        _: Op,
+        _: &[Charge<'_>],
+        _: &mut [Reading],
+    ) -> Result<AnsweredBy, StoreError> {
+        Err(StoreError::nothing("connection refused"))
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        Err(StoreError::nothing("connection refused"))
+    }
+}
+
+#[tokio::test]
+async fn while_the_store_is_gone_rules_answer_and_where_none_does_the_call_is_unavailable() {
+    let rules = "rules:
+      - { id: open, match: { domain: open }, key_by: ip, limit: 5/m, on_fail: allow }
+      - { id: shut, match: { domain: shut }, key_by: ip, limit: 5/m, on_fail: deny }";
+    let (settings, listen) = (grpc::Settings::default(), listen::Settings::default());
+    let desk = Desk::open_with(rules, Gone, settings, listen).await;
+    let call = |domain: &[u8]| [&[0x0a, 4], domain, &CALL[6..]].concat();
+    let open = desk.ask(&call(b"open")).await;
+    assert_eq!((open.code, &open.body[5..7]), (Some(0), &[8, 1][..]), "OK");
+    let shut = desk.ask(&call(b"shut")).await;
+    assert_eq!((shut.code, &shut.body[5..7]), (Some(0), &[8, 2][..]), "OVER_LIMIT");
+    let none = desk.ask(&call(b"none")).await;
+    assert_eq!((none.code, &none.body[5..7]), (Some(0), &[8, 1][..]), "no rule, no limit");
+    // An override is no rule's, so that nobody says what is to become of it.
+    let limit = b"\x0a\x04edge\x12\x0e\x0a\x06\x0a\x01k\x12\x01v\x12\x04\x08\x05\x10\x02";
+    let told = desk.ask(limit).await;
+    assert_eq!((told.code, told.body.is_empty()), (Some(14), true), "{told:?}");
+    assert_eq!(told.message, "the store does not answer");
+}
+
+#[tokio::test]
+async fn many_calls_at_once_share_a_limit_exactly() {
+    let rules = "rules: [{ id: r, key_by: ip, limit: 137/h }]";
+    let desk = Desk::open(rules).await;
+    let mut calls = Vec::new();
+    for _ in 0..4 {
+        let client = desk.client().await;
+        for _ in 0..100 {
+            let mut client = super::Client {
+                sender: client.sender.clone(),
+                connection: tokio::spawn(async { Ok(()) }),
+            };
+            calls.push(tokio::spawn(async move { client.call(ASK, framed(CALL), &[]).await }));
+        }
+        tokio::spawn(client.connection);
+    }
+    let mut passed = 0;
+    for call in calls {
+        passed += usize::from(call.await.unwrap().body[6] == 1);
+    }
+    assert_eq!(passed, 137);
+}

@@ -1,0 +1,69 @@
+//! A caller that waits no longer than it says: it is answered in time, and what was charged for it is given
+//! back when that is known.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::decision::{AnsweredBy, Reading};
+use tidegate_core::store::{Charge, Op, Store, StoreError};
+use tidegate_core::time::Timestamp;
+use tidegate_edge::{grpc, listen};
+use tidegate_rules::Facts;
+use tokio::sync::Semaphore;
+
+use super::{ASK, CALL, Desk, Memory, framed, memory};
+
+/// A store that charges at once and says so when it is let.
+#[derive(Clone)]
+struct Slow {
+    inner: Arc<Memory>,
+    answers: Arc<Semaphore>,
+}
+
+impl Store for Slow {
+    async fn apply(
+        &self,
+        op: Op,
+        charges: &[Charge<'_>],
+        readings: &mut [Reading],
+    ) -> Result<AnsweredBy, StoreError> {
+        self.inner.apply_now(op, charges, readings);
+        if op == Op::Charge {
+            self.answers.acquire().await.unwrap().forget();
+        }
+        Ok(AnsweredBy::Store)
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.inner.now().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_not_decided_in_time_ends_and_is_given_back() {
+    let store = Slow { inner: Arc::new(memory()), answers: Arc::new(Semaphore::new(0)) };
+    let answers = Arc::clone(&store.answers);
+    let rules = "rules: [{ id: r, key_by: ip, limit: 10/h }]";
+    let (settings, listen) = (grpc::Settings::default(), listen::Settings::default());
+    let desk = Desk::open_with(rules, store, settings, listen).await;
+    let mut client = desk.client().await;
+    let late = client.call(ASK, framed(CALL), &[("grpc-timeout", "20m")]).await;
+    assert_eq!((late.code, late.body.is_empty()), (Some(4), true), "{late:?}");
+    let left = || async {
+        let facts: Facts<'_> = [("ip", "192.0.2.7")].into_iter().collect();
+        let decision = desk.limiter.peek(&facts, None, 1).await;
+        decision.tightest().unwrap().1.numbers.unwrap().remaining
+    };
+    assert_eq!(left().await, 9, "the store has charged it");
+    answers.add_permits(1);
+    let given_back = async {
+        while left().await != 10 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), given_back).await.expect("given back");
+    // One that is decided in time is charged.
+    answers.add_permits(1);
+    let told = client.call(ASK, framed(CALL), &[("grpc-timeout", "20S")]).await;
+    assert_eq!((told.code, left().await), (Some(0), 9));
+}

@@ -1,0 +1,221 @@
+//! Several questions that are one call: all of them are charged, or none.
+//!
+//! A counter that more than one of them touches is charged once, with the sum of their costs: no two charges
+//! of a batch have the same key. Whoever asks here cannot hold a request, so a rule that queues refuses
+//! what would have to wait, uncharged. (While the store is gone a local share polices such a queue.)
+
+use std::fmt;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tidegate_core::store::{Charge, Op, Queue, Store};
+use tidegate_core::time::Timestamp;
+use tidegate_rules::{BroughtLimit, Facts, RuleSet};
+
+use crate::decision::Decision;
+use crate::limiter::{Limiter, times};
+use crate::plan::{Asking, Plan};
+
+/// The place of a rule that is in no rule set: the limit was brought.
+const NO_RULE: u32 = u32::MAX;
+
+/// One question of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'q, 'f> {
+    /// What is known of the request.
+    pub facts: &'q Facts<'f>,
+    /// What is to be done.
+    pub asked: Asked,
+    /// The limit that the caller brings, in place of all rules.
+    pub limit: Option<BroughtLimit>,
+}
+
+/// What a question asks for; costs multiply what a rule says that a request costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Charge so much. Nothing at all is a look: it passes unless the counter is in debt.
+    Charge(u64),
+    /// Give so much back, if no other question of the call is refused.
+    GiveBack(u64),
+}
+
+/// The store did not answer for a limit that the caller brought, and no rule says what then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unanswered;
+
+impl<S: Store, L: Store> Limiter<S, L> {
+    /// Decides the questions of a call under one rule set, at one instant, and charges all of them or none:
+    /// one decision for each, in order. Where the store cannot answer, each rule's `on_fail` does.
+    ///
+    /// # Errors
+    /// When the store did not answer for a limit that was brought. Nothing stays charged, as far as that
+    /// is known.
+    pub async fn decide_together(
+        &self,
+        questions: &[Question<'_, '_>],
+    ) -> Result<Vec<Decision>, Unanswered> {
+        let rules = self.rules();
+        let sets: SmallVec<[Arc<RuleSet>; 2]> =
+            questions.iter().map(|question| question.rules(&rules)).collect();
+        let (decisions, unanswered) = {
+            let mut parts: SmallVec<[Part<'_>; 2]> =
+                questions.iter().zip(&sets).map(|(question, set)| question.plan(set)).collect();
+            self.charge_together(&mut parts, &rules).await;
+            self.give_back_together(&mut parts, &rules).await;
+            let unanswered = parts.iter().any(Part::is_unanswered);
+            let plans = parts.into_iter().map(|part| part.plan);
+            let told = plans.zip(&sets).map(|(plan, set)| plan.decision(Arc::clone(set)));
+            (told.collect::<Vec<_>>(), unanswered)
+        };
+        if unanswered {
+            self.give_back_all(decisions).await;
+            return Err(Unanswered);
+        }
+        Ok(decisions)
+    }
+
+    /// Gives back what the decisions of a call charged, once.
+    pub async fn give_back_all(&self, decisions: Vec<Decision>) {
+        for decision in decisions {
+            self.give_back(decision).await;
+        }
+    }
+
+    async fn charge_together(&self, parts: &mut [Part<'_>], rules: &Arc<RuleSet>) {
+        let asks = |part: &Part<'_>| matches!(part.asked, Asked::Charge(_));
+        let op = match parts.iter().filter(|part| asks(part)).any(|part| part.plan.refused) {
+            false if parts.iter().any(Part::charges) => Op::Charge,
+            _ => Op::Peek,
+        };
+        if let [part] = parts
+            && part.is_plain()
+        {
+            return self.ask(op, &mut part.plan, rules).await;
+        }
+        let merged = Merged::of(parts, asks);
+        let mut whole = merged.plan();
+        self.ask(op, &mut whole, rules).await;
+        merged.tell(&whole, parts, asks);
+    }
+
+    /// Gives back what is to be given back; nothing in a call that is refused.
+    async fn give_back_together(&self, parts: &mut [Part<'_>], rules: &Arc<RuleSet>) {
+        let asks = |part: &Part<'_>| matches!(part.asked, Asked::GiveBack(_));
+        if !parts.iter().any(asks) {
+            return;
+        }
+        let refuses =
+            |part: &Part<'_>| part.plan.readings.iter().any(|told| told.verdict.refuses());
+        let refused = parts.iter().any(|part| !asks(part) && refuses(part));
+        let mut merged = Merged::of(parts, asks);
+        if refused {
+            merged.charges.iter_mut().for_each(|(charge, _)| charge.cost = 0);
+        }
+        let charged_at: Timestamp = self.now().await.unwrap_or_default();
+        let mut whole = merged.plan();
+        self.ask(Op::Refund { charged_at }, &mut whole, rules).await;
+        merged.tell(&whole, parts, asks);
+    }
+}
+
+impl Question<'_, '_> {
+    fn rules(&self, rules: &Arc<RuleSet>) -> Arc<RuleSet> {
+        match self.limit {
+            Some(limit) => Arc::new(rules.brought(limit, self.facts)),
+            None => Arc::clone(rules),
+        }
+    }
+
+    fn plan<'a>(&self, rules: &'a Arc<RuleSet>) -> Part<'a> {
+        let mut facts = self.facts.borrowed();
+        rules.complete(&mut facts);
+        let (Asked::Charge(cost) | Asked::GiveBack(cost)) = self.asked;
+        let asking = Asking { queue: Queue::Refuse, ..Asking::all(Op::Charge) };
+        let plan = Plan::new(rules, &facts, asking, times(cost));
+        Part { asked: self.asked, brought: rules.is_brought(), plan }
+    }
+}
+
+/// One question, planned.
+struct Part<'a> {
+    asked: Asked,
+    brought: bool,
+    plan: Plan<'a>,
+}
+
+impl Part<'_> {
+    /// Whether it charges anything at all.
+    const fn charges(&self) -> bool {
+        matches!(self.asked, Asked::Charge(1..))
+    }
+
+    /// Whether its plan can be asked as it is; most calls are one such question.
+    fn is_plain(&self) -> bool {
+        matches!(self.asked, Asked::Charge(_)) && !self.brought
+    }
+
+    /// Whether the store was to be asked about a limit that no rule stands for, and did not answer.
+    fn is_unanswered(&self) -> bool {
+        let told = self.plan.readings.first().and_then(|reading| reading.numbers);
+        self.brought && told.is_some_and(|told| told.now == Timestamp::EPOCH)
+    }
+}
+
+/// The charges of several questions as one batch, each counter once.
+struct Merged<'a> {
+    /// With the place of its rule.
+    charges: SmallVec<[(Charge<'a>, u32); 4]>,
+    /// Where in it the charges of the questions are, question by question.
+    at: SmallVec<[u32; 4]>,
+}
+
+impl<'a> Merged<'a> {
+    fn of(parts: &[Part<'a>], which: impl Fn(&Part<'_>) -> bool) -> Self {
+        let mut merged = Self { charges: SmallVec::new(), at: SmallVec::new() };
+        for part in parts.iter().filter(|part| which(part)) {
+            for (i, charge) in part.plan.charges.iter().enumerate() {
+                let rule = if part.brought { NO_RULE } else { part.plan.rule(i) };
+                merged.add(*charge, rule);
+            }
+        }
+        merged
+    }
+
+    fn add(&mut self, charge: Charge<'a>, rule: u32) {
+        let same = |(known, _): &(Charge<'_>, u32)| known.key.fingerprint == charge.key.fingerprint;
+        let at = self.charges.iter().position(same).unwrap_or_else(|| {
+            self.charges.push((Charge { cost: 0, ..charge }, rule));
+            self.charges.len() - 1
+        });
+        let known = &mut self.charges[at].0;
+        known.cost = known.cost.saturating_add(charge.cost);
+        // Limits that are brought for one counter may differ: the strictest holds for all.
+        if charge.policy.limit() < known.policy.limit() {
+            known.policy = charge.policy;
+        }
+        // Callers cap how many questions there are.
+        self.at.push(u32::try_from(at).unwrap_or(u32::MAX));
+    }
+
+    fn plan(&self) -> Plan<'a> {
+        Plan::of_charges(self.charges.iter().copied())
+    }
+
+    /// Tells each question what was said to its charges.
+    fn tell(&self, whole: &Plan<'_>, parts: &mut [Part<'a>], which: impl Fn(&Part<'_>) -> bool) {
+        let mut at = &self.at[..];
+        for part in parts.iter_mut().filter(|part| which(part)) {
+            let (own, rest) = at.split_at(part.plan.charges.len());
+            part.plan.tell_from(whole, own);
+            at = rest;
+        }
+    }
+}
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the store does not answer")
+    }
+}
+
+impl std::error::Error for Unanswered {}

@@ -1,0 +1,78 @@
+//! A limit that a request brings itself (an override in a descriptor of Envoy): a rule set of one rule, made
+//! for that request. No document knows it, and it governs nobody else.
+
+use tidegate_core::policy::{Algorithm, Policy};
+use tidegate_core::quota::Quota;
+use tidegate_core::time::Micros;
+
+use super::RuleSet;
+use super::subjects::Subjects;
+use crate::cost::Cost;
+use crate::facts::Facts;
+use crate::identity::Identity;
+use crate::index::{Filing, Index};
+use crate::key::Keying;
+use crate::rule::{ChargeWhen, Limit, Mode, OnFail, Rule};
+
+/// The id of every such rule. Its keys are told apart by what they are made of.
+const ID: &str = "override";
+
+/// So many requests in each window, aligned to the epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BroughtLimit {
+    /// How many; none are admitted if it is 0.
+    pub requests: u32,
+    /// In how long.
+    pub window: Micros,
+}
+
+impl RuleSet {
+    /// The rules for a request that brings its own limit: its counter is named by all of its facts and the
+    /// window, not by the number, so that another number goes on with the same counter.
+    ///
+    /// Windows are counted whole because a fixed window's scale is its length alone: scales are interned
+    /// for ever, and whoever brings limits must not be able to fill them.
+    #[must_use]
+    pub fn brought(&self, limit: BroughtLimit, facts: &Facts<'_>) -> Self {
+        let mut seed = self.seed;
+        seed.part(ID.as_bytes());
+        seed.part(&limit.window.get().to_le_bytes());
+        for (name, value) in facts.iter() {
+            seed.part(name.as_bytes());
+            seed.part(value.as_bytes());
+        }
+        let quota = Quota::new(u64::from(limit.requests), limit.window);
+        let rule = Rule {
+            id: ID.into(),
+            description: None,
+            active: true,
+            // No requests or no window at all is what cannot be counted here.
+            limit: Policy::new(Algorithm::FixedWindow, quota).map_or(Limit::Deny, Limit::Policy),
+            cost: Cost::Fixed(1),
+            mode: Mode::Enforce,
+            on_fail: OnFail::Allow,
+            charge: ChargeWhen::Admitted,
+            ban: None,
+            conditions: Box::default(),
+            parts: Box::default(),
+            seed,
+        };
+        let index = Index::build(vec![Filing::new(0, &rule.conditions)]);
+        Self {
+            rules: vec![rule],
+            index,
+            keying: Keying::new(128, std::iter::empty()),
+            subjects: Subjects::default(),
+            identity: Identity::default(),
+            version: self.version,
+            seed: self.seed,
+            brought: true,
+        }
+    }
+
+    /// Whether it was made for one request that brought its own limit.
+    #[must_use]
+    pub const fn is_brought(&self) -> bool {
+        self.brought
+    }
+}
