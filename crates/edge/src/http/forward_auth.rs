@@ -24,10 +24,8 @@ use crate::respond;
 /// (Envoy's `path_prefix`).
 pub(super) const PATH: &str = "/v1/forward-auth";
 
-const METHODS: [HeaderName; 2] = [
-    HeaderName::from_static("x-forwarded-method"),
-    HeaderName::from_static("x-original-method"),
-];
+const METHODS: [HeaderName; 2] =
+    [HeaderName::from_static("x-forwarded-method"), HeaderName::from_static("x-original-method")];
 const TARGETS: [HeaderName; 3] = [
     HeaderName::from_static("x-forwarded-uri"),
     HeaderName::from_static("x-original-url"),

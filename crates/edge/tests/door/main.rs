@@ -6,6 +6,7 @@ mod bad_input;
 mod drain;
 mod envoy_json;
 mod exact;
+mod forward_auth;
 mod gateway;
 mod golden;
 mod grpc;
