@@ -1,5 +1,5 @@
 //! Connections for the doors: accepted, watched, drained. What a request means is the business of the
-//! door behind. Most speak HTTP, which is here; another protocol brings its own ([`Speaks`]).
+//! door behind. Most speak HTTP, which is here; another protocol brings its own (`Speaks`).
 
 mod age;
 mod connection;

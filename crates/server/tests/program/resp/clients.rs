@@ -1,6 +1,7 @@
 //! redis-py, ioredis and node-redis, which `cargo xtask setup` installs. Their scripts are in
 //! `tests/clients`.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -19,6 +20,13 @@ fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name)
 }
 
+/// A program that must end in time: some clients try again for ever when they do not like a server.
+fn in_time(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", "60"]).arg(program);
+    command
+}
+
 #[track_caller]
 fn run(command: &mut Command) -> Value {
     let output = command.output().unwrap();
@@ -29,12 +37,12 @@ fn run(command: &mut Command) -> Value {
 
 fn python(server: &Server, password: &str) -> Value {
     let python = installed("python/bin/python");
-    run(Command::new(python).arg(script("redis_py.py")).args([port(server), password]))
+    run(in_time(python).arg(script("redis_py.py")).args([port(server), password]))
 }
 
 fn node(server: &Server, name: &str, password: &str) -> Value {
     let modules = installed("node_modules");
-    let mut node = Command::new("node");
+    let mut node = in_time("node");
     run(node.env("NODE_PATH", modules).arg(script(name)).args([port(server), password]))
 }
 
