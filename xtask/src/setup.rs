@@ -1,4 +1,6 @@
-//! What the tests need on a machine, and how it gets there: by apt as root or through sudo.
+//! What the tests need on a machine, and how it gets there: by apt as root or through sudo, and by pip.
+
+mod python;
 
 use std::process::Command;
 
@@ -11,7 +13,7 @@ struct Tool {
     package: &'static str,
 }
 
-const TOOLS: [Tool; 11] = [
+const TOOLS: [Tool; 12] = [
     // Some dependencies compile C.
     Tool { program: "cc", probe: &["--version"], package: "build-essential" },
     // The README's own commands are tried with it.
@@ -30,6 +32,8 @@ const TOOLS: [Tool; 11] = [
     // It has no option that only says that it is there.
     Tool { program: "sh", probe: &["-c", "command -v wrk"], package: "wrk" },
     Tool { program: "openssl", probe: &["version"], package: "openssl" },
+    // Envoy and callers of the gRPC door are packages of Python.
+    Tool { program: "python3", probe: &["-c", "import ensurepip, venv"], package: "python3-venv" },
     // A library that moves a server's clock: there is no program to ask.
     Tool {
         program: "sh",
@@ -40,13 +44,11 @@ const TOOLS: [Tool; 11] = [
 
 /// What the gateway is compared with, and what asks it. Debian's nginx also starts one on port 80, which
 /// no benchmark uses.
-const RIVALS: [Tool; 4] = [
+const RIVALS: [Tool; 3] = [
     Tool { program: "/usr/sbin/nginx", probe: &["-v"], package: "nginx" },
     Tool { program: "/usr/sbin/haproxy", probe: &["-v"], package: "haproxy" },
     // It ends with 1 whatever it is asked.
     Tool { program: "sh", probe: &["-c", "command -v wrk"], package: "wrk" },
-    // Envoy is a package of Python.
-    Tool { program: "python3", probe: &["-c", "import ensurepip, venv"], package: "python3-venv" },
 ];
 
 /// Components of the Rust toolchain that the checks use.
@@ -59,12 +61,13 @@ pub(crate) fn tools() -> Result<(), Stopped> {
             return Err(Stopped::Missing(format!("`rustup component add {component}`")));
         }
     }
-    install(&TOOLS)
+    install(&TOOLS)?;
+    python::install()
 }
 
 /// Installs what the gateway's benchmark needs besides.
 pub(crate) fn rivals() -> Result<(), Stopped> {
-    install(&TOOLS)?;
+    tools()?;
     install(&RIVALS)
 }
 

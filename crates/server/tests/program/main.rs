@@ -6,6 +6,7 @@
 mod ask;
 mod bench;
 mod config_check;
+mod envoy;
 mod gateway;
 mod help;
 mod redis;
