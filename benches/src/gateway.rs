@@ -3,7 +3,6 @@
 
 pub mod contender;
 pub mod cpu;
-mod envoy;
 pub mod goals;
 pub mod http;
 pub mod paced;

@@ -3,7 +3,6 @@
 
 mod audit;
 mod bench;
-mod clients;
 mod run;
 mod setup;
 mod test;

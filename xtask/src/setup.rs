@@ -1,9 +1,11 @@
-//! What the tests need on a machine, and how it gets there: by apt as root or through sudo.
-//! Client libraries are in [`clients`].
+//! What the tests need on a machine, and how it gets there: by apt as root or through sudo, and client
+//! libraries by pip and npm.
+
+mod node;
+mod python;
 
 use std::process::Command;
 
-use crate::clients;
 use crate::run::{Stopped, run, works};
 
 /// A program, how to see that it is there, and the Debian package that brings it.
@@ -13,7 +15,7 @@ struct Tool {
     package: &'static str,
 }
 
-const TOOLS: [Tool; 14] = [
+const TOOLS: [Tool; 15] = [
     // Some dependencies compile C.
     Tool { program: "cc", probe: &["--version"], package: "build-essential" },
     // The README's own commands are tried with it.
@@ -32,10 +34,12 @@ const TOOLS: [Tool; 14] = [
     // It has no option that only says that it is there.
     Tool { program: "sh", probe: &["-c", "command -v wrk"], package: "wrk" },
     Tool { program: "openssl", probe: &["version"], package: "openssl" },
-    // The RESP door is proved with clients of other languages.
+    // Envoy, and callers of the gRPC and RESP doors, are packages of Python and Node.
     Tool { program: "python3", probe: &["-c", "import ensurepip, venv"], package: "python3-venv" },
     Tool { program: "node", probe: &["--version"], package: "nodejs" },
     Tool { program: "npm", probe: &["--version"], package: "npm" },
+    // Proxies that ask before they pass a request on.
+    Tool { program: "caddy", probe: &["version"], package: "caddy" },
     // A library that moves a server's clock: there is no program to ask.
     Tool {
         program: "sh",
@@ -46,13 +50,11 @@ const TOOLS: [Tool; 14] = [
 
 /// What the gateway is compared with, and what asks it. Debian's nginx also starts one on port 80, which
 /// no benchmark uses.
-const RIVALS: [Tool; 4] = [
+const RIVALS: [Tool; 3] = [
     Tool { program: "/usr/sbin/nginx", probe: &["-v"], package: "nginx" },
     Tool { program: "/usr/sbin/haproxy", probe: &["-v"], package: "haproxy" },
     // It ends with 1 whatever it is asked.
     Tool { program: "sh", probe: &["-c", "command -v wrk"], package: "wrk" },
-    // Envoy is a package of Python.
-    Tool { program: "python3", probe: &["-c", "import ensurepip, venv"], package: "python3-venv" },
 ];
 
 /// Components of the Rust toolchain that the checks use.
@@ -66,12 +68,13 @@ pub(crate) fn tools() -> Result<(), Stopped> {
         }
     }
     install(&TOOLS)?;
-    clients::install()
+    python::install()?;
+    node::install()
 }
 
 /// Installs what the gateway's benchmark needs besides.
 pub(crate) fn rivals() -> Result<(), Stopped> {
-    install(&TOOLS)?;
+    tools()?;
     install(&RIVALS)
 }
 

@@ -9,8 +9,8 @@ use std::process::Command;
 use tempfile::TempDir;
 use tidegate_testkit::port::Port;
 use tidegate_testkit::process::{Process, eventually};
+use tidegate_testkit::python;
 
-use super::envoy;
 use super::http::Connection;
 
 /// Debian does not have it on everybody's path.
@@ -107,7 +107,7 @@ pub fn haproxy(upstream: SocketAddr) -> Running {
 /// # Errors
 /// Why it is not here.
 pub fn envoy(upstream: SocketAddr) -> Result<Running, String> {
-    let program = envoy::install(&beside_us("envoy"))?;
+    let program = python::envoy()?;
     Ok(Running::start(include_str!("setups/envoy.yaml"), Some(upstream), |_, file| {
         let mut command = Command::new(program);
         command.args(["--concurrency", "1", "--log-level", "error", "--disable-hot-restart"]);
@@ -121,7 +121,9 @@ pub fn envoy(upstream: SocketAddr) -> Result<Running, String> {
 pub fn tidegate(upstream: SocketAddr, rules: &str) -> Running {
     Running::start(rules, Some(upstream), |listen, file| {
         let mut command = Command::new(beside_us("tidegate"));
-        command.args(["serve", "--http", "off", "--log-level", "warn", "--config"]).arg(file);
+        command
+            .args(["serve", "--http", "off", "--grpc", "off", "--log-level", "warn", "--config"])
+            .arg(file);
         command.args(["--gateway", &listen.to_string()]);
         command.args(["--upstream", &format!("http://{upstream}")]);
         command

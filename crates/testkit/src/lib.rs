@@ -7,6 +7,8 @@
 
 pub mod bound;
 pub mod conformance;
+#[cfg(feature = "servers")]
+pub mod envoy;
 pub mod history;
 #[cfg(feature = "servers")]
 pub mod nginx;
@@ -18,6 +20,8 @@ pub mod process;
 pub mod property;
 #[cfg(feature = "servers")]
 pub mod proxy;
+#[cfg(feature = "servers")]
+pub mod python;
 pub mod quotas;
 #[cfg(feature = "servers")]
 pub mod redis;

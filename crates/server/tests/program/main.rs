@@ -6,6 +6,8 @@
 mod ask;
 mod bench;
 mod config_check;
+mod envoy;
+mod forward_auth;
 mod gateway;
 mod help;
 mod redis;

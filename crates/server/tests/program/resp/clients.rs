@@ -6,15 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
+use tidegate_testkit::python::python;
 
 use super::{RULES, port};
 use crate::support::{Folder, Server, text};
-
-fn installed(path: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/clients").join(path);
-    assert!(folder.exists(), "{} is missing: run `cargo xtask setup`", folder.display());
-    folder
-}
 
 fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name)
@@ -35,13 +30,13 @@ fn run(command: &mut Command) -> Value {
     serde_json::from_str(told.trim()).unwrap_or_else(|why| panic!("{why}: {told}\n{error}"))
 }
 
-fn python(server: &Server, password: &str) -> Value {
-    let python = installed("python/bin/python");
-    run(in_time(python).arg(script("redis_py.py")).args([port(server), password]))
+fn redis_py(server: &Server, password: &str) -> Value {
+    run(in_time(python().get_program()).arg(script("redis_py.py")).args([port(server), password]))
 }
 
 fn node(server: &Server, name: &str, password: &str) -> Value {
-    let modules = installed("node_modules");
+    let modules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/node/node_modules");
+    assert!(modules.exists(), "{} is missing: run `cargo xtask setup`", modules.display());
     let mut node = in_time("node");
     run(node.env("NODE_PATH", modules).arg(script(name)).args([port(server), password]))
 }
@@ -70,7 +65,7 @@ fn assert_checked(told: &Value, yes: &Value) {
 #[test]
 fn redis_py_in_both_versions_and_in_a_crowd() {
     let server = Server::start(RULES);
-    let told = python(&server, "");
+    let told = redis_py(&server, "");
     assert_throttled(&told["resp3"]);
     assert_checked(&told["resp3"], &json!(true));
     assert_eq!(told["resp3"]["name"], "worker");
@@ -103,7 +98,7 @@ fn all_of_them_bring_the_token_as_a_password() {
     let token = folder.write("token", "0123456789abcdef\n");
     let args = [RULES, &["--admin-token-file", token.to_str().unwrap()]].concat();
     let server = Server::start(&args);
-    assert_throttled(&python(&server, "0123456789abcdef")["resp3"]);
+    assert_throttled(&redis_py(&server, "0123456789abcdef")["resp3"]);
     assert_throttled(&node(&server, "ioredis.cjs", "0123456789abcdef"));
     assert_throttled(&node(&server, "node_redis.cjs", "0123456789abcdef"));
 }
