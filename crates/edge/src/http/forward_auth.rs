@@ -67,7 +67,7 @@ impl<S: Store, L: Store> Door<S, L> {
             respond::headers(&decision, settings, random, response.headers_mut());
             return Ok(marked(response, ALLOW));
         }
-        // A gRPC caller is told 200 with the refusal inside, which a proxy would take for a yes.
+        // A gRPC caller would be told in a form that a proxy does not pass on.
         head.headers.remove(CONTENT_TYPE);
         let mut response = respond::refusal(&decision, &head.headers, settings, random);
         *response.status_mut() = denied;

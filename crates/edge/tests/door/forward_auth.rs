@@ -164,10 +164,11 @@ async fn an_answer_says_what_was_decided_and_is_not_to_be_kept() {
 #[tokio::test]
 async fn a_grpc_request_is_refused_with_a_status_that_proxies_understand() {
     let house = House::open(RULES).await;
+    let headers = [("x-forwarded-uri", "/pkg.Service/Call"), ("content-type", "application/grpc")];
     for status in [200, 200, 429] {
-        let headers =
-            [("x-forwarded-uri", "/pkg.Service/Call"), ("content-type", "application/grpc")];
-        assert_eq!(held(&house, &headers).await.0, status);
+        let answer = ask(&house, ("GET", "/v1/forward-auth"), PROXY, &headers).await;
+        assert_eq!(answer.status(), status);
+        assert_eq!(answer.headers().get("grpc-status"), None);
     }
 }
 

@@ -33,6 +33,12 @@ impl Site {
         Self { tidegate: Server::with_config(&rules, &[]), app: Nginx::start(APP), folder }
     }
 
+    /// Tidegate stops, and the app goes on.
+    fn close(self) -> Nginx {
+        self.tidegate.stop();
+        self.app
+    }
+
     /// A file of the example, at these addresses.
     fn file(&self, name: &str, at: &str) -> String {
         example(name)
@@ -85,7 +91,10 @@ fn assert_limited(site: &Site, url: &str) -> Fetched {
         assert_eq!(passed.status, 200, "{passed:?}");
         assert_eq!(passed.body, if left == 4 { "well 12" } else { "well " });
         let told = policy(&passed).unwrap_or_default();
-        assert!(told.is_empty() || told.starts_with(&format!("\"per-client\";r={left};")), "{told}");
+        assert!(
+            told.is_empty() || told.starts_with(&format!("\"per-client\";r={left};")),
+            "{told}"
+        );
     }
     let refused = curl(&[&api]);
     assert_eq!(refused.status, 429, "{refused:?}");
@@ -111,11 +120,11 @@ fn assert_limited(site: &Site, url: &str) -> Fetched {
 
 #[test]
 fn nginx_limits_and_passes_everything_while_nobody_answers() {
-    let mut site = Site::open();
+    let site = Site::open();
     let nginx = Nginx::start(&site.file("nginx.conf", ""));
     let url = format!("http://{}", nginx.address());
     assert_limited(&site, &url);
-    site.tidegate.kill();
+    let _app = site.close();
     assert_eq!(curl(&[&format!("{url}/api/things")]).status, 200, "open while it is away");
 }
 
@@ -130,9 +139,9 @@ fn caddy_limits_and_passes_the_refusal_on_as_it_is() {
 
 #[test]
 fn haproxy_limits_and_passes_everything_while_nobody_answers() {
-    let mut site = Site::open();
+    let site = Site::open();
     let haproxy = site.proxy("haproxy", &["-db", "-f"], "haproxy.cfg");
     assert_limited(&site, &haproxy.url());
-    site.tidegate.kill();
+    let _app = site.close();
     assert_eq!(curl(&[&format!("{}/api/things", haproxy.url())]).status, 200);
 }
