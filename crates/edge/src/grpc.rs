@@ -22,6 +22,7 @@ use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use tidegate_core::store::Store;
 use tidegate_engine::{Limiter, NoLocal};
+use tokio::time::Instant;
 
 use crate::envoy::{self, Answer, Service};
 use crate::listen::{Answers, Caller};
@@ -105,12 +106,15 @@ impl<S: Store + 'static, L: Store + 'static> Door<S, L> {
             return Ok(reflection::answer(request.into_body(), self.settings.max_message_bytes));
         }
         let timeout = timeout::of(request.headers())?;
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let patience = self.settings.message_timeout;
         let patience = timeout.map_or(patience, |timeout| timeout.min(patience));
         let limit = self.settings.max_message_bytes;
         let message = frame::read(request.into_body(), limit, patience).await?;
         match call {
-            Call::ShouldRateLimit => self.should_rate_limit(message, timeout).await.map(Reply::one),
+            Call::ShouldRateLimit => {
+                self.should_rate_limit(message, deadline).await.map(Reply::one)
+            }
             Call::Check => self.health.check(&message).map(Reply::one),
             Call::List => Ok(Reply::one(self.health.list())),
             Call::Watch => self.health.watch(&message),
@@ -121,7 +125,7 @@ impl<S: Store + 'static, L: Store + 'static> Door<S, L> {
     async fn should_rate_limit(
         &self,
         message: Bytes,
-        timeout: Option<Duration>,
+        deadline: Option<Instant>,
     ) -> Result<Bytes, Status> {
         let service = Arc::clone(&self.service);
         let mut deciding = Box::pin(async move {
@@ -134,9 +138,9 @@ impl<S: Store + 'static, L: Store + 'static> Door<S, L> {
             let reply = frame::finish(envoy::write(&Answer::of(&decided), frame::HEAD_BYTES));
             Ok((reply, decided))
         });
-        let Some(timeout) = timeout else { return deciding.await.map(|(reply, _)| reply) };
+        let Some(deadline) = deadline else { return deciding.await.map(|(reply, _)| reply) };
         // A timer is set only if the decision does not come at once.
-        if let Ok(decided) = tokio::time::timeout(timeout, &mut deciding).await {
+        if let Ok(decided) = tokio::time::timeout_at(deadline, &mut deciding).await {
             return decided.map(|(reply, _)| reply);
         }
         let service = Arc::clone(&self.service);

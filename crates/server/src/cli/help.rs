@@ -38,6 +38,7 @@ Examples:
   tidegate serve --limit \"10/s by api_key burst 20\" --limit \"1000/h by ip\"
   tidegate serve --upstream http://127.0.0.1:3000 --limit \"100/min by ip burst 20\"
   tidegate serve --config rules.yaml --http 0.0.0.0:8081 --admin-token-file token
+  tidegate serve --config rules.yaml --grpc 10.0.0.7:8082            for Envoy on other machines
   tidegate serve --config rules.yaml --snapshot counters.snap --http 127.0.0.1:0
   tidegate serve --config rules.yaml --store redis://10.0.0.5:6379 --key-secret-file secret
   redis-cli -p 8083 CL.THROTTLE user:7 15 30 60      asks the RESP door, which Redis clients use
