@@ -1,8 +1,6 @@
 //! A queue to somebody who cannot be made to wait: what it would have let pass after a delay is refused
 //! with that delay for a wait, and what it would have let pass at once passes.
 
-#![expect(clippy::expect_used, reason = "the helpers of tests are tests")]
-
 use proptest::prelude::*;
 use tidegate_core::algorithm::{Fit, State};
 use tidegate_core::policy::{Algorithm, Leak, Policy};
