@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use tidegate_core::store::Store;
@@ -171,7 +171,7 @@ impl<S: Store + 'static, L: Store + 'static> Answers for Door<S, L> {
 
 /// What keeps a request from being a call at all.
 fn unfit<B>(request: &Request<B>) -> Option<Problem> {
-    let media_type = request.headers().get(CONTENT_TYPE).map(|value| value.as_bytes());
+    let media_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     let media_type = media_type.and_then(|text| text.split(|byte| *byte == b';').next());
     let (status, detail) = match media_type.map(<[u8]>::trim_ascii) {
         _ if request.version() < Version::HTTP_2 => (

@@ -1,5 +1,7 @@
 //! Several questions in one call: all of them are charged or none, whatever they share.
 
+#![expect(clippy::expect_used, reason = "the helpers of tests are tests")]
+
 mod common;
 
 use common::flaky::{Fault, Node, alone};

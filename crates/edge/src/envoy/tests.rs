@@ -13,6 +13,7 @@ use super::call::{Call, Descriptor, Entry, Invalid, MAX_DESCRIPTORS, MAX_ENTRIES
 use super::facts::facts;
 use super::proto::{read, read_call};
 use super::unit::Unit;
+use crate::protobuf::Writer;
 
 fn entry(key: &'static str, value: &'static str) -> Entry<'static> {
     Entry { key: Cow::Borrowed(key), value: Cow::Borrowed(value) }
@@ -118,12 +119,15 @@ fn calls_that_cannot_be_answered_say_why() {
 #[test]
 fn no_value_that_a_client_can_send_is_an_error() {
     let value = |bytes: &[u8]| {
-        let inner = [&b"\x0a\x01k\x12"[..], &[0x80, 0x80, 0x04], bytes].concat();
-        let length = [0x80 | (inner.len() & 0x7f) as u8, 0x80 | (inner.len() >> 7 & 0x7f) as u8];
-        let descriptor = [b"\x0a", &length[..], &[(inner.len() >> 14) as u8], &inner].concat();
-        let length =
-            [0x80 | (descriptor.len() & 0x7f) as u8, 0x80 | (descriptor.len() >> 7 & 0x7f) as u8];
-        [&b"\x0a\x04edge\x12"[..], &length, &[(descriptor.len() >> 14) as u8], &descriptor].concat()
+        let mut writer = Writer::default();
+        writer.bytes(1, b"edge");
+        writer.message(2, |descriptor| {
+            descriptor.message(1, |entry| {
+                entry.bytes(1, b"k");
+                entry.bytes(2, bytes);
+            });
+        });
+        writer.finish()
     };
     let long = vec![b'x'; 0x1_0000];
     assert_eq!(read(&value(&long)).unwrap().descriptors[0].entries[0].value.len(), 0x1_0000);

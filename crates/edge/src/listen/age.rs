@@ -6,13 +6,10 @@ use std::time::Duration;
 
 /// Returns when a connection is old enough to go; never if it may stay.
 pub(super) async fn old(max_age: Option<Duration>) {
-    match max_age {
-        // `std` seeds each `RandomState` from the system's random source.
-        Some(age) => {
-            tokio::time::sleep(jittered(age, RandomState::new().build_hasher().finish())).await
-        }
-        None => std::future::pending().await,
-    }
+    let Some(age) = max_age else { return std::future::pending().await };
+    // `std` seeds each `RandomState` from the system's random source.
+    let random = RandomState::new().build_hasher().finish();
+    tokio::time::sleep(jittered(age, random)).await;
 }
 
 /// An age from nine to eleven tenths of the one that was asked for.

@@ -100,7 +100,7 @@ fn expected(request: &RateLimitRequest) -> Call<'_> {
         entries: told.entries.iter().map(entry).collect(),
         limit: told.limit.map(|limit| Override {
             requests_per_unit: limit.requests_per_unit,
-            unit: limit.unit as u64,
+            unit: i64::from(limit.unit).cast_unsigned(),
         }),
         hits_addend: told.hits_addend.map(|hits| hits.value),
         is_negative_hits: told.is_negative_hits,
