@@ -6,6 +6,7 @@
 mod ask;
 mod bench;
 mod config_check;
+mod doors;
 mod envoy;
 mod forward_auth;
 mod gateway;

@@ -1,0 +1,26 @@
+"""Puts calls in JSON to the gRPC door, one after the other, and prints the answers in JSON."""
+
+import json
+import sys
+
+import grpc
+from google.protobuf import json_format, message_factory
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
+
+SERVICE = "envoy.service.ratelimit.v3.RateLimitService"
+
+channel = grpc.insecure_channel(sys.argv[1])
+pool = DescriptorPool(ProtoReflectionDescriptorDatabase(channel))
+method = pool.FindServiceByName(SERVICE).methods_by_name["ShouldRateLimit"]
+Request = message_factory.GetMessageClass(method.input_type)
+Response = message_factory.GetMessageClass(method.output_type)
+ask = channel.unary_unary(
+    f"/{SERVICE}/ShouldRateLimit",
+    request_serializer=Request.SerializeToString,
+    response_deserializer=Response.FromString,
+)
+calls = [json_format.ParseDict(call, Request()) for call in json.loads(sys.argv[2])]
+print(json.dumps([json_format.MessageToDict(ask(call, timeout=10)) for call in calls]))
