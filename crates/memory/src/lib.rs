@@ -10,6 +10,7 @@ mod cells;
 mod clock;
 mod hash;
 mod overflow;
+mod plain;
 mod shard;
 mod side;
 mod slot;
