@@ -7,7 +7,7 @@ use crate::setup;
 
 /// Runs the gateway's benchmark, which starts programs: others that are installed, and ours beside it.
 pub(crate) fn gateway() -> Result<(), Stopped> {
-    setup::rivals()?;
+    setup::tools()?;
     let packages = ["-p", "tidegate-server", "-p", "tidegate-bench"];
     crate::run::run(cargo(&["build", "--release", "--bins"]).args(packages))?;
     run("gateway")

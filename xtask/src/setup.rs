@@ -48,15 +48,6 @@ const TOOLS: [Tool; 15] = [
     },
 ];
 
-/// What the gateway is compared with, and what asks it. Debian's nginx also starts one on port 80, which
-/// no benchmark uses.
-const RIVALS: [Tool; 3] = [
-    Tool { program: "/usr/sbin/nginx", probe: &["-v"], package: "nginx" },
-    Tool { program: "/usr/sbin/haproxy", probe: &["-v"], package: "haproxy" },
-    // It ends with 1 whatever it is asked.
-    Tool { program: "sh", probe: &["-c", "command -v wrk"], package: "wrk" },
-];
-
 /// Components of the Rust toolchain that the checks use.
 const COMPONENTS: [(&str, &str); 2] = [("rustfmt", "cargo-fmt"), ("clippy", "cargo-clippy")];
 
@@ -67,19 +58,13 @@ pub(crate) fn tools() -> Result<(), Stopped> {
             return Err(Stopped::Missing(format!("`rustup component add {component}`")));
         }
     }
-    install(&TOOLS)?;
+    install()?;
     python::install()?;
     node::install()
 }
 
-/// Installs what the gateway's benchmark needs besides.
-pub(crate) fn rivals() -> Result<(), Stopped> {
-    tools()?;
-    install(&RIVALS)
-}
-
-fn install(tools: &[Tool]) -> Result<(), Stopped> {
-    let missing: Vec<&str> = tools
+fn install() -> Result<(), Stopped> {
+    let missing: Vec<&str> = TOOLS
         .iter()
         .filter(|tool| !works(tool.program, tool.probe))
         .map(|tool| tool.package)
@@ -96,7 +81,7 @@ fn install(tools: &[Tool]) -> Result<(), Stopped> {
     let mut words = vec!["install", "-q", "-y", "--no-install-recommends"];
     words.extend(&missing);
     run(&mut apt(prefix, &words))?;
-    let still = tools.iter().find(|tool| !works(tool.program, tool.probe));
+    let still = TOOLS.iter().find(|tool| !works(tool.program, tool.probe));
     match still {
         None => Ok(()),
         Some(tool) => {
