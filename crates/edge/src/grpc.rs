@@ -102,24 +102,31 @@ impl<S: Store + 'static, L: Store + 'static> Door<S, L> {
             let message = format!("there is no such method; here are {services}");
             return Err(Status::new(Code::Unimplemented, message));
         };
-        if call == Call::Reflect {
-            return Ok(reflection::answer(request.into_body(), self.settings.max_message_bytes));
-        }
+        Ok(match call {
+            Call::Reflect => {
+                reflection::answer(request.into_body(), self.settings.max_message_bytes)
+            }
+            Call::ShouldRateLimit => {
+                let (message, deadline) = self.message(request).await?;
+                Reply::one(self.should_rate_limit(message, deadline).await?)
+            }
+            Call::Check => Reply::one(self.health.check(&self.message(request).await?.0)?),
+            Call::List => Reply::one(self.health.list()),
+            Call::Watch => self.health.watch(&self.message(request).await?.0)?,
+        })
+    }
+
+    /// The message of a call, and until when its caller waits.
+    async fn message(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<(Bytes, Option<Instant>), Status> {
         let timeout = timeout::of(request.headers())?;
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let patience = self.settings.message_timeout;
+        let Settings { max_message_bytes, message_timeout: patience, .. } = self.settings;
         let patience = timeout.map_or(patience, |timeout| timeout.min(patience));
-        let limit = self.settings.max_message_bytes;
-        let message = frame::read(request.into_body(), limit, patience).await?;
-        match call {
-            Call::ShouldRateLimit => {
-                self.should_rate_limit(message, deadline).await.map(Reply::one)
-            }
-            Call::Check => self.health.check(&message).map(Reply::one),
-            Call::List => Ok(Reply::one(self.health.list())),
-            Call::Watch => self.health.watch(&message),
-            Call::Reflect => Err(Status::new(Code::Internal, "this is a stream")),
-        }
+        let message = frame::read(request.into_body(), max_message_bytes, patience).await?;
+        Ok((message, deadline))
     }
 
     async fn should_rate_limit(

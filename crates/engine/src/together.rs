@@ -5,6 +5,7 @@
 //! what would have to wait, uncharged. (While the store is gone a local share polices such a queue.)
 
 use std::fmt;
+use std::slice;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -55,20 +56,25 @@ impl<S: Store, L: Store> Limiter<S, L> {
         questions: &[Question<'_, '_>],
     ) -> Result<Vec<Decision>, Unanswered> {
         let rules = self.rules();
-        let sets: SmallVec<[Arc<RuleSet>; 2]> =
+        let sets: SmallVec<[Arc<RuleSet>; 1]> =
             questions.iter().map(|question| question.rules(&rules)).collect();
         let (decisions, unanswered) = {
-            let mut parts: SmallVec<[Part<'_>; 2]> =
+            let mut parts: SmallVec<[Part<'_>; 1]> =
                 questions.iter().zip(&sets).map(|(question, set)| question.plan(set)).collect();
-            self.charge_together(&mut parts, &rules).await;
-            self.give_back_together(&mut parts, &rules).await;
+            // Most calls are one plain question. The state of all else is large, and boxed.
+            match &mut parts[..] {
+                [part] if part.is_plain() => {
+                    self.ask(op(slice::from_ref(part)), &mut part.plan, &rules).await;
+                }
+                parts => Box::pin(self.ask_together(parts, &rules)).await,
+            }
             let unanswered = parts.iter().any(Part::is_unanswered);
             let plans = parts.into_iter().map(|part| part.plan);
             let told = plans.zip(&sets).map(|(plan, set)| plan.decision(Arc::clone(set)));
             (told.collect::<Vec<_>>(), unanswered)
         };
         if unanswered {
-            self.give_back_all(decisions).await;
+            Box::pin(self.give_back_all(decisions)).await;
             return Err(Unanswered);
         }
         Ok(decisions)
@@ -81,40 +87,30 @@ impl<S: Store, L: Store> Limiter<S, L> {
         }
     }
 
-    async fn charge_together(&self, parts: &mut [Part<'_>], rules: &Arc<RuleSet>) {
-        let asks = |part: &Part<'_>| matches!(part.asked, Asked::Charge(_));
-        let op = match parts.iter().filter(|part| asks(part)).any(|part| part.plan.refused) {
-            false if parts.iter().any(Part::charges) => Op::Charge,
-            _ => Op::Peek,
-        };
-        if let [part] = parts
-            && part.is_plain()
-        {
-            return self.ask(op, &mut part.plan, rules).await;
-        }
-        let merged = Merged::of(parts, asks);
+    /// Charges what is to be charged, then gives back what is to be given back.
+    async fn ask_together(&self, parts: &mut [Part<'_>], rules: &Arc<RuleSet>) {
+        let merged = Merged::of(parts, Kind::Charges);
         let mut whole = merged.plan();
-        self.ask(op, &mut whole, rules).await;
-        merged.tell(&whole, parts, asks);
+        self.ask(op(parts), &mut whole, rules).await;
+        merged.tell(&whole, parts, Kind::Charges);
+        if parts.iter().any(|part| part.kind() == Kind::GivesBack) {
+            self.give_back_together(parts, rules).await;
+        }
     }
 
     /// Gives back what is to be given back; nothing in a call that is refused.
     async fn give_back_together(&self, parts: &mut [Part<'_>], rules: &Arc<RuleSet>) {
-        let asks = |part: &Part<'_>| matches!(part.asked, Asked::GiveBack(_));
-        if !parts.iter().any(asks) {
-            return;
-        }
         let refuses =
             |part: &Part<'_>| part.plan.readings.iter().any(|told| told.verdict.refuses());
-        let refused = parts.iter().any(|part| !asks(part) && refuses(part));
-        let mut merged = Merged::of(parts, asks);
+        let refused = parts.iter().any(|part| part.kind() == Kind::Charges && refuses(part));
+        let mut merged = Merged::of(parts, Kind::GivesBack);
         if refused {
             merged.charges.iter_mut().for_each(|(charge, _)| charge.cost = 0);
         }
         let charged_at: Timestamp = self.now().await.unwrap_or_default();
         let mut whole = merged.plan();
         self.ask(Op::Refund { charged_at }, &mut whole, rules).await;
-        merged.tell(&whole, parts, asks);
+        merged.tell(&whole, parts, Kind::GivesBack);
     }
 }
 
@@ -136,6 +132,23 @@ impl Question<'_, '_> {
     }
 }
 
+/// What to do for those of the questions that charge: nothing if one of them is refused already, or if
+/// all of them only look.
+fn op(parts: &[Part<'_>]) -> Op {
+    let mut asking = parts.iter().filter(|part| part.kind() == Kind::Charges);
+    let refused = asking.clone().any(|part| part.plan.refused);
+    let charges = asking.any(|part| part.asked != Asked::Charge(0));
+    if charges && !refused { Op::Charge } else { Op::Peek }
+}
+
+/// What kind of question it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// It charges, be it nothing.
+    Charges,
+    GivesBack,
+}
+
 /// One question, planned.
 struct Part<'a> {
     asked: Asked,
@@ -144,14 +157,16 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// Whether it charges anything at all.
-    const fn charges(&self) -> bool {
-        matches!(self.asked, Asked::Charge(1..))
+    const fn kind(&self) -> Kind {
+        match self.asked {
+            Asked::Charge(_) => Kind::Charges,
+            Asked::GiveBack(_) => Kind::GivesBack,
+        }
     }
 
-    /// Whether its plan can be asked as it is; most calls are one such question.
+    /// Whether its plan can be asked as it is.
     fn is_plain(&self) -> bool {
-        matches!(self.asked, Asked::Charge(_)) && !self.brought
+        self.kind() == Kind::Charges && !self.brought
     }
 
     /// Whether the store was to be asked about a limit that no rule stands for, and did not answer.
@@ -170,9 +185,9 @@ struct Merged<'a> {
 }
 
 impl<'a> Merged<'a> {
-    fn of(parts: &[Part<'a>], which: impl Fn(&Part<'_>) -> bool) -> Self {
+    fn of(parts: &[Part<'a>], which: Kind) -> Self {
         let mut merged = Self { charges: SmallVec::new(), at: SmallVec::new() };
-        for part in parts.iter().filter(|part| which(part)) {
+        for part in parts.iter().filter(|part| part.kind() == which) {
             for (i, charge) in part.plan.charges.iter().enumerate() {
                 let rule = if part.brought { NO_RULE } else { part.plan.rule(i) };
                 merged.add(*charge, rule);
@@ -202,9 +217,9 @@ impl<'a> Merged<'a> {
     }
 
     /// Tells each question what was said to its charges.
-    fn tell(&self, whole: &Plan<'_>, parts: &mut [Part<'a>], which: impl Fn(&Part<'_>) -> bool) {
+    fn tell(&self, whole: &Plan<'_>, parts: &mut [Part<'a>], which: Kind) {
         let mut at = &self.at[..];
-        for part in parts.iter_mut().filter(|part| which(part)) {
+        for part in parts.iter_mut().filter(|part| part.kind() == which) {
             let (own, rest) = at.split_at(part.plan.charges.len());
             part.plan.tell_from(whole, own);
             at = rest;

@@ -65,10 +65,10 @@ impl<S: Store, L: Store> Service<S, L> {
 
     /// Decides a call that was checked.
     pub(crate) async fn decide(&self, call: &Call<'_>) -> Result<Decided, Unanswered> {
-        let known: SmallVec<[Facts<'_>; 2]> =
+        let known: SmallVec<[Facts<'_>; 1]> =
             call.descriptors.iter().map(|descriptor| facts(&call.domain, descriptor)).collect();
         let asked = call.descriptors.iter().zip(&known);
-        let questions: SmallVec<[Question<'_, '_>; 2]> = asked
+        let questions: SmallVec<[Question<'_, '_>; 1]> = asked
             .map(|(descriptor, facts)| Question {
                 facts,
                 asked: descriptor.asked(call),
@@ -77,7 +77,7 @@ impl<S: Store, L: Store> Service<S, L> {
             .collect();
         let decisions = match self.settings.charge {
             ChargeMode::Together => self.limiter.decide_together(&questions).await?,
-            ChargeMode::Independent => self.decide_each(&questions).await?,
+            ChargeMode::Independent => Box::pin(self.decide_each(&questions)).await?,
         };
         let headers = self.headers(&decisions, &known);
         Ok(Decided { decisions, headers })

@@ -24,7 +24,6 @@ pub(super) enum Code {
     NotFound = 5,
     ResourceExhausted = 8,
     Unimplemented = 12,
-    Internal = 13,
     Unavailable = 14,
 }
 
