@@ -15,6 +15,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use rustix::net::{Shutdown, shutdown};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{mpsc, watch};
 
@@ -178,7 +179,7 @@ impl House {
     /// Obeys orders and accepts connections until the proxy is dropped.
     async fn run(self, mut orders: mpsc::UnboundedReceiver<Order>) {
         let (setting, _) = watch::channel(Setting { mode: Mode::Refuse, number: 0 });
-        let mut listener = None;
+        let mut listener: Option<Listener> = None;
         loop {
             tokio::select! {
                 order = orders.recv() => {
@@ -211,16 +212,28 @@ impl House {
     }
 
     /// Beside the socket that keeps the port, which is why the address is used again.
-    fn listen(&self) -> TcpListener {
+    fn listen(&self) -> Listener {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.set_reuseaddr(true).expect("SO_REUSEADDR");
         socket.bind(self.port).expect("the port that is kept");
-        socket.listen(1024).expect("a listening port")
+        Listener(socket.listen(1024).expect("a listening port"))
     }
 }
 
-async fn accept(listener: Option<&TcpListener>) -> TcpStream {
-    let Some(listener) = listener else { return std::future::pending().await };
+/// A port that is open until this is dropped.
+///
+/// Closing the socket would not be enough: a process that another test starts at this moment has a
+/// copy of it until it becomes its own program, and the port would stay open as long.
+struct Listener(TcpListener);
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        shutdown(&self.0, Shutdown::Both).expect("a listening socket can be shut down");
+    }
+}
+
+async fn accept(listener: Option<&Listener>) -> TcpStream {
+    let Some(Listener(listener)) = listener else { return std::future::pending().await };
     loop {
         if let Ok((client, _)) = listener.accept().await {
             return client;

@@ -4,6 +4,9 @@
 
 use std::io::{self, ErrorKind, Read};
 use std::net::TcpStream;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use tidegate_testkit::process::eventually;
@@ -197,6 +200,36 @@ fn refusing_closes_the_port_and_what_is_open() {
         assert_eq!(client(&proxy).command(&["PING"]).unwrap(), pong());
     }
     assert_eq!(old.receive().unwrap_err().kind(), ErrorKind::ConnectionReset);
+}
+
+/// A child has copies of all sockets until it becomes its own program.
+#[test]
+fn refusing_closes_the_port_while_others_start_processes() {
+    let (_server, proxy) = pair();
+    let starting = AtomicBool::new(true);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while starting.load(Ordering::SeqCst) {
+                assert!(Command::new("true").status().unwrap().success());
+            }
+        });
+        let _stop = Stop(&starting);
+        for _ in 0..300 {
+            proxy.refuse();
+            let error = TcpStream::connect(proxy.address()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+            proxy.pass();
+        }
+    });
+}
+
+/// Ends the thread beside a test, also when the test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
 }
 
 #[test]
