@@ -1,0 +1,59 @@
+//! Changes of a book: as somebody wants them, and as they are on record.
+
+use tidegate_core::time::Timestamp;
+
+use crate::book::Kind;
+
+/// What somebody wants changed, as one new version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edit {
+    /// Who.
+    pub author: String,
+    /// Why.
+    pub reason: String,
+    /// When.
+    pub at: Timestamp,
+    /// What. No two are of the same kind and id.
+    pub entries: Vec<Entry>,
+}
+
+/// One entry as it is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// What it is about.
+    pub kind: Kind,
+    /// Which one.
+    pub id: String,
+    /// What it is to say, as JSON; nothing when it is to go.
+    pub value: Option<String>,
+}
+
+/// One entry that a version changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The version.
+    pub version: u64,
+    /// What it is about.
+    pub kind: Kind,
+    /// Which one.
+    pub id: String,
+    /// What it said before; nothing when it was not there.
+    pub before: Option<String>,
+    /// What it says since; nothing when it is gone.
+    pub after: Option<String>,
+}
+
+/// Who made a version, when and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signed {
+    /// The version.
+    pub version: u64,
+    /// Who.
+    pub author: String,
+    /// Why.
+    pub reason: String,
+    /// When.
+    pub at: Timestamp,
+    /// How many entries it changed.
+    pub changes: u64,
+}

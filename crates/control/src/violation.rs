@@ -1,0 +1,61 @@
+//! Refusals on record.
+
+use tidegate_core::time::Timestamp;
+
+/// A request that a rule refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// When.
+    pub at: Timestamp,
+    /// By which rule.
+    pub rule: String,
+    /// The counter, as a keyed hash in hexadecimal.
+    pub bucket_key: String,
+    /// Whose, hashed unless configured otherwise.
+    pub user_id: Option<String>,
+    /// From where, hashed unless configured otherwise.
+    pub ip: Option<String>,
+    /// On what: the pattern of the endpoint.
+    pub endpoint: Option<String>,
+    /// What was left.
+    pub remaining: u64,
+    /// Whether it was only reported (`shadow`) or also refused.
+    pub enforced: bool,
+}
+
+/// A violation with its place on record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ViolationRow {
+    /// Its number, which grows.
+    pub number: u64,
+    /// What happened.
+    pub violation: Violation,
+}
+
+/// Which violations are asked for; what is not said does not matter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ViolationQuery {
+    /// By this rule.
+    pub rule: Option<String>,
+    /// Of this user.
+    pub user_id: Option<String>,
+    /// From this address.
+    pub ip: Option<String>,
+    /// Not before.
+    pub since: Option<Timestamp>,
+    /// Before.
+    pub until: Option<Timestamp>,
+    /// With lower numbers than this: the next page.
+    pub before: Option<u64>,
+    /// At most so many.
+    pub most: u32,
+}
+
+/// Some violations, newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// The violations.
+    pub rows: Vec<ViolationRow>,
+    /// Where the next page begins, if there is one.
+    pub next: Option<u64>,
+}
