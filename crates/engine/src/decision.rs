@@ -177,7 +177,7 @@ impl Decision {
         let (readings, local_at) = (&self.readings, self.local_at);
         self.paid.retain(|paid| {
             let reading = &readings[paid.place as usize];
-            let taken = which(&rules.rules()[reading.rule as usize]);
+            let taken = which(&rules[reading.rule]);
             if taken {
                 charged.push(Charged {
                     rule: reading.rule,
@@ -198,7 +198,7 @@ impl Decision {
     }
 
     fn rule(&self, reading: &RuleReading) -> &Rule {
-        &self.rules.rules()[reading.rule as usize]
+        &self.rules[reading.rule]
     }
 }
 

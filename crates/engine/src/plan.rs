@@ -62,7 +62,8 @@ impl<'a> Plan<'a> {
         rules.matching(facts, &mut matches);
         let mut plan = Self::empty();
         for at in matches {
-            let rule = &rules.rules()[at as usize];
+            let at = rules.variant(at, facts);
+            let rule = &rules[at];
             if asking.only.is_none_or(|only| only == rule.id()) {
                 plan.add(at, rule, facts, rules, cost(rule), asking.queue);
             }
@@ -74,7 +75,7 @@ impl<'a> Plan<'a> {
     pub(crate) fn of(rules: &'a RuleSet, charged: &[Charged]) -> Self {
         let mut plan = Self::empty();
         for Charged { rule: at, fingerprint, cost, .. } in charged {
-            let rule = &rules.rules()[*at as usize];
+            let rule = &rules[*at];
             let Some(policy) = rule.limit().policy() else { continue };
             plan.place(Charge::plain(
                 Key { rule: rule.id(), fingerprint: *fingerprint },
@@ -123,7 +124,7 @@ impl<'a> Plan<'a> {
     /// What the rule of a charge says while the store is gone.
     pub(crate) fn on_fail(&self, charge: usize, rules: &RuleSet) -> OnFail {
         // A limit that was brought is no rule's; whoever asking looks whether it was answered.
-        let rule = rules.rules().get(self.rule(charge) as usize);
+        let rule = rules.get(self.rule(charge));
         rule.map_or(OnFail::Allow, Rule::on_fail)
     }
 

@@ -53,7 +53,7 @@ impl Receipt {
 
     /// The rule of a charge.
     pub(crate) fn rule(&self, charged: &Charged) -> &Rule {
-        &self.rules.rules()[charged.rule as usize]
+        &self.rules[charged.rule]
     }
 
     /// A charge with another cost, on a policy.
@@ -89,11 +89,16 @@ pub(crate) fn successor(old: &Arc<RuleSet>, rule: u32, rules: &Arc<RuleSet>) -> 
     if Arc::ptr_eq(old, rules) {
         return Some(rule);
     }
-    let old = old.rules().get(rule as usize)?;
+    let old = old.get(rule)?;
     let counter = |rule: &Rule| {
         let policy = rule.limit().policy()?;
         Some((policy.algorithm().name(), policy.quota().window))
     };
     let same = |rule: &Rule| rule.id() == old.id() && counter(rule) == counter(old);
-    rules.rules().iter().position(same).and_then(|at| u32::try_from(at).ok())
+    // A key with numbers of its own most likely still has them.
+    let numbers = |rule: &Rule| rule.limit().policy().map(|policy| *policy.quota());
+    let alike = |rule: &Rule| same(rule) && numbers(rule) == numbers(old);
+    let known = rules.with_variants();
+    let at = known.iter().position(alike).or_else(|| rules.rules().iter().position(same));
+    at.and_then(|at| u32::try_from(at).ok())
 }

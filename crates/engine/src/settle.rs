@@ -107,5 +107,5 @@ impl<'a> Due<'a> {
 
 /// The rule in force that goes on with the counter of a debt, if there is one.
 fn present<'a>(owed: &Owed, rules: &'a Arc<RuleSet>) -> Option<&'a Rule> {
-    rules.rules().get(successor(owed.shares.rules(), owed.rule, rules)? as usize)
+    rules.get(successor(owed.shares.rules(), owed.rule, rules)?)
 }

@@ -17,31 +17,31 @@ use tidegate_rules::{OnFail, Rule, RuleSet};
 pub(crate) struct Shares {
     rules: Arc<RuleSet>,
     nodes: u32,
-    /// One for each rule, in document order; none for rules that need no share.
+    /// One for each rule and variant, in their order; none for rules that need no share.
     policies: Box<[Option<Policy>]>,
 }
 
 impl Shares {
     /// The first shares of a node: no bucket is older than they are.
     pub(crate) fn new(rules: Arc<RuleSet>, nodes: u32) -> Self {
-        let policies = rules.rules().iter().map(|rule| share(rule, nodes)).collect();
+        let policies = rules.with_variants().iter().map(|rule| share(rule, nodes)).collect();
         Self { rules, nodes, policies }
     }
 
     /// The shares that come after these. One that did not change has been in force for as long as
     /// it was, another is from `now` on the local clock: what was used stays used.
     pub(crate) fn followed_by(&self, rules: Arc<RuleSet>, nodes: u32, now: Timestamp) -> Self {
-        let before: HashMap<&str, &Policy> = self
+        let before: HashMap<_, &Policy> = self
             .rules
-            .rules()
+            .with_variants()
             .iter()
             .zip(&self.policies)
-            .filter_map(|(rule, share)| Some((rule.id(), share.as_ref()?)))
+            .filter_map(|(rule, share)| Some((counted(rule), share.as_ref()?)))
             .collect();
         let mut next = Self::new(rules, nodes);
-        for (rule, share) in next.rules.rules().iter().zip(&mut next.policies) {
+        for (rule, share) in next.rules.with_variants().iter().zip(&mut next.policies) {
             if let Some(share) = share {
-                let since = match before.get(rule.id()) {
+                let since = match before.get(&counted(rule)) {
                     Some(old) if share.in_force_since(old.since()) == **old => old.since(),
                     _ => now,
                 };
@@ -65,6 +65,11 @@ impl Shares {
     pub(crate) fn of(&self, rule: u32) -> Option<&Policy> {
         self.policies.get(rule as usize)?.as_ref()
     }
+}
+
+/// What tells a rule and its variants apart: the same numbers have the same share.
+fn counted(rule: &Rule) -> (&str, Option<Quota>) {
+    (rule.id(), rule.limit().policy().map(|policy| *policy.quota()))
 }
 
 /// An even part of a rule's limit, rounded down but at least one request: where there are more nodes

@@ -24,7 +24,7 @@ impl Decision {
     pub fn turn(&self) -> Option<Turn> {
         self.paid.iter().find_map(|paid| {
             let reading = self.readings.get(paid.place as usize)?;
-            let policy = self.rules.rules()[reading.rule as usize].limit().policy()?;
+            let policy = self.rules[reading.rule].limit().policy()?;
             let Meter::Bucket { units, leak: Leak::Queue } = policy.meter() else { return None };
             let cost = paid.cost.saturating_mul(units.per_request).min(units.ceiling);
             let delay = reading.numbers?.delay;

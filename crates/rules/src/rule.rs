@@ -1,5 +1,7 @@
 //! A compiled rule: whom it governs, whose counter it charges, and what it allows.
 
+use std::sync::Arc;
+
 use tidegate_core::key::{Fingerprint, KeyHasher, Secret};
 use tidegate_core::penalty::BanPolicy;
 use tidegate_core::policy::Policy;
@@ -66,8 +68,8 @@ pub struct Rule {
     pub(crate) on_fail: OnFail,
     pub(crate) charge: ChargeWhen,
     pub(crate) ban: Option<BanPolicy>,
-    pub(crate) conditions: Box<[Condition]>,
-    pub(crate) parts: Box<[KeyPart]>,
+    pub(crate) conditions: Arc<[Condition]>,
+    pub(crate) parts: Arc<[KeyPart]>,
     /// Has absorbed what all keys of the rule share.
     pub(crate) seed: KeyHasher,
 }
@@ -141,7 +143,7 @@ impl Rule {
     #[must_use]
     pub fn key(&self, facts: &Facts<'_>, set: &RuleSet) -> Fingerprint {
         let mut hasher = self.seed;
-        for part in &self.parts {
+        for part in &*self.parts {
             set.keying().absorb(part, facts, &mut hasher);
         }
         hasher.finish()
@@ -166,10 +168,7 @@ impl Rule {
     /// The same rule after `previous`: a policy that did not change has been in force for as long
     /// as it was, another is in force from `now`.
     pub(crate) fn following(&mut self, previous: Option<&Self>, now: Timestamp) {
-        if let Limit::Policy(policy) = &mut self.limit {
-            let before = previous.and_then(|rule| rule.limit.policy());
-            *policy = policy.in_force_since(since(policy, before, now));
-        }
+        self.limit = self.limit.in_force(previous.and_then(|rule| rule.limit.policy()), now);
         if let Mode::Warn(policy) = &mut self.mode {
             let before = previous.and_then(|rule| rule.mode.warnings());
             *policy = policy.in_force_since(since(policy, before, now));
@@ -184,6 +183,17 @@ impl Limit {
         match self {
             Self::Policy(policy) => Some(policy),
             Self::Unlimited | Self::Deny => None,
+        }
+    }
+
+    /// The same limit after a policy: one that did not change has been in force for as long as it was,
+    /// another is in force from `now`.
+    pub(crate) fn in_force(self, before: Option<&Policy>, now: Timestamp) -> Self {
+        match self {
+            Self::Policy(policy) => {
+                Self::Policy(policy.in_force_since(since(&policy, before, now)))
+            }
+            other => other,
         }
     }
 
@@ -219,7 +229,7 @@ pub(crate) fn key_seed(secret: Secret, id: &str, limit: &Limit) -> KeyHasher {
     hasher
 }
 
-fn since(policy: &Policy, before: Option<&Policy>, now: Timestamp) -> Timestamp {
+pub(crate) fn since(policy: &Policy, before: Option<&Policy>, now: Timestamp) -> Timestamp {
     match before {
         Some(before) if policy.in_force_since(before.since()) == *before => before.since(),
         _ => now,

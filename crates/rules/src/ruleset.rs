@@ -2,9 +2,11 @@
 
 mod brought;
 mod name;
+mod overrides;
 mod subjects;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tidegate_core::key::{KeyHasher, Secret};
@@ -19,8 +21,10 @@ use crate::identity::Identity;
 use crate::index::{Filing, Index};
 use crate::key::Keying;
 use crate::problem::Problems;
+use crate::records::{RecordProblem, Records};
 use crate::rule::{Rule, key_seed};
 pub use brought::BroughtLimit;
+use overrides::Overrides;
 use subjects::Subjects;
 
 /// Indexes of rules in document order.
@@ -29,7 +33,11 @@ pub type Matches = SmallVec<[u32; 16]>;
 /// An immutable snapshot of all rules.
 #[derive(Debug)]
 pub struct RuleSet {
+    /// The rules of the document, and their variants for keys with numbers of their own.
     rules: Vec<Rule>,
+    /// How many of them are the document's.
+    listed: usize,
+    overrides: Overrides,
     index: Index,
     keying: Keying,
     subjects: Subjects,
@@ -53,18 +61,52 @@ impl RuleSet {
         let active = (0_u32..).zip(&rules).filter(|(_, rule)| rule.active);
         let index =
             Index::build(active.map(|(at, rule)| Filing::new(at, &rule.conditions)).collect());
-        let declared = rules.iter().flat_map(|rule| &rule.conditions).flat_map(patterns);
+        let declared = rules.iter().flat_map(|rule| &*rule.conditions).flat_map(patterns);
         let prefix = document.identity().ip.ipv6_prefix;
         let keying = Keying::new(prefix, declared.chain(document.endpoints()));
-        let subjects = Subjects::new(document);
+        let subjects = Subjects::new(document, secret);
         let (identity, version) = (document.identity().clone(), version(document));
         let (seed, brought) = (KeyHasher::new(secret), false);
-        Ok(Self { rules, index, keying, subjects, identity, version, seed, brought })
+        let (listed, overrides) = (rules.len(), Overrides::default());
+        Ok(Self {
+            rules,
+            listed,
+            overrides,
+            index,
+            keying,
+            subjects,
+            identity,
+            version,
+            seed,
+            brought,
+        })
+    }
+
+    /// The same rules with what is known besides the document.
+    ///
+    /// # Errors
+    /// Every override that cannot come into force.
+    pub fn with_records(mut self, records: &Records) -> Result<Self, Vec<RecordProblem>> {
+        self.subjects.extend(&records.subjects);
+        let problems = self.override_with(&records.overrides);
+        if problems.is_empty() { Ok(self) } else { Err(problems) }
     }
 
     /// The rules in document order, also those that are not active.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
+        &self.rules[..self.listed]
+    }
+
+    /// The rule at a place, which may be a variant of one for some keys.
+    #[must_use]
+    pub fn get(&self, at: u32) -> Option<&Rule> {
+        self.rules.get(usize::try_from(at).ok()?)
+    }
+
+    /// Those rules and all their variants.
+    #[must_use]
+    pub fn with_variants(&self) -> &[Rule] {
         &self.rules
     }
 
@@ -93,7 +135,7 @@ impl RuleSet {
         self.index.candidates(&request, found);
         found.sort_unstable();
         found.dedup();
-        found.retain(|at| self.rule(*at).is_some_and(|rule| rule.governs(&request)));
+        found.retain(|at| self.get(*at).is_some_and(|rule| rule.governs(&request)));
     }
 
     /// The same rules as the successors of others: a policy that did not change keeps the instant
@@ -101,20 +143,26 @@ impl RuleSet {
     #[must_use]
     pub fn following(mut self, previous: &Self, now: Timestamp) -> Self {
         let known: HashMap<&str, &Rule> =
-            previous.rules.iter().map(|rule| (rule.id(), rule)).collect();
-        for rule in &mut self.rules {
+            previous.rules().iter().map(|rule| (rule.id(), rule)).collect();
+        let listed = self.listed;
+        for rule in &mut self.rules[..listed] {
             let before = known.get(rule.id()).copied();
             rule.following(before, now);
         }
+        self.overrides_following(previous, now);
         self
     }
 
     pub(crate) const fn keying(&self) -> &Keying {
         &self.keying
     }
+}
 
-    fn rule(&self, at: u32) -> Option<&Rule> {
-        self.rules.get(usize::try_from(at).ok()?)
+impl std::ops::Index<u32> for RuleSet {
+    type Output = Rule;
+
+    fn index(&self, at: u32) -> &Rule {
+        &self.rules[at as usize]
     }
 }
 
@@ -124,7 +172,7 @@ fn compile_rules(typed: &[TypedRule], secret: Secret) -> Vec<Rule> {
     let complete = typed.iter().filter_map(|rule| Some((rule, rule.limit?)));
     complete
         .map(|(rule, limit)| {
-            let conditions: Box<[Condition]> =
+            let conditions: Arc<[Condition]> =
                 rule.conditions.iter().map(|condition| condition.value.clone()).collect();
             let id = match &rule.id {
                 Some(id) => id.value.clone(),

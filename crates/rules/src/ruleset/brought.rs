@@ -1,11 +1,14 @@
 //! A limit that a request brings itself (an override in a descriptor of Envoy): a rule set of one rule, made
 //! for that request. No document knows it, and it governs nobody else.
 
+use std::sync::Arc;
+
 use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
 use tidegate_core::time::Micros;
 
 use super::RuleSet;
+use super::overrides::Overrides;
 use super::subjects::Subjects;
 use crate::cost::Cost;
 use crate::facts::Facts;
@@ -53,16 +56,18 @@ impl RuleSet {
             on_fail: OnFail::Allow,
             charge: ChargeWhen::Admitted,
             ban: None,
-            conditions: Box::default(),
-            parts: Box::default(),
+            conditions: Arc::default(),
+            parts: Arc::default(),
             seed,
         };
         let index = Index::build(vec![Filing::new(0, &rule.conditions)]);
         Self {
             rules: vec![rule],
+            listed: 1,
+            overrides: Overrides::default(),
             index,
             keying: Keying::new(128, std::iter::empty()),
-            subjects: Subjects::default(),
+            subjects: Subjects::none(),
             identity: Identity::default(),
             version: self.version,
             seed: self.seed,
