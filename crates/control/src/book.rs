@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::edit::Change;
+use crate::edit::{Change, Entry};
 
 /// What an entry of a book is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,6 +88,23 @@ impl Book {
         };
         let range = self.entries.range((from, Unbounded));
         range.take_while(move |((of, _), _)| *of == kind).map(|((_, id), kept)| (id.as_str(), kept))
+    }
+
+    /// The same book with entries as they are to be. Its version stays what it is.
+    #[must_use]
+    pub fn with(&self, entries: &[Entry]) -> Self {
+        let mut next = self.clone();
+        for Entry { kind, id, value } in entries {
+            let key = (*kind, id.clone());
+            match value {
+                Some(value) => {
+                    let kept = Kept { value: value.clone(), version: self.version };
+                    next.entries.insert(key, kept)
+                }
+                None => next.entries.remove(&key),
+            };
+        }
+        next
     }
 
     /// Takes over what was changed after this version, in order.

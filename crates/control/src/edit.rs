@@ -1,5 +1,6 @@
 //! Changes of a book: as somebody wants them, and as they are on record.
 
+use serde::Serialize;
 use tidegate_core::time::Timestamp;
 
 use crate::book::Kind;
@@ -26,6 +27,20 @@ pub struct Entry {
     pub id: String,
     /// What it is to say, as JSON; nothing when it is to go.
     pub value: Option<String>,
+}
+
+impl Entry {
+    /// An entry that is to say this.
+    pub(crate) fn put(kind: Kind, id: &str, value: &impl Serialize) -> Self {
+        // What is written here has text for names and goes into memory: there is nothing that could fail.
+        let value = serde_json::to_string(value).ok();
+        Self { kind, id: id.to_owned(), value }
+    }
+
+    /// An entry that is to go.
+    pub(crate) fn remove(kind: Kind, id: &str) -> Self {
+        Self { kind, id: id.to_owned(), value: None }
+    }
 }
 
 /// One entry that a version changed.

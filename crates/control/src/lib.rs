@@ -6,11 +6,20 @@
 //! version can be gone back to. Nothing here decides a request.
 
 mod book;
+mod compile;
+mod copy;
 mod edit;
+mod office;
+mod paper;
+mod record;
 mod repository;
 mod violation;
 
 pub use book::{Book, Kept, Kind};
+pub use compile::{Compiles, Flaw};
+pub use copy::Copy;
 pub use edit::{Change, Edit, Entry, Signed};
+pub use office::{By, Desk, Done, Fault, News, Office, Staff};
+pub use paper::{document, entries};
 pub use repository::{Refused, Repository, Signal};
 pub use violation::{Page, Violation, ViolationQuery, ViolationRow};

@@ -92,6 +92,12 @@ impl RuleSet {
         if problems.is_empty() { Ok(self) } else { Err(problems) }
     }
 
+    /// The same rules under a version of whoever keeps them.
+    #[must_use]
+    pub fn numbered(self, version: u64) -> Self {
+        Self { version, ..self }
+    }
+
     /// The rules in document order, also those that are not active.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
@@ -116,7 +122,8 @@ impl RuleSet {
         &self.identity
     }
 
-    /// A hash of the document's text: the same text has the same version, on every node.
+    /// A hash of the document's text, so that the same text has the same version on every node, or the number
+    /// that whoever keeps the rules gave them.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version

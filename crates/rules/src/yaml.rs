@@ -94,7 +94,7 @@ impl Node {
 
 /// Reads a document; nothing for an empty one. What is wrong goes to `findings`; what can still be
 /// understood comes back.
-pub(crate) fn parse(source: &str, findings: &Findings<'_>) -> Option<Node> {
+pub fn parse(source: &str, findings: &Findings<'_>) -> Option<Node> {
     if source.len() > MAX_BYTES {
         let remark = Remark::new(format!("the document is larger than {MAX_BYTES} bytes"))
             .found(&format!("{} bytes", source.len()))

@@ -1,0 +1,336 @@
+//! Changing rules and following changes: every edit is checked as a whole before it is written, and what
+//! is written comes into force here and on every other node.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use futures_util::future::BoxFuture;
+use tidegate_core::key::Secret;
+use tidegate_core::time::Timestamp;
+use tidegate_rules::RuleSet;
+use tokio::sync::Mutex;
+
+use crate::book::Book;
+use crate::compile::{Compiles, Flaw, compile, next_expiry};
+use crate::copy::Copy;
+use crate::edit::{Edit, Entry};
+use crate::repository::{Refused, Repository};
+
+/// How often an edit is made anew when others were faster.
+const ATTEMPTS: usize = 16;
+
+/// The longest that nobody looks whether an override has run out.
+const LONGEST_LOOK: Duration = Duration::from_secs(3_600);
+
+/// Puts rules into force on this node, and hears what became of attempts.
+pub trait Desk: Send + Sync {
+    /// Puts rules into force.
+    ///
+    /// # Errors
+    /// Why they do not come into force; those before stay.
+    fn install(&self, rules: RuleSet) -> BoxFuture<'_, Result<(), String>>;
+
+    /// A version came into force, or did not, or nobody knows whether there is one.
+    fn hear(&self, news: &News<'_>);
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum News<'a> {
+    /// Rules of a version came into force.
+    InForce {
+        /// The version.
+        version: u64,
+    },
+    /// A version cannot come into force; the one before stays.
+    Faulty {
+        /// The version.
+        version: u64,
+        /// Why not.
+        why: &'a str,
+    },
+    /// The repository does not answer; the rules in force stay.
+    Lost {
+        /// Why not.
+        why: &'a Refused,
+    },
+    /// The repository answers again.
+    Back,
+    /// The copy for the next start could not be written.
+    CopyFailed {
+        /// Why not.
+        why: &'a std::io::Error,
+    },
+}
+
+/// Who wants something changed, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct By {
+    /// Who.
+    pub author: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// Why an edit was not made. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// There is no such entry.
+    Missing(String),
+    /// There is such an entry already.
+    Exists(String),
+    /// The entry is not what the editor saw any more.
+    Outdated {
+        /// The version that last changed it; nothing when it is gone.
+        version: Option<u64>,
+    },
+    /// The rules would not be valid.
+    Invalid(Vec<Flaw>),
+    /// The repository did not do it.
+    Refused(Refused),
+}
+
+/// What an edit led to.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// The version that holds from now on.
+    pub version: u64,
+    /// What is in force on this node, at least of that version.
+    pub book: Arc<Book>,
+}
+
+/// Where rules are changed.
+pub struct Office {
+    repository: Arc<dyn Repository>,
+    compiler: Arc<dyn Compiles>,
+    desk: Arc<dyn Desk>,
+    clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    secret: Secret,
+    copy: Option<Copy>,
+    /// What is in force.
+    book: ArcSwap<Book>,
+    /// Only one at a time brings this node up to date.
+    following: Mutex<Following>,
+}
+
+/// What is known of attempts to follow.
+#[derive(Debug, Default)]
+struct Following {
+    lost: bool,
+    /// The latest version that could not come into force.
+    faulty: Option<u64>,
+}
+
+/// What an office is made of.
+pub struct Staff {
+    /// Where books are kept.
+    pub repository: Arc<dyn Repository>,
+    /// What compiles them.
+    pub compiler: Arc<dyn Compiles>,
+    /// What puts them into force.
+    pub desk: Arc<dyn Desk>,
+    /// The wall clock.
+    pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    /// What hashes are made with.
+    pub secret: Secret,
+    /// Where a copy for the next start is kept.
+    pub copy: Option<Copy>,
+}
+
+impl Office {
+    /// An office whose node has a book in force.
+    #[must_use]
+    pub fn new(staff: Staff, book: Book) -> Self {
+        let Staff { repository, compiler, desk, clock, secret, copy } = staff;
+        let (book, following) = (ArcSwap::from_pointee(book), Mutex::default());
+        Self { repository, compiler, desk, clock, secret, copy, book, following }
+    }
+
+    /// Where books are kept.
+    #[must_use]
+    pub fn repository(&self) -> &dyn Repository {
+        &*self.repository
+    }
+
+    /// What is in force on this node.
+    #[must_use]
+    pub fn book(&self) -> Arc<Book> {
+        self.book.load_full()
+    }
+
+    /// What hashes are made with.
+    #[must_use]
+    pub const fn secret(&self) -> Secret {
+        self.secret
+    }
+
+    /// The wall clock.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    /// The rules that a book would make.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn compile(&self, book: &Book) -> Result<RuleSet, Vec<Flaw>> {
+        compile(book, &*self.compiler, self.now())
+    }
+
+    /// The rules of a document that is not in any book yet.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn compile_document(
+        &self,
+        document: &str,
+    ) -> Result<RuleSet, tidegate_rules::problem::Problems> {
+        self.compiler.compile(document)
+    }
+
+    /// Changes what `make` says, given the latest book, as one new version, and puts it into force here.
+    /// `make` is asked again when somebody else was faster.
+    ///
+    /// # Errors
+    /// Why nothing was changed.
+    pub async fn edit(
+        &self,
+        by: &By,
+        make: impl Fn(&Book) -> Result<Vec<Entry>, Fault>,
+    ) -> Result<Done, Fault> {
+        let mut refused = Refused::Outdated { head: 0 };
+        for _ in 0..ATTEMPTS {
+            let book = self.latest().await.map_err(Fault::Refused)?;
+            let entries = make(&book)?;
+            let next = book.with(&entries);
+            self.compile(&next).map_err(Fault::Invalid)?;
+            let By { author, reason } = by.clone();
+            let edit = Edit { author, reason, at: self.now(), entries };
+            match self.repository.commit(book.version(), &edit).await {
+                Ok(version) => {
+                    // It is on record; if this node cannot follow, it says so and tries again.
+                    self.follow().await;
+                    return Ok(Done { version, book: self.book() });
+                }
+                Err(outdated @ Refused::Outdated { .. }) => refused = outdated,
+                Err(other) => return Err(Fault::Refused(other)),
+            }
+        }
+        Err(Fault::Refused(refused))
+    }
+
+    /// The latest book there is, whether it is in force here or not.
+    ///
+    /// # Errors
+    /// When the repository does not answer.
+    pub async fn latest(&self) -> Result<Arc<Book>, Refused> {
+        let book = self.book();
+        let head = self.repository.head().await?;
+        if head == book.version() {
+            return Ok(book);
+        }
+        if head < book.version() {
+            // Somebody put an older database in its place.
+            return self.repository.book().await.map(Arc::new);
+        }
+        let changes = self.repository.changes(book.version(), head).await?;
+        let mut latest = Book::clone(&book);
+        latest.follow(changes);
+        Ok(Arc::new(latest))
+    }
+
+    /// Brings this node up to date.
+    pub async fn follow(&self) {
+        let mut following = self.following.lock().await;
+        let latest = match self.latest().await {
+            Ok(latest) => latest,
+            Err(why) => {
+                if !std::mem::replace(&mut following.lost, true) {
+                    self.desk.hear(&News::Lost { why: &why });
+                }
+                return;
+            }
+        };
+        if std::mem::take(&mut following.lost) {
+            self.desk.hear(&News::Back);
+        }
+        let version = latest.version();
+        if version == self.book.load().version() || following.faulty == Some(version) {
+            return;
+        }
+        match self.put_into_force(&latest).await {
+            Ok(()) => following.faulty = None,
+            Err(why) => {
+                following.faulty = Some(version);
+                self.desk.hear(&News::Faulty { version, why: &why });
+            }
+        }
+    }
+
+    /// Follows whatever changes, and lets overrides run out, until it is dropped.
+    pub async fn keep(&self) {
+        loop {
+            let now = self.now();
+            let expiry = next_expiry(&self.book(), now)
+                .map_or(LONGEST_LOOK, |at| Duration::from(at.since(now)).min(LONGEST_LOOK));
+            tokio::select! {
+                _ = self.repository.stirred() => self.follow().await,
+                () = tokio::time::sleep(expiry) => self.expire(now).await,
+            }
+        }
+    }
+
+    /// Compiles the book in force again if an override has run out since.
+    async fn expire(&self, before: Timestamp) {
+        let _one = self.following.lock().await;
+        let (book, now) = (self.book(), self.now());
+        if next_expiry(&book, before).is_some_and(|at| at <= now) {
+            // It was valid with more overrides.
+            let _ = self.put_into_force(&book).await;
+        }
+    }
+
+    async fn put_into_force(&self, book: &Arc<Book>) -> Result<(), String> {
+        let rules = self.compile(book).map_err(|flaws| {
+            flaws.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        })?;
+        self.desk.install(rules).await?;
+        self.book.store(Arc::clone(book));
+        self.desk.hear(&News::InForce { version: book.version() });
+        if let Some(copy) = &self.copy
+            && let Err(why) = copy.write(book).await
+        {
+            self.desk.hear(&News::CopyFailed { why: &why });
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Office {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Office").field("repository", &self.repository).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(what) => write!(f, "there is no {what}"),
+            Self::Exists(what) => write!(f, "there is already a {what}"),
+            Self::Outdated { version: Some(version) } => {
+                write!(f, "somebody changed this meanwhile, in version {version}; look at it again")
+            }
+            Self::Outdated { version: None } => f.write_str("somebody removed this meanwhile"),
+            Self::Invalid(flaws) => {
+                let told: Vec<String> = flaws.iter().map(ToString::to_string).collect();
+                f.write_str(&told.join("\n"))
+            }
+            Self::Refused(refused) => refused.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
