@@ -15,7 +15,8 @@ const CLOSE: HeaderValue = HeaderValue::from_static("close");
 /// Room for the answer to a check under two rules.
 const USUAL_BYTES: usize = 512;
 
-pub(crate) fn json<B: From<Bytes>>(status: StatusCode, view: &impl Serialize) -> Response<B> {
+/// An answer in JSON.
+pub fn json<B: From<Bytes>>(status: StatusCode, view: &impl Serialize) -> Response<B> {
     typed(status, JSON, written(view))
 }
 
@@ -27,12 +28,13 @@ pub(crate) fn text<B: From<Bytes>>(status: StatusCode, text: &'static [u8]) -> R
     typed(status, TEXT, Bytes::from_static(text))
 }
 
-pub(crate) fn problem<B: From<Bytes>>(problem: &Problem) -> Response<B> {
+/// An answer that tells what went wrong.
+pub fn problem<B: From<Bytes>>(problem: &Problem) -> Response<B> {
     typed(problem.status, PROBLEM, written(problem))
 }
 
 /// Makes an answer the last one of its connection.
-pub(crate) fn close<B>(response: &mut Response<B>) {
+pub fn close<B>(response: &mut Response<B>) {
     response.headers_mut().insert(CONNECTION, CLOSE);
 }
 

@@ -3,7 +3,7 @@
 //! HTTP/1.1 straight on hyper, one small table of endpoints. Nothing is charged on a request that
 //! is wrong anywhere. How connections are accepted, watched and drained is in [`listen`](crate::listen).
 
-pub(crate) mod body;
+pub mod body;
 mod envoy_call;
 mod forward_auth;
 mod guard;

@@ -4,7 +4,8 @@
 //! decides, and the [`Decision`](tidegate_engine::Decision) becomes a status, headers and a body
 //! ([`respond`], [`json`]). No rule is matched and nothing is counted here.
 
-mod answer;
+pub mod answer;
+pub mod date;
 pub mod envoy;
 pub mod extract;
 pub mod gateway;
@@ -22,4 +23,4 @@ mod status;
 mod token;
 
 pub use status::Status;
-pub use token::{EmptyToken, Token};
+pub use token::{EmptyToken, Token, bearer};

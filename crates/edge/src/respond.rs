@@ -5,7 +5,6 @@
 //! that all nodes tell a caller the same; no clock is read and nothing is rolled here.
 
 mod accept;
-mod date;
 mod family;
 mod ietf;
 mod lines;

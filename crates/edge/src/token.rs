@@ -3,6 +3,8 @@
 use std::fmt;
 use std::hint::black_box;
 
+use http::header::{AUTHORIZATION, HeaderMap};
+
 /// A bearer token. It is compared in constant time and never printed.
 #[derive(Clone)]
 pub struct Token(Box<[u8]>);
@@ -31,6 +33,14 @@ impl Token {
             brought.iter().zip(expected).fold(0, |sum, (a, b)| black_box(sum | (a ^ b)));
         black_box(differing) == 0 && brought.len() == self.0.len()
     }
+}
+
+/// What a caller brings as a token, if they do. The scheme is of any case (RFC 9110 section 11.1).
+#[must_use]
+pub fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let value = headers.get(AUTHORIZATION)?.as_bytes();
+    let (scheme, token) = value.split_at_checked(b"bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
 }
 
 impl fmt::Debug for Token {

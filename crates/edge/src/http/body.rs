@@ -12,14 +12,23 @@ use crate::problem::Problem;
 
 /// A body that was not read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unread {
-    TooLarge { max_bytes: usize },
+pub enum Unread {
+    /// It is longer than this door takes.
+    TooLarge {
+        /// How much it takes.
+        max_bytes: usize,
+    },
+    /// It did not come in time.
     TooSlow,
+    /// It broke off.
     BrokenOff,
 }
 
 /// The whole body; it is not copied when it comes in one piece.
-pub(crate) async fn read<B>(body: B, max_bytes: usize, patience: Duration) -> Result<Bytes, Unread>
+///
+/// # Errors
+/// When it is too long or does not come.
+pub async fn read<B>(body: B, max_bytes: usize, patience: Duration) -> Result<Bytes, Unread>
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -59,8 +68,9 @@ where
 }
 
 impl Unread {
-    /// The rest is still under way, so no other request can follow on the connection.
-    pub(crate) fn into_response(self) -> Response<Full<Bytes>> {
+    /// The answer to it. The rest is still under way, so no other request can follow on the connection.
+    #[must_use]
+    pub fn into_response(self) -> Response<Full<Bytes>> {
         let problem = match self {
             Self::TooLarge { max_bytes } => Problem::new(
                 StatusCode::PAYLOAD_TOO_LARGE,

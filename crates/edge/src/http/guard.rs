@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, HeaderMap, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
+use http::header::{HeaderMap, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
 use http_body_util::Full;
 
-use crate::Token;
 use crate::answer;
 use crate::problem::Problem;
+use crate::{Token, bearer};
 
 /// Why a caller is turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +27,7 @@ pub(crate) fn admit(
     caller: IpAddr,
     token: Option<&Token>,
 ) -> Result<(), Refusal> {
-    let brought = headers.get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
-    match (token, brought) {
+    match (token, bearer(headers)) {
         (Some(token), Some(brought)) if token.matches(brought) => Ok(()),
         _ if caller.to_canonical().is_loopback() => match headers.contains_key(ORIGIN) {
             true => Err(Refusal::Browser),
@@ -37,12 +36,6 @@ pub(crate) fn admit(
         (Some(_), _) => Err(Refusal::WrongToken),
         (None, _) => Err(Refusal::NoToken),
     }
-}
-
-/// The scheme is of any case (RFC 9110 section 11.1).
-fn bearer(value: &[u8]) -> Option<&[u8]> {
-    let (scheme, token) = value.split_at_checked(b"bearer ".len())?;
-    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
 }
 
 impl Refusal {
@@ -75,6 +68,8 @@ impl Refusal {
 
 #[cfg(test)]
 mod tests {
+    use http::header::AUTHORIZATION;
+
     use super::*;
 
     fn headers(list: &[(http::HeaderName, &'static str)]) -> HeaderMap {

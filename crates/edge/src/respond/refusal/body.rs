@@ -10,8 +10,8 @@ use tidegate_core::time::Timestamp;
 use tidegate_engine::Decision;
 
 use super::super::accept::Accept;
-use super::super::date::rfc3339;
 use super::super::told::{Counted, Told};
+use crate::date::rfc3339;
 use crate::problem::Problem;
 
 /// Plain enough to need neither scripts nor styles.
