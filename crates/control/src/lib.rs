@@ -5,15 +5,18 @@
 //! change is one transaction, one new version, and on record with what was there before, so that any
 //! version can be gone back to. Nothing here decides a request.
 
+pub mod admin;
 mod book;
 mod compile;
 mod copy;
+mod diff;
 mod edit;
 mod office;
 mod paper;
 mod record;
 mod repository;
 mod violation;
+mod yaml_text;
 
 pub use book::{Book, Kept, Kind};
 pub use compile::{Compiles, Flaw};
@@ -22,4 +25,4 @@ pub use edit::{Change, Edit, Entry, Signed};
 pub use office::{By, Desk, Done, Fault, News, Office, Staff};
 pub use paper::{document, entries};
 pub use repository::{Refused, Repository, Signal};
-pub use violation::{Page, Violation, ViolationQuery, ViolationRow};
+pub use violation::{Identities, Page, Violation, ViolationQuery, ViolationRow};

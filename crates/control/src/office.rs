@@ -17,6 +17,7 @@ use crate::compile::{Compiles, Flaw, compile, next_expiry};
 use crate::copy::Copy;
 use crate::edit::{Edit, Entry};
 use crate::repository::{Refused, Repository};
+use crate::violation::Identities;
 
 /// How often an edit is made anew when others were faster.
 const ATTEMPTS: usize = 16;
@@ -86,6 +87,8 @@ pub enum Fault {
         /// The version that last changed it; nothing when it is gone.
         version: Option<u64>,
     },
+    /// The editor does not say what they saw of an entry that is there.
+    Unseen,
     /// The rules would not be valid.
     Invalid(Vec<Flaw>),
     /// The repository did not do it.
@@ -108,6 +111,7 @@ pub struct Office {
     desk: Arc<dyn Desk>,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     secret: Secret,
+    identities: Identities,
     copy: Option<Copy>,
     /// What is in force.
     book: ArcSwap<Book>,
@@ -135,6 +139,8 @@ pub struct Staff {
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     /// What hashes are made with.
     pub secret: Secret,
+    /// How users and addresses of violations are kept.
+    pub identities: Identities,
     /// Where a copy for the next start is kept.
     pub copy: Option<Copy>,
 }
@@ -143,9 +149,9 @@ impl Office {
     /// An office whose node has a book in force.
     #[must_use]
     pub fn new(staff: Staff, book: Book) -> Self {
-        let Staff { repository, compiler, desk, clock, secret, copy } = staff;
+        let Staff { repository, compiler, desk, clock, secret, identities, copy } = staff;
         let (book, following) = (ArcSwap::from_pointee(book), Mutex::default());
-        Self { repository, compiler, desk, clock, secret, copy, book, following }
+        Self { repository, compiler, desk, clock, secret, identities, copy, book, following }
     }
 
     /// Where books are kept.
@@ -164,6 +170,12 @@ impl Office {
     #[must_use]
     pub const fn secret(&self) -> Secret {
         self.secret
+    }
+
+    /// How users and addresses of violations are kept.
+    #[must_use]
+    pub const fn identities(&self) -> Identities {
+        self.identities
     }
 
     /// The wall clock.
@@ -323,6 +335,10 @@ impl fmt::Display for Fault {
             Self::Outdated { version: Some(version) } => {
                 write!(f, "somebody changed this meanwhile, in version {version}; look at it again")
             }
+            Self::Unseen => f.write_str(
+                "this is there already; look at it and send its ETag with If-Match, so that nobody's \
+                 change is lost",
+            ),
             Self::Outdated { version: None } => f.write_str("somebody removed this meanwhile"),
             Self::Invalid(flaws) => {
                 let told: Vec<String> = flaws.iter().map(ToString::to_string).collect();

@@ -1,6 +1,33 @@
 //! Refusals on record.
 
+use tidegate_core::key::{KeyHasher, Secret};
 use tidegate_core::time::Timestamp;
+
+/// How users and addresses are kept.
+#[derive(Clone, Copy, Debug)]
+pub enum Identities {
+    /// As a keyed hash: who is asked for is found, and nobody is read.
+    Hashed(Secret),
+    /// As they are.
+    Plain,
+}
+
+impl Identities {
+    /// What is kept of a value of a fact.
+    #[must_use]
+    pub fn kept(self, fact: &str, value: &str) -> String {
+        match self {
+            Self::Plain => value.to_owned(),
+            Self::Hashed(secret) => {
+                let mut hasher = KeyHasher::new(secret);
+                hasher.part(b"identity");
+                hasher.part(fact.as_bytes());
+                hasher.part(value.as_bytes());
+                format!("h:{:016x}", hasher.finish().lo)
+            }
+        }
+    }
+}
 
 /// A request that a rule refused.
 #[derive(Clone, Debug, PartialEq, Eq)]

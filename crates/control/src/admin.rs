@@ -1,0 +1,212 @@
+//! The admin API: rules, subjects, overrides, versions and violations over HTTP.
+//!
+//! Whoever asks is admitted first ([`guard`]), then the path and method say what is asked ([`route`]). Every
+//! change goes through the [`Office`], so it is checked as a whole, written as one version and in force when
+//! the answer is sent. What concerns counters is answered as the HTTP door does.
+
+mod body;
+mod document;
+pub mod guard;
+mod overrides;
+mod precondition;
+mod query;
+mod reply;
+mod route;
+mod rules;
+mod subjects;
+mod versions;
+mod violations;
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, HeaderName, HeaderValue, ORIGIN};
+use http::request::Parts;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::{Body, Incoming};
+use serde_json::json;
+use tidegate_core::store::Store;
+use tidegate_edge::answer;
+use tidegate_edge::http::Door;
+use tidegate_edge::http::body as http_body;
+use tidegate_edge::listen::{Answers, Caller};
+use tidegate_edge::problem::Problem;
+
+use crate::office::{By, Office};
+pub use guard::Guard;
+use reply::Reply;
+use route::{Call, Route};
+
+/// The longest body: a rules document.
+const MAX_BODY_BYTES: usize = 4 << 20;
+
+/// How long a caller may take to send it.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+const AUTHOR: HeaderName = HeaderName::from_static("x-tidegate-author");
+const REASON: HeaderName = HeaderName::from_static("x-tidegate-reason");
+
+/// The longest name of an author, and the longest reason.
+const MAX_SAID: usize = 500;
+
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+const NO_SNIFF: (HeaderName, HeaderValue) =
+    (http::header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+
+/// What the API says about itself.
+const OPENAPI: &[u8] = include_bytes!("../assets/openapi.json");
+
+/// Answers whoever administers rules.
+pub struct Admin<S, L> {
+    office: Arc<Office>,
+    /// What concerns counters.
+    door: Door<S, L>,
+    guard: Guard,
+}
+
+impl<S: Store, L: Store> Admin<S, L> {
+    /// The API of an office, beside a door that answers what concerns counters.
+    #[must_use]
+    pub const fn new(office: Arc<Office>, door: Door<S, L>, guard: Guard) -> Self {
+        Self { office, door, guard }
+    }
+
+    /// Answers one request of a caller at an address. It always answers.
+    pub async fn ask<B>(&self, request: Request<B>, caller: IpAddr) -> Response<Full<Bytes>>
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        let mut response = match self.admit(request, caller).await {
+            Ok(response) => response,
+            Err(problem) => answer::problem(&problem),
+        };
+        response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+        response.headers_mut().insert(NO_SNIFF.0, NO_SNIFF.1);
+        response
+    }
+
+    async fn admit<B>(
+        &self,
+        request: Request<B>,
+        caller: IpAddr,
+    ) -> Result<Response<Full<Bytes>>, Problem>
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        let (mut head, body) = request.into_parts();
+        let route = Route::of(&head.method, &head.uri)?;
+        if let Err(refusal) = self.guard.admit(&head, route.access(), caller) {
+            return Ok(refusal.into_response());
+        }
+        let call = match route {
+            Route::Counters | Route::Probe => {
+                // Whoever is admitted here is not asked again.
+                head.headers.remove(ORIGIN);
+                let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+                return Ok(self.door.ask(Request::from_parts(head, body), here).await);
+            }
+            Route::Call(call) => call,
+            Route::WrongMethod { allow } => return Ok(reply::wrong_method(allow)),
+        };
+        let body = match http_body::read(body, MAX_BODY_BYTES, BODY_TIMEOUT).await {
+            Ok(body) => body,
+            Err(unread) => return Ok(unread.into_response()),
+        };
+        let asked = Asked { office: &self.office, head: &head, body: &body };
+        asked.answer(call).await.map(Reply::into_response)
+    }
+}
+
+/// A request of somebody who is admitted.
+struct Asked<'a> {
+    office: &'a Office,
+    head: &'a Parts,
+    body: &'a Bytes,
+}
+
+impl Asked<'_> {
+    async fn answer(&self, call: Call) -> Result<Reply, Problem> {
+        match call {
+            Call::OpenApi => Ok(Reply::verbatim(OPENAPI)),
+            Call::Status => self.status().await,
+            Call::Rules => self.rules(),
+            Call::CreateRule => self.create_rule().await,
+            Call::Rule(id) => self.rule(&id),
+            Call::PutRule(id) => self.put_rule(&id).await,
+            Call::PatchRule(id) => self.patch_rule(&id).await,
+            Call::DeleteRule(id) => self.delete_rule(&id).await,
+            Call::SwitchRule { id, active } => self.switch_rule(&id, active).await,
+            Call::Document => self.document(),
+            Call::ApplyDocument => self.apply().await,
+            Call::Validate => self.validate().await,
+            Call::Subjects => self.subjects(),
+            Call::PutSubject => self.put_subject().await,
+            Call::Subject(id) => self.subject(&id),
+            Call::DeleteSubject(id) => self.delete_subject(&id).await,
+            Call::Overrides => self.overrides(),
+            Call::PutOverrides => self.put_overrides().await,
+            Call::Override(id) => self.one_override(&id),
+            Call::DeleteOverride(id) => self.delete_override(&id).await,
+            Call::Versions => self.versions().await,
+            Call::Version(number) => self.version(number).await,
+            Call::Rollback(number) => self.rollback(number).await,
+            Call::Violations => self.violations().await,
+            Call::TopViolations => self.top_violations().await,
+        }
+    }
+
+    async fn status(&self) -> Result<Reply, Problem> {
+        let (book, head) = (self.office.book(), self.office.repository().head().await);
+        let (latest, trouble) = match head {
+            Ok(head) => (Some(head), None),
+            Err(refused) => (None, Some(refused.to_string())),
+        };
+        Ok(Reply::ok(&json!({
+            "version": book.version(),
+            "latest": latest,
+            "database": self.office.repository().name(),
+            "database_error": trouble,
+        })))
+    }
+
+    /// Who wants something changed, and why.
+    fn by(&self, otherwise: &str) -> Result<By, Problem> {
+        let author = self.said(&AUTHOR)?.unwrap_or("admin").to_owned();
+        let reason = self.said(&REASON)?.unwrap_or(otherwise).to_owned();
+        Ok(By { author, reason })
+    }
+
+    fn said(&self, name: &HeaderName) -> Result<Option<&str>, Problem> {
+        let Some(value) = self.head.headers.get(name) else { return Ok(None) };
+        let text = str::from_utf8(value.as_bytes()).ok().map(str::trim);
+        match text.filter(|text| text.len() <= MAX_SAID && !text.contains(char::is_control)) {
+            Some(text) => Ok(Some(text).filter(|text| !text.is_empty())),
+            None => {
+                let detail = format!("this header is UTF-8 text of at most {MAX_SAID} bytes");
+                Err(Problem::new(StatusCode::BAD_REQUEST, detail).with_field(name.as_str()))
+            }
+        }
+    }
+}
+
+impl<S: Store + 'static, L: Store + 'static> Answers for Admin<S, L> {
+    type Body = Full<Bytes>;
+
+    async fn answer(&self, request: Request<Incoming>, caller: &Caller) -> Response<Full<Bytes>> {
+        self.ask(request, caller.address).await
+    }
+
+    fn believes(&self, _: IpAddr) -> bool {
+        false
+    }
+}
+
+impl<S, L> fmt::Debug for Admin<S, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admin").field("office", &self.office).finish_non_exhaustive()
+    }
+}

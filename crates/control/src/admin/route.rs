@@ -1,0 +1,187 @@
+//! What a path and a method ask for.
+
+use http::{Method, StatusCode, Uri};
+use tidegate_edge::path::percent_decoded;
+use tidegate_edge::problem::Problem;
+
+use super::guard::Access;
+
+/// Where a request goes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    /// To the office.
+    Call(Call),
+    /// To the limiter: it concerns counters.
+    Counters,
+    /// To whoever knows how the process is.
+    Probe,
+    /// Nowhere: the path takes other methods.
+    WrongMethod { allow: &'static str },
+}
+
+/// What is asked of the office.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    OpenApi,
+    Status,
+    Rules,
+    CreateRule,
+    Rule(String),
+    PutRule(String),
+    PatchRule(String),
+    DeleteRule(String),
+    SwitchRule { id: String, active: bool },
+    Document,
+    ApplyDocument,
+    Validate,
+    Subjects,
+    PutSubject,
+    Subject(String),
+    DeleteSubject(String),
+    Overrides,
+    PutOverrides,
+    Override(String),
+    DeleteOverride(String),
+    Versions,
+    Version(u64),
+    Rollback(u64),
+    Violations,
+    TopViolations,
+}
+
+impl Route {
+    pub(super) fn of(method: &Method, uri: &Uri) -> Result<Self, Problem> {
+        let nothing = || Problem::new(StatusCode::NOT_FOUND, "nothing is here; see /openapi.json");
+        let path = uri.path().strip_prefix('/').ok_or_else(nothing)?;
+        let segments: Option<Vec<String>> = path.split('/').map(percent_decoded).collect();
+        let segments = segments.ok_or_else(|| {
+            Problem::new(StatusCode::BAD_REQUEST, "the path is not percent-encoded UTF-8")
+        })?;
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        Self::find(method, &segments).ok_or_else(nothing)
+    }
+
+    fn find(method: &Method, path: &[&str]) -> Option<Self> {
+        let number = |text: &str| text.parse::<u64>().ok();
+        let reads = |call| by_method(method, "GET, HEAD", &[(&["GET", "HEAD"], call)]);
+        let acts = |call| by_method(method, "POST", &[(&["POST"], call)]);
+        Some(match path {
+            ["livez" | "readyz"] => Self::Probe,
+            ["v1", "explain" | "peek" | "reset"] => Self::Counters,
+            ["openapi.json"] => reads(&|| Call::OpenApi),
+            ["v1", "status"] => reads(&|| Call::Status),
+            ["v1", "rules"] => listed(method, &|| Call::Rules, &|| Call::CreateRule),
+            ["v1", "rules", id] => by_method(
+                method,
+                "GET, HEAD, PUT, PATCH, DELETE",
+                &[
+                    (&["GET", "HEAD"], &|| Call::Rule((*id).to_owned())),
+                    (&["PUT"], &|| Call::PutRule((*id).to_owned())),
+                    (&["PATCH"], &|| Call::PatchRule((*id).to_owned())),
+                    (&["DELETE"], &|| Call::DeleteRule((*id).to_owned())),
+                ],
+            ),
+            ["v1", "rules", id, switch @ ("enable" | "disable")] => {
+                let active = *switch == "enable";
+                acts(&|| Call::SwitchRule { id: (*id).to_owned(), active })
+            }
+            ["v1", "document"] => by_method(
+                method,
+                "GET, HEAD, PUT",
+                &[(&["GET", "HEAD"], &|| Call::Document), (&["PUT"], &|| Call::ApplyDocument)],
+            ),
+            ["v1", "validate"] => acts(&|| Call::Validate),
+            ["v1", "subjects"] => listed(method, &|| Call::Subjects, &|| Call::PutSubject),
+            ["v1", "subjects", id] => kept(method, &|| Call::Subject((*id).to_owned()), &|| {
+                Call::DeleteSubject((*id).to_owned())
+            }),
+            ["v1", "overrides"] => listed(method, &|| Call::Overrides, &|| Call::PutOverrides),
+            ["v1", "overrides", id] => kept(method, &|| Call::Override((*id).to_owned()), &|| {
+                Call::DeleteOverride((*id).to_owned())
+            }),
+            ["v1", "versions"] => reads(&|| Call::Versions),
+            ["v1", "versions", at] => {
+                let at = number(at)?;
+                reads(&|| Call::Version(at))
+            }
+            ["v1", "versions", at, "rollback"] => {
+                let at = number(at)?;
+                acts(&|| Call::Rollback(at))
+            }
+            ["v1", "violations"] => reads(&|| Call::Violations),
+            ["v1", "violations", "top"] => reads(&|| Call::TopViolations),
+            _ => return None,
+        })
+    }
+
+    /// What the caller needs.
+    pub(super) fn access(&self) -> Access {
+        match self {
+            Self::Probe => Access::Open,
+            Self::Counters => Access::Write,
+            Self::WrongMethod { .. } => Access::Read,
+            Self::Call(call) => call.access(),
+        }
+    }
+}
+
+impl Call {
+    const fn access(&self) -> Access {
+        match self {
+            Self::OpenApi => Access::Open,
+            Self::Status
+            | Self::Rules
+            | Self::Rule(_)
+            | Self::Document
+            | Self::Validate
+            | Self::Subjects
+            | Self::Subject(_)
+            | Self::Overrides
+            | Self::Override(_)
+            | Self::Versions
+            | Self::Version(_)
+            | Self::Violations
+            | Self::TopViolations => Access::Read,
+            _ => Access::Write,
+        }
+    }
+}
+
+type Maker<'a> = &'a dyn Fn() -> Call;
+
+fn listed(method: &Method, list: Maker<'_>, add: Maker<'_>) -> Route {
+    by_method(method, "GET, HEAD, POST", &[(&["GET", "HEAD"], list), (&["POST"], add)])
+}
+
+fn kept(method: &Method, get: Maker<'_>, delete: Maker<'_>) -> Route {
+    by_method(method, "GET, HEAD, DELETE", &[(&["GET", "HEAD"], get), (&["DELETE"], delete)])
+}
+
+fn by_method(method: &Method, allow: &'static str, calls: &[(&[&str], Maker<'_>)]) -> Route {
+    let call = calls.iter().find(|(methods, _)| methods.contains(&method.as_str()));
+    call.map_or(Route::WrongMethod { allow }, |(_, call)| Route::Call(call()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(method: &str, path: &str) -> Result<Route, StatusCode> {
+        let uri = path.parse().unwrap();
+        Route::of(&method.parse().unwrap(), &uri).map_err(|problem| problem.status)
+    }
+
+    #[test]
+    fn paths_and_methods_are_told_apart() {
+        let id = "a/b:c".to_owned();
+        assert_eq!(route("GET", "/v1/rules/a%2Fb:c"), Ok(Route::Call(Call::Rule(id.clone()))));
+        assert_eq!(route("DELETE", "/v1/rules/a%2fb:c"), Ok(Route::Call(Call::DeleteRule(id))));
+        let allow = "GET, HEAD, POST";
+        assert_eq!(route("PUT", "/v1/rules"), Ok(Route::WrongMethod { allow }));
+        assert_eq!(route("POST", "/v1/versions/7/rollback"), Ok(Route::Call(Call::Rollback(7))));
+        assert_eq!(route("GET", "/v1/versions/x"), Err(StatusCode::NOT_FOUND));
+        assert_eq!(route("GET", "/v1/rules/%ff"), Err(StatusCode::BAD_REQUEST));
+        assert_eq!(route("GET", "/v1/rules/%zz"), Err(StatusCode::BAD_REQUEST));
+        assert_eq!(route("GET", "/"), Err(StatusCode::NOT_FOUND));
+    }
+}
