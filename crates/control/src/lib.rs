@@ -12,5 +12,5 @@ mod violation;
 
 pub use book::{Book, Kept, Kind};
 pub use edit::{Change, Edit, Entry, Signed};
-pub use repository::{Refused, Repository, Signal};
+pub use repository::{Refused, Repository, Signal, migrate, open};
 pub use violation::{Page, Violation, ViolationQuery, ViolationRow};
