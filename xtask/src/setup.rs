@@ -15,7 +15,7 @@ struct Tool {
     package: &'static str,
 }
 
-const TOOLS: [Tool; 15] = [
+const TOOLS: [Tool; 17] = [
     // Some dependencies compile C.
     Tool { program: "cc", probe: &["--version"], package: "build-essential" },
     // The README's own commands are tried with it.
@@ -24,6 +24,14 @@ const TOOLS: [Tool; 15] = [
     // on 6379, which no test uses.
     Tool { program: "redis-server", probe: &["--version"], package: "redis-server" },
     Tool { program: "redis-cli", probe: &["--version"], package: "redis-tools" },
+    // Rules of a fleet are kept in it. The tests start clusters of their own, of the newest version that is there.
+    Tool {
+        program: "sh",
+        probe: &["-c", "ls /usr/lib/postgresql/*/bin/initdb && psql --version"],
+        package: "postgresql",
+    },
+    // What rules look like to people who open their file with it.
+    Tool { program: "sqlite3", probe: &["--version"], package: "sqlite3" },
     // A server that a killed test leaves behind is killed by the kernel.
     Tool { program: "setpriv", probe: &["--version"], package: "util-linux" },
     // The gateway is proved in front of a real server, behind a real balancer, under real load.

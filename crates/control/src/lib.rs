@@ -24,5 +24,5 @@ pub use copy::Copy;
 pub use edit::{Change, Edit, Entry, Signed};
 pub use office::{By, Desk, Done, Fault, News, Office, Staff};
 pub use paper::{document, entries};
-pub use repository::{Refused, Repository, Signal};
+pub use repository::{Refused, Repository, Signal, migrate, open};
 pub use violation::{Identities, Page, Violation, ViolationQuery, ViolationRow};

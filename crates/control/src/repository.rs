@@ -1,5 +1,18 @@
 //! The face of everything that keeps books.
 
+mod columns;
+mod commit;
+mod database;
+mod log;
+mod open;
+mod postgres;
+mod read;
+mod refusal;
+mod schema;
+mod sql;
+mod sqlite;
+mod stir;
+
 use std::fmt;
 
 use futures_util::future::BoxFuture;
@@ -8,6 +21,8 @@ use tidegate_core::time::Timestamp;
 use crate::book::Book;
 use crate::edit::{Change, Edit, Signed};
 use crate::violation::{Page, Violation, ViolationQuery};
+
+pub use open::{migrate, open};
 
 /// Keeps books, their versions, and violations.
 ///
@@ -32,7 +47,8 @@ pub trait Repository: Send + Sync + fmt::Debug {
     /// say are left out; when nothing is left, `on` stays the latest.
     ///
     /// # Errors
-    /// [`Refused::Outdated`] when `on` is not the latest version any more.
+    /// [`Refused::Outdated`] when `on` is not the latest version any more, [`Refused::Unfit`] when it cannot be
+    /// kept (a character NUL, an id twice or too long, a value that is no JSON, one key pattern in two rules).
     fn commit<'a>(&'a self, on: u64, edit: &'a Edit) -> BoxFuture<'a, Result<u64, Refused>>;
 
     /// Waits until there may be a new version: somebody said so, or somebody may have without being heard.
@@ -65,6 +81,8 @@ pub enum Refused {
         /// The latest version.
         head: u64,
     },
+    /// What it is asked to keep, or where, is not as it must be.
+    Unfit(String),
     /// It can only be read: rules of a file are changed by editing the file.
     ReadOnly,
     /// It cannot be reached, or does not answer in time.
@@ -79,6 +97,7 @@ impl fmt::Display for Refused {
             Self::Outdated { head } => {
                 write!(f, "somebody else changed the rules meanwhile; they are at version {head}")
             }
+            Self::Unfit(why) => f.write_str(why),
             Self::ReadOnly => f.write_str("these rules can only be read here"),
             Self::Gone(why) => write!(f, "the rules database does not answer: {why}"),
             Self::Foreign(why) => write!(f, "the rules database is not one of ours: {why}"),

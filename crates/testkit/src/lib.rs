@@ -16,6 +16,8 @@ pub mod oracle;
 #[cfg(feature = "servers")]
 pub mod port;
 #[cfg(feature = "servers")]
+pub mod postgres;
+#[cfg(feature = "servers")]
 pub mod process;
 pub mod property;
 #[cfg(feature = "servers")]

@@ -149,11 +149,24 @@ impl Process {
     /// # Panics
     /// When it does not within [`PATIENCE`].
     pub fn terminate(&self) -> ExitStatus {
+        self.end_by(Signal::TERM)
+    }
+
+    /// Asks it to end at once (SIGQUIT) and waits until it has: for servers that wait for their clients when they are
+    /// only asked to end.
+    ///
+    /// # Panics
+    /// When it does not within [`PATIENCE`].
+    pub fn quit(&self) -> ExitStatus {
+        self.end_by(Signal::QUIT)
+    }
+
+    fn end_by(&self, signal: Signal) -> ExitStatus {
         let mut run = self.run();
         if let Ok(Some(status)) = run.child.try_wait() {
             return status;
         }
-        kill_process(Pid::from_child(&run.child), Signal::TERM).expect("the process is there");
+        kill_process(Pid::from_child(&run.child), signal).expect("the process is there");
         eventually_some("the process ends when asked to", || run.child.try_wait().ok()?)
     }
 

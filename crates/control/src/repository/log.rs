@@ -1,0 +1,139 @@
+//! The violations on record: written by the thousand, read by pages, dropped when they are old.
+
+use sqlx::AssertSqlSafe;
+use tidegate_core::time::Timestamp;
+
+use super::Refused;
+use super::database::{Database, Sheets, Value, stored, told};
+use crate::violation::{Page, Violation, ViolationQuery, ViolationRow};
+
+/// How many are dropped at a time, so that nobody waits long for their turn.
+const STEP: i64 = 5_000;
+
+/// The longest text that is kept: more than this an index cannot hold, and one stranger's long name must not cost
+/// us the whole batch.
+const LONGEST: usize = 512;
+
+/// Writes violations, all or none.
+pub(super) async fn record(database: &Database, violations: &[Violation]) -> Result<(), Refused> {
+    if violations.is_empty() {
+        return Ok(());
+    }
+    let rows = violations.iter().map(|violation| {
+        let Violation { at, rule, bucket_key, user_id, ip, endpoint, remaining, enforced } =
+            violation;
+        let texts = (
+            user_id.as_deref().map(fitting),
+            ip.as_deref().map(fitting),
+            endpoint.as_deref().map(fitting),
+        );
+        let (rule, bucket) = (fitting(rule), fitting(bucket_key));
+        (
+            stored(at.as_micros()),
+            rule,
+            bucket,
+            texts.0,
+            texts.1,
+            texts.2,
+            stored(*remaining),
+            enforced,
+        )
+    });
+    let mut session = database.transaction().await?;
+    let insert = session.over(include_str!("../../sql/record.sql"));
+    for sheet in Sheets::of(rows) {
+        session.run(insert.clone(), &[Value::Text(&sheet?)]).await?;
+    }
+    session.commit().await
+}
+
+/// A page of violations.
+pub(super) async fn violations(
+    database: &Database,
+    query: &ViolationQuery,
+) -> Result<Page, Refused> {
+    type Row =
+        (i64, i64, String, String, Option<String>, Option<String>, Option<String>, i64, bool);
+    let ViolationQuery { rule, user_id, ip, since, until, before, most } = query;
+    let text = |text: &Option<String>| text.as_deref().map(fitting);
+    let (rule, user_id, ip) = (text(rule), text(user_id), text(ip));
+    let when = |at: &Option<Timestamp>| at.map(|at| Value::Number(stored(at.as_micros())));
+    let conditions = [
+        ("rule_id =", rule.as_deref().map(Value::Text)),
+        ("user_id =", user_id.as_deref().map(Value::Text)),
+        ("ip_address =", ip.as_deref().map(Value::Text)),
+        ("requested_at >=", when(since)),
+        ("requested_at <", when(until)),
+        ("violation_id <", before.map(|before| Value::Number(stored(before)))),
+    ];
+    let mut sql = include_str!("../../sql/violations.sql").to_owned();
+    let mut values = Vec::new();
+    for (condition, value) in conditions.into_iter().filter_map(|(c, value)| Some((c, value?))) {
+        values.push(value);
+        let word = if values.len() == 1 { "WHERE" } else { "AND" };
+        sql.push_str(&format!("{word} {condition} ${}\n", values.len()));
+    }
+    // One more than asked for tells whether there is another page.
+    values.push(Value::Number(i64::from(*most) + 1));
+    sql.push_str(&format!("ORDER BY violation_id DESC LIMIT ${}", values.len()));
+    let mut session = database.reader().await?;
+    // Made of constants only.
+    let mut rows: Vec<Row> = session.rows(AssertSqlSafe(sql), &values).await?;
+    let more = rows.len() > *most as usize;
+    rows.truncate(*most as usize);
+    let rows: Vec<ViolationRow> = rows.into_iter().map(read).collect();
+    let next = rows.last().filter(|_| more).map(|row| row.number);
+    return Ok(Page { rows, next });
+
+    fn read(row: Row) -> ViolationRow {
+        let (number, at, rule, bucket_key, user_id, ip, endpoint, remaining, enforced) = row;
+        let (at, remaining) = (Timestamp::from_micros(told(at)), told(remaining));
+        let violation =
+            Violation { at, rule, bucket_key, user_id, ip, endpoint, remaining, enforced };
+        ViolationRow { number: told(number), violation }
+    }
+}
+
+/// Drops the old ones.
+pub(super) async fn prune(
+    database: &Database,
+    before: Timestamp,
+    most: u64,
+) -> Result<u64, Refused> {
+    let old = "DELETE FROM rate_limit_violation WHERE violation_id IN (
+        SELECT violation_id FROM rate_limit_violation WHERE requested_at < $1 LIMIT $2)";
+    let surplus = "DELETE FROM rate_limit_violation WHERE violation_id IN (
+        SELECT violation_id FROM rate_limit_violation WHERE violation_id <= $1
+        ORDER BY violation_id LIMIT $2)";
+    let mut dropped = drop_all(database, old, stored(before.as_micros())).await?;
+    let last = "SELECT violation_id FROM rate_limit_violation ORDER BY violation_id DESC LIMIT 1 OFFSET $1";
+    let last: Vec<(i64,)> =
+        database.reader().await?.rows(last, &[Value::Number(stored(most))]).await?;
+    if let Some((last,)) = last.first() {
+        dropped += drop_all(database, surplus, *last).await?;
+    }
+    Ok(dropped)
+}
+
+async fn drop_all(database: &Database, sql: &'static str, bound: i64) -> Result<u64, Refused> {
+    let mut dropped = 0;
+    loop {
+        // Let go of after each step: others write in between.
+        let mut session = database.writer().await?;
+        let step = session.run(sql, &[Value::Number(bound), Value::Number(STEP)]).await?;
+        dropped += step;
+        if step < told(STEP) {
+            return Ok(dropped);
+        }
+    }
+}
+
+/// A text as both databases can keep it.
+fn fitting(text: &str) -> String {
+    let mut end = text.len().min(LONGEST);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    // PostgreSQL has no NUL in texts.
+    text[..end].replace('\0', "\u{FFFD}")
+}

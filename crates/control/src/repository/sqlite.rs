@@ -1,0 +1,82 @@
+//! SQLite: one file of one node, and how it is opened. Asking it is in `database`.
+//!
+//! `synchronous = FULL`: with a write-ahead log `NORMAL` never leaves half a transaction either, but after a
+//! power cut it may lose the last ones. A version that others have acted on would be gone, and its number would
+//! be given to another book.
+
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
+
+use super::database::Database;
+use super::refusal::{gone, refused};
+use super::{Refused, schema};
+
+/// How long others may keep it locked.
+const LOCKED: Duration = Duration::from_secs(5);
+
+const READERS: u32 = 3;
+
+/// A connection, to a file that is made if need be: it says whom limits are for, so it is for nobody else's eyes.
+async fn connect(path: &Path) -> Result<SqliteConnection, Refused> {
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(gone(&format!("the file cannot be made: {error}"))),
+    }
+    options(path).connect().await.map_err(refused)
+}
+
+fn options(path: &Path) -> SqliteConnectOptions {
+    let options = SqliteConnectOptions::new().filename(path).busy_timeout(LOCKED);
+    options.synchronous(SqliteSynchronous::Full)
+}
+
+/// Applies what is missing, and tells what that was.
+pub(super) async fn migrate(path: &Path) -> Result<Vec<String>, Refused> {
+    let mut connection = connect(path).await?;
+    // Whoever comes at the same time waits here, and finds everything done.
+    let mut turn = connection.begin_with("BEGIN IMMEDIATE").await.map_err(refused)?;
+    let tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
+    let tables: Vec<String> =
+        sqlx::query_scalar(tables).fetch_all(&mut *turn).await.map_err(refused)?;
+    let applied = schema::bring(&mut *turn, &schema::sqlite(), &tables).await?;
+    turn.commit().await.map_err(refused)?;
+    write_ahead(&mut connection).await?;
+    connection.close().await.map_err(refused)?;
+    Ok(applied)
+}
+
+/// Turns the write-ahead log on, so that readers and the writer do not wait for each other. It stays on, and it is
+/// only done once the file is known to be ours.
+async fn write_ahead(connection: &mut SqliteConnection) -> Result<(), Refused> {
+    const STEP: Duration = Duration::from_millis(20);
+    let mut waited = Duration::ZERO;
+    loop {
+        let mode: Result<String, _> =
+            sqlx::query_scalar("PRAGMA journal_mode = WAL").fetch_one(&mut *connection).await;
+        match mode.map_err(refused) {
+            Ok(mode) if mode == "wal" => return Ok(()),
+            // The one lock for which SQLite does not wait by itself.
+            Ok(_) | Err(_) if waited < LOCKED => tokio::time::sleep(STEP).await,
+            Ok(mode) => return Err(gone(&format!("its journal stays in mode {mode}"))),
+            Err(error) => return Err(error),
+        }
+        waited += STEP;
+    }
+}
+
+/// Opens it, its schema as it should be.
+pub(super) async fn open(path: &Path) -> Result<Database, Refused> {
+    migrate(path).await?;
+    let pool = |most| {
+        let pool = SqlitePoolOptions::new().max_connections(most).acquire_timeout(LOCKED);
+        pool.connect_lazy_with(options(path))
+    };
+    Ok(Database::Sqlite { readers: pool(READERS), writer: pool(1) })
+}

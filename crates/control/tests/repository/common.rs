@@ -1,0 +1,97 @@
+//! Places for repositories, and edits to make there.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use tidegate_control::{Edit, Entry, Kind, Repository, open};
+use tidegate_core::time::Timestamp;
+use tidegate_testkit::postgres::Database;
+
+/// When edits are made unless it matters.
+pub(crate) const NOON: Timestamp = Timestamp::from_micros(1_793_000_000_123_457);
+
+/// Where a repository of the test's own is.
+#[derive(Debug)]
+pub(crate) enum Place {
+    Sqlite(TempDir),
+    Postgres(Database),
+}
+
+impl Place {
+    pub(crate) fn sqlite() -> Self {
+        Self::Sqlite(tempfile::tempdir().expect("a folder"))
+    }
+
+    pub(crate) fn postgres() -> Self {
+        Self::Postgres(Database::fresh())
+    }
+
+    pub(crate) fn url(&self) -> String {
+        match self {
+            Self::Sqlite(_) => format!("sqlite:{}", self.file().display()),
+            Self::Postgres(database) => database.url(),
+        }
+    }
+
+    /// SQLite's file.
+    pub(crate) fn file(&self) -> PathBuf {
+        match self {
+            Self::Sqlite(folder) => folder.path().join("rules.db"),
+            Self::Postgres(database) => panic!("{} is no file", database.name()),
+        }
+    }
+
+    pub(crate) async fn open(&self) -> Arc<dyn Repository> {
+        open(&self.url()).await.expect("a repository")
+    }
+
+    /// Runs SQL there, past the repository.
+    pub(crate) fn sql(&self, sql: &str) -> String {
+        match self {
+            Self::Postgres(database) => database.sql(sql),
+            Self::Sqlite(_) => {
+                let mut command = std::process::Command::new("sqlite3");
+                command.arg("-bail").arg(self.file()).arg(".timeout 5000").arg(sql);
+                let output = command.output().expect("sqlite3: run `cargo xtask setup`");
+                assert!(output.status.success(), "{sql}: {output:?}");
+                String::from_utf8(output.stdout).expect("text").trim_end().to_owned()
+            }
+        }
+    }
+}
+
+/// The same tests on both.
+macro_rules! on_both {
+    ($($name:ident),+ $(,)?) => {
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name($crate::common::Place::sqlite()).await;
+            })+
+        }
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name($crate::common::Place::postgres()).await;
+            })+
+        }
+    };
+}
+pub(crate) use on_both;
+
+/// An edit by the same person at noon.
+pub(crate) fn edit(entries: impl IntoIterator<Item = Entry>) -> Edit {
+    let (author, reason) = ("alice".to_owned(), "because".to_owned());
+    Edit { author, reason, at: NOON, entries: entries.into_iter().collect() }
+}
+
+/// An entry that is to say something.
+pub(crate) fn put(kind: Kind, id: &str, value: &str) -> Entry {
+    Entry { kind, id: id.to_owned(), value: Some(value.to_owned()) }
+}
+
+/// An entry that is to go.
+pub(crate) fn take(kind: Kind, id: &str) -> Entry {
+    Entry { kind, id: id.to_owned(), value: None }
+}

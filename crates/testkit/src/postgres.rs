@@ -1,0 +1,268 @@
+//! A PostgreSQL cluster of the test's own, on a free port of loopback, and databases in it.
+//!
+//! Making a cluster takes a second or two, so tests of one binary that run at the same time share one
+//! ([`Database::fresh`]), each with a database of its own. PostgreSQL refuses to run as root: there it runs as the user
+//! that Debian's package made for it.
+
+#![expect(clippy::expect_used, reason = "a test whose server does not start cannot go on")]
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tempfile::TempDir;
+
+use crate::port::Port;
+use crate::process::{PATIENCE, Process, eventually, within};
+
+/// Its superuser, who needs no password.
+const USER: &str = "tidegate";
+
+/// What every cluster of ours is told.
+const SETTINGS: [&str; 6] = [
+    "listen_addresses=127.0.0.1",
+    "unix_socket_directories=",
+    "shared_buffers=16MB",
+    "max_connections=100",
+    "max_wal_size=2GB",
+    "logging_collector=off",
+];
+
+/// A cluster of the test's own, killed on drop.
+#[derive(Debug)]
+pub struct Cluster {
+    process: Process,
+    port: Port,
+    folder: TempDir,
+}
+
+/// An empty database.
+#[derive(Debug)]
+pub struct Database {
+    cluster: Arc<Cluster>,
+    name: String,
+}
+
+impl Cluster {
+    /// Starts one that does not care whether the machine survives, and waits until it answers.
+    ///
+    /// # Panics
+    /// When it does not, with its log.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::start_with(&["fsync=off", "full_page_writes=off", "synchronous_commit=off"])
+    }
+
+    /// Starts one that keeps what it has said: for tests that kill it.
+    ///
+    /// # Panics
+    /// When it does not answer, with its log.
+    #[must_use]
+    pub fn start_durable() -> Self {
+        Self::start_with(&[])
+    }
+
+    fn start_with(settings: &[&str]) -> Self {
+        let folder = tempfile::Builder::new().prefix("tidegate-").tempdir().expect("a folder");
+        let (port, data) = (Port::take(), folder.path().join("data"));
+        if let Some((user, group)) = other_user() {
+            chown(folder.path(), Some(user), Some(group)).expect("the folder is ours to give");
+        }
+        let mut make = command("initdb");
+        make.args(["--username", USER, "--auth", "trust", "--no-sync", "--encoding", "UTF8"]);
+        make.args(["--locale", "C.UTF-8", "-D"]).arg(&data).current_dir(folder.path());
+        let output = make.output().expect("initdb: run `cargo xtask setup`");
+        assert!(output.status.success(), "no cluster:\n{}", said(&output));
+        let mut command = command("postgres");
+        command.arg("-D").arg(&data).args(["-p", &port.number().to_string()]);
+        for setting in SETTINGS.iter().chain(settings) {
+            command.args(["-c", setting]);
+        }
+        command.current_dir(folder.path());
+        let process = Process::start(&command, &folder.path().join("log"));
+        let cluster = Self { process, port, folder };
+        cluster.await_ready();
+        cluster
+    }
+
+    /// The process, to be paused or resumed (which its connections do not notice: each has a process of its own).
+    #[must_use]
+    pub const fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> std::net::SocketAddr {
+        self.port.address()
+    }
+
+    /// Ends all its processes without a warning (SIGKILL), and waits until they are gone. The port stays its own.
+    pub fn kill(&self) {
+        let children = children(self.process.pid());
+        self.process.kill();
+        // They end when they find their parent gone; until then a new one does not start.
+        eventually("the server's processes are gone", || children.iter().all(|pid| is_gone(*pid)));
+    }
+
+    /// Kills it if it runs, starts it again on the same port and data, and waits until it answers.
+    ///
+    /// # Panics
+    /// When it does not answer, with its log.
+    pub fn restart(&self) {
+        if self.process.is_running() {
+            self.kill();
+        }
+        self.process.restart();
+        self.await_ready();
+    }
+
+    /// Runs SQL on a database and returns what it prints: values alone, a line a row.
+    ///
+    /// # Panics
+    /// When the server says no.
+    pub fn sql(&self, database: &str, sql: &str) -> String {
+        let output = self.psql(database, sql);
+        assert!(output.status.success(), "{sql}\n{}", said(&output));
+        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+    }
+
+    fn psql(&self, database: &str, sql: &str) -> Output {
+        let mut command = Command::new("psql");
+        command.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-d", &self.url(database), "-c", sql]);
+        command.env("PGCONNECT_TIMEOUT", "5").output().expect("psql: run `cargo xtask setup`")
+    }
+
+    fn url(&self, database: &str) -> String {
+        format!("postgres://{USER}@{}/{database}", self.port.address())
+    }
+
+    fn await_ready(&self) {
+        let answered = within(PATIENCE, || {
+            if !self.process.is_running() {
+                return Some(false);
+            }
+            self.psql("postgres", "SELECT 1").status.success().then_some(true)
+        });
+        if answered != Some(true) {
+            panic!("PostgreSQL in {:?} does not answer:\n{}", self.folder, self.process.log());
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // In order, so that nothing of it stays in the machine's memory.
+        self.process.quit();
+    }
+}
+
+impl Database {
+    /// An empty database in a cluster that is shared with the tests that run at the same time.
+    ///
+    /// # Panics
+    /// When there is none to be had.
+    #[must_use]
+    pub fn fresh() -> Self {
+        static SHARED: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let cluster = shared.upgrade().unwrap_or_else(|| Arc::new(Cluster::start()));
+        *shared = Arc::downgrade(&cluster);
+        drop(shared);
+        Self::within(cluster)
+    }
+
+    /// An empty database in this cluster.
+    ///
+    /// # Panics
+    /// When there is none to be had.
+    #[must_use]
+    pub fn within(cluster: Arc<Cluster>) -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        cluster.sql("postgres", &format!("CREATE DATABASE {name}"));
+        Self { cluster, name }
+    }
+
+    /// Its address as programs are configured with.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.cluster.url(&self.name)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The cluster that it is in.
+    #[must_use]
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Runs SQL on it, as [`Cluster::sql`].
+    ///
+    /// # Panics
+    /// When the server says no.
+    pub fn sql(&self, sql: &str) -> String {
+        self.cluster.sql(&self.name, sql)
+    }
+}
+
+/// A command of the server's, as a user that it agrees to run as.
+fn command(program: &str) -> Command {
+    let program = folder().join(program);
+    let Some((user, group)) = other_user() else {
+        return Command::new(program);
+    };
+    let mut command = Command::new("setpriv");
+    // Changing the user clears the signal that ends it with us, so it is set here. On SIGQUIT it ends at once and in
+    // order.
+    command.args(["--pdeathsig", "QUIT", "--clear-groups"]);
+    command.args([format!("--reuid={user}"), format!("--regid={group}")]);
+    command.arg("--").arg(program);
+    command
+}
+
+/// Where the newest server is that Debian has installed.
+fn folder() -> PathBuf {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let number = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
+    let newest = versions.map(|entry| entry.path()).max_by_key(|path| number(path));
+    newest.expect("PostgreSQL is not here: run `cargo xtask setup`").join("bin")
+}
+
+/// Who runs it if we are root: its own user, or nobody.
+fn other_user() -> Option<(u32, u32)> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let users = fs::read_to_string("/etc/passwd").expect("the users of this machine");
+    let ids = |name: &str| {
+        let line = users.lines().find(|line| line.split(':').next() == Some(name))?;
+        let mut ids = line.split(':').skip(2).map_while(|id| id.parse().ok());
+        Some((ids.next()?, ids.next()?))
+    };
+    Some(ids("postgres").or_else(|| ids("nobody")).expect("a user who is not root"))
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// Whether a process has ended; one that nobody has waited for yet has.
+fn is_gone(pid: u32) -> bool {
+    let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    state.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
+}
+
+fn said(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    text(&output.stdout) + &text(&output.stderr)
+}
