@@ -5,27 +5,28 @@ use tidegate_core::time::Timestamp;
 
 /// How users and addresses are kept.
 #[derive(Clone, Copy, Debug)]
-pub enum Identities {
-    /// As a keyed hash: who is asked for is found, and nobody is read.
-    Hashed(Secret),
-    /// As they are.
-    Plain,
+pub struct Identities {
+    /// What hashes are made with.
+    pub secret: Secret,
+    /// Whether they are kept as they are.
+    pub plain: bool,
 }
 
 impl Identities {
     /// What is kept of a value of a fact.
     #[must_use]
-    pub fn kept(self, fact: &str, value: &str) -> String {
-        match self {
-            Self::Plain => value.to_owned(),
-            Self::Hashed(secret) => {
-                let mut hasher = KeyHasher::new(secret);
-                hasher.part(b"identity");
-                hasher.part(fact.as_bytes());
-                hasher.part(value.as_bytes());
-                format!("h:{:016x}", hasher.finish().lo)
-            }
-        }
+    pub fn kept(&self, fact: &str, value: &str) -> String {
+        if self.plain { value.to_owned() } else { self.hashed(fact, value) }
+    }
+
+    /// A hash by which who is asked for is found, and nobody is read.
+    #[must_use]
+    pub fn hashed(&self, fact: &str, value: &str) -> String {
+        let mut hasher = KeyHasher::new(self.secret);
+        hasher.part(b"identity");
+        hasher.part(fact.as_bytes());
+        hasher.part(value.as_bytes());
+        format!("h:{:016x}", hasher.finish().lo)
     }
 }
 

@@ -12,6 +12,7 @@ use tidegate_rules::{Facts, OnFail, Rule, RuleSet};
 use crate::decision::{Counter, Decision};
 use crate::explain::Explanation;
 use crate::local::{Local, NoLocal};
+use crate::observe::{Decided, Observer};
 use crate::plan::{Asking, Numbers, Plan};
 
 /// Decides requests. Share it by reference or in an `Arc`; rules are swapped while it works.
@@ -20,13 +21,15 @@ pub struct Limiter<S, L = NoLocal> {
     pub(crate) store: S,
     pub(crate) local: Option<Local<L>>,
     rules: ArcSwap<RuleSet>,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 impl<S: Store> Limiter<S> {
     /// A limiter over a store.
     #[must_use]
     pub fn new(store: S, rules: RuleSet) -> Self {
-        Self { store, local: None, rules: ArcSwap::from_pointee(rules) }
+        let rules = ArcSwap::from_pointee(rules);
+        Self { store, local: None, rules, observer: None }
     }
 
     /// The same limiter with a store in this process, on which rules with `on_fail: local` are
@@ -48,11 +51,22 @@ impl<S: Store> Limiter<S> {
     #[must_use]
     pub fn with_local<L: Store>(self, local: L) -> Limiter<S, L> {
         let local = Local::new(local, self.rules(), self.store.nodes());
-        Limiter { store: self.store, local: Some(local), rules: self.rules }
+        Limiter {
+            store: self.store,
+            local: Some(local),
+            rules: self.rules,
+            observer: self.observer,
+        }
     }
 }
 
 impl<S: Store, L: Store> Limiter<S, L> {
+    /// The same limiter, with somebody who hears of its decisions.
+    #[must_use]
+    pub fn observed_by(self, observer: Arc<dyn Observer>) -> Self {
+        Self { observer: Some(observer), ..self }
+    }
+
     /// Decides a request and charges all rules that govern it, or none. It always answers: where the
     /// store cannot, each rule's `on_fail` does.
     ///
@@ -185,9 +199,26 @@ impl<S: Store, L: Store> Limiter<S, L> {
                 op => op,
             };
             self.ask(op, &mut plan, &rules).await;
+            if asking.op == Op::Charge {
+                self.tell_observer(&plan, &rules, &facts);
+            }
             (plan.readings, plan.answered_by, plan.paid, plan.local_at)
         };
         Decision { rules, readings, answered_by, paid, local_at }
+    }
+
+    /// Tells whoever hears of decisions; `facts` are complete.
+    #[inline]
+    pub(crate) fn tell_observer(&self, plan: &Plan<'_>, rules: &RuleSet, facts: &Facts<'_>) {
+        if let Some(observer) = &self.observer {
+            let (readings, answered_by) = (&plan.readings[..], plan.answered_by);
+            observer.decided(&Decided { rules, facts, readings, answered_by });
+        }
+    }
+
+    /// Whether somebody hears of decisions.
+    pub(crate) const fn is_observed(&self) -> bool {
+        self.observer.is_some()
     }
 
     /// Asks the store, or where it does not answer the rules' `on_fail`, and fills in the numbers.

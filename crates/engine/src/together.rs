@@ -69,6 +69,9 @@ impl<S: Store, L: Store> Limiter<S, L> {
                 parts => Box::pin(self.ask_together(parts, &rules)).await,
             }
             let unanswered = parts.iter().any(Part::is_unanswered);
+            if self.is_observed() && !unanswered {
+                self.tell_of_all(questions, &parts, &sets);
+            }
             let plans = parts.into_iter().map(|part| part.plan);
             let told = plans.zip(&sets).map(|(plan, set)| plan.decision(Arc::clone(set)));
             (told.collect::<Vec<_>>(), unanswered)
@@ -78,6 +81,23 @@ impl<S: Store, L: Store> Limiter<S, L> {
             return Err(Unanswered);
         }
         Ok(decisions)
+    }
+
+    /// Tells whoever hears of decisions of those that charge by rules.
+    fn tell_of_all(
+        &self,
+        questions: &[Question<'_, '_>],
+        parts: &[Part<'_>],
+        sets: &[Arc<RuleSet>],
+    ) {
+        for ((question, part), rules) in questions.iter().zip(parts).zip(sets) {
+            if part.brought || !matches!(part.asked, Asked::Charge(1..)) {
+                continue;
+            }
+            let mut facts = question.facts.borrowed();
+            rules.complete(&mut facts);
+            self.tell_observer(&part.plan, rules, &facts);
+        }
     }
 
     /// Gives back what the decisions of a call charged, once.

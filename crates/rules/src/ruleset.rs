@@ -19,7 +19,7 @@ use crate::document::TypedRule;
 use crate::facts::Facts;
 use crate::identity::Identity;
 use crate::index::{Filing, Index};
-use crate::key::Keying;
+use crate::key::{KeyPart, Keying};
 use crate::problem::Problems;
 use crate::records::{RecordProblem, Records};
 use crate::rule::{Rule, key_seed};
@@ -143,6 +143,15 @@ impl RuleSet {
         found.sort_unstable();
         found.dedup();
         found.retain(|at| self.get(*at).is_some_and(|rule| rule.governs(&request)));
+    }
+
+    /// The endpoint of a request: its pattern if one was declared, or else its path.
+    #[must_use]
+    pub fn endpoint(&self, facts: &Facts<'_>) -> Option<String> {
+        if facts.get("path").is_none() && facts.get("endpoint").is_none() {
+            return None;
+        }
+        Some(self.keying.describe(&KeyPart::Endpoint, facts).1)
     }
 
     /// The same rules as the successors of others: a policy that did not change keeps the instant

@@ -12,7 +12,7 @@ use super::query::{Query, wrong};
 use super::reply::Reply;
 use crate::violation::{Violation, ViolationQuery, ViolationRow};
 
-const FILTERS: [&str; 6] = ["rule", "user_id", "ip", "since", "until", "before"];
+const FILTERS: [&str; 7] = ["rule", "user_id", "api_key", "ip", "since", "until", "before"];
 
 /// The most violations that are counted for a list of who has most.
 const COUNTED: usize = 100_000;
@@ -78,7 +78,10 @@ impl Asked<'_> {
         };
         Ok(ViolationQuery {
             rule: query.text("rule").map(str::to_owned),
-            user_id: identity("user_id"),
+            user_id: identity("user_id").or_else(|| {
+                let key = query.text("api_key")?;
+                Some(self.office.identities().hashed("api_key", key))
+            }),
             ip: identity("ip"),
             since: at("since")?,
             until: at("until")?,
