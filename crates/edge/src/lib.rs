@@ -14,6 +14,7 @@ mod identity;
 pub mod json;
 pub mod listen;
 pub mod path;
+mod peer;
 pub mod problem;
 mod protobuf;
 pub mod resp;
@@ -21,5 +22,6 @@ pub mod respond;
 mod status;
 mod token;
 
+pub use peer::Peer;
 pub use status::Status;
 pub use token::{EmptyToken, Token};
