@@ -25,7 +25,6 @@ mod upstream;
 mod vet;
 mod waiting;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,7 +42,7 @@ use crate::identity::IdentityInForce;
 use crate::listen::{Answers, Caller};
 use crate::problem::Problem;
 use crate::respond::{self, HeaderSettings};
-use crate::{Status, answer};
+use crate::{Peer, Status, answer};
 use access::Line;
 use aftermath::Aftermath;
 use forward::Destination;
@@ -174,11 +173,11 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         }
         let destination = self.destination(&head)?;
         let identity = self.identity.under(self.limiter.rules())?;
-        let client = identity.extractor.client(&head, caller.address);
+        let client = identity.extractor.client(&head, caller.peer);
         if let Some(line) = line {
             line.client(client.ip);
         }
-        let facts = identity.extractor.facts(&head, head.uri.path(), caller.address)?;
+        let facts = identity.extractor.facts(&head, head.uri.path(), caller.peer)?;
         let cost = |rule: &Rule| {
             let values =
                 |name: &str| head.headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
@@ -195,8 +194,8 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         let aftermath = Aftermath::of(&self.limiter, &mut decision);
         let forwarding = Forwarding {
             client: client.ip,
-            peer: caller.address,
-            peer_text: caller.address_text().clone(),
+            peer: caller.peer.ip(),
+            peer_text: caller.address_text().cloned(),
             peer_is_trusted: client.peer_is_trusted,
             tls: caller.tls,
         };
@@ -249,7 +248,7 @@ impl<S: Store + 'static, L: Store + 'static> Answers for Gateway<S, L> {
     type Body = GatewayBody;
 
     async fn answer(&self, request: Request<Incoming>, caller: &Caller) -> Response<GatewayBody> {
-        let begin = |log| Box::new(Line::begin(log, &request, caller.address));
+        let begin = |log| Box::new(Line::begin(log, &request, caller.peer.ip()));
         let mut line = self.access_log.as_ref().map(begin);
         let passed = self.pass(request, caller, line.as_deref_mut()).await;
         let mut response = passed.unwrap_or_else(|problem| answer::problem(&problem));
@@ -260,7 +259,7 @@ impl<S: Store + 'static, L: Store + 'static> Answers for Gateway<S, L> {
         response
     }
 
-    fn believes(&self, peer: IpAddr) -> bool {
+    fn believes(&self, peer: Peer) -> bool {
         let identity = self.identity.under(self.limiter.rules());
         identity.is_ok_and(|identity| identity.extractor.trusts(peer))
     }

@@ -12,7 +12,6 @@ mod status;
 mod timeout;
 
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +26,7 @@ use tokio::time::Instant;
 use crate::envoy::{self, Answer, Service};
 use crate::listen::{Answers, Caller};
 use crate::problem::Problem;
-use crate::{Status as ProcessStatus, answer};
+use crate::{Peer, Status as ProcessStatus, answer};
 use health::Health;
 pub use reply::Reply;
 use status::{Code, Status};
@@ -171,7 +170,7 @@ impl<S: Store + 'static, L: Store + 'static> Answers for Door<S, L> {
         }
     }
 
-    fn believes(&self, _: IpAddr) -> bool {
+    fn believes(&self, _: Peer) -> bool {
         false
     }
 }

@@ -9,7 +9,6 @@ mod forward_auth;
 mod guard;
 
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ use crate::json::{self, Check, Checks, Peek, Refund, Reset};
 use crate::listen::{Answers, Caller};
 use crate::problem::Problem;
 use crate::respond::{self, HeaderSettings};
-use crate::{Status, Token, answer};
+use crate::{Peer, Status, Token, answer};
 use guard::Refusal;
 
 /// How the door behaves.
@@ -142,19 +141,23 @@ impl<S: Store, L: Store> Door<S, L> {
         Self { limiter, envoy, identity: IdentityInForce::default(), status, settings }
     }
 
-    /// Answers one request of a caller at an address. It always answers.
-    pub async fn ask<B>(&self, request: Request<B>, caller: IpAddr) -> Response<Full<Bytes>>
+    /// Answers one request of a caller. It always answers.
+    pub async fn ask<B>(
+        &self,
+        request: Request<B>,
+        caller: impl Into<Peer>,
+    ) -> Response<Full<Bytes>>
     where
         B: Body<Data = Bytes> + Unpin,
     {
-        let answered = self.route(request, caller).await;
+        let answered = self.route(request, caller.into()).await;
         answered.unwrap_or_else(|problem| answer::problem(&problem))
     }
 
     async fn route<B>(
         &self,
         request: Request<B>,
-        caller: IpAddr,
+        caller: Peer,
     ) -> Result<Response<Full<Bytes>>, Problem>
     where
         B: Body<Data = Bytes> + Unpin,
@@ -288,10 +291,10 @@ impl<S: Store + 'static, L: Store + 'static> Answers for Door<S, L> {
     type Body = Full<Bytes>;
 
     async fn answer(&self, request: Request<Incoming>, caller: &Caller) -> Response<Full<Bytes>> {
-        self.ask(request, caller.address).await
+        self.ask(request, caller.peer).await
     }
 
-    fn believes(&self, _: IpAddr) -> bool {
+    fn believes(&self, _: Peer) -> bool {
         false
     }
 }

@@ -15,6 +15,7 @@ mod identity;
 pub mod json;
 pub mod listen;
 pub mod path;
+mod peer;
 pub mod problem;
 mod protobuf;
 pub mod resp;
@@ -22,5 +23,6 @@ pub mod respond;
 mod status;
 mod token;
 
+pub use peer::Peer;
 pub use status::Status;
 pub use token::{EmptyToken, Token, bearer};

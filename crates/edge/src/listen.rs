@@ -8,11 +8,11 @@ mod framing;
 mod hall;
 mod peers;
 mod proxy_protocol;
+mod socket;
 mod stream;
 mod tls;
 mod traffic;
 
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -22,9 +22,13 @@ use http::{HeaderValue, Request, Response};
 use hyper::body::{Body, Incoming};
 use parking_lot::Mutex;
 
+use crate::Peer;
+
 pub(crate) use connection::until;
 pub use hall::serve;
 pub(crate) use hall::{Shared, Speaks, Stage, attend};
+pub use socket::{Listener, Place};
+pub(crate) use socket::{Socket, send_at_once};
 pub use tls::{BadCertificate, Tls};
 
 /// An error of any kind, as bodies have them.
@@ -35,7 +39,8 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub struct Settings {
     /// The most connections at once; others wait to be accepted.
     pub max_connections: usize,
-    /// The most of them from one address (of IPv6: from one /64); others are closed.
+    /// The most of them from one address (of IPv6: from one /64); others are closed. Over a unix socket there
+    /// are no addresses, and the file's permissions say who may connect.
     pub max_connections_per_ip: usize,
     /// How long a caller may take to send the head of a request.
     pub header_timeout: Duration,
@@ -90,7 +95,7 @@ pub trait Answers: Send + Sync + 'static {
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 
     /// Whether somebody is believed who says whose connection it is (PROXY protocol).
-    fn believes(&self, peer: IpAddr) -> bool;
+    fn believes(&self, peer: Peer) -> bool;
 }
 
 /// What goes on over a connection after it has changed its protocol.
@@ -98,26 +103,26 @@ pub(crate) type Tunnel = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Who is at the other end of a connection.
 pub struct Caller {
-    /// Their address.
-    pub address: IpAddr,
+    /// Where they are.
+    pub peer: Peer,
     /// Whether they came over TLS.
     pub tls: bool,
-    address_text: OnceLock<HeaderValue>,
+    address_text: OnceLock<Option<HeaderValue>>,
     tunnel: Mutex<Option<Tunnel>>,
 }
 
 impl Caller {
-    /// Somebody at an address.
+    /// Somebody who came over TLS or not.
     #[must_use]
-    pub const fn new(address: IpAddr, tls: bool) -> Self {
-        Self { address, tls, address_text: OnceLock::new(), tunnel: Mutex::new(None) }
+    pub const fn new(peer: Peer, tls: bool) -> Self {
+        Self { peer, tls, address_text: OnceLock::new(), tunnel: Mutex::new(None) }
     }
 
-    /// Their address as headers tell it.
-    pub(crate) fn address_text(&self) -> &HeaderValue {
+    /// Their address as headers tell it, if they have one.
+    pub(crate) fn address_text(&self) -> Option<&HeaderValue> {
         // Digits, dots and colons are the value of a header.
-        let text = || HeaderValue::try_from(self.address.to_string());
-        self.address_text.get_or_init(|| text().unwrap_or(HeaderValue::from_static("unknown")))
+        let text = || HeaderValue::try_from(self.peer.ip()?.to_string()).ok();
+        self.address_text.get_or_init(text).as_ref()
     }
 
     /// What to do with the connection once its last answer has changed the protocol.

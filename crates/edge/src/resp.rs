@@ -27,9 +27,8 @@ use std::sync::atomic::AtomicU64;
 use tidegate_core::key::Secret;
 use tidegate_core::store::Store;
 use tidegate_engine::{AdHoc, Limiter, NoLocal};
-use tokio::net::TcpListener;
 
-use crate::listen::{self, attend};
+use crate::listen::{self, Listener, attend};
 use crate::{Status, Token};
 
 /// How the door behaves.
@@ -62,13 +61,13 @@ impl<S: Store, L: Store> Door<S, L> {
 /// Answers on `listener` until `stop`, then drains as [`listen::serve`] does: what was read is
 /// answered, then each connection is closed.
 pub async fn serve<S: Store + 'static, L: Store + 'static>(
-    listener: TcpListener,
+    listener: impl Into<Listener> + Send,
     door: Arc<Door<S, L>>,
     settings: listen::Settings,
     status: Arc<Status>,
     stop: impl Future<Output = ()> + Send,
 ) {
-    attend(listener, door, settings, status, stop).await;
+    attend(listener.into(), door, settings, status, stop).await;
 }
 
 impl<S, L> fmt::Debug for Door<S, L> {

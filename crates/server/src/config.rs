@@ -4,6 +4,7 @@
 mod gateway;
 mod grpc;
 mod headers;
+mod listen;
 mod section;
 mod store;
 mod value;
@@ -22,9 +23,10 @@ use crate::failure::Failure;
 pub(crate) use gateway::{Certificate, GatewayLayer, GatewaySettings};
 pub(crate) use grpc::{GrpcLayer, GrpcSettings};
 pub(crate) use headers::HeaderLayer;
+pub(crate) use listen::{DoorAt, Listen, SocketMode};
 pub(crate) use section::read as read_section;
 pub(crate) use store::{RedisSettings, StoreLayer, StoreSettings};
-pub(crate) use value::{Bytes, Listen, LogFormat, LogLevel};
+pub(crate) use value::{Bytes, LogFormat, LogLevel};
 
 /// The HTTP door unless it is said otherwise.
 pub(crate) const DEFAULT_HTTP: Listen = Listen::loopback(8081);
@@ -41,8 +43,8 @@ pub(crate) struct Layer {
     #[command(flatten)]
     pub(crate) gateway: GatewayLayer,
 
-    /// Where the HTTP door listens; port 0 takes a free one, `off` closes it
-    /// [default: 127.0.0.1:8081]
+    /// Where the HTTP door listens; port 0 takes a free one, `unix:/PATH` is a unix socket, `off`
+    /// closes it [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_HTTP", hide_env_values = true)]
     pub(crate) http: Option<Listen>,
 
@@ -52,6 +54,10 @@ pub(crate) struct Layer {
     /// Where the RESP door listens, for Redis clients [default: 127.0.0.1:8083]
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_RESP", hide_env_values = true)]
     pub(crate) resp: Option<Listen>,
+
+    /// Who may use doors on unix sockets: the permissions of the files [default: 0660]
+    #[arg(long, value_name = "MODE", env = "TIDEGATE_SOCKET_MODE", hide_env_values = true)]
+    pub(crate) socket_mode: Option<SocketMode>,
 
     #[command(flatten)]
     pub(crate) store: StoreLayer,
@@ -118,6 +124,7 @@ impl Layer {
             http: self.http.or(below.http),
             grpc: self.grpc.over(below.grpc),
             resp: self.resp.or(below.resp),
+            socket_mode: self.socket_mode.or(below.socket_mode),
             store: self.store.over(below.store),
             snapshot: self.snapshot.or(below.snapshot),
             snapshot_interval: self.snapshot_interval.or(below.snapshot_interval),
@@ -137,19 +144,14 @@ impl Layer {
         for path in paths.into_iter().flatten() {
             *path = folder.join(&*path);
         }
+        for door in [&mut self.http, &mut self.resp, &mut self.grpc.grpc, &mut self.gateway.gateway]
+        {
+            *door = door.take().map(|door| door.beside(folder));
+        }
         self.store = self.store.beside(folder);
         self.gateway = self.gateway.beside(folder);
         self
     }
-}
-
-/// Where a door listens, and whether somebody asked for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DoorAt {
-    /// Somebody asked for it, so it must open.
-    Asked(Listen),
-    /// Nobody said anything.
-    Default(Listen),
 }
 
 /// Settings that were checked, with the files they name already read.
@@ -159,6 +161,7 @@ pub(crate) struct Settings {
     pub(crate) http: DoorAt,
     pub(crate) grpc: GrpcSettings,
     pub(crate) resp: DoorAt,
+    pub(crate) socket_mode: SocketMode,
     pub(crate) store: StoreSettings,
     pub(crate) snapshot: Option<PathBuf>,
     pub(crate) snapshot_interval: Duration,
@@ -194,9 +197,10 @@ impl Settings {
         Ok(Self {
             gateway: GatewaySettings::check(typed.gateway)?,
             store,
-            http: typed.http.map_or(DoorAt::Default(DEFAULT_HTTP), DoorAt::Asked),
+            http: Listen::or_default(typed.http, DEFAULT_HTTP),
             grpc: GrpcSettings::new(typed.grpc, headers),
-            resp: typed.resp.map_or(DoorAt::Default(DEFAULT_RESP), DoorAt::Asked),
+            resp: Listen::or_default(typed.resp, DEFAULT_RESP),
+            socket_mode: typed.socket_mode.unwrap_or_default(),
             snapshot: typed.snapshot,
             snapshot_interval: typed.snapshot_interval.unwrap_or(Micros::from_secs(10)).into(),
             memory_limit: typed.memory_limit.unwrap_or(Bytes(DEFAULT_MAX_BYTES)),

@@ -7,6 +7,8 @@ mod greeting;
 mod handover;
 mod inherited;
 mod notify;
+mod opening;
+mod socket_file;
 mod stop;
 
 use std::path::PathBuf;
@@ -19,10 +21,10 @@ use tidegate_edge::Status;
 use tidegate_edge::gateway::{self, AccessLog, Gateway};
 use tidegate_edge::grpc;
 use tidegate_edge::http::{self, Door};
-use tidegate_edge::{listen, resp};
+use tidegate_edge::listen::{self, Place};
+use tidegate_edge::resp;
 use tidegate_engine::Limiter;
 use tidegate_memory::FastClock;
-use tokio::net::TcpListener;
 use tokio::signal::unix::Signal;
 use tokio::task::JoinSet;
 
@@ -39,6 +41,8 @@ use descriptors::Descriptors;
 use doors::{Doors, Kind};
 use handover::Estate;
 use inherited::Inherited;
+use opening::Opened;
+use socket_file::SocketFile;
 use stop::{Signals, Told};
 
 /// How long a client of the gateway may take for the next piece of a body.
@@ -119,20 +123,27 @@ impl<S: Tended> House<S> {
         // Before anyone is told that we listen, so that no signal from then on is missed.
         let mut signals = Signals::listen()?;
         let hang_up = stop::hang_up()?;
-        let listeners = self.open(inherited).await?;
+        let mut opened = self.open(inherited).await?;
         let mut estate = Estate::new()?;
-        for (kind, listener) in &listeners {
-            estate.add(*kind, listener)?;
+        for door in &opened {
+            estate.add(door)?;
         }
+        let mut files: Vec<_> = opened.iter_mut().filter_map(|door| door.file.take()).collect();
         S::prepare(&self.limiter, &self.settings).await;
         self.status.rules_in_force(self.limiter.rules().version());
         let mut keepers = self.keep_house(hang_up);
-        let mut doors = self.serve(listeners, &mut keepers)?;
+        let mut doors = self.serve(opened, &mut keepers)?;
         notify::tell(notify::State::Ready);
         if let Some(predecessor) = handover::relieve() {
             Event::Relieved { predecessor: predecessor.as_raw_nonzero().get() }.tell();
         }
+        files.iter_mut().for_each(SocketFile::take_over);
         let (signal, successor) = self.until_stopped(&mut signals, &mut doors, &estate).await?;
+        if successor.is_some() {
+            files.iter_mut().for_each(SocketFile::leave);
+        }
+        // While the sockets are open: no file can have the number of one of theirs until then.
+        drop(files);
         // Copies of the sockets would keep the doors open for connections that nobody accepts.
         drop(estate);
         self.status.drain();
@@ -195,41 +206,34 @@ impl<S: Tended> House<S> {
     }
 
     /// Opens every door that is not off.
-    async fn open(&self, mut inherited: Inherited) -> Result<Vec<(Kind, TcpListener)>, Failure> {
-        let gateway = self.settings.gateway.as_ref().map(|gateway| (Kind::Gateway, gateway.at));
-        let mut listeners = Vec::new();
-        let others = [
-            (Kind::Http, self.settings.http),
-            (Kind::Grpc, self.settings.grpc.at),
-            (Kind::Resp, self.settings.resp),
-        ];
+    async fn open(&self, mut inherited: Inherited) -> Result<Vec<Opened>, Failure> {
+        let Settings { gateway, http, grpc, resp, socket_mode, .. } = &self.settings;
+        let gateway = gateway.as_ref().map(|gateway| (Kind::Gateway, &gateway.at));
+        let others = [(Kind::Http, http), (Kind::Grpc, &grpc.at), (Kind::Resp, resp)];
+        let mut opened = Vec::new();
         for (kind, at) in gateway.into_iter().chain(others) {
-            listeners.extend(doors::open(kind, at, &mut inherited).await?.map(|door| (kind, door)));
+            opened.extend(opening::open(kind, at, *socket_mode, &mut inherited).await?);
         }
         if inherited.left() > 0 {
             Event::SocketsLeft { count: inherited.left() }.tell();
         }
-        if listeners.is_empty() {
+        if opened.is_empty() {
             return Err(Failure::Usage(
                 "every door is off, so there is nothing to serve\n  write: --http 127.0.0.1:8081"
                     .to_owned(),
             ));
         }
-        Ok(listeners)
+        Ok(opened)
     }
 
     /// Serves requests from now on, and says so.
-    fn serve(
-        &self,
-        listeners: Vec<(Kind, TcpListener)>,
-        keepers: &mut JoinSet<()>,
-    ) -> Result<Doors, Failure> {
+    fn serve(&self, opened: Vec<Opened>, keepers: &mut JoinSet<()>) -> Result<Doors, Failure> {
         let mut doors = Doors::new(Arc::clone(&self.status));
         let descriptors = Descriptors::raise();
         let mut open = Vec::new();
-        for (kind, listener) in listeners {
-            let at = listener.local_addr()?;
-            open.push((kind, at));
+        for Opened { kind, listener, .. } in opened {
+            let at = listener.place()?;
+            open.push((kind, at.clone()));
             match kind {
                 Kind::Gateway => {
                     let Some(settings) = &self.settings.gateway else { continue };
@@ -245,9 +249,7 @@ impl<S: Tended> House<S> {
                     doors.serve(kind, listener, gateway, listen);
                 }
                 Kind::Http => {
-                    if !at.ip().is_loopback() && self.settings.token.is_none() {
-                        Event::OpenWithoutToken { door: kind.name(), at }.tell();
-                    }
+                    self.warn_if_open(kind, &at);
                     let listen = self.listening(kind, descriptors);
                     doors.serve(kind, listener, Arc::new(self.door()), listen);
                 }
@@ -262,9 +264,7 @@ impl<S: Tended> House<S> {
                     doors.serve(kind, listener, Arc::new(self.grpc_door()), listen);
                 }
                 Kind::Resp => {
-                    if !at.ip().is_loopback() && self.settings.token.is_none() {
-                        Event::OpenWithoutToken { door: kind.name(), at }.tell();
-                    }
+                    self.warn_if_open(kind, &at);
                     // Pools of Redis clients keep connections for good and do not expect them closed.
                     let mut listen = self.listening(kind, descriptors);
                     listen.idle_timeout = RESP_IDLE_TIMEOUT;
@@ -275,6 +275,16 @@ impl<S: Tended> House<S> {
         // Whoever started us may not listen to stdout; the doors are open all the same.
         let _ = output::text(&greeting::text(&open, self.source.is_built_in()));
         Ok(doors)
+    }
+
+    /// Says it when others than this machine can come in and no token tells who may do more than ask.
+    fn warn_if_open(&self, kind: Kind, at: &Place) {
+        if let Place::Tcp(at) = *at
+            && !at.ip().is_loopback()
+            && self.settings.token.is_none()
+        {
+            Event::OpenWithoutToken { door: kind.name(), at }.tell();
+        }
     }
 
     fn listening(&self, kind: Kind, descriptors: Descriptors) -> listen::Settings {
@@ -348,7 +358,9 @@ impl<S: Tended> House<S> {
 fn access_log(secret: Secret) -> AccessLog {
     AccessLog::new(move |access| {
         let mut hasher = KeyHasher::new(secret);
-        hasher.part(access.client.to_string().as_bytes());
+        // Over a unix socket nobody may be named; then all are one.
+        let client = access.client.map(|ip| ip.to_string()).unwrap_or_default();
+        hasher.part(client.as_bytes());
         Event::Answered { access, client: hasher.finish().lo }.tell();
     })
 }

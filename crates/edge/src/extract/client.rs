@@ -11,6 +11,7 @@ use http::header::HeaderName;
 use tidegate_rules::identity::{ForwardedBy, IpIdentity};
 
 use super::{address, forwarded};
+use crate::Peer;
 
 /// The header that most proxies use.
 pub(crate) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -18,41 +19,54 @@ pub(crate) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwar
 /// Whose request it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client {
-    /// The client's address, IPv4 inside IPv6 folded to IPv4.
-    pub ip: IpAddr,
+    /// The client's address, IPv4 inside IPv6 folded to IPv4; none where nobody who is believed has told
+    /// it of somebody who came over a unix socket.
+    pub ip: Option<IpAddr>,
     /// Whether the peer's headers are believed.
     pub peer_is_trusted: bool,
 }
 
 /// The client's address, given the peer's (or what the PROXY protocol said in its place).
 #[must_use]
-pub fn client_ip(peer: IpAddr, headers: &HeaderMap, ip: &IpIdentity) -> IpAddr {
-    client(peer, headers, ip).ip
+pub fn client_ip(peer: impl Into<Peer>, headers: &HeaderMap, ip: &IpIdentity) -> Option<IpAddr> {
+    client(peer.into(), headers, ip).ip
+}
+
+/// Whether a peer's forwarding headers are believed.
+pub(super) fn trusts(ip: &IpIdentity, peer: Peer) -> bool {
+    match peer {
+        Peer::Ip(peer) => ip.trusts(peer),
+        Peer::Unix => ip.trusts_unix,
+    }
 }
 
 /// The same, and whether the peer is trusted.
-pub(super) fn client(peer: IpAddr, headers: &HeaderMap, ip: &IpIdentity) -> Client {
-    let peer = peer.to_canonical();
-    if !ip.trusts(peer) {
-        return Client { ip: peer, peer_is_trusted: false };
+pub(super) fn client(peer: Peer, headers: &HeaderMap, ip: &IpIdentity) -> Client {
+    let (at, peer_is_trusted) = (peer.ip(), trusts(ip, peer));
+    if !peer_is_trusted {
+        return Client { ip: at, peer_is_trusted };
     }
     let client = match &ip.from {
-        ForwardedBy::XForwardedFor => walk(peer, listed(headers), ip),
-        ForwardedBy::Forwarded => walk(peer, forwarded::from_the_right(headers), ip),
-        ForwardedBy::Header(name) => sole(headers, name).unwrap_or(peer),
+        ForwardedBy::XForwardedFor => walk(at, listed(headers), ip),
+        ForwardedBy::Forwarded => walk(at, forwarded::from_the_right(headers), ip),
+        ForwardedBy::Header(name) => sole(headers, name).or(at),
     };
-    Client { ip: client, peer_is_trusted: true }
+    Client { ip: client, peer_is_trusted }
 }
 
 /// The first from the right who is not trusted. What is left of something that is no address could
 /// be anyone's, so the last good one counts; if all are trusted, the leftmost.
-fn walk(peer: IpAddr, hops: impl Iterator<Item = Option<IpAddr>>, trusted: &IpIdentity) -> IpAddr {
+fn walk(
+    peer: Option<IpAddr>,
+    hops: impl Iterator<Item = Option<IpAddr>>,
+    trusted: &IpIdentity,
+) -> Option<IpAddr> {
     let mut last = peer;
     for hop in hops {
         let Some(hop) = hop else {
             return last;
         };
-        last = hop;
+        last = Some(hop);
         if !trusted.trusts(hop) {
             return last;
         }

@@ -5,7 +5,6 @@
 //! What follows from facts (the tier of a subject, the endpoint's pattern) the rules add.
 
 use std::fmt;
-use std::net::IpAddr;
 
 use http::header::{HeaderName, InvalidHeaderName};
 use http::request::Parts;
@@ -18,6 +17,7 @@ use super::carrier::Carrier;
 use super::client::{self, Client};
 use super::jwt::{BadKey, Verifier};
 use super::{BadFact, FactError};
+use crate::Peer;
 
 /// Takes facts from requests. Made once for a rule set.
 #[derive(Debug)]
@@ -83,14 +83,14 @@ impl Extractor {
     /// Whose request it is. The peer is the other end of the connection, or whom the PROXY
     /// protocol named in its place.
     #[must_use]
-    pub fn client(&self, head: &Parts, peer: IpAddr) -> Client {
-        client::client(peer, &head.headers, &self.ip)
+    pub fn client(&self, head: &Parts, peer: impl Into<Peer>) -> Client {
+        client::client(peer.into(), &head.headers, &self.ip)
     }
 
     /// Whether someone's forwarding headers, or its word in the PROXY protocol, are believed.
     #[must_use]
-    pub fn trusts(&self, peer: IpAddr) -> bool {
-        self.ip.trusts(peer)
+    pub fn trusts(&self, peer: impl Into<Peer>) -> bool {
+        client::trusts(&self.ip, peer.into())
     }
 
     /// What is known of a request. The path is the canonical one, which is also forwarded.
@@ -101,11 +101,13 @@ impl Extractor {
         &'a self,
         head: &'a Parts,
         path: &'a str,
-        peer: IpAddr,
+        peer: impl Into<Peer>,
     ) -> Result<Facts<'a>, BadFact> {
         let client = self.client(head, peer);
         let mut facts = Facts::new();
-        facts.push_ip(client.ip);
+        if let Some(ip) = client.ip {
+            facts.push_ip(ip);
+        }
         facts.push("method", head.method.as_str());
         facts.push("path", path);
         for Wanted { name, carrier, trust } in &self.wanted {

@@ -17,7 +17,7 @@ pub struct Access {
     /// The request's name, if it got as far as to have one.
     pub id: Option<String>,
     /// Who asked, as far as it is known.
-    pub client: IpAddr,
+    pub client: Option<IpAddr>,
     /// What was asked for.
     pub method: Method,
     /// Of what; without the query, which may hold secrets.
@@ -55,7 +55,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn begin<B>(log: &AccessLog, request: &Request<B>, client: IpAddr) -> Self {
+    pub(super) fn begin<B>(log: &AccessLog, request: &Request<B>, client: Option<IpAddr>) -> Self {
         let access = Access {
             id: None,
             client,
@@ -70,7 +70,7 @@ impl Line {
     }
 
     /// Who asked, once that is known better.
-    pub(super) const fn client(&mut self, client: IpAddr) {
+    pub(super) const fn client(&mut self, client: Option<IpAddr>) {
         self.access.client = client;
     }
 

@@ -52,11 +52,11 @@ fn is_claim(name: &str) -> bool {
 #[derive(Clone, Debug)]
 pub(super) struct Forwarding {
     /// The client, as far as it is known.
-    pub(super) client: IpAddr,
-    /// Who sent it to us.
-    pub(super) peer: IpAddr,
+    pub(super) client: Option<IpAddr>,
+    /// Who sent it to us; none over a unix socket.
+    pub(super) peer: Option<IpAddr>,
     /// The same as text.
-    pub(super) peer_text: HeaderValue,
+    pub(super) peer_text: Option<HeaderValue>,
     /// Whether the peer is believed about those before it.
     pub(super) peer_is_trusted: bool,
     /// Whether it came over TLS.
@@ -106,12 +106,19 @@ fn remove(headers: &mut HeaderMap, goes: impl Fn(&str) -> bool) {
 /// Says who forwards for whom.
 fn claim(headers: &mut HeaderMap, forwarding: &Forwarding) {
     let Forwarding { client, peer, peer_text, tls, .. } = forwarding;
-    let chain = match headers.contains_key(X_FORWARDED_FOR) {
-        true => continued(headers, peer_text),
-        false => peer_text.clone(),
-    };
-    headers.insert(X_FORWARDED_FOR, chain);
-    headers.insert(X_REAL_IP, if client == peer { peer_text.clone() } else { text(*client) });
+    // A peer without an address adds none: whoever reads the list would stop at something that is none.
+    if let Some(peer) = peer_text {
+        let chain = match headers.contains_key(X_FORWARDED_FOR) {
+            true => continued(headers, peer),
+            false => peer.clone(),
+        };
+        headers.insert(X_FORWARDED_FOR, chain);
+    }
+    match (client, peer_text) {
+        (Some(_), Some(text)) if client == peer => _ = headers.insert(X_REAL_IP, text.clone()),
+        (Some(client), _) => _ = headers.insert(X_REAL_IP, text(*client)),
+        (None, _) => {}
+    }
     if !headers.contains_key(X_FORWARDED_PROTO) {
         headers.insert(X_FORWARDED_PROTO, if *tls { HTTPS } else { HTTP });
     }
@@ -165,7 +172,8 @@ mod tests {
     fn forwarding(peer_is_trusted: bool) -> Forwarding {
         let ip = |text: &str| text.parse().unwrap();
         let (client, peer) = (ip("203.0.113.7"), ip("10.0.0.1"));
-        Forwarding { client, peer, peer_text: text(peer), peer_is_trusted, tls: true }
+        let peer_text = Some(text(peer));
+        Forwarding { client: Some(client), peer: Some(peer), peer_text, peer_is_trusted, tls: true }
     }
 
     #[test]

@@ -4,8 +4,6 @@
 //! from what the proxy tells of it and then taken apart as the gateway would. Only trusted proxies are
 //! heard, and never two who contradict each other: what a proxy does not set itself, its clients can.
 
-use std::net::IpAddr;
-
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
@@ -16,6 +14,7 @@ use tidegate_core::store::Store;
 use tidegate_rules::Rule;
 
 use super::Door;
+use crate::Peer;
 use crate::path;
 use crate::problem::Problem;
 use crate::respond;
@@ -43,11 +42,12 @@ impl<S: Store, L: Store> Door<S, L> {
     pub(super) async fn forward_auth(
         &self,
         mut head: Parts,
-        peer: IpAddr,
+        peer: Peer,
     ) -> Result<Response<Full<Bytes>>, Problem> {
         let denied = denied_status(&head.uri)?;
         let identity = self.identity.under(self.limiter.rules())?;
-        rebuild(&mut head, identity.extractor.trusts(peer))?;
+        let trusted = identity.extractor.trusts(peer);
+        rebuild(&mut head, peer, trusted)?;
         let path = path::canonical(head.uri.path()).map_err(|why| bad(&why.to_string()))?;
         let facts = identity.extractor.facts(&head, &path, peer)?;
         // The proxy keeps the body, and with it its length.
@@ -94,11 +94,17 @@ fn denied_status(uri: &Uri) -> Result<StatusCode, Problem> {
 }
 
 /// Puts the method and target of the request that the proxy holds in place of the proxy's own.
-fn rebuild(head: &mut Parts, trusted: bool) -> Result<(), Problem> {
+fn rebuild(head: &mut Parts, peer: Peer, trusted: bool) -> Result<(), Problem> {
     let tells = |name: &HeaderName| head.headers.contains_key(name);
     if !trusted && METHODS.iter().chain(&TARGETS).any(tells) {
-        let detail = "whoever asks is not trusted to speak for others; name the proxy's address in \
-                      the rules, for instance identity: { ip: { trusted_proxies: [127.0.0.1/32] } }";
+        let (what, example) = match peer {
+            Peer::Ip(_) => ("name the proxy's address", "127.0.0.1/32"),
+            Peer::Unix => ("name unix sockets", "unix"),
+        };
+        let detail = format!(
+            "whoever asks is not trusted to speak for others; {what} in the rules, for instance \
+             identity: {{ ip: {{ trusted_proxies: [{example}] }} }}"
+        );
         let problem = Problem::new(StatusCode::FORBIDDEN, detail);
         return Err(problem.with_field("identity.ip.trusted_proxies"));
     }

@@ -1,7 +1,5 @@
 //! Who may ask guarded questions: callers on this machine, and those with the token.
 
-use std::net::IpAddr;
-
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
@@ -9,7 +7,7 @@ use http_body_util::Full;
 
 use crate::answer;
 use crate::problem::Problem;
-use crate::{Token, bearer};
+use crate::{Peer, Token, bearer};
 
 /// Why a caller is turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +22,12 @@ pub(crate) enum Refusal {
 
 pub(crate) fn admit(
     headers: &HeaderMap,
-    caller: IpAddr,
+    caller: Peer,
     token: Option<&Token>,
 ) -> Result<(), Refusal> {
     match (token, bearer(headers)) {
         (Some(token), Some(brought)) if token.matches(brought) => Ok(()),
-        _ if caller.to_canonical().is_loopback() => match headers.contains_key(ORIGIN) {
+        _ if caller.is_here() => match headers.contains_key(ORIGIN) {
             true => Err(Refusal::Browser),
             false => Ok(()),
         },
@@ -68,6 +66,8 @@ impl Refusal {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use http::header::AUTHORIZATION;
 
     use super::*;
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn callers_from_elsewhere_need_the_token() {
         let token = Token::new("secret").unwrap();
-        let away = IpAddr::from([192, 0, 2, 1]);
+        let away = Peer::Ip(IpAddr::from([192, 0, 2, 1]));
         let with = |value| headers(&[(AUTHORIZATION, value)]);
         assert_eq!(admit(&headers(&[]), away, None), Err(Refusal::NoToken));
         assert_eq!(admit(&with("Bearer secret"), away, None), Err(Refusal::NoToken));
@@ -97,8 +97,9 @@ mod tests {
     #[test]
     fn callers_on_this_machine_need_none_unless_a_browser_speaks_for_them() {
         let token = Token::new("secret").unwrap();
-        for here in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
-            let here = here.parse().unwrap();
+        let addresses = ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"];
+        let here = addresses.map(|here| Peer::Ip(here.parse().unwrap()));
+        for here in here.into_iter().chain([Peer::Unix]) {
             assert_eq!(admit(&headers(&[]), here, None), Ok(()));
             let page = (ORIGIN, "https://example.com");
             assert_eq!(

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,6 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_util::either::Either;
 
@@ -23,11 +22,12 @@ use super::flow::{Flows, Seen};
 use super::framing::Framing;
 use super::hall::{Shared, Stage};
 use super::proxy_protocol::{self, Parsed};
+use super::socket::{Socket, peek, send_at_once};
 use super::stream::{Stream, Wire};
 use super::traffic::{Phase, Traffic, Watched};
 use super::{Answers, Caller, Settings};
-use crate::answer;
 use crate::problem::Problem;
+use crate::{Peer, answer};
 
 /// The longest head of a request, and the most headers in it.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
@@ -55,7 +55,7 @@ struct Opened {
     first: Bytes,
     version: Version,
     /// Whose it is.
-    address: IpAddr,
+    peer: Peer,
 }
 
 /// A connection with the door behind it.
@@ -70,28 +70,28 @@ struct Link<D> {
 /// Speaks HTTP on a connection until it ends, dawdles, or is told to end and the request under way is
 /// answered.
 pub(super) async fn speak<D: Answers>(
-    tcp: TcpStream,
-    peer: IpAddr,
+    socket: Socket,
+    peer: Peer,
     shared: Arc<Shared<D>>,
     stage: watch::Receiver<Stage>,
 ) {
     let full = || tracing::debug!("closed: as many connections as one address may have");
     // Who says nothing has a place too. Whom the PROXY protocol names is known only later.
-    let peers = |address| shared.peers.enter(address);
+    let peers = |peer| shared.peers.enter(peer);
     let early = (!shared.settings.proxy_protocol).then(|| peers(peer));
     if matches!(early, Some(None)) {
         return full();
     }
-    let opening = tokio::time::timeout(shared.settings.header_timeout, open(tcp, peer, &shared));
-    let Opened { wire, first, version, address } = match opening.await {
+    let opening = tokio::time::timeout(shared.settings.header_timeout, open(socket, peer, &shared));
+    let Opened { wire, first, version, peer } = match opening.await {
         Ok(Ok(opened)) => opened,
         Ok(Err(error)) => return tracing::debug!(%error, "connection not opened"),
         Err(_) => return tracing::debug!("connection not opened in time"),
     };
-    let Some(_place) = early.unwrap_or_else(|| peers(address)) else { return full() };
+    let Some(_place) = early.unwrap_or_else(|| peers(peer)) else { return full() };
     let tls = matches!(wire, Either::Right(_));
     let flows = (version >= Version::HTTP_2).then(Arc::default);
-    let link = Link { caller: Caller::new(address, tls), shared, traffic: Arc::default(), flows };
+    let link = Link { caller: Caller::new(peer, tls), shared, traffic: Arc::default(), flows };
     let link = Arc::new(link);
     let framing = (version < Version::HTTP_2).then(Framing::default);
     let stream = Stream::new(wire, first, Arc::clone(&link.traffic), framing);
@@ -108,46 +108,44 @@ pub(super) async fn speak<D: Answers>(
 
 /// Hears whose connection it is, shakes hands, and sees which version of HTTP is spoken.
 async fn open<D: Answers>(
-    mut tcp: TcpStream,
-    peer: IpAddr,
+    mut socket: Socket,
+    mut peer: Peer,
     shared: &Shared<D>,
 ) -> io::Result<Opened> {
     let settings = &shared.settings;
-    // Most answers are one small write: it must not wait for the acknowledgement of the last.
-    tcp.set_nodelay(true)?;
-    let mut address = peer;
+    send_at_once(&socket)?;
     if settings.proxy_protocol {
-        let named = proxy_header(&mut tcp).await?;
+        let named = proxy_header(&mut socket).await?;
         if let Some(named) = named.filter(|_| shared.door.believes(peer)) {
-            address = named.ip().to_canonical();
+            peer = Peer::Ip(named.ip().to_canonical());
         }
     }
     let Some(tls) = &settings.tls else {
-        return sniff(tcp, address, settings.http2).await;
+        return sniff(socket, peer, settings.http2).await;
     };
     let acceptor = tokio_rustls::TlsAcceptor::from(tls.config());
-    let tls = Box::new(acceptor.accept(tcp).await?);
+    let tls = Box::new(acceptor.accept(socket).await?);
     let version = match tls.get_ref().1.alpn_protocol() {
         Some(b"h2") if settings.http2 => Version::HTTP_2,
         _ => Version::HTTP_11,
     };
-    Ok(Opened { wire: Either::Right(tls), first: Bytes::new(), version, address })
+    Ok(Opened { wire: Either::Right(tls), first: Bytes::new(), version, peer })
 }
 
 /// Reads the header of the PROXY protocol and not a byte more: what follows may be a handshake.
-async fn proxy_header(tcp: &mut TcpStream) -> io::Result<Option<SocketAddr>> {
+async fn proxy_header(socket: &mut Socket) -> io::Result<Option<SocketAddr>> {
     let mut bytes = [0; proxy_protocol::MAX_BYTES];
     let mut length = 0;
     loop {
         // Looked at first and taken later, because only then it is known how long it is.
-        let seen = tcp.peek(&mut bytes[length..]).await?;
+        let seen = peek(socket, &mut bytes[length..]).await?;
         let parsed = proxy_protocol::parse(proxy_protocol::Version::Any, &bytes[..length + seen]);
         let taken = match parsed.map_err(|error| io::Error::other(error.to_string()))? {
             Parsed::Incomplete if seen == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             Parsed::Incomplete => seen,
             Parsed::Complete { len, .. } => len - length,
         };
-        tcp.read_exact(&mut bytes[length..length + taken]).await?;
+        socket.read_exact(&mut bytes[length..length + taken]).await?;
         length += taken;
         if let Ok(Parsed::Complete { source, .. }) = parsed {
             return Ok(source);
@@ -156,10 +154,10 @@ async fn proxy_header(tcp: &mut TcpStream) -> io::Result<Option<SocketAddr>> {
 }
 
 /// Whether a plain connection begins as HTTP/2 does.
-async fn sniff(mut tcp: TcpStream, address: IpAddr, http2: bool) -> io::Result<Opened> {
+async fn sniff(mut socket: Socket, peer: Peer, http2: bool) -> io::Result<Opened> {
     let mut first = BytesMut::new();
     while http2 && first.len() < PREFACE.len() && PREFACE.starts_with(&first) {
-        if tcp.read_buf(&mut first).await? == 0 {
+        if socket.read_buf(&mut first).await? == 0 {
             break;
         }
     }
@@ -167,7 +165,7 @@ async fn sniff(mut tcp: TcpStream, address: IpAddr, http2: bool) -> io::Result<O
         true => Version::HTTP_2,
         false => Version::HTTP_11,
     };
-    Ok(Opened { wire: Either::Left(tcp), first: first.freeze(), version, address })
+    Ok(Opened { wire: Either::Left(socket), first: first.freeze(), version, peer })
 }
 
 async fn speak_http1<D: Answers>(

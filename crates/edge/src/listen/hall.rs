@@ -1,19 +1,18 @@
 //! Accepts connections until it is told to stop, then drains them.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::connection::speak;
 use super::peers::Peers;
+use super::socket::{Listener, Socket};
 use super::{Answers, Settings};
-use crate::Status;
+use crate::{Peer, Status};
 
 /// How long to wait when the system has no more to give (file descriptors, memory).
 const OUT_OF_RESOURCES: Duration = Duration::from_millis(50);
@@ -34,8 +33,8 @@ pub(crate) trait Speaks: Send + Sync + 'static {
     /// Speaks on a connection until it ends, dawdles, or is told to end.
     fn speak(
         shared: Arc<Shared<Self>>,
-        tcp: TcpStream,
-        peer: IpAddr,
+        socket: Socket,
+        peer: Peer,
         stage: watch::Receiver<Stage>,
     ) -> impl Future<Output = ()> + Send
     where
@@ -45,11 +44,11 @@ pub(crate) trait Speaks: Send + Sync + 'static {
 impl<D: Answers> Speaks for D {
     async fn speak(
         shared: Arc<Shared<Self>>,
-        tcp: TcpStream,
-        peer: IpAddr,
+        socket: Socket,
+        peer: Peer,
         stage: watch::Receiver<Stage>,
     ) {
-        speak(tcp, peer, shared, stage).await;
+        speak(socket, peer, shared, stage).await;
     }
 }
 
@@ -68,18 +67,18 @@ pub(crate) enum Stage {
 /// Answers on `listener` until `stop`, then drains: accepts no more, closes each connection with its
 /// next answer, lets requests under way finish within the settings' `drain_timeout`, and returns.
 pub async fn serve<D: Answers>(
-    listener: TcpListener,
+    listener: impl Into<Listener> + Send,
     door: Arc<D>,
     settings: Settings,
     status: Arc<Status>,
     stop: impl Future<Output = ()> + Send,
 ) {
-    attend(listener, door, settings, status, stop).await;
+    attend(listener.into(), door, settings, status, stop).await;
 }
 
 /// [`serve`], in any protocol.
 pub(crate) async fn attend<D: Speaks>(
-    listener: TcpListener,
+    listener: Listener,
     door: Arc<D>,
     settings: Settings,
     status: Arc<Status>,
@@ -98,30 +97,25 @@ pub(crate) async fn attend<D: Speaks>(
             biased;
             () = &mut stop => break,
             accepted = listener.accept() => match accepted {
-                Ok((tcp, peer)) => hall.welcome(tcp, peer, place),
+                Ok((socket, peer)) => hall.welcome(socket, peer, place),
                 Err(error) => pause(&error).await,
             },
         }
     }
     hall.shared.status.drain();
-    for (tcp, peer) in accepted(listener) {
+    for (socket, peer) in accepted(listener) {
         let place = hall.place().await;
-        hall.welcome(tcp, peer, place);
+        hall.welcome(socket, peer, place);
     }
     hall.drain().await;
 }
 
 /// Closes a listener. Those that the system has accepted already would be reset with it, so they are
-/// taken first, and the system itself is asked: the runtime may not have heard of the last of them.
-fn accepted(listener: TcpListener) -> Vec<(TcpStream, SocketAddr)> {
-    let Ok(listener) = listener.into_std() else { return Vec::new() };
-    let take = || {
-        let (tcp, peer) = listener.accept().ok()?;
-        tcp.set_nonblocking(true).ok()?;
-        TcpStream::from_std(tcp).ok().map(|tcp| (tcp, peer))
-    };
+/// taken first.
+fn accepted(listener: Listener) -> Vec<(Socket, Peer)> {
+    let Ok(waiting) = listener.into_waiting() else { return Vec::new() };
     // A successor may accept from the same socket, and then there is always one more.
-    std::iter::from_fn(take).take(MOST_ACCEPTED).collect()
+    waiting.take(MOST_ACCEPTED).collect()
 }
 
 /// The connections that are open.
@@ -149,9 +143,8 @@ impl<D: Speaks> Hall<D> {
         async move { places.acquire_owned().await.ok() }
     }
 
-    fn welcome(&mut self, tcp: TcpStream, peer: SocketAddr, place: Option<OwnedSemaphorePermit>) {
-        let address = peer.ip().to_canonical();
-        let speaking = D::speak(Arc::clone(&self.shared), tcp, address, self.stage.subscribe());
+    fn welcome(&mut self, socket: Socket, peer: Peer, place: Option<OwnedSemaphorePermit>) {
+        let speaking = D::speak(Arc::clone(&self.shared), socket, peer, self.stage.subscribe());
         self.connections.spawn(async move {
             speaking.await;
             drop(place);

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::Peer;
+
 /// The addresses with a connection, and how many each has.
 #[derive(Clone, Debug)]
 pub(crate) struct Peers {
@@ -13,11 +15,12 @@ pub(crate) struct Peers {
     most: usize,
 }
 
-/// One connection of an address.
+/// The place of one connection.
 #[derive(Debug)]
-pub(crate) struct Peer {
+pub(crate) struct Seat {
     peers: Peers,
-    network: IpAddr,
+    /// None where there are no addresses to tell callers apart by.
+    network: Option<IpAddr>,
 }
 
 impl Peers {
@@ -26,25 +29,28 @@ impl Peers {
     }
 
     /// Counts one more connection; none if the address has as many as it may have.
-    pub(crate) fn enter(&self, address: IpAddr) -> Option<Peer> {
-        let network = network(address);
+    pub(crate) fn enter(&self, peer: Peer) -> Option<Seat> {
+        let Some(network) = peer.ip().map(network) else {
+            return Some(Seat { peers: self.clone(), network: None });
+        };
         let mut counts = self.counts.lock();
         let count = counts.entry(network).or_default();
         if *count >= self.most {
             return None;
         }
         *count += 1;
-        Some(Peer { peers: self.clone(), network })
+        Some(Seat { peers: self.clone(), network: Some(network) })
     }
 }
 
-impl Drop for Peer {
+impl Drop for Seat {
     fn drop(&mut self) {
+        let Some(network) = &self.network else { return };
         let mut counts = self.peers.counts.lock();
-        if let Some(count) = counts.get_mut(&self.network) {
+        if let Some(count) = counts.get_mut(network) {
             *count -= 1;
             if *count == 0 {
-                counts.remove(&self.network);
+                counts.remove(network);
             }
         }
     }
@@ -65,13 +71,15 @@ mod tests {
     #[test]
     fn an_address_has_its_places_and_no_more() {
         let peers = Peers::new(2);
-        let enter = |text: &str| peers.enter(text.parse().unwrap());
+        let enter = |text: &str| peers.enter(Peer::Ip(text.parse().unwrap()));
         let (first, _second) = (enter("192.0.2.1"), enter("::ffff:192.0.2.1"));
         assert!(first.is_some());
         assert!(enter("192.0.2.1").is_none(), "the same address in IPv6");
         assert!(enter("192.0.2.2").is_some());
         drop(first);
         assert!(enter("192.0.2.1").is_some(), "a place is free again");
+        let unix: Vec<_> = (0..9).map(|_| peers.enter(Peer::Unix)).collect();
+        assert!(unix.iter().all(Option::is_some), "a file has no addresses to tell apart");
         let _here = (enter("2001:db8::1"), enter("2001:db8::2"));
         assert!(enter("2001:db8:0:0:ffff::1").is_none(), "the same /64");
         assert!(enter("2001:db8:0:1::1").is_some());

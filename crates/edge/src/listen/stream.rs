@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
 use super::framing::Framing;
+use super::socket::Socket;
 use super::traffic::Traffic;
 
 /// A closed connection is read for so long, or for so many bytes: to close with bytes unread would
@@ -22,7 +22,7 @@ const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 1024 * 1024;
 
 /// What the bytes come over.
-pub(super) type Wire = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+pub(super) type Wire = Either<Socket, Box<TlsStream<Socket>>>;
 
 /// A connection whose traffic is noted.
 pub(super) struct Stream {

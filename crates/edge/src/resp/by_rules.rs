@@ -74,7 +74,7 @@ impl<S: Store, L: Store> Door<S, L> {
     /// A question that tells or changes more than a decision does: for callers on this machine, and
     /// those who brought the token.
     pub(super) fn guarded(&self, session: &Session, verb: Verb, reply: &mut Writer<'_>) -> Heard {
-        if session.caller.is_loopback() || session.authenticated {
+        if session.caller.is_here() || session.authenticated {
             return Heard::Rules(verb);
         }
         match self.token {

@@ -1,7 +1,6 @@
 //! One connection: what is read is answered, and what is answered is sent at once.
 
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -9,15 +8,14 @@ use std::time::Duration;
 use bytes::{Buf as _, BytesMut};
 use tidegate_core::store::Store;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::sync::watch::Receiver;
 
 use super::Door;
 use super::pipeline::Next;
 use super::session::Session;
 use super::watch::{Phase, Progress, dawdling};
-use crate::Status;
-use crate::listen::{Shared, Speaks, Stage};
+use crate::listen::{Shared, Socket, Speaks, Stage, send_at_once};
+use crate::{Peer, Status};
 
 /// Room for a few commands; a connection with nothing to say holds no more than that.
 const FIRST_BYTES: usize = 2 * 1024;
@@ -32,18 +30,13 @@ const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 256 * 1024;
 
 impl<S: Store + 'static, L: Store + 'static> Speaks for Door<S, L> {
-    async fn speak(
-        shared: Arc<Shared<Self>>,
-        tcp: TcpStream,
-        peer: IpAddr,
-        stage: Receiver<Stage>,
-    ) {
+    async fn speak(shared: Arc<Shared<Self>>, socket: Socket, peer: Peer, stage: Receiver<Stage>) {
         let Some(_place) = shared.peers.enter(peer) else {
             return tracing::debug!("closed: as many connections as one address may have");
         };
         let id = shared.door.connections.fetch_add(1, Relaxed) + 1;
         let progress = Progress::new();
-        let mut line = Line { tcp, progress: &progress, read: BytesMut::new(), out: Vec::new() };
+        let mut line = Line { socket, progress: &progress, read: BytesMut::new(), out: Vec::new() };
         let mut session = Session::new(id, peer);
         tokio::select! {
             biased;
@@ -59,7 +52,7 @@ impl<S: Store + 'static, L: Store + 'static> Speaks for Door<S, L> {
 
 /// A connection with what was read and not yet answered, and answered and not yet sent.
 struct Line<'p> {
-    tcp: TcpStream,
+    socket: Socket,
     progress: &'p Progress,
     read: BytesMut,
     out: Vec<u8>,
@@ -72,8 +65,7 @@ impl Line<'_> {
         session: &mut Session,
         status: &Status,
     ) -> io::Result<()> {
-        // Replies are one small write: it must not wait for the acknowledgement of the last.
-        self.tcp.set_nodelay(true)?;
+        send_at_once(&self.socket)?;
         while self.read().await? {
             loop {
                 self.progress.at(Phase::Answering);
@@ -90,7 +82,7 @@ impl Line<'_> {
                 }
             }
             if status.is_draining() && self.read.is_empty() {
-                return self.tcp.shutdown().await;
+                return self.socket.shutdown().await;
             }
         }
         Ok(())
@@ -107,7 +99,7 @@ impl Line<'_> {
         if held == 0 && self.read.capacity() > KEPT_BYTES {
             self.read = BytesMut::with_capacity(FIRST_BYTES);
         }
-        let count = self.tcp.read_buf(&mut self.read).await?;
+        let count = self.socket.read_buf(&mut self.read).await?;
         if self.read.len() == self.read.capacity() && self.read.capacity() < KEPT_BYTES {
             // A sign of a long pipeline: from now on there is room for much of it.
             self.read.reserve(KEPT_BYTES - self.read.len());
@@ -122,7 +114,7 @@ impl Line<'_> {
         self.progress.at(Phase::Sending);
         let mut sent = 0;
         while sent < self.out.len() {
-            match self.tcp.write(&self.out[sent..]).await? {
+            match self.socket.write(&self.out[sent..]).await? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
                 count => sent += count,
             }
@@ -137,12 +129,12 @@ impl Line<'_> {
 
     /// Ends the connection after the last reply.
     async fn hang_up(&mut self) -> io::Result<()> {
-        self.tcp.shutdown().await?;
+        self.socket.shutdown().await?;
         let heard = async {
             let mut left = LINGER_BYTES;
             while left > 0 {
                 self.read.clear();
-                match self.tcp.read_buf(&mut self.read).await {
+                match self.socket.read_buf(&mut self.read).await {
                     Ok(count) if count > 0 => left = left.saturating_sub(count),
                     _ => break,
                 }

@@ -1,17 +1,16 @@
 //! What a connection has said of itself, and remembers from one command to the next.
 
-use std::net::IpAddr;
-
 use tidegate_core::policy::Policy;
 use tidegate_core::quota::Quota;
 
 use super::reply::Version;
+use crate::Peer;
 
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) id: u64,
-    pub(super) caller: IpAddr,
+    pub(super) caller: Peer,
     pub(super) version: Version,
     /// As `CLIENT SETNAME` says; empty for none.
     pub(super) name: Vec<u8>,
@@ -23,7 +22,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) const fn new(id: u64, caller: IpAddr) -> Self {
+    pub(super) const fn new(id: u64, caller: Peer) -> Self {
         Self {
             id,
             caller,

@@ -51,7 +51,7 @@ impl<S: Store> Desk<S> {
     pub(super) fn new(limiter: Arc<Limiter<S>>, from: &str, token: Option<&str>) -> Self {
         let token = token.map(|token| Token::new(token).unwrap());
         let door = Door::new(limiter, Settings { secret: Secret::UNSET, token });
-        Self { door, session: Session::new(7, from.parse::<IpAddr>().unwrap()) }
+        Self { door, session: Session::new(7, from.parse::<IpAddr>().unwrap().into()) }
     }
 
     /// What bytes are answered, and whether the connection ends after that.

@@ -9,6 +9,7 @@ mod passing;
 mod queue;
 mod smuggling;
 mod tunnel;
+mod unix;
 mod upstream;
 
 use std::net::SocketAddr;
@@ -69,6 +70,18 @@ impl Gate {
     }
 
     async fn open_with(rules: &str, settings: Settings, listen: listen::Settings) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        Self { address, ..Self::open_on(listener, rules, settings, listen) }
+    }
+
+    /// Without an address of its own, for whoever knows where the listener is.
+    fn open_on(
+        listener: impl Into<listen::Listener> + Send + 'static,
+        rules: &str,
+        settings: Settings,
+        listen: listen::Settings,
+    ) -> Self {
         let document = Document::parse("rules.yaml", rules).unwrap();
         let rules = RuleSet::compile(&document, Secret::UNSET).unwrap();
         let clock = ManualClock::new(Timestamp::from_micros(1_700_000_000_000_000));
@@ -76,8 +89,7 @@ impl Gate {
         let limiter = Arc::new(Limiter::new(store, rules));
         let status = Arc::new(Status::new());
         let gateway = Gateway::new(Arc::clone(&limiter), Arc::clone(&status), settings).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
         let (stop, stopped) = oneshot::channel();
         let stopped = async {
             let _ = stopped.await;

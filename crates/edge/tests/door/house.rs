@@ -45,6 +45,18 @@ impl House {
     }
 
     pub(crate) async fn open_at(rules: &str, settings: Settings, listen: listen::Settings) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        Self { address, ..Self::open_on(listener, rules, settings, listen) }
+    }
+
+    /// Without an address of its own, for whoever knows where the listener is.
+    pub(crate) fn open_on(
+        listener: impl Into<listen::Listener> + Send + 'static,
+        rules: &str,
+        settings: Settings,
+        listen: listen::Settings,
+    ) -> Self {
         let document = Document::parse("rules.yaml", rules).unwrap();
         let rules = RuleSet::compile(&document, Secret::UNSET).unwrap();
         let clock = ManualClock::new(Timestamp::from_micros(1_700_000_000_000_000));
@@ -53,8 +65,7 @@ impl House {
         let store = MemoryStore::with_clock(clock.clone(), DEFAULT_MAX_BYTES);
         let limiter = Arc::new(Limiter::new(store, rules));
         let door = Arc::new(Door::new(limiter, Arc::clone(&status), settings));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
         let (stop, stopped) = oneshot::channel();
         let stopped = async {
             let _ = stopped.await;

@@ -13,4 +13,5 @@ mod grpc;
 mod guard;
 mod house;
 mod resp;
+mod unix;
 mod wire;

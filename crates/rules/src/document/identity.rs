@@ -33,6 +33,8 @@ pub struct Identity {
 pub struct IpIdentity {
     /// Those whose forwarding headers are believed.
     pub trusted_proxies: Vec<IpNet>,
+    /// Whether whoever comes over a unix socket is one of them: there is no address to go by.
+    pub trusts_unix: bool,
     /// How much of an IPv6 address is one client.
     pub ipv6_prefix: u8,
     /// What those who are believed say it with.
@@ -52,7 +54,7 @@ impl IpIdentity {
 impl Default for IpIdentity {
     fn default() -> Self {
         let from = ForwardedBy::default();
-        Self { trusted_proxies: Vec::new(), ipv6_prefix: 64, from }
+        Self { trusted_proxies: Vec::new(), trusts_unix: false, ipv6_prefix: 64, from }
     }
 }
 

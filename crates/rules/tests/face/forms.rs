@@ -293,6 +293,9 @@ fn identity_says_who_forwards_and_how() {
     ] {
         assert_eq!(ip.trusts(peer.parse().unwrap()), trusted, "{peer}");
     }
+    assert!(!ip.trusts_unix, "a network says nothing of unix sockets");
+    let ip = identity("ip: { trusted_proxies: [unix] }").ip;
+    assert!(ip.trusts_unix && ip.trusted_proxies.is_empty());
 }
 
 #[test]

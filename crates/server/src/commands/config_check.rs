@@ -73,7 +73,7 @@ fn summary(name: &str, rules: &RuleSet, section: &Layer) -> String {
         *algorithms.entry(name).or_default() += 1;
     }
     let used: Vec<_> = algorithms.iter().map(|(name, times)| format!("{times} {name}")).collect();
-    let http = section.http.unwrap_or(DEFAULT_HTTP);
+    let http = section.http.clone().unwrap_or(DEFAULT_HTTP);
     let rows = [("rules", count), ("limits", used.join(", ")), ("listens", format!("http {http}"))];
     let rows: Vec<_> = rows
         .into_iter()

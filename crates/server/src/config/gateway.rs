@@ -11,9 +11,9 @@ use tidegate_edge::gateway::{Route, UpstreamSettings};
 use tidegate_edge::listen::Tls;
 use tidegate_rules::decode::Fields;
 
-use super::DoorAt;
+use super::listen::{DoorAt, Listen};
 use super::section::{parsed, path};
-use super::value::{Length, Listen, UpstreamAt};
+use super::value::{Length, UpstreamAt};
 use crate::failure::Failure;
 use upstreams::Behind;
 
@@ -142,7 +142,7 @@ impl GatewaySettings {
             };
         }
         Ok(Some(Self {
-            at: typed.gateway.map_or(DoorAt::Default(DEFAULT_GATEWAY), DoorAt::Asked),
+            at: Listen::or_default(typed.gateway, DEFAULT_GATEWAY),
             certificate: Certificate::check(typed.tls_cert, typed.tls_key)?,
             proxy_protocol: typed.proxy_protocol.unwrap_or(false),
             max_body: typed.max_body.unwrap_or(DEFAULT_MAX_BODY),

@@ -8,9 +8,9 @@ use tidegate_edge::envoy::{self, ChargeMode};
 use tidegate_edge::respond::HeaderSettings;
 use tidegate_rules::decode::Fields;
 
-use super::DoorAt;
+use super::listen::{DoorAt, Listen};
 use super::section::{choice, parsed};
-use super::value::{self, Listen};
+use super::value;
 
 /// The gRPC door unless it is said otherwise.
 const DEFAULT_GRPC: Listen = Listen::loopback(8082);
@@ -20,7 +20,7 @@ const DEFAULT_GRPC: Listen = Listen::loopback(8082);
 const DEFAULT_MAX_AGE: Micros = Micros::from_secs(600);
 
 /// What was typed about the gRPC door in one place.
-#[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GrpcLayer {
     /// Where the gRPC door listens, for Envoy; port 0 takes a free one, `off` closes it
     /// [default: 127.0.0.1:8082]
@@ -130,7 +130,7 @@ impl GrpcSettings {
             },
         };
         Self {
-            at: typed.grpc.map_or(DoorAt::Default(DEFAULT_GRPC), DoorAt::Asked),
+            at: Listen::or_default(typed.grpc, DEFAULT_GRPC),
             envoy,
             max_age: typed.grpc_max_age.unwrap_or(DEFAULT_MAX_AGE).into(),
         }

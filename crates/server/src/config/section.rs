@@ -27,6 +27,7 @@ pub(crate) fn read(field: Option<&Field<'_>>) -> Layer {
         grpc: GrpcLayer::read(&mut fields),
         http: fields.take("http").and_then(|field| parsed(&field)),
         resp: fields.take("resp").and_then(|field| parsed(&field)),
+        socket_mode: fields.take("socket_mode").and_then(|field| parsed(&field)),
         snapshot: fields.take("snapshot").and_then(|field| path(&field)),
         snapshot_interval: fields.take("snapshot_interval").and_then(|field| field.duration()),
         memory_limit: fields.take("memory_limit").and_then(|field| parsed(&field)),

@@ -1,7 +1,6 @@
 //! The values that settings have, and how each is typed.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::str::FromStr;
 
 use clap::ValueEnum;
@@ -24,48 +23,6 @@ impl fmt::Display for Wrong {
 }
 
 impl std::error::Error for Wrong {}
-
-/// Where a door listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Listen {
-    /// At an address; port 0 takes a free one.
-    At(SocketAddr),
-    /// Nowhere.
-    Off,
-}
-
-impl Listen {
-    /// A port of this machine alone.
-    pub(crate) const fn loopback(port: u16) -> Self {
-        Self::At(SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)))
-    }
-}
-
-impl FromStr for Listen {
-    type Err = Wrong;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "off" {
-            return Ok(Self::Off);
-        }
-        if let Ok(port) = text.trim_start_matches("localhost:").parse() {
-            return Ok(Self::loopback(port));
-        }
-        text.parse().map(Self::At).map_err(|_| Wrong {
-            message: "this is not an address to listen on".to_owned(),
-            write: "an IP and a port, such as `127.0.0.1:8081` or `[::1]:8081`, or `off`",
-        })
-    }
-}
-
-impl fmt::Display for Listen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::At(addr) => addr.fmt(f),
-            Self::Off => f.write_str("off"),
-        }
-    }
-}
 
 /// Where the API behind the gateway is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -256,22 +213,6 @@ pub(super) fn duration(text: &str) -> Result<Micros, Wrong> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_are_read_as_typed() {
-        for (text, shown) in [
-            ("off", "off"),
-            ("127.0.0.1:0", "127.0.0.1:0"),
-            ("[::1]:8081", "[::1]:8081"),
-            ("8081", "127.0.0.1:8081"),
-            ("localhost:9", "127.0.0.1:9"),
-        ] {
-            assert_eq!(text.parse::<Listen>().map(|at| at.to_string()), Ok(shown.to_owned()));
-        }
-        for text in ["", "OFF", "127.0.0.1", "127.0.0.1:99999", "example.org:80"] {
-            assert!(text.parse::<Listen>().is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn amounts_of_memory_are_read_as_typed() {

@@ -1,21 +1,15 @@
-//! Opening doors, serving at them, and closing them when all requests under way are answered.
+//! Serving at doors that are open, and closing them when all requests under way are answered.
 
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use tidegate_core::store::Store;
 use tidegate_edge::Status;
-use tidegate_edge::listen::{self, Answers};
+use tidegate_edge::listen::{self, Answers, Listener};
 use tidegate_edge::resp;
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::inherited::Inherited;
-use crate::config::{DoorAt, Listen};
 use crate::failure::Failure;
-use crate::telemetry::Event;
 
 /// A door by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,54 +38,6 @@ impl Kind {
     }
 }
 
-/// Opens a door; none if it is off. One that is open already is taken as it is. One that was asked for
-/// must open where it was asked for; a default one moves aside when its port is taken.
-///
-/// # Errors
-/// When it cannot be opened.
-pub(super) async fn open(
-    kind: Kind,
-    at: DoorAt,
-    inherited: &mut Inherited,
-) -> Result<Option<TcpListener>, Failure> {
-    if !matches!(at, DoorAt::Asked(Listen::Off) | DoorAt::Default(Listen::Off))
-        && let Some(socket) = inherited.socket(kind)
-    {
-        socket.set_nonblocking(true)?;
-        return Ok(Some(TcpListener::from_std(socket)?));
-    }
-    let cannot = |addr, error: io::Error| cannot_listen(kind, addr, &error);
-    match at {
-        DoorAt::Asked(Listen::Off) | DoorAt::Default(Listen::Off) => Ok(None),
-        DoorAt::Asked(Listen::At(addr)) => {
-            TcpListener::bind(addr).await.map(Some).map_err(|error| cannot(addr, error))
-        }
-        DoorAt::Default(Listen::At(wanted)) => match TcpListener::bind(wanted).await {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-                let bound = TcpListener::bind(free).await;
-                let listener = bound.map_err(|error| cannot(free, error))?;
-                let instead = listener.local_addr()?;
-                Event::DoorTaken { door: kind.name(), wanted, instead }.tell();
-                Ok(Some(listener))
-            }
-            bound => bound.map(Some).map_err(|error| cannot(wanted, error)),
-        },
-    }
-}
-
-fn cannot_listen(kind: Kind, addr: SocketAddr, error: &io::Error) -> Failure {
-    let advice = match error.kind() {
-        io::ErrorKind::AddrInUse => format!(
-            "the port is taken\n  stop whoever has it, or choose another: --{} 127.0.0.1:0",
-            kind.name()
-        ),
-        io::ErrorKind::PermissionDenied => format!("{error}\n  choose a port from 1024 up"),
-        _ => error.to_string(),
-    };
-    Failure::CouldNot(format!("cannot listen on {addr}: {advice}"))
-}
-
 /// The doors at which requests are served.
 #[derive(Debug)]
 pub(super) struct Doors {
@@ -109,7 +55,7 @@ impl Doors {
     pub(super) fn serve(
         &mut self,
         kind: Kind,
-        listener: TcpListener,
+        listener: Listener,
         door: Arc<impl Answers>,
         settings: listen::Settings,
     ) {
@@ -121,7 +67,7 @@ impl Doors {
     /// Serves at the door that speaks the Redis protocol.
     pub(super) fn serve_resp<S: Store + 'static, L: Store + 'static>(
         &mut self,
-        listener: TcpListener,
+        listener: Listener,
         door: resp::Door<S, L>,
         settings: listen::Settings,
     ) {

@@ -2,17 +2,19 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use tidegate_edge::listen::Place;
+
 use super::doors::Kind;
 use crate::output::{BOLD, DIM};
 
 /// The greeting for doors at their addresses.
-pub(super) fn text(open: &[(Kind, SocketAddr)], built_in: bool) -> String {
+pub(super) fn text(open: &[(Kind, Place)], built_in: bool) -> String {
     let mut text = String::new();
     for (kind, at) in open {
         text.push_str(&format!("listening {} {at}\n", kind.name()));
     }
     let http = open.iter().find(|(kind, _)| *kind == Kind::Http);
-    if let Some((_, http)) = http
+    if let Some((_, Place::Tcp(http))) = http
         && built_in
     {
         let url = reachable(*http);

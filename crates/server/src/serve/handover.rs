@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Child, Command};
 
@@ -14,7 +14,8 @@ use command_fds::{CommandFdExt as _, FdMapping};
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process};
 
 use super::doors::Kind;
-use super::inherited::{COUNT, NAMES, OWNER};
+use super::inherited::{COUNT, FILES, NAMES, OWNER};
+use super::opening::Opened;
 
 /// Says to the successor whose it is.
 const PREDECESSOR: &str = "TIDEGATE_PREDECESSOR";
@@ -28,6 +29,8 @@ pub(super) struct Estate {
     program: PathBuf,
     args: Vec<OsString>,
     sockets: Vec<(Kind, OwnedFd)>,
+    /// The doors whose files are removed by whoever serves last.
+    files: Vec<&'static str>,
 }
 
 impl Estate {
@@ -35,12 +38,14 @@ impl Estate {
     /// later.
     pub(super) fn new() -> io::Result<Self> {
         let program = called(std::env::current_exe()?);
-        Ok(Self { program, args: std::env::args_os().skip(1).collect(), sockets: Vec::new() })
+        let args = std::env::args_os().skip(1).collect();
+        Ok(Self { program, args, sockets: Vec::new(), files: Vec::new() })
     }
 
     /// Keeps a copy of a door's socket.
-    pub(super) fn add(&mut self, kind: Kind, socket: impl AsFd) -> io::Result<()> {
-        self.sockets.push((kind, socket.as_fd().try_clone_to_owned()?));
+    pub(super) fn add(&mut self, door: &Opened) -> io::Result<()> {
+        self.sockets.push((door.kind, door.listener.as_fd().try_clone_to_owned()?));
+        self.files.extend(door.file.as_ref().map(|_| door.kind.name()));
         Ok(())
     }
 
@@ -52,6 +57,7 @@ impl Estate {
             .args(&self.args)
             .env(COUNT, names.len().to_string())
             .env(NAMES, names.join(":"))
+            .env(FILES, self.files.join(":"))
             .env(PREDECESSOR, getpid().as_raw_nonzero().to_string())
             .env_remove(OWNER);
         let mappings = (FIRST..).zip(&self.sockets).map(|(child_fd, (_, socket))| {

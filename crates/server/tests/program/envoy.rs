@@ -35,7 +35,7 @@ fn envoy(tidegate: &str, api: &Nginx, changes: &[(&str, &str)]) -> Envoy {
         assert!(text.contains(old), "the example has no `{old}`");
         text = text.replace(old, new);
     }
-    let (_, tidegate) = tidegate.rsplit_once(':').unwrap();
+    let (_, tidegate) = tidegate.rsplit_once(':').unwrap_or_default();
     let port = |number: &str| format!("port_value: {number}");
     Envoy::start(|listen, admin| {
         text.replace(&port("10000"), &port(&listen.to_string()))

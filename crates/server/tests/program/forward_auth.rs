@@ -9,7 +9,7 @@ use tidegate_testkit::port::Port;
 use tidegate_testkit::process::{Process, server_command};
 
 use crate::support::programs::Fetched;
-use crate::support::{Folder, Server, curl, wait_for};
+use crate::support::{Folder, Server, curl, tidegate, wait_for};
 
 /// The app, which tells how much it was sent.
 const APP: &str = r#"return 200 "well $content_length";"#;
@@ -31,6 +31,17 @@ impl Site {
         let folder = Folder::new();
         let rules = folder.write("rules.yaml", example("rules.yaml"));
         Self { tidegate: Server::with_config(&rules, &[]), app: Nginx::start(APP), folder }
+    }
+
+    /// With tidegate on a unix socket, and rules that trust whoever comes over it.
+    fn open_on_a_socket() -> Self {
+        let folder = Folder::new();
+        let trusted = ("trusted_proxies: [127.0.0.1/32]", "trusted_proxies: [unix]");
+        let rules = folder.write("rules.yaml", example("rules.yaml").replace(trusted.0, trusted.1));
+        let mut command = tidegate();
+        command.args(["serve", "--resp", "off", "--config"]).arg(rules);
+        command.arg("--http").arg(format!("unix:{}", folder.path("http.sock").display()));
+        Self { tidegate: Server::spawn(command), app: Nginx::start(APP), folder }
     }
 
     /// Tidegate stops, and the app goes on.
@@ -122,6 +133,22 @@ fn assert_limited(site: &Site, url: &str) -> Fetched {
 fn nginx_limits_and_passes_everything_while_nobody_answers() {
     let site = Site::open();
     let nginx = Nginx::start(&site.file("nginx.conf", ""));
+    let url = format!("http://{}", nginx.address());
+    assert_limited(&site, &url);
+    let _app = site.close();
+    assert_eq!(curl(&[&format!("{url}/api/things")]).status, 200, "open while it is away");
+}
+
+#[test]
+fn nginx_limits_over_a_unix_socket() {
+    let site = Site::open_on_a_socket();
+    let by_port = "proxy_pass http://127.0.0.1:8081/";
+    let by_file = "# proxy_pass http://unix:/run/tidegate/http.sock:/";
+    let text = example("nginx.conf");
+    assert!(text.contains(by_port) && text.contains(by_file), "{text}");
+    let here = format!("proxy_pass http://{}:/", site.tidegate.address);
+    let text = text.replace(by_port, "# ").replace(by_file, &here);
+    let nginx = Nginx::start(&text.replace("127.0.0.1:3000", &site.app.address().to_string()));
     let url = format!("http://{}", nginx.address());
     assert_limited(&site, &url);
     let _app = site.close();

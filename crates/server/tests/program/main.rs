@@ -19,3 +19,4 @@ mod serve;
 mod settings;
 mod snapshot;
 mod support;
+mod unix_socket;

@@ -26,10 +26,15 @@ fn lines(name: &HeaderName, lines: &[impl AsRef<[u8]>]) -> HeaderMap {
     headers
 }
 
+/// The client of a peer at an address; there always is one.
+fn whose(peer: IpAddr, headers: &HeaderMap, trusted: &IpIdentity) -> IpAddr {
+    client_ip(peer, headers, trusted).unwrap()
+}
+
 /// The client according to `X-Forwarded-For`, the peer being a trusted proxy.
 fn listed_client(list: &[&str]) -> String {
     let headers = lines(&X_FORWARDED_FOR, list);
-    client_ip(ip(PROXY), &headers, &identity(ForwardedBy::XForwardedFor)).to_string()
+    whose(ip(PROXY), &headers, &identity(ForwardedBy::XForwardedFor)).to_string()
 }
 
 #[test]
@@ -92,11 +97,11 @@ fn bypass_strangers_are_not_believed() {
     headers.insert("x-real-ip", HeaderValue::from_static("1.1.1.1"));
     let real = ForwardedBy::Header("x-real-ip".to_owned());
     for from in [ForwardedBy::XForwardedFor, ForwardedBy::Forwarded, real] {
-        let found = client(ip(CLIENT), &headers, &identity(from.clone()));
-        assert_eq!(found, Client { ip: ip(CLIENT), peer_is_trusted: false });
+        let found = client(Peer::Ip(ip(CLIENT)), &headers, &identity(from.clone()));
+        assert_eq!(found, Client { ip: Some(ip(CLIENT)), peer_is_trusted: false });
         let nobody = IpIdentity { from, ..IpIdentity::default() };
-        assert_eq!(client_ip(ip(PROXY), &headers, &nobody), ip(PROXY), "trust must be said");
-        assert_eq!(client_ip(ip("127.0.0.1"), &headers, &nobody), ip("127.0.0.1"));
+        assert_eq!(whose(ip(PROXY), &headers, &nobody), ip(PROXY), "trust must be said");
+        assert_eq!(whose(ip("127.0.0.1"), &headers, &nobody), ip("127.0.0.1"));
     }
 }
 
@@ -108,12 +113,12 @@ fn bypass_headers_that_the_proxy_does_not_set_are_not_read() {
         let value = if name == "forwarded" { "for=1.1.1.1" } else { "1.1.1.1" };
         headers.insert(name, HeaderValue::from_static(value));
     }
-    let identity_of = |from| client_ip(ip(PROXY), &headers, &identity(from));
+    let identity_of = |from| whose(ip(PROXY), &headers, &identity(from));
     assert_eq!(identity_of(ForwardedBy::XForwardedFor), ip(CLIENT));
     headers = lines(&FORWARDED, &["for=203.0.113.9"]);
     headers.insert(X_FORWARDED_FOR, HeaderValue::from_static("1.1.1.1"));
     assert_eq!(
-        client_ip(ip(PROXY), &headers, &identity(ForwardedBy::Forwarded)),
+        whose(ip(PROXY), &headers, &identity(ForwardedBy::Forwarded)),
         ip(CLIENT),
         "of several only the one that the document names"
     );
@@ -133,7 +138,7 @@ fn a_header_with_one_address_is_read_if_it_is_there_once() {
         (vec!["unknown"], PROXY),
     ] {
         let headers = lines(&name, &values);
-        assert_eq!(client_ip(ip(PROXY), &headers, &real), ip(expected), "{values:?}");
+        assert_eq!(whose(ip(PROXY), &headers, &real), ip(expected), "{values:?}");
     }
 }
 
@@ -141,10 +146,29 @@ fn a_header_with_one_address_is_read_if_it_is_there_once() {
 fn a_proxy_is_known_in_either_family() {
     let headers = lines(&X_FORWARDED_FOR, &[CLIENT]);
     let from = identity(ForwardedBy::XForwardedFor);
-    let found = client(ip("::ffff:10.0.0.1"), &headers, &from);
-    assert_eq!(found, Client { ip: ip(CLIENT), peer_is_trusted: true });
-    assert_eq!(client_ip(ip("::ffff:192.0.2.1"), &headers, &from), ip("192.0.2.1"));
-    assert_eq!(client_ip(ip("2001:db8:1::5"), &headers, &from), ip(CLIENT));
+    let found = client(Peer::Ip(ip("::ffff:10.0.0.1")), &headers, &from);
+    assert_eq!(found, Client { ip: Some(ip(CLIENT)), peer_is_trusted: true });
+    assert_eq!(whose(ip("::ffff:192.0.2.1"), &headers, &from), ip("192.0.2.1"));
+    assert_eq!(whose(ip("2001:db8:1::5"), &headers, &from), ip(CLIENT));
+}
+
+#[test]
+fn over_a_unix_socket_the_client_is_whom_the_headers_name_or_nobody() {
+    let trusted = IpIdentity { trusts_unix: true, ..identity(ForwardedBy::XForwardedFor) };
+    let headers = |list: &[&str]| lines(&X_FORWARDED_FOR, list);
+    for (list, expected) in [
+        (vec!["1.1.1.1, 203.0.113.9, 10.0.0.7"], Some(CLIENT)),
+        (vec!["203.0.113.9, unix:"], None),
+        (vec!["unix:"], None),
+        (vec![], None),
+    ] {
+        let found = client(Peer::Unix, &headers(&list), &trusted);
+        let ip = expected.map(ip);
+        assert_eq!(found, Client { ip, peer_is_trusted: true }, "{list:?}");
+    }
+    let silent = identity(ForwardedBy::XForwardedFor);
+    let found = client(Peer::Unix, &headers(&[CLIENT]), &silent);
+    assert_eq!(found, Client { ip: None, peer_is_trusted: false }, "trust must be said");
 }
 
 /// Bytes that a header may hold, often such as mean something here.
@@ -193,7 +217,7 @@ proptest! {
 
     #[test]
     fn any_headers_are_answered(headers in any_headers(), from in any_from()) {
-        let _ = client_ip(ip(PROXY), &headers, &identity(from));
+        let _ = whose(ip(PROXY), &headers, &identity(from));
     }
 
     #[test]
@@ -204,7 +228,7 @@ proptest! {
     ) {
         let trusted = identity(from);
         prop_assume!(!trusted.trusts(peer));
-        prop_assert_eq!(client_ip(peer, &headers, &trusted), peer.to_canonical());
+        prop_assert_eq!(whose(peer, &headers, &trusted), peer.to_canonical());
     }
 
     /// The client may write whatever it likes, on as many lines as it likes: the proxy adds the
@@ -236,7 +260,7 @@ proptest! {
                 _ => written.push(added.into_bytes()),
             }
             let headers = lines(&name, &written);
-            prop_assert_eq!(client_ip(ip(PROXY), &headers, &identity(from)), ip(client));
+            prop_assert_eq!(whose(ip(PROXY), &headers, &identity(from)), ip(client));
         }
     }
 }

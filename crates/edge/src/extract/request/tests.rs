@@ -11,6 +11,10 @@ use super::*;
 const PROXY: &str = "10.0.0.1";
 const CLIENT: &str = "203.0.113.9";
 
+fn ip(text: &str) -> std::net::IpAddr {
+    text.parse().unwrap()
+}
+
 fn rules(source: &str) -> RuleSet {
     let document = Document::parse("rules.yaml", source).unwrap();
     RuleSet::compile(&document, Secret::UNSET).unwrap()
@@ -40,7 +44,7 @@ fn told_by(
     head: &Parts,
 ) -> Result<Option<String>, FactError> {
     let extractor = extractor(identity);
-    let facts = extractor.facts(head, "/", peer.parse().unwrap());
+    let facts = extractor.facts(head, "/", ip(peer));
     let facts = facts.map_err(|bad| {
         assert_eq!(bad.name, name);
         bad.why
@@ -56,7 +60,7 @@ fn some(text: &str) -> Result<Option<String>, FactError> {
 fn key(rules: &RuleSet, head: &Parts, peer: &str) -> Fingerprint {
     let extractor = Extractor::new(rules.identity()).unwrap();
     let path = crate::path::canonical(head.uri.path()).unwrap();
-    let mut facts = extractor.facts(head, &path, peer.parse().unwrap()).unwrap();
+    let mut facts = extractor.facts(head, &path, ip(peer)).unwrap();
     rules.complete(&mut facts);
     rules.rules()[0].key(&facts, rules)
 }
@@ -65,7 +69,7 @@ fn key(rules: &RuleSet, head: &Parts, peer: &str) -> Fingerprint {
 fn address_method_and_path_are_always_known() {
     let extractor = extractor("");
     let head = head("/a?q=1", &[("x-api-key", "k"), ("cookie", "a=b")]);
-    let facts = extractor.facts(&head, "/a", CLIENT.parse().unwrap()).unwrap();
+    let facts = extractor.facts(&head, "/a", ip(CLIENT)).unwrap();
     let known: Vec<_> = facts.iter().collect();
     assert_eq!(known, [("ip", CLIENT), ("method", "GET"), ("path", "/a")]);
     assert_eq!(facts.ip(), CLIENT.parse().ok());
@@ -241,7 +245,7 @@ fn bypass_method_and_path_overrides_are_not_looked_at() {
     let extractor = extractor("ip: { trusted_proxies: [0.0.0.0/0] }");
     let mut head = head("/a?_method=DELETE", &overrides);
     head.method = Method::POST;
-    let facts = extractor.facts(&head, "/a", CLIENT.parse().unwrap()).unwrap();
+    let facts = extractor.facts(&head, "/a", ip(CLIENT)).unwrap();
     let known: Vec<_> = facts.iter().collect();
     assert_eq!(known, [("ip", CLIENT), ("method", "POST"), ("path", "/a")]);
 }
@@ -302,9 +306,9 @@ fn users_and_further_facts_come_from_cookies_too() {
 fn the_client_is_told_apart_from_the_peer() {
     let extractor = extractor("ip: { trusted_proxies: [10.0.0.0/8], from: forwarded }");
     let head = head("/", &[("forwarded", "for=\"[2001:db8::9]:1\"")]);
-    let client = extractor.client(&head, PROXY.parse().unwrap());
-    assert_eq!(client, Client { ip: "2001:db8::9".parse().unwrap(), peer_is_trusted: true });
-    assert!(extractor.trusts(PROXY.parse().unwrap()) && !extractor.trusts(CLIENT.parse().unwrap()));
+    let client = extractor.client(&head, ip(PROXY));
+    assert_eq!(client, Client { ip: Some(ip("2001:db8::9")), peer_is_trusted: true });
+    assert!(extractor.trusts(ip(PROXY)) && !extractor.trusts(ip(CLIENT)));
 }
 
 mod tokens {
@@ -331,7 +335,7 @@ mod tokens {
 
     fn user(identity: &str, headers: &[(&str, &str)]) -> Result<Option<String>, FactError> {
         let (extractor, head) = (extractor(identity), head("/", headers));
-        let facts = extractor.facts(&head, "/", CLIENT.parse().unwrap()).map_err(|bad| bad.why)?;
+        let facts = extractor.facts(&head, "/", ip(CLIENT)).map_err(|bad| bad.why)?;
         Ok(facts.get("user_id").map(str::to_owned))
     }
 

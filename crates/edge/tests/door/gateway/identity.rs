@@ -90,7 +90,7 @@ async fn random_keys_fall_to_the_address_and_doubled_ones_are_refused() {
 }
 
 /// The header of the PROXY protocol for a client, in both versions.
-fn proxy_headers(client: Ipv4Addr) -> [Vec<u8>; 2] {
+pub(super) fn proxy_headers(client: Ipv4Addr) -> [Vec<u8>; 2] {
     let first = format!("PROXY TCP4 {client} 127.0.0.1 5000 80\r\n").into_bytes();
     let mut second = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c".to_vec();
     second.extend(client.octets());

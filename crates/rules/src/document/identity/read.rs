@@ -71,14 +71,26 @@ fn read_ip(field: &Field<'_>) -> IpIdentity {
         return ip;
     };
     if let Some(list) = fields.take("trusted_proxies").and_then(|field| field.list()) {
-        let net = |field: &Field<'_>| field.accept(parse_net(field.word()?));
-        ip.trusted_proxies = list.iter().filter_map(net).collect();
+        list.iter().for_each(|field| read_trusted(field, &mut ip));
     }
     let prefix = fields.take("ipv6_prefix").and_then(|field| field.integer(1, 128));
     ip.ipv6_prefix = prefix.and_then(|bits| u8::try_from(bits).ok()).unwrap_or(ip.ipv6_prefix);
     ip.from = fields.take("from").and_then(|field| read_from(&field)).unwrap_or_default();
     fields.finish();
     ip
+}
+
+/// A network, or the word for whoever comes over a unix socket.
+fn read_trusted(field: &Field<'_>, ip: &mut IpIdentity) {
+    match field.word() {
+        Some("unix") => ip.trusts_unix = true,
+        Some(text) if text.starts_with("unix") => {
+            let remark = Remark::new("unix sockets are trusted all or none").found(text);
+            field.refuse(remark.write("`unix`"));
+        }
+        Some(text) => ip.trusted_proxies.extend(field.accept(parse_net(text))),
+        None => {}
+    }
 }
 
 fn read_from(field: &Field<'_>) -> Option<ForwardedBy> {

@@ -12,7 +12,9 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 
 SERVICE = "envoy.service.ratelimit.v3.RateLimitService"
 
-channel = grpc.insecure_channel(sys.argv[1])
+# Of a unix socket this library would call the host `%2Frun%2F…`, which is none.
+options = [("grpc.default_authority", "tidegate")]
+channel = grpc.insecure_channel(sys.argv[1], options)
 pool = DescriptorPool(ProtoReflectionDescriptorDatabase(channel))
 method = pool.FindServiceByName(SERVICE).methods_by_name["ShouldRateLimit"]
 Request = message_factory.GetMessageClass(method.input_type)

@@ -4,7 +4,7 @@ use serde_json::json;
 use tidegate_testkit::nginx::Nginx;
 
 use super::{API, envoy, tidegate};
-use crate::support::{Folder, curl, wait_for};
+use crate::support::{Folder, Server, curl, wait_for};
 
 #[test]
 fn requests_pass_up_to_the_limit_and_the_client_is_told_how_it_stands() {
@@ -27,6 +27,24 @@ fn requests_pass_up_to_the_limit_and_the_client_is_told_how_it_stands() {
     assert!((1..=2_592_000).contains(&secs("retry-after")), "ours, on every version of Envoy");
     assert_eq!(secs("x-ratelimit-reset"), secs("retry-after"));
     assert_eq!(api.requests().len(), 3, "what was refused did not reach the API");
+}
+
+/// As `docs/envoy.md` tells it: the address is a pipe.
+#[test]
+fn envoy_asks_over_a_unix_socket() {
+    let (folder, api) = (Folder::new(), Nginx::start(API));
+    let rules =
+        folder.write("rules.yaml", super::example("rules.yaml").replace("100/min", "1/30d"));
+    let socket = folder.path("grpc.sock");
+    let at = format!("unix:{}", socket.display());
+    let server = Server::with_config(&rules, &["--grpc", &at]);
+    assert_eq!(server.grpc(), at);
+    let by_port = "socket_address: { address: 127.0.0.1, port_value: 8082 }";
+    let by_file = format!("pipe: {{ path: {} }}", socket.display());
+    let envoy = envoy("", &api, &[(by_port, &by_file)]);
+    let status = || curl(&[&envoy.url("/")]).status;
+    assert_eq!([status(), status()], [200, 429]);
+    assert_eq!(envoy.count("ratelimit.error"), 0);
 }
 
 #[test]
