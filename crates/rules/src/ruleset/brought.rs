@@ -10,6 +10,7 @@ use super::subjects::Subjects;
 use crate::cost::Cost;
 use crate::facts::Facts;
 use crate::identity::Identity;
+use crate::index::descriptors::Descriptors;
 use crate::index::{Filing, Index};
 use crate::key::Keying;
 use crate::rule::{ChargeWhen, Limit, Mode, OnFail, Rule};
@@ -55,18 +56,21 @@ impl RuleSet {
             ban: None,
             conditions: Box::default(),
             parts: Box::default(),
+            replaces: Box::default(),
             seed,
         };
         let index = Index::build(vec![Filing::new(0, &rule.conditions)]);
         Self {
             rules: vec![rule],
             index,
+            descriptors: Descriptors::default(),
             keying: Keying::new(128, std::iter::empty()),
             subjects: Subjects::default(),
             identity: Identity::default(),
             version: self.version,
             seed: self.seed,
             brought: true,
+            replacing: false,
         }
     }
 
