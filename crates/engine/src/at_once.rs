@@ -36,5 +36,5 @@ impl<S: Store, L: Store> Limiter<S, L> {
 }
 
 const fn unheld(op: Op, only: Option<&str>) -> Asking<'_> {
-    Asking { op, only, queue: Queue::Refuse }
+    Asking { only, queue: Queue::Refuse, ..Asking::all(op) }
 }

@@ -21,6 +21,8 @@ pub(crate) struct Asking<'o> {
     pub(crate) op: Op,
     /// The one rule that is asking; all where none is named.
     pub(crate) only: Option<&'o str>,
+    /// Rules that are not asking, because another request of the call has one that replaces them.
+    pub(crate) without: &'o [u32],
     /// What becomes of a request that a rule would let wait its turn.
     pub(crate) queue: Queue,
 }
@@ -28,7 +30,7 @@ pub(crate) struct Asking<'o> {
 impl Asking<'_> {
     /// All rules, by somebody who can hold a request.
     pub(crate) const fn all(op: Op) -> Self {
-        Self { op, only: None, queue: Queue::Hold }
+        Self { op, only: None, without: &[], queue: Queue::Hold }
     }
 }
 
@@ -61,7 +63,7 @@ impl<'a> Plan<'a> {
         let mut matches = Matches::new();
         rules.matching(facts, &mut matches);
         let mut plan = Self::empty();
-        for at in matches {
+        for at in matches.into_iter().filter(|at| !asking.without.contains(at)) {
             let at = rules.variant(at, facts);
             let rule = &rules[at];
             if asking.only.is_none_or(|only| only == rule.id()) {

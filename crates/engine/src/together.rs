@@ -5,6 +5,7 @@
 //! what would have to wait, uncharged. (While the store is gone a local share polices such a queue.)
 
 use std::fmt;
+use std::future::Future;
 use std::slice;
 use std::sync::Arc;
 
@@ -56,11 +57,40 @@ impl<S: Store, L: Store> Limiter<S, L> {
         questions: &[Question<'_, '_>],
     ) -> Result<Vec<Decision>, Unanswered> {
         let rules = self.rules();
+        let replaced = replaced(&rules, questions);
+        self.decide_one_batch(rules, questions, &replaced).await
+    }
+
+    /// Decides the questions of a call under one rule set, yet each by itself: what one of them is refused
+    /// by, the others are charged for all the same. The answers are waited for by whoever asks, all at
+    /// once where the store is elsewhere; each has one decision.
+    pub fn decide_each(
+        &self,
+        questions: &[Question<'_, '_>],
+    ) -> Vec<impl Future<Output = Result<Vec<Decision>, Unanswered>> + Send> {
+        let rules = self.rules();
+        let replaced = replaced(&rules, questions);
+        let one = |question| {
+            let (rules, replaced) = (Arc::clone(&rules), replaced.clone());
+            async move { self.decide_one_batch(rules, slice::from_ref(question), &replaced).await }
+        };
+        questions.iter().map(one).collect()
+    }
+
+    async fn decide_one_batch(
+        &self,
+        rules: Arc<RuleSet>,
+        questions: &[Question<'_, '_>],
+        replaced: &[u32],
+    ) -> Result<Vec<Decision>, Unanswered> {
         let sets: SmallVec<[Arc<RuleSet>; 1]> =
             questions.iter().map(|question| question.rules(&rules)).collect();
         let (decisions, unanswered) = {
-            let mut parts: SmallVec<[Part<'_>; 1]> =
-                questions.iter().zip(&sets).map(|(question, set)| question.plan(set)).collect();
+            let mut parts: SmallVec<[Part<'_>; 1]> = questions
+                .iter()
+                .zip(&sets)
+                .map(|(question, set)| question.plan(set, replaced))
+                .collect();
             // Most calls are one plain question. The state of all else is large, and boxed.
             match &mut parts[..] {
                 [part] if part.is_plain() => {
@@ -142,14 +172,23 @@ impl Question<'_, '_> {
         }
     }
 
-    fn plan<'a>(&self, rules: &'a Arc<RuleSet>) -> Part<'a> {
+    fn plan<'a>(&self, rules: &'a Arc<RuleSet>, replaced: &[u32]) -> Part<'a> {
         let mut facts = self.facts.borrowed();
         rules.complete(&mut facts);
         let (Asked::Charge(cost) | Asked::GiveBack(cost)) = self.asked;
-        let asking = Asking { queue: Queue::Refuse, ..Asking::all(Op::Charge) };
+        // A limit that is brought is no rule's, and nothing replaces it.
+        let without = if rules.is_brought() { &[] } else { replaced };
+        let asking = Asking { queue: Queue::Refuse, without, ..Asking::all(Op::Charge) };
         let plan = Plan::new(rules, &facts, asking, times(cost));
         Part { asked: self.asked, brought: rules.is_brought(), plan }
     }
+}
+
+/// The rules that those of any question of a call replace. Boxed: mostly there are none, and they are carried
+/// about with every decision.
+fn replaced(rules: &RuleSet, questions: &[Question<'_, '_>]) -> Box<[u32]> {
+    let asking = questions.iter().filter(|question| question.limit.is_none());
+    rules.replaced(asking.map(|question| question.facts)).into_vec().into()
 }
 
 /// What to do for those of the questions that charge: nothing if one of them is refused already, or if

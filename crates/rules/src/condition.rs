@@ -2,6 +2,7 @@
 //!
 //! A condition is told a request and answers; finding the rules worth asking is the index's work.
 
+mod descriptor;
 mod disjoint;
 mod glob;
 mod nets;
@@ -10,6 +11,7 @@ mod pattern;
 use std::fmt;
 
 use crate::facts::Facts;
+pub(crate) use descriptor::{Descriptor, EntryTest, MAX_ENTRIES, ValueTest};
 pub(crate) use disjoint::disjoint;
 pub(crate) use glob::Glob;
 pub(crate) use nets::{Nets, parse_net};
@@ -35,6 +37,7 @@ pub(crate) enum Test {
     Text(TextTest),
     Ip(Nets),
     Endpoint(Box<[Pattern]>),
+    Descriptor(Descriptor),
 }
 
 /// A fact that has one of some values, or fits one of some globs.
@@ -65,8 +68,20 @@ impl Condition {
             Test::Text(test) => request.facts.get(&test.fact).is_some_and(|v| test.accepts(v)),
             Test::Ip(nets) => request.facts.ip().is_some_and(|ip| nets.contains(ip)),
             Test::Endpoint(any) => any.iter().any(|pattern| pattern.matches(&request.endpoint)),
+            Test::Descriptor(descriptor) => descriptor.fits(request.facts.descriptor()),
         };
         passed == (self.sense == Sense::Is)
+    }
+
+    /// The domain, if it asks for that one alone.
+    pub(crate) fn one_domain(&self) -> Option<&str> {
+        match &self.test {
+            Test::Text(test) if self.sense == Sense::Is && *test.fact == *"domain" => {
+                let [domain] = &*test.exact else { return None };
+                test.globs.is_empty().then_some(domain)
+            }
+            _ => None,
+        }
     }
 
     /// What it answers to every request, if that is always the same.
@@ -111,6 +126,7 @@ impl fmt::Display for Condition {
             }
             Test::Ip(nets) => ("ip", nets.iter().map(ToString::to_string).collect()),
             Test::Endpoint(any) => ("endpoint", any.iter().map(ToString::to_string).collect()),
+            Test::Descriptor(descriptor) => ("descriptor", vec![descriptor.to_string()]),
         };
         values.sort_unstable();
         write!(f, "{fact}{sign}{}", values.join(","))

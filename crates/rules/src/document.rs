@@ -5,6 +5,7 @@
 
 mod check;
 mod cost;
+mod descriptor;
 pub mod identity;
 mod key_by;
 mod limit;

@@ -13,6 +13,16 @@ use smallvec::SmallVec;
 pub struct Facts<'a> {
     list: SmallVec<[(Cow<'a, str>, Cow<'a, str>); 12]>,
     ip: Option<IpAddr>,
+    descriptor: Cow<'a, [Entry<'a>]>,
+}
+
+/// One entry of a descriptor, as it was told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// What it is about.
+    pub key: Cow<'a, str>,
+    /// Its value, which may be empty.
+    pub value: Cow<'a, str>,
 }
 
 impl<'a> Facts<'a> {
@@ -38,6 +48,18 @@ impl<'a> Facts<'a> {
             self.ip = Some(ip);
         }
         self.list.push((Cow::Borrowed("ip"), Cow::Owned(text_of(ip))));
+    }
+
+    /// Says which descriptor the facts were told in, for rules that ask for one exactly. Its entries are
+    /// not facts by that: whoever tells them pushes those as well.
+    pub fn set_descriptor(&mut self, entries: &'a [Entry<'a>]) {
+        self.descriptor = Cow::Borrowed(entries);
+    }
+
+    /// The entries of the descriptor, in order and as they were told; none where there is no descriptor.
+    #[must_use]
+    pub fn descriptor(&self) -> &[Entry<'a>] {
+        &self.descriptor
     }
 
     /// The value of a fact, the first one if it is repeated.
@@ -100,7 +122,7 @@ impl<'a> Facts<'a> {
     #[must_use]
     pub fn borrowed(&self) -> Facts<'_> {
         let list = self.iter().map(|(name, value)| (name.into(), value.into())).collect();
-        Facts { list, ip: self.ip }
+        Facts { list, ip: self.ip, descriptor: Cow::Borrowed(&self.descriptor) }
     }
 
     /// The same facts, owing nothing to anyone.
@@ -108,7 +130,10 @@ impl<'a> Facts<'a> {
     pub fn into_owned(self) -> Facts<'static> {
         let owned = |text: Cow<'a, str>| Cow::Owned(text.into_owned());
         let list = self.list.into_iter().map(|(name, value)| (owned(name), owned(value))).collect();
-        Facts { list, ip: self.ip }
+        let entry =
+            |Entry { key, value }: Entry<'a>| Entry { key: owned(key), value: owned(value) };
+        let descriptor = self.descriptor.iter().cloned().map(entry).collect();
+        Facts { list, ip: self.ip, descriptor }
     }
 }
 

@@ -4,6 +4,7 @@
 //! that still holds many rules is an index of its own, over what is left of their conditions. Hash
 //! tables are `std`'s, whose keys an attacker cannot guess. What comes out are candidates only.
 
+pub(crate) mod descriptors;
 pub(crate) mod trie;
 
 use std::collections::HashMap;
@@ -64,6 +65,7 @@ fn is_filable(condition: &Condition) -> bool {
     let finite = match &condition.test {
         Test::Text(test) => test.globs.is_empty(),
         Test::Ip(_) | Test::Endpoint(_) => true,
+        Test::Descriptor(_) => false,
     };
     condition.sense == Sense::Is && finite
 }
@@ -76,6 +78,8 @@ fn places<'r>(condition: &'r Condition) -> Vec<Place<'r>> {
             .iter()
             .map(|pattern| Place::Path { segments: &pattern.segments, open: pattern.open })
             .collect(),
+        // Those are filed elsewhere.
+        Test::Descriptor(_) => Vec::new(),
     };
     // `GET /a` and `POST /a` in one rule are one place.
     let mut seen = std::collections::HashSet::new();

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use tidegate_core::key::KeyHasher;
 
 use crate::condition::{Endpoint, Pattern};
-use crate::facts::Facts;
+use crate::facts::{Entry, Facts};
 use crate::index::trie::Trie;
 
 /// One part of a key.
@@ -19,6 +19,10 @@ pub(crate) enum KeyPart {
     Ip,
     Endpoint,
     Fact(Box<str>),
+    /// All entries of the descriptor, but for the values of those whose bits are set.
+    Descriptor {
+        shared: u32,
+    },
 }
 
 impl KeyPart {
@@ -26,6 +30,7 @@ impl KeyPart {
         match name {
             "ip" => Self::Ip,
             "endpoint" => Self::Endpoint,
+            "descriptor" => Self::Descriptor { shared: 0 },
             _ => Self::Fact(name.into()),
         }
     }
@@ -34,6 +39,7 @@ impl KeyPart {
         match self {
             Self::Ip => "ip",
             Self::Endpoint => "endpoint",
+            Self::Descriptor { .. } => "descriptor",
             Self::Fact(name) => name,
         }
     }
@@ -52,6 +58,7 @@ enum PartValue<'f> {
     Address(IpAddr),
     Text(&'f str),
     Endpoint { method: Option<&'f str>, path: &'f str },
+    Descriptor { entries: &'f [Entry<'f>], shared: u32 },
 }
 
 impl Keying {
@@ -89,6 +96,14 @@ impl Keying {
                 text.extend_from_slice(path.as_bytes());
                 hasher.part(&text);
             }
+            PartValue::Descriptor { entries, shared } => {
+                // How many there are, so that no part that follows is taken for an entry.
+                hasher.part(&(entries.len() as u64).to_le_bytes());
+                for (entry, value) in told(entries, shared) {
+                    hasher.part(entry.as_bytes());
+                    hasher.part(value.map_or(&[0xFF], str::as_bytes));
+                }
+            }
         }
     }
 
@@ -103,6 +118,13 @@ impl Keying {
             PartValue::Address(ip) => ip.to_string(),
             PartValue::Endpoint { method: Some(method), path } => format!("{method} {path}"),
             PartValue::Endpoint { method: None, path } => path.to_owned(),
+            PartValue::Descriptor { entries, shared } => {
+                let told = told(entries, shared).map(|(key, value)| match value {
+                    Some(value) => format!("{key}={value}"),
+                    None => key.to_owned(),
+                });
+                told.collect::<Vec<_>>().join(", ")
+            }
         };
         (name.to_owned(), value)
     }
@@ -111,6 +133,10 @@ impl Keying {
         let value = match part {
             KeyPart::Ip => None,
             KeyPart::Endpoint => self.endpoint(facts),
+            KeyPart::Descriptor { shared } => {
+                let entries = facts.descriptor();
+                (!entries.is_empty()).then_some(PartValue::Descriptor { entries, shared: *shared })
+            }
             // An empty header says as little as none.
             KeyPart::Fact(name) => {
                 facts.get(name).filter(|value| !value.is_empty()).map(PartValue::Text)
@@ -153,4 +179,15 @@ impl Keying {
         };
         Some(PartValue::Endpoint { method, path })
     }
+}
+
+/// The entries of a descriptor with their values, but for those that are shared.
+fn told<'f>(
+    entries: &'f [Entry<'_>],
+    shared: u32,
+) -> impl Iterator<Item = (&'f str, Option<&'f str>)> {
+    entries.iter().enumerate().map(move |(at, entry)| {
+        let own = shared.checked_shr(u32::try_from(at).unwrap_or(u32::MAX)).unwrap_or(0) & 1 == 0;
+        (&*entry.key, own.then_some(&*entry.value))
+    })
 }

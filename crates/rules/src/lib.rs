@@ -47,7 +47,7 @@ pub mod yaml;
 pub use cost::{BodyBytes, Cost};
 pub use document::identity;
 pub use document::{Document, MAX_DOCUMENT_BYTES};
-pub use facts::Facts;
+pub use facts::{Entry, Facts};
 pub use records::{Allowance, OverrideRecord, RecordProblem, Records, SubjectRecord};
 pub use rule::{ChargeWhen, Limit, Mode, OnFail, Rule};
 pub use ruleset::{BroughtLimit, Matches, RuleSet};

@@ -70,6 +70,8 @@ pub struct Rule {
     pub(crate) ban: Option<BanPolicy>,
     pub(crate) conditions: Arc<[Condition]>,
     pub(crate) parts: Arc<[KeyPart]>,
+    /// The rules that do not apply where this one does, as their places in the rule set.
+    pub(crate) replaces: Arc<[u32]>,
     /// Has absorbed what all keys of the rule share.
     pub(crate) seed: KeyHasher,
 }
@@ -127,6 +129,12 @@ impl Rule {
     #[must_use]
     pub const fn ban(&self) -> Option<&BanPolicy> {
         self.ban.as_ref()
+    }
+
+    /// The rules that do not apply where this one does, as their places in the rule set.
+    #[must_use]
+    pub fn replaces(&self) -> &[u32] {
+        &self.replaces
     }
 
     /// The names of the facts that its keys are made of; none for one counter for all.

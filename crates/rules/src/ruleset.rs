@@ -18,6 +18,7 @@ use crate::document::Document;
 use crate::document::TypedRule;
 use crate::facts::Facts;
 use crate::identity::Identity;
+use crate::index::descriptors::Descriptors;
 use crate::index::{Filing, Index};
 use crate::key::{KeyPart, Keying};
 use crate::problem::Problems;
@@ -39,6 +40,7 @@ pub struct RuleSet {
     listed: usize,
     overrides: Overrides,
     index: Index,
+    descriptors: Descriptors,
     keying: Keying,
     subjects: Subjects,
     identity: Identity,
@@ -46,6 +48,8 @@ pub struct RuleSet {
     /// The beginning of keys that no rule of the document has.
     seed: KeyHasher,
     brought: bool,
+    /// Whether any rule replaces another: most documents need not look.
+    replacing: bool,
 }
 
 impl RuleSet {
@@ -58,27 +62,32 @@ impl RuleSet {
         document.check(&findings);
         findings.finish()?;
         let rules = compile_rules(document.rules(), secret);
+        let mut descriptors = Descriptors::default();
         let active = (0_u32..).zip(&rules).filter(|(_, rule)| rule.active);
+        let others = active.filter(|(at, rule)| !descriptors.file(*at, &rule.conditions));
         let index =
-            Index::build(active.map(|(at, rule)| Filing::new(at, &rule.conditions)).collect());
+            Index::build(others.map(|(at, rule)| Filing::new(at, &rule.conditions)).collect());
         let declared = rules.iter().flat_map(|rule| &*rule.conditions).flat_map(patterns);
         let prefix = document.identity().ip.ipv6_prefix;
         let keying = Keying::new(prefix, declared.chain(document.endpoints()));
         let subjects = Subjects::new(document, secret);
         let (identity, version) = (document.identity().clone(), version(document));
         let (seed, brought) = (KeyHasher::new(secret), false);
+        let replacing = rules.iter().any(|rule| rule.active && !rule.replaces.is_empty());
         let (listed, overrides) = (rules.len(), Overrides::default());
         Ok(Self {
             rules,
             listed,
             overrides,
             index,
+            descriptors,
             keying,
             subjects,
             identity,
             version,
             seed,
             brought,
+            replacing,
         })
     }
 
@@ -135,11 +144,45 @@ impl RuleSet {
         self.subjects.complete(facts);
     }
 
-    /// The active rules that govern a request, in document order.
+    /// The active rules that govern a request, in document order, without those that others of them
+    /// replace.
     pub fn matching(&self, facts: &Facts<'_>, found: &mut Matches) {
+        self.governing(facts, found);
+        if self.replacing {
+            let replaced = self.replaced_by(found);
+            found.retain(|at| !replaced.contains(at));
+        }
+    }
+
+    /// The rules that do not apply to a call of several requests, because one that governs any of them
+    /// replaces them. Mostly none, and then the requests are not looked at.
+    #[must_use]
+    pub fn replaced<'f, 'a: 'f>(&self, call: impl IntoIterator<Item = &'f Facts<'a>>) -> Matches {
+        let mut replaced = Matches::new();
+        if self.replacing {
+            let mut found = Matches::new();
+            for facts in call {
+                let mut facts = facts.borrowed();
+                self.complete(&mut facts);
+                self.governing(&facts, &mut found);
+                replaced.extend(self.replaced_by(&found));
+            }
+        }
+        replaced
+    }
+
+    fn replaced_by(&self, found: &Matches) -> Matches {
+        let rules = found.iter().filter_map(|at| self.get(*at));
+        rules.flat_map(|rule| rule.replaces.iter().copied()).collect()
+    }
+
+    fn governing(&self, facts: &Facts<'_>, found: &mut Matches) {
         let request = Request::new(facts);
         found.clear();
         self.index.candidates(&request, found);
+        if !facts.descriptor().is_empty() {
+            found.extend_from_slice(self.descriptors.find(facts.get("domain"), facts.descriptor()));
+        }
         found.sort_unstable();
         found.dedup();
         found.retain(|at| self.get(*at).is_some_and(|rule| rule.governs(&request)));
@@ -186,6 +229,9 @@ fn compile_rules(typed: &[TypedRule], secret: Secret) -> Vec<Rule> {
     let mut taken: HashSet<String> =
         typed.iter().filter_map(|rule| rule.id.as_ref()).map(|id| id.value.clone()).collect();
     let complete = typed.iter().filter_map(|rule| Some((rule, rule.limit?)));
+    let ids = (0_u32..).zip(complete.clone());
+    let places: HashMap<&str, u32> =
+        ids.filter_map(|(at, (rule, _))| Some((rule.id.as_ref()?.value.as_str(), at))).collect();
     complete
         .map(|(rule, limit)| {
             let conditions: Arc<[Condition]> =
@@ -206,10 +252,25 @@ fn compile_rules(typed: &[TypedRule], secret: Secret) -> Vec<Rule> {
                 charge: rule.charge,
                 ban: rule.ban,
                 conditions,
-                parts: rule.parts.clone().into(),
+                parts: parts(rule).into(),
+                replaces: rule
+                    .replaces
+                    .iter()
+                    .filter_map(|id| places.get(id.value.as_str()).copied())
+                    .collect(),
             }
         })
         .collect()
+}
+
+/// The parts of a rule's key; of a descriptor those that all its values share are left out.
+fn parts(rule: &TypedRule) -> Box<[KeyPart]> {
+    let shared = rule.descriptor().map_or(0, |descriptor| descriptor.shared());
+    let part = |part: &KeyPart| match part {
+        KeyPart::Descriptor { .. } => KeyPart::Descriptor { shared },
+        part => part.clone(),
+    };
+    rule.parts.iter().map(part).collect()
 }
 
 fn patterns(condition: &Condition) -> &[crate::condition::Pattern] {

@@ -59,12 +59,12 @@ fn shortened(ids: &[String]) -> String {
 }
 
 fn meanings(rules: &RuleSet) -> BTreeMap<&str, String> {
-    rules.rules().iter().map(|rule| (rule.id(), meaning(rule))).collect()
+    rules.rules().iter().map(|rule| (rule.id(), meaning(rule, rules))).collect()
 }
 
 /// Everything a rule says, as text that is equal when it says the same. Since when a policy is in
 /// force is not part of what it says.
-fn meaning(rule: &Rule) -> String {
+fn meaning(rule: &Rule, rules: &RuleSet) -> String {
     let timeless = |policy: &Policy| policy.in_force_since(Timestamp::EPOCH);
     let limit = match rule.limit() {
         Limit::Policy(policy) => Limit::Policy(timeless(policy)),
@@ -77,7 +77,12 @@ fn meaning(rule: &Rule) -> String {
     let (key, conditions) = (rule.key_by(), rule.conditions());
     let who = (key.collect::<Vec<_>>(), conditions.collect::<Vec<_>>(), rule.is_active());
     let what = (limit, rule.cost(), mode, rule.on_fail(), rule.charge(), rule.ban());
-    format!("{who:?} {what:?} {:?}", rule.description())
+    let replaced: Vec<&str> = rule
+        .replaces()
+        .iter()
+        .filter_map(|at| Some(rules.rules().get(*at as usize)?.id()))
+        .collect();
+    format!("{who:?} {what:?} {replaced:?} {:?}", rule.description())
 }
 
 #[cfg(test)]

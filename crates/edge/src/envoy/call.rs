@@ -8,7 +8,7 @@ use std::fmt;
 
 use smallvec::SmallVec;
 use tidegate_engine::Asked;
-use tidegate_rules::BroughtLimit;
+use tidegate_rules::{BroughtLimit, Entry};
 
 use super::unit::Unit;
 
@@ -32,12 +32,6 @@ pub(crate) struct Descriptor<'a> {
     pub(crate) limit: Option<Override>,
     pub(crate) hits_addend: Option<u64>,
     pub(crate) is_negative_hits: bool,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Entry<'a> {
-    pub(crate) key: Cow<'a, str>,
-    pub(crate) value: Cow<'a, str>,
 }
 
 /// A `RateLimitOverride`, its unit as it was told.

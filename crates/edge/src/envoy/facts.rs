@@ -1,18 +1,19 @@
 //! A descriptor as facts: the call's `domain`, then the entries in order, repetitions included, and the
-//! client's address under its own name too.
+//! client's address under its own name too. Rules that ask for the descriptor itself see it as it was told.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use tidegate_rules::Facts;
+use tidegate_rules::{Entry, Facts};
 
-use super::call::{Descriptor, Entry};
+use super::call::Descriptor;
 use crate::path;
 
 pub(super) fn facts<'a>(domain: &'a str, descriptor: &'a Descriptor<'_>) -> Facts<'a> {
     let mut facts = Facts::new();
     // First, because rules look at the first of a name: no entry can speak for another domain.
     facts.push("domain", domain);
+    facts.set_descriptor(&descriptor.entries);
     for Entry { key, value } in &descriptor.entries {
         facts.push(&**key, told(key, value));
     }

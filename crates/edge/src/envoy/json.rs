@@ -6,9 +6,10 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
+use tidegate_rules::Entry;
 
 use super::answer::{Answer, CurrentLimit, DescriptorStatus};
-use super::call::{Call, Descriptor, Entry, Override};
+use super::call::{Call, Descriptor, Override};
 use super::unit::Unit;
 use crate::json::{Malformed, Object, parse as parse_object};
 

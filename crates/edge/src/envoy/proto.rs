@@ -2,8 +2,10 @@
 
 use std::borrow::Cow;
 
+use tidegate_rules::Entry;
+
 use super::answer::{Answer, CurrentLimit, DescriptorStatus};
-use super::call::{Call, Descriptor, Entry, Invalid, MAX_DESCRIPTORS, MAX_ENTRIES, Override};
+use super::call::{Call, Descriptor, Invalid, MAX_DESCRIPTORS, MAX_ENTRIES, Override};
 use crate::protobuf::{Malformed, Reader, Value, Writer};
 
 /// Room for an answer with a few statuses.

@@ -93,9 +93,7 @@ impl<S: Store, L: Store> Service<S, L> {
         &self,
         questions: &[Question<'_, '_>],
     ) -> Result<Vec<Decision>, Unanswered> {
-        let each = questions
-            .iter()
-            .map(|question| self.limiter.decide_together(std::slice::from_ref(question)));
+        let each = self.limiter.decide_each(questions);
         let mut decisions = Vec::with_capacity(questions.len());
         let mut answered = Ok(());
         for answer in join_all(each).await {

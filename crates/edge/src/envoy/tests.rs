@@ -8,8 +8,9 @@ use std::borrow::Cow;
 
 use smallvec::smallvec;
 use tidegate_engine::Asked;
+use tidegate_rules::Entry;
 
-use super::call::{Call, Descriptor, Entry, Invalid, MAX_DESCRIPTORS, MAX_ENTRIES, Override};
+use super::call::{Call, Descriptor, Invalid, MAX_DESCRIPTORS, MAX_ENTRIES, Override};
 use super::facts::facts;
 use super::proto::{read, read_call};
 use super::unit::Unit;

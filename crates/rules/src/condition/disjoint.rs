@@ -22,6 +22,8 @@ fn tests_disjoint(one: &Test, two: &Test) -> bool {
         (Test::Text(text), Test::Endpoint(any)) | (Test::Endpoint(any), Test::Text(text)) => {
             any.iter().all(|pattern| text_excludes(text, pattern))
         }
+        // A request's descriptor leads to one place.
+        (Test::Descriptor(one), Test::Descriptor(two)) => !one.same_place(two),
         _ => false,
     }
 }

@@ -3,13 +3,23 @@
 use std::fmt;
 
 /// Text with at least one `*`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Glob(Box<str>);
 
 impl Glob {
     /// A glob, or nothing if the text has no `*`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         text.contains('*').then(|| Self(text.into()))
+    }
+
+    /// The text before the first `*`.
+    pub(crate) fn prefix(&self) -> &str {
+        self.0.split('*').next().unwrap_or_default()
+    }
+
+    /// The text after the last `*`.
+    pub(crate) fn suffix(&self) -> &str {
+        self.0.rsplit('*').next().unwrap_or_default()
     }
 
     /// Whether the whole value fits. Goes back to the last `*` only, so the time is at most the

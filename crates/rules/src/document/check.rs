@@ -1,12 +1,13 @@
 //! What can only be judged with the whole document in view.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use tidegate_core::policy::{Algorithm, Leak};
 
 use super::{Document, TypedRule};
-use crate::condition::disjoint;
+use crate::condition::{Test, disjoint};
 use crate::decode::Findings;
+use crate::key::KeyPart;
 use crate::problem::Remark;
 
 impl Document {
@@ -16,8 +17,10 @@ impl Document {
         self.check_tier(findings);
         self.check_subjects(findings);
         check_ids(&self.rules, findings);
+        check_replaced(&self.rules, findings);
         check_key_patterns(&self.rules, findings);
         self.rules.iter().for_each(|rule| check_reachable(rule, findings));
+        self.rules.iter().for_each(|rule| check_descriptor(rule, findings));
         check_queues(&self.rules, findings);
     }
 
@@ -75,6 +78,24 @@ fn check_ids(rules: &[TypedRule], findings: &Findings<'_>) {
     }
 }
 
+/// A rule that is to be replaced must be there, or its replacement would quietly apply beside nothing.
+fn check_replaced(rules: &[TypedRule], findings: &Findings<'_>) {
+    let ids = rules.iter().filter_map(|rule| rule.id.as_ref()).map(|id| id.value.as_str());
+    let known: HashSet<&str> = ids.collect();
+    for rule in rules {
+        let own = rule.id.as_ref().map(|id| id.value.as_str());
+        for replaced in &rule.replaces {
+            let remark = match replaced.value.as_str() {
+                id if own == Some(id) => Remark::new("a rule cannot replace itself"),
+                id if !known.contains(id) => Remark::new("no rule has this id"),
+                _ => continue,
+            };
+            let remark = remark.found(&replaced.value).write("the `id` of another rule");
+            findings.note(replaced.span, &format!("{}.replaces", rule.path), remark);
+        }
+    }
+}
+
 /// The seeds' table allows a pattern once for each plan; here it is once for each window as well.
 fn check_key_patterns(rules: &[TypedRule], findings: &Findings<'_>) {
     let mut lines = HashMap::new();
@@ -107,6 +128,25 @@ fn check_reachable(rule: &TypedRule, findings: &Findings<'_>) {
             findings.note(condition.span, &format!("{}.match", rule.path), remark.write(hint));
             return;
         }
+    }
+}
+
+/// Which descriptor is the most specific is told among those of one domain.
+fn check_descriptor(rule: &TypedRule, findings: &Findings<'_>) {
+    let mut asked = rule.conditions.iter();
+    let Some(condition) = asked.find(|c| matches!(c.value.test, Test::Descriptor(_))) else {
+        return;
+    };
+    if !rule.conditions.iter().any(|condition| condition.value.one_domain().is_some()) {
+        let remark = Remark::new("a descriptor is one of a domain")
+            .write("`domain:` and the one name beside `descriptor`, as in Envoy's filter");
+        findings.note(condition.span, &format!("{}.match", rule.path), remark);
+    }
+    let keyed = rule.parts.iter().any(|part| matches!(part, KeyPart::Descriptor { .. }));
+    if !keyed && rule.descriptor().is_some_and(|descriptor| descriptor.shared() != 0) {
+        let remark = Remark::new("`shared` is said of values that are not in the key");
+        let hint = "`key_by: descriptor` beside it, or leave `shared` out";
+        findings.note(condition.span, &format!("{}.match", rule.path), remark.write(hint));
     }
 }
 

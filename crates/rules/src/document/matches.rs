@@ -1,6 +1,6 @@
 //! The `match` of a rule: facts and the values they must have.
 
-use super::Spanned;
+use super::{Spanned, descriptor};
 use crate::condition::{Condition, Nets, Pattern, Sense, Test, TextTest, parse_net};
 use crate::decode::Field;
 use crate::problem::Remark;
@@ -27,7 +27,11 @@ pub(super) fn read(field: &Field<'_>) -> Vec<Spanned<Condition>> {
         field.refuse(Remark::new(message).write("fewer"));
         return Vec::new();
     }
-    fields.all().filter_map(|(name, _, field)| condition(fact_name(name), &field)).collect()
+    let read = |(name, _, field): (&str, _, Field<'_>)| match name {
+        "descriptor" => descriptor::read(&field),
+        name => condition(fact_name(name), &field),
+    };
+    fields.all().filter_map(read).collect()
 }
 
 /// Reads one condition; nothing also for one that every request passes.

@@ -9,7 +9,7 @@ use super::cost;
 use super::key_by::{self, KeyBy};
 use super::limit::Allowed;
 use super::{Spanned, matches};
-use crate::condition::Condition;
+use crate::condition::{Condition, Descriptor, Test};
 use crate::cost::Cost;
 use crate::decode::{Field, Fields};
 use crate::key::KeyPart;
@@ -43,6 +43,8 @@ pub(crate) struct TypedRule {
     pub(crate) on_fail: OnFail,
     pub(crate) charge: ChargeWhen,
     pub(crate) ban: Option<BanPolicy>,
+    /// The ids of the rules that do not apply where this one does.
+    pub(crate) replaces: Vec<Spanned<String>>,
 }
 
 /// What the document says for all rules that do not say it themselves.
@@ -85,6 +87,7 @@ pub(super) fn read(field: &Field<'_>, defaults: &Defaults) -> Option<TypedRule> 
         on_fail: defaults.on_fail,
         charge: ChargeWhen::Admitted,
         ban: None,
+        replaces: Vec::new(),
     };
     if matches!(field.node().value, Value::Scalar { .. }) {
         let allowed = Allowed::read_shorthand(field);
@@ -101,6 +104,14 @@ pub(super) fn read(field: &Field<'_>, defaults: &Defaults) -> Option<TypedRule> 
 }
 
 impl TypedRule {
+    /// The descriptor that it asks for.
+    pub(crate) fn descriptor(&self) -> Option<&Descriptor> {
+        self.conditions.iter().find_map(|condition| match &condition.value.test {
+            Test::Descriptor(descriptor) => Some(descriptor),
+            _ => None,
+        })
+    }
+
     fn read_identity(&mut self, fields: &mut Fields<'_>) {
         self.id =
             fields.take_any(&["id", "policy_id", "rule_id"]).and_then(|field| read_id(&field));
@@ -144,6 +155,9 @@ impl TypedRule {
         self.charge =
             fields.take("charge").and_then(|field| self.read_charge(&field)).unwrap_or(self.charge);
         self.ban = fields.take("ban").and_then(|field| read_ban(&field));
+        if let Some(field) = fields.take("replaces") {
+            self.replaces = field.one_or_more().iter().filter_map(read_id).collect();
+        }
         if let Some(field) = fields.take("consistency") {
             read_consistency(&field);
         }

@@ -13,6 +13,7 @@ use super::subjects::Subjects;
 use crate::cost::Cost;
 use crate::facts::Facts;
 use crate::identity::Identity;
+use crate::index::descriptors::Descriptors;
 use crate::index::{Filing, Index};
 use crate::key::Keying;
 use crate::rule::{ChargeWhen, Limit, Mode, OnFail, Rule};
@@ -58,6 +59,7 @@ impl RuleSet {
             ban: None,
             conditions: Arc::default(),
             parts: Arc::default(),
+            replaces: Arc::default(),
             seed,
         };
         let index = Index::build(vec![Filing::new(0, &rule.conditions)]);
@@ -66,12 +68,14 @@ impl RuleSet {
             listed: 1,
             overrides: Overrides::default(),
             index,
+            descriptors: Descriptors::default(),
             keying: Keying::new(128, std::iter::empty()),
             subjects: Subjects::none(),
             identity: Identity::default(),
             version: self.version,
             seed: self.seed,
             brought: true,
+            replacing: false,
         }
     }
 

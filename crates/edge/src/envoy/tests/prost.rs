@@ -2,8 +2,9 @@
 
 use ::prost::Message;
 use proptest::prelude::*;
+use tidegate_rules::Entry;
 
-use super::super::call::{Call, Descriptor, Entry, Override};
+use super::super::call::{Call, Descriptor, Override};
 use super::super::proto::read;
 
 #[derive(Clone, PartialEq, Message)]

@@ -1,0 +1,104 @@
+//! A descriptor that a rule asks for: exactly these entries, in this order.
+//!
+//! This says what fits one rule. Which rule is chosen where several fit is for the tree of all
+//! descriptors to say (`index::descriptors`).
+
+use std::fmt;
+
+use super::Glob;
+use crate::facts::Entry;
+
+/// More entries than a call may have; a tree of them is walked once for each.
+pub(crate) const MAX_ENTRIES: usize = 32;
+
+/// The entries that are asked for, one for each of the request's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Descriptor(pub(crate) Box<[EntryTest]>);
+
+/// What one entry must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EntryTest {
+    pub(crate) key: Box<str>,
+    pub(crate) value: ValueTest,
+    /// Whether all values count together, rather than each by itself.
+    pub(crate) shared: bool,
+}
+
+/// What the value of an entry must be.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ValueTest {
+    Any,
+    Exact(Box<str>),
+    Glob(Glob),
+}
+
+impl Descriptor {
+    pub(crate) fn fits(&self, entries: &[Entry<'_>]) -> bool {
+        let mut pairs = self.0.iter().zip(entries);
+        self.0.len() == entries.len() && pairs.all(|(test, entry)| test.fits(entry))
+    }
+
+    /// The places of the entries whose values count together, as bits.
+    pub(crate) fn shared(&self) -> u32 {
+        let shared = self.0.iter().enumerate().filter(|(_, entry)| entry.shared);
+        shared.fold(0, |bits, (at, _)| bits | 1_u32.checked_shl(low(at)).unwrap_or(0))
+    }
+
+    /// Whether both stand in the same place of the tree.
+    pub(crate) fn same_place(&self, other: &Self) -> bool {
+        let same =
+            |(one, two): (&EntryTest, &EntryTest)| (&one.key, &one.value) == (&two.key, &two.value);
+        self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(same)
+    }
+}
+
+/// There are no more entries than bits.
+fn low(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}
+
+impl EntryTest {
+    fn fits(&self, entry: &Entry<'_>) -> bool {
+        *self.key == *entry.key && self.value.accepts(&entry.value)
+    }
+}
+
+impl ValueTest {
+    pub(crate) fn parse(text: &str) -> Self {
+        Glob::parse(text).map_or_else(|| Self::Exact(text.into()), Self::Glob)
+    }
+
+    fn accepts(&self, value: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Exact(exact) => **exact == *value,
+            Self::Glob(glob) => glob.matches(value),
+        }
+    }
+}
+
+impl fmt::Display for Descriptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, entry) in self.0.iter().enumerate() {
+            write!(f, "{}{entry}", if at > 0 { ", " } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+/// Quoted where it could be taken for something else: two rules that differ must not read the same.
+impl fmt::Display for EntryTest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quoted = |text: &str| match text.contains(['=', ',', '"', ' ']) {
+            true => format!("{text:?}"),
+            false => text.to_owned(),
+        };
+        f.write_str(&quoted(&self.key))?;
+        match &self.value {
+            ValueTest::Any => {}
+            ValueTest::Exact(text) => write!(f, "={}", quoted(text))?,
+            ValueTest::Glob(glob) => write!(f, "={}", quoted(&glob.to_string()))?,
+        }
+        f.write_str(if self.shared { " shared" } else { "" })
+    }
+}
