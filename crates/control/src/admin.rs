@@ -18,7 +18,6 @@ mod versions;
 mod violations;
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,11 +29,11 @@ use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use serde_json::json;
 use tidegate_core::store::Store;
-use tidegate_edge::answer;
 use tidegate_edge::http::Door;
 use tidegate_edge::http::body as http_body;
 use tidegate_edge::listen::{Answers, Caller};
 use tidegate_edge::problem::Problem;
+use tidegate_edge::{Peer, answer};
 
 use crate::office::{By, Office};
 pub use guard::Guard;
@@ -76,7 +75,7 @@ impl<S: Store, L: Store> Admin<S, L> {
     }
 
     /// Answers one request of a caller at an address. It always answers.
-    pub async fn ask<B>(&self, request: Request<B>, caller: IpAddr) -> Response<Full<Bytes>>
+    pub async fn ask<B>(&self, request: Request<B>, caller: Peer) -> Response<Full<Bytes>>
     where
         B: Body<Data = Bytes> + Unpin,
     {
@@ -92,7 +91,7 @@ impl<S: Store, L: Store> Admin<S, L> {
     async fn admit<B>(
         &self,
         request: Request<B>,
-        caller: IpAddr,
+        caller: Peer,
     ) -> Result<Response<Full<Bytes>>, Problem>
     where
         B: Body<Data = Bytes> + Unpin,
@@ -106,8 +105,7 @@ impl<S: Store, L: Store> Admin<S, L> {
             Route::Counters | Route::Probe => {
                 // Whoever is admitted here is not asked again.
                 head.headers.remove(ORIGIN);
-                let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
-                return Ok(self.door.ask(Request::from_parts(head, body), here).await);
+                return Ok(self.door.ask(Request::from_parts(head, body), Peer::Unix).await);
             }
             Route::Call(call) => call,
             Route::WrongMethod { allow } => return Ok(reply::wrong_method(allow)),
@@ -197,10 +195,10 @@ impl<S: Store + 'static, L: Store + 'static> Answers for Admin<S, L> {
     type Body = Full<Bytes>;
 
     async fn answer(&self, request: Request<Incoming>, caller: &Caller) -> Response<Full<Bytes>> {
-        self.ask(request, caller.address).await
+        self.ask(request, caller.peer).await
     }
 
-    fn believes(&self, _: IpAddr) -> bool {
+    fn believes(&self, _: Peer) -> bool {
         false
     }
 }

@@ -57,11 +57,7 @@ impl fmt::Display for Flaw {
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub(crate) fn compile(
-    book: &Book,
-    compiler: &dyn Compiles,
-    now: Timestamp,
-) -> Result<RuleSet, Vec<Flaw>> {
+pub fn compile(book: &Book, compiler: &dyn Compiles, now: Timestamp) -> Result<RuleSet, Vec<Flaw>> {
     let document = paper::document(book);
     let rules = compiler.compile(&document).map_err(|problems| flaws(book, problems))?;
     let subjects = book.all(Kind::Subject, None);

@@ -20,11 +20,11 @@ mod violation;
 mod yaml_text;
 
 pub use book::{Book, Kept, Kind};
-pub use compile::{Compiles, Flaw};
+pub use compile::{Compiles, Flaw, compile};
 pub use copy::Copy;
 pub use edit::{Change, Edit, Entry, Signed};
 pub use log::{QUEUE, Retention, Tally, ViolationLog};
 pub use office::{By, Desk, Done, Fault, News, Office, Staff};
 pub use paper::{document, entries};
-pub use repository::{Refused, Repository, Signal, migrate, open};
+pub use repository::{Draft, Patient, Refused, Repository, Signal, migrate, open};
 pub use violation::{Identities, Page, Violation, ViolationQuery, ViolationRow};

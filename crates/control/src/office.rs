@@ -166,6 +166,11 @@ impl Office {
         self.book.load_full()
     }
 
+    /// The file says something else, and is in force: it has no versions.
+    pub fn adopt(&self, book: Book) {
+        self.book.store(Arc::new(book));
+    }
+
     /// What hashes are made with.
     #[must_use]
     pub const fn secret(&self) -> Secret {

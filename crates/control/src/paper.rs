@@ -18,29 +18,36 @@ const APART: [&str; 3] = ["rules", "subjects", "server"];
 /// The names that a rule's id goes by.
 const IDS: [&str; 3] = ["id", "policy_id", "rule_id"];
 
-/// The entries that a document makes. `compiled` is what it compiles to, which tells the ids of rules that
-/// have none of their own.
+/// The entries that a document makes, and limits in shorthand after its rules. `compiled` is what they compile
+/// to, which tells the ids of rules that have none of their own.
 ///
 /// # Errors
 /// What is wrong with the text; nothing is, if it was compiled.
 pub fn entries(
     name: &str,
     source: &str,
+    shorthands: &[String],
     compiled: &RuleSet,
     secret: Secret,
 ) -> Result<Vec<Entry>, Problems> {
     let findings = Findings::new(name, source);
     let root = yaml::parse(source, &findings);
     findings.finish()?;
-    let Some(Json::Object(mut fields)) = root.as_ref().map(json) else { return Ok(Vec::new()) };
+    let mut fields = match root.as_ref().map(json) {
+        Some(Json::Object(fields)) => fields,
+        _ => Map::new(),
+    };
     let mut entries = Vec::new();
-    if let Some(Json::Array(rules)) = fields.remove("rules") {
-        let ids = compiled.rules().iter().map(tidegate_rules::Rule::id);
-        entries.extend((0..).zip(rules.into_iter().zip(ids)).map(|(position, (rule, id))| {
-            let rule = named(rule, id);
-            Entry::put(Kind::Rule, id, &Placed { position, rule })
-        }));
-    }
+    let rules = match fields.remove("rules") {
+        Some(Json::Array(rules)) => rules,
+        _ => Vec::new(),
+    };
+    let rules = rules.into_iter().chain(shorthands.iter().map(|limit| Json::from(limit.as_str())));
+    let ids = compiled.rules().iter().map(tidegate_rules::Rule::id);
+    entries.extend((0..).zip(rules.zip(ids)).map(|(position, (rule, id))| {
+        let rule = named(rule, id);
+        Entry::put(Kind::Rule, id, &Placed { position, rule })
+    }));
     if let Some(Json::Array(subjects)) = fields.remove("subjects") {
         let by = compiled.identity().tier.as_ref().and_then(|tier| tier.subject.as_deref());
         let subjects = subjects.into_iter().filter_map(|subject| subject_of(subject, by, secret));

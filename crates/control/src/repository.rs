@@ -3,8 +3,10 @@
 mod columns;
 mod commit;
 mod database;
+mod draft;
 mod log;
 mod open;
+mod patient;
 mod postgres;
 mod read;
 mod refusal;
@@ -22,7 +24,9 @@ use crate::book::Book;
 use crate::edit::{Change, Edit, Signed};
 use crate::violation::{Page, Violation, ViolationQuery};
 
+pub use draft::Draft;
 pub use open::{migrate, open};
+pub use patient::Patient;
 
 /// Keeps books, their versions, and violations.
 ///

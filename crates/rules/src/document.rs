@@ -177,7 +177,9 @@ impl Document {
         &self.rules
     }
 
-    pub(crate) fn shorthands(&self) -> &[String] {
+    /// The limits in shorthand that were added after the rules.
+    #[must_use]
+    pub fn shorthands(&self) -> &[String] {
         &self.shorthands
     }
 

@@ -265,7 +265,7 @@ fn compile_rules(typed: &[TypedRule], secret: Secret) -> Vec<Rule> {
 
 /// The parts of a rule's key; of a descriptor those that all its values share are left out.
 fn parts(rule: &TypedRule) -> Box<[KeyPart]> {
-    let shared = rule.descriptor().map_or(0, |descriptor| descriptor.shared());
+    let shared = rule.descriptor().map_or(0, crate::condition::Descriptor::shared);
     let part = |part: &KeyPart| match part {
         KeyPart::Descriptor { .. } => KeyPart::Descriptor { shared },
         part => part.clone(),

@@ -1,6 +1,7 @@
 //! Settings: as typed in a [`Layer`] (the document's `server:` section; flags and environment),
 //! then checked together as [`Settings`]. File gives way to environment, environment to flag.
 
+mod admin;
 mod gateway;
 mod grpc;
 mod headers;
@@ -20,6 +21,7 @@ use tidegate_edge::respond::HeaderSettings;
 use tidegate_memory::DEFAULT_MAX_BYTES;
 
 use crate::failure::Failure;
+pub(crate) use admin::{AdminLayer, AdminSettings};
 pub(crate) use gateway::{Certificate, GatewayLayer, GatewaySettings};
 pub(crate) use grpc::{GrpcLayer, GrpcSettings};
 pub(crate) use headers::HeaderLayer;
@@ -84,9 +86,8 @@ pub(crate) struct Layer {
     #[arg(long, value_name = "FILE", env = "TIDEGATE_KEY_SECRET_FILE", hide_env_values = true)]
     pub(crate) key_secret_file: Option<PathBuf>,
 
-    /// The file with the token that other machines need to reset, refund, peek and explain
-    #[arg(long, value_name = "FILE", env = "TIDEGATE_ADMIN_TOKEN_FILE", hide_env_values = true)]
-    pub(crate) admin_token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) admin: AdminLayer,
 
     #[command(flatten)]
     pub(crate) headers: HeaderLayer,
@@ -130,7 +131,7 @@ impl Layer {
             snapshot_interval: self.snapshot_interval.or(below.snapshot_interval),
             memory_limit: self.memory_limit.or(below.memory_limit),
             key_secret_file: self.key_secret_file.or(below.key_secret_file),
-            admin_token_file: self.admin_token_file.or(below.admin_token_file),
+            admin: self.admin.over(below.admin),
             headers: self.headers.over(below.headers),
             drain_timeout: self.drain_timeout.or(below.drain_timeout),
             log: self.log.or(below.log),
@@ -140,7 +141,7 @@ impl Layer {
 
     /// The same with relative paths taken from a folder.
     pub(crate) fn beside(mut self, folder: &Path) -> Self {
-        let paths = [&mut self.snapshot, &mut self.key_secret_file, &mut self.admin_token_file];
+        let paths = [&mut self.snapshot, &mut self.key_secret_file];
         for path in paths.into_iter().flatten() {
             *path = folder.join(&*path);
         }
@@ -149,6 +150,7 @@ impl Layer {
             *door = door.take().map(|door| door.beside(folder));
         }
         self.store = self.store.beside(folder);
+        self.admin = self.admin.beside(folder);
         self.gateway = self.gateway.beside(folder);
         self
     }
@@ -167,7 +169,7 @@ pub(crate) struct Settings {
     pub(crate) snapshot_interval: Duration,
     pub(crate) memory_limit: Bytes,
     pub(crate) secret: Secret,
-    pub(crate) token: Option<Token>,
+    pub(crate) admin: AdminSettings,
     pub(crate) headers: HeaderSettings,
     pub(crate) drain_timeout: Duration,
     pub(crate) log: LogFormat,
@@ -175,6 +177,11 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// The token that opens guarded endpoints to callers from elsewhere.
+    pub(crate) fn token(&self) -> Option<&Token> {
+        self.admin.token()
+    }
+
     /// Checks what was typed and reads the secrets.
     ///
     /// # Errors
@@ -184,7 +191,7 @@ impl Settings {
             Some(path) => Secret::from_bytes(read_secret(path, "--key-secret-file")?.as_bytes()),
             None => Secret::UNSET,
         };
-        let token = typed.admin_token_file.as_deref().map(read_token).transpose()?;
+        let admin = AdminSettings::check(typed.admin)?;
         let store = StoreSettings::check(typed.store)?;
         if matches!(store, StoreSettings::Redis(_)) && typed.snapshot.is_some() {
             return Err(Failure::Usage(
@@ -205,7 +212,7 @@ impl Settings {
             snapshot_interval: typed.snapshot_interval.unwrap_or(Micros::from_secs(10)).into(),
             memory_limit: typed.memory_limit.unwrap_or(Bytes(DEFAULT_MAX_BYTES)),
             secret,
-            token,
+            admin,
             headers,
             drain_timeout: typed.drain_timeout.unwrap_or(Micros::from_secs(25)).into(),
             log: typed.log.unwrap_or_default(),
@@ -218,8 +225,8 @@ impl Settings {
 ///
 /// # Errors
 /// When it cannot be read or is too short.
-fn read_token(path: &Path) -> Result<Token, Failure> {
-    let text = read_secret(path, "--admin-token-file")?;
+fn read_token(path: &Path, flag: &str) -> Result<Token, Failure> {
+    let text = read_secret(path, flag)?;
     Token::new(&text).map_err(|error| Failure::CouldNot(format!("{}: {error}", path.display())))
 }
 

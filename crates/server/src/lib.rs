@@ -11,6 +11,7 @@ mod commands;
 mod config;
 mod facts;
 mod failure;
+mod office;
 mod output;
 mod reload;
 mod serve;

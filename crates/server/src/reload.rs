@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tidegate_control::{Book, Draft, Office};
 use tidegate_core::key::Secret;
 use tidegate_core::store::Store;
 use tidegate_edge::Status;
@@ -15,6 +16,7 @@ use tokio::signal::unix::Signal;
 use crate::changes::Changes;
 use crate::config::Layer;
 use crate::failure::Failure;
+use crate::office;
 use crate::source::{self, Source};
 use crate::telemetry::Event;
 use crate::watch::Watch;
@@ -32,6 +34,9 @@ pub(crate) struct Reloader<S, L> {
     pub(crate) key_file: Option<PathBuf>,
     /// The `server:` section that the process runs on.
     pub(crate) section: Layer,
+    pub(crate) office: Arc<Office>,
+    /// Where the file's rules are until they are changed; nowhere when they are in a database.
+    pub(crate) draft: Option<Arc<Draft>>,
 }
 
 /// Why rules are read again.
@@ -66,6 +71,7 @@ impl fmt::Display for Refusal {
 /// New rules with what else the document says.
 struct Fresh {
     rules: RuleSet,
+    book: Book,
     section: Layer,
     key_file: Option<PathBuf>,
     content: u64,
@@ -112,15 +118,26 @@ impl<S: Store + 'static, L: Store + 'static> Reloader<S, L> {
     }
 
     async fn install(&mut self, fresh: Result<Fresh, Failure>) -> Result<(), Refusal> {
-        let Fresh { rules, section, key_file, content } = fresh.map_err(Refusal::Faulty)?;
+        let Fresh { rules, book, section, key_file, content } = fresh.map_err(Refusal::Faulty)?;
+        let anew = self.seen != Some(content);
         (self.key_file, self.seen) = (key_file, Some(content));
         let (name, before) = (self.source.name(), self.limiter.rules());
+        let Some(draft) = self.draft.as_ref().filter(|draft| !draft.is_in_database()) else {
+            if anew {
+                let database = self.office.repository().name();
+                Event::FileIgnored { source: &name, database }.tell();
+            }
+            self.office.follow().await;
+            return Ok(());
+        };
         if rules.rules().is_empty() && !before.rules().is_empty() {
             return Err(Refusal::Emptied { rules: before.rules().len() });
         }
         let (version, changes) = (rules.version(), Changes::between(&before, &rules));
         let installed = self.limiter.install(rules).await;
         installed.map_err(|error| Refusal::Faulty(Failure::CouldNot(error.to_string())))?;
+        draft.replace(book.clone());
+        self.office.adopt(book);
         self.status.rules_in_force(version);
         if version == before.version() {
             Event::ReloadUnchanged { source: &name }.tell();
@@ -167,8 +184,9 @@ fn read(
     }
     let fresh = source.load_from(&bytes).and_then(|loaded| {
         let rules = loaded.compile(secret)?;
+        let book = office::file_book(&loaded, &rules, secret)?;
         let (key_file, content) = (loaded.key_file.clone(), loaded.content);
-        Ok(Fresh { rules, section: loaded.section, key_file, content })
+        Ok(Fresh { rules, book, section: loaded.section, key_file, content })
     });
     (content, Some(fresh))
 }

@@ -16,6 +16,8 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_control::admin::Admin;
+use tidegate_control::{Draft, Office, ViolationLog};
 use tidegate_core::key::{KeyHasher, Secret};
 use tidegate_edge::Status;
 use tidegate_edge::gateway::{self, AccessLog, Gateway};
@@ -23,7 +25,7 @@ use tidegate_edge::grpc;
 use tidegate_edge::http::{self, Door};
 use tidegate_edge::listen::{self, Place};
 use tidegate_edge::resp;
-use tidegate_engine::Limiter;
+use tidegate_engine::{Limiter, Observer};
 use tidegate_memory::FastClock;
 use tokio::signal::unix::Signal;
 use tokio::task::JoinSet;
@@ -32,6 +34,7 @@ use crate::Outcome;
 use crate::cli::ServeArgs;
 use crate::config::{GatewaySettings, Layer, Settings, StoreSettings};
 use crate::failure::Failure;
+use crate::office::{self, Start, WallClock};
 use crate::output;
 use crate::reload::Reloader;
 use crate::source::{Loaded, Source};
@@ -66,6 +69,9 @@ struct House<S: Tended> {
     content: u64,
     limiter: Arc<Limiter<S, S::Local>>,
     status: Arc<Status>,
+    office: Arc<Office>,
+    draft: Option<Arc<Draft>>,
+    log: Arc<ViolationLog>,
 }
 
 /// Runs the server until it is told to stop.
@@ -77,34 +83,44 @@ pub(crate) fn run(args: ServeArgs) -> Result<Outcome, Failure> {
     let source = Source::new(&args.rules);
     let loaded = source.load()?;
     let settings = Settings::check(args.settings.over(loaded.section.clone()))?;
-    let rules = loaded.compile(settings.secret)?;
     telemetry::start(settings.log, settings.log_level);
-    let (count, version) = (rules.rules().len(), rules.version());
-    Event::Started { source: &source.name(), rules: count, version }.tell();
-    if count == 0 {
-        Event::NoRules { source: &source.name() }.tell();
-    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::CouldNot(format!("cannot start the runtime: {error}")))?;
-    let outcome = runtime.block_on(async {
-        let embedded = Embedded::with_clock(FastClock::new(), settings.memory_limit.0);
-        match &settings.store {
-            StoreSettings::Memory => {
-                let limiter = Limiter::new(embedded, rules);
-                House::new(source, settings, loaded, limiter).run(inherited).await
-            }
-            StoreSettings::Redis(redis) => {
-                let shared = Shared::start(&store::options(redis));
-                let limiter = Limiter::new(shared, rules).with_local(embedded);
-                House::new(source, settings, loaded, limiter).run(inherited).await
-            }
-        }
-    });
+    let outcome = runtime.block_on(begin(source, loaded, settings, inherited));
     // Whatever still runs had its time.
     runtime.shutdown_background();
     outcome
+}
+
+/// Finds the rules, and runs on the store that is asked for.
+async fn begin(
+    source: Source,
+    loaded: Loaded,
+    settings: Settings,
+    inherited: Inherited,
+) -> Result<Outcome, Failure> {
+    let clock = office::wall_clock();
+    let (rules, start) = office::start(&source, &loaded, &settings, &clock).await?;
+    let (count, version) = (rules.rules().len(), rules.version());
+    let name = start.repository.name().to_owned();
+    Event::Started { source: &name, rules: count, version }.tell();
+    if count == 0 {
+        Event::NoRules { source: &name }.tell();
+    }
+    let embedded = Embedded::with_clock(FastClock::new(), settings.memory_limit.0);
+    match &settings.store {
+        StoreSettings::Memory => {
+            let limiter = Limiter::new(embedded, rules);
+            House::new(source, settings, loaded, limiter, start, clock).run(inherited).await
+        }
+        StoreSettings::Redis(redis) => {
+            let shared = Shared::start(&store::options(redis));
+            let limiter = Limiter::new(shared, rules).with_local(embedded);
+            House::new(source, settings, loaded, limiter, start, clock).run(inherited).await
+        }
+    }
 }
 
 impl<S: Tended> House<S> {
@@ -113,10 +129,18 @@ impl<S: Tended> House<S> {
         settings: Settings,
         loaded: Loaded,
         limiter: Limiter<S, S::Local>,
+        start: Start,
+        clock: WallClock,
     ) -> Self {
-        let (limiter, status) = (Arc::new(limiter), Arc::new(Status::new()));
+        let log = ViolationLog::new(office::identities(&settings), Arc::clone(&clock));
+        let log = Arc::new(log);
+        let limiter = Arc::new(limiter.observed_by(Arc::clone(&log) as Arc<dyn Observer>));
+        let status = Arc::new(Status::new());
+        let draft = start.draft.clone();
+        let office = office::open(start, &source, &settings, &limiter, &status, clock);
+        let office = Arc::new(office);
         let Loaded { section, key_file, content, .. } = loaded;
-        Self { source, settings, section, key_file, content, limiter, status }
+        Self { source, settings, section, key_file, content, limiter, status, office, draft, log }
     }
 
     async fn run(self, inherited: Inherited) -> Result<Outcome, Failure> {
@@ -159,6 +183,7 @@ impl<S: Tended> House<S> {
                 keepers.shutdown().await;
                 doors.close().await;
             }
+            self.log.finish(self.office.repository()).await;
         };
         tokio::select! {
             () = closing => {
@@ -207,9 +232,14 @@ impl<S: Tended> House<S> {
 
     /// Opens every door that is not off.
     async fn open(&self, mut inherited: Inherited) -> Result<Vec<Opened>, Failure> {
-        let Settings { gateway, http, grpc, resp, socket_mode, .. } = &self.settings;
+        let Settings { gateway, http, grpc, resp, admin, socket_mode, .. } = &self.settings;
         let gateway = gateway.as_ref().map(|gateway| (Kind::Gateway, &gateway.at));
-        let others = [(Kind::Http, http), (Kind::Grpc, &grpc.at), (Kind::Resp, resp)];
+        let others = [
+            (Kind::Http, http),
+            (Kind::Grpc, &grpc.at),
+            (Kind::Resp, resp),
+            (Kind::Admin, &admin.at),
+        ];
         let mut opened = Vec::new();
         for (kind, at) in gateway.into_iter().chain(others) {
             opened.extend(opening::open(kind, at, *socket_mode, &mut inherited).await?);
@@ -270,6 +300,12 @@ impl<S: Tended> House<S> {
                     listen.idle_timeout = RESP_IDLE_TIMEOUT;
                     doors.serve_resp(listener, self.resp(), listen);
                 }
+                Kind::Admin => {
+                    let guard = self.settings.admin.guard.clone();
+                    let admin = Admin::new(Arc::clone(&self.office), self.door(), guard);
+                    let listen = self.listening(kind, descriptors);
+                    doors.serve(kind, listener, Arc::new(admin), listen);
+                }
             }
         }
         // Whoever started us may not listen to stdout; the doors are open all the same.
@@ -281,7 +317,7 @@ impl<S: Tended> House<S> {
     fn warn_if_open(&self, kind: Kind, at: &Place) {
         if let Place::Tcp(at) = *at
             && !at.ip().is_loopback()
-            && self.settings.token.is_none()
+            && self.settings.token().is_none()
         {
             Event::OpenWithoutToken { door: kind.name(), at }.tell();
         }
@@ -318,7 +354,7 @@ impl<S: Tended> House<S> {
         let settings = http::Settings {
             headers: self.settings.headers,
             envoy: self.settings.grpc.envoy,
-            token: self.settings.token.clone(),
+            token: self.settings.token().cloned(),
             ..http::Settings::default()
         };
         Door::new(Arc::clone(&self.limiter), Arc::clone(&self.status), settings)
@@ -331,8 +367,8 @@ impl<S: Tended> House<S> {
     }
 
     fn resp(&self) -> resp::Door<S, S::Local> {
-        let Settings { secret, token, .. } = &self.settings;
-        let settings = resp::Settings { secret: *secret, token: token.clone() };
+        let token = self.settings.token().cloned();
+        let settings = resp::Settings { secret: self.settings.secret, token };
         resp::Door::new(Arc::clone(&self.limiter), settings)
     }
 
@@ -348,8 +384,15 @@ impl<S: Tended> House<S> {
             seen: Some(self.content),
             key_file: self.key_file.clone(),
             section: self.section.clone(),
+            office: Arc::clone(&self.office),
+            draft: self.draft.clone(),
         };
         keepers.spawn(reloader.run(hang_up));
+        let office = Arc::clone(&self.office);
+        keepers.spawn(async move { office.keep().await });
+        let (office, log) = (Arc::clone(&self.office), Arc::clone(&self.log));
+        let retention = self.settings.admin.retention;
+        keepers.spawn(async move { log.keep(office.repository(), retention).await });
         keepers
     }
 }

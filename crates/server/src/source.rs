@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use tidegate_control::Entry;
 use tidegate_core::key::{KeyHasher, Secret};
 use tidegate_edge::extract::Extractor;
 use tidegate_rules::decode::Field;
@@ -61,6 +62,16 @@ impl Source {
     /// The file, if there is one that may change.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.file.as_deref()
+    }
+
+    /// The same source without limits of the command line.
+    pub(crate) fn alone(&self) -> Self {
+        Self { file: self.file.clone(), limits: Vec::new() }
+    }
+
+    /// A file beside the rules, with another ending.
+    pub(crate) fn beside(&self, ending: &str) -> PathBuf {
+        self.path().unwrap_or(Path::new("tidegate")).with_extension(ending)
     }
 
     /// The source in a few words.
@@ -123,6 +134,22 @@ impl Loaded {
     /// All that is wrong with the document.
     pub(crate) fn compile(&self, secret: Secret) -> Result<RuleSet, Failure> {
         RuleSet::compile(&self.document, secret).map_err(Failure::Invalid)
+    }
+
+    /// What the document says, entry by entry; `rules` is what it compiles to.
+    ///
+    /// # Errors
+    /// None, of a document that compiles.
+    pub(crate) fn entries(&self, rules: &RuleSet, secret: Secret) -> Result<Vec<Entry>, Failure> {
+        let document = &self.document;
+        tidegate_control::entries(
+            document.file(),
+            document.source(),
+            document.shorthands(),
+            rules,
+            secret,
+        )
+        .map_err(Failure::Invalid)
     }
 }
 

@@ -31,6 +31,12 @@ pub(crate) enum Event<'a> {
     ReloadUnchanged { source: &'a str },
     ReloadRefused { source: &'a str, reason: &'a dyn Display },
     SectionChanged { source: &'a str },
+    FileIgnored { source: &'a str, database: &'a str },
+    RulesFromCopy { path: &'a Path, version: u64, why: &'a dyn Display },
+    CopyFailed { why: &'a dyn Display },
+    VersionRefused { version: u64, why: &'a dyn Display },
+    DatabaseLost { why: &'a dyn Display },
+    DatabaseBack,
     CertificateReplaced { path: &'a Path },
     CertificateRefused { path: &'a Path, reason: &'a dyn Display },
     StoreLost { server: &'a str, why: &'a str },
@@ -100,6 +106,26 @@ impl Event<'_> {
             Self::SectionChanged { source } => {
                 warn!(%source, "what changed under `server:` takes effect at the next start");
             }
+            Self::FileIgnored { source, database } => warn!(
+                %source, %database,
+                "the file changed, but the rules are in the database; to put the file's in their place: \
+                 tidegate rules apply FILE"
+            ),
+            Self::RulesFromCopy { path, version, why } => warn!(
+                path = %path.display(), version, %why,
+                "the rules database is gone: starting with the copy of this node"
+            ),
+            Self::CopyFailed { why } => {
+                error!(%why, "the copy of the rules for the next start could not be written");
+            }
+            Self::VersionRefused { version, why } => error!(
+                version, why = %Trimmed(why),
+                "a version of the rules cannot come into force, the last good one stays"
+            ),
+            Self::DatabaseLost { why } => {
+                warn!(%why, "the rules database is gone: the rules in force stay");
+            }
+            Self::DatabaseBack => info!("the rules database answers again"),
             Self::CertificateReplaced { path } => {
                 info!(path = %path.display(), "the certificate was replaced");
             }

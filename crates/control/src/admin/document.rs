@@ -100,7 +100,7 @@ impl Asked<'_> {
         let entries = self
             .office
             .compile_document(text)
-            .and_then(|compiled| paper::entries(NAME, text, &compiled, self.office.secret()));
+            .and_then(|compiled| paper::entries(NAME, text, &[], &compiled, self.office.secret()));
         Ok(entries.map_err(|problems| flaws(&problems)))
     }
 }

@@ -13,7 +13,7 @@ use http::uri::Authority;
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use tidegate_edge::problem::Problem;
-use tidegate_edge::{Token, answer, bearer};
+use tidegate_edge::{Peer, Token, answer, bearer};
 
 /// What a call needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,12 +46,7 @@ pub(super) enum Refusal {
 }
 
 impl Guard {
-    pub(super) fn admit(
-        &self,
-        head: &Parts,
-        access: Access,
-        caller: IpAddr,
-    ) -> Result<(), Refusal> {
+    pub(super) fn admit(&self, head: &Parts, access: Access, caller: Peer) -> Result<(), Refusal> {
         if access == Access::Open {
             return Ok(());
         }
@@ -72,8 +67,8 @@ impl Guard {
             _ if self.write.is_some() => Err(Refusal::Token(access)),
             // A token to read alone leaves changes to this machine.
             _ if self.read.is_some() && access == Access::Read => Err(Refusal::Token(access)),
-            _ if !caller.to_canonical().is_loopback() => Err(Refusal::Elsewhere),
-            _ if !names_this_machine(&host) => Err(Refusal::Host),
+            _ if !caller.is_here() => Err(Refusal::Elsewhere),
+            _ if caller != Peer::Unix && !names_this_machine(&host) => Err(Refusal::Host),
             _ => Ok(()),
         }
     }
@@ -143,8 +138,8 @@ mod tests {
     }
 
     const HERE: (&str, &str) = ("host", "127.0.0.1:8084");
-    const LOCAL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
-    const AWAY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+    const LOCAL: Peer = Peer::Ip(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
+    const AWAY: Peer = Peer::Ip(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)));
 
     fn guard(write: Option<&str>, read: Option<&str>) -> Guard {
         let token = |text: Option<&str>| text.map(|text| Token::new(text).unwrap());

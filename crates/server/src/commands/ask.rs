@@ -19,7 +19,7 @@ pub(super) enum Target {
     /// A running server.
     Server(Server),
     /// Nobody: it is decided in this process, on fresh counters.
-    Here(Limiter<MemoryStore>),
+    Here(Box<Limiter<MemoryStore>>),
 }
 
 impl Target {
@@ -43,7 +43,7 @@ impl Target {
         }
         if rules > server {
             let rules = Source::new(&args.rules).load()?.compile(Secret::UNSET)?;
-            return Ok(Self::Here(Limiter::new(MemoryStore::new(), rules)));
+            return Ok(Self::Here(Box::new(Limiter::new(MemoryStore::new(), rules))));
         }
         let token = args.admin_token_file.as_deref();
         let token = token.map(|path| config::read_secret(path, "--admin-token-file"));

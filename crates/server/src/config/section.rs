@@ -9,6 +9,7 @@ use tidegate_rules::decode::Field;
 use tidegate_rules::problem::Remark;
 
 use super::Layer;
+use super::admin::AdminLayer;
 use super::gateway::GatewayLayer;
 use super::grpc::GrpcLayer;
 use super::headers::HeaderLayer;
@@ -32,7 +33,7 @@ pub(crate) fn read(field: Option<&Field<'_>>) -> Layer {
         snapshot_interval: fields.take("snapshot_interval").and_then(|field| field.duration()),
         memory_limit: fields.take("memory_limit").and_then(|field| parsed(&field)),
         key_secret_file: fields.take("key_secret_file").and_then(|field| path(&field)),
-        admin_token_file: fields.take("admin_token_file").and_then(|field| path(&field)),
+        admin: AdminLayer::read(&mut fields),
         drain_timeout: fields.take("drain_timeout").and_then(|field| field.duration()),
         log: fields.take("log").and_then(|field| choice(&field)),
         log_level: fields.take("log_level").and_then(|field| choice(&field)),

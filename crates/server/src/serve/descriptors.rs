@@ -27,13 +27,14 @@ impl Descriptors {
 
     /// As many connections as a door may have of those that it wants. One through the gateway takes
     /// a second descriptor to the upstream; an eighth is for the HTTP and RESP doors each, a sixteenth
-    /// for the gRPC door, whose callers are proxies with few connections, and as much for the rest.
+    /// for the gRPC door, whose callers are proxies with few connections, and for the admin door with the rest.
     pub(super) fn connections(self, kind: Kind, wanted: usize) -> usize {
         let Some(limit) = self.0 else { return wanted };
         let share = match kind {
             Kind::Gateway => limit / 16 * 5,
             Kind::Http | Kind::Resp => limit / 8,
             Kind::Grpc => limit / 16,
+            Kind::Admin => limit / 32,
         };
         let share = usize::try_from(share).unwrap_or(usize::MAX).max(1);
         if share < wanted && share < FEW {

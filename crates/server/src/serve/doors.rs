@@ -18,6 +18,7 @@ pub(super) enum Kind {
     Http,
     Grpc,
     Resp,
+    Admin,
 }
 
 impl Kind {
@@ -28,12 +29,13 @@ impl Kind {
             Self::Http => "http",
             Self::Grpc => "grpc",
             Self::Resp => "resp",
+            Self::Admin => "admin",
         }
     }
 
     /// The door of this name.
     pub(super) fn named(name: &str) -> Option<Self> {
-        let all = [Self::Gateway, Self::Http, Self::Grpc, Self::Resp];
+        let all = [Self::Gateway, Self::Http, Self::Grpc, Self::Resp, Self::Admin];
         all.into_iter().find(|kind| kind.name() == name)
     }
 }
