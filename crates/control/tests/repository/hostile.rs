@@ -2,7 +2,7 @@
 
 use tidegate_control::{Book, Edit, Entry, Kept, Kind, Refused};
 
-use crate::common::{Place, edit, on_both, put, take};
+use crate::common::{Place, edit, noise, on_both, put, take};
 
 on_both!(kept_as_it_is, refused_with_a_reason, odd_json_is_json);
 
@@ -27,9 +27,9 @@ async fn kept_as_it_is(place: Place) {
                 "description": name, "scope": name, "mode": name }, "until": name, "tier": name });
             put(kind, name, &value.to_string())
         }));
-        let long =
-            serde_json::json!({ "rule": { "key_pattern": "𝄞'\"\\".repeat(10_000) } }).to_string();
-        entries.push(put(kind, &"ü".repeat(256), &long));
+        let (pattern, id) = (noise(10_000) + "'\"\\", noise(170));
+        let rule = serde_json::json!({ "key_pattern": pattern, "plan": pattern, "limit": "1/s" });
+        entries.push(put(kind, &id, &serde_json::json!({ "rule": rule }).to_string()));
     }
     let wanted = Edit { author: NAMES.concat(), reason: NAMES.concat(), ..edit(entries.clone()) };
     assert_eq!(office.commit(0, &wanted).await, Ok(1));

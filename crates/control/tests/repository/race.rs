@@ -1,12 +1,17 @@
 //! Several writers at once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_control::{Kind, Refused, Repository};
 
 use crate::common::{Place, edit, on_both, put};
 
-on_both!(of_two_who_write_one_wins, nothing_is_lost_between_writers);
+on_both!(
+    of_two_who_write_one_wins,
+    nothing_is_lost_between_writers,
+    who_goes_away_leaves_nothing_half,
+);
 
 /// A commit on the same version by each of several, on handles of their own.
 async fn of_two_who_write_one_wins(place: Place) {
@@ -79,4 +84,39 @@ async fn count_up(office: &dyn Repository, writer: u64) {
             Err(refused) => panic!("{refused}"),
         }
     }
+}
+
+/// A commit that is given up at any point: it was made or it was not (perhaps a moment later, when its end was
+/// already on the way), and the handle is as good as before.
+async fn who_goes_away_leaves_nothing_half(place: Place) {
+    const ENTRIES: u64 = 3_000;
+    let office = place.open().await;
+    let (mut made, mut given_up) = (0_u64, 0);
+    // Later each time, until some are through.
+    for micros in (0..).map(|step: u64| step * step * 500) {
+        if made == 3 {
+            break;
+        }
+        let head = office.head().await.expect("the handle is as good as before");
+        let number = head.to_string();
+        let entries = (0..ENTRIES).map(|id| put(Kind::Override, &format!("a:{id:x}"), &number));
+        let wanted = edit(entries);
+        let commit = office.commit(head, &wanted);
+        match tokio::time::timeout(Duration::from_micros(micros), commit).await {
+            Err(_) => given_up += 1,
+            Ok(Ok(version)) => {
+                assert_eq!(version, head + 1);
+                made += 1;
+            }
+            Ok(Err(Refused::Outdated { head: newer })) => assert_eq!(newer, head + 1),
+            Ok(Err(refused)) => panic!("{refused}"),
+        }
+    }
+    assert!(given_up > 3, "{given_up} were given up");
+    let head = office.head().await.expect("the latest");
+    for version in 1..=head {
+        let changes = office.changes(version - 1, version).await.expect("changes");
+        assert_eq!(changes.len() as u64, ENTRIES, "version {version}");
+    }
+    assert_eq!(office.book().await.expect("a book").version(), head);
 }

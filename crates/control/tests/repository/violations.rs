@@ -3,7 +3,7 @@
 use tidegate_control::{Repository, Violation, ViolationQuery, ViolationRow};
 use tidegate_core::time::Timestamp;
 
-use crate::common::{NOON, Place, on_both};
+use crate::common::{NOON, Place, noise, on_both};
 
 on_both!(
     found_again_as_they_were,
@@ -144,13 +144,7 @@ async fn dropped_by_age_and_by_number(place: Place) {
 /// Names come from requests. None may cost us the others of its batch.
 async fn whatever_a_stranger_is_called(place: Place) {
     let office = place.open().await;
-    // Not compressible, or an index would hold it in spite of its length.
-    let mut state = 7_u64;
-    let signs = std::iter::repeat_with(|| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        char::from_u32(0x4E00 + (state >> 40) as u32 % 20_000).unwrap_or('x')
-    });
-    let long: String = signs.take(10_000).collect();
+    let long = noise(10_000);
     let names =
         ["'; DROP TABLE subject; --", "a\0b", &long, "\u{1F980}\u{202E}\"\\\n", "", "{rows} $1 ?"];
     let named = |name: &str| Violation {
