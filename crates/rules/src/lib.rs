@@ -35,6 +35,7 @@ mod cost;
 pub mod decode;
 mod document;
 mod facts;
+pub mod import;
 mod index;
 mod key;
 pub mod problem;

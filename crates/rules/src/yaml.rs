@@ -19,6 +19,9 @@ const MAX_DEPTH: usize = 64;
 /// How many nodes aliases may add: `&a`/`*a` is for sharing a few settings, not for growing.
 const MAX_ALIASED: usize = 20_000;
 
+/// How much text they may add: one long text could otherwise be had twenty thousand times.
+const MAX_ALIASED_BYTES: usize = MAX_BYTES;
+
 /// A place in the source: line and column from 1, width in characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span {
@@ -78,17 +81,35 @@ impl Node {
         }
     }
 
-    /// How many nodes it has and how deep they nest.
-    fn extent(&self) -> (usize, usize) {
-        let within = |(size, depth): (usize, usize), node: &Self| {
-            let (more, deep) = node.extent();
-            (size + more, depth.max(deep + 1))
-        };
+    /// How large it is.
+    fn extent(&self) -> Extent {
+        let mut extent = Extent { nodes: 1, bytes: 0, depth: 0 };
         match &self.value {
-            Value::Scalar { .. } => (1, 0),
-            Value::List(items) => items.iter().fold((1, 0), within),
-            Value::Map(entries) => entries.iter().map(|entry| &entry.node).fold((1, 0), within),
+            Value::Scalar { text, .. } => extent.bytes = text.len(),
+            Value::List(items) => items.iter().for_each(|node| extent.hold(node)),
+            Value::Map(entries) => entries.iter().for_each(|entry| {
+                extent.bytes += entry.name.len();
+                extent.hold(&entry.node);
+            }),
         }
+        extent
+    }
+}
+
+/// How many nodes there are, how much text they have, and how deep they nest.
+#[derive(Clone, Copy)]
+struct Extent {
+    nodes: usize,
+    bytes: usize,
+    depth: usize,
+}
+
+impl Extent {
+    fn hold(&mut self, node: &Node) {
+        let Self { nodes, bytes, depth } = node.extent();
+        self.nodes += nodes;
+        self.bytes += bytes;
+        self.depth = self.depth.max(depth + 1);
     }
 }
 
@@ -114,7 +135,7 @@ pub fn parse(source: &str, findings: &Findings<'_>) -> Option<Node> {
         events: Parser::new_from_str(source),
         findings,
         anchors: HashMap::new(),
-        aliased: 0,
+        aliased: Extent { nodes: 0, bytes: 0, depth: 0 },
     };
     match tree.document() {
         Ok(node) => node,
@@ -149,7 +170,7 @@ struct Tree<'s, 'f> {
     events: Parser<'s, StrInput<'s>>,
     findings: &'f Findings<'f>,
     anchors: HashMap<usize, Node>,
-    aliased: usize,
+    aliased: Extent,
 }
 
 impl<'s> Tree<'s, '_> {
@@ -196,7 +217,7 @@ impl<'s> Tree<'s, '_> {
         let width = if matches!(value, Value::Scalar { .. }) { span.width } else { 1 };
         let node = Node { value, span: Span { width, ..span } };
         if anchor > 0 {
-            self.spend(node.extent().0, span)?;
+            self.spend(node.extent(), span)?;
             self.anchors.insert(anchor, node.clone());
         }
         Ok(node)
@@ -247,17 +268,18 @@ impl<'s> Tree<'s, '_> {
             let remark = Remark::new("an alias cannot stand inside what it names");
             return Err(Stop { span, remark });
         };
-        let (size, deep) = node.extent();
+        let extent = node.extent();
         let node = node.clone();
         // Without this, aliases of aliases could nest deeper than a stack can follow.
-        check_depth(depth + deep, span)?;
-        self.spend(size, span)?;
+        check_depth(depth + extent.depth, span)?;
+        self.spend(extent, span)?;
         Ok(node)
     }
 
-    fn spend(&mut self, nodes: usize, span: Span) -> Result<(), Stop> {
-        self.aliased += nodes;
-        if self.aliased <= MAX_ALIASED {
+    fn spend(&mut self, extent: Extent, span: Span) -> Result<(), Stop> {
+        self.aliased.nodes += extent.nodes;
+        self.aliased.bytes += extent.bytes;
+        if self.aliased.nodes <= MAX_ALIASED && self.aliased.bytes <= MAX_ALIASED_BYTES {
             return Ok(());
         }
         let remark = Remark::new("anchors and aliases make the document too large")

@@ -51,6 +51,36 @@ pub(crate) enum Command {
     /// Work with rules documents
     #[command(subcommand, disable_help_subcommand = true)]
     Config(ConfigCommand),
+    /// Print another limiter's configuration as a rules document, and list what has no equivalent
+    #[command(subcommand, disable_help_subcommand = true)]
+    Import(ImportCommand),
+}
+
+/// Whose configuration.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ImportCommand {
+    /// The files of Envoy's reference rate limit service, envoyproxy/ratelimit
+    #[command(after_help = help::IMPORT_ENVOY)]
+    EnvoyRatelimit(ImportEnvoyArgs),
+    /// The limits file of Limitador
+    #[command(after_help = help::IMPORT_LIMITADOR)]
+    Limitador(ImportLimitadorArgs),
+}
+
+/// `tidegate import envoy-ratelimit`.
+#[derive(Args, Debug)]
+pub(crate) struct ImportEnvoyArgs {
+    /// Configuration files, or folders whose .yaml and .yml files they are
+    #[arg(value_name = "DIR_OR_FILE", required = true)]
+    pub(crate) paths: Vec<PathBuf>,
+}
+
+/// `tidegate import limitador`.
+#[derive(Args, Debug)]
+pub(crate) struct ImportLimitadorArgs {
+    /// The limits file
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
 }
 
 /// What to do with a rules document.

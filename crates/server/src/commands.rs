@@ -6,3 +6,4 @@ pub(crate) mod check;
 pub(crate) mod config_check;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod import;

@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
 
-use cli::{Cli, Command, ConfigCommand};
+use cli::{Cli, Command, ConfigCommand, ImportCommand};
 
 /// How a command that ran to its end ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +62,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Doctor(args) => commands::doctor::run(args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Config(ConfigCommand::Check(args)) => commands::config_check::run(&args),
+        Command::Import(ImportCommand::EnvoyRatelimit(args)) => commands::import::envoy(&args),
+        Command::Import(ImportCommand::Limitador(args)) => commands::import::limitador(&args),
     };
     match outcome {
         Ok(Outcome::Well) => ExitCode::SUCCESS,

@@ -92,8 +92,7 @@ impl Source {
             let text = if self.is_built_in() { BUILT_IN } else { "" };
             return Ok(text.as_bytes().to_vec());
         };
-        read(path, MAX_DOCUMENT_BYTES)
-            .map_err(|error| Failure::CouldNot(format!("cannot read {}: {error}", path.display())))
+        read_document(path)
     }
 
     /// Reads and checks everything.
@@ -110,8 +109,7 @@ impl Source {
     /// All that is wrong with them.
     pub(crate) fn load_from(&self, bytes: &[u8]) -> Result<Loaded, Failure> {
         let name = self.name();
-        let text = str::from_utf8(bytes)
-            .map_err(|error| Failure::Invalid(not_utf8(&name, &bytes[..error.valid_up_to()])))?;
+        let text = utf8(&name, bytes)?;
         let read_section = |field: Option<Field<'_>>| config::read_section(field.as_ref());
         let (mut document, section) =
             Document::parse_with(&name, text, read_section).map_err(Failure::Invalid)?;
@@ -186,6 +184,24 @@ fn put_key(document: &mut Document, key: &[u8]) {
         }
         Err(_) => document.refuse_key("this file is not UTF-8 text"),
     }
+}
+
+/// A file's bytes, as far as a document may be long.
+///
+/// # Errors
+/// When the file cannot be read.
+pub(crate) fn read_document(path: &Path) -> Result<Vec<u8>, Failure> {
+    read(path, MAX_DOCUMENT_BYTES)
+        .map_err(|error| Failure::CouldNot(format!("cannot read {}: {error}", path.display())))
+}
+
+/// The text of a file.
+///
+/// # Errors
+/// When it is not UTF-8, with the place.
+pub(crate) fn utf8<'b>(name: &str, bytes: &'b [u8]) -> Result<&'b str, Failure> {
+    str::from_utf8(bytes)
+        .map_err(|error| Failure::Invalid(not_utf8(name, &bytes[..error.valid_up_to()])))
 }
 
 /// One byte more than there may be is read, so that whoever looks says that it is too long.

@@ -158,7 +158,9 @@ async fn columns_for_people(place: Place) {
         put(Kind::Override, "a:b:00ff", r#"{"until": 1793000000123457}"#),
     ];
     office.commit(0, &edit(entries)).await.expect("a version");
-    office.commit(1, &edit([put(Kind::Rule, "short", "1")])).await.expect("a version");
+    let later = Timestamp::from_micros(NOON.as_micros() + 1);
+    let changed = Edit { at: later, ..edit([put(Kind::Rule, "short", "1")]) };
+    office.commit(1, &changed).await.expect("a version");
 
     let columns = "key_pattern, scope, rate_per_second, burst_capacity, plan, description, algorithm, \
                    window_us, mode, position, version, created_at";

@@ -95,3 +95,14 @@ pub(crate) fn put(kind: Kind, id: &str, value: &str) -> Entry {
 pub(crate) fn take(kind: Kind, id: &str) -> Entry {
     Entry { kind, id: id.to_owned(), value: None }
 }
+
+/// A long text that cannot be compressed: an index would hold one that can be in spite of its length.
+pub(crate) fn noise(signs: usize) -> String {
+    let mut state = 7_u64;
+    let sign = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let code = u32::try_from(state >> 40).unwrap_or_default() % 20_000;
+        char::from_u32(0x4E00 + code).unwrap_or('x')
+    });
+    sign.take(signs).collect()
+}

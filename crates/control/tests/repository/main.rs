@@ -1,5 +1,7 @@
 //! What every repository promises, on real SQLite files and a real PostgreSQL.
 
+#![allow(clippy::expect_used, reason = "the helpers of tests are tests")]
+
 mod books;
 mod common;
 mod faults;

@@ -1,1 +1,169 @@
-//! To come.
+//! Whose database it is, of which time, and who may open it.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use tidegate_control::{Kind, Refused, migrate, open};
+use tidegate_testkit::port::Port;
+use tidegate_testkit::postgres::Database;
+
+use crate::common::{Place, edit, on_both, put};
+
+on_both!(
+    made_by_whoever_comes_first,
+    told_what_was_applied,
+    somebody_elses_is_left_alone,
+    a_newer_one_is_refused,
+    another_history_is_refused,
+    a_broken_one_is_refused,
+);
+
+async fn made_by_whoever_comes_first(place: Place) {
+    let url = place.url();
+    let opened = (0..8).map(|_| {
+        let url = url.clone();
+        tokio::spawn(async move { open(&url).await.map(|office| office.name().to_owned()) })
+    });
+    for opened in opened.collect::<Vec<_>>() {
+        opened.await.expect("a task").expect("a repository");
+    }
+    assert_eq!(place.sql("SELECT count(*) FROM tidegate_migration"), "1");
+}
+
+async fn told_what_was_applied(place: Place) {
+    assert_eq!(migrate(&place.url()).await, Ok(vec!["0001 rule office".to_owned()]));
+    assert_eq!(migrate(&place.url()).await, Ok(vec![]));
+    place.open().await;
+    assert_eq!(migrate(&place.url()).await, Ok(vec![]));
+}
+
+async fn foreign(place: &Place, said: &str) {
+    let refused = open(&place.url()).await.map(|_| ());
+    assert!(matches!(&refused, Err(Refused::Foreign(why)) if why.contains(said)), "{refused:?}");
+    assert_eq!(migrate(&place.url()).await.map(|_| ()), refused);
+}
+
+async fn somebody_elses_is_left_alone(place: Place) {
+    place.sql("CREATE TABLE invoices (number BIGINT)");
+    let tables = match place {
+        Place::Sqlite(_) => "PRAGMA journal_mode; SELECT name FROM sqlite_schema",
+        Place::Postgres(_) => "SELECT tablename FROM pg_tables WHERE schemaname = 'public'",
+    };
+    let before = place.sql(tables);
+    foreign(&place, "invoices").await;
+    assert_eq!(place.sql(tables), before);
+}
+
+async fn a_newer_one_is_refused(place: Place) {
+    place.open().await.commit(0, &edit([put(Kind::Setting, "a", "1")])).await.expect("a version");
+    place.sql(
+        "INSERT INTO tidegate_migration (version, description, success, checksum, execution_time)
+         SELECT 7, 'of the future', success, checksum, 0 FROM tidegate_migration",
+    );
+    foreign(&place, "its schema is at 7 and this program knows up to 1").await;
+}
+
+async fn another_history_is_refused(place: Place) {
+    place.open().await;
+    place.sql("UPDATE tidegate_migration SET checksum = 'x'");
+    foreign(&place, "migration 1").await;
+}
+
+async fn a_broken_one_is_refused(place: Place) {
+    let office = place.open().await;
+    place.sql("DROP TABLE rule_change");
+    let refused = office.commit(0, &edit([put(Kind::Setting, "a", "1")])).await;
+    assert!(
+        matches!(&refused, Err(Refused::Foreign(why)) if why.contains("rule_change")),
+        "{refused:?}"
+    );
+    assert_eq!(office.head().await, Ok(0), "and nothing of it is kept");
+}
+
+#[tokio::test]
+async fn a_file_of_another_kind_is_refused() {
+    let place = Place::sqlite();
+    let letter = "Dear reader, this is a letter and no database. ".repeat(100);
+    std::fs::write(place.file(), &letter).expect("a file");
+    foreign(&place, "not a database").await;
+    assert_eq!(std::fs::read_to_string(place.file()).expect("a file"), letter);
+}
+
+#[tokio::test]
+async fn a_file_is_for_its_owner_only() {
+    let place = Place::sqlite();
+    let office = place.open().await;
+    office.commit(0, &edit([put(Kind::Setting, "a", "1")])).await.expect("a version");
+    for end in ["", "-wal", "-shm"] {
+        let file = format!("{}{end}", place.file().display());
+        let mode = std::fs::metadata(&file).expect("a file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{file}");
+    }
+    assert_eq!(place.sql("PRAGMA journal_mode"), "wal");
+}
+
+/// The rights that a careful administrator gives: to use the tables, not to make any.
+#[tokio::test]
+async fn without_the_right_to_make_tables() {
+    let database = Database::fresh();
+    let url = database.url().replace("tidegate@", "clerk@");
+    database.sql("DROP ROLE IF EXISTS clerk; CREATE ROLE clerk LOGIN");
+    let refused = open(&url).await.map(|_| ());
+    let helps =
+        |why: &str| why.contains("permission denied") && why.contains("tidegate db migrate");
+    assert!(matches!(&refused, Err(Refused::Gone(why)) if helps(why)), "{refused:?}");
+
+    migrate(&database.url()).await.expect("the schema");
+    database.sql("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO clerk");
+    let office = open(&url).await.expect("a repository");
+    assert_eq!(office.commit(0, &edit([put(Kind::Setting, "a", "1")])).await, Ok(1));
+    drop(office);
+    database.sql("DROP OWNED BY clerk");
+}
+
+#[tokio::test]
+async fn addresses_that_are_none() {
+    let cases = [
+        ("mysql://root:s3cret@db/rules", "rules are not kept in `mysql:`"),
+        ("rules.yaml", "this is no address of a database"),
+        ("", "this is no address of a database"),
+        ("sqlite:", "gone with the program"),
+        ("sqlite::memory:", "gone with the program"),
+        ("sqlite:rules.db?mode=ro", "nothing is set behind `?`"),
+        ("postgres://root:s3cret@db:port/rules", "invalid port number"),
+        ("postgres://root:s3?cret@db/rules", "written %3F"),
+        ("postgres://db/rules?pasword=s3cret", "known are sslmode"),
+    ];
+    for (url, said) in cases {
+        let refused = open(url).await.map(|_| ()).expect_err(url);
+        assert!(matches!(refused, Refused::Unfit(_)), "{url}: {refused:?}");
+        assert!(refused.to_string().contains(said), "{url}: {refused}");
+        let shown = format!("{refused} {refused:?}");
+        assert!(!shown.contains("s3cret") && !shown.contains("cret@"), "{url}: {shown}");
+        assert!(shown.contains("write") || shown.contains("written"), "{url}: {shown}");
+    }
+}
+
+#[tokio::test]
+async fn secrets_are_in_no_name_and_no_error() {
+    let database = Database::fresh();
+    let url = database.url().replace("tidegate@", "tidegate:s3cret@");
+    let office = open(&url).await.expect("a repository");
+    let shown = format!("{} {office:?}", office.name());
+    assert!(!shown.contains("s3cret"), "{shown}");
+    assert!(office.name().ends_with(&format!("/{}", database.name())), "{}", office.name());
+
+    let nobody = Port::take();
+    let url = format!("postgres://u:s3cret@{}/rules", nobody.address());
+    let refused = open(&url).await.map(|_| ()).expect_err("nobody is there");
+    assert!(matches!(refused, Refused::Gone(_)), "{refused:?}");
+    let shown = format!("{refused} {refused:?}");
+    assert!(shown.contains(&nobody.address().to_string()) && !shown.contains("s3cret"), "{shown}");
+
+    let url = url
+        .replace("u:s3cret@", "")
+        .replace(&nobody.address().to_string(), &database.cluster().address().to_string());
+    let refused =
+        open(&url.replace("/rules", "/nowhere?user=tidegate&password=s3cret")).await.map(|_| ());
+    let shown = format!("{refused:?}");
+    assert!(shown.contains("nowhere") && !shown.contains("s3cret"), "{shown}");
+}

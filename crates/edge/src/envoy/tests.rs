@@ -2,6 +2,7 @@
 
 mod fuzz;
 mod prost;
+mod reference;
 mod statuses;
 
 use std::borrow::Cow;

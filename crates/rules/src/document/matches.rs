@@ -28,24 +28,32 @@ pub(super) fn read(field: &Field<'_>) -> Vec<Spanned<Condition>> {
         return Vec::new();
     }
     let read = |(name, _, field): (&str, _, Field<'_>)| match name {
-        "descriptor" => descriptor::read(&field),
-        name => condition(fact_name(name), &field),
+        "descriptor" => descriptor::read(&field).into_iter().collect(),
+        name => conditions(fact_name(name), &field),
     };
-    fields.all().filter_map(read).collect()
+    fields.all().flat_map(read).collect()
+}
+
+/// Reads what is asked of one fact: values that it may have, values that it may not have, or both.
+pub(super) fn conditions(fact: &str, field: &Field<'_>) -> Vec<Spanned<Condition>> {
+    if !matches!(field.node().value, Value::Map(_)) {
+        return condition(fact, Sense::Is, field).into_iter().collect();
+    }
+    let Some(mut fields) = field.fields() else {
+        return Vec::new();
+    };
+    let (is, not) = (fields.take("is"), fields.take("not"));
+    if is.is_none() && not.is_none() {
+        fields.missing("not", "`not:` and the values that are excluded");
+    }
+    fields.finish();
+    let both = [(Sense::Is, is), (Sense::IsNot, not)];
+    both.into_iter().filter_map(|(sense, values)| condition(fact, sense, &values?)).collect()
 }
 
 /// Reads one condition; nothing also for one that every request passes.
-pub(super) fn condition(fact: &str, field: &Field<'_>) -> Option<Spanned<Condition>> {
-    let (sense, values) = match &field.node().value {
-        Value::Map(_) => {
-            let mut fields = field.fields()?;
-            let values = fields.require("not", "`not:` and the values that are excluded");
-            fields.finish();
-            (Sense::IsNot, values?)
-        }
-        _ => (Sense::Is, field.clone()),
-    };
-    let condition = Condition { sense, test: test(fact, &values)? };
+fn condition(fact: &str, sense: Sense, field: &Field<'_>) -> Option<Spanned<Condition>> {
+    let condition = Condition { sense, test: test(fact, field)? };
     if condition.foregone() == Some(false) {
         let remark = Remark::new("this excludes every request");
         field.refuse(remark.write("the endpoints that are meant, or leave it out"));

@@ -125,7 +125,7 @@ impl TypedRule {
             self.conditions = matches::read(&field);
         }
         if let Some(field) = fields.take("plan") {
-            self.conditions.extend(matches::condition("tier", &field));
+            self.conditions.extend(matches::conditions("tier", &field));
         }
     }
 

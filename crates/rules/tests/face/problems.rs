@@ -149,7 +149,9 @@ fn hostile_documents_are_refused_with_a_reason() {
         writeln!(text, "a{level}: &a{level} [[[*a{}]]]", level - 1).unwrap();
         text
     });
+    let long = format!("a: &a {}\nb: [{}]", "x".repeat(100_000), "*a, ".repeat(1_000));
     let cases = [
+        (long, "anchors and aliases make the document too large"),
         (bomb, "anchors and aliases make the document too large"),
         (chain, "nested deeper"),
         ("a: &a [*a]".to_owned(), "an alias cannot stand inside what it names"),

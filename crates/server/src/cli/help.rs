@@ -102,3 +102,28 @@ Every mistake is told at once, with its line and what to write instead. With --j
 a list of them, empty when there are none.
 
 Exit codes: 0 valid, 1 not valid, 2 wrong usage, 3 the file could not be read.";
+
+/// After `tidegate import envoy-ratelimit --help`.
+pub(super) const IMPORT_ENVOY: &str = "\
+Examples:
+  tidegate import envoy-ratelimit /srv/runtime_data/current/ratelimit/config > rules.yaml
+  tidegate import envoy-ratelimit edge.yaml internal.yaml > rules.yaml
+  tidegate serve --config rules.yaml
+
+The document goes to stdout. What has no equivalent is listed on stderr, a line for each: where it
+stands, why, and what to do instead. All files together are one configuration.
+
+Exit codes: 0 all was carried over, 1 something has no equivalent or a file is not valid, 2 wrong
+usage, 3 a file could not be read.";
+
+/// After `tidegate import limitador --help`.
+pub(super) const IMPORT_LIMITADOR: &str = "\
+Examples:
+  tidegate import limitador limits.yaml > rules.yaml
+  tidegate serve --config rules.yaml
+
+The document goes to stdout. What has no equivalent is listed on stderr, a line for each: where it
+stands, why, and what to do instead. A limit with a condition that is not understood is left out.
+
+Exit codes: 0 all was carried over, 1 something has no equivalent or the file is not valid, 2 wrong
+usage, 3 the file could not be read.";

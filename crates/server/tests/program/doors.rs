@@ -3,13 +3,10 @@
 //! A server of its own for each door, so that each begins with untouched counters, and clients that nobody
 //! here wrote: curl, redis-cli, and a gRPC client in Python.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 use tidegate_testkit::nginx::Nginx;
-use tidegate_testkit::python::python;
 
-use crate::support::{Folder, Server, curl, text};
+use crate::support::{Folder, Server, ask_grpc, curl, text};
 
 /// Windows of 30 days, which Envoy calls a month: nothing comes back while the test runs.
 const RULES: &str = r#"
@@ -168,14 +165,8 @@ fn envoys_service_in_json() {
 #[test]
 fn envoys_service_over_grpc() {
     let (server, _folder) = start(&["--grpc", "127.0.0.1:0"]);
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/program/envoy/ask.py");
     let calls: Vec<Value> = TABLE.iter().map(|(asked, _)| call(*asked)).collect();
-    let mut command = python();
-    let output = command.arg(script).arg(server.grpc()).arg(json!(calls).to_string()).output();
-    let output = output.unwrap();
-    let told = text(&[output.stdout, output.stderr].concat());
-    let answers: Vec<Value> =
-        serde_json::from_str(&told).unwrap_or_else(|why| panic!("{why}: {told}"));
+    let answers = ask_grpc(&server.grpc(), &calls);
     let mut answers = answers.iter();
     assert_table("gRPC", |_| by_envoy(answers.next().unwrap()));
 }

@@ -12,6 +12,9 @@ fn every_help_text_is_as_it_was_reviewed() {
         ("help-bench.txt", &["bench", "--help"]),
         ("help-config.txt", &["config", "--help"]),
         ("help-config-check.txt", &["config", "check", "--help"]),
+        ("help-import.txt", &["import", "--help"]),
+        ("help-import-envoy-ratelimit.txt", &["import", "envoy-ratelimit", "--help"]),
+        ("help-import-limitador.txt", &["import", "limitador", "--help"]),
     ] {
         let output = run(args);
         assert_eq!(output.status.code(), Some(0), "{name}");
@@ -46,6 +49,9 @@ fn wrong_usage_is_exit_code_2_and_says_what_to_write() {
         (&["check", "--server", "https://example.org"], "plain HTTP"),
         (&["check", "ip=1", "ip=2", "--limit", "1/s"], "ip"),
         (&["bench", "--seconds", "0"], "1.."),
+        (&["import", "envoy"], "envoy-ratelimit"),
+        (&["import", "envoy-ratelimit"], "DIR_OR_FILE"),
+        (&["import", "limitador", "a.yaml", "b.yaml"], "b.yaml"),
     ] {
         let output = run(args);
         let told = text(&output.stderr);

@@ -11,6 +11,7 @@ mod envoy;
 mod forward_auth;
 mod gateway;
 mod help;
+mod import;
 mod redis;
 mod reload;
 mod reload_under_load;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 pub use authority::Authority;
 pub use client::Client;
-pub use programs::curl;
+pub use programs::{ask_grpc, curl};
 pub use server::Server;
 pub use successors::Successors;
 pub use upstream::Upstream;

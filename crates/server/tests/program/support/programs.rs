@@ -1,12 +1,15 @@
-//! Programs that stand before the gateway: curl, h2load, haproxy.
+//! Programs that stand before the doors: curl, h2load, haproxy, a gRPC client in Python.
 
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::Command;
 
+use serde_json::{Value, json};
 use tidegate_testkit::port::Port;
 use tidegate_testkit::process::{Process, server_command};
+use tidegate_testkit::python::python;
 
-use super::{Folder, wait_for};
+use super::{Folder, text, wait_for};
 
 /// What curl got.
 #[derive(Debug)]
@@ -43,6 +46,15 @@ impl Fetched {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
     }
+}
+
+/// Puts calls of Envoy's service to a gRPC door, one after the other, by a client that knows what reflection tells.
+#[track_caller]
+pub fn ask_grpc(address: &str, calls: &[Value]) -> Vec<Value> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/program/envoy/ask.py");
+    let output = python().arg(script).arg(address).arg(json!(calls).to_string()).output().unwrap();
+    let told = text(&[output.stdout, output.stderr].concat());
+    serde_json::from_str(&told).unwrap_or_else(|why| panic!("{why}: {told}"))
 }
 
 /// What h2load counted.

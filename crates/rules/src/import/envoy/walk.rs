@@ -1,0 +1,35 @@
+//! Which descriptors become rules: those with a limit, and those that are exempt from one.
+//!
+//! A descriptor without a limit is exempt because it is found before a wider one, and nobody goes back. Where no wider one
+//! is limited it says nothing, and nothing becomes of it.
+
+use std::collections::HashSet;
+
+use super::read::Typed;
+
+/// Who is told of descriptors on a walk through a domain.
+pub(super) trait Visitor {
+    /// Goes down to a descriptor.
+    fn enter(&mut self, typed: &Typed);
+    /// Meets a descriptor that becomes a rule.
+    fn rule(&mut self, typed: &Typed);
+    /// Goes up again.
+    fn leave(&mut self);
+}
+
+/// Walks through the descriptors of a level and all below, in the order of the file.
+pub(super) fn walk(level: &[&Typed], visitor: &mut impl Visitor) {
+    let wider = level.iter().filter(|typed| typed.is_open() && typed.limits());
+    let wider: HashSet<&str> = wider.map(|typed| typed.key.as_str()).collect();
+    for typed in level {
+        visitor.enter(typed);
+        let exempt = !typed.limits() && wider.contains(typed.key.as_str());
+        if typed.limit.is_some() || exempt {
+            visitor.rule(typed);
+        }
+        if typed.limits() {
+            walk(&typed.below.iter().collect::<Vec<_>>(), visitor);
+        }
+        visitor.leave();
+    }
+}

@@ -1,0 +1,150 @@
+//! What all conditions of a limit ask of each entry, put together as a `match` can say it.
+
+use std::collections::{BTreeSet, HashSet};
+
+use super::cel::{Claim, Reason};
+use crate::condition::Glob;
+use crate::import::gaps::quoted;
+use crate::import::write::{list, scalar};
+
+/// Names that mean something of their own in a rules document.
+const TAKEN: [&str; 7] = ["domain", "descriptor", "ip", "endpoint", "path", "plan", "global"];
+
+/// More facts than a `match` may have.
+const MOST: usize = 63;
+
+/// The entries that are asked about, in the order in which they are first.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    entries: Vec<(String, Values)>,
+}
+
+/// What the values of one entry may be.
+#[derive(Debug, Default)]
+struct Values {
+    /// One of these; any if there is no list.
+    exact: Option<BTreeSet<String>>,
+    like: Option<String>,
+    not: Vec<String>,
+}
+
+impl Asked {
+    /// Adds what is asked of an entry.
+    pub(super) fn add(&mut self, name: &str, claim: Claim) -> Result<(), Reason> {
+        if TAKEN.contains(&name) || name.is_empty() || name.contains(char::is_whitespace) {
+            return Err(format!("the name {} cannot be that of an entry here", quoted(name)));
+        }
+        claim.check(name)?;
+        let known = self.entries.iter().position(|(known, _)| known == name);
+        let at = known.unwrap_or_else(|| {
+            self.entries.push((name.to_owned(), Values::default()));
+            self.entries.len() - 1
+        });
+        if self.entries.len() > MOST {
+            return Err(format!("a rule asks for at most {MOST} entries"));
+        }
+        self.entries[at].1.add(claim)
+    }
+
+    /// Puts together what was asked of the same entry.
+    pub(super) fn narrow(&mut self) -> Result<(), Reason> {
+        self.entries.iter_mut().try_for_each(|(_, values)| values.narrow())
+    }
+
+    /// The inside of a `match`, after the domain.
+    pub(super) fn text(&self) -> String {
+        let one =
+            |(name, values): &(String, Values)| format!(", {}: {}", scalar(name), values.text());
+        self.entries.iter().map(one).collect()
+    }
+
+    /// The same to be read in an id.
+    pub(super) fn words(&self) -> impl Iterator<Item = String> {
+        self.entries.iter().filter_map(|(name, values)| {
+            let exact = values.exact.as_ref();
+            let exact =
+                exact.map(|exact| Vec::from_iter(exact.iter().map(String::as_str)).join(","));
+            let said = exact.or_else(|| values.like.clone()).map(|said| format!("{name}={said}"));
+            let not = (!values.not.is_empty()).then(|| format!("{name}!={}", values.not.join(",")));
+            said.or(not)
+        })
+    }
+}
+
+impl Claim {
+    /// A `*` is a wildcard in a `match`, and methods are checked there.
+    fn check(&self, name: &str) -> Result<(), Reason> {
+        let (texts, stars) = match self {
+            Self::Present => return Ok(()),
+            Self::Is(texts) => (texts.iter().map(String::as_str).collect(), 0),
+            Self::Not(text) => (vec![text.as_str()], 0),
+            Self::Like(text) if text.starts_with('*') && text.len() > 1 && text.ends_with('*') => {
+                (vec![text.as_str()], 2)
+            }
+            Self::Like(text) => (vec![text.as_str()], 1),
+        };
+        for text in texts {
+            if text.matches('*').count() > stars {
+                return Err("a `*` in a text is a wildcard here".to_owned());
+            }
+            let method = |byte: u8| byte.is_ascii_uppercase() || b"-*".contains(&byte);
+            if name == "method" && !text.bytes().all(method) {
+                return Err(format!("{} is not the name of a method", quoted(text)));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Values {
+    fn add(&mut self, claim: Claim) -> Result<(), Reason> {
+        match claim {
+            Claim::Present => {}
+            Claim::Not(text) => self.not.push(text),
+            Claim::Is(texts) => {
+                let texts: HashSet<String> = texts.into_iter().collect();
+                match &mut self.exact {
+                    Some(exact) => exact.retain(|text| texts.contains(text)),
+                    None => self.exact = Some(texts.into_iter().collect()),
+                }
+            }
+            Claim::Like(like) => match &self.like {
+                Some(other) if *other != like => {
+                    return Err("two patterns for one entry cannot be asked together".to_owned());
+                }
+                _ => self.like = Some(like),
+            },
+        }
+        Ok(())
+    }
+
+    /// Where values are listed, patterns and exceptions only strike some of them out.
+    fn narrow(&mut self) -> Result<(), Reason> {
+        let Some(exact) = &mut self.exact else { return Ok(()) };
+        let glob = self.like.take().and_then(|like| Glob::parse(&like));
+        exact.retain(|text| glob.as_ref().is_none_or(|glob| glob.matches(text)));
+        for text in self.not.drain(..) {
+            exact.remove(&text);
+        }
+        match exact.is_empty() {
+            true => Err("no entry can be all that is asked, so it never applies".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    fn text(&self) -> String {
+        let is = match &self.exact {
+            Some(exact) => {
+                return match (exact.first(), exact.len()) {
+                    (Some(one), 1) => scalar(one),
+                    _ => list(&Vec::from_iter(exact)),
+                };
+            }
+            None => scalar(self.like.as_deref().unwrap_or("*")),
+        };
+        match self.not.is_empty() {
+            true => is,
+            false => format!("{{ is: {is}, not: {} }}", list(&self.not)),
+        }
+    }
+}

@@ -1,0 +1,58 @@
+use super::*;
+
+fn one(text: &str) -> (String, Claim) {
+    let mut claims = condition(text).unwrap_or_else(|reason| panic!("{text}: {reason}"));
+    assert_eq!(claims.len(), 1, "{text}");
+    claims.remove(0)
+}
+
+#[test]
+fn the_forms_that_people_use() {
+    let is = |values: &[&str]| Claim::Is(values.iter().map(ToString::to_string).collect());
+    for (text, name, claim) in [
+        ("descriptors[0]['req.method'] == 'GET'", "req.method", is(&["GET"])),
+        ("descriptors[0].user_id==\"a b\"", "user_id", is(&["a b"])),
+        (" 'x' == descriptors [ 0 ] . y ", "y", is(&["x"])),
+        ("descriptors[0]['a'] != '/json'", "a", Claim::Not("/json".to_owned())),
+        ("req.method == 'GET'", "req.method", is(&["GET"])),
+        ("user_id != \"it's\"", "user_id", Claim::Not("it's".to_owned())),
+        ("descriptors[0].a in ['x', 'y']", "a", is(&["x", "y"])),
+        ("'a' in descriptors[0]", "a", Claim::Present),
+        ("has(descriptors[0].a)", "a", Claim::Present),
+        ("descriptors[0].path.startsWith('/api/')", "path", Claim::Like("/api/*".to_owned())),
+        ("descriptors[0]['p'].endsWith('.png')", "p", Claim::Like("*.png".to_owned())),
+        ("req.path.contains('x')", "req.path", Claim::Like("*x*".to_owned())),
+        (r"a == 'it\'s \\ \n'", "a", is(&["it's \\ \n"])),
+    ] {
+        assert_eq!(one(text), (name.to_owned(), claim), "{text}");
+    }
+    let both = condition("descriptors[0].a == 'x' && descriptors[0].b != 'y'").unwrap();
+    assert_eq!(both, [("a".to_owned(), is(&["x"])), ("b".to_owned(), Claim::Not("y".to_owned()))]);
+    assert_eq!(variable("descriptors[0]['auth.user']").unwrap(), "auth.user");
+    assert_eq!(variable("descriptors[0].user_id").unwrap(), "user_id");
+    assert_eq!(variable("auth.user").unwrap(), "auth.user");
+}
+
+#[test]
+fn what_is_not_understood_says_what_it_is() {
+    for (text, words) in [
+        ("", "it ends where a name should follow"),
+        ("a", "it ends where `==` or `!=`"),
+        ("a == b", "`b` stands where only a text in quotes"),
+        ("a == 'x' || a == 'y'", "`||` stands where only the end, or `&&`"),
+        ("!(a == 'x')", "`!` stands where only a name"),
+        ("descriptors[1].a == 'x'", "each descriptor by itself"),
+        ("limit.name == 'x'", "what the limit is called"),
+        ("a.matches('x.*')", "`matches` has no equivalent"),
+        ("size(descriptors[0].a) > 3", "`>` is not understood"),
+        ("a == 'x", "a quote is not closed"),
+        (r"a == '\x41'", "`\\x` is not understood"),
+        ("a in []", "`]` stands where only a text"),
+        ("'a' in b", "`b` has no equivalent"),
+    ] {
+        let reason = condition(text).unwrap_err();
+        assert!(reason.contains(words), "{text}: {reason}");
+    }
+    assert!(variable("descriptors[0].a + 'x'").unwrap_err().contains("`+` is not understood"));
+    assert!(variable("'x'").unwrap_err().contains("a name"));
+}

@@ -1,0 +1,77 @@
+//! Expressions cut into words, texts and signs.
+
+use std::fmt;
+
+use super::Reason;
+use crate::import::gaps::quoted;
+
+/// A piece of an expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Token {
+    /// A name or a number.
+    Word(String),
+    /// A text that stood in quotes.
+    Text(String),
+    Sign(&'static str),
+}
+
+const SIGNS: [&str; 11] = ["==", "!=", "&&", "||", "[", "]", "(", ")", ".", ",", "!"];
+
+/// All pieces, or what is not one.
+pub(super) fn tokens(text: &str) -> Result<Vec<Token>, Reason> {
+    let (mut tokens, mut left) = (Vec::new(), text.trim_start());
+    while let Some(first) = left.chars().next() {
+        let (token, rest) = match first {
+            '\'' | '"' => string(first, &left[1..])?,
+            c if is_word(c) => {
+                let end = left.find(|c| !is_word(c)).unwrap_or(left.len());
+                (Token::Word(left[..end].to_owned()), &left[end..])
+            }
+            c => {
+                let sign = SIGNS.into_iter().find(|sign| left.starts_with(sign));
+                let sign =
+                    sign.ok_or_else(|| format!("{} is not understood", quoted(&c.to_string())))?;
+                (Token::Sign(sign), &left[sign.len()..])
+            }
+        };
+        tokens.push(token);
+        left = rest.trim_start();
+    }
+    Ok(tokens)
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// The text up to a quote, and what is left after that.
+fn string(quote: char, left: &str) -> Result<(Token, &str), Reason> {
+    let (mut text, mut chars) = (String::new(), left.char_indices());
+    while let Some((at, c)) = chars.next() {
+        match c {
+            c if c == quote => return Ok((Token::Text(text), &left[at + 1..])),
+            '\\' => text.push(match chars.next() {
+                Some((_, c @ ('\\' | '\'' | '"' | '`' | '?'))) => c,
+                Some((_, 'n')) => '\n',
+                Some((_, 'r')) => '\r',
+                Some((_, 't')) => '\t',
+                other => {
+                    let escape = other.map_or(String::new(), |(_, c)| c.to_string());
+                    return Err(format!("{} is not understood", quoted(&format!("\\{escape}"))));
+                }
+            }),
+            c => text.push(c),
+        }
+    }
+    Err("a quote is not closed".to_owned())
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Word(word) => f.write_str(&quoted(word)),
+            Self::Text(text) => f.write_str(&quoted(&format!("'{text}'"))),
+            Self::Sign(sign) => write!(f, "`{sign}`"),
+        }
+    }
+}

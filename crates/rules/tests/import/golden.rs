@@ -1,0 +1,39 @@
+//! What is printed, word by word: the document, then a line and what has no equivalent or is wrong.
+
+use std::path::{Path, PathBuf};
+
+use tidegate_core::key::Secret;
+use tidegate_rules::import::Imported;
+use tidegate_rules::{Document, RuleSet};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/import/golden")
+}
+
+/// The text of a file that is imported.
+pub(crate) fn input(name: &str) -> String {
+    std::fs::read_to_string(folder().join(name)).unwrap()
+}
+
+/// Compares with what was reviewed.
+pub(crate) fn assert_golden(name: &str, actual: &str) {
+    let path = folder().join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        return std::fs::write(&path, actual).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(actual, expected, "{name} differs; if that is meant, run with UPDATE_GOLDEN=1");
+}
+
+/// What is printed; the document must be well.
+pub(crate) fn printed(imported: &Imported) -> String {
+    compile(&imported.document);
+    let gaps = imported.gaps.iter().map(|gap| format!("{gap}\n"));
+    format!("{}---\n{}", imported.document, gaps.collect::<String>())
+}
+
+pub(crate) fn compile(document: &str) -> RuleSet {
+    let read = Document::parse("imported.yaml", document);
+    let compiled = read.and_then(|read| RuleSet::compile(&read, Secret::UNSET));
+    compiled.unwrap_or_else(|problems| panic!("{problems}\n{document}"))
+}
