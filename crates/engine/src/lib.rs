@@ -6,6 +6,7 @@
 mod ad_hoc;
 mod at_once;
 mod bill;
+mod carry;
 mod debt;
 mod decision;
 mod explain;

@@ -193,6 +193,9 @@ impl<S: Store, L: Store> Limiter<S, L> {
         let (readings, answered_by, paid, local_at) = {
             let mut facts = facts.borrowed();
             rules.complete(&mut facts);
+            if rules.carries() {
+                Box::pin(self.carry_over(&rules, &facts)).await;
+            }
             let mut plan = Plan::new(&rules, &facts, asking, cost);
             let op = match asking.op {
                 Op::Charge if plan.refused => Op::Peek,

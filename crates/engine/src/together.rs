@@ -83,6 +83,13 @@ impl<S: Store, L: Store> Limiter<S, L> {
         questions: &[Question<'_, '_>],
         replaced: &[u32],
     ) -> Result<Vec<Decision>, Unanswered> {
+        if rules.carries() {
+            for question in questions {
+                let mut facts = question.facts.borrowed();
+                rules.complete(&mut facts);
+                Box::pin(self.carry_over(&rules, &facts)).await;
+            }
+        }
         let sets: SmallVec<[Arc<RuleSet>; 1]> =
             questions.iter().map(|question| question.rules(&rules)).collect();
         let (decisions, unanswered) = {

@@ -49,6 +49,58 @@ fn a_bucket_drains_at_the_old_rate_until_the_edit_and_at_the_new_one_from_then()
     assert_eq!(peek(&limiter), ["r allow 60"]);
 }
 
+/// Every way from one algorithm or window to another keeps what was used, once.
+#[test]
+fn another_algorithm_or_window_keeps_what_was_used_where_the_rule_says_so() {
+    let forms = [
+        "10/h using fixed_window",
+        "10/h using sliding_window_log",
+        "10/h using sliding_window_counter",
+        "10/h",
+        "10/d using fixed_window",
+        "10/d using leaky_bucket",
+    ];
+    let rule = |limit: &str| {
+        rules(&format!("rules: [{{ id: r, key_by: ip, limit: {limit}, on_change: keep }}]"))
+    };
+    for from in forms {
+        for to in forms.into_iter().filter(|to| *to != from) {
+            let (limiter, clock) = limiter("rules: []");
+            ready(limiter.install(rule(from))).unwrap();
+            ready(limiter.decide(&facts(IP), 7));
+            ready(limiter.install(rule(to))).unwrap();
+            assert_eq!(peek(&limiter), ["r allow 3"], "{from} to {to}");
+            assert_eq!(peek(&limiter), ["r allow 3"], "{from} to {to}");
+            ready(limiter.decide(&facts(IP), 1));
+            assert_eq!(peek(&limiter), ["r allow 2"], "{from} to {to}");
+            // An edit of something else in between forgets nothing.
+            ready(limiter.install(rule(to))).unwrap();
+            assert_eq!(peek(&limiter), ["r allow 2"], "{from} to {to}");
+            clock.advance(Micros::from_secs(4 * 86_400));
+            assert_eq!(peek(&limiter), ["r allow 10"], "{from} to {to}");
+        }
+    }
+}
+
+#[test]
+fn who_comes_late_after_a_change_is_still_charged_what_they_used() {
+    let rule = |limit: &str| {
+        rules(&format!("rules: [{{ id: r, key_by: ip, limit: {limit}, on_change: keep }}]"))
+    };
+    let (limiter, clock) = limiter("rules: []");
+    ready(limiter.install(rule("10/h using sliding_window_log"))).unwrap();
+    ready(limiter.decide(&facts(IP), 7));
+    ready(limiter.install(rule("10/d using fixed_window"))).unwrap();
+    clock.advance(Micros::from_secs(1_800));
+    assert_eq!(peek(&limiter), ["r allow 3"], "the log of the hour still holds it");
+    let (limiter, clock) = common::limiter("rules: []");
+    ready(limiter.install(rule("10/h using sliding_window_log"))).unwrap();
+    ready(limiter.decide(&facts(IP), 7));
+    ready(limiter.install(rule("10/d using fixed_window"))).unwrap();
+    clock.advance(Micros::from_secs(3_601));
+    assert_eq!(peek(&limiter), ["r allow 10"], "the hour was over");
+}
+
 #[test]
 fn another_algorithm_or_window_starts_anew() {
     let (limiter, _) = limiter("rules: [{ id: r, key_by: ip, limit: 5/h using fixed_window }]");

@@ -50,6 +50,6 @@ pub use document::identity;
 pub use document::{Document, MAX_DOCUMENT_BYTES};
 pub use facts::{Entry, Facts};
 pub use records::{Allowance, OverrideRecord, RecordProblem, Records, SubjectRecord};
-pub use rule::{ChargeWhen, Limit, Mode, OnFail, Rule};
-pub use ruleset::{BroughtLimit, Matches, RuleSet};
+pub use rule::{ChargeWhen, Limit, Mode, OnChange, OnFail, Rule};
+pub use ruleset::{BroughtLimit, Matches, Predecessor, RuleSet};
 pub use text::duration;

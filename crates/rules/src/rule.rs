@@ -11,7 +11,7 @@ use crate::condition::{Condition, Request};
 use crate::cost::Cost;
 use crate::facts::Facts;
 use crate::key::KeyPart;
-use crate::ruleset::RuleSet;
+use crate::ruleset::{Predecessor, RuleSet};
 
 /// What a rule allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +56,15 @@ pub enum ChargeWhen {
     Always,
 }
 
+/// What becomes of what was used when a rule's algorithm or window changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnChange {
+    /// It is forgotten: everybody starts anew.
+    Reset,
+    /// It stays used.
+    Keep,
+}
+
 /// One rule of a [`RuleSet`].
 #[derive(Clone, Debug)]
 pub struct Rule {
@@ -68,6 +77,9 @@ pub struct Rule {
     pub(crate) on_fail: OnFail,
     pub(crate) charge: ChargeWhen,
     pub(crate) ban: Option<BanPolicy>,
+    pub(crate) on_change: OnChange,
+    /// What it was before its algorithm or window changed.
+    pub(crate) before: Option<Arc<Predecessor>>,
     pub(crate) conditions: Arc<[Condition]>,
     pub(crate) parts: Arc<[KeyPart]>,
     /// The rules that do not apply where this one does, as their places in the rule set.
@@ -125,6 +137,12 @@ impl Rule {
         self.charge
     }
 
+    /// What becomes of what was used when its algorithm or window changes.
+    #[must_use]
+    pub const fn on_change(&self) -> OnChange {
+        self.on_change
+    }
+
     /// When it bans, if it does.
     #[must_use]
     pub const fn ban(&self) -> Option<&BanPolicy> {
@@ -177,6 +195,7 @@ impl Rule {
     /// as it was, another is in force from `now`.
     pub(crate) fn following(&mut self, previous: Option<&Self>, now: Timestamp) {
         self.limit = self.limit.in_force(previous.and_then(|rule| rule.limit.policy()), now);
+        self.succeed(previous, now);
         if let Mode::Warn(policy) = &mut self.mode {
             let before = previous.and_then(|rule| rule.mode.warnings());
             *policy = policy.in_force_since(since(policy, before, now));

@@ -1,6 +1,7 @@
 //! A rule set: all rules of a document, compiled once and never changed after.
 
 mod brought;
+mod carried;
 mod name;
 mod overrides;
 mod subjects;
@@ -25,6 +26,7 @@ use crate::problem::Problems;
 use crate::records::{RecordProblem, Records};
 use crate::rule::{Rule, key_seed};
 pub use brought::BroughtLimit;
+pub use carried::Predecessor;
 use overrides::Overrides;
 use subjects::Subjects;
 
@@ -39,6 +41,8 @@ pub struct RuleSet {
     /// How many of them are the document's.
     listed: usize,
     overrides: Overrides,
+    /// Whether a rule remembers what it was.
+    carries: bool,
     index: Index,
     descriptors: Descriptors,
     keying: Keying,
@@ -79,6 +83,7 @@ impl RuleSet {
             rules,
             listed,
             overrides,
+            carries: false,
             index,
             descriptors,
             keying,
@@ -111,6 +116,12 @@ impl RuleSet {
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.rules[..self.listed]
+    }
+
+    /// Whether a rule keeps what was used before its algorithm or window changed.
+    #[must_use]
+    pub const fn carries(&self) -> bool {
+        self.carries
     }
 
     /// The rule at a place, which may be a variant of one for some keys.
@@ -208,6 +219,7 @@ impl RuleSet {
             let before = known.get(rule.id()).copied();
             rule.following(before, now);
         }
+        self.carries = self.rules().iter().any(|rule| rule.predecessor().is_some());
         self.overrides_following(previous, now);
         self
     }
@@ -251,6 +263,8 @@ fn compile_rules(typed: &[TypedRule], secret: Secret) -> Vec<Rule> {
                 on_fail: rule.on_fail,
                 charge: rule.charge,
                 ban: rule.ban,
+                on_change: rule.on_change,
+                before: None,
                 conditions,
                 parts: parts(rule).into(),
                 replaces: rule

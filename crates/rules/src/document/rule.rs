@@ -14,7 +14,7 @@ use crate::cost::Cost;
 use crate::decode::{Field, Fields};
 use crate::key::KeyPart;
 use crate::problem::Remark;
-use crate::rule::{ChargeWhen, Limit, Mode, OnFail};
+use crate::rule::{ChargeWhen, Limit, Mode, OnChange, OnFail};
 use crate::yaml::{Span, Value};
 
 const ON_FAIL: [(&str, OnFail); 3] =
@@ -43,6 +43,7 @@ pub(crate) struct TypedRule {
     pub(crate) on_fail: OnFail,
     pub(crate) charge: ChargeWhen,
     pub(crate) ban: Option<BanPolicy>,
+    pub(crate) on_change: OnChange,
     /// The ids of the rules that do not apply where this one does.
     pub(crate) replaces: Vec<Spanned<String>>,
 }
@@ -87,6 +88,7 @@ pub(super) fn read(field: &Field<'_>, defaults: &Defaults) -> Option<TypedRule> 
         on_fail: defaults.on_fail,
         charge: ChargeWhen::Admitted,
         ban: None,
+        on_change: OnChange::Reset,
         replaces: Vec::new(),
     };
     if matches!(field.node().value, Value::Scalar { .. }) {
@@ -154,6 +156,10 @@ impl TypedRule {
         self.on_fail = on_fail.unwrap_or(self.on_fail);
         self.charge =
             fields.take("charge").and_then(|field| self.read_charge(&field)).unwrap_or(self.charge);
+        let on_change = fields.take("on_change").and_then(|field| {
+            field.choice(&[("keep", OnChange::Keep), ("reset", OnChange::Reset)])
+        });
+        self.on_change = on_change.unwrap_or(self.on_change);
         self.ban = fields.take("ban").and_then(|field| read_ban(&field));
         if let Some(field) = fields.take("replaces") {
             self.replaces = field.one_or_more().iter().filter_map(read_id).collect();

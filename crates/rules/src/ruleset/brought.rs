@@ -16,7 +16,7 @@ use crate::identity::Identity;
 use crate::index::descriptors::Descriptors;
 use crate::index::{Filing, Index};
 use crate::key::Keying;
-use crate::rule::{ChargeWhen, Limit, Mode, OnFail, Rule};
+use crate::rule::{ChargeWhen, Limit, Mode, OnChange, OnFail, Rule};
 
 /// The id of every such rule. Its keys are told apart by what they are made of.
 const ID: &str = "override";
@@ -57,6 +57,8 @@ impl RuleSet {
             on_fail: OnFail::Allow,
             charge: ChargeWhen::Admitted,
             ban: None,
+            on_change: OnChange::Reset,
+            before: None,
             conditions: Arc::default(),
             parts: Arc::default(),
             replaces: Arc::default(),
@@ -67,6 +69,7 @@ impl RuleSet {
             rules: vec![rule],
             listed: 1,
             overrides: Overrides::default(),
+            carries: false,
             index,
             descriptors: Descriptors::default(),
             keying: Keying::new(128, std::iter::empty()),

@@ -1,0 +1,48 @@
+//! What was used under a rule's old algorithm or window is charged to its new counter, when somebody comes
+//! whose old counter still holds something (`on_change: keep`).
+//!
+//! The new counter is charged before the old one is forgotten. Two who come at once may both charge it: then
+//! too much is kept, never too little.
+
+use tidegate_core::decision::Reading;
+use tidegate_core::key::Key;
+use tidegate_core::store::{Charge, Op, Store};
+use tidegate_rules::{Facts, Matches, Rule, RuleSet};
+
+use crate::limiter::Limiter;
+
+impl<S: Store, L: Store> Limiter<S, L> {
+    /// Carries over what whoever the facts describe used before rules changed. Rules that did not change
+    /// cost nothing here.
+    pub(crate) async fn carry_over(&self, rules: &RuleSet, facts: &Facts<'_>) {
+        let mut matches = Matches::new();
+        rules.matching(facts, &mut matches);
+        for at in matches {
+            let rule = &rules[rules.variant(at, facts)];
+            // While the store is gone there is nothing to be known; the next decision asks again.
+            let _ = self.carry(rule, rules, facts).await;
+        }
+    }
+
+    async fn carry(&self, rule: &Rule, rules: &RuleSet, facts: &Facts<'_>) -> Option<()> {
+        let (before, policy) = (rule.predecessor()?, rule.limit().policy()?);
+        let key = |fingerprint| Key { rule: rule.id(), fingerprint };
+        let old = Charge::plain(key(before.key(rule, facts, rules)), before.policy(), 1);
+        let was = self.one(Op::Peek, &old).await?;
+        before.seen_at(was.now);
+        let used = was.limit.saturating_sub(was.remaining);
+        if used > 0 {
+            let fingerprint = rule.key(facts, rules);
+            let new = Charge::plain(key(fingerprint), policy, used.min(policy.limit()));
+            self.one(Op::Force, &new).await?;
+            self.one(Op::Reset, &old).await?;
+        }
+        Some(())
+    }
+
+    async fn one(&self, op: Op, charge: &Charge<'_>) -> Option<Reading> {
+        let mut told = [Reading::default()];
+        self.store.apply(op, std::slice::from_ref(charge), &mut told).await.ok()?;
+        Some(told[0])
+    }
+}

@@ -1,0 +1,81 @@
+//! Rules that keep what was used when their algorithm or window changes (`on_change: keep`).
+//!
+//! Such a change gives a rule counters of another kind under other names. A rule that is to keep what was
+//! used remembers what it was, for as long as its old counters can hold anything, so that whoever is charged
+//! next can be charged what they had used before.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tidegate_core::key::{Fingerprint, KeyHasher};
+use tidegate_core::policy::Policy;
+use tidegate_core::time::Timestamp;
+
+use super::RuleSet;
+use crate::facts::Facts;
+use crate::rule::{OnChange, Rule};
+
+/// What a rule was before its algorithm or window changed.
+#[derive(Debug)]
+pub struct Predecessor {
+    policy: Policy,
+    seed: KeyHasher,
+    /// From when on its counters hold nothing.
+    until: Timestamp,
+    over: AtomicBool,
+}
+
+impl Predecessor {
+    /// What it allowed.
+    #[must_use]
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The key of the counter that a request with these facts was charged to.
+    #[must_use]
+    pub fn key(&self, rule: &Rule, facts: &Facts<'_>, set: &RuleSet) -> Fingerprint {
+        let mut hasher = self.seed;
+        rule.parts.iter().for_each(|part| set.keying().absorb(part, facts, &mut hasher));
+        hasher.finish()
+    }
+
+    /// Somebody has read the store's clock: after its time a predecessor is not asked any more.
+    pub fn seen_at(&self, now: Timestamp) {
+        if now >= self.until {
+            self.over.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+}
+
+impl Rule {
+    /// What it was, if what was used then still counts.
+    #[must_use]
+    pub fn predecessor(&self) -> Option<&Predecessor> {
+        self.before.as_deref().filter(|before| !before.is_over())
+    }
+
+    /// Remembers what the rule of the same id was.
+    pub(crate) fn succeed(&mut self, previous: Option<&Self>, now: Timestamp) {
+        let (OnChange::Keep, Some(previous)) = (self.on_change, previous) else { return };
+        if self.parts != previous.parts {
+            // Other people's counters.
+            return;
+        }
+        if self.limit.namespace() == previous.limit.namespace() {
+            self.before = previous.before.clone().filter(|before| before.until > now);
+            return;
+        }
+        let Some(policy) = previous.limit.policy().filter(|_| self.limit.policy().is_some()) else {
+            return;
+        };
+        // A counter of the window before counts as long again.
+        let until = now.plus(policy.period()).plus(policy.period());
+        let (policy, seed, over) = (*policy, previous.seed, AtomicBool::new(false));
+        self.before = Some(Arc::new(Predecessor { policy, seed, until, over }));
+    }
+}
