@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use tidegate_core::key::{KeyHasher, Secret};
 use tidegate_core::time::Timestamp;
 
-use crate::condition::{Condition, Request, Test};
+use crate::condition::{Condition, Descriptor, Request, Test};
 use crate::decode::Findings;
 use crate::document::Document;
 use crate::document::TypedRule;
@@ -279,7 +279,7 @@ fn compile_rules(typed: &[TypedRule], secret: Secret) -> Vec<Rule> {
 
 /// The parts of a rule's key; of a descriptor those that all its values share are left out.
 fn parts(rule: &TypedRule) -> Box<[KeyPart]> {
-    let shared = rule.descriptor().map_or(0, crate::condition::Descriptor::shared);
+    let shared = rule.descriptor().map_or(0, Descriptor::shared);
     let part = |part: &KeyPart| match part {
         KeyPart::Descriptor { .. } => KeyPart::Descriptor { shared },
         part => part.clone(),

@@ -7,6 +7,7 @@
 
 pub mod bound;
 pub mod conformance;
+pub mod damage;
 #[cfg(feature = "servers")]
 pub mod envoy;
 pub mod history;

@@ -3,5 +3,6 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "the helpers of tests are tests")]
 
 mod envoy;
+mod fuzz;
 mod golden;
 mod limitador;

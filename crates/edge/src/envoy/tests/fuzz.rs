@@ -3,6 +3,7 @@
 
 use ::prost::Message as _;
 use proptest::prelude::*;
+use tidegate_testkit::damage::{damaged, damages};
 
 use super::super::call::{Call, MAX_DESCRIPTORS, MAX_ENTRIES};
 use super::super::facts::facts;
@@ -23,53 +24,6 @@ fn bounded(call: &Call<'_>) {
         let facts = facts(&call.domain, descriptor);
         assert_eq!(facts.get("domain"), Some(&*call.domain));
     }
-}
-
-/// How bytes are damaged.
-#[derive(Clone, Debug)]
-enum Damage {
-    Set(u8),
-    Flip(u8),
-    Insert(Vec<u8>),
-    Remove(usize),
-    Repeat(usize),
-    Cut,
-}
-
-fn damage() -> impl Strategy<Value = Damage> {
-    prop_oneof![
-        any::<u8>().prop_map(Damage::Set),
-        (0_u8..8).prop_map(|bit| Damage::Flip(1 << bit)),
-        prop::collection::vec(any::<u8>(), 1..8).prop_map(Damage::Insert),
-        (1_usize..16).prop_map(Damage::Remove),
-        (1_usize..64).prop_map(Damage::Repeat),
-        Just(Damage::Cut),
-    ]
-}
-
-fn damaged(mut bytes: Vec<u8>, all: &[(prop::sample::Index, Damage)]) -> Vec<u8> {
-    for (at, damage) in all {
-        if bytes.is_empty() {
-            return bytes;
-        }
-        let at = at.index(bytes.len());
-        match damage {
-            Damage::Set(byte) => bytes[at] = *byte,
-            Damage::Flip(bit) => bytes[at] ^= bit,
-            Damage::Insert(more) => drop(bytes.splice(at..at, more.iter().copied())),
-            Damage::Remove(count) => drop(bytes.drain(at..bytes.len().min(at + count))),
-            Damage::Repeat(times) => {
-                let tail = bytes[at..].to_vec();
-                (0..*times).take_while(|_| tail.len() < 200).for_each(|_| bytes.extend(&tail));
-            }
-            Damage::Cut => bytes.truncate(at),
-        }
-    }
-    bytes
-}
-
-fn damages() -> impl Strategy<Value = Vec<(prop::sample::Index, Damage)>> {
-    prop::collection::vec((any::<prop::sample::Index>(), damage()), 0..6)
 }
 
 const JSON: &[&str] = &[

@@ -74,11 +74,23 @@ impl<'s> File<'s> {
     fn read_root(&mut self, field: &Field<'_>) {
         let Some(mut fields) = field.fields() else { return };
         let domain = fields.require("domain", "`domain:` and the domain of Envoy's filter");
-        self.domain = domain.and_then(|domain| Some(domain.word()?.to_owned()));
+        self.domain = domain.and_then(|domain| self.domain(&domain));
         if let Some(list) = fields.take("descriptors").and_then(|field| field.list()) {
             self.descriptors = list.iter().filter_map(|item| self.descriptor(item)).collect();
         }
         fields.finish();
+    }
+
+    /// The domain, if it can be asked for.
+    fn domain(&mut self, field: &Field<'_>) -> Option<String> {
+        let name = field.word()?;
+        if name.contains('*') {
+            let instead =
+                "its descriptors are left out; give it another name, also in Envoy's filter";
+            self.gaps.at(field, "a `*` in a domain is a wildcard here", instead);
+            return None;
+        }
+        Some(name.to_owned())
     }
 
     fn descriptor(&mut self, field: &Field<'_>) -> Option<Typed> {

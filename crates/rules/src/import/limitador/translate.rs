@@ -80,6 +80,11 @@ impl TypedLimit {
             });
             note(added, variable, gaps);
         }
+        if self.namespace.contains('*') {
+            let instead =
+                "the limit is left out; give the namespace another name, also in Envoy's filter";
+            gaps.note(self.span, &self.path, "a `*` in a namespace is a wildcard here", instead);
+        }
         let limit = asked.narrow().and_then(|()| self.allows()).map_err(|why| {
             let instead = "the limit is left out; write a rule for what is meant";
             gaps.note(self.span, &self.path, &why, instead);

@@ -129,13 +129,15 @@ impl Limit {
     }
 }
 
+pub(super) type Entries = Vec<(&'static str, &'static str)>;
+
 /// A call.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) domain: &'static str,
     pub(super) hits_addend: u32,
     /// Entries, and the descriptor's own addend.
-    pub(super) descriptors: Vec<(Vec<(&'static str, &'static str)>, Option<u64>)>,
+    pub(super) descriptors: Vec<(Entries, Option<u64>)>,
 }
 
 pub(super) fn asked() -> impl Strategy<Value = Asked> {

@@ -1,0 +1,154 @@
+//! Anything at all as a file of another limiter: no crash, no hang, no more than a document may have; and what
+//! is printed compiles. There is no coverage-guided fuzzer on a stable toolchain; these start from what is right
+//! and damage it.
+
+use proptest::prelude::*;
+use tidegate_rules::MAX_DOCUMENT_BYTES;
+use tidegate_rules::import::{Foreign, Imported, envoy_ratelimit, limitador};
+use tidegate_testkit::damage::{damaged, damages};
+
+use crate::golden::{compile, input};
+
+const ENVOY: [&str; 7] = ["readme", "specific", "wildcard", "replaces", "gaps", "odd", "mistakes"];
+const LIMITS: [&str; 3] = ["limits", "limits-gaps", "limits-mistakes"];
+
+/// `TIDEGATE_CASES`, as for other properties, or enough for each change.
+fn cases() -> u32 {
+    std::env::var("TIDEGATE_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(5_000)
+}
+
+/// What must hold of whatever is imported.
+fn sound(imported: &Imported) {
+    assert!(imported.document.len() <= MAX_DOCUMENT_BYTES);
+    compile(&imported.document);
+    for gap in &imported.gaps {
+        let line = gap.to_string();
+        assert!(line.len() < 2_000 && !line.contains(char::is_control), "one line each: {line:?}");
+    }
+}
+
+/// Imports a text by both importers, as it would be by a hasty hand.
+fn import(text: &str) {
+    let file = Foreign { file: "f.yaml", text };
+    match envoy_ratelimit(&[file]) {
+        Ok(imported) => sound(&imported),
+        Err(wrong) => assert!(wrong.iter().all(|problems| !problems.list.is_empty())),
+    }
+    match limitador(&file) {
+        Ok(imported) => sound(&imported),
+        Err(wrong) => assert!(!wrong.list.is_empty()),
+    }
+}
+
+fn names() -> impl Strategy<Value = &'static str> {
+    prop::sample::select([&ENVOY[..], &LIMITS[..]].concat())
+}
+
+/// Names and values that mean something to YAML, to a rules document or to CEL.
+fn word() -> impl Strategy<Value = String> {
+    const KNOWN: [&str; 16] = [
+        "*",
+        "a*",
+        "a_b",
+        "a",
+        "=",
+        "null",
+        "~",
+        "ip",
+        "plan",
+        "global",
+        "descriptor",
+        "",
+        " ",
+        "{",
+        "&a",
+        "'\"\\",
+    ];
+    prop_oneof![prop::sample::select(&KNOWN[..]).prop_map(ToOwned::to_owned), any::<String>()]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+
+    #[test]
+    fn texts_at_random(text in any::<String>()) {
+        import(&text);
+    }
+
+    #[test]
+    fn files_that_are_damaged(name in names(), damages in damages()) {
+        let bytes = damaged(input(&format!("{name}.yaml")).into_bytes(), &damages);
+        import(&String::from_utf8_lossy(&bytes));
+    }
+
+    #[test]
+    fn names_and_values_of_any_kind(words in prop::collection::vec(word(), 8)) {
+        // JSON's quotes are YAML's.
+        let quoted: Vec<String> = words.iter().map(|word| json(word)).collect();
+        let [domain, k1, v1, k2, v2, n1, n2, n3] = &quoted[..] else { unreachable!() };
+        import(&format!(
+            "domain: {domain}\ndescriptors:\n  - key: {k1}\n    value: {v1}\n    rate_limit: {{ unit: day, requests_per_unit: 1, name: {n1}, replaces: [{{ name: {n2} }}] }}\n    descriptors: [{{ key: {k2}, value: {v2}, rate_limit: {{ unit: day, name: {n3} }} }}]\n  - key: {k2}\n    rate_limit: {{ unlimited: true, name: {n2} }}\n"
+        ));
+        import(&format!(
+            "- {{ id: {n1}, name: {n2}, namespace: {domain}, max_value: 1, seconds: 7, conditions: [{}, {}], variables: [{}] }}\n",
+            json(&format!("descriptors[0][{k1}] == {v1}")),
+            json(&format!("{k2} != {v2}")),
+            json(&format!("descriptors[0][{n3}]")),
+        ));
+    }
+}
+
+/// A text in quotes that YAML reads as it is.
+fn json(text: &str) -> String {
+    let escaped = text.chars().map(|c| match c {
+        '"' | '\\' => format!("\\{c}"),
+        c if c.is_ascii_graphic() || c == ' ' => c.to_string(),
+        c => format!("\\U{:08x}", u32::from(c)),
+    });
+    format!("\"{}\"", escaped.collect::<String>())
+}
+
+/// Files that would cost more than they are worth, if anybody let them: each ends, and in little memory.
+#[test]
+fn hostile_files_end() {
+    let mut bomb = String::from("domain: d\nx: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    (1..12)
+        .for_each(|n| bomb += &format!("x{n}: &a{n} [{}]\n", format!("*a{}, ", n - 1).repeat(10)));
+    let one = "{ key: k, rate_limit: { unit: day, requests_per_unit: 1 } }";
+    let nested = "{ key: k, descriptors: [".repeat(400);
+    let joined = "_".repeat(1 << 19);
+    let long = "k".repeat(1 << 19);
+    let star = "*a".repeat(1 << 18);
+    let many: String =
+        (0..20_000).map(|n| format!("- {{ key: k_{n}, value: '{n}*' }}\n")).collect();
+    let not = "\"a != 'x'\", ".repeat(60_000);
+    let texts: String = (0..50_000).map(|n| format!("'{n}', ")).collect();
+    let list = format!("a in [{texts}'x']");
+    for text in [
+        bomb,
+        format!("domain: d\ndescriptors: [{nested}"),
+        format!("domain: d\ndescriptors: [{{ key: '{joined}', value: '{joined}' }}, {one}]"),
+        format!("domain: d\ndescriptors: [{{ key: '{long}', value: '{star}' }}, {one}]"),
+        format!(
+            "domain: d\ndescriptors:\n- key: '{long}'\n  descriptors: [{}]",
+            format!("{one}, ").replace("key: k", "key: &k k").repeat(6_000)
+        ),
+        format!("domain: &a '{long}'\ndescriptors: [{}]", "{ key: *a }, ".repeat(30_000)),
+        format!("domain: d\ndescriptors:\n{many}"),
+        format!("- {{ namespace: d, max_value: 1, seconds: 1, conditions: [{not}] }}"),
+        format!("- {{ namespace: d, max_value: 1, seconds: 1, conditions: [\"{list}\"] }}"),
+        format!(
+            "- {{ namespace: d, max_value: 1, seconds: 1, conditions: [\"{}\"] }}",
+            "(".repeat(900_000)
+        ),
+        format!(
+            "- {{ namespace: d, max_value: 1, seconds: 1, variables: [\"{}\"] }}",
+            "a.".repeat(400_000)
+        ),
+        "- ".repeat(500_000),
+        "\u{FEFF}domain: d".to_owned(),
+        "x".repeat(2 << 20),
+    ] {
+        import(&text);
+    }
+}
