@@ -47,7 +47,7 @@ pub struct Database {
 }
 
 impl Cluster {
-    /// Starts one that does not care whether the machine survives, and waits until it answers.
+    /// Starts one that may forget the last moments when it is killed, and waits until it answers.
     ///
     /// # Panics
     /// When it does not, with its log.
@@ -56,13 +56,14 @@ impl Cluster {
         Self::start_with(&["fsync=off", "full_page_writes=off", "synchronous_commit=off"])
     }
 
-    /// Starts one that keeps what it has said: for tests that kill it.
+    /// Starts one that keeps what it has said when it is killed: for tests that kill it. It does not wait
+    /// for the disk, because a machine that goes on keeps what was written to files.
     ///
     /// # Panics
     /// When it does not answer, with its log.
     #[must_use]
     pub fn start_durable() -> Self {
-        Self::start_with(&[])
+        Self::start_with(&["fsync=off"])
     }
 
     fn start_with(settings: &[&str]) -> Self {

@@ -21,7 +21,7 @@ fn each_test_has_a_database_of_its_own() {
 #[test]
 fn it_is_killed_and_comes_back_with_what_it_had() {
     let database = Database::within(Arc::new(Cluster::start_durable()));
-    assert_eq!(database.sql("SHOW fsync"), "on");
+    assert_eq!(database.sql("SHOW synchronous_commit"), "on");
     database.sql("CREATE TABLE t (x int); INSERT INTO t VALUES (7)");
     let address = database.cluster().address();
     database.cluster().kill();

@@ -127,7 +127,8 @@ async fn a_statement_that_takes_too_long() {
     tokio::task::block_in_place(|| waiting(2));
     proxy.blackhole();
     let [ended, given_up] = commits;
-    let (ended, given_up) = (ended.await.expect("a task"), given_up.await.expect("a task"));
+    let answers = async { (ended.await.expect("a task"), given_up.await.expect("a task")) };
+    let (ended, given_up) = timeout(PATIENCE, answers).await.expect("answers in time");
     assert!(
         matches!(&ended, Err(Refused::Gone(why)) if why.contains("took too long")),
         "{ended:?}"
