@@ -24,7 +24,8 @@ const TOOLS: [Tool; 17] = [
     // on 6379, which no test uses.
     Tool { program: "redis-server", probe: &["--version"], package: "redis-server" },
     Tool { program: "redis-cli", probe: &["--version"], package: "redis-tools" },
-    // Rules of a fleet are kept in it. The tests start clusters of their own, of the newest version that is there.
+    // Rules of a fleet are kept in it. The tests start clusters of their own, of the newest version
+    // that is there.
     Tool {
         program: "sh",
         probe: &["-c", "ls /usr/lib/postgresql/*/bin/initdb && psql --version"],

@@ -4,6 +4,7 @@ mod columns;
 mod commit;
 mod database;
 mod draft;
+mod listen;
 mod log;
 mod open;
 mod patient;
@@ -11,6 +12,7 @@ mod postgres;
 mod read;
 mod refusal;
 mod schema;
+mod sheet;
 mod sql;
 mod sqlite;
 mod stir;
@@ -51,8 +53,9 @@ pub trait Repository: Send + Sync + fmt::Debug {
     /// say are left out; when nothing is left, `on` stays the latest.
     ///
     /// # Errors
-    /// [`Refused::Outdated`] when `on` is not the latest version any more, [`Refused::Unfit`] when it cannot be
-    /// kept (a character NUL, an id twice or too long, a value that is no JSON, one key pattern in two rules).
+    /// [`Refused::Outdated`] when `on` is not the latest version any more, [`Refused::Unfit`] when it
+    /// cannot be kept (a character NUL, an id twice or too long, a value that is no JSON, one key
+    /// pattern in two rules).
     fn commit<'a>(&'a self, on: u64, edit: &'a Edit) -> BoxFuture<'a, Result<u64, Refused>>;
 
     /// Waits until there may be a new version: somebody said so, or somebody may have without being heard.

@@ -1,8 +1,8 @@
 //! A PostgreSQL cluster of the test's own, on a free port of loopback, and databases in it.
 //!
-//! Making a cluster takes a second or two, so tests of one binary that run at the same time share one
-//! ([`Database::fresh`]), each with a database of its own. PostgreSQL refuses to run as root: there it runs as the user
-//! that Debian's package made for it.
+//! Making a cluster takes a second or two, so tests of one binary that run at the same time share
+//! one ([`Database::fresh`]), each with a database of its own. PostgreSQL refuses to run as root:
+//! there it runs as the user that Debian's package made for it.
 
 #![expect(clippy::expect_used, reason = "a test whose server does not start cannot go on")]
 
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tempfile::TempDir;
 
 use crate::port::Port;
-use crate::process::{PATIENCE, Process, eventually, within};
+use crate::process::{PATIENCE, Process, eventually, is_alive, within};
 
 /// Its superuser, who needs no password.
 const USER: &str = "tidegate";
@@ -47,7 +47,7 @@ pub struct Database {
 }
 
 impl Cluster {
-    /// Starts one that does not care whether the machine survives, and waits until it answers.
+    /// Starts one that may forget the last moments when it is killed, and waits until it answers.
     ///
     /// # Panics
     /// When it does not, with its log.
@@ -56,13 +56,14 @@ impl Cluster {
         Self::start_with(&["fsync=off", "full_page_writes=off", "synchronous_commit=off"])
     }
 
-    /// Starts one that keeps what it has said: for tests that kill it.
+    /// Starts one that keeps what it has said when it is killed: for tests that kill it. It does not wait
+    /// for the disk, because a machine that goes on keeps what was written to files.
     ///
     /// # Panics
     /// When it does not answer, with its log.
     #[must_use]
     pub fn start_durable() -> Self {
-        Self::start_with(&[])
+        Self::start_with(&["fsync=off"])
     }
 
     fn start_with(settings: &[&str]) -> Self {
@@ -88,7 +89,8 @@ impl Cluster {
         cluster
     }
 
-    /// The process, to be paused or resumed (which its connections do not notice: each has a process of its own).
+    /// The process, to be paused or resumed (which its connections do not notice: each has a
+    /// process of its own).
     #[must_use]
     pub const fn process(&self) -> &Process {
         &self.process
@@ -100,12 +102,13 @@ impl Cluster {
         self.port.address()
     }
 
-    /// Ends all its processes without a warning (SIGKILL), and waits until they are gone. The port stays its own.
+    /// Ends all its processes without a warning (SIGKILL), and waits until they are gone. The port
+    /// stays its own.
     pub fn kill(&self) {
         let children = children(self.process.pid());
         self.process.kill();
         // They end when they find their parent gone; until then a new one does not start.
-        eventually("the server's processes are gone", || children.iter().all(|pid| is_gone(*pid)));
+        eventually("the server's processes are gone", || !children.iter().copied().any(is_alive));
     }
 
     /// Kills it if it runs, starts it again on the same port and data, and waits until it answers.
@@ -221,8 +224,8 @@ fn command(program: &str) -> Command {
         return Command::new(program);
     };
     let mut command = Command::new("setpriv");
-    // Changing the user clears the signal that ends it with us, so it is set here. On SIGQUIT it ends at once and in
-    // order.
+    // Changing the user clears the signal that ends it with us, so it is set here. On SIGQUIT it
+    // ends at once and in order.
     command.args(["--pdeathsig", "QUIT", "--clear-groups"]);
     command.args([format!("--reuid={user}"), format!("--regid={group}")]);
     command.arg("--").arg(program);
@@ -254,12 +257,6 @@ fn other_user() -> Option<(u32, u32)> {
 fn children(pid: u32) -> Vec<u32> {
     let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
-}
-
-/// Whether a process has ended; one that nobody has waited for yet has.
-fn is_gone(pid: u32) -> bool {
-    let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    state.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
 fn said(output: &Output) -> String {

@@ -71,6 +71,14 @@ pub fn within<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Opt
     }
 }
 
+/// Whether a process is there, whoever started it. A zombie is dead; that of somebody else's child may
+/// stay for a while.
+#[must_use]
+pub fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
 /// A running program. What it prints is kept in a file.
 pub struct Process {
     run: Mutex<Run>,
@@ -152,8 +160,8 @@ impl Process {
         self.end_by(Signal::TERM)
     }
 
-    /// Asks it to end at once (SIGQUIT) and waits until it has: for servers that wait for their clients when they are
-    /// only asked to end.
+    /// Asks it to end at once (SIGQUIT) and waits until it has: for servers that wait for their
+    /// clients when they are only asked to end.
     ///
     /// # Panics
     /// When it does not within [`PATIENCE`].

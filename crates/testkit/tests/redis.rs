@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use tidegate_testkit::process::{Process, eventually, eventually_some};
+use tidegate_testkit::process::{Process, eventually, eventually_some, is_alive};
 use tidegate_testkit::redis::{
     Certificates, Client, ClientCertificate, Cluster, Reply, Sentinels, Server, slot_of,
 };
@@ -129,12 +129,6 @@ fn a_server_dies_with_a_test_that_is_killed() {
     assert!(is_alive(pid));
     victim.kill();
     eventually("the server is dead", || !is_alive(pid));
-}
-
-/// A zombie is dead; that of somebody else's child may stay for a while.
-fn is_alive(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! The tables of entries, and what their columns for people say: derived from the JSON that is the authority.
+//! The tables of entries, and what their columns for people say: derived from the JSON that is the
+//! authority.
 //!
-//! Nothing here can fail. What a column cannot say is left out of it; whether a rule is well-formed is judged
-//! where rules are compiled.
+//! Nothing here can fail. What a column cannot say is left out of it; whether a rule is well-formed
+//! is judged where rules are compiled.
 
 use serde_json::{Value as Json, json};
 use tidegate_core::key::{Fingerprint, KeyHasher, Secret};

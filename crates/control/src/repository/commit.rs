@@ -1,7 +1,8 @@
-//! Making a version: one transaction that takes the next number, changes the entries and keeps the audit.
+//! Making a version: one transaction that takes the next number, changes the entries and keeps the
+//! audit.
 //!
-//! The number comes first. Who takes it makes everybody else wait (or find it taken), so what is read after that
-//! stays true until the end.
+//! The number comes first. Who takes it makes everybody else wait (or find it taken), so what is
+//! read after that stays true until the end.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,9 +11,10 @@ use serde_json::{Value as Json, json};
 
 use super::Refused;
 use super::columns::{Table, derived, table};
-use super::database::{Database, Session, Sheets, Value, stored};
-use super::postgres::CHANNEL;
+use super::database::{Database, Session, Value, stored};
+use super::listen::CHANNEL;
 use super::read::head_of;
+use super::sheet::Sheets;
 use crate::book::Kind;
 use crate::edit::{Edit, Entry};
 
@@ -110,10 +112,9 @@ async fn changed<'a>(session: &mut Session, edit: &'a Edit) -> Result<Vec<Change
     let mut there = HashMap::new();
     for kind in Kind::ALL {
         let Table { name, id, value, .. } = table(kind);
-        let sql = format!(
-            "SELECT {id}, {value}, created_at FROM {name} WHERE {id} IN (SELECT e->>0 FROM {{rows}})"
-        );
-        let sql = session.over(&sql);
+        let what = format!("{id}, {value}, created_at FROM {name}");
+        let sql =
+            session.over(&format!("SELECT {what} WHERE {id} IN (SELECT e->>0 FROM {{rows}})"));
         let ids = edit.entries.iter().filter(|entry| entry.kind == kind).map(|entry| [&entry.id]);
         for sheet in Sheets::of(ids) {
             let rows: Vec<(String, String, i64)> =
@@ -132,8 +133,8 @@ async fn changed<'a>(session: &mut Session, edit: &'a Edit) -> Result<Vec<Change
     Ok(changed.collect())
 }
 
-/// Takes the old rows of a kind away and puts the new ones there: in this order, so that two rules may change
-/// places where a pattern is there once.
+/// Takes the old rows of a kind away and puts the new ones there: in this order, so that two rules
+/// may change places where a pattern is there once.
 async fn replace(
     session: &mut Session,
     kind: Kind,
@@ -197,7 +198,8 @@ async fn audit(
 fn unsure(version: u64, refused: Refused) -> Refused {
     match refused {
         Refused::Gone(why) => Refused::Gone(format!(
-            "{why} (whether version {version} was made is not known: look at the history before trying again)"
+            "{why} (whether version {version} was made is not known: look at the history before \
+             trying again)"
         )),
         other => other,
     }

@@ -1,12 +1,8 @@
-//! Asking a database, whichever of the two it is: sessions, statements, their time limits, and how
-//! rows get there by the thousand. Knows no table.
-//!
-//! Many rows travel as one parameter, a JSON array of arrays ([`Sheets`]): both dialects take it apart with
-//! the same operators, so that a statement is written once.
+//! Asking a database, whichever of the two it is: sessions, statements and their time limits. Knows
+//! no table.
 
 use std::time::Duration;
 
-use serde::Serialize;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
@@ -18,12 +14,9 @@ use sqlx::{
 use super::Refused;
 use super::refusal::{late, refused};
 
-/// How long one statement may take before we give up on it. A server that is there ends it earlier by
-/// itself (`statement_timeout`); this is for one that is not.
+/// How long one statement may take before we give up on it. A server that is there ends it earlier
+/// by itself (`statement_timeout`); this is for one that is not.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How large a parameter with rows gets.
-const SHEET_BYTES: usize = 1 << 20;
 
 /// A database and its connections.
 #[derive(Debug)]
@@ -36,8 +29,8 @@ pub(super) enum Database {
     Postgres(PgPool),
 }
 
-/// A connection for a while. Unless everything that was begun on it is ended, it is closed rather than used
-/// again: so a caller may go away at any time.
+/// A connection for a while. Unless everything that was begun on it is ended, it is closed rather
+/// than used again: so a caller may go away at any time.
 pub(super) struct Session {
     link: Link,
     state: State,
@@ -161,8 +154,8 @@ impl Session {
         std::mem::replace(&mut self.state, State::Busy)
     }
 
-    /// A statement with the rows of a sheet, its first parameter, in the place of `{rows}`: `e` is a row there,
-    /// and `e->>0` its first value.
+    /// A statement with the rows of a sheet, its first parameter, in the place of `{rows}`: `e` is
+    /// a row there, and `e->>0` its first value.
     pub(super) fn over(&self, sql: &str) -> SqlStr {
         let rows = match self.link {
             Link::Sqlite(_) => "(SELECT value AS e FROM json_each($1)) AS sheet",
@@ -197,33 +190,6 @@ impl Drop for Session {
                 Link::Postgres(link) => link.close_on_drop(),
             }
         }
-    }
-}
-
-/// Rows as parameters, each of a bounded size.
-pub(super) struct Sheets<I>(I);
-
-impl<I: Iterator<Item: Serialize>> Sheets<I> {
-    pub(super) fn of(rows: impl IntoIterator<IntoIter = I>) -> Self {
-        Self(rows.into_iter())
-    }
-}
-
-impl<I: Iterator<Item: Serialize>> Iterator for Sheets<I> {
-    type Item = Result<String, Refused>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let mut sheet = String::new();
-        while sheet.len() < SHEET_BYTES
-            && let Some(row) = self.0.next()
-        {
-            sheet.push(if sheet.is_empty() { '[' } else { ',' });
-            match serde_json::to_string(&row) {
-                Ok(row) => sheet.push_str(&row),
-                Err(error) => return Some(Err(Refused::Unfit(error.to_string()))),
-            }
-        }
-        (!sheet.is_empty()).then(|| Ok(sheet + "]"))
     }
 }
 

@@ -1,17 +1,18 @@
 //! The violations on record: written by the thousand, read by pages, dropped when they are old.
 
-use sqlx::AssertSqlSafe;
+use sqlx::{AssertSqlSafe, SqlSafeStr as _, SqlStr};
 use tidegate_core::time::Timestamp;
 
 use super::Refused;
-use super::database::{Database, Sheets, Value, stored, told};
+use super::database::{Database, Value, stored, told};
+use super::sheet::Sheets;
 use crate::violation::{Page, Violation, ViolationQuery, ViolationRow};
 
 /// How many are dropped at a time, so that nobody waits long for their turn.
 const STEP: i64 = 5_000;
 
-/// The longest text that is kept: more than this an index cannot hold, and one stranger's long name must not cost
-/// us the whole batch.
+/// The longest text that is kept: more than this an index cannot hold, and one stranger's long name
+/// must not cost us the whole batch.
 const LONGEST: usize = 512;
 
 /// Writes violations, all or none.
@@ -47,70 +48,76 @@ pub(super) async fn record(database: &Database, violations: &[Violation]) -> Res
     session.commit().await
 }
 
+type Row = (i64, i64, String, String, Option<String>, Option<String>, Option<String>, i64, bool);
+
 /// A page of violations.
 pub(super) async fn violations(
     database: &Database,
     query: &ViolationQuery,
 ) -> Result<Page, Refused> {
-    type Row =
-        (i64, i64, String, String, Option<String>, Option<String>, Option<String>, i64, bool);
     let ViolationQuery { rule, user_id, ip, since, until, before, most } = query;
     let text = |text: &Option<String>| text.as_deref().map(fitting);
     let (rule, user_id, ip) = (text(rule), text(user_id), text(ip));
     let when = |at: &Option<Timestamp>| at.map(|at| Value::Number(stored(at.as_micros())));
-    let conditions = [
-        ("rule_id =", rule.as_deref().map(Value::Text)),
-        ("user_id =", user_id.as_deref().map(Value::Text)),
-        ("ip_address =", ip.as_deref().map(Value::Text)),
-        ("requested_at >=", when(since)),
-        ("requested_at <", when(until)),
-        ("violation_id <", before.map(|before| Value::Number(stored(before)))),
-    ];
+    let (sql, values) = asked(
+        [
+            ("rule_id =", rule.as_deref().map(Value::Text)),
+            ("user_id =", user_id.as_deref().map(Value::Text)),
+            ("ip_address =", ip.as_deref().map(Value::Text)),
+            ("requested_at >=", when(since)),
+            ("requested_at <", when(until)),
+            ("violation_id <", before.map(|before| Value::Number(stored(before)))),
+        ],
+        // One more than asked for tells whether there is another page.
+        i64::from(*most) + 1,
+    );
+    let mut rows: Vec<Row> = database.reader().await?.rows(sql, &values).await?;
+    let more = rows.len() > *most as usize;
+    rows.truncate(*most as usize);
+    let rows: Vec<ViolationRow> = rows.into_iter().map(read).collect();
+    let next = rows.last().filter(|_| more).map(|row| row.number);
+    Ok(Page { rows, next })
+}
+
+/// The statement for those conditions that have a value: one for all of them could use no index.
+fn asked<'a, const N: usize>(
+    conditions: [(&'static str, Option<Value<'a>>); N],
+    most: i64,
+) -> (SqlStr, Vec<Value<'a>>) {
     let mut sql = include_str!("../../sql/violations.sql").to_owned();
-    let mut values = Vec::new();
+    let mut values = Vec::with_capacity(N + 1);
     for (condition, value) in conditions.into_iter().filter_map(|(c, value)| Some((c, value?))) {
         values.push(value);
         let word = if values.len() == 1 { "WHERE" } else { "AND" };
         sql.push_str(&format!("{word} {condition} ${}\n", values.len()));
     }
-    // One more than asked for tells whether there is another page.
-    values.push(Value::Number(i64::from(*most) + 1));
+    values.push(Value::Number(most));
     sql.push_str(&format!("ORDER BY violation_id DESC LIMIT ${}", values.len()));
-    let mut session = database.reader().await?;
     // Made of constants only.
-    let mut rows: Vec<Row> = session.rows(AssertSqlSafe(sql), &values).await?;
-    let more = rows.len() > *most as usize;
-    rows.truncate(*most as usize);
-    let rows: Vec<ViolationRow> = rows.into_iter().map(read).collect();
-    let next = rows.last().filter(|_| more).map(|row| row.number);
-    return Ok(Page { rows, next });
-
-    fn read(row: Row) -> ViolationRow {
-        let (number, at, rule, bucket_key, user_id, ip, endpoint, remaining, enforced) = row;
-        let (at, remaining) = (Timestamp::from_micros(told(at)), told(remaining));
-        let violation =
-            Violation { at, rule, bucket_key, user_id, ip, endpoint, remaining, enforced };
-        ViolationRow { number: told(number), violation }
-    }
+    (AssertSqlSafe(sql).into_sql_str(), values)
 }
 
-/// Drops the old ones.
+fn read(row: Row) -> ViolationRow {
+    let (number, at, rule, bucket_key, user_id, ip, endpoint, remaining, enforced) = row;
+    let (at, remaining) = (Timestamp::from_micros(told(at)), told(remaining));
+    let violation = Violation { at, rule, bucket_key, user_id, ip, endpoint, remaining, enforced };
+    ViolationRow { number: told(number), violation }
+}
+
+/// Drops the old ones, and the oldest of too many.
 pub(super) async fn prune(
     database: &Database,
     before: Timestamp,
     most: u64,
 ) -> Result<u64, Refused> {
-    let old = "DELETE FROM rate_limit_violation WHERE violation_id IN (
-        SELECT violation_id FROM rate_limit_violation WHERE requested_at < $1 LIMIT $2)";
-    let surplus = "DELETE FROM rate_limit_violation WHERE violation_id IN (
-        SELECT violation_id FROM rate_limit_violation WHERE violation_id <= $1
-        ORDER BY violation_id LIMIT $2)";
+    let last = "SELECT violation_id FROM rate_limit_violation
+        ORDER BY violation_id DESC LIMIT 1 OFFSET $1";
+    let old = include_str!("../../sql/prune_old.sql");
     let mut dropped = drop_all(database, old, stored(before.as_micros())).await?;
-    let last = "SELECT violation_id FROM rate_limit_violation ORDER BY violation_id DESC LIMIT 1 OFFSET $1";
     let last: Vec<(i64,)> =
         database.reader().await?.rows(last, &[Value::Number(stored(most))]).await?;
     if let Some((last,)) = last.first() {
-        dropped += drop_all(database, surplus, *last).await?;
+        dropped += drop_all(database, include_str!("../../sql/prune_surplus.sql"), *last).await?;
     }
     Ok(dropped)
 }

@@ -8,9 +8,10 @@ use tokio::task::JoinSet;
 
 use super::sql::Sql;
 use super::stir::Bell;
-use super::{Refused, Repository, postgres, sqlite};
+use super::{Refused, Repository, listen, postgres, sqlite};
 
-const FORMS: &str = "write sqlite:PATH for a file of this node, or postgres://user:password@host/database for a fleet";
+const FORMS: &str = "write sqlite:PATH for a file of this node, or \
+                     postgres://user:password@host/database for a fleet";
 
 /// Where a repository is.
 enum Address {
@@ -21,7 +22,8 @@ enum Address {
 /// Opens a repository and brings its schema up to date; several may do so at once.
 ///
 /// # Errors
-/// When the address is none, when nobody answers there, and when what is there is not ours or too new.
+/// When the address is none, when nobody answers there, and when what is there is not ours or too
+/// new.
 pub async fn open(url: &str) -> Result<Arc<dyn Repository>, Refused> {
     let address = Address::read(url)?;
     let (name, bell, mut tasks) = (address.name(), Bell::default(), JoinSet::new());
@@ -30,7 +32,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn Repository>, Refused> {
         Address::Postgres(options) => {
             let database = postgres::open(&options).await;
             if database.is_ok() {
-                tasks.spawn(postgres::listen(*options, bell.clone()));
+                tasks.spawn(listen::listen(*options, bell.clone()));
             }
             database
         }

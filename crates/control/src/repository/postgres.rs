@@ -1,23 +1,19 @@
-//! PostgreSQL: the database of a fleet, how it is opened, and who tells of new versions. Asking it is in
-//! `database`.
+//! PostgreSQL: the database of a fleet, its address and how it is opened. Asking it is in
+//! `database`, hearing of new versions in `listen`.
 
 use std::str::FromStr as _;
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
-use sqlx::{ConnectOptions as _, Connection as _, Executor as _, PgPool};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{ConnectOptions as _, Connection as _, PgPool};
 use tokio::time::timeout;
 
 use super::database::Database;
 use super::refusal::{late, refused};
-use super::stir::Bell;
 use super::{Refused, schema};
 
-/// The channel on which the number of a new version is told.
-pub(super) const CHANNEL: &str = "tidegate_rules";
-
 /// How long a connection may take to be had.
-const CONNECT: Duration = Duration::from_secs(3);
+pub(super) const CONNECT: Duration = Duration::from_secs(3);
 
 /// How long a statement may take.
 const STATEMENT: Duration = Duration::from_secs(5);
@@ -28,16 +24,10 @@ const MIGRATION: Duration = Duration::from_secs(60);
 /// Few: a node asks for rules, not for decisions.
 const CONNECTIONS: u32 = 4;
 
-/// How often an idle line is tried: nobody else would find out that it is dead.
-const TRY_LINE: Duration = Duration::from_secs(30);
-
-/// How soon a broken line is mended, at first and at the latest.
-const MEND: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
-
-/// What may stand behind the `?`, besides `options[…]`. What the driver does not know it would log with its
-/// value, which may be a password under a misspelt name.
-const PARAMETERS: &str = "sslmode sslrootcert sslcert sslkey host hostaddr port dbname user password \
-                          application_name options statement-cache-capacity";
+/// What may stand behind the `?`, besides `options[…]`. What the driver does not know it would log
+/// with its value, which may be a password under a misspelt name.
+const PARAMETERS: &str = "sslmode sslrootcert sslcert sslkey host hostaddr port dbname user \
+                          password application_name options statement-cache-capacity";
 
 /// Reads an address.
 pub(super) fn options(url: &str) -> Result<PgConnectOptions, Refused> {
@@ -51,8 +41,8 @@ pub(super) fn options(url: &str) -> Result<PgConnectOptions, Refused> {
     {
         // Not shown: after a `?` that belongs to a password, it is the rest of the password.
         let why = format!(
-            "what stands behind `?` in the address of the database is not all known; known are {PARAMETERS}, \
-             and a `?` in a password is written %3F"
+            "what stands behind `?` in the address of the database is not all known; known are \
+             {PARAMETERS}, and a `?` in a password is written %3F"
         );
         return Err(Refused::Unfit(why));
     }
@@ -82,9 +72,7 @@ pub(super) async fn migrate(options: &PgConnectOptions) -> Result<Vec<String>, R
     let connection = timeout(CONNECT, patient.connect()).await.map_err(late)?;
     let mut connection = connection.map_err(refused)?;
     let work = async {
-        let tables = "SELECT relname::text FROM pg_class c
-            WHERE relnamespace = to_regnamespace(current_schema()::text) AND relkind IN ('r', 'p')
-            AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.deptype = 'e')";
+        let tables = include_str!("../../sql/tables.postgres.sql");
         let tables: Vec<String> =
             sqlx::query_scalar(tables).fetch_all(&mut connection).await.map_err(refused)?;
         // The driver takes an advisory lock, which whoever comes at the same time waits for.
@@ -102,7 +90,8 @@ pub(super) async fn open(options: &PgConnectOptions) -> Result<Database, Refused
     Ok(Database::Postgres(pool(options, CONNECTIONS)))
 }
 
-fn pool(options: &PgConnectOptions, most: u32) -> PgPool {
+/// Connections that are made when they are needed.
+pub(super) fn pool(options: &PgConnectOptions, most: u32) -> PgPool {
     let pool = PgPoolOptions::new().max_connections(most).acquire_timeout(CONNECT);
     pool.connect_lazy_with(patient(options, STATEMENT))
 }
@@ -114,44 +103,4 @@ fn patient(options: &PgConnectOptions, statement: Duration) -> PgConnectOptions 
         ("statement_timeout", millis(statement)),
         ("idle_in_transaction_session_timeout", millis(statement * 2)),
     ])
-}
-
-/// Rings the bell whenever a version is told, for ever; a line that breaks is mended.
-pub(super) async fn listen(options: PgConnectOptions, bell: Bell) {
-    let (first, last) = MEND;
-    let mut pause = first;
-    loop {
-        if let Ok(listener) = line(&options).await {
-            // Something may have been told while nobody listened.
-            bell.ring();
-            pause = first;
-            hear(listener, &bell).await;
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(last);
-    }
-}
-
-async fn line(options: &PgConnectOptions) -> Result<PgListener, sqlx::Error> {
-    // A pool of its own each time: a dead line may keep its place in one for long.
-    let mut listener = PgListener::connect_with(&pool(options, 1)).await?;
-    listener.eager_reconnect(false);
-    listener.listen(CHANNEL).await?;
-    Ok(listener)
-}
-
-/// Passes on what is told, until the line breaks.
-async fn hear(mut listener: PgListener, bell: &Bell) {
-    loop {
-        match timeout(TRY_LINE, listener.try_recv()).await {
-            Ok(Ok(Some(_))) => bell.ring(),
-            Ok(Ok(None) | Err(_)) => return,
-            Err(_) => {
-                let answer = timeout(CONNECT, (&mut listener).execute("SELECT 1")).await;
-                if !matches!(answer, Ok(Ok(_))) {
-                    return;
-                }
-            }
-        }
-    }
 }

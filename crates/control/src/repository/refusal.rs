@@ -39,8 +39,8 @@ pub(super) fn late(_: tokio::time::error::Elapsed) -> Refused {
 fn by_code(error: &dyn DatabaseError) -> Refused {
     let (code, message) = (error.code().unwrap_or_default(), error.message());
     if error.is_unique_violation() {
-        let why = "two rules have the same key_pattern for the same plan, algorithm and window: make one \
-                   rule of them, or give one another plan or window";
+        let why = "two rules have the same key_pattern for the same plan, algorithm and window: \
+                   make one rule of them, or give one another plan or window";
         return Refused::Unfit(why.to_owned());
     }
     match (code.len(), code.as_ref()) {

@@ -1,15 +1,15 @@
 //! The schema: is this database one of ours, is it of our time, and what is to be applied to it.
 //!
-//! Nothing is touched in a database that is not ours. Where the schema is as it should be nothing is written,
-//! so that a program without the right to change it can start.
+//! Nothing is touched in a database that is not ours. Where the schema is as it should be nothing
+//! is written, so that a program without the right to change it can start.
 
 use sqlx::migrate::{Migrate, Migrator};
 
 use super::Refused;
 use super::refusal::migration;
 
-/// Where applied migrations are on record: a name of our own, because the default one may be that of
-/// another program in the same database.
+/// Where applied migrations are on record: a name of our own, because the default one may be that
+/// of another program in the same database.
 const RECORD: &str = "tidegate_migration";
 
 /// What SQLite is brought to.
@@ -37,8 +37,8 @@ pub(super) async fn bring<C: Migrate>(
     let ours = tables.iter().any(|table| table == RECORD);
     if let (false, Some(table)) = (ours, tables.first()) {
         let why = format!(
-            "it has tables of somebody else, such as {table}; name a database (or, in PostgreSQL, a schema: \
-             `?options[search_path]=tidegate`) that is empty or was made by tidegate"
+            "it has tables of somebody else, such as {table}; name a database (or, in PostgreSQL, \
+             a schema: `?options[search_path]=tidegate`) that is empty or was made by tidegate"
         );
         return Err(Refused::Foreign(why));
     }

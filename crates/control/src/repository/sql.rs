@@ -24,8 +24,8 @@ pub(super) struct Sql {
 }
 
 impl Sql {
-    /// How long to wait for the bell. In PostgreSQL it is heard everywhere and this is the safety net; in SQLite only
-    /// by those who share this value, and this is how others come to know.
+    /// How long to wait for the bell. In PostgreSQL it is heard everywhere and this is the safety
+    /// net; in SQLite only by those who share this value, and this is how others come to know.
     const fn pause(&self) -> Duration {
         match self.database {
             Database::Sqlite { .. } => Duration::from_millis(250),

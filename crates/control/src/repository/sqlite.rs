@@ -1,8 +1,8 @@
 //! SQLite: one file of one node, and how it is opened. Asking it is in `database`.
 //!
-//! `synchronous = FULL`: with a write-ahead log `NORMAL` never leaves half a transaction either, but after a
-//! power cut it may lose the last ones. A version that others have acted on would be gone, and its number would
-//! be given to another book.
+//! `synchronous = FULL`: with a write-ahead log `NORMAL` never leaves half a transaction either, but
+//! after a power cut it may lose the last ones. A version that others have acted on would be gone, and
+//! its number would be given to another book.
 
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
@@ -22,7 +22,8 @@ const LOCKED: Duration = Duration::from_secs(5);
 
 const READERS: u32 = 3;
 
-/// A connection, to a file that is made if need be: it says whom limits are for, so it is for nobody else's eyes.
+/// A connection, to a file that is made if need be: it says whom limits are for, so it is for
+/// nobody else's eyes.
 async fn connect(path: &Path) -> Result<SqliteConnection, Refused> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => {}
@@ -42,7 +43,7 @@ pub(super) async fn migrate(path: &Path) -> Result<Vec<String>, Refused> {
     let mut connection = connect(path).await?;
     // Whoever comes at the same time waits here, and finds everything done.
     let mut turn = connection.begin_with("BEGIN IMMEDIATE").await.map_err(refused)?;
-    let tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
+    let tables = include_str!("../../sql/tables.sqlite.sql");
     let tables: Vec<String> =
         sqlx::query_scalar(tables).fetch_all(&mut *turn).await.map_err(refused)?;
     let applied = schema::bring(&mut *turn, &schema::sqlite(), &tables).await?;
@@ -52,8 +53,8 @@ pub(super) async fn migrate(path: &Path) -> Result<Vec<String>, Refused> {
     Ok(applied)
 }
 
-/// Turns the write-ahead log on, so that readers and the writer do not wait for each other. It stays on, and it is
-/// only done once the file is known to be ours.
+/// Turns the write-ahead log on, so that readers and the writer do not wait for each other. It
+/// stays on, and it is only done once the file is known to be ours.
 async fn write_ahead(connection: &mut SqliteConnection) -> Result<(), Refused> {
     const STEP: Duration = Duration::from_millis(20);
     let mut waited = Duration::ZERO;

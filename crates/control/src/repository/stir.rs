@@ -1,5 +1,5 @@
-//! How those who wait for a new version come to know: a bell that whoever hears of one rings, and a pause
-//! after which it is time to look in any case.
+//! How those who wait for a new version come to know: a bell that whoever hears of one rings, and a
+//! pause after which it is time to look in any case.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use super::Signal;
 pub(super) struct Bell(Arc<Notify>);
 
 impl Bell {
-    /// Wakes everybody who waits, and lets whoever comes next go on at once: between two waits nothing is missed.
+    /// Wakes everybody who waits, and lets whoever comes next go on at once: between two waits
+    /// nothing is missed.
     pub(super) fn ring(&self) {
         self.0.notify_waiters();
         self.0.notify_one();

@@ -140,11 +140,12 @@ async fn history_by_pages(place: Place) {
 
 async fn columns_for_people(place: Place) {
     let office = place.open().await;
-    let table_model = r#"{"position": 7, "rule": {"rule_id": "seed", "key_pattern": "user:{user_id}",
-        "scope": "user", "rate_per_second": 10, "burst_capacity": 50, "plan": "free", "is_active": false,
-        "description": "from the table"}}"#;
-    let document = r#"{"position": 8, "rule": {"id": "doc", "match": {"tier": "paid"}, "key_by": "api_key",
-        "limit": {"requests": 1000, "window": "1h", "algorithm": "sliding_window_counter"}, "mode": "shadow"}}"#;
+    let table_model = r#"{"position": 7, "rule": {"rule_id": "seed", "scope": "user",
+        "key_pattern": "user:{user_id}", "rate_per_second": 10, "burst_capacity": 50, "plan": "free",
+        "is_active": false, "description": "from the table"}}"#;
+    let document = r#"{"position": 8, "rule": {"id": "doc", "match": {"tier": "paid"},
+        "key_by": "api_key", "mode": "shadow",
+        "limit": {"requests": 1000, "window": "1h", "algorithm": "sliding_window_counter"}}}"#;
     let entries = [
         put(Kind::Rule, "seed", table_model),
         put(Kind::Rule, "doc", document),

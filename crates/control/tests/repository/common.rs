@@ -96,7 +96,8 @@ pub(crate) fn take(kind: Kind, id: &str) -> Entry {
     Entry { kind, id: id.to_owned(), value: None }
 }
 
-/// A long text that cannot be compressed: an index would hold one that can be in spite of its length.
+/// A long text that cannot be compressed: an index would hold one that can be in spite of its
+/// length.
 pub(crate) fn noise(signs: usize) -> String {
     let mut state = 7_u64;
     let sign = std::iter::repeat_with(|| {

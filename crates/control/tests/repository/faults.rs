@@ -91,9 +91,7 @@ async fn postgres_is_killed_and_comes_back() {
 async fn a_line_that_swallows_everything() {
     let database = Database::fresh();
     let proxy = Proxy::before(database.cluster().address());
-    let url = database
-        .url()
-        .replace(&database.cluster().address().to_string(), &proxy.address().to_string());
+    let url = through(&proxy, &database);
     let office = open(&url).await.expect("a repository");
     assert_eq!(office.commit(0, &all_of(1)).await, Ok(1));
     proxy.blackhole();
@@ -105,15 +103,58 @@ async fn a_line_that_swallows_everything() {
     is_whole(office.as_ref()).await;
 }
 
+/// A statement that cannot go on: the server ends it, and where no server is heard of, we give it up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_that_takes_too_long() {
+    let database = Database::fresh();
+    let proxy = Proxy::before(database.cluster().address());
+    let (near, far) = (open(&database.url()).await, open(&through(&proxy, &database)).await);
+    let (near, far) = (near.expect("a repository"), far.expect("a repository"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut lock = Command::new("psql");
+    lock.args(["-Xq", "-d", &database.url(), "-c"]);
+    lock.arg("BEGIN; LOCK TABLE rule_version IN EXCLUSIVE MODE; SELECT pg_sleep(600)");
+    let lock = Process::start(&lock, &folder.path().join("log"));
+    let waiting = |many: usize| {
+        let sql = "SELECT count(*) FROM pg_locks WHERE relation = 'rule_version'::regclass AND ";
+        eventually("the lock", || database.sql(&format!("{sql} NOT granted")) == many.to_string());
+        eventually("the lock", || database.sql(&format!("{sql} mode = 'ExclusiveLock'")) == "1");
+    };
+    waiting(0);
+    let commits = [&near, &far]
+        .map(Arc::clone)
+        .map(|office| tokio::spawn(async move { office.commit(0, &all_of(1)).await }));
+    tokio::task::block_in_place(|| waiting(2));
+    proxy.blackhole();
+    let [ended, given_up] = commits;
+    let answers = async { (ended.await.expect("a task"), given_up.await.expect("a task")) };
+    let (ended, given_up) = timeout(PATIENCE, answers).await.expect("answers in time");
+    assert!(
+        matches!(&ended, Err(Refused::Gone(why)) if why.contains("took too long")),
+        "{ended:?}"
+    );
+    let why = |why: &str| why.contains("no answer in time");
+    assert!(matches!(&given_up, Err(Refused::Gone(said)) if why(said)), "{given_up:?}");
+    assert_eq!(near.head().await, Ok(0));
+    drop(lock);
+    let sleeper = "FROM pg_stat_activity WHERE query LIKE 'BEGIN; LOCK%'";
+    database.sql(&format!("SELECT pg_terminate_backend(pid) {sleeper}"));
+    assert_eq!(near.commit(0, &all_of(1)).await, Ok(1), "and it is as good as before");
+}
+
+/// The address of a database through a proxy.
+fn through(proxy: &Proxy, database: &Database) -> String {
+    let server = database.cluster().address().to_string();
+    database.url().replace(&server, &proxy.address().to_string())
+}
+
 /// The connection is cut at every point of a commit, also between its end and our hearing of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_line_that_is_cut_in_the_middle_of_a_commit() {
     let database = Database::fresh();
     let proxy = Proxy::before(database.cluster().address());
     let direct = open(&database.url()).await.expect("a repository");
-    let url = database
-        .url()
-        .replace(&database.cluster().address().to_string(), &proxy.address().to_string());
+    let url = through(&proxy, &database);
     let (mut made, mut not_made, mut unsure) = (0, 0, 0);
     for bytes in (0..2_000).step_by(50) {
         let office = open(&url).await.expect("a repository");

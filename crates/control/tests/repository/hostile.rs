@@ -1,4 +1,5 @@
-//! Whatever somebody writes into an edit is kept as it is, or refused with a reason; nothing in between.
+//! Whatever somebody writes into an edit is kept as it is, or refused with a reason; nothing in
+//! between.
 
 use tidegate_control::{Book, Edit, Entry, Kept, Kind, Refused};
 

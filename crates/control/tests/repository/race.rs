@@ -86,8 +86,8 @@ async fn count_up(office: &dyn Repository, writer: u64) {
     }
 }
 
-/// A commit that is given up at any point: it was made or it was not (perhaps a moment later, when its end was
-/// already on the way), and the handle is as good as before.
+/// A commit that is given up at any point: it was made or it was not (perhaps a moment later, when
+/// its end was already on the way), and the handle is as good as before.
 async fn who_goes_away_leaves_nothing_half(place: Place) {
     const ENTRIES: u64 = 3_000;
     let office = place.open().await;

@@ -1,0 +1,64 @@
+//! The PostgreSQL that tests are given: it obeys, it is theirs alone, and it goes with them.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use tidegate_testkit::postgres::{Cluster, Database};
+use tidegate_testkit::process::{Process, eventually, eventually_some, is_alive};
+
+#[test]
+fn each_test_has_a_database_of_its_own() {
+    let (one, two) = (Database::fresh(), Database::fresh());
+    one.sql("CREATE TABLE t (x int); INSERT INTO t VALUES (1)");
+    assert_eq!(one.sql("SELECT x, x + 1 FROM t"), "1|2");
+    assert_eq!(two.sql("SELECT count(*) FROM pg_tables WHERE tablename = 't'"), "0");
+    assert_eq!(one.cluster().address(), two.cluster().address(), "in one cluster");
+    assert!(one.cluster().address().ip().is_loopback());
+    assert_eq!(one.sql("SHOW listen_addresses"), "127.0.0.1");
+}
+
+#[test]
+fn it_is_killed_and_comes_back_with_what_it_had() {
+    let database = Database::within(Arc::new(Cluster::start_durable()));
+    assert_eq!(database.sql("SHOW synchronous_commit"), "on");
+    database.sql("CREATE TABLE t (x int); INSERT INTO t VALUES (7)");
+    let address = database.cluster().address();
+    database.cluster().kill();
+    assert!(!database.cluster().process().is_running());
+    assert!(std::net::TcpStream::connect(address).is_err(), "nobody is there");
+    for _ in 0..2 {
+        database.cluster().restart();
+        assert_eq!(database.sql("SELECT x FROM t"), "7");
+    }
+    assert_eq!(database.cluster().address(), address);
+}
+
+/// This test runs itself once more, as one who starts a cluster and is killed.
+#[test]
+fn it_dies_with_a_test_that_is_killed() {
+    const NAME: &str = "it_dies_with_a_test_that_is_killed";
+    const FILE: &str = "TIDEGATE_TEST_PID_FILE";
+    if let Some(file) = std::env::var_os(FILE) {
+        let cluster = Cluster::start();
+        let next = Path::new(&file).with_extension("next");
+        std::fs::write(&next, cluster.process().pid().to_string()).unwrap();
+        std::fs::rename(next, file).unwrap();
+        eventually("being killed", || false);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // The server runs as another user if we are root.
+    let all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), all).unwrap();
+    let file = folder.path().join("pid");
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", NAME]).env(FILE, &file).env("TMPDIR", folder.path());
+    let victim = Process::start(&command, &folder.path().join("log"));
+    let pid: u32 = eventually_some("the other one has a server", || {
+        assert!(victim.is_running(), "{}", victim.log());
+        std::fs::read_to_string(&file).ok()?.parse().ok()
+    });
+    assert!(is_alive(pid));
+    victim.kill();
+    eventually("the server is dead", || !is_alive(pid));
+}
