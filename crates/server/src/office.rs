@@ -177,7 +177,7 @@ impl Compiles for Compiler {
 struct Hall<S, L> {
     limiter: Arc<Limiter<S, L>>,
     status: Arc<Status>,
-    name: String,
+    repository: Arc<dyn Repository>,
 }
 
 impl<S: Store + 'static, L: Store + 'static> Desk for Hall<S, L> {
@@ -187,7 +187,7 @@ impl<S: Store + 'static, L: Store + 'static> Desk for Hall<S, L> {
             let changes = Changes::between(&before, &rules);
             self.limiter.install(rules).await.map_err(|error| error.to_string())?;
             self.status.rules_in_force(version);
-            Event::Reloaded { source: &self.name, version, changes: &changes }.tell();
+            Event::Reloaded { source: self.repository.name(), version, changes: &changes }.tell();
             Ok(())
         }
         .boxed()
@@ -220,7 +220,7 @@ pub(crate) fn open<S: Store + 'static, L: Store + 'static>(
     let hall = Hall {
         limiter: Arc::clone(limiter),
         status: Arc::clone(status),
-        name: repository.name().to_owned(),
+        repository: Arc::clone(&repository),
     };
     let staff = Staff {
         repository,

@@ -57,6 +57,9 @@ const GRPC_IDLE_TIMEOUT: Duration = Duration::from_secs(2 * 3_600);
 /// The most requests that wait their turn at the gateway.
 const MAX_WAITING: usize = 10_000;
 
+/// The most connections of those who administer.
+const ADMIN_CONNECTIONS: usize = 500;
+
 /// How long a connection of a Redis client may say nothing.
 const RESP_IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
 
@@ -303,7 +306,8 @@ impl<S: Tended> House<S> {
                 Kind::Admin => {
                     let guard = self.settings.admin.guard.clone();
                     let admin = Admin::new(Arc::clone(&self.office), self.door(), guard);
-                    let listen = self.listening(kind, descriptors);
+                    let mut listen = self.listening(kind, descriptors);
+                    listen.max_connections = listen.max_connections.min(ADMIN_CONNECTIONS);
                     doors.serve(kind, listener, Arc::new(admin), listen);
                 }
             }

@@ -34,7 +34,8 @@ impl Descriptors {
             Kind::Gateway => limit / 16 * 5,
             Kind::Http | Kind::Resp => limit / 8,
             Kind::Grpc => limit / 16,
-            Kind::Admin => limit / 32,
+            // Few ask there, and nobody waits for long.
+            Kind::Admin => return wanted,
         };
         let share = usize::try_from(share).unwrap_or(usize::MAX).max(1);
         if share < wanted && share < FEW {
