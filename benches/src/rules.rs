@@ -69,8 +69,11 @@ fn nanos(work: &(dyn Fn() + Sync)) -> f64 {
 }
 
 /// The outcome of a future that waits for nothing.
+///
+/// # Panics
+/// When it waits after all.
 #[expect(clippy::panic, reason = "a decision on memory is ready at once")]
-fn ready<F: Future>(future: F) -> F::Output {
+pub fn ready<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => outcome,
         Poll::Pending => panic!("a decision on memory waits for nothing"),
@@ -101,8 +104,13 @@ fn api_keys(count: usize) -> RuleSet {
     compile(&source)
 }
 
-#[expect(clippy::panic, reason = "the documents are made above")]
-fn compile(source: &str) -> RuleSet {
+/// The rules of a document of a benchmark.
+///
+/// # Panics
+/// When it is wrong.
+#[expect(clippy::panic, reason = "benchmarks make their own documents")]
+#[must_use]
+pub fn compile(source: &str) -> RuleSet {
     let document =
         Document::parse("bench.yaml", source).unwrap_or_else(|problems| panic!("{problems}"));
     RuleSet::compile(&document, Secret::UNSET).unwrap_or_else(|problems| panic!("{problems}"))

@@ -17,6 +17,7 @@ Usage: cargo xtask <command>
   bench micro       in-process decisions and memory beside governor; writes benches/README.md
   bench redis       the Redis store beside the plain way and redis-benchmark; writes benches/README.md
   bench gateway     the gateway beside nginx, HAProxy, Envoy and a bare proxy; writes benches/README.md
+  bench office      overrides, the violations log and the way of a change; writes benches/README.md
   audit             licences, bans and sources of all dependencies (cargo-deny)
 
 Exit codes: 0 all well, 1 something failed, 2 usage, 3 something is missing here.";
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
         ["test"] => test::all(test::Effort::Normal),
         ["test", "--soak"] => test::all(test::Effort::Soak),
         ["setup"] => setup::tools(),
-        ["bench", name @ ("micro" | "redis")] => bench::run(name),
+        ["bench", name @ ("micro" | "redis" | "office")] => bench::run(name),
         ["bench", "gateway"] => bench::gateway(),
         ["audit"] => audit::all(),
         [] | ["help" | "--help" | "-h"] => {

@@ -1,0 +1,251 @@
+//! What the rule office costs: overrides in a decision, the violations log beside decisions, and how long a
+//! change takes to every node. Contenders take turns in rounds.
+
+#![expect(clippy::expect_used, reason = "a benchmark that cannot run should say why and stop")]
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tidegate_bench::report::{Table, machine, median};
+use tidegate_bench::rules::{compile, ready};
+use tidegate_control::{
+    Book, By, Compiles, Desk, Identities, News, Office, Repository, Retention, Staff, ViolationLog,
+    entries, open,
+};
+use tidegate_core::key::Secret;
+use tidegate_core::time::{Clock as _, Micros, SystemClock, Timestamp};
+use tidegate_engine::{Limiter, Observer};
+use tidegate_memory::MemoryStore;
+use tidegate_rules::problem::Problems;
+use tidegate_rules::{Allowance, Document, Facts, OverrideRecord, Records, RuleSet};
+use tidegate_testkit::postgres::Database;
+
+const OVERRIDES: usize = 100_000;
+const ROUNDS: usize = 15;
+const DECISIONS: usize = 200_000;
+
+/// The rate of decisions beside which violations are written, and for how long a turn is.
+const RATE: u64 = 30_000;
+const TURN: Duration = Duration::from_secs(3);
+const TURNS: usize = 12;
+
+const CHANGES: usize = 200;
+const NODES: usize = 3;
+
+fn main() {
+    println!("{}\n", machine());
+    println!("{}", overrides());
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    println!("{}", violations(&runtime));
+    println!("{}", propagation(&runtime));
+}
+
+fn customer(at: usize) -> String {
+    format!("customer-{at:08}")
+}
+
+fn facts_of(key: &str) -> Facts<'_> {
+    [("ip", "203.0.113.7"), ("api_key", key)].into_iter().collect()
+}
+
+/// A decision without overrides, beside many of them, and of a key that has one.
+fn overrides() -> String {
+    let source = "rules: [{ id: r, key_by: api_key, limit: 1000000/s }]";
+    let none = Limiter::new(MemoryStore::new(), compile(source));
+    let set = compile(source);
+    let overrides = (0..OVERRIDES).map(|at| {
+        let key = set.override_key("r", &facts_of(&customer(at))).expect("a key");
+        let allows = Allowance::Requests { requests: 1_000_000 + at as u64 % 100, burst: None };
+        OverrideRecord { rule: "r".to_owned(), key, allows }
+    });
+    let records = Records { overrides: overrides.collect(), ..Records::default() };
+    let many = Limiter::new(MemoryStore::new(), set.with_records(&records).expect("overrides"));
+    let with: Vec<String> = (0..1_000).map(|at| customer(at * 97)).collect();
+    let without: Vec<String> = (0..1_000).map(|at| customer(OVERRIDES + at)).collect();
+    let mut times = [const { Vec::new() }; 3];
+    for _ in 0..ROUNDS {
+        for (times, (limiter, keys)) in
+            times.iter_mut().zip([(&none, &with), (&many, &without), (&many, &with)])
+        {
+            times.push(nanos(limiter, keys));
+        }
+    }
+    let mut table = Table::new(&["overrides", "the key", "ns a decision", "added"]);
+    let rows = [("none", "-"), ("100 000", "has none"), ("100 000", "has one")];
+    for ((count, key), own) in rows.into_iter().zip(&times) {
+        let added: Vec<f64> = own.iter().zip(&times[0]).map(|(own, none)| own - none).collect();
+        table.row(&[
+            count.to_owned(),
+            key.to_owned(),
+            format!("{:.0}", median(own)),
+            format!("{:+.0}", median(&added)),
+        ]);
+    }
+    format!("### Overrides, looked up in a decision on memory\n\n{table}")
+}
+
+fn nanos(limiter: &Limiter<MemoryStore>, keys: &[String]) -> f64 {
+    let start = Instant::now();
+    for at in 0..DECISIONS {
+        let facts = facts_of(&keys[at % keys.len()]);
+        black_box(ready(limiter.decide(&facts, 1)));
+    }
+    start.elapsed().as_nanos() as f64 / DECISIONS as f64
+}
+
+/// Decisions at a steady rate, all refused, with and without the log.
+fn violations(runtime: &tokio::runtime::Runtime) -> String {
+    let source = "rules: [{ id: r, key_by: api_key, limit: 1/h }]";
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = format!("sqlite:{}", folder.path().join("rules.db").display());
+    let repository = runtime.block_on(open(&url)).expect("a database");
+    let identities = Identities { secret: Secret::UNSET, plain: false };
+    let log = Arc::new(ViolationLog::new(identities, clock()));
+    let kept = (Arc::clone(&log), Arc::clone(&repository));
+    let retention = Retention { age: Micros::from_secs(86_400), rows: u64::MAX >> 1 };
+    let keeping = runtime.spawn(async move { kept.0.keep(&*kept.1, retention).await });
+    let plain = Limiter::new(MemoryStore::new(), compile(source));
+    let logged = Limiter::new(MemoryStore::new(), compile(source))
+        .observed_by(Arc::clone(&log) as Arc<dyn Observer>);
+    let mut shares = [const { Vec::<[f64; 3]>::new() }; 2];
+    for _ in 0..TURNS {
+        for (shares, limiter) in shares.iter_mut().zip([&plain, &logged]) {
+            shares.push(paced(limiter));
+        }
+    }
+    runtime.block_on(async {
+        while log.tally().waiting > 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        keeping.abort();
+        let _ = keeping.await;
+        log.finish(&*repository).await;
+    });
+    let tally = log.tally();
+    let mut table = Table::new(&["30 000 refusals/s, microseconds", "p50", "p99", "p99.9"]);
+    for (name, shares) in ["without the log", "with the log, to SQLite"].into_iter().zip(&shares) {
+        let column = |at: usize| median(&shares.iter().map(|share| share[at]).collect::<Vec<_>>());
+        let cells = (0..3).map(|at| format!("{:.2}", column(at)));
+        table.row(&[name.to_owned()].into_iter().chain(cells).collect::<Vec<_>>());
+    }
+    let ratios: Vec<f64> =
+        shares[1].iter().zip(&shares[0]).map(|(with, without)| with[1] / without[1]).collect();
+    format!(
+        "### Violations, written while decisions run\n\n{table}\nThe p99 with the log is {:.2} × that \
+         without, in the middle of {TURNS} rounds. Of {} violations {} were written and {} dropped.\n",
+        median(&ratios),
+        tally.heard,
+        tally.written,
+        tally.dropped
+    )
+}
+
+/// How long decisions take that come at a steady rate: p50, p99 and p99.9 in microseconds.
+fn paced(limiter: &Limiter<MemoryStore>) -> [f64; 3] {
+    let keys: Vec<String> = (0..1_000).map(customer).collect();
+    let (start, mut done) = (Instant::now(), 0_u64);
+    let mut took = Vec::with_capacity(100_000);
+    while start.elapsed() < TURN {
+        let due = u64::try_from(start.elapsed().as_micros()).unwrap_or(0) * RATE / 1_000_000;
+        for at in done..due {
+            let facts = facts_of(&keys[usize::try_from(at).unwrap_or(0) % keys.len()]);
+            let before = Instant::now();
+            black_box(ready(limiter.decide(&facts, 1)));
+            took.push(before.elapsed().as_nanos() as f64 / 1_000.0);
+        }
+        done = due;
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    took.sort_by(f64::total_cmp);
+    [500, 990, 999].map(|permille| share(&took, permille))
+}
+
+/// The value that so many of a thousand do not exceed, of values in order.
+fn share(sorted: &[f64], permille: usize) -> f64 {
+    sorted[(sorted.len() - 1) * permille / 1_000]
+}
+
+fn clock() -> Arc<dyn Fn() -> Timestamp + Send + Sync> {
+    let clock = SystemClock::new();
+    Arc::new(move || clock.now())
+}
+
+struct Compiler;
+
+impl Compiles for Compiler {
+    fn compile(&self, document: &str) -> Result<RuleSet, Problems> {
+        RuleSet::compile(&Document::parse("bench", document)?, Secret::UNSET)
+    }
+}
+
+/// A node that only notes when a version came into force.
+struct Node {
+    version: AtomicU64,
+    at: Mutex<Instant>,
+}
+
+impl Desk for Node {
+    fn install(&self, rules: RuleSet) -> futures_util::future::BoxFuture<'_, Result<(), String>> {
+        *self.at.lock().expect("nobody panics") = Instant::now();
+        self.version.store(rules.version(), Ordering::SeqCst);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn hear(&self, _: &News<'_>) {}
+}
+
+/// From a change at one node until it is in force on all.
+fn propagation(runtime: &tokio::runtime::Runtime) -> String {
+    let database = Database::fresh();
+    let mut took = runtime.block_on(async {
+        let mut nodes = Vec::new();
+        for _ in 0..NODES {
+            let node =
+                Arc::new(Node { version: AtomicU64::new(0), at: Mutex::new(Instant::now()) });
+            let repository: Arc<dyn Repository> = open(&database.url()).await.expect("a database");
+            let staff = Staff {
+                repository,
+                compiler: Arc::new(Compiler),
+                desk: Arc::clone(&node) as Arc<dyn Desk>,
+                clock: clock(),
+                secret: Secret::UNSET,
+                identities: Identities { secret: Secret::UNSET, plain: false },
+                copy: None,
+            };
+            let office = Arc::new(Office::new(staff, Book::default()));
+            let kept = Arc::clone(&office);
+            tokio::spawn(async move { kept.keep().await });
+            nodes.push((office, node));
+        }
+        let by = By { author: "bench".to_owned(), reason: "a change".to_owned() };
+        let mut took = Vec::new();
+        for at in 0..CHANGES {
+            let source = format!("rules: [{{ id: r, key_by: ip, limit: {}/s }}]", at + 1);
+            let rules = Compiler.compile(&source).expect("rules");
+            let edit = entries("bench", &source, &[], &rules, Secret::UNSET).expect("entries");
+            let start = Instant::now();
+            let done = nodes[at % NODES].0.edit(&by, |_| Ok(edit.clone())).await.expect("a change");
+            for (_, node) in &nodes {
+                while node.version.load(Ordering::SeqCst) < done.version {
+                    tokio::time::sleep(Duration::from_micros(500)).await;
+                }
+                let at = *node.at.lock().expect("nobody panics");
+                took.push(at.saturating_duration_since(start).as_secs_f64() * 1_000.0);
+            }
+        }
+        took
+    });
+    took.sort_by(f64::total_cmp);
+    let mut table = Table::new(&["milliseconds", "p50", "p99", "most"]);
+    let cells = [500, 990, 1_000].map(|permille| format!("{:.1}", share(&took, permille)));
+    let row = ["a change at one of three nodes, in force on each".to_owned()];
+    table.row(&row.into_iter().chain(cells).collect::<Vec<_>>());
+    format!("### A change, on its way to every node (PostgreSQL)\n\n{table}")
+}
