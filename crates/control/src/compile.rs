@@ -1,10 +1,11 @@
 //! From a book to the rules that it makes, and what is wrong with one that makes none.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use tidegate_core::time::Timestamp;
 use tidegate_rules::problem::{Problem, Problems};
-use tidegate_rules::{Records, RuleSet};
+use tidegate_rules::{Records, Rule, RuleSet};
 
 use crate::book::{Book, Kind};
 use crate::paper;
@@ -32,6 +33,14 @@ pub struct Flaw {
     pub message: String,
     /// What to write instead.
     pub hint: Option<String>,
+}
+
+impl Flaw {
+    /// Something wrong with the document as a whole.
+    pub(crate) fn of_document(message: &str) -> Self {
+        let (field, message) = (String::new(), message.to_owned());
+        Self { of: None, field, found: None, message, hint: None }
+    }
 }
 
 impl fmt::Display for Flaw {
@@ -63,8 +72,9 @@ pub fn compile(book: &Book, compiler: &dyn Compiles, now: Timestamp) -> Result<R
     let subjects = book.all(Kind::Subject, None);
     let subjects = subjects.filter_map(|(_, kept)| record::read::<Subject>(&kept.value));
     let overrides: Vec<Override> = overrides(book, now).collect();
+    let by_id: HashMap<&str, &Rule> = rules.rules().iter().map(|rule| (rule.id(), rule)).collect();
     let misplaced: Vec<Flaw> =
-        overrides.iter().filter_map(|known| misplaced(known, &rules)).collect();
+        overrides.iter().filter_map(|known| misplaced(known, by_id.get(&*known.rule)?)).collect();
     if !misplaced.is_empty() {
         return Err(misplaced);
     }
@@ -93,8 +103,7 @@ pub(crate) fn next_expiry(book: &Book, now: Timestamp) -> Option<Timestamp> {
 }
 
 /// An override of a rule that meanwhile counts by something else would be nobody's.
-fn misplaced(known: &Override, rules: &RuleSet) -> Option<Flaw> {
-    let rule = rules.rules().iter().find(|rule| rule.id() == known.rule)?;
+fn misplaced(known: &Override, rule: &Rule) -> Option<Flaw> {
     if rule.key_by().eq(known.key_by.iter().map(String::as_str)) {
         return None;
     }

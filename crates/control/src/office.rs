@@ -189,12 +189,15 @@ impl Office {
         (self.clock)()
     }
 
-    /// The rules that a book would make.
+    /// The rules that a book would make. Thousands of rules take a while; workers have requests to answer
+    /// meanwhile.
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    pub fn compile(&self, book: &Book) -> Result<RuleSet, Vec<Flaw>> {
-        compile(book, &*self.compiler, self.now())
+    pub async fn compile(&self, book: Arc<Book>) -> Result<RuleSet, Vec<Flaw>> {
+        let (compiler, now) = (Arc::clone(&self.compiler), self.now());
+        let compiled = tokio::task::spawn_blocking(move || compile(&book, &*compiler, now)).await;
+        compiled.unwrap_or_else(|error| Err(vec![Flaw::of_document(&error.to_string())]))
     }
 
     /// The rules of a document that is not in any book yet.
@@ -222,8 +225,7 @@ impl Office {
         for _ in 0..ATTEMPTS {
             let book = self.latest().await.map_err(Fault::Refused)?;
             let entries = make(&book)?;
-            let next = book.with(&entries);
-            self.compile(&next).map_err(Fault::Invalid)?;
+            self.compile(Arc::new(book.with(&entries))).await.map_err(Fault::Invalid)?;
             let By { author, reason } = by.clone();
             let edit = Edit { author, reason, at: self.now(), entries };
             match self.repository.commit(book.version(), &edit).await {
@@ -311,7 +313,7 @@ impl Office {
     }
 
     async fn put_into_force(&self, book: &Arc<Book>) -> Result<(), String> {
-        let rules = self.compile(book).map_err(|flaws| {
+        let rules = self.compile(Arc::clone(book)).await.map_err(|flaws| {
             flaws.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
         })?;
         self.desk.install(rules).await?;

@@ -1,6 +1,7 @@
 //! All rules at once, as a document: read, put in place of those there are, or only tried.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use http::StatusCode;
 use serde_json::{Value as Json, json};
@@ -69,8 +70,8 @@ impl Asked<'_> {
         let book = self.office.latest().await?;
         let flaws = match self.entries()? {
             Ok(entries) => {
-                let next = book.with(&in_place(&book, &entries));
-                match self.office.compile(&next) {
+                let next = Arc::new(book.with(&in_place(&book, &entries)));
+                match self.office.compile(Arc::clone(&next)).await {
                     Ok(_) => {
                         let changes = diff::between(&book, &next);
                         let told = json!({

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use http::StatusCode;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use tidegate_edge::date::{parse_rfc3339, rfc3339};
@@ -14,10 +15,11 @@ use super::query::Query;
 use super::reply::Reply;
 use super::rules::encoded;
 use super::{Asked, body};
-use crate::book::{Book, Kept, Kind};
+use crate::book::{Kept, Kind};
 use crate::compile::Flaw;
 use crate::edit::Entry;
 use crate::office::Fault;
+use crate::paper;
 use crate::record::{self, Override, Requests};
 
 /// The most overrides that one request sets.
@@ -75,11 +77,14 @@ impl Asked<'_> {
         for (at, one) in list.into_iter().enumerate() {
             wanted.push(read(one).map_err(|problem| within(problem, at, many))?);
         }
-        let seen = Seen::of(&self.head.headers)?;
+        let (seen, ids) = (Seen::of(&self.head.headers)?, Mutex::new(Vec::new()));
         let done = self
             .change("override set", |book| {
                 // Whose key is whose depends on the rules that are the latest.
-                let rules = self.office.compile(book).map_err(Fault::Invalid)?;
+                let rules = self.office.compile_document(&paper::document(book));
+                let rules = rules.map_err(|problems| {
+                    Fault::Invalid(vec![Flaw::of_document(&problems.to_string())])
+                })?;
                 let known = wanted.iter().enumerate().map(|(at, wanted)| {
                     let known = made(wanted, &rules).map_err(|flaw| {
                         let field =
@@ -92,11 +97,13 @@ impl Asked<'_> {
                     }
                     Ok(known.entry())
                 });
-                unique(known.collect::<Result<Vec<_>, _>>()?)
+                let entries = known.collect::<Result<Vec<_>, Fault>>()?;
+                *ids.lock() = entries.iter().map(|entry| entry.id.clone()).collect();
+                Ok(unique(entries))
             })
             .await?;
         done.or_told(|done| {
-            let ids = self.ids(&wanted, &done.book)?;
+            let ids = ids.into_inner();
             let location = match ids.as_slice() {
                 [one] => format!("/v1/overrides/{}", encoded(one)),
                 _ => "/v1/overrides".to_owned(),
@@ -108,13 +115,6 @@ impl Asked<'_> {
 
     pub(super) async fn delete_override(&self, id: &str) -> Result<Reply, Problem> {
         self.delete(Kind::Override, id).await
-    }
-
-    fn ids(&self, wanted: &[Wanted], book: &Book) -> Result<Vec<String>, Problem> {
-        let gone = || Problem::new(StatusCode::CONFLICT, "the rules changed meanwhile");
-        let rules = self.office.compile(book).map_err(|_| gone())?;
-        let ids = wanted.iter().map(|wanted| made(wanted, &rules).map(|known| known.id()).ok());
-        ids.collect::<Option<_>>().ok_or_else(gone)
     }
 }
 
@@ -179,10 +179,10 @@ fn made(wanted: &Wanted, rules: &RuleSet) -> Result<Override, Box<Flaw>> {
 }
 
 /// Of a key that is there twice the last is meant.
-fn unique(entries: Vec<Entry>) -> Result<Vec<Entry>, Fault> {
+fn unique(entries: Vec<Entry>) -> Vec<Entry> {
     let by_id: BTreeMap<String, Entry> =
         entries.into_iter().map(|entry| (entry.id.clone(), entry)).collect();
-    Ok(by_id.into_values().collect())
+    by_id.into_values().collect()
 }
 
 fn view(id: &str, kept: &Kept) -> Option<Json> {
