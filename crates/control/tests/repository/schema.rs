@@ -104,8 +104,7 @@ async fn a_file_is_for_its_owner_only() {
     assert_eq!(place.sql("PRAGMA journal_mode"), "wal");
 }
 
-/// Somebody is reading when the write-ahead log is to be turned on: SQLite does not wait for that
-/// by itself.
+/// Somebody is reading when the write-ahead log is to be turned on.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_reads_a_file_is_waited_for() {
     let place = Place::sqlite();
