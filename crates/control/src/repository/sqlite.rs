@@ -53,22 +53,15 @@ pub(super) async fn migrate(path: &Path) -> Result<Vec<String>, Refused> {
     Ok(applied)
 }
 
-/// Turns the write-ahead log on, so that readers and the writer do not wait for each other. It
-/// stays on, and it is only done once the file is known to be ours.
+/// Turns the write-ahead log on, so that readers and the writer do not wait for each other. It stays
+/// on, and it is only done once the file is known to be ours.
 async fn write_ahead(connection: &mut SqliteConnection) -> Result<(), Refused> {
-    const STEP: Duration = Duration::from_millis(20);
-    let mut waited = Duration::ZERO;
-    loop {
-        let mode: Result<String, _> =
-            sqlx::query_scalar("PRAGMA journal_mode = WAL").fetch_one(&mut *connection).await;
-        match mode.map_err(refused) {
-            Ok(mode) if mode == "wal" => return Ok(()),
-            // The one lock for which SQLite does not wait by itself.
-            Ok(_) | Err(_) if waited < LOCKED => tokio::time::sleep(STEP).await,
-            Ok(mode) => return Err(gone(&format!("its journal stays in mode {mode}"))),
-            Err(error) => return Err(error),
-        }
-        waited += STEP;
+    let turn_on = sqlx::query_scalar("PRAGMA journal_mode = WAL");
+    let mode: String = turn_on.fetch_one(connection).await.map_err(refused)?;
+    match mode.as_str() {
+        "wal" => Ok(()),
+        // Some file systems of networks cannot have one.
+        other => Err(gone(&format!("its journal stays in mode {other}; keep it on a local disk"))),
     }
 }
 

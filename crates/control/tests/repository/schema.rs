@@ -1,6 +1,9 @@
 //! Whose database it is, of which time, and who may open it.
 
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use tidegate_control::{Kind, Refused, migrate, open};
 use tidegate_testkit::port::Port;
@@ -98,6 +101,31 @@ async fn a_file_is_for_its_owner_only() {
         let mode = std::fs::metadata(&file).expect("a file").permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{file}");
     }
+    assert_eq!(place.sql("PRAGMA journal_mode"), "wal");
+}
+
+/// Somebody is reading when the write-ahead log is to be turned on.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_reads_a_file_is_waited_for() {
+    let place = Place::sqlite();
+    migrate(&place.url()).await.expect("the schema");
+    assert_eq!(place.sql("PRAGMA journal_mode = DELETE"), "delete");
+    let mut reader = Command::new("sqlite3");
+    reader.arg(place.file()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut reader = reader.spawn().expect("sqlite3");
+    let (mut said, mut heard) = (reader.stdin.take().expect("a pipe"), String::new());
+    said.write_all(b"BEGIN; SELECT count(*) FROM tidegate_migration;\n").expect("a reader");
+    let mut answers = BufReader::new(reader.stdout.take().expect("a pipe"));
+    answers.read_line(&mut heard).expect("an answer");
+    assert_eq!(heard, "1\n");
+
+    let url = place.url();
+    let mut opened = tokio::spawn(async move { open(&url).await.map(|_| ()) });
+    let early = tokio::time::timeout(Duration::from_millis(200), &mut opened).await;
+    assert!(early.is_err(), "{early:?}");
+    drop(said);
+    reader.wait().expect("it ends with its input");
+    assert_eq!(opened.await.expect("a task"), Ok(()));
     assert_eq!(place.sql("PRAGMA journal_mode"), "wal");
 }
 
