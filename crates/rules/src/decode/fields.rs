@@ -42,7 +42,9 @@ impl<'a> Fields<'a> {
 
     /// Notes that a field is missing, unless it is only misspelt, which is told by itself.
     pub fn missing(&self, name: &'static str, hint: &str) {
-        if !self.entries.iter().any(|entry| nearest(&entry.name, [name]).is_some()) {
+        // A field that is there says nothing: it is null.
+        let mut others = self.entries.iter().filter(|entry| entry.name != name);
+        if !others.any(|entry| nearest(&entry.name, [name]).is_some()) {
             self.refuse(Remark::new(format!("`{name}` is missing")).write(hint));
         }
     }

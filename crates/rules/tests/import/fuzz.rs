@@ -116,9 +116,12 @@ fn hostile_files_end() {
         .for_each(|n| bomb += &format!("x{n}: &a{n} [{}]\n", format!("*a{}, ", n - 1).repeat(10)));
     let one = "{ key: k, rate_limit: { unit: day, requests_per_unit: 1 } }";
     let nested = "{ key: k, descriptors: [".repeat(400);
-    let joined = "_".repeat(1 << 19);
-    let long = "k".repeat(1 << 19);
-    let star = "*a".repeat(1 << 18);
+    let joined = "_".repeat(500_000);
+    let long = "k".repeat(500_000);
+    let star = "*a".repeat(250_000);
+    let named = |n| format!("- {{ key: a{n}, rate_limit: {{ unit: day, name: x }} }}\n");
+    let named: String = (0..8_000).map(named).collect();
+    let replaces = "{ name: x }, ".repeat(20_000);
     let many: String =
         (0..20_000).map(|n| format!("- {{ key: k_{n}, value: '{n}*' }}\n")).collect();
     let not = "\"a != 'x'\", ".repeat(60_000);
@@ -135,6 +138,9 @@ fn hostile_files_end() {
         ),
         format!("domain: &a '{long}'\ndescriptors: [{}]", "{ key: *a }, ".repeat(30_000)),
         format!("domain: d\ndescriptors:\n{many}"),
+        format!(
+            "domain: d\ndescriptors:\n{named}- {{ key: b, rate_limit: {{ unit: day, replaces: [{replaces}] }} }}"
+        ),
         format!("- {{ namespace: d, max_value: 1, seconds: 1, conditions: [{not}] }}"),
         format!("- {{ namespace: d, max_value: 1, seconds: 1, conditions: [\"{list}\"] }}"),
         format!(

@@ -1,5 +1,7 @@
 //! A file as it was typed: a domain and its tree of descriptors, every value checked on its own.
 
+use std::collections::BTreeSet;
+
 use crate::decode::{Field, Findings};
 use crate::import::Foreign;
 use crate::import::gaps::Gaps;
@@ -37,7 +39,8 @@ pub(super) struct TypedLimit {
     /// None if it has no limit.
     pub(super) window: Option<Window>,
     pub(super) name: String,
-    pub(super) replaces: Vec<String>,
+    /// Each name once: it may stand for very many limits.
+    pub(super) replaces: BTreeSet<String>,
 }
 
 /// Months and years as the service counts them.

@@ -54,7 +54,7 @@ impl Visitor for Rules<'_> {
 
     fn rule(&mut self, typed: &Typed) {
         let limit = typed.limit.as_ref();
-        let names = limit.map_or(&[][..], |limit| &limit.replaces).iter();
+        let names = limit.into_iter().flat_map(|limit| &limit.replaces);
         let others = names.flat_map(|name| self.names.named(self.domain, name));
         let others = others.filter(|at| *at < self.there);
         let replaces = others.map(|at| self.names.ids[at].as_str()).collect();

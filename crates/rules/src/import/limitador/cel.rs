@@ -131,7 +131,7 @@ impl Reader<'_> {
         while let [Token::Sign("."), Token::Word(word), rest @ ..] = self.left
             && rest.first() != Some(&Token::Sign("("))
         {
-            name = format!("{name}.{word}");
+            name.extend([".", word]);
             self.left = rest;
         }
         Ok(name)
