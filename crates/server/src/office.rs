@@ -69,7 +69,7 @@ pub(crate) async fn start(
         Err(why @ Refused::Gone(_)) => {
             let Some(book) = read_copy(&copy)? else { return Err(could_not(&why)) };
             Event::RulesFromCopy { path: copy.path(), version: book.version(), why: &why }.tell();
-            (Arc::new(Patient::new(&url)), book)
+            (Arc::new(Patient::new(&url).map_err(|why| could_not(&why))?), book)
         }
         Err(why) => return Err(could_not(&why)),
     };
@@ -200,8 +200,14 @@ impl<S: Store + 'static, L: Store + 'static> Desk for Hall<S, L> {
                 self.status.reload_failed(*why);
                 Event::VersionRefused { version: *version, why }.tell();
             }
-            News::Lost { why } => Event::DatabaseLost { why }.tell(),
-            News::Back => Event::DatabaseBack.tell(),
+            News::Lost { why } => {
+                self.status.reload_failed(why.to_string());
+                Event::DatabaseLost { why }.tell();
+            }
+            News::Back => {
+                self.status.rules_in_force(self.limiter.rules().version());
+                Event::DatabaseBack.tell();
+            }
             News::CopyFailed { why } => Event::CopyFailed { why }.tell(),
         }
     }

@@ -10,7 +10,7 @@ use tidegate_edge::gateway::Access;
 use tidegate_memory::Restored;
 use tidegate_redis::{Finding, Weight};
 use tracing::{error, info, warn};
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::EnvFilter;
 
 use crate::changes::Changes;
 use crate::config::{LogFormat, LogLevel};
@@ -195,14 +195,17 @@ impl Display for Trimmed<'_> {
 
 /// Sends log lines to stderr, from now on and for the whole process.
 pub(crate) fn start(format: LogFormat, level: LogLevel) {
-    let level = match level {
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Trace => LevelFilter::TRACE,
+    // What the database's client says of lost connections, events of our own say once.
+    let filter = match level {
+        LogLevel::Error => "error",
+        LogLevel::Warn => "warn,sqlx=error",
+        LogLevel::Info => "info,sqlx=error",
+        LogLevel::Debug => "debug",
+        LogLevel::Trace => "trace",
     };
-    let lines = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level);
+    let lines = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_env_filter(EnvFilter::new(filter));
     // Only a second start in one process can fail, and then lines go out already.
     let _ = match format {
         LogFormat::Json => lines.json().flatten_event(true).try_init(),

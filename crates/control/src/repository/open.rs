@@ -41,6 +41,14 @@ pub async fn open(url: &str) -> Result<Arc<dyn Repository>, Refused> {
     Ok(Arc::new(Sql { name, database, bell, _tasks: tasks }))
 }
 
+/// What a repository at an address is called, without secrets.
+///
+/// # Errors
+/// When the address is none.
+pub(super) fn name_of(url: &str) -> Result<String, Refused> {
+    Address::read(url).map(|address| address.name())
+}
+
 /// Brings a schema up to date, and tells which migrations that took.
 ///
 /// # Errors

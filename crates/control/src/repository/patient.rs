@@ -9,6 +9,7 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use tidegate_core::time::Timestamp;
 use tokio::sync::OnceCell;
 
+use super::open::name_of;
 use super::{Refused, Repository, Signal, open};
 use crate::book::Book;
 use crate::edit::{Change, Edit, Signed};
@@ -20,14 +21,17 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// A database to be.
 pub struct Patient {
     url: String,
+    name: String,
     opened: OnceCell<Arc<dyn Repository>>,
 }
 
 impl Patient {
     /// A database at an address that [`open`] understood.
-    #[must_use]
-    pub fn new(url: &str) -> Self {
-        Self { url: url.to_owned(), opened: OnceCell::new() }
+    ///
+    /// # Errors
+    /// When it did not.
+    pub fn new(url: &str) -> Result<Self, Refused> {
+        Ok(Self { url: url.to_owned(), name: name_of(url)?, opened: OnceCell::new() })
     }
 
     async fn open(&self) -> Result<&Arc<dyn Repository>, Refused> {
@@ -37,7 +41,7 @@ impl Patient {
 
 impl Repository for Patient {
     fn name(&self) -> &str {
-        self.opened.get().map_or("a database that has not answered yet", |opened| opened.name())
+        &self.name
     }
 
     fn head(&self) -> BoxFuture<'_, Result<u64, Refused>> {
@@ -87,6 +91,6 @@ impl Repository for Patient {
 impl fmt::Debug for Patient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The address may hold a password.
-        f.debug_struct("Patient").finish_non_exhaustive()
+        f.debug_struct("Patient").field("name", &self.name).finish_non_exhaustive()
     }
 }
