@@ -63,37 +63,38 @@ pub(super) async fn commit(database: &Database, on: u64, edit: &Edit) -> Result<
 /// Refuses what could not be kept as it is.
 fn check(edit: &Edit) -> Result<(), Refused> {
     let mut seen = HashSet::new();
-    let refuse = |why: String| Err(Refused::Unfit(why));
     for (what, text) in [("author", &edit.author), ("reason", &edit.reason)] {
         if text.contains('\0') {
-            return refuse(format!(
-                "the {what} contains a NUL character, which cannot be kept: leave it out"
-            ));
+            return Err(Refused::Unfit(format!("the {what} contains {NUL}")));
         }
     }
-    for Entry { kind, id, value } in &edit.entries {
-        let what = format!("the {} {id:?}", kind.name());
-        let value = value.as_deref().unwrap_or("null");
-        if id.len() > LONGEST_ID {
-            let shown: String = id.chars().take(40).collect();
-            let (kind, bytes) = (kind.name(), id.len());
-            return refuse(format!(
-                "the id of the {kind} {shown:?}… has {bytes} bytes: at most {LONGEST_ID} are kept"
-            ));
-        }
-        if id.contains('\0') || value.contains('\0') {
-            return refuse(format!(
-                "{what} contains a NUL character, which cannot be kept: leave it out"
-            ));
-        }
-        if let Err(error) = serde_json::from_str::<IgnoredAny>(value) {
-            return refuse(format!("{what} is no JSON: {error}"));
-        }
-        if !seen.insert((kind, id)) {
-            return refuse(format!("{what} is changed twice: say only how it is to be"));
+    for entry in &edit.entries {
+        let fault = match seen.insert((entry.kind, &entry.id)) {
+            true => fault(entry),
+            false => Some("is changed twice: say only how it is to be".to_owned()),
+        };
+        if let Some(fault) = fault {
+            let (kind, id) = (entry.kind.name(), entry.id.chars().take(100).collect::<String>());
+            return Err(Refused::Unfit(format!("the {kind} {id:?} {fault}")));
         }
     }
     Ok(())
+}
+
+const NUL: &str = "a NUL character, which cannot be kept: leave it out";
+
+/// What is wrong with an entry, if anything is.
+fn fault(Entry { id, value, .. }: &Entry) -> Option<String> {
+    let value = value.as_deref().unwrap_or("null");
+    if id.len() > LONGEST_ID {
+        let bytes = id.len();
+        return Some(format!("has an id of {bytes} bytes: at most {LONGEST_ID} are kept"));
+    }
+    if id.contains('\0') || value.contains('\0') {
+        return Some(format!("contains {NUL}"));
+    }
+    let error = serde_json::from_str::<IgnoredAny>(value).err()?;
+    Some(format!("is no JSON: {error}"))
 }
 
 /// Takes the number, if it is the next.

@@ -24,8 +24,7 @@ pub(super) async fn listen(options: PgConnectOptions, bell: Bell) {
     let mut pause = first;
     loop {
         if let Ok(listener) = line(&options).await {
-            // Something may have been told while nobody listened.
-            bell.ring();
+            // What was told while nobody listened is found by whoever looks after a pause.
             pause = first;
             hear(listener, &bell).await;
         }

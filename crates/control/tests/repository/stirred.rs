@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_control::{Kind, Repository, Signal};
-use tidegate_testkit::process::PATIENCE;
+use tidegate_testkit::process::{PATIENCE, eventually};
 use tokio::time::timeout;
 
 use crate::common::{Place, edit, on_both, put};
@@ -16,10 +16,18 @@ pub(crate) async fn told(office: &dyn Repository) {
     timeout(PATIENCE, told).await.expect("a new version is told");
 }
 
-/// Waits until nothing is left to be told: a handle may say so once when it begins to listen.
+/// Waits until nothing is left to be told.
 pub(crate) async fn quiet(office: &dyn Repository) {
     let quiet = async { while office.stirred().await != Signal::Look {} };
     timeout(PATIENCE, quiet).await.expect("silence");
+}
+
+/// Waits until so many listen to PostgreSQL.
+pub(crate) fn listening(place: &Place, many: usize) {
+    let sql = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND query LIKE 'LISTEN%'";
+    let listen = || tokio::task::block_in_place(|| place.sql(sql) == many.to_string());
+    eventually("they listen", listen);
 }
 
 async fn another_handle_comes_to_know(place: Place) {
@@ -61,8 +69,7 @@ async fn all_who_wait_are_woken(place: Place) {
 async fn another_handle_is_told_by_postgres() {
     let place = Place::postgres();
     let (here, there) = (place.open().await, place.open().await);
-    told(there.as_ref()).await;
-    quiet(there.as_ref()).await;
+    listening(&place, 2);
     for version in 1..=3 {
         let wanted = edit([put(Kind::Setting, "a", &version.to_string())]);
         here.commit(version - 1, &wanted).await.expect("a version");
