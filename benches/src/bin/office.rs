@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use tidegate_bench::report::{Table, machine, median};
 use tidegate_bench::rules::{compile, ready};
 use tidegate_control::{
-    Book, By, Compiles, Desk, Identities, News, Office, Repository, Retention, Staff, ViolationLog,
-    entries, open,
+    Book, By, Compiles, Desk, Identities, Metrics, News, Office, Repository, Retention, Staff,
+    ViolationLog, entries, open,
 };
 use tidegate_core::key::Secret;
 use tidegate_core::time::{Clock as _, Micros, SystemClock, Timestamp};
@@ -38,6 +38,7 @@ const NODES: usize = 3;
 fn main() {
     println!("{}\n", machine());
     println!("{}", overrides());
+    println!("{}", heard());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -89,6 +90,31 @@ fn overrides() -> String {
         ]);
     }
     format!("### Overrides, looked up in a decision on memory\n\n{table}")
+}
+
+/// A decision that nobody hears of, and one that is counted and looked at by the log.
+fn heard() -> String {
+    let source = "rules: [{ id: r, key_by: api_key, limit: 1000000/s }]";
+    let alone = Limiter::new(MemoryStore::new(), compile(source));
+    let identities = Identities { secret: Secret::UNSET, plain: false };
+    let heard = Limiter::new(MemoryStore::new(), compile(source))
+        .observed_by(Arc::new(ViolationLog::new(identities, clock())))
+        .observed_by(Arc::new(Metrics::new()));
+    let keys: Vec<String> = (0..1_000).map(customer).collect();
+    let mut times = [const { Vec::new() }; 2];
+    for _ in 0..ROUNDS {
+        for (times, limiter) in times.iter_mut().zip([&alone, &heard]) {
+            times.push(nanos(limiter, &keys));
+        }
+    }
+    let ratios: Vec<f64> = times[0].iter().zip(&times[1]).map(|(a, h)| a / h).collect();
+    let mut table = Table::new(&["", "ns a decision", "rate, of the first's"]);
+    let row = |name: &str, own: &[f64], ratio: f64| {
+        [name.to_owned(), format!("{:.0}", median(own)), format!("{ratio:.2}")]
+    };
+    table.row(&row("nobody hears of it", &times[0], 1.0));
+    table.row(&row("metrics and the violations log", &times[1], median(&ratios)));
+    format!("### Decisions that are counted\n\n{table}")
 }
 
 fn nanos(limiter: &Limiter<MemoryStore>, keys: &[String]) -> f64 {

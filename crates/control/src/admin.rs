@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, HeaderName, HeaderValue, ORIGIN};
+use http::header::{ACCEPT, CACHE_CONTROL, HeaderName, HeaderValue, ORIGIN};
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
@@ -35,6 +35,7 @@ use tidegate_edge::listen::{Answers, Caller};
 use tidegate_edge::problem::Problem;
 use tidegate_edge::{Peer, answer};
 
+use crate::metrics::{Exports, Exposition};
 use crate::office::{By, Office};
 pub use guard::Guard;
 use reply::Reply;
@@ -65,13 +66,20 @@ pub struct Admin<S, L> {
     /// What concerns counters.
     door: Door<S, L>,
     guard: Guard,
+    exports: Vec<Arc<dyn Exports>>,
 }
 
 impl<S: Store, L: Store> Admin<S, L> {
-    /// The API of an office, beside a door that answers what concerns counters.
+    /// The API of an office, beside a door that answers what concerns counters; `/metrics` tells what
+    /// `exports` have to tell.
     #[must_use]
-    pub const fn new(office: Arc<Office>, door: Door<S, L>, guard: Guard) -> Self {
-        Self { office, door, guard }
+    pub const fn new(
+        office: Arc<Office>,
+        door: Door<S, L>,
+        guard: Guard,
+        exports: Vec<Arc<dyn Exports>>,
+    ) -> Self {
+        Self { office, door, guard, exports }
     }
 
     /// Answers one request of a caller at an address. It always answers.
@@ -114,7 +122,8 @@ impl<S: Store, L: Store> Admin<S, L> {
             Ok(body) => body,
             Err(unread) => return Ok(unread.into_response()),
         };
-        let asked = Asked { office: &self.office, head: &head, body: &body };
+        let asked =
+            Asked { office: &self.office, exports: &self.exports, head: &head, body: &body };
         asked.answer(call).await.map(Reply::into_response)
     }
 }
@@ -122,6 +131,7 @@ impl<S: Store, L: Store> Admin<S, L> {
 /// A request of somebody who is admitted.
 struct Asked<'a> {
     office: &'a Office,
+    exports: &'a [Arc<dyn Exports>],
     head: &'a Parts,
     body: &'a Bytes,
 }
@@ -130,6 +140,7 @@ impl Asked<'_> {
     async fn answer(&self, call: Call) -> Result<Reply, Problem> {
         match call {
             Call::OpenApi => Ok(Reply::verbatim(OPENAPI)),
+            Call::Metrics => Ok(self.metrics()),
             Call::Status => self.status().await,
             Call::Rules => self.rules(),
             Call::CreateRule => self.create_rule().await,
@@ -155,6 +166,19 @@ impl Asked<'_> {
             Call::Violations => self.violations().await,
             Call::TopViolations => self.top_violations().await,
         }
+    }
+
+    /// Everything that is counted, in the format that is asked for.
+    fn metrics(&self) -> Reply {
+        let accept = self.head.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+        let open = accept.is_some_and(|accept| accept.contains("application/openmetrics-text"));
+        let mut page = Exposition::new(open);
+        self.exports.iter().for_each(|exports| exports.export(&mut page));
+        let media_type = match open {
+            true => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            false => "text/plain; version=0.0.4; charset=utf-8",
+        };
+        Reply::text(media_type, page.finish())
     }
 
     async fn status(&self) -> Result<Reply, Problem> {

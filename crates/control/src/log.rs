@@ -16,6 +16,7 @@ use tidegate_engine::{Decided, Observer, RuleReading};
 use tidegate_rules::{Facts, Rule};
 use tokio::sync::Notify;
 
+use crate::metrics::{Exports, Exposition, Kind};
 use crate::repository::Repository;
 use crate::violation::{Identities, Violation};
 
@@ -210,6 +211,21 @@ impl Observer for ViolationLog {
                 self.put(self.violation(decided, rule, reading));
             }
         }
+    }
+}
+
+impl Exports for ViolationLog {
+    fn export(&self, to: &mut Exposition) {
+        let tally = self.tally();
+        to.family("tidegate_violations", Kind::Counter, "Violations, and what became of them.");
+        for (fate, count) in
+            [("heard", tally.heard), ("written", tally.written), ("dropped", tally.dropped)]
+        {
+            to.sample("_total", &[("fate", fate)], count);
+        }
+        let help = "Violations that wait to be written.";
+        to.family("tidegate_violations_waiting", Kind::Gauge, help);
+        to.sample("", &[], tally.waiting);
     }
 }
 

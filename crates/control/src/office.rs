@@ -16,6 +16,7 @@ use crate::book::Book;
 use crate::compile::{Compiles, Flaw, compile, next_expiry};
 use crate::copy::Copy;
 use crate::edit::{Edit, Entry};
+use crate::metrics::{Exports, Exposition, Kind};
 use crate::repository::{Refused, Repository};
 use crate::violation::Identities;
 
@@ -325,6 +326,20 @@ impl Office {
             self.desk.hear(&News::CopyFailed { why: &why });
         }
         Ok(())
+    }
+}
+
+impl Exports for Office {
+    fn export(&self, to: &mut Exposition) {
+        let book = self.book();
+        let help = "The version of the rules in force; 0 while they are in a file.";
+        to.family("tidegate_rules_version", Kind::Gauge, help);
+        to.sample("", &[], book.version());
+        let help = "What the rules in force are made of.";
+        to.family("tidegate_rules_entries", Kind::Gauge, help);
+        for kind in crate::book::Kind::ALL {
+            to.sample("", &[("kind", kind.name())], book.all(kind, None).count() as u64);
+        }
     }
 }
 

@@ -60,6 +60,18 @@ impl Status {
         self.store_error.store(None);
     }
 
+    /// Whether the last good rules are in force because newer ones cannot be.
+    #[must_use]
+    pub fn has_reload_error(&self) -> bool {
+        self.reload_error.load().is_some()
+    }
+
+    /// Whether the store does not answer.
+    #[must_use]
+    pub fn has_store_error(&self) -> bool {
+        self.store_error.load().is_some()
+    }
+
     /// The process is on its way out: not ready any more, and every answer closes its connection.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);

@@ -21,7 +21,7 @@ pub struct Limiter<S, L = NoLocal> {
     pub(crate) store: S,
     pub(crate) local: Option<Local<L>>,
     rules: ArcSwap<RuleSet>,
-    observer: Option<Arc<dyn Observer>>,
+    observers: Vec<Arc<dyn Observer>>,
 }
 
 impl<S: Store> Limiter<S> {
@@ -29,7 +29,7 @@ impl<S: Store> Limiter<S> {
     #[must_use]
     pub fn new(store: S, rules: RuleSet) -> Self {
         let rules = ArcSwap::from_pointee(rules);
-        Self { store, local: None, rules, observer: None }
+        Self { store, local: None, rules, observers: Vec::new() }
     }
 
     /// The same limiter with a store in this process, on which rules with `on_fail: local` are
@@ -55,16 +55,17 @@ impl<S: Store> Limiter<S> {
             store: self.store,
             local: Some(local),
             rules: self.rules,
-            observer: self.observer,
+            observers: self.observers,
         }
     }
 }
 
 impl<S: Store, L: Store> Limiter<S, L> {
-    /// The same limiter, with somebody who hears of its decisions.
+    /// The same limiter, with one more who hears of its decisions.
     #[must_use]
-    pub fn observed_by(self, observer: Arc<dyn Observer>) -> Self {
-        Self { observer: Some(observer), ..self }
+    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observers.push(observer);
+        self
     }
 
     /// Decides a request and charges all rules that govern it, or none. It always answers: where the
@@ -213,15 +214,16 @@ impl<S: Store, L: Store> Limiter<S, L> {
     /// Tells whoever hears of decisions; `facts` are complete.
     #[inline]
     pub(crate) fn tell_observer(&self, plan: &Plan<'_>, rules: &RuleSet, facts: &Facts<'_>) {
-        if let Some(observer) = &self.observer {
+        if !self.observers.is_empty() {
             let (readings, answered_by) = (&plan.readings[..], plan.answered_by);
-            observer.decided(&Decided { rules, facts, readings, answered_by });
+            let decided = Decided { rules, facts, readings, answered_by };
+            self.observers.iter().for_each(|observer| observer.decided(&decided));
         }
     }
 
     /// Whether somebody hears of decisions.
     pub(crate) const fn is_observed(&self) -> bool {
-        self.observer.is_some()
+        !self.observers.is_empty()
     }
 
     /// Asks the store, or where it does not answer the rules' `on_fail`, and fills in the numbers.

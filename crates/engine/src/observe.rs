@@ -33,6 +33,11 @@ impl<'a> Decided<'a, '_> {
         self.readings.iter().map(move |reading| (&rules[reading.rule], reading))
     }
 
+    /// The same with the places of the rules in their rule set.
+    pub fn places(&self) -> impl Iterator<Item = (u32, &'a RuleReading)> {
+        self.readings.iter().map(|reading| (reading.rule, reading))
+    }
+
     /// The name of the counter of one of them, if it may be shown.
     #[must_use]
     pub fn key(&self, rule: &Rule) -> Option<Fingerprint> {

@@ -8,6 +8,7 @@ mod subjects;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 use tidegate_core::key::{KeyHasher, Secret};
@@ -49,6 +50,7 @@ pub struct RuleSet {
     subjects: Subjects,
     identity: Identity,
     version: u64,
+    serial: u64,
     /// The beginning of keys that no rule of the document has.
     seed: KeyHasher,
     brought: bool,
@@ -90,6 +92,7 @@ impl RuleSet {
             subjects,
             identity,
             version,
+            serial: next_serial(),
             seed,
             brought,
             replacing,
@@ -147,6 +150,12 @@ impl RuleSet {
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
+    }
+
+    /// Which rule set of this process it is: each has its own, later ones a higher one.
+    #[must_use]
+    pub const fn serial(&self) -> u64 {
+        self.serial
     }
 
     /// Adds what follows from the facts: what `subjects` know, the default tier. Facts that are
@@ -285,6 +294,11 @@ fn parts(rule: &TypedRule) -> Box<[KeyPart]> {
         part => part.clone(),
     };
     rule.parts.iter().map(part).collect()
+}
+
+fn next_serial() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 fn patterns(condition: &Condition) -> &[crate::condition::Pattern] {

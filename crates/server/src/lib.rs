@@ -9,6 +9,7 @@ mod client;
 mod clock;
 mod commands;
 mod config;
+mod exports;
 mod facts;
 mod failure;
 mod office;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_control::admin::Admin;
-use tidegate_control::{Draft, Office, ViolationLog};
+use tidegate_control::{Draft, Exports, Metrics, Office, ViolationLog};
 use tidegate_core::key::{KeyHasher, Secret};
 use tidegate_edge::Status;
 use tidegate_edge::gateway::{self, AccessLog, Gateway};
@@ -33,6 +33,7 @@ use tokio::task::JoinSet;
 use crate::Outcome;
 use crate::cli::ServeArgs;
 use crate::config::{GatewaySettings, Layer, Settings, StoreSettings};
+use crate::exports::Process;
 use crate::failure::Failure;
 use crate::office::{self, Start, WallClock};
 use crate::output;
@@ -75,6 +76,7 @@ struct House<S: Tended> {
     office: Arc<Office>,
     draft: Option<Arc<Draft>>,
     log: Arc<ViolationLog>,
+    metrics: Arc<Metrics>,
 }
 
 /// Runs the server until it is told to stop.
@@ -137,13 +139,29 @@ impl<S: Tended> House<S> {
     ) -> Self {
         let log = ViolationLog::new(office::identities(&settings), Arc::clone(&clock));
         let log = Arc::new(log);
-        let limiter = Arc::new(limiter.observed_by(Arc::clone(&log) as Arc<dyn Observer>));
+        let metrics = Arc::new(Metrics::new());
+        let limiter = limiter
+            .observed_by(Arc::clone(&log) as Arc<dyn Observer>)
+            .observed_by(Arc::clone(&metrics) as Arc<dyn Observer>);
+        let limiter = Arc::new(limiter);
         let status = Arc::new(Status::new());
         let draft = start.draft.clone();
         let office = office::open(start, &source, &settings, &limiter, &status, clock);
         let office = Arc::new(office);
         let Loaded { section, key_file, content, .. } = loaded;
-        Self { source, settings, section, key_file, content, limiter, status, office, draft, log }
+        Self {
+            source,
+            settings,
+            section,
+            key_file,
+            content,
+            limiter,
+            status,
+            office,
+            draft,
+            log,
+            metrics,
+        }
     }
 
     async fn run(self, inherited: Inherited) -> Result<Outcome, Failure> {
@@ -305,7 +323,8 @@ impl<S: Tended> House<S> {
                 }
                 Kind::Admin => {
                     let guard = self.settings.admin.guard.clone();
-                    let admin = Admin::new(Arc::clone(&self.office), self.door(), guard);
+                    let office = Arc::clone(&self.office);
+                    let admin = Admin::new(office, self.door(), guard, self.exports());
                     let mut listen = self.listening(kind, descriptors);
                     listen.max_connections = listen.max_connections.min(ADMIN_CONNECTIONS);
                     doors.serve(kind, listener, Arc::new(admin), listen);
@@ -362,6 +381,18 @@ impl<S: Tended> House<S> {
             ..http::Settings::default()
         };
         Door::new(Arc::clone(&self.limiter), Arc::clone(&self.status), settings)
+    }
+
+    /// What `/metrics` tells.
+    fn exports(&self) -> Vec<Arc<dyn Exports>> {
+        let (limiter, status) = (Arc::clone(&self.limiter), Arc::clone(&self.status));
+        let process: Process<S> = Process { limiter, status };
+        vec![
+            Arc::new(process),
+            Arc::clone(&self.metrics) as Arc<dyn Exports>,
+            Arc::clone(&self.office) as Arc<dyn Exports>,
+            Arc::clone(&self.log) as Arc<dyn Exports>,
+        ]
     }
 
     fn grpc_door(&self) -> grpc::Door<S, S::Local> {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tidegate_core::store::Store;
 use tidegate_edge::Status;
 use tidegate_engine::Limiter;
+use tidegate_memory::Usage;
 use tokio::task::JoinSet;
 
 use crate::config::Settings;
@@ -20,6 +21,9 @@ pub(crate) use redis::{Shared, options};
 pub(crate) trait Tended: Store + Sized + 'static {
     /// Where `on_fail: local` counts while the store is gone.
     type Local: Store + 'static;
+
+    /// What the counters in this process take, if there are any.
+    fn usage(limiter: &Limiter<Self, Self::Local>) -> Option<Usage>;
 
     /// What there is to do before the doors open.
     fn prepare(

@@ -23,6 +23,7 @@ pub(super) enum Route {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Call {
     OpenApi,
+    Metrics,
     Status,
     Rules,
     CreateRule,
@@ -69,6 +70,7 @@ impl Route {
             ["livez" | "readyz"] => Self::Probe,
             ["v1", "explain" | "peek" | "reset"] => Self::Counters,
             ["openapi.json"] => reads(&|| Call::OpenApi),
+            ["metrics"] => reads(&|| Call::Metrics),
             ["v1", "status"] => reads(&|| Call::Status),
             ["v1", "rules"] => listed(method, &|| Call::Rules, &|| Call::CreateRule),
             ["v1", "rules", id] => by_method(
@@ -128,7 +130,7 @@ impl Route {
 impl Call {
     const fn access(&self) -> Access {
         match self {
-            Self::OpenApi => Access::Open,
+            Self::OpenApi | Self::Metrics => Access::Open,
             Self::Status
             | Self::Rules
             | Self::Rule(_)

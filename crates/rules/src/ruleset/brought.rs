@@ -76,6 +76,7 @@ impl RuleSet {
             subjects: Subjects::none(),
             identity: Identity::default(),
             version: self.version,
+            serial: self.serial,
             seed: self.seed,
             brought: true,
             replacing: false,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate_edge::Status;
 use tidegate_engine::{Limiter, NoLocal};
-use tidegate_memory::{FastClock, MemoryStore};
+use tidegate_memory::{FastClock, MemoryStore, Usage};
 use tokio::task::JoinSet;
 
 use super::Tended;
@@ -18,6 +18,10 @@ pub(crate) type Embedded = MemoryStore<FastClock>;
 impl Tended for Embedded {
     /// It never is gone.
     type Local = NoLocal;
+
+    fn usage(limiter: &Limiter<Self>) -> Option<Usage> {
+        Some(limiter.store().usage())
+    }
 
     async fn prepare(limiter: &Arc<Limiter<Self>>, settings: &Settings) {
         let Some(file) = snapshot(settings) else { return };

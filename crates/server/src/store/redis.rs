@@ -6,6 +6,7 @@ use std::time::Duration;
 use tidegate_core::key::Secret;
 use tidegate_edge::Status;
 use tidegate_engine::Limiter;
+use tidegate_memory::Usage;
 use tidegate_redis::{Observer, Options, RedisStore, Weight};
 use tokio::task::JoinSet;
 
@@ -45,6 +46,10 @@ pub(crate) fn options(settings: &RedisSettings) -> Options {
 
 impl Tended for Shared {
     type Local = Embedded;
+
+    fn usage(limiter: &Limiter<Self, Embedded>) -> Option<Usage> {
+        limiter.local().map(Embedded::usage)
+    }
 
     async fn prepare(limiter: &Arc<Limiter<Self, Embedded>>, settings: &Settings) {
         if settings.secret == Secret::UNSET {

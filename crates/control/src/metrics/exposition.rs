@@ -1,0 +1,138 @@
+//! Metrics as Prometheus reads them: its text format 0.0.4, or OpenMetrics 1.0 where that is asked for.
+
+use std::fmt::Write as _;
+
+/// Whoever has something to tell.
+pub trait Exports: Send + Sync {
+    /// Tells it.
+    fn export(&self, to: &mut Exposition);
+}
+
+/// What kind of number it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It only grows.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+    /// A distribution.
+    Histogram,
+    /// It is 1; the labels say it all.
+    Info,
+}
+
+/// A page of metrics in the making.
+#[derive(Debug)]
+pub struct Exposition {
+    text: String,
+    open_metrics: bool,
+    name: &'static str,
+    kind: Kind,
+}
+
+impl Exposition {
+    /// An empty page, in one format or the other.
+    #[must_use]
+    pub const fn new(open_metrics: bool) -> Self {
+        Self { text: String::new(), open_metrics, name: "", kind: Kind::Gauge }
+    }
+
+    /// Begins a family of samples. The name of a counter is without `_total`.
+    pub fn family(&mut self, name: &'static str, kind: Kind, help: &str) {
+        (self.name, self.kind) = (name, kind);
+        let (suffix, word) = match (kind, self.open_metrics) {
+            (Kind::Counter, true) => ("", "counter"),
+            // The older format knows a counter by its whole name.
+            (Kind::Counter, false) => ("_total", "counter"),
+            (Kind::Histogram, _) => ("", "histogram"),
+            (Kind::Info, true) => ("", "info"),
+            (Kind::Info, false) => ("_info", "gauge"),
+            (Kind::Gauge, _) => ("", "gauge"),
+        };
+        // Writing into a string cannot fail, here and below.
+        let _ = writeln!(self.text, "# HELP {name}{suffix} {help}");
+        let _ = writeln!(self.text, "# TYPE {name}{suffix} {word}");
+    }
+
+    /// A sample of the family; a counter's has the suffix `_total`.
+    pub fn sample(&mut self, suffix: &str, labels: &[(&str, &str)], value: u64) {
+        self.write(suffix, labels, &value.to_string());
+    }
+
+    /// A sample in hundredths.
+    pub fn decimal(&mut self, suffix: &str, labels: &[(&str, &str)], value: u64) {
+        self.write(suffix, labels, &hundredths(value));
+    }
+
+    /// The page.
+    #[must_use]
+    pub fn finish(mut self) -> String {
+        if self.open_metrics {
+            self.text.push_str("# EOF\n");
+        }
+        self.text
+    }
+
+    fn write(&mut self, suffix: &str, labels: &[(&str, &str)], value: &str) {
+        self.text.push_str(self.name);
+        self.text.push_str(suffix);
+        for (at, (name, value)) in labels.iter().enumerate() {
+            let _ = write!(self.text, "{}{name}=\"", if at == 0 { '{' } else { ',' });
+            for c in value.chars() {
+                match c {
+                    '\\' => self.text.push_str("\\\\"),
+                    '"' => self.text.push_str("\\\""),
+                    '\n' => self.text.push_str("\\n"),
+                    c => self.text.push(c),
+                }
+            }
+            self.text.push('"');
+        }
+        if !labels.is_empty() {
+            self.text.push('}');
+        }
+        let _ = writeln!(self.text, " {value}");
+    }
+}
+
+/// A number of hundredths as a decimal fraction.
+pub(super) fn hundredths(value: u64) -> String {
+    format!("{}.{:02}", value / 100, value % 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(open_metrics: bool) -> String {
+        let mut page = Exposition::new(open_metrics);
+        page.family("a_things", Kind::Counter, "Things.");
+        page.sample("_total", &[("x", "q\"b\\n\n"), ("y", "")], 3);
+        page.family("a_build", Kind::Info, "What it is.");
+        page.sample("_info", &[], 1);
+        page.family("a_share", Kind::Gauge, "A share.");
+        page.decimal("", &[], 205);
+        page.finish()
+    }
+
+    #[test]
+    fn both_formats_are_written() {
+        let samples = "a_things_total{x=\"q\\\"b\\\\n\\n\",y=\"\"} 3\n";
+        assert_eq!(
+            page(false),
+            format!(
+                "# HELP a_things_total Things.\n# TYPE a_things_total counter\n{samples}\
+                 # HELP a_build_info What it is.\n# TYPE a_build_info gauge\na_build_info 1\n\
+                 # HELP a_share A share.\n# TYPE a_share gauge\na_share 2.05\n"
+            )
+        );
+        assert_eq!(
+            page(true),
+            format!(
+                "# HELP a_things Things.\n# TYPE a_things counter\n{samples}\
+                 # HELP a_build What it is.\n# TYPE a_build info\na_build_info 1\n\
+                 # HELP a_share A share.\n# TYPE a_share gauge\na_share 2.05\n# EOF\n"
+            )
+        );
+    }
+}
