@@ -42,7 +42,7 @@ pub(crate) enum RulesCommand {
 pub(crate) enum OverrideCommand {
     /// Give one key of a rule other numbers, for good or until a date
     #[command(after_help = help::OVERRIDE_SET)]
-    Set(OverrideSetArgs),
+    Set(Box<OverrideSetArgs>),
     /// List overrides
     List(OverrideListArgs),
     /// Remove an override

@@ -68,8 +68,7 @@ impl Api {
     /// # Errors
     /// When the API does not tell.
     pub(super) async fn get(&self, path: &str) -> Result<Told, Failure> {
-        let answer = self.ask(Method::GET, path, String::new(), None).await?;
-        self.understood(answer).await
+        self.change(Method::GET, path, String::new(), None).await
     }
 
     /// Changes something, all of it or nothing; `seen` is what was looked at before.
@@ -109,7 +108,11 @@ impl Api {
     /// What the refusal means.
     pub(super) async fn understood(&self, answer: Answer) -> Result<Told, Failure> {
         if answer.status.is_success() {
-            return Ok(Told { body: answer.body, tag: answer.tag });
+            // A page of a website is no answer of ours; a document in YAML has a version.
+            return match answer.tag.is_some() || answer.body.starts_with('{') {
+                true => Ok(Told { body: answer.body, tag: answer.tag }),
+                false => Err(super::refusal::another_door(self.url())),
+            };
         }
         // Also other doors say 404, of paths that only this one has.
         if answer.status == StatusCode::NOT_FOUND && !self.is_admin().await? {

@@ -74,9 +74,15 @@ pub(super) fn done(api: &Api, told: &Told, what: &str) -> Result<Outcome, Failur
     #[derive(Deserialize)]
     struct Made {
         version: u64,
+        /// Of what was set.
+        id: Option<String>,
+        #[serde(default)]
+        ids: Vec<String>,
     }
-    let Made { version } = told.read()?;
-    let text = format!("{GOOD}{what}{GOOD:#}: version {version} is in force\n");
+    let Made { version, id, ids } = told.read()?;
+    let which: String =
+        id.iter().chain(&ids).map(|id| format!(" {}", output::printable(id))).collect();
+    let text = format!("{GOOD}{what}{GOOD:#}{which}: version {version} is in force\n");
     output::text(&if api.json { format!("{}\n", told.body) } else { text })?;
     Ok(Outcome::Well)
 }

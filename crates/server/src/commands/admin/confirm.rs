@@ -27,11 +27,10 @@ pub(super) fn ask(question: &str, args: &ConfirmArgs) -> Result<(), Failure> {
     }
     let stdin = io::stdin();
     if !stdin.is_terminal() {
-        return Err(Failure::Usage(
-            "nobody can be asked, because stdin is no terminal; nothing was changed\n  \
+        return Err(Failure::Usage(format!(
+            "{question} Nobody can be asked, because stdin is no terminal; nothing was changed\n  \
              write: --yes, if that is what you want"
-                .to_owned(),
-        ));
+        )));
     }
     let mut stderr = io::stderr();
     write!(stderr, "{question} [y/N] ")?;

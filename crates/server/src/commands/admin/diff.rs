@@ -129,7 +129,12 @@ fn leaves<'v>(path: &str, value: &'v Json, into: &mut Vec<(String, &'v Json)>) {
 fn shown(kind: &str, value: &Json) -> Json {
     let Json::Object(entry) = value else { return value.clone() };
     match kind {
-        "rule" => entry.get("rule").cloned().unwrap_or(Json::Null),
+        "rule" => {
+            let mut rule = entry.get("rule").cloned().unwrap_or(Json::Null);
+            // It stands beside it.
+            rule.as_object_mut().and_then(|fields| fields.shift_remove("id"));
+            rule
+        }
         "subject" | "override" => {
             let mut entry: Map<String, Json> = entry.clone();
             entry.retain(|name, _| !["hash", "key_by"].contains(&name.as_str()));

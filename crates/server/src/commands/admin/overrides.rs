@@ -3,7 +3,7 @@
 use http::{HeaderValue, Method, StatusCode};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
-use tidegate_edge::date::rfc3339;
+use tidegate_edge::date::{parse_rfc3339, rfc3339};
 use tidegate_edge::path::percent_encoded;
 
 use super::api::{Api, Told, wait};
@@ -41,14 +41,20 @@ fn set(args: &OverrideSetArgs) -> Result<Outcome, Failure> {
             args.rule
         )));
     }
-    let until = args.lasting.map(|span| {
-        let end = wall_clock()().plus(span).as_micros();
-        rfc3339(end.div_ceil(1_000_000))
-    });
+    let now = wall_clock()();
+    let until = args.lasting.map(|span| rfc3339(now.plus(span).as_micros().div_ceil(1_000_000)));
+    let until = args.until.clone().or(until);
+    if until
+        .as_deref()
+        .and_then(parse_rfc3339)
+        .is_some_and(|end| end <= now.as_micros() / 1_000_000)
+    {
+        return Err(Failure::Usage("--until names an instant that is over already".to_owned()));
+    }
     let mut wanted = json!({"rule": args.rule, "key": key, "requests": args.requests});
     let more = [
         ("burst", args.burst.map(Json::from)),
-        ("until", args.until.clone().or(until).map(Json::from)),
+        ("until", until.map(Json::from)),
         ("note", args.note.clone().map(Json::from)),
     ];
     for (name, value) in more {

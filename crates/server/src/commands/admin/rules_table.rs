@@ -64,5 +64,5 @@ fn matches(rule: &Json) -> String {
 }
 
 fn pair(name: &str, value: &Json) -> String {
-    format!("{}={}", printable(name), flow(value))
+    format!("{}={}", printable(name), value.as_str().map_or_else(|| flow(value), printable))
 }

@@ -129,6 +129,14 @@ async fn follow(api: &Api, query: &Query, most: u32) -> Result<Outcome, Failure>
     loop {
         let mut told = pages::of(api, VIOLATIONS, query, look).await?;
         let Json::Array(found) = told[VIOLATIONS.field].take() else { return Ok(Outcome::Well) };
+        if found
+            .first()
+            .and_then(|newest| newest["number"].as_u64())
+            .is_some_and(|newest| newest < last)
+        {
+            // The rules went from the file to a database, which counts from the beginning.
+            last = 0;
+        }
         for entry in found.into_iter().rev() {
             let violation: Violation = read(entry.clone())?;
             if violation.number <= last {

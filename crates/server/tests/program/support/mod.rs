@@ -36,7 +36,7 @@ pub fn tidegate() -> Command {
             command.env_remove(&name);
         }
     }
-    command.env("TIDEGATE_GRPC", "off").stdin(Stdio::null());
+    command.env("TIDEGATE_GRPC", "off").env("TIDEGATE_ADMIN", "off").stdin(Stdio::null());
     command
 }
 
