@@ -47,8 +47,10 @@ const MAX_BODY_BYTES: usize = 4 << 20;
 /// How long a caller may take to send it.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-const AUTHOR: HeaderName = HeaderName::from_static("x-tidegate-author");
-const REASON: HeaderName = HeaderName::from_static("x-tidegate-reason");
+/// Who makes a change.
+pub const AUTHOR: HeaderName = HeaderName::from_static("x-tidegate-author");
+/// Why.
+pub const REASON: HeaderName = HeaderName::from_static("x-tidegate-reason");
 
 /// The longest name of an author, and the longest reason.
 const MAX_SAID: usize = 500;

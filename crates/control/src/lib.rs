@@ -18,7 +18,7 @@ mod paper;
 mod record;
 mod repository;
 mod violation;
-mod yaml_text;
+pub mod yaml_text;
 
 pub use book::{Book, Kept, Kind};
 pub use compile::{Compiles, Flaw, compile};

@@ -72,7 +72,7 @@ pub(crate) struct Hash(pub(crate) Fingerprint);
 
 impl Subject {
     pub(crate) fn id(&self) -> String {
-        format!("{}:{}", self.fact, self.hash)
+        subject_id(&self.fact, self.hash)
     }
 
     pub(crate) fn entry(&self) -> Entry {
@@ -132,6 +132,11 @@ impl<'de> Deserialize<'de> for Hash {
             _ => Err(serde::de::Error::custom("a hash has 32 hexadecimal digits")),
         }
     }
+}
+
+/// The id of the subject that a value of a fact identifies.
+pub(crate) fn subject_id(fact: &str, hash: Hash) -> String {
+    format!("{fact}:{hash}")
 }
 
 /// What an entry says, if it is what we write.

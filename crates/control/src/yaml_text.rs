@@ -3,7 +3,8 @@
 use serde_json::{Map, Value as Json};
 
 /// A document.
-pub(crate) fn document(document: &Json) -> String {
+#[must_use]
+pub fn document(document: &Json) -> String {
     let mut text = String::new();
     let Json::Object(fields) = document else { return text };
     for (name, value) in fields {
@@ -38,7 +39,8 @@ fn lines(fields: &Map<String, Json>, first: &str, indent: &str, text: &mut Strin
 }
 
 /// A value on one line.
-fn flow(value: &Json) -> String {
+#[must_use]
+pub fn flow(value: &Json) -> String {
     match value {
         Json::String(text) => scalar(text),
         Json::Array(items) => {

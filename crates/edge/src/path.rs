@@ -124,6 +124,19 @@ pub fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
+/// Text as a segment of a path or a value of a query.
+#[must_use]
+pub fn percent_encoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte);
+    text.bytes().fold(String::new(), |mut spelt, byte| {
+        match plain(byte) {
+            true => spelt.push(char::from(byte)),
+            false => push_encoded(&mut spelt, byte),
+        }
+        spelt
+    })
+}
+
 pub(crate) fn octet(digits: &[u8]) -> Option<u8> {
     let digit = |at: usize| char::from(*digits.get(at)?).to_digit(16);
     u8::try_from(digit(0)? * 16 + digit(1)?).ok()

@@ -11,4 +11,4 @@ mod nearest;
 pub use field::Field;
 pub use fields::Fields;
 pub use findings::Findings;
-pub(crate) use nearest::nearest;
+pub use nearest::nearest;

@@ -3,6 +3,8 @@
 //! Nothing is checked here beyond the form of a single value; see [`crate::config`] for the rest.
 
 mod help;
+mod office;
+mod when;
 
 use std::path::PathBuf;
 
@@ -10,6 +12,7 @@ use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Layer, StoreLayer};
+pub(crate) use office::*;
 
 /// Decides which requests pass: exact rate limits from one set of rules.
 #[derive(Debug, Parser)]
@@ -48,6 +51,24 @@ pub(crate) enum Command {
     /// Measure decisions per second on your own rules, in this process
     #[command(after_help = help::BENCH)]
     Bench(BenchArgs),
+    /// List, change and compare the rules of a running server; go back to an earlier version
+    #[command(subcommand, disable_help_subcommand = true)]
+    Rules(RulesCommand),
+    /// Give single customers other numbers than the rule says
+    #[command(subcommand, disable_help_subcommand = true)]
+    Override(OverrideCommand),
+    /// Say what API keys and users bring, such as their tier
+    #[command(subcommand, disable_help_subcommand = true)]
+    Subject(SubjectCommand),
+    /// Forget the counters, warnings and bans of somebody
+    #[command(after_help = help::RESET)]
+    Reset(ResetArgs),
+    /// Show who was refused, by which rule and how often
+    #[command(after_help = help::VIOLATIONS)]
+    Violations(Box<ViolationsArgs>),
+    /// Work with rules databases
+    #[command(subcommand, disable_help_subcommand = true)]
+    Db(DbCommand),
     /// Work with rules documents
     #[command(subcommand, disable_help_subcommand = true)]
     Config(ConfigCommand),
@@ -160,7 +181,7 @@ pub(crate) struct AskArgs {
     #[arg(
         long,
         value_name = "URL",
-        default_value = "http://127.0.0.1:8081",
+        default_value = crate::client::HTTP.url,
         env = "TIDEGATE_SERVER",
         hide_env_values = true
     )]
@@ -262,7 +283,12 @@ mod tests {
                 if matches!(long, "help" | "version") {
                     continue;
                 }
-                let expected = format!("TIDEGATE_{}", long.to_uppercase().replace('-', "_"));
+                // `--admin` of `serve` says where to listen, that of others whom to ask; the token is the same.
+                let expected = match long {
+                    "admin" if command.get_name() != "serve" => "TIDEGATE_ADMIN_URL".to_owned(),
+                    "token-file" => "TIDEGATE_ADMIN_TOKEN_FILE".to_owned(),
+                    long => format!("TIDEGATE_{}", long.to_uppercase().replace('-', "_")),
+                };
                 let env = arg.get_env().map(|name| name.to_string_lossy().into_owned());
                 assert_eq!(env, Some(expected), "{} --{long}", command.get_name());
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HeaderName, HeaderValue};
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_util::client::legacy::Client;
@@ -11,42 +11,91 @@ use hyper_util::rt::TokioExecutor;
 
 use crate::failure::Failure;
 
-/// A server that takes longer is as good as none.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest answer that is read: a document as long as there may be, or a page of a list.
+const MOST_BYTES: usize = 16 << 20;
 
-/// The longest answer that is read.
-const MOST_BYTES: usize = 4 << 20;
+/// A door that is asked, and what to say when nobody is there.
+#[derive(Debug)]
+pub(crate) struct Door {
+    flag: &'static str,
+    pub(crate) url: &'static str,
+    /// A server that takes longer is as good as none.
+    patience: Duration,
+    /// What somebody who gets no answer can do.
+    advice: &'static str,
+}
+
+/// The door that decides.
+pub(crate) const HTTP: Door = Door {
+    flag: "--server",
+    url: "http://127.0.0.1:8081",
+    patience: Duration::from_secs(5),
+    advice: "start a server with `tidegate serve`, name another with --server,\n  \
+             or decide in this process with --config FILE or --limit LIMIT",
+};
+
+/// The door of the rule office. Its database may take some seconds.
+pub(crate) const ADMIN: Door = Door {
+    flag: "--admin",
+    url: "http://127.0.0.1:8084",
+    patience: Duration::from_secs(30),
+    advice: "start a server with `tidegate serve --config rules.yaml`, or name the address that it prints\n  \
+             as `listening admin …` with --admin URL or TIDEGATE_ADMIN_URL",
+};
 
 /// A server to ask.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
+    door: &'static Door,
     base: String,
     token: Option<String>,
+}
+
+/// What is asked of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    pub(crate) method: Method,
+    /// Path and query.
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) body: String,
 }
 
 /// What a server said.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
+    /// The version of what it tells, to be sent back with `If-Match`.
+    pub(crate) tag: Option<HeaderValue>,
     pub(crate) body: String,
 }
 
 impl Server {
-    /// The server at a URL such as `http://127.0.0.1:8081`; the scheme may be left out.
+    /// The server whose door is at a URL such as `http://127.0.0.1:8081`; the scheme may be left out.
     ///
     /// # Errors
     /// When it is no URL of a plain HTTP server.
-    pub(crate) fn new(url: &str, token: Option<String>) -> Result<Self, Failure> {
+    pub(crate) fn new(
+        door: &'static Door,
+        url: &str,
+        token: Option<String>,
+    ) -> Result<Self, Failure> {
         let base = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
         let base = base.trim_end_matches('/').to_owned();
         let parsed = base.parse::<Uri>().ok().filter(|uri| uri.host().is_some());
         match parsed.as_ref().and_then(Uri::scheme_str) {
-            Some("http") => Ok(Self { base, token }),
+            Some("http") => Ok(Self { door, base, token }),
             _ => Err(Failure::Usage(format!(
-                "--server takes the URL of a plain HTTP server, found `{url}`\n  \
-                 write: --server http://127.0.0.1:8081"
+                "{flag} takes the URL of a plain HTTP server, found `{url}`\n  write: {flag} {}",
+                door.url,
+                flag = door.flag,
             ))),
         }
+    }
+
+    /// Where it is.
+    pub(crate) fn url(&self) -> &str {
+        &self.base
     }
 
     /// Posts JSON to a path.
@@ -54,11 +103,24 @@ impl Server {
     /// # Errors
     /// When no whole answer comes in time.
     pub(crate) async fn post(&self, path: &str, body: String) -> Result<Answer, Failure> {
+        let (method, path) = (Method::POST, path.to_owned());
+        self.ask(Question { method, path, headers: Vec::new(), body }).await
+    }
+
+    /// Asks a question.
+    ///
+    /// # Errors
+    /// When no whole answer comes in time.
+    pub(crate) async fn ask(&self, question: Question) -> Result<Answer, Failure> {
+        let Question { method, path, headers, body } = question;
         let url = format!("{}{path}", self.base);
-        let mut request = Request::builder()
-            .method(Method::POST)
-            .uri(&url)
-            .header(CONTENT_TYPE, "application/json");
+        let mut request = Request::builder().method(method).uri(&url);
+        if !body.is_empty() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
         if let Some(token) = &self.token {
             let value = HeaderValue::try_from(format!("Bearer {token}"));
             let value = value.map_err(|_| {
@@ -68,29 +130,26 @@ impl Server {
         }
         let request = request.body(Full::new(Bytes::from(body)));
         let request = request.map_err(|error| Failure::Usage(format!("{url}: {error}")))?;
-        match tokio::time::timeout(PATIENCE, exchange(request)).await {
+        let patience = self.door.patience;
+        match tokio::time::timeout(patience, exchange(request)).await {
             Ok(answer) => answer.map_err(|why| self.silent(&why)),
-            Err(_) => Err(self.silent(&format!("it took longer than {} s", PATIENCE.as_secs()))),
+            Err(_) => Err(self.silent(&format!("it took longer than {} s", patience.as_secs()))),
         }
     }
 
     fn silent(&self, why: &str) -> Failure {
-        Failure::CouldNot(format!(
-            "no answer from {}: {why}\n  start a server with `tidegate serve`, name another with \
-             --server,\n  or decide in this process with --config FILE or --limit LIMIT",
-            self.base
-        ))
+        Failure::CouldNot(format!("no answer from {}: {why}\n  {}", self.base, self.door.advice))
     }
 }
 
 async fn exchange(request: Request<Full<Bytes>>) -> Result<Answer, String> {
     let client = Client::builder(TokioExecutor::new()).build_http();
     let response = client.request(request).await.map_err(|error| root_cause(&error))?;
-    let status = response.status();
+    let (status, tag) = (response.status(), response.headers().get(ETAG).cloned());
     let body = Limited::new(response.into_body(), MOST_BYTES).collect().await;
     let body = body.map_err(|error| error.to_string())?.to_bytes();
     let body = String::from_utf8(body.to_vec()).map_err(|_| "the answer is not text".to_owned())?;
-    Ok(Answer { status, body })
+    Ok(Answer { status, tag, body })
 }
 
 /// The innermost error: the layers around it only say that there was one.

@@ -15,6 +15,8 @@ pub(crate) enum Failure {
     Invalid(Problems),
     /// A limit on the command line is not valid.
     Limit(Problems),
+    /// The answer is no: somebody looked at it and refused.
+    No(String),
     /// The command line asks for something that makes no sense.
     Usage(String),
     /// It could not be done: a port, a file, a server.
@@ -25,7 +27,7 @@ impl Failure {
     /// The exit code.
     pub(crate) const fn code(&self) -> u8 {
         match self {
-            Self::Invalid(_) => 1,
+            Self::Invalid(_) | Self::No(_) => 1,
             Self::Limit(_) | Self::Usage(_) => 2,
             Self::CouldNot(_) => 3,
         }
@@ -37,7 +39,7 @@ impl Failure {
             Self::Invalid(problems) | Self::Limit(problems) => {
                 problems.to_string().replace("error:", &format!("{ERROR}error:{ERROR:#}"))
             }
-            Self::Usage(text) | Self::CouldNot(text) => {
+            Self::No(text) | Self::Usage(text) | Self::CouldNot(text) => {
                 format!("{ERROR}error:{ERROR:#} {text}\n")
             }
         };
@@ -57,7 +59,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Invalid(problems) | Self::Limit(problems) => problems.fmt(f),
-            Self::Usage(text) | Self::CouldNot(text) => f.write_str(text),
+            Self::No(text) | Self::Usage(text) | Self::CouldNot(text) => f.write_str(text),
         }
     }
 }

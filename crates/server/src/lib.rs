@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
 
-use cli::{Cli, Command, ConfigCommand, ImportCommand};
+use cli::{Cli, Command, ConfigCommand, DbCommand, ImportCommand};
 
 /// How a command that ran to its end ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +62,12 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Explain(args) => commands::explain::run(&args, asked),
         Command::Doctor(args) => commands::doctor::run(args),
         Command::Bench(args) => commands::bench::run(&args),
+        Command::Rules(command) => commands::admin::rules::run(&command),
+        Command::Override(command) => commands::admin::overrides::run(&command),
+        Command::Subject(command) => commands::admin::subjects::run(&command),
+        Command::Reset(args) => commands::admin::reset::run(&args),
+        Command::Violations(args) => commands::admin::violations::run(&args),
+        Command::Db(DbCommand::Migrate(args)) => commands::db::run(&args),
         Command::Config(ConfigCommand::Check(args)) => commands::config_check::run(&args),
         Command::Import(ImportCommand::EnvoyRatelimit(args)) => commands::import::envoy(&args),
         Command::Import(ImportCommand::Limitador(args)) => commands::import::limitador(&args),

@@ -157,7 +157,7 @@ impl Compiles for Compiler {
         let loaded = self.source.alone().load_from(document.as_bytes());
         loaded.and_then(|loaded| loaded.compile(self.secret)).map_err(|failure| match failure {
             Failure::Invalid(problems) | Failure::Limit(problems) => problems,
-            Failure::Usage(text) | Failure::CouldNot(text) => {
+            Failure::No(text) | Failure::Usage(text) | Failure::CouldNot(text) => {
                 let problem = Problem {
                     line: 0,
                     column: 0,

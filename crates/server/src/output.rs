@@ -39,6 +39,13 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect()
 }
 
+/// Rows as a table below a head that is not in the way.
+pub(crate) fn table(indent: usize, rows: &[Vec<String>]) -> String {
+    let table = columns(indent, rows);
+    let (head, body) = table.split_once('\n').unwrap_or((&table, ""));
+    format!("{DIM}{head}{DIM:#}\n{body}")
+}
+
 /// Rows as columns that line up, two spaces apart, each line indented.
 pub(crate) fn columns(indent: usize, rows: &[Vec<String>]) -> String {
     let width = |at: usize| {

@@ -7,13 +7,13 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use tidegate_edge::date::{parse_rfc3339, rfc3339};
+use tidegate_edge::path::percent_encoded;
 use tidegate_edge::problem::Problem;
 use tidegate_rules::{Facts, RuleSet};
 
 use super::precondition::Seen;
 use super::query::Query;
 use super::reply::Reply;
-use super::rules::encoded;
 use super::{Asked, body};
 use crate::book::{Kept, Kind};
 use crate::compile::Flaw;
@@ -56,7 +56,7 @@ impl Asked<'_> {
         let rule = query.text("rule");
         let of_rule =
             |shown: &Json| rule.is_none_or(|rule| shown.get("rule") == Some(&rule.into()));
-        self.page(Kind::Override, of_rule, view)
+        self.page(Kind::Override, &query, of_rule, view)
     }
 
     pub(super) fn one_override(&self, id: &str) -> Result<Reply, Problem> {
@@ -105,7 +105,7 @@ impl Asked<'_> {
         done.or_told(|done| {
             let ids = ids.into_inner();
             let location = match ids.as_slice() {
-                [one] => format!("/v1/overrides/{}", encoded(one)),
+                [one] => format!("/v1/overrides/{}", percent_encoded(one)),
                 _ => "/v1/overrides".to_owned(),
             };
             let told = json!({"version": done.version, "ids": ids});

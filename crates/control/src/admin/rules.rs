@@ -2,6 +2,7 @@
 
 use http::StatusCode;
 use serde_json::{Value as Json, json};
+use tidegate_edge::path::percent_encoded;
 use tidegate_edge::problem::Problem;
 
 use super::precondition::Seen;
@@ -54,7 +55,8 @@ impl Asked<'_> {
             .await?;
         done.or_told(|done| {
             let (view, version) = view(&done.book, &id).ok_or_else(|| gone(&id))?;
-            Ok(Reply::created(&view, &format!("/v1/rules/{}", encoded(&id))).tagged(version))
+            Ok(Reply::created(&view, &format!("/v1/rules/{}", percent_encoded(&id)))
+                .tagged(version))
         })
     }
 
@@ -224,19 +226,6 @@ fn merge(target: &mut Json, patch: &Json) {
             merge(fields.entry(name.clone()).or_insert(Json::Null), value);
         }
     }
-}
-
-/// An id as a segment of a path.
-pub(super) fn encoded(id: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte);
-    id.bytes().fold(String::new(), |mut text, byte| {
-        if plain(byte) {
-            text.push(char::from(byte));
-        } else {
-            text.push_str(&format!("%{byte:02X}"));
-        }
-        text
-    })
 }
 
 #[cfg(test)]

@@ -2,12 +2,13 @@
 
 use http::StatusCode;
 use serde_json::{Value as Json, json};
+use tidegate_edge::path::percent_encoded;
 use tidegate_edge::problem::Problem;
+use tidegate_rules::SubjectRecord;
 
 use super::precondition::Seen;
-use super::query::Query;
+use super::query::{Query, wrong};
 use super::reply::{self, Reply};
-use super::rules::encoded;
 use super::{Asked, body};
 use crate::book::{Kept, Kind};
 use crate::edit::Entry;
@@ -16,8 +17,19 @@ use crate::paper;
 use crate::record::{self, Subject};
 
 impl Asked<'_> {
+    /// The subjects, or the one that a value of a fact identifies: of secrets only the hashes are known.
     pub(super) fn subjects(&self) -> Result<Reply, Problem> {
-        self.page(Kind::Subject, |_| true, view)
+        let query = Query::of(&self.head.uri, &["after", "fact", "value"])?;
+        let id = match (query.text("fact"), query.text("value")) {
+            (Some(fact), Some(value)) => {
+                let hash = SubjectRecord::hash(self.office.secret(), fact, value);
+                Some(record::subject_id(fact, hash.into()))
+            }
+            (None, None) => None,
+            _ => return Err(wrong("fact and value identify a subject together", "fact")),
+        };
+        let asked = |shown: &Json| id.as_ref().is_none_or(|id| shown["id"] == **id);
+        self.page(Kind::Subject, &query, asked, view)
     }
 
     pub(super) fn subject(&self, id: &str) -> Result<Reply, Problem> {
@@ -47,7 +59,7 @@ impl Asked<'_> {
             .await?;
         done.or_told(|done| {
             let told = json!({"version": done.version, "id": id});
-            let location = format!("/v1/subjects/{}", encoded(&id));
+            let location = format!("/v1/subjects/{}", percent_encoded(&id));
             Ok(Reply::created(&told, &location).tagged(done.version))
         })
     }
@@ -74,10 +86,10 @@ impl Asked<'_> {
     pub(super) fn page(
         &self,
         kind: Kind,
+        query: &Query,
         wanted: impl Fn(&Json) -> bool,
         view: impl Fn(&str, &Kept) -> Option<Json>,
     ) -> Result<Reply, Problem> {
-        let query = Query::of(&self.head.uri, &["after", "rule"])?;
         let limit = query.limit()? as usize;
         let book = self.office.book();
         let mut list: Vec<Json> = Vec::new();

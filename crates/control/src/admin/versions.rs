@@ -7,8 +7,9 @@ use tidegate_edge::problem::Problem;
 
 use super::Asked;
 use super::document::views;
+use super::precondition::Seen;
 use super::query::Query;
-use super::reply::Reply;
+use super::reply::{self, Reply};
 use crate::diff;
 use crate::edit::{Change, Entry, Signed};
 use crate::office::Fault;
@@ -39,12 +40,18 @@ impl Asked<'_> {
         Ok(Reply::ok(&told))
     }
 
-    /// Makes everything what it was at a version, as a new one.
+    /// Makes everything what it was at a version, as a new one. Whoever says which version they saw (`If-Match`)
+    /// undoes nothing that came later.
     pub(super) async fn rollback(&self, number: u64) -> Result<Reply, Problem> {
         if number > 0 {
             self.signed(number).await?;
         }
         let head = self.office.latest().await?.version();
+        if let Seen::Version(seen) = Seen::of(&self.head.headers)?
+            && seen != head
+        {
+            return reply::fault(&Fault::Outdated { version: Some(head) });
+        }
         let undone = self.difference(head, number).await?;
         let entries: Vec<Entry> = undone
             .iter()

@@ -1,10 +1,8 @@
 //! The name that was probably meant: few edits away.
 
 /// The closest of the known names, if one is close enough to be a slip of the hand.
-pub(crate) fn nearest<'n>(
-    typed: &str,
-    known: impl IntoIterator<Item = &'n str>,
-) -> Option<&'n str> {
+#[must_use]
+pub fn nearest<'n>(typed: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let typed = typed.to_ascii_lowercase();
     // Long texts are not slips, and the comparison takes quadratic time.
     if typed.len() > 40 {

@@ -25,6 +25,9 @@ Start here:
   tidegate explain ip=203.0.113.7 path=/login       why a request passes or not
   tidegate serve --store redis://10.0.0.5:6379      counters that several nodes share
   tidegate doctor --store redis://10.0.0.5:6379     is that store fit for it, and how fast
+  tidegate rules list                               the rules of a running server
+  tidegate rules apply rules.yaml                   change them: shows the difference and asks
+  tidegate violations --since 1h --top              who was refused most
 
 Every flag has an environment variable, TIDEGATE_ and its name. A setting in the file gives way
 to the environment, and that to the flag.
@@ -127,3 +130,75 @@ stands, why, and what to do instead. A limit with a condition that is not unders
 
 Exit codes: 0 all was carried over, 1 something has no equivalent or the file is not valid, 2 wrong
 usage, 3 the file could not be read.";
+
+/// After `tidegate rules apply --help`.
+pub(super) const RULES_APPLY: &str = "\
+Examples:
+  tidegate rules apply rules.yaml --reason \"more for partners\"
+  tidegate rules apply rules.yaml --yes --admin http://10.0.0.7:8084 --token-file token
+
+Rules and settings become what the document says; subjects that it lists are added or changed, other
+subjects and all overrides stay. Somebody else's change between the comparison and the answer is an
+error, and nothing is applied.
+
+Exit codes: 0 applied, or nothing to change; 1 not valid, refused, or changed meanwhile; 2 wrong
+usage; 3 could not.";
+
+/// After `tidegate rules diff --help`.
+pub(super) const RULES_DIFF: &str = "\
+Exit codes: 0 no difference, 1 a difference or not valid, 2 wrong usage, 3 could not.";
+
+/// After `tidegate rules export --help`.
+pub(super) const RULES_EXPORT: &str = "\
+Examples:
+  tidegate rules export > rules.yaml
+  tidegate rules export --format json | jq '.rules[].id'
+
+Subjects and overrides are not in it: of API keys only hashes are known.";
+
+/// After `tidegate override set --help`.
+pub(super) const OVERRIDE_SET: &str = "\
+Examples:
+  tidegate override set per-user user_id=42 --requests 500 --for 30d --note \"launch week\"
+  tidegate override set free-hourly --api-key-file key.txt --requests unlimited --until 2026-12-31
+  tidegate override set per-client ip=203.0.113.7 --requests deny
+
+One that is there already is replaced after asking; --yes does not ask.";
+
+/// After `tidegate subject set --help`.
+pub(super) const SUBJECT_SET: &str = "\
+Examples:
+  tidegate subject set user_id=42 tier=paid
+  tidegate subject set tier=paid --api-key-file key.txt
+  pass show acme/key | tidegate subject set tier=paid tenant=acme --api-key-file -
+
+One that is there already is replaced after asking; --yes does not ask.";
+
+/// After `tidegate reset --help`.
+pub(super) const RESET: &str = "\
+Examples:
+  tidegate reset ip=203.0.113.7                             by every rule that governs such requests
+  tidegate reset login ip=203.0.113.7                       by one rule
+  tidegate reset tier=free method=POST path=/api/orders --api-key-file key.txt
+
+Exit codes: 0 reset, 1 no rule counts this, 2 wrong usage, 3 could not.";
+
+/// After `tidegate violations --help`.
+pub(super) const VIOLATIONS: &str = "\
+Examples:
+  tidegate violations --since 1h --top
+  tidegate violations --rule login --ip 203.0.113.7
+  tidegate violations --follow
+
+Users and addresses are shown as hashes (h:…) unless the server was started with
+--violations-identity plain. Whom you name is found either way.";
+
+/// After `tidegate db migrate --help`.
+pub(super) const DB_MIGRATE: &str = "\
+Examples:
+  tidegate db migrate --rules-db sqlite:rules.db
+  TIDEGATE_RULES_DB=postgres://… tidegate db migrate
+
+`tidegate serve` does the same when it starts. This is for a start with a user who may not make tables.
+
+Exit codes: 0 up to date, 2 wrong usage, 3 could not.";

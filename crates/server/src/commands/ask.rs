@@ -9,7 +9,7 @@ use tidegate_engine::Limiter;
 use tidegate_memory::MemoryStore;
 
 use crate::cli::AskArgs;
-use crate::client::{Answer, Server};
+use crate::client::{self, Answer, Server};
 use crate::config;
 use crate::failure::Failure;
 use crate::source::Source;
@@ -47,7 +47,7 @@ impl Target {
         }
         let token = args.admin_token_file.as_deref();
         let token = token.map(|path| config::read_secret(path, "--admin-token-file"));
-        Server::new(&args.server, token.transpose()?).map(Self::Server)
+        Server::new(&client::HTTP, &args.server, token.transpose()?).map(Self::Server)
     }
 }
 

@@ -9,7 +9,7 @@ use super::ask::{self, Target};
 use crate::Outcome;
 use crate::cli::AskArgs;
 use crate::failure::Failure;
-use crate::output::{self, BAD, DIM, GOOD, printable};
+use crate::output::{self, BAD, GOOD, printable};
 
 /// A decision as it is answered over HTTP.
 #[derive(Debug, Deserialize)]
@@ -63,23 +63,10 @@ async fn answer(target: Target, question: String) -> Result<String, Failure> {
 
 fn rendered(decision: &Decision) -> String {
     let mut text = format!("{}\n", decision.headline());
-    if decision.rules.is_empty() {
+    if decision.is_ungoverned() {
         return text;
     }
-    let mut rows = vec![["rule", "verdict", "left", "as new in"].map(str::to_owned).to_vec()];
-    rows.extend(decision.rules.iter().map(|reading| {
-        let left = reading.remaining.zip(reading.limit);
-        let left = left.map_or("-".to_owned(), |(left, limit)| format!("{left} of {limit}"));
-        vec![
-            printable(&reading.id),
-            printable(&reading.verdict),
-            left,
-            span(reading.reset_after_ms),
-        ]
-    }));
-    let table = output::columns(2, &rows);
-    let (head, body) = table.split_once('\n').unwrap_or((&table, ""));
-    text.push_str(&format!("{DIM}{head}{DIM:#}\n{body}"));
+    text.push_str(&decision.readings());
     if decision.answered_by == "fallback" {
         text.push_str("  the store did not answer; the rules' `on_fail` did\n");
     }
@@ -87,6 +74,27 @@ fn rendered(decision: &Decision) -> String {
 }
 
 impl Decision {
+    /// Whether no rule governs the request.
+    pub(super) fn is_ungoverned(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// What every rule has left.
+    pub(super) fn readings(&self) -> String {
+        let mut rows = vec![["rule", "verdict", "left", "as new in"].map(str::to_owned).to_vec()];
+        rows.extend(self.rules.iter().map(|reading| {
+            let left = reading.remaining.zip(reading.limit);
+            let left = left.map_or("-".to_owned(), |(left, limit)| format!("{left} of {limit}"));
+            vec![
+                printable(&reading.id),
+                printable(&reading.verdict),
+                left,
+                span(reading.reset_after_ms),
+            ]
+        }));
+        output::table(2, &rows)
+    }
+
     /// The answer in one line.
     pub(super) fn headline(&self) -> String {
         let rule = self.rule.as_deref().map(printable).unwrap_or_default();

@@ -203,7 +203,7 @@ pub(crate) enum LogLevel {
 }
 
 /// Reads a span of time such as `10s`.
-pub(super) fn duration(text: &str) -> Result<Micros, Wrong> {
+pub(crate) fn duration(text: &str) -> Result<Micros, Wrong> {
     tidegate_rules::duration::parse(text).map_err(|_| Wrong {
         message: "this is not a span of time".to_owned(),
         write: "a number with a unit, such as `250ms`, `10s`, `5m` or `1h30m`",

@@ -23,6 +23,40 @@ fn every_help_text_is_as_it_was_reviewed() {
 }
 
 #[test]
+fn every_help_text_of_the_rule_office_is_as_it_was_reviewed() {
+    for words in [
+        "rules",
+        "rules list",
+        "rules get",
+        "rules apply",
+        "rules diff",
+        "rules delete",
+        "rules enable",
+        "rules disable",
+        "rules history",
+        "rules rollback",
+        "rules export",
+        "override",
+        "override set",
+        "override list",
+        "override rm",
+        "subject",
+        "subject set",
+        "subject list",
+        "subject rm",
+        "reset",
+        "violations",
+        "db",
+        "db migrate",
+    ] {
+        let args: Vec<&str> = words.split(' ').chain(["--help"]).collect();
+        let output = run(&args);
+        assert_eq!(output.status.code(), Some(0), "{words}");
+        assert_golden(&format!("help-{}.txt", words.replace(' ', "-")), &text(&output.stdout));
+    }
+}
+
+#[test]
 fn the_version_is_told() {
     let output = run(&["--version"]);
     assert_eq!(text(&output.stdout), concat!("tidegate ", env!("CARGO_PKG_VERSION"), "\n"));

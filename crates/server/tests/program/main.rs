@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "the helpers of tests are tests")]
 #![allow(unreachable_pub, reason = "one program; nothing here is seen from outside")]
 
+mod admin;
 mod ask;
 mod bench;
 mod config_check;

@@ -79,10 +79,20 @@ impl Server {
 
     /// Where the gRPC door is.
     pub fn grpc(&self) -> String {
-        wait_for("the gRPC door's line", || {
+        self.listening("grpc")
+    }
+
+    /// Where the admin door is.
+    pub fn admin(&self) -> String {
+        self.listening("admin")
+    }
+
+    fn listening(&self, door: &str) -> String {
+        let prefix = format!("listening {door} ");
+        wait_for(&format!("the line of the {door} door"), || {
             let out = self.out();
-            let line = out.lines().find_map(|line| line.strip_prefix("listening grpc "));
-            line.map(str::to_owned)
+            let mut lines = out.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+            lines.find_map(|line| line.strip_prefix(&prefix).map(|at| at.trim_end().to_owned()))
         })
     }
 

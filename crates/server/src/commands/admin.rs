@@ -1,0 +1,17 @@
+//! The commands of the rule office, which ask the admin API of a running server. Nothing is changed here
+//! that the API does not change; this shows, asks and tells.
+
+mod api;
+mod apply;
+mod confirm;
+mod diff;
+mod identity;
+pub(crate) mod overrides;
+mod pages;
+mod refusal;
+pub(crate) mod reset;
+pub(crate) mod rules;
+mod rules_change;
+mod rules_table;
+pub(crate) mod subjects;
+pub(crate) mod violations;

@@ -1,0 +1,98 @@
+//! Counters and what they refused: `reset` and `violations`.
+
+use std::process::Stdio;
+
+use serde_json::json;
+
+use super::Office;
+use crate::support::{tidegate, wait_for};
+
+/// Asks as often as it takes for `per-user` to refuse so many times.
+fn refuse(office: &Office, user: &str, times: usize) {
+    let mut client = office.server.client();
+    let facts = json!({ "user_id": user, "ip": "192.0.2.7", "method": "GET", "path": "/x" });
+    let refused = (0..times + 2).filter(|_| client.check(&facts).status == 429).count();
+    assert_eq!(refused, times);
+}
+
+/// Waits until all violations so far are on record: they are written in batches.
+fn wait_written(office: &Office, all: usize) {
+    wait_for("violations on record", || {
+        let told = office.json(&["violations"]);
+        (told["violations"].as_array().unwrap().len() == all).then_some(())
+    });
+}
+
+#[test]
+fn who_was_refused_by_which_rule_and_how_often() {
+    let office = Office::open();
+    assert_eq!(office.well(&["violations"]), "no violations\n");
+    refuse(&office, "ann", 3);
+    refuse(&office, "bob", 1);
+    wait_written(&office, 4);
+    let top = office.well(&["violations", "--since", "1h", "--top"]);
+    let lines: Vec<Vec<&str>> = top.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["times", "last", "rule", "user", "ip", "endpoint"]);
+    assert_eq!((lines[1][0], lines[2][0]), ("3", "1"), "{top}");
+    assert_eq!((lines[1][2], lines[1][5..].join(" ").as_str()), ("per-user", "GET /x"));
+    assert!(lines[1][3].starts_with("h:") && !top.contains("ann"), "nobody is named: {top}");
+    let counted = |args: &[&str]| {
+        let told = office.json(&[&["violations"], args].concat());
+        told["violations"].as_array().unwrap().len()
+    };
+    assert_eq!(counted(&["--user", "ann"]), 3);
+    assert_eq!(counted(&["--user", lines[2][3]]), 1, "as it is shown");
+    assert_eq!(counted(&["--ip", "192.0.2.7", "--rule", "per-user"]), 4);
+    assert_eq!(counted(&["--ip", "192.0.2.8"]), 0);
+    assert_eq!(counted(&["--rule", "writes"]), 0);
+    assert_eq!(counted(&["--api-key", "ann"]), 0);
+    assert_eq!(counted(&["--most", "2"]), 2);
+    let list = office.well(&["violations", "--most", "2"]);
+    assert!(list.ends_with("there are more: --most N\n"), "{list}");
+}
+
+#[test]
+fn violations_are_followed_as_they_come() {
+    let office = Office::open();
+    refuse(&office, "ann", 1);
+    wait_written(&office, 1);
+    let file = office.folder.path("followed");
+    let mut command = tidegate();
+    command.args(["violations", "--follow"]).env("TIDEGATE_ADMIN_URL", &office.url);
+    let out = std::fs::File::create(&file).unwrap();
+    let mut child = command.stdout(Stdio::from(out)).spawn().unwrap();
+    let lines = || std::fs::read_to_string(&file).unwrap().lines().count();
+    wait_for("the first violation", || (lines() == 1).then_some(()));
+    refuse(&office, "bob", 2);
+    wait_for("two more", || (lines() >= 3).then_some(()));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(lines(), 3, "each of them once");
+}
+
+#[test]
+fn counters_are_reset_by_all_rules_or_by_one() {
+    let office = Office::open();
+    let left = || {
+        let facts = json!({"user_id": "ann"});
+        office.server.client().check(&facts).body["remaining"].as_u64()
+    };
+    assert_eq!((left(), left()), (Some(1), Some(0)));
+    let out = office.well(&["reset", "user_id=ann"]);
+    assert_eq!(
+        out,
+        "reset\n  rule      verdict  left    as new in\n  per-user  allow    2 of 2  0s\n"
+    );
+    assert_eq!(left(), Some(1));
+    office.well(&["reset", "per-user", "user_id=ann"]);
+    assert_eq!(left(), Some(1));
+    office.run(&["reset", "per-uesr", "user_id=ann"]).says(1, &["did you mean `per-user`?"]);
+    office.run(&["reset"]).says(2, &["whose counters?"]);
+    office.run(&["reset", "per-user"]).says(2, &["whose counters?"]);
+    office.run(&["reset", "per-user", "ann"]).says(2, &["name=value"]);
+    let none =
+        Office::with("rules:\n  - { id: a, match: { path: /a }, key_by: ip, limit: 1/h }\n", &[]);
+    let ended = none.run(&["reset", "ip=192.0.2.1"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.out.starts_with("nothing was reset: no rule counts this"), "{ended:?}");
+}
