@@ -7,6 +7,7 @@
 mod body;
 mod document;
 pub mod guard;
+mod openapi;
 mod overrides;
 mod precondition;
 mod query;
@@ -35,6 +36,7 @@ use tidegate_edge::listen::{Answers, Caller};
 use tidegate_edge::problem::Problem;
 use tidegate_edge::{Peer, answer};
 
+use crate::log::ViolationLog;
 use crate::office::{By, Office};
 pub use guard::Guard;
 use reply::Reply;
@@ -56,22 +58,25 @@ const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const NO_SNIFF: (HeaderName, HeaderValue) =
     (http::header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 
-/// What the API says about itself.
-const OPENAPI: &[u8] = include_bytes!("../assets/openapi.json");
-
 /// Answers whoever administers rules.
 pub struct Admin<S, L> {
     office: Arc<Office>,
+    log: Arc<ViolationLog>,
     /// What concerns counters.
     door: Door<S, L>,
     guard: Guard,
 }
 
 impl<S: Store, L: Store> Admin<S, L> {
-    /// The API of an office, beside a door that answers what concerns counters.
+    /// The API of an office and its log, beside a door that answers what concerns counters.
     #[must_use]
-    pub const fn new(office: Arc<Office>, door: Door<S, L>, guard: Guard) -> Self {
-        Self { office, door, guard }
+    pub const fn new(
+        office: Arc<Office>,
+        log: Arc<ViolationLog>,
+        door: Door<S, L>,
+        guard: Guard,
+    ) -> Self {
+        Self { office, log, door, guard }
     }
 
     /// Answers one request of a caller at an address. It always answers.
@@ -102,7 +107,7 @@ impl<S: Store, L: Store> Admin<S, L> {
             return Ok(refusal.into_response());
         }
         let call = match route {
-            Route::Counters | Route::Probe => {
+            Route::Counters(_) | Route::Probe => {
                 // Whoever is admitted here is not asked again.
                 head.headers.remove(ORIGIN);
                 return Ok(self.door.ask(Request::from_parts(head, body), Peer::Unix).await);
@@ -114,7 +119,7 @@ impl<S: Store, L: Store> Admin<S, L> {
             Ok(body) => body,
             Err(unread) => return Ok(unread.into_response()),
         };
-        let asked = Asked { office: &self.office, head: &head, body: &body };
+        let asked = Asked { office: &self.office, log: &self.log, head: &head, body: &body };
         asked.answer(call).await.map(Reply::into_response)
     }
 }
@@ -122,6 +127,7 @@ impl<S: Store, L: Store> Admin<S, L> {
 /// A request of somebody who is admitted.
 struct Asked<'a> {
     office: &'a Office,
+    log: &'a ViolationLog,
     head: &'a Parts,
     body: &'a Bytes,
 }
@@ -129,7 +135,7 @@ struct Asked<'a> {
 impl Asked<'_> {
     async fn answer(&self, call: Call) -> Result<Reply, Problem> {
         match call {
-            Call::OpenApi => Ok(Reply::verbatim(OPENAPI)),
+            Call::OpenApi => Ok(Reply::verbatim(openapi::DOCUMENT)),
             Call::Status => self.status().await,
             Call::Rules => self.rules(),
             Call::CreateRule => self.create_rule().await,
@@ -168,6 +174,7 @@ impl Asked<'_> {
             "latest": latest,
             "database": self.office.repository().name(),
             "database_error": trouble,
+            "violations": self.log.tally(),
         })))
     }
 
