@@ -109,21 +109,35 @@ impl ViolationLog {
     ///
     /// It must not be dropped while it writes: nobody would know whether that is on record.
     pub async fn keep(&self, repository: &dyn Repository, retention: Retention) {
-        let mut prune = tokio::time::interval(PRUNED);
-        prune.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
+        tokio::select! {
+            () = self.write_all(repository) => {}
+            // Beside: to drop very many takes a while, and what is heard meanwhile has only so much room.
+            () = self.prune(repository, retention) => {}
+        }
+    }
+
+    async fn write_all(&self, repository: &dyn Repository) {
+        while !*self.stopping.borrow() {
             tokio::select! {
-                () = self.stopped() => return self.finish(repository).await,
+                () = self.stopped() => {}
                 () = self.filled.notified() => {
                     self.unless_stopped(GATHERED).await;
                     self.write(repository).await;
                 }
-                _ = prune.tick() => {
-                    let before = (self.clock)().minus(retention.age);
-                    // What cannot be dropped now is dropped next time.
-                    let _ = repository.prune(before, retention.rows).await;
-                }
             }
+        }
+        self.finish(repository).await;
+    }
+
+    /// Drops what is old, again and again.
+    async fn prune(&self, repository: &dyn Repository, retention: Retention) {
+        let mut look = tokio::time::interval(PRUNED);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            look.tick().await;
+            let before = (self.clock)().minus(retention.age);
+            // What cannot be dropped now is dropped next time.
+            let _ = repository.prune(before, retention.rows).await;
         }
     }
 

@@ -99,6 +99,7 @@ pub(super) fn fault(fault: &Fault) -> Result<Reply, Problem> {
         Fault::Outdated { .. } => StatusCode::PRECONDITION_FAILED,
         Fault::Unseen => StatusCode::PRECONDITION_REQUIRED,
         Fault::Refused(Refused::Outdated { .. } | Refused::ReadOnly) => StatusCode::CONFLICT,
+        Fault::Refused(Refused::Unfit(_)) => StatusCode::UNPROCESSABLE_ENTITY,
         Fault::Refused(_) => StatusCode::SERVICE_UNAVAILABLE,
     };
     Err(Problem::new(status, fault.to_string()))
