@@ -7,6 +7,7 @@
 mod body;
 mod document;
 pub mod guard;
+mod openapi;
 mod overrides;
 mod precondition;
 mod query;
@@ -35,6 +36,7 @@ use tidegate_edge::listen::{Answers, Caller};
 use tidegate_edge::problem::Problem;
 use tidegate_edge::{Peer, answer};
 
+use crate::log::ViolationLog;
 use crate::metrics::{Exports, Exposition};
 use crate::office::{By, Office};
 pub use guard::Guard;
@@ -59,12 +61,10 @@ const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const NO_SNIFF: (HeaderName, HeaderValue) =
     (http::header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 
-/// What the API says about itself.
-const OPENAPI: &[u8] = include_bytes!("../assets/openapi.json");
-
 /// Answers whoever administers rules.
 pub struct Admin<S, L> {
     office: Arc<Office>,
+    log: Arc<ViolationLog>,
     /// What concerns counters.
     door: Door<S, L>,
     guard: Guard,
@@ -72,16 +72,17 @@ pub struct Admin<S, L> {
 }
 
 impl<S: Store, L: Store> Admin<S, L> {
-    /// The API of an office, beside a door that answers what concerns counters; `/metrics` tells what
-    /// `exports` have to tell.
+    /// The API of an office and its log, beside a door that answers what concerns counters; `/metrics` tells
+    /// what `exports` have to tell.
     #[must_use]
     pub const fn new(
         office: Arc<Office>,
+        log: Arc<ViolationLog>,
         door: Door<S, L>,
         guard: Guard,
         exports: Vec<Arc<dyn Exports>>,
     ) -> Self {
-        Self { office, door, guard, exports }
+        Self { office, log, door, guard, exports }
     }
 
     /// Answers one request of a caller at an address. It always answers.
@@ -112,7 +113,7 @@ impl<S: Store, L: Store> Admin<S, L> {
             return Ok(refusal.into_response());
         }
         let call = match route {
-            Route::Counters | Route::Probe => {
+            Route::Counters(_) | Route::Probe => {
                 // Whoever is admitted here is not asked again.
                 head.headers.remove(ORIGIN);
                 return Ok(self.door.ask(Request::from_parts(head, body), Peer::Unix).await);
@@ -124,8 +125,8 @@ impl<S: Store, L: Store> Admin<S, L> {
             Ok(body) => body,
             Err(unread) => return Ok(unread.into_response()),
         };
-        let asked =
-            Asked { office: &self.office, exports: &self.exports, head: &head, body: &body };
+        let (office, log, exports) = (&*self.office, &*self.log, &self.exports[..]);
+        let asked = Asked { office, log, exports, head: &head, body: &body };
         asked.answer(call).await.map(Reply::into_response)
     }
 }
@@ -133,6 +134,7 @@ impl<S: Store, L: Store> Admin<S, L> {
 /// A request of somebody who is admitted.
 struct Asked<'a> {
     office: &'a Office,
+    log: &'a ViolationLog,
     exports: &'a [Arc<dyn Exports>],
     head: &'a Parts,
     body: &'a Bytes,
@@ -141,7 +143,7 @@ struct Asked<'a> {
 impl Asked<'_> {
     async fn answer(&self, call: Call) -> Result<Reply, Problem> {
         match call {
-            Call::OpenApi => Ok(Reply::verbatim(OPENAPI)),
+            Call::OpenApi => Ok(Reply::verbatim(openapi::DOCUMENT)),
             Call::Metrics => Ok(self.metrics()),
             Call::Status => self.status().await,
             Call::Rules => self.rules(),
@@ -194,6 +196,7 @@ impl Asked<'_> {
             "latest": latest,
             "database": self.office.repository().name(),
             "database_error": trouble,
+            "violations": self.log.tally(),
         })))
     }
 

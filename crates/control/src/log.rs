@@ -6,15 +6,15 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use serde::Serialize;
 use tidegate_core::decision::Verdict;
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_engine::{Decided, Observer, RuleReading};
 use tidegate_rules::{Facts, Rule};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::metrics::{Exports, Exposition, Kind};
 use crate::repository::Repository;
@@ -48,7 +48,7 @@ pub struct Retention {
 }
 
 /// What became of violations since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
     /// They were heard of.
     pub heard: u64,
@@ -56,123 +56,140 @@ pub struct Tally {
     pub written: u64,
     /// There was no room for them.
     pub dropped: u64,
-    /// They wait.
+    /// They wait, or are being written.
     pub waiting: u64,
+}
+
+/// What came of writing a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Batch {
+    /// Nothing waits.
+    None,
+    Written,
+    /// It waits again.
+    Refused,
 }
 
 /// A log of violations.
 pub struct ViolationLog {
-    queue: Mutex<VecDeque<Violation>>,
+    desk: Mutex<Desk>,
     filled: Notify,
-    heard: AtomicU64,
-    written: AtomicU64,
-    dropped: AtomicU64,
+    stopping: watch::Sender<bool>,
     identities: Identities,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+}
+
+/// What waits, and what became of the rest: under one lock, so that the sums are right at any time.
+#[derive(Default)]
+struct Desk {
+    queue: VecDeque<Violation>,
+    /// They are being written.
+    writing: usize,
+    heard: u64,
+    written: u64,
+    dropped: u64,
 }
 
 impl ViolationLog {
     /// An empty log.
     #[must_use]
     pub fn new(identities: Identities, clock: Arc<dyn Fn() -> Timestamp + Send + Sync>) -> Self {
-        Self {
-            queue: Mutex::new(VecDeque::new()),
-            filled: Notify::new(),
-            heard: AtomicU64::new(0),
-            written: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-            identities,
-            clock,
-        }
+        let (desk, filled, stopping) = (Mutex::default(), Notify::new(), watch::Sender::new(false));
+        Self { desk, filled, stopping, identities, clock }
     }
 
     /// What became of violations since the start.
     #[must_use]
     pub fn tally(&self) -> Tally {
-        let told = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Tally {
-            heard: told(&self.heard),
-            written: told(&self.written),
-            dropped: told(&self.dropped),
-            waiting: self.queue.lock().len() as u64,
+        let Desk { queue, writing, heard, written, dropped } = &*self.desk.lock();
+        let waiting = (queue.len() + writing) as u64;
+        Tally { heard: *heard, written: *written, dropped: *dropped, waiting }
+    }
+
+    /// Writes what is queued, and drops what is old, until it is told to stop; then it writes what is left.
+    ///
+    /// It must not be dropped while it writes: nobody would know whether that is on record.
+    pub async fn keep(&self, repository: &dyn Repository, retention: Retention) {
+        tokio::select! {
+            () = self.write_all(repository) => {}
+            // Beside: to drop very many takes a while, and what is heard meanwhile has only so much room.
+            () = self.prune(repository, retention) => {}
         }
     }
 
-    /// Writes what is queued, and drops what is old, until it is dropped itself.
-    pub async fn keep(&self, repository: &dyn Repository, retention: Retention) {
-        let mut prune = tokio::time::interval(PRUNED);
-        prune.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
+    async fn write_all(&self, repository: &dyn Repository) {
+        while !*self.stopping.borrow() {
             tokio::select! {
+                () = self.stopped() => {}
                 () = self.filled.notified() => {
-                    tokio::time::sleep(GATHERED).await;
+                    self.unless_stopped(GATHERED).await;
                     self.write(repository).await;
-                }
-                _ = prune.tick() => {
-                    let before = (self.clock)().minus(retention.age);
-                    // What cannot be dropped now is dropped next time.
-                    let _ = repository.prune(before, retention.rows).await;
                 }
             }
         }
+        self.finish(repository).await;
+    }
+
+    /// Drops what is old, again and again.
+    async fn prune(&self, repository: &dyn Repository, retention: Retention) {
+        let mut look = tokio::time::interval(PRUNED);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            look.tick().await;
+            let before = (self.clock)().minus(retention.age);
+            // What cannot be dropped now is dropped next time.
+            let _ = repository.prune(before, retention.rows).await;
+        }
+    }
+
+    /// Lets [`ViolationLog::keep`] come to its end.
+    pub fn stop(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    async fn stopped(&self) {
+        // The sender is our own: it is there as long as we are.
+        let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
+    }
+
+    async fn unless_stopped(&self, pause: Duration) {
+        let _ = tokio::time::timeout(pause, self.stopped()).await;
     }
 
     /// Writes all that is queued now and comes meanwhile; asks again as long as the database refuses.
     async fn write(&self, repository: &dyn Repository) {
         let mut pause = PAUSES.0;
-        loop {
-            let batch = self.take();
-            if batch.is_empty() {
-                return;
-            }
-            if repository.record(&batch).await.is_ok() {
-                self.written.fetch_add(batch.len() as u64, Ordering::Relaxed);
-                pause = PAUSES.0;
-            } else {
-                self.put_back(batch);
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(PAUSES.1);
+        while !*self.stopping.borrow() {
+            match self.write_batch(repository).await {
+                Batch::None => return,
+                Batch::Written => pause = PAUSES.0,
+                Batch::Refused => {
+                    self.unless_stopped(pause).await;
+                    pause = (pause * 2).min(PAUSES.1);
+                }
             }
         }
     }
 
-    /// Writes what is queued once, at the end of the process.
-    pub async fn finish(&self, repository: &dyn Repository) {
-        loop {
-            let batch = self.take();
-            if batch.is_empty() || repository.record(&batch).await.is_err() {
-                return;
-            }
-            self.written.fetch_add(batch.len() as u64, Ordering::Relaxed);
-        }
+    /// Writes what is queued; what the database refuses now is lost, and counted.
+    async fn finish(&self, repository: &dyn Repository) {
+        while self.write_batch(repository).await == Batch::Written {}
+        let mut desk = self.desk.lock();
+        desk.dropped += desk.queue.len() as u64;
+        desk.queue.clear();
     }
 
-    fn take(&self) -> Vec<Violation> {
-        let mut queue = self.queue.lock();
-        let count = queue.len().min(BATCH);
-        queue.drain(..count).collect()
-    }
-
-    /// Puts a batch back before all others; what has no room any more is dropped, the oldest first.
-    fn put_back(&self, batch: Vec<Violation>) {
-        let mut queue = self.queue.lock();
-        let room = QUEUE.saturating_sub(queue.len());
-        let lost = batch.len().saturating_sub(room);
-        self.dropped.fetch_add(lost as u64, Ordering::Relaxed);
-        for violation in batch.into_iter().skip(lost).rev() {
-            queue.push_front(violation);
+    async fn write_batch(&self, repository: &dyn Repository) -> Batch {
+        let batch = self.desk.lock().take();
+        if batch.is_empty() {
+            return Batch::None;
         }
+        let recorded = repository.record(&batch).await;
+        self.desk.lock().settle(batch, recorded.is_ok())
     }
 
     fn put(&self, violation: Violation) {
-        self.heard.fetch_add(1, Ordering::Relaxed);
-        let mut queue = self.queue.lock();
-        let dropped = if queue.len() >= QUEUE { queue.pop_front() } else { None };
-        queue.push_back(violation);
-        drop(queue);
-        if dropped.is_some() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-        }
+        self.desk.lock().put(violation);
         self.filled.notify_one();
     }
 
@@ -201,6 +218,38 @@ impl ViolationLog {
             remaining: reading.numbers.map_or(0, |told| told.remaining),
             enforced: reading.verdict != Verdict::ShadowDeny,
         }
+    }
+}
+
+impl Desk {
+    fn put(&mut self, violation: Violation) {
+        self.heard += 1;
+        if self.queue.len() >= QUEUE && self.queue.pop_front().is_some() {
+            self.dropped += 1;
+        }
+        self.queue.push_back(violation);
+    }
+
+    fn take(&mut self) -> Vec<Violation> {
+        self.writing = self.queue.len().min(BATCH);
+        self.queue.drain(..self.writing).collect()
+    }
+
+    /// A batch is on record, or goes back before all others; what has no room any more is dropped, the oldest
+    /// first.
+    fn settle(&mut self, batch: Vec<Violation>, recorded: bool) -> Batch {
+        self.writing = 0;
+        if recorded {
+            self.written += batch.len() as u64;
+            return Batch::Written;
+        }
+        let room = QUEUE.saturating_sub(self.queue.len());
+        let lost = batch.len().saturating_sub(room);
+        self.dropped += lost as u64;
+        for violation in batch.into_iter().skip(lost).rev() {
+            self.queue.push_front(violation);
+        }
+        Batch::Refused
     }
 }
 

@@ -3,12 +3,13 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 use tidegate_core::key::Secret;
-use tidegate_core::time::Timestamp;
+use tidegate_core::time::{Micros, Timestamp};
 use tidegate_rules::RuleSet;
 use tokio::sync::Mutex;
 
@@ -25,6 +26,9 @@ const ATTEMPTS: usize = 16;
 
 /// The longest that nobody looks whether an override has run out.
 const LONGEST_LOOK: Duration = Duration::from_secs(3_600);
+
+/// When it is tried again to take one out that could not be.
+const EXPIRE_AGAIN: Micros = Micros::from_secs(1);
 
 /// Puts rules into force on this node, and hears what became of attempts.
 pub trait Desk: Send + Sync {
@@ -116,6 +120,9 @@ pub struct Office {
     copy: Option<Copy>,
     /// What is in force.
     book: ArcSwap<Book>,
+    /// When the next of its overrides runs out that was in force when it was compiled. Kept, because a book may
+    /// have very many of them; and of that time, because one may run out while somebody looks elsewhere.
+    expiry: AtomicU64,
     /// Only one at a time brings this node up to date.
     following: Mutex<Following>,
 }
@@ -151,8 +158,21 @@ impl Office {
     #[must_use]
     pub fn new(staff: Staff, book: Book) -> Self {
         let Staff { repository, compiler, desk, clock, secret, identities, copy } = staff;
+        // Of those that have run out already, some may have since the rules were compiled.
+        let expiry = AtomicU64::new(expiry(&book, Timestamp::from_micros(0)));
         let (book, following) = (ArcSwap::from_pointee(book), Mutex::default());
-        Self { repository, compiler, desk, clock, secret, identities, copy, book, following }
+        Self {
+            repository,
+            compiler,
+            desk,
+            clock,
+            secret,
+            identities,
+            copy,
+            book,
+            expiry,
+            following,
+        }
     }
 
     /// Where books are kept.
@@ -196,7 +216,11 @@ impl Office {
     /// # Errors
     /// Everything that is wrong with it.
     pub async fn compile(&self, book: Arc<Book>) -> Result<RuleSet, Vec<Flaw>> {
-        let (compiler, now) = (Arc::clone(&self.compiler), self.now());
+        self.compile_at(book, self.now()).await
+    }
+
+    async fn compile_at(&self, book: Arc<Book>, now: Timestamp) -> Result<RuleSet, Vec<Flaw>> {
+        let compiler = Arc::clone(&self.compiler);
         let compiled = tokio::task::spawn_blocking(move || compile(&book, &*compiler, now)).await;
         compiled.unwrap_or_else(|error| Err(vec![Flaw::of_document(&error.to_string())]))
     }
@@ -293,32 +317,36 @@ impl Office {
     /// Follows whatever changes, and lets overrides run out, until it is dropped.
     pub async fn keep(&self) {
         loop {
-            let now = self.now();
-            let expiry = next_expiry(&self.book(), now)
-                .map_or(LONGEST_LOOK, |at| Duration::from(at.since(now)).min(LONGEST_LOOK));
+            let left = Duration::from(self.expiry().since(self.now()));
             tokio::select! {
                 _ = self.repository.stirred() => self.follow().await,
-                () = tokio::time::sleep(expiry) => self.expire(now).await,
+                () = tokio::time::sleep(left.min(LONGEST_LOOK)) => self.expire().await,
             }
         }
     }
 
+    fn expiry(&self) -> Timestamp {
+        Timestamp::from_micros(self.expiry.load(Ordering::Relaxed))
+    }
+
     /// Compiles the book in force again if an override has run out since.
-    async fn expire(&self, before: Timestamp) {
+    async fn expire(&self) {
         let _one = self.following.lock().await;
-        let (book, now) = (self.book(), self.now());
-        if next_expiry(&book, before).is_some_and(|at| at <= now) {
-            // It was valid with more overrides.
-            let _ = self.put_into_force(&book).await;
+        let now = self.now();
+        // It was valid with more overrides, so only the store can be in the way.
+        if self.expiry() <= now && self.put_into_force(&self.book()).await.is_err() {
+            self.expiry.store(now.plus(EXPIRE_AGAIN).as_micros(), Ordering::Relaxed);
         }
     }
 
     async fn put_into_force(&self, book: &Arc<Book>) -> Result<(), String> {
-        let rules = self.compile(Arc::clone(book)).await.map_err(|flaws| {
+        let now = self.now();
+        let rules = self.compile_at(Arc::clone(book), now).await.map_err(|flaws| {
             flaws.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
         })?;
         self.desk.install(rules).await?;
         self.book.store(Arc::clone(book));
+        self.expiry.store(expiry(book, now), Ordering::Relaxed);
         self.desk.hear(&News::InForce { version: book.version() });
         if let Some(copy) = &self.copy
             && let Err(why) = copy.write(book).await
@@ -341,6 +369,11 @@ impl Exports for Office {
             to.sample("", &[("kind", kind.name())], book.all(kind, None).count() as u64);
         }
     }
+}
+
+/// When the next override runs out that has not at an instant; the end of time when none does.
+fn expiry(book: &Book, now: Timestamp) -> u64 {
+    next_expiry(book, now).map_or(u64::MAX, Timestamp::as_micros)
 }
 
 impl fmt::Debug for Office {

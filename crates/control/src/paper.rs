@@ -16,7 +16,7 @@ use crate::record::{self, Placed, Subject};
 const APART: [&str; 3] = ["rules", "subjects", "server"];
 
 /// The names that a rule's id goes by.
-const IDS: [&str; 3] = ["id", "policy_id", "rule_id"];
+pub(crate) const IDS: [&str; 3] = ["id", "policy_id", "rule_id"];
 
 /// The entries that a document makes, and limits in shorthand after its rules. `compiled` is what they compile
 /// to, which tells the ids of rules that have none of their own.

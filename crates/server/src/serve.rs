@@ -28,7 +28,7 @@ use tidegate_edge::resp;
 use tidegate_engine::{Limiter, Observer};
 use tidegate_memory::FastClock;
 use tokio::signal::unix::Signal;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::Outcome;
 use crate::cli::ServeArgs;
@@ -177,6 +177,7 @@ impl<S: Tended> House<S> {
         S::prepare(&self.limiter, &self.settings).await;
         self.status.rules_in_force(self.limiter.rules().version());
         let mut keepers = self.keep_house(hang_up);
+        let writer = self.keep_log();
         let mut doors = self.serve(opened, &mut keepers)?;
         notify::tell(notify::State::Ready);
         if let Some(predecessor) = handover::relieve() {
@@ -204,7 +205,13 @@ impl<S: Tended> House<S> {
                 keepers.shutdown().await;
                 doors.close().await;
             }
-            self.log.finish(self.office.repository()).await;
+            self.log.stop();
+            // It ends by itself: whoever breaks off a write does not know what is on record.
+            let _ = writer.await;
+            let lost = self.log.tally().dropped;
+            if lost > 0 {
+                Event::ViolationsLost { count: lost }.tell();
+            }
         };
         tokio::select! {
             () = closing => {
@@ -323,8 +330,8 @@ impl<S: Tended> House<S> {
                 }
                 Kind::Admin => {
                     let guard = self.settings.admin.guard.clone();
-                    let office = Arc::clone(&self.office);
-                    let admin = Admin::new(office, self.door(), guard, self.exports());
+                    let (office, log) = (Arc::clone(&self.office), Arc::clone(&self.log));
+                    let admin = Admin::new(office, log, self.door(), guard, self.exports());
                     let mut listen = self.listening(kind, descriptors);
                     listen.max_connections = listen.max_connections.min(ADMIN_CONNECTIONS);
                     doors.serve(kind, listener, Arc::new(admin), listen);
@@ -407,6 +414,13 @@ impl<S: Tended> House<S> {
         resp::Door::new(Arc::clone(&self.limiter), settings)
     }
 
+    /// Writes violations until the log is told to stop.
+    fn keep_log(&self) -> JoinHandle<()> {
+        let (office, log) = (Arc::clone(&self.office), Arc::clone(&self.log));
+        let retention = self.settings.admin.retention;
+        tokio::spawn(async move { log.keep(office.repository(), retention).await })
+    }
+
     /// What goes on beside the doors.
     fn keep_house(&self, hang_up: Signal) -> JoinSet<()> {
         let mut keepers = JoinSet::new();
@@ -425,9 +439,6 @@ impl<S: Tended> House<S> {
         keepers.spawn(reloader.run(hang_up));
         let office = Arc::clone(&self.office);
         keepers.spawn(async move { office.keep().await });
-        let (office, log) = (Arc::clone(&self.office), Arc::clone(&self.log));
-        let retention = self.settings.admin.retention;
-        keepers.spawn(async move { log.keep(office.repository(), retention).await });
         keepers
     }
 }

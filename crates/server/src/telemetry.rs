@@ -37,6 +37,7 @@ pub(crate) enum Event<'a> {
     VersionRefused { version: u64, why: &'a dyn Display },
     DatabaseLost { why: &'a dyn Display },
     DatabaseBack,
+    ViolationsLost { count: u64 },
     CertificateReplaced { path: &'a Path },
     CertificateRefused { path: &'a Path, reason: &'a dyn Display },
     StoreLost { server: &'a str, why: &'a str },
@@ -126,6 +127,12 @@ impl Event<'_> {
                 warn!(%why, "the rules database is gone: the rules in force stay");
             }
             Self::DatabaseBack => info!("the rules database answers again"),
+            Self::ViolationsLost { count } => {
+                warn!(
+                    count,
+                    "violations were dropped since the start: there was no room, or no database"
+                );
+            }
             Self::CertificateReplaced { path } => {
                 info!(path = %path.display(), "the certificate was replaced");
             }

@@ -6,13 +6,20 @@ use tidegate_edge::problem::Problem;
 
 use super::guard::Access;
 
+/// What tells how the process is.
+pub(super) const PROBES: [&str; 2] = ["livez", "readyz"];
+
+/// What concerns counters, and what it needs.
+pub(super) const COUNTERS: [(&str, Access); 3] =
+    [("explain", Access::Read), ("peek", Access::Read), ("reset", Access::Write)];
+
 /// Where a request goes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// To the office.
     Call(Call),
     /// To the limiter: it concerns counters.
-    Counters,
+    Counters(Access),
     /// To whoever knows how the process is.
     Probe,
     /// Nowhere: the path takes other methods.
@@ -66,9 +73,13 @@ impl Route {
         let number = |text: &str| text.parse::<u64>().ok();
         let reads = |call| by_method(method, "GET, HEAD", &[(&["GET", "HEAD"], call)]);
         let acts = |call| by_method(method, "POST", &[(&["POST"], call)]);
+        if let ["v1", what] = path
+            && let Some(access) = counters(what)
+        {
+            return Some(Self::Counters(access));
+        }
         Some(match path {
-            ["livez" | "readyz"] => Self::Probe,
-            ["v1", "explain" | "peek" | "reset"] => Self::Counters,
+            [probe] if PROBES.contains(probe) => Self::Probe,
             ["openapi.json"] => reads(&|| Call::OpenApi),
             ["metrics"] => reads(&|| Call::Metrics),
             ["v1", "status"] => reads(&|| Call::Status),
@@ -120,7 +131,7 @@ impl Route {
     pub(super) fn access(&self) -> Access {
         match self {
             Self::Probe => Access::Open,
-            Self::Counters => Access::Write,
+            Self::Counters(access) => *access,
             Self::WrongMethod { .. } => Access::Read,
             Self::Call(call) => call.access(),
         }
@@ -147,6 +158,10 @@ impl Call {
             _ => Access::Write,
         }
     }
+}
+
+fn counters(what: &str) -> Option<Access> {
+    COUNTERS.into_iter().find(|(name, _)| *name == what).map(|(_, access)| access)
 }
 
 type Maker<'a> = &'a dyn Fn() -> Call;

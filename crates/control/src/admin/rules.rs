@@ -4,6 +4,7 @@ use http::StatusCode;
 use serde_json::{Value as Json, json};
 use tidegate_edge::path::percent_encoded;
 use tidegate_edge::problem::Problem;
+use tidegate_rules::problem::Problems;
 
 use super::precondition::Seen;
 use super::query::Query;
@@ -45,6 +46,8 @@ impl Asked<'_> {
     pub(super) async fn create_rule(&self) -> Result<Reply, Problem> {
         let rule: Json = body::parse(self.body)?;
         let id = self.id_of(&rule)?;
+        // One that was derived stays when what it was derived from is changed.
+        let rule = paper::named(rule, &id);
         let done = self
             .change("created", |book| {
                 if book.get(Kind::Rule, &id).is_some() {
@@ -79,9 +82,10 @@ impl Asked<'_> {
     /// A JSON merge patch (RFC 7396).
     pub(super) async fn patch_rule(&self, id: &str) -> Result<Reply, Problem> {
         let patch: serde_json::Map<String, Json> = body::parse(self.body)?;
-        if patch.get("id").is_some_and(|said| said != id) {
+        let mut said = paper::IDS.into_iter().filter_map(|name| Some((name, patch.get(name)?)));
+        if let Some((name, _)) = said.find(|(_, said)| *said != id) {
             let detail = "a rule keeps its id; make another and remove this one";
-            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail).with_field("id"));
+            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail).with_field(name));
         }
         let patch = Json::Object(patch);
         let seen = Seen::of(&self.head.headers)?;
@@ -143,22 +147,24 @@ impl Asked<'_> {
     fn id_of(&self, rule: &Json) -> Result<String, Problem> {
         let document = json!({"rules": [rule]}).to_string();
         // What is wrong with it is told with all else.
-        let said =
-            ["id", "policy_id", "rule_id"].into_iter().find_map(|name| rule.get(name)?.as_str());
+        let said = paper::IDS.into_iter().find_map(|name| rule.get(name)?.as_str());
         if let Some(said) = said {
             return Ok(said.to_owned());
         }
         match self.office.compile_document(&document) {
             Ok(rules) => Ok(rules.rules().first().map_or("", |rule| rule.id()).to_owned()),
-            Err(problems) => {
-                let first = problems.list.into_iter().next();
-                let (message, field) =
-                    first.map_or_else(Default::default, |first| (first.message, first.field));
-                let field = field.trim_start_matches("rules[0]").trim_start_matches('.').to_owned();
-                Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, message).with_field(field))
-            }
+            Err(problems) => Err(first_flaw(problems, "rules[0]")),
         }
     }
+}
+
+/// The first thing that is wrong with the only entry of a list in a document.
+pub(super) fn first_flaw(problems: Problems, entry: &str) -> Problem {
+    let first = problems.list.into_iter().next();
+    let (message, field) =
+        first.map_or_else(Default::default, |first| (first.message, first.field));
+    let field = field.trim_start_matches(entry).trim_start_matches('.').to_owned();
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, message).with_field(field)
 }
 
 /// What came of a change.

@@ -9,6 +9,7 @@ use tidegate_rules::SubjectRecord;
 use super::precondition::Seen;
 use super::query::{Query, wrong};
 use super::reply::{self, Reply};
+use super::rules::first_flaw;
 use super::{Asked, body};
 use crate::book::{Kept, Kind};
 use crate::edit::Entry;
@@ -39,17 +40,21 @@ impl Asked<'_> {
     /// Adds a subject, or changes one that the editor has seen.
     pub(super) async fn put_subject(&self) -> Result<Reply, Problem> {
         let body: Json = body::parse(self.body)?;
-        let by = self.office.book();
-        let by = by.get(Kind::Setting, "identity").and_then(|kept| {
-            let identity: Json = record::read(&kept.value)?;
-            Some(identity.get("tier")?.get("subject")?.as_str()?.to_owned())
-        });
-        let subject = paper::subject_of(body, by.as_deref(), self.office.secret());
+        let book = self.office.book();
+        let identity = book.get(Kind::Setting, "identity");
+        let identity = identity.and_then(|kept| record::read(&kept.value)).unwrap_or(json!({}));
+        let by = identity.pointer("/tier/subject").and_then(Json::as_str);
+        let subject = paper::subject_of(body.clone(), by, self.office.secret());
         let subject = subject.filter(|subject| !subject.brings.is_empty()).ok_or_else(|| {
             let detail = "write what identifies it and what it brings, such as \
                           {\"api_key\": \"…\", \"tier\": \"paid\"}";
             Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail).with_field("api_key")
         })?;
+        // The rest is checked as in a document.
+        let document = json!({"identity": identity, "subjects": [body], "rules": []}).to_string();
+        self.office
+            .compile_document(&document)
+            .map_err(|problems| first_flaw(problems, "subjects[0]"))?;
         let (id, seen) = (subject.id(), Seen::of(&self.head.headers)?);
         let done = self
             .change("subject set", |book| {

@@ -33,6 +33,9 @@ impl Asked<'_> {
         let query = Query::of(&self.head.uri, &["from"])?;
         let from = query.number("from")?.unwrap_or(number.saturating_sub(1));
         let made = self.signed(number).await?;
+        if from > number {
+            self.signed(from).await?;
+        }
         let changes = self.difference(from, number).await?;
         let mut told = signed(&made);
         told["from"] = from.into();

@@ -70,18 +70,16 @@ impl Asked<'_> {
         };
         // People ask for whom they know, or for what they have read here.
         let identity = |name: &str| {
-            let value = query.text(name)?;
-            match value.starts_with("h:") {
-                true => Some(value.to_owned()),
-                false => Some(self.office.identities().kept(name, value)),
-            }
+            let (value, identities) = (query.text(name)?, self.office.identities());
+            Some(match name {
+                _ if value.starts_with("h:") => value.to_owned(),
+                "api_key" => identities.hashed(name, value),
+                _ => identities.kept(name, value),
+            })
         };
         Ok(ViolationQuery {
             rule: query.text("rule").map(str::to_owned),
-            user_id: identity("user_id").or_else(|| {
-                let key = query.text("api_key")?;
-                Some(self.office.identities().hashed("api_key", key))
-            }),
+            user_id: identity("user_id").or_else(|| identity("api_key")),
             ip: identity("ip"),
             since: at("since")?,
             until: at("until")?,

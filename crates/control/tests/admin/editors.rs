@@ -1,0 +1,100 @@
+//! Two editors: what one has not seen they do not overwrite.
+
+use serde_json::json;
+
+use crate::house::House;
+
+const RULES: &str =
+    "rules: [{ id: r, key_by: api_key, limit: 5/h }, { id: s, key_by: ip, limit: 5/h }]";
+
+#[tokio::test]
+async fn the_second_of_two_editors_is_told_and_nothing_is_lost() {
+    let house = House::with(RULES).await;
+    let seen = house.get("/v1/rules/r").await.etag().to_owned();
+    let edit = |limit: &str| json!({"key_by": "api_key", "limit": limit});
+    house.ask("PUT /v1/rules/r", &[("if-match", &seen)], edit("6/h")).await.expect(200);
+    let before = house.state().await;
+    for (line, body) in [
+        ("PUT /v1/rules/r", edit("7/h")),
+        ("PATCH /v1/rules/r", json!({"limit": "7/h"})),
+        ("DELETE /v1/rules/r", json!("")),
+        ("PUT /v1/document", json!({"rules": []})),
+    ] {
+        let told = house.ask(line, &[("if-match", &seen)], body).await.expect(412);
+        let detail = told.body["detail"].as_str().expect("a detail");
+        assert!(detail.contains("version 2"), "{detail}");
+    }
+    assert_eq!(house.state().await, before);
+    // Another rule is another matter.
+    house.ask("PUT /v1/rules/s", &[("if-match", &seen)], json!({"limit": "9/h"})).await.expect(200);
+}
+
+#[tokio::test]
+async fn who_does_not_say_what_they_saw_changes_nothing_that_is_there() {
+    let house = House::with(RULES).await;
+    let (subject, over) = (
+        json!({"user_id": "u", "tier": "paid"}),
+        json!({"rule": "s", "key": {"ip": "203.0.113.7"}, "requests": 9}),
+    );
+    house.ask("POST /v1/subjects", &[], &subject).await.expect(201);
+    house.ask("POST /v1/overrides", &[], &over).await.expect(201);
+    let before = house.state().await;
+    let rule = json!({"limit": "9/h"});
+    for (line, body) in [
+        ("PUT /v1/rules/r", &rule),
+        ("PATCH /v1/rules/r", &rule),
+        ("DELETE /v1/rules/r", &rule),
+        ("PUT /v1/document", &json!({"rules": []})),
+        ("POST /v1/subjects", &json!({"user_id": "u", "tier": "free"})),
+        ("POST /v1/overrides", &json!({"rule": "s", "key": {"ip": "203.0.113.7"}, "requests": 1})),
+    ] {
+        house.ask(line, &[], body).await.expect(428);
+        house.ask(line, &[("if-match", "3")], body).await.blames(400, "if-match");
+        house.ask(line, &[("if-none-match", "\"1\"")], body).await.blames(400, "if-match");
+        let both = [("if-match", "*"), ("if-none-match", "*")];
+        house.ask(line, &both, body).await.blames(400, "if-match");
+        house.ask(line, &[("if-none-match", "*")], body).await.expect(412);
+    }
+    assert_eq!(house.state().await, before);
+}
+
+#[tokio::test]
+async fn what_must_not_be_there_yet_is_made_and_what_must_be_is_not() {
+    let house = House::with(RULES).await;
+    let rule = json!({"key_by": "x", "limit": "9/h"});
+    house.ask("PUT /v1/rules/t", &[("if-match", "*")], &rule).await.expect(412);
+    house.ask("PUT /v1/rules/t", &[("if-match", "\"1\"")], &rule).await.expect(412);
+    let made = house.ask("PUT /v1/rules/t", &[("if-none-match", "*")], &rule).await.expect(200);
+    assert_eq!(made.etag(), "\"2\"");
+}
+
+/// Whoever does not care how a rule is now patches it as it is then: of many at once, none is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_editors_at_once_lose_no_edit() {
+    let house = House::with(RULES).await;
+    let edits = (0..8).map(|at| {
+        let rule = json!({"id": format!("e{at}"), "key_by": format!("f{at}"), "limit": "5/h"});
+        let house = &house;
+        async move { house.ask("POST /v1/rules", &[], rule).await.expect(201) }
+    });
+    futures_util::future::join_all(edits).await;
+    let (book, version, mut ids) = house.state().await;
+    ids.sort();
+    assert_eq!((book.version(), version), (9, 9), "one version each");
+    assert_eq!(ids, ["e0", "e1", "e2", "e3", "e4", "e5", "e6", "e7", "r", "s"]);
+}
+
+#[tokio::test]
+async fn who_and_why_are_on_record_and_must_be_text() {
+    let house = House::with(RULES).await;
+    let said = [("x-tidegate-author", "ann"), ("x-tidegate-reason", "too much noise")];
+    house.ask("POST /v1/rules/r/disable", &said, "").await.expect(200);
+    let version = house.get("/v1/versions/2").await.expect(200).body;
+    assert_eq!((&version["author"], &version["reason"]), (&json!("ann"), &json!("too much noise")));
+    assert_eq!(version["at"], "2026-10-26T08:53:20Z");
+    let long = "x".repeat(501);
+    for (name, value) in [("x-tidegate-author", long.as_str()), ("x-tidegate-reason", "a\tb")] {
+        house.ask("POST /v1/rules/r/enable", &[(name, value)], "").await.blames(400, name);
+    }
+    assert_eq!(house.state().await.1, 2);
+}

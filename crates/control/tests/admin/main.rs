@@ -1,0 +1,16 @@
+//! The admin API as its callers meet it, in one process: a real SQLite file, counters in memory, and a clock that
+//! the test moves.
+
+#![allow(clippy::expect_used, reason = "the helpers of tests are tests")]
+
+mod document;
+mod editors;
+mod faulty;
+mod guard;
+mod house;
+mod log;
+mod overrides;
+mod rules;
+mod subjects;
+mod versions;
+mod violations;

@@ -1,0 +1,139 @@
+//! Rules, one by one: made, read, replaced, patched, switched, removed; and what is wrong changes nothing.
+
+use serde_json::json;
+
+use crate::house::House;
+
+const ANN: &[(&str, &str)] = &[("api_key", "ann")];
+
+#[tokio::test]
+async fn a_rule_from_its_making_to_its_end() {
+    let house = House::empty().await;
+    let rule = json!({"id": "r", "key_by": "api_key", "limit": {"requests": 10, "window": "1h"}});
+    let made = house.ask("POST /v1/rules", &[], &rule).await.expect(201);
+    assert_eq!((made.head["location"].as_bytes(), made.etag()), (&b"/v1/rules/r"[..], "\"1\""));
+    assert_eq!(made.body, json!({"id": "r", "version": 1, "position": 0, "rule": rule}));
+    assert_eq!(house.left(ANN).await, [("r".to_owned(), Some(10))], "in force with the answer");
+
+    let read = house.get("/v1/rules/r").await.expect(200);
+    assert_eq!((&read.body, read.etag()), (&made.body, "\"1\""));
+    house.ask("POST /v1/rules", &[], &rule).await.expect(409);
+
+    let seven = json!({"key_by": "api_key", "limit": "7/h"});
+    let put = house.ask("PUT /v1/rules/r", &[("if-match", "\"1\"")], &seven).await.expect(200);
+    assert_eq!(put.body["rule"], json!({"id": "r", "key_by": "api_key", "limit": "7/h"}));
+    assert_eq!(house.left(ANN).await, [("r".to_owned(), Some(7))]);
+
+    let patch = json!({"limit": "9/h", "description": "nine"});
+    let patched = house.ask("PATCH /v1/rules/r", &[("if-match", "\"2\"")], patch).await.expect(200);
+    assert_eq!(patched.body["rule"]["description"], "nine");
+    assert_eq!(house.left(ANN).await, [("r".to_owned(), Some(9))]);
+
+    house.ask("POST /v1/rules/r/disable", &[], "").await.expect(200);
+    assert_eq!(house.left(ANN).await, []);
+    let on = house.ask("POST /v1/rules/r/enable", &[], "").await.expect(200);
+    assert_eq!((on.etag(), house.left(ANN).await.len()), ("\"5\"", 1));
+
+    let gone = house.ask("DELETE /v1/rules/r", &[("if-match", "\"5\"")], "").await.expect(200);
+    assert_eq!(gone.body, json!({"version": 6, "deleted": "r"}));
+    house.get("/v1/rules/r").await.expect(404);
+    assert_eq!((house.left(ANN).await, house.state().await.1), (vec![], 6));
+}
+
+/// A rule that nobody names is named after what it says; when that changes, the name must stay.
+#[tokio::test]
+async fn a_derived_id_stays_when_what_it_was_derived_from_changes() {
+    let house = House::empty().await;
+    let made = house.ask("POST /v1/rules", &[], json!("5/h by api_key")).await.expect(201);
+    let id = made.body["id"].as_str().expect("an id").to_owned();
+    assert_eq!(made.body["rule"]["id"], id.as_str());
+    let (path, seen) = (format!("PATCH /v1/rules/{id}"), [("if-match", made.etag())]);
+    house.ask(&path, &seen, json!({"limit": "5/d by api_key"})).await.expect(200);
+    assert_eq!(house.state().await.2, [id]);
+}
+
+#[tokio::test]
+async fn a_rule_does_not_change_its_name_by_any_of_its_names() {
+    let house = House::with("rules: [{ policy_id: p, limit: 5/h }]").await;
+    let before = house.state().await;
+    for name in ["id", "policy_id", "rule_id"] {
+        let patch = json!({name: "other"});
+        house.ask("PATCH /v1/rules/p", &[("if-match", "*")], patch).await.blames(422, name);
+    }
+    let other = json!({"policy_id": "q", "limit": "5/h"});
+    house.ask("PUT /v1/rules/p", &[("if-match", "*")], other).await.blames(422, "id");
+    assert_eq!(house.state().await, before);
+}
+
+#[tokio::test]
+async fn what_is_wrong_names_its_field_and_changes_nothing() {
+    let house = House::with("rules: [{ id: r, key_by: api_key, limit: 5/h }]").await;
+    let before = house.state().await;
+    let seen = &[("if-match", "\"1\"")][..];
+    let wrong = [
+        (
+            "POST /v1/rules",
+            json!({"id": "x", "limit": {"requests": 0, "window": "1h"}}),
+            "limit.requests",
+        ),
+        ("POST /v1/rules", json!({"id": "x", "limit": "5/h", "limits": 1}), "limits"),
+        ("POST /v1/rules", json!({"limit": {"requests": 5}}), "limit"),
+        ("PUT /v1/rules/r", json!({"id": "r", "limit": "often"}), "limit"),
+        ("PATCH /v1/rules/r", json!({"mode": "loud"}), "mode"),
+        ("PATCH /v1/rules/r", json!({"limit": null}), ""),
+    ];
+    for (line, body, field) in wrong {
+        let answer = house.ask(line, seen, &body).await;
+        answer.blames(422, field);
+        let errors = &answer.body["errors"];
+        assert!(errors.is_null() || errors[0]["field"] == field, "{line} {body}: {}", answer.body);
+    }
+    for body in ["", "{", "{\"id\":", "\u{0}"] {
+        house.ask("POST /v1/rules", &[], body).await.expect(400);
+    }
+    for body in ["7", "[]", "null", "true"] {
+        house.ask("POST /v1/rules", &[], body).await.expect(422);
+        house.ask("PATCH /v1/rules/r", seen, body).await.expect(422);
+    }
+    let long = json!({"id": "x".repeat(600), "limit": "5/h"});
+    house.ask("POST /v1/rules", &[], long).await.expect(422);
+    for line in ["GET", "PATCH", "DELETE"].map(|method| format!("{method} /v1/rules/nobody")) {
+        house.ask(&line, seen, "{}").await.expect(404);
+    }
+    assert_eq!(house.state().await, before);
+}
+
+#[tokio::test]
+async fn rules_are_listed_in_their_order_and_by_pages() {
+    let list: String =
+        (0..25).rev().map(|at| format!("- {{ id: r{at}, limit: 5/h, key_by: f{at} }}\n")).collect();
+    let house = House::with(&format!("rules:\n{list}")).await;
+    let (mut found, mut path) = (Vec::new(), "/v1/rules?limit=10".to_owned());
+    loop {
+        let page = house.get(&path).await.expect(200).body;
+        assert_eq!((&page["total"], &page["version"]), (&json!(25), &json!(1)));
+        let ids = page["rules"].as_array().expect("a list").iter();
+        found.extend(ids.map(|rule| rule["id"].as_str().expect("an id").to_owned()));
+        let Some(next) = page["next"].as_str() else { break };
+        path = format!("/v1/rules?limit=10&after={next}");
+    }
+    assert_eq!(found, (0..25).rev().map(|at| format!("r{at}")).collect::<Vec<_>>());
+    for (query, field) in
+        [("limit=0", "limit"), ("limit=1001", "limit"), ("x=1", "query"), ("limit=%ff", "query")]
+    {
+        house.get(&format!("/v1/rules?{query}")).await.blames(400, field);
+    }
+}
+
+#[tokio::test]
+async fn used_quota_stays_used_and_other_rules_are_not_touched() {
+    let house = House::with(
+        "rules: [{ id: a, key_by: api_key, limit: 10/h }, { id: b, key_by: api_key, limit: 5/h using fixed_window }]",
+    )
+    .await;
+    let facts = ANN.iter().copied().collect();
+    assert!(house.limiter.decide(&facts, 4).await.is_allowed());
+    let patch = json!({"limit": "20/h"});
+    house.ask("PATCH /v1/rules/a", &[("if-match", "*")], patch).await.expect(200);
+    assert_eq!(house.left(ANN).await, [("a".to_owned(), Some(16)), ("b".to_owned(), Some(1))]);
+}

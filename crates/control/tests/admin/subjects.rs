@@ -1,0 +1,85 @@
+//! Subjects: what is known of API keys and users. Of an API key only a hash is ever kept.
+
+use serde_json::json;
+use tidegate_rules::Facts;
+
+use crate::house::House;
+
+const RULES: &str = "
+identity: { api_key: { header: x-api-key }, tier: { subject: api_key, default: free } }
+rules:
+  - { id: free, match: { tier: free }, key_by: api_key, limit: 5/h }
+  - { id: paid, match: { tier: paid }, key_by: api_key, limit: 50/h }
+";
+
+/// Nobody writes it by chance.
+const KEY: &str = "sk-live-Zq7PmX2vT9";
+
+async fn governed_by(house: &House, key: &str) -> Vec<String> {
+    house.left(&[("api_key", key)]).await.into_iter().map(|(rule, _)| rule).collect()
+}
+
+/// Whether any file of the database has these bytes.
+fn is_kept(house: &House, text: &str) -> bool {
+    house.files().iter().any(|file| {
+        let bytes = std::fs::read(file).expect("a file");
+        bytes.windows(text.len()).any(|window| window == text.as_bytes())
+    })
+}
+
+#[tokio::test]
+async fn a_subject_brings_its_tier_at_once_and_until_it_is_removed() {
+    let house = House::with(RULES).await;
+    assert_eq!(governed_by(&house, KEY).await, ["free"]);
+    let subject = json!({"api_key": KEY, "plan": "paid"});
+    let set = house.ask("POST /v1/subjects", &[], subject).await.expect(201);
+    assert_eq!(governed_by(&house, KEY).await, ["paid"]);
+    assert_eq!(governed_by(&house, "another").await, ["free"]);
+    let path = set.head["location"].to_str().expect("a path").to_owned();
+    let kept = house.get(&path).await.expect(200);
+    assert_eq!(kept.body["brings"], json!({"tier": "paid"}));
+    assert_eq!((&kept.body["fact"], &kept.body["value"]), (&json!("api_key"), &json!(null)));
+    let changed = json!({"api_key": KEY, "tier": "free"});
+    house.ask("POST /v1/subjects", &[("if-match", kept.etag())], changed).await.expect(201);
+    assert_eq!(governed_by(&house, KEY).await, ["free"]);
+    house.ask(&format!("DELETE {path}"), &[("if-match", "\"3\"")], "").await.expect(200);
+    house.get(&path).await.expect(404);
+}
+
+#[tokio::test]
+async fn no_api_key_is_in_any_file_answer_or_version() {
+    let house = House::with(RULES).await;
+    house.ask("POST /v1/subjects", &[], json!({"api_key": KEY, "tier": "paid"})).await.expect(201);
+    let over = json!({"rule": "paid", "key": {"api_key": KEY}, "requests": 2, "note": "a note"});
+    house.ask("POST /v1/overrides", &[], over).await.expect(201);
+    let document = format!("{RULES}\nsubjects: [{{ api_key: {KEY}, tier: free }}]");
+    house.apply(&document).await;
+    let facts: Facts<'_> = [("api_key", KEY)].into_iter().collect();
+    let refused = house.limiter.decide(&facts, 100).await;
+    assert!(!refused.is_allowed());
+    house.log.stop();
+    house.log.keep(house.office.repository(), crate::log::FOREVER).await;
+    assert_eq!(house.log.tally().written, 1);
+    assert!(is_kept(&house, "a note"), "what is looked for is found where it is");
+    assert!(!is_kept(&house, KEY));
+    for path in ["subjects", "overrides", "document", "versions/2", "versions/3", "violations"] {
+        let told = house.get(&format!("/v1/{path}")).await.expect(200).body.to_string();
+        assert!(!told.contains(KEY), "{path}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_subject_is_refused_and_changes_nothing() {
+    let house = House::with(RULES).await;
+    let before = house.state().await;
+    for (body, field) in [
+        (json!({"tier": "paid"}), "api_key"),
+        (json!({"api_key": KEY}), "api_key"),
+        (json!([1]), "api_key"),
+        (json!({"api_key": {"x": 1}, "tier": "paid"}), "api_key"),
+        (json!({"api_key": KEY, "tier": "paid", "team": ["a"]}), "team"),
+    ] {
+        house.ask("POST /v1/subjects", &[], &body).await.blames(422, field);
+    }
+    assert_eq!(house.state().await, before);
+}

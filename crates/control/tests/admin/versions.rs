@@ -1,0 +1,115 @@
+//! Versions: who changed what, and going back.
+
+use serde_json::{Value as Json, json};
+use tidegate_control::Kind;
+
+use crate::house::House;
+
+/// Everything that the book says, without what it is numbered.
+fn said(house: &House) -> Vec<(Kind, String, String)> {
+    let book = house.office.book();
+    let all = Kind::ALL.into_iter().flat_map(|kind| {
+        let entries = book.all(kind, None);
+        entries.map(|(id, kept)| (kind, id.to_owned(), kept.value.clone())).collect::<Vec<_>>()
+    });
+    all.collect()
+}
+
+/// A house with five versions, and what each of them said.
+async fn with_a_past() -> (House, Vec<Vec<(Kind, String, String)>>) {
+    let house = House::empty().await;
+    let mut past = vec![said(&house)];
+    house.apply("endpoints: [GET /a]\nrules: [{ id: a, limit: 5/h, key_by: user_id }]").await;
+    past.push(said(&house));
+    let over = json!({"rule": "a", "key": {"user_id": "u"}, "requests": 9});
+    house.ask("POST /v1/overrides", &[], over).await.expect(201);
+    past.push(said(&house));
+    house.ask("POST /v1/subjects", &[], json!({"user_id": "u", "tier": "x"})).await.expect(201);
+    past.push(said(&house));
+    let id = house.get("/v1/overrides").await.body["overrides"][0]["id"].clone();
+    let line = format!("DELETE /v1/overrides/{}", id.as_str().expect("an id"));
+    house.ask(&line, &[("if-match", "*")], "").await.expect(200);
+    past.push(said(&house));
+    house.apply("rules: [{ id: b, limit: 6/h }]").await;
+    past.push(said(&house));
+    (house, past)
+}
+
+#[tokio::test]
+async fn any_version_can_be_gone_back_to_as_a_new_one() {
+    let (house, past) = with_a_past().await;
+    // To and fro: deletes come back, what was made goes, and 0 is before the first.
+    for (at, number) in [4_usize, 2, 5, 0, 3, 1].into_iter().enumerate() {
+        let done = house.ask(&format!("POST /v1/versions/{number}/rollback"), &[], "").await;
+        let done = done.expect(200);
+        assert_eq!(done.body["version"], 6 + at, "{}", done.body);
+        assert_eq!(said(&house), past[number], "version {number}");
+        house.state().await;
+        let version = house.get(&format!("/v1/versions/{}", 6 + at)).await.expect(200).body;
+        assert_eq!(version["reason"], format!("went back to version {number}"));
+    }
+    house.ask("POST /v1/versions/99/rollback", &[], "").await.expect(404);
+}
+
+#[tokio::test]
+async fn going_back_to_what_is_makes_no_version() {
+    let (house, _) = with_a_past().await;
+    let before = house.state().await;
+    house.ask("POST /v1/versions/5/rollback", &[], "").await.expect(200);
+    assert_eq!(house.state().await, before);
+}
+
+#[tokio::test]
+async fn going_back_to_what_is_not_valid_any_more_changes_nothing() {
+    let house = House::with("rules: [{ id: a, limit: 5/h, key_by: user_id }]").await;
+    house.apply("rules: [{ id: a, limit: 5/h, key_by: ip }]").await;
+    let over = json!({"rule": "a", "key": {"ip": "203.0.113.7"}, "requests": 9});
+    house.ask("POST /v1/overrides", &[], over).await.expect(201);
+    // The override goes with it, so this is fine …
+    house.ask("POST /v1/versions/1/rollback", &[], "").await.expect(200);
+    house.ask("POST /v1/versions/3/rollback", &[], "").await.expect(200);
+    assert_eq!(house.left(&[("ip", "203.0.113.7")]).await, [("a".to_owned(), Some(9))]);
+}
+
+#[tokio::test]
+async fn versions_are_listed_newest_first_and_compared_either_way() {
+    let (house, _) = with_a_past().await;
+    let numbers = |page: &Json| -> Vec<u64> {
+        let list = page["versions"].as_array().expect("a list");
+        list.iter().filter_map(|version| version["version"].as_u64()).collect()
+    };
+    let first = house.get("/v1/versions?limit=3").await.expect(200).body;
+    assert_eq!((numbers(&first), &first["next"]), (vec![5, 4, 3], &json!(3)));
+    let second = house.get("/v1/versions?limit=3&before=3").await.expect(200).body;
+    assert_eq!((numbers(&second), &second["next"]), (vec![2, 1], &json!(null)));
+    let ids = |body: &Json| -> Vec<(String, bool, bool)> {
+        let diff = body["diff"].as_array().expect("a list").iter();
+        let one = |change: &Json| {
+            let id = format!("{} {}", change["kind"], change["id"]).replace('"', "");
+            (id, change["before"].is_null(), change["after"].is_null())
+        };
+        diff.map(one)
+            .map(|(id, b, a)| (id.split(':').next().unwrap_or_default().to_owned(), b, a))
+            .collect()
+    };
+    let there = house.get("/v1/versions/5?from=1").await.expect(200).body;
+    let expected = [
+        ("setting endpoints", false, true),
+        ("rule a", false, true),
+        ("rule b", true, false),
+        ("subject user_id", true, false),
+    ];
+    let expected = expected.map(|(id, before, after)| (id.to_owned(), before, after));
+    assert_eq!(ids(&there), expected, "an override that came and went is no difference");
+    let back = house.get("/v1/versions/1?from=5").await.expect(200).body;
+    assert_eq!(ids(&back), expected.map(|(id, before, after)| (id, after, before)));
+    for path in [
+        "/v1/versions/6",
+        "/v1/versions/0",
+        "/v1/versions/18446744073709551615",
+        "/v1/versions/5?from=6",
+        "/v1/versions/x",
+    ] {
+        house.get(path).await.expect(404);
+    }
+}
