@@ -17,6 +17,7 @@ Usage: cargo xtask <command>
   bench micro       in-process decisions and memory beside governor; writes benches/README.md
   bench redis       the Redis store beside the plain way and redis-benchmark; writes benches/README.md
   bench gateway     the gateway beside nginx, HAProxy, Envoy and a bare proxy; writes benches/README.md
+  bench doors       the HTTP, gRPC and RESP doors beside throttlecrab, nginx and Redis; writes benches/README.md
   audit             licences, bans and sources of all dependencies (cargo-deny)
 
 Exit codes: 0 all well, 1 something failed, 2 usage, 3 something is missing here.";
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         ["setup"] => setup::tools(),
         ["bench", name @ ("micro" | "redis")] => bench::run(name),
         ["bench", "gateway"] => bench::gateway(),
+        ["bench", "doors"] => bench::doors(),
         ["audit"] => audit::all(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
