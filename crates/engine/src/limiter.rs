@@ -177,9 +177,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
         cost: impl Fn(&Rule) -> u64,
     ) -> Decision {
         let (readings, answered_by, paid, local_at) = {
-            let mut facts = facts.borrowed();
-            rules.complete(&mut facts);
-            let mut plan = Plan::new(&rules, &facts, asking, cost);
+            let mut plan = Plan::new(&rules, facts, asking, cost);
             let op = match asking.op {
                 Op::Charge if plan.refused => Op::Peek,
                 op => op,

@@ -123,11 +123,9 @@ impl Question<'_, '_> {
     }
 
     fn plan<'a>(&self, rules: &'a Arc<RuleSet>) -> Part<'a> {
-        let mut facts = self.facts.borrowed();
-        rules.complete(&mut facts);
         let (Asked::Charge(cost) | Asked::GiveBack(cost)) = self.asked;
         let asking = Asking { queue: Queue::Refuse, ..Asking::all(Op::Charge) };
-        let plan = Plan::new(rules, &facts, asking, times(cost));
+        let plan = Plan::new(rules, self.facts, asking, times(cost));
         Part { asked: self.asked, brought: rules.is_brought(), plan }
     }
 }
