@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use crate::run::{Stopped, cargo, root};
+use crate::run::{Stopped, cargo, root, works};
 use crate::setup;
 
 /// Runs the gateway's benchmark, which starts programs: others that are installed, and ours beside it.
@@ -11,6 +11,24 @@ pub(crate) fn gateway() -> Result<(), Stopped> {
     let packages = ["-p", "tidegate-server", "-p", "tidegate-bench"];
     crate::run::run(cargo(&["build", "--release", "--bins"]).args(packages))?;
     run("gateway")
+}
+
+/// The limiter that the doors are compared with.
+const THROTTLECRAB: &str = "0.4.40";
+
+/// Runs the doors' benchmark, beside a limiter that is installed for it below `target/`.
+pub(crate) fn doors() -> Result<(), Stopped> {
+    setup::tools()?;
+    let folder = root().join("target/throttlecrab");
+    let program = folder.join("bin/throttlecrab-server");
+    if !works(&program.to_string_lossy(), &["--version"]) {
+        let mut install = cargo(&["install", "throttlecrab-server", "--locked"]);
+        install.args(["--version", THROTTLECRAB, "--root"]).arg(&folder);
+        crate::run::run(install.arg("--target-dir").arg(folder.join("build")))?;
+    }
+    let packages = ["-p", "tidegate-server", "-p", "tidegate-bench"];
+    crate::run::run(cargo(&["build", "--release", "--bins"]).args(packages))?;
+    run("doors")
 }
 
 /// Runs a benchmark and puts its tables into `benches/README.md`.

@@ -17,6 +17,7 @@ Usage: cargo xtask <command>
   bench micro       in-process decisions and memory beside governor; writes benches/README.md
   bench redis       the Redis store beside the plain way and redis-benchmark; writes benches/README.md
   bench gateway     the gateway beside nginx, HAProxy, Envoy and a bare proxy; writes benches/README.md
+  bench doors       the HTTP, gRPC and RESP doors beside throttlecrab, nginx and Redis; writes benches/README.md
   bench office      overrides, the violations log and the way of a change; writes benches/README.md
   audit             licences, bans and sources of all dependencies (cargo-deny)
 
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         ["setup"] => setup::tools(),
         ["bench", name @ ("micro" | "redis" | "office")] => bench::run(name),
         ["bench", "gateway"] => bench::gateway(),
+        ["bench", "doors"] => bench::doors(),
         ["audit"] => audit::all(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

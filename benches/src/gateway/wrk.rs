@@ -3,6 +3,7 @@
 #![expect(clippy::expect_used, reason = "a benchmark that cannot run should say why and stop")]
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::Command;
 
 use super::Latencies;
@@ -36,13 +37,25 @@ impl Told {
 /// When `wrk` cannot be run or requests get lost.
 #[must_use]
 pub fn run(address: SocketAddr, connections: usize, seconds: u64) -> Told {
-    let output = Command::new("wrk")
+    run_with(&format!("http://{address}/api/things"), connections, seconds, None)
+}
+
+/// The same at any URL, with requests as a Lua script makes them.
+///
+/// # Panics
+/// When `wrk` cannot be run or requests get lost.
+#[must_use]
+pub fn run_with(url: &str, connections: usize, seconds: u64, script: Option<&Path>) -> Told {
+    let mut command = Command::new("wrk");
+    command
         .args(["--threads", "1", "--latency", "--connections", &connections.to_string()])
-        .args(["--duration", &format!("{seconds}s"), &format!("http://{address}/api/things")])
-        .output()
-        .expect("wrk");
+        .args(["--duration", &format!("{seconds}s")]);
+    if let Some(script) = script {
+        command.arg("--script").arg(script);
+    }
+    let output = command.arg(url).output().expect("wrk");
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(!text.contains("Socket errors"), "{address}: {text}");
+    assert!(!text.contains("Socket errors"), "{url}: {text}");
     parse(&text).unwrap_or_else(|| panic!("wrk says {text}"))
 }
 

@@ -13,7 +13,7 @@ use serde::Serialize;
 use tidegate_core::decision::Verdict;
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_engine::{Decided, Observer, RuleReading};
-use tidegate_rules::{Facts, Rule};
+use tidegate_rules::{Facts, Rule, RuleSet};
 use tokio::sync::{Notify, watch};
 
 use crate::metrics::{Exports, Exposition, Kind};
@@ -199,14 +199,15 @@ impl ViolationLog {
         rule: &Rule,
         reading: &RuleReading,
     ) -> Violation {
-        let facts = decided.facts;
+        let mut facts = decided.facts.borrowed();
+        decided.rules.complete(&mut facts);
         let user = facts.get("user_id").map(|user| self.identities.kept("user_id", user));
         let by_key = || {
             let key = facts.get("api_key")?;
             // A key is a secret, whatever is kept of others.
             Some(self.identities.hashed("api_key", key))
         };
-        let key = decided.key(rule);
+        let key = rule.shown_key(&facts, decided.rules);
         Violation {
             at: reading.numbers.map_or_else(|| (self.clock)(), |told| told.now),
             rule: rule.id().to_owned(),
@@ -214,7 +215,7 @@ impl ViolationLog {
                 .map_or_else(String::new, |key| format!("{:016x}{:016x}", key.hi, key.lo)),
             user_id: user.or_else(by_key),
             ip: facts.get("ip").map(|ip| self.identities.kept("ip", ip)),
-            endpoint: endpoint(decided, facts),
+            endpoint: endpoint(decided.rules, &facts),
             remaining: reading.numbers.map_or(0, |told| told.remaining),
             enforced: reading.verdict != Verdict::ShadowDeny,
         }
@@ -279,8 +280,8 @@ impl Exports for ViolationLog {
 }
 
 /// The pattern of the endpoint, cut where the table ends.
-fn endpoint(decided: &Decided<'_, '_>, facts: &Facts<'_>) -> Option<String> {
-    let mut endpoint = decided.rules.endpoint(facts)?;
+fn endpoint(rules: &RuleSet, facts: &Facts<'_>) -> Option<String> {
+    let mut endpoint = rules.endpoint(facts)?;
     endpoint.truncate(endpoint.floor_char_boundary(MAX_ENDPOINT));
     Some(endpoint)
 }

@@ -12,12 +12,17 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const PROBLEM: HeaderValue = HeaderValue::from_static(Problem::MEDIA_TYPE);
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
 
-/// Room for the answer to a check under two rules.
+/// Room for most views.
 const USUAL_BYTES: usize = 512;
+
+/// An answer whose JSON is written already.
+pub(crate) fn written<B: From<Bytes>>(status: StatusCode, json: String) -> Response<B> {
+    typed(status, JSON, json.into())
+}
 
 /// An answer in JSON.
 pub fn json<B: From<Bytes>>(status: StatusCode, view: &impl Serialize) -> Response<B> {
-    typed(status, JSON, written(view))
+    typed(status, JSON, bytes(view))
 }
 
 pub(crate) fn plain<B: From<Bytes>>(status: StatusCode, json: &'static [u8]) -> Response<B> {
@@ -30,7 +35,7 @@ pub(crate) fn text<B: From<Bytes>>(status: StatusCode, text: &'static [u8]) -> R
 
 /// An answer that tells what went wrong.
 pub fn problem<B: From<Bytes>>(problem: &Problem) -> Response<B> {
-    typed(problem.status, PROBLEM, written(problem))
+    typed(problem.status, PROBLEM, bytes(problem))
 }
 
 /// Makes an answer the last one of its connection.
@@ -38,7 +43,7 @@ pub fn close<B>(response: &mut Response<B>) {
     response.headers_mut().insert(CONNECTION, CLOSE);
 }
 
-fn written(view: &impl Serialize) -> Bytes {
+fn bytes(view: &impl Serialize) -> Bytes {
     let mut body = Vec::with_capacity(USUAL_BYTES);
     match serde_json::to_writer(&mut body, view) {
         Ok(()) => body.into(),

@@ -19,8 +19,7 @@ use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use tidegate_core::store::Store;
 use tidegate_core::time::Timestamp;
-use tidegate_engine::{Decision, Limiter, NoLocal};
-use tidegate_rules::Facts;
+use tidegate_engine::{Limiter, NoLocal};
 
 use crate::envoy::{self, Service};
 use crate::identity::IdentityInForce;
@@ -178,7 +177,8 @@ impl<S: Store, L: Store> Door<S, L> {
             return Ok(self.probe(endpoint)); // whatever body it brings is not read
         }
         if endpoint == Endpoint::ForwardAuth {
-            let answered = self.forward_auth(head, caller).await;
+            // The state of what is not a check is large, and boxed: it would be moved about with every check.
+            let answered = Box::pin(self.forward_auth(head, caller)).await;
             let mut response = answered.unwrap_or_else(|problem| answer::problem(&problem));
             if !body.is_end_stream() {
                 // Some proxies leave the length of a body there that they do not send.
@@ -199,7 +199,8 @@ impl<S: Store, L: Store> Door<S, L> {
             _ => self.settings.max_body_bytes,
         };
         match body::read(body, max_bytes, self.settings.body_timeout).await {
-            Ok(body) => self.question(endpoint, &body, admitted).await,
+            Ok(body) if endpoint == Endpoint::Check => self.check(&body).await,
+            Ok(body) => Box::pin(self.question(endpoint, &body, admitted)).await,
             Err(unread) => Ok(unread.into_response()),
         }
     }
@@ -224,15 +225,12 @@ impl<S: Store, L: Store> Door<S, L> {
     ) -> Result<Response<Full<Bytes>>, Problem> {
         let limiter = &self.limiter;
         let decision = match endpoint {
-            Endpoint::Check => {
-                let Check { facts, cost } = json::parse(body)?;
-                return Ok(self.decided(&limiter.decide(&facts, cost).await, &facts));
-            }
+            Endpoint::Check => return self.check(body).await,
             Endpoint::Checks => return self.checks(body).await,
             Endpoint::Explain => {
                 let Check { facts, cost } = json::parse(body)?;
                 let explanation = limiter.explain(&facts, cost).await;
-                return Ok(answer::json(StatusCode::OK, &json::explanation(&explanation)));
+                return Ok(answer::written(StatusCode::OK, json::explanation(&explanation)));
             }
             Endpoint::Refund => {
                 let Refund { facts, rule, cost, charged_at_us } = json::parse(body)?;
@@ -253,18 +251,20 @@ impl<S: Store, L: Store> Door<S, L> {
                 limiter.peek(&facts, self.known(rule.as_deref())?, cost).await
             }
         };
-        Ok(answer::json(StatusCode::OK, &json::decision(&decision)))
+        Ok(answer::written(StatusCode::OK, json::decision(&decision)))
     }
 
-    /// The answer to a check: the one that is told in its status and headers too.
-    fn decided(&self, decision: &Decision, facts: &Facts<'_>) -> Response<Full<Bytes>> {
+    /// The answer to a check is the one that is told in its status and headers too.
+    async fn check(&self, body: &[u8]) -> Result<Response<Full<Bytes>>, Problem> {
+        let Check { facts, cost } = json::parse(body)?;
+        let decision = &self.limiter.decide(&facts, cost).await;
         let status =
             if decision.is_allowed() { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
-        let mut response = answer::json(status, &json::decision(decision));
+        let mut response = answer::written(status, json::decision(decision));
         let settings = &self.settings.headers;
-        let random = settings.draw(decision, facts);
+        let random = settings.draw(decision, &facts);
         respond::headers(decision, settings, random, response.headers_mut());
-        response
+        Ok(response)
     }
 
     async fn checks(&self, body: &[u8]) -> Result<Response<Full<Bytes>>, Problem> {
@@ -273,7 +273,7 @@ impl<S: Store, L: Store> Door<S, L> {
         for Check { facts, cost } in &checks {
             decisions.push(self.limiter.decide(facts, *cost).await);
         }
-        Ok(answer::json(StatusCode::OK, &json::decisions(&decisions)))
+        Ok(answer::written(StatusCode::OK, json::decisions(&decisions)))
     }
 
     /// A rule that is named must be there.

@@ -3,9 +3,10 @@
 mod answer;
 mod facts;
 mod request;
+mod write;
 
 pub(crate) use answer::retry_after_ms;
-pub use answer::{DecisionView, DecisionsView, ExplanationView, decision, decisions, explanation};
+pub use answer::{decision, decisions, explanation};
 pub(crate) use request::Object;
 pub use request::{Check, Checks, MAX_CHECKS, Malformed, Peek, Refund, Reset, parse};
 

@@ -12,7 +12,7 @@ mod refusal;
 mod told;
 mod wait;
 
-use bytes::{BufMut, BytesMut};
+use bytes::BufMut;
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use tidegate_core::time::Micros;
 use tidegate_engine::Decision;
@@ -120,14 +120,15 @@ fn write(
 }
 
 fn write_warnings(decision: &Decision, lines: &mut Lines<'_>) {
-    let mut ids = BytesMut::new();
-    for rule in decision.warnings() {
-        if !ids.is_empty() {
-            ids.put_slice(b", ");
+    if decision.warnings().next().is_none() {
+        return;
+    }
+    lines.put_text(WARNING, |ids| {
+        for rule in decision.warnings() {
+            if !ids.is_empty() {
+                ids.put_slice(b", ");
+            }
+            ids.put_slice(rule.id().as_bytes());
         }
-        ids.put_slice(rule.id().as_bytes());
-    }
-    if !ids.is_empty() {
-        lines.put_text(WARNING, ids);
-    }
+    });
 }

@@ -15,12 +15,14 @@ impl<S: Store, L: Store> Limiter<S, L> {
     /// Carries over what whoever the facts describe used before rules changed. Rules that did not change
     /// cost nothing here.
     pub(crate) async fn carry_over(&self, rules: &RuleSet, facts: &Facts<'_>) {
+        let mut completed = facts.borrowed();
+        rules.complete(&mut completed);
         let mut matches = Matches::new();
-        rules.matching(facts, &mut matches);
+        rules.matching(&completed, &mut matches);
         for at in matches {
-            let rule = &rules[rules.variant(at, facts)];
+            let rule = &rules[rules.variant(at, &completed)];
             // While the store is gone there is nothing to be known; the next decision asks again.
-            let _ = self.carry(rule, rules, facts).await;
+            let _ = self.carry(rule, rules, &completed).await;
         }
     }
 

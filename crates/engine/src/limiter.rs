@@ -192,26 +192,24 @@ impl<S: Store, L: Store> Limiter<S, L> {
         cost: impl Fn(&Rule) -> u64,
     ) -> Decision {
         let (readings, answered_by, paid, local_at) = {
-            let mut facts = facts.borrowed();
-            rules.complete(&mut facts);
             if rules.carries() {
-                Box::pin(self.carry_over(&rules, &facts)).await;
+                Box::pin(self.carry_over(&rules, facts)).await;
             }
-            let mut plan = Plan::new(&rules, &facts, asking, cost);
+            let mut plan = Plan::new(&rules, facts, asking, cost);
             let op = match asking.op {
                 Op::Charge if plan.refused => Op::Peek,
                 op => op,
             };
             self.ask(op, &mut plan, &rules).await;
             if asking.op == Op::Charge {
-                self.tell_observer(&plan, &rules, &facts);
+                self.tell_observer(&plan, &rules, facts);
             }
             (plan.readings, plan.answered_by, plan.paid, plan.local_at)
         };
         Decision { rules, readings, answered_by, paid, local_at }
     }
 
-    /// Tells whoever hears of decisions; `facts` are complete.
+    /// Tells whoever hears of decisions.
     #[inline]
     pub(crate) fn tell_observer(&self, plan: &Plan<'_>, rules: &RuleSet, facts: &Facts<'_>) {
         if !self.observers.is_empty() {

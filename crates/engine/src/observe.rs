@@ -3,7 +3,6 @@
 use std::fmt;
 
 use tidegate_core::decision::AnsweredBy;
-use tidegate_core::key::Fingerprint;
 use tidegate_rules::{Facts, Rule, RuleSet};
 
 use crate::decision::RuleReading;
@@ -19,7 +18,7 @@ pub trait Observer: Send + Sync + fmt::Debug {
 pub struct Decided<'a, 'f> {
     /// The rules that it was decided under.
     pub rules: &'a RuleSet,
-    /// What was known of the request, with what follows from it.
+    /// What was known of the request; [`RuleSet::complete`] adds what follows from it.
     pub facts: &'a Facts<'f>,
     /// Who answered.
     pub answered_by: AnsweredBy,
@@ -36,11 +35,5 @@ impl<'a> Decided<'a, '_> {
     /// The same with the places of the rules in their rule set.
     pub fn places(&self) -> impl Iterator<Item = (u32, &'a RuleReading)> {
         self.readings.iter().map(|reading| (reading.rule, reading))
-    }
-
-    /// The name of the counter of one of them, if it may be shown.
-    #[must_use]
-    pub fn key(&self, rule: &Rule) -> Option<Fingerprint> {
-        rule.shown_key(self.facts, self.rules)
     }
 }

@@ -53,21 +53,24 @@ pub(crate) struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// The plan for all rules that govern the facts, or for the one that is named.
+    /// The plan for all rules that govern the facts, which are completed for it, or for the one that is named.
     pub(crate) fn new(
         rules: &'a RuleSet,
         facts: &Facts<'_>,
         asking: Asking<'_>,
         cost: impl Fn(&Rule) -> u64,
     ) -> Self {
+        // Only for as long as it takes: the plan waits for a store, and does without.
+        let mut completed = facts.borrowed();
+        rules.complete(&mut completed);
         let mut matches = Matches::new();
-        rules.matching(facts, &mut matches);
+        rules.matching(&completed, &mut matches);
         let mut plan = Self::empty();
         for at in matches.into_iter().filter(|at| !asking.without.contains(at)) {
-            let at = rules.variant(at, facts);
+            let at = rules.variant(at, &completed);
             let rule = &rules[at];
             if asking.only.is_none_or(|only| only == rule.id()) {
-                plan.add(at, rule, facts, rules, cost(rule), asking.queue);
+                plan.add(at, rule, &completed, rules, cost(rule), asking.queue);
             }
         }
         plan

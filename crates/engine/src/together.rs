@@ -85,9 +85,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
     ) -> Result<Vec<Decision>, Unanswered> {
         if rules.carries() {
             for question in questions {
-                let mut facts = question.facts.borrowed();
-                rules.complete(&mut facts);
-                Box::pin(self.carry_over(&rules, &facts)).await;
+                Box::pin(self.carry_over(&rules, question.facts)).await;
             }
         }
         let sets: SmallVec<[Arc<RuleSet>; 1]> =
@@ -131,9 +129,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
             if part.brought || !matches!(part.asked, Asked::Charge(1..)) {
                 continue;
             }
-            let mut facts = question.facts.borrowed();
-            rules.complete(&mut facts);
-            self.tell_observer(&part.plan, rules, &facts);
+            self.tell_observer(&part.plan, rules, question.facts);
         }
     }
 
@@ -180,13 +176,11 @@ impl Question<'_, '_> {
     }
 
     fn plan<'a>(&self, rules: &'a Arc<RuleSet>, replaced: &[u32]) -> Part<'a> {
-        let mut facts = self.facts.borrowed();
-        rules.complete(&mut facts);
         let (Asked::Charge(cost) | Asked::GiveBack(cost)) = self.asked;
         // A limit that is brought is no rule's, and nothing replaces it.
         let without = if rules.is_brought() { &[] } else { replaced };
         let asking = Asking { queue: Queue::Refuse, without, ..Asking::all(Op::Charge) };
-        let plan = Plan::new(rules, &facts, asking, times(cost));
+        let plan = Plan::new(rules, self.facts, asking, times(cost));
         Part { asked: self.asked, brought: rules.is_brought(), plan }
     }
 }

@@ -1,163 +1,120 @@
-//! Decisions and explanations as JSON: views that write themselves, without copies.
+//! Decisions and explanations as JSON.
 //!
 //! Spans are whole milliseconds, rounded up: a wait that is told must be long enough.
 
-use serde::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
 use tidegate_core::decision::Retry;
 use tidegate_core::key::Fingerprint;
 use tidegate_core::time::Timestamp;
 use tidegate_engine::{Decision, Explained, Explanation, RuleReading};
 use tidegate_rules::{Mode, Rule};
 
+use super::write::{list, put};
+
+/// Room for a decision under two rules.
+const USUAL_BYTES: usize = 512;
+
 /// A decision as JSON.
 #[must_use]
-pub const fn decision(decision: &Decision) -> DecisionView<'_> {
-    DecisionView(decision)
+pub fn decision(decision: &Decision) -> String {
+    let mut out = String::with_capacity(USUAL_BYTES);
+    write_decision(&mut out, decision);
+    out
 }
 
 /// The answer to a batch as JSON, `{"results":[…]}`.
 #[must_use]
-pub const fn decisions(decisions: &[Decision]) -> DecisionsView<'_> {
-    DecisionsView(decisions)
+pub fn decisions(decisions: &[Decision]) -> String {
+    let mut out = String::with_capacity(USUAL_BYTES * decisions.len());
+    list(&mut out, r#"{"results":"#, decisions, write_decision);
+    out.push('}');
+    out
 }
 
 /// An explanation as JSON.
 #[must_use]
-pub const fn explanation(explanation: &Explanation) -> ExplanationView<'_> {
-    ExplanationView(explanation)
+pub fn explanation(explanation: &Explanation) -> String {
+    let Explanation { facts, decision, rules, deciding, why } = explanation;
+    let mut out = String::with_capacity(2 * USUAL_BYTES);
+    write_pairs(&mut out, r#"{"facts":"#, facts);
+    put(&mut out, r#","deciding":"#, deciding.as_deref());
+    put(&mut out, r#","why":"#, why.as_str());
+    let explained = rules.iter().zip(decision.readings());
+    list(&mut out, r#","rules":"#, explained, |out, (rule, (_, reading))| {
+        write_explained(out, rule, reading);
+    });
+    out.push_str(r#","decision":"#);
+    write_decision(&mut out, decision);
+    out.push('}');
+    out
 }
 
-/// See [`decision`].
-#[derive(Clone, Copy, Debug)]
-pub struct DecisionView<'a>(&'a Decision);
-
-/// See [`decisions`].
-#[derive(Clone, Copy, Debug)]
-pub struct DecisionsView<'a>(&'a [Decision]);
-
-/// See [`explanation`].
-#[derive(Clone, Copy, Debug)]
-pub struct ExplanationView<'a>(&'a Explanation);
-
-impl Serialize for DecisionView<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let decision = self.0;
-        let tightest = decision.tightest();
-        let numbers = tightest.and_then(|(_, reading)| reading.numbers);
-        let retry = match tightest {
-            Some((_, reading)) if !decision.is_allowed() => reading.retry(),
-            _ => Retry::Now,
-        };
-        let delay_ms = if decision.is_allowed() { decision.delay().as_millis_ceil() } else { 0 };
-        let mut object = serializer.serialize_struct("Decision", 10)?;
-        object.serialize_field("allowed", &decision.is_allowed())?;
-        object.serialize_field("rule", &tightest.map(|(rule, _)| rule.id()))?;
-        object.serialize_field("limit", &numbers.map(|numbers| numbers.limit))?;
-        object.serialize_field("remaining", &numbers.map(|numbers| numbers.remaining))?;
-        let reset_after = numbers.map(|numbers| numbers.reset_after).unwrap_or_default();
-        object.serialize_field("reset_after_ms", &reset_after.as_millis_ceil())?;
-        object.serialize_field("retry_after_ms", &retry_after_ms(retry))?;
-        object.serialize_field("delay_ms", &delay_ms)?;
-        let charged_at = decision.charged_at().map(Timestamp::as_micros);
-        object.serialize_field("charged_at_us", &charged_at)?;
-        object.serialize_field("answered_by", decision.answered_by().name())?;
-        object.serialize_field("rules", &ReadingsView(decision))?;
-        object.end()
-    }
+fn write_decision(out: &mut String, decision: &Decision) {
+    let tightest = decision.tightest();
+    let allowed = decision.is_allowed();
+    let numbers = tightest.and_then(|(_, reading)| reading.numbers);
+    let retry = match tightest {
+        Some((_, reading)) if !allowed => reading.retry(),
+        _ => Retry::Now,
+    };
+    let delay_ms = if allowed { decision.delay().as_millis_ceil() } else { 0 };
+    let reset_after = numbers.map(|numbers| numbers.reset_after).unwrap_or_default();
+    put(out, r#"{"allowed":"#, allowed);
+    put(out, r#","rule":"#, tightest.map(|(rule, _)| rule.id()));
+    put(out, r#","limit":"#, numbers.map(|numbers| numbers.limit));
+    put(out, r#","remaining":"#, numbers.map(|numbers| numbers.remaining));
+    put(out, r#","reset_after_ms":"#, reset_after.as_millis_ceil());
+    put(out, r#","retry_after_ms":"#, retry_after_ms(retry));
+    put(out, r#","delay_ms":"#, delay_ms);
+    put(out, r#","charged_at_us":"#, decision.charged_at().map(Timestamp::as_micros));
+    put(out, r#","answered_by":"#, decision.answered_by().name());
+    list(out, r#","rules":"#, decision.readings(), |out, (rule, reading)| {
+        write_reading(out, rule, reading);
+    });
+    out.push('}');
 }
 
-impl Serialize for DecisionsView<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let results: Vec<_> = self.0.iter().map(DecisionView).collect();
-        let mut object = serializer.serialize_struct("Decisions", 1)?;
-        object.serialize_field("results", &results)?;
-        object.end()
-    }
+fn write_reading(out: &mut String, rule: &Rule, reading: &RuleReading) {
+    put(out, r#"{"id":"#, rule.id());
+    put(out, r#","verdict":"#, reading.verdict.name());
+    put(out, r#","mode":"#, mode_name(rule.mode()));
+    put(out, r#","limit":"#, reading.numbers.map(|numbers| numbers.limit));
+    write_numbers(out, reading);
+    out.push('}');
 }
 
-/// Every rule of a decision.
-struct ReadingsView<'a>(&'a Decision);
-
-impl Serialize for ReadingsView<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.readings().map(|(rule, reading)| ReadingView(rule, reading)))
-    }
+fn write_explained(out: &mut String, explained: &Explained, reading: &RuleReading) {
+    let Explained { id, matched, key, fingerprint, limit, why } = explained;
+    let hex = fingerprint.map(|Fingerprint { hi, lo }| format!("{hi:016x}{lo:016x}"));
+    put(out, r#"{"id":"#, id.as_str());
+    list(out, r#","matched":"#, matched, |out, name| put(out, "", name.as_str()));
+    write_pairs(out, r#","key":"#, key);
+    put(out, r#","fingerprint":"#, hex.as_deref());
+    put(out, r#","limit":"#, limit.as_str());
+    put(out, r#","why":"#, why.as_str());
+    put(out, r#","verdict":"#, reading.verdict.name());
+    write_numbers(out, reading);
+    out.push('}');
 }
 
-struct ReadingView<'a>(&'a Rule, &'a RuleReading);
-
-impl Serialize for ReadingView<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(rule, reading) = self;
-        let mut object = serializer.serialize_struct("Reading", 8)?;
-        object.serialize_field("id", rule.id())?;
-        object.serialize_field("verdict", reading.verdict.name())?;
-        object.serialize_field("mode", mode_name(rule.mode()))?;
-        object.serialize_field("limit", &reading.numbers.map(|numbers| numbers.limit))?;
-        serialize_numbers::<S>(&mut object, reading)?;
-        object.end()
-    }
-}
-
-impl Serialize for ExplanationView<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Explanation { facts, decision, rules, deciding, why } = self.0;
-        let explained = rules.iter().zip(decision.readings());
-        let rules: Vec<_> =
-            explained.map(|(rule, (_, reading))| ExplainedView(rule, reading)).collect();
-        let mut object = serializer.serialize_struct("Explanation", 5)?;
-        object.serialize_field("facts", &Pairs(facts))?;
-        object.serialize_field("deciding", deciding)?;
-        object.serialize_field("why", why)?;
-        object.serialize_field("rules", &rules)?;
-        object.serialize_field("decision", &DecisionView(decision))?;
-        object.end()
-    }
-}
-
-struct ExplainedView<'a>(&'a Explained, &'a RuleReading);
-
-impl Serialize for ExplainedView<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(Explained { id, matched, key, fingerprint, limit, why }, reading) = self;
-        let hex = |Fingerprint { hi, lo }: Fingerprint| format!("{hi:016x}{lo:016x}");
-        let mut object = serializer.serialize_struct("Explained", 11)?;
-        object.serialize_field("id", id)?;
-        object.serialize_field("matched", matched)?;
-        object.serialize_field("key", &Pairs(key))?;
-        object.serialize_field("fingerprint", &fingerprint.map(hex))?;
-        object.serialize_field("limit", limit)?;
-        object.serialize_field("why", why)?;
-        object.serialize_field("verdict", reading.verdict.name())?;
-        serialize_numbers::<S>(&mut object, reading)?;
-        object.end()
-    }
+fn write_numbers(out: &mut String, reading: &RuleReading) {
+    let numbers = reading.numbers.unwrap_or_default();
+    put(out, r#","remaining":"#, reading.numbers.map(|numbers| numbers.remaining));
+    put(out, r#","reset_after_ms":"#, numbers.reset_after.as_millis_ceil());
+    put(out, r#","retry_after_ms":"#, retry_after_ms(reading.retry()));
+    put(out, r#","delay_ms":"#, numbers.delay.as_millis_ceil());
 }
 
 /// An object of names and values; of a name that is repeated the first counts, as it does in rules.
-struct Pairs<'a>(&'a [(String, String)]);
-
-impl Serialize for Pairs<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_map(None)?;
-        for (at, (name, value)) in self.0.iter().enumerate() {
-            if self.0[..at].iter().all(|(known, _)| known != name) {
-                object.serialize_entry(name, value)?;
-            }
+fn write_pairs(out: &mut String, before: &str, pairs: &[(String, String)]) {
+    out.push_str(before);
+    out.push('{');
+    for (at, (name, value)) in pairs.iter().enumerate() {
+        if pairs[..at].iter().all(|(known, _)| known != name) {
+            put(out, if at == 0 { "" } else { "," }, name.as_str());
+            put(out, ":", value.as_str());
         }
-        object.end()
     }
-}
-
-fn serialize_numbers<S: Serializer>(
-    object: &mut S::SerializeStruct,
-    reading: &RuleReading,
-) -> Result<(), S::Error> {
-    let numbers = reading.numbers.unwrap_or_default();
-    object.serialize_field("remaining", &reading.numbers.map(|numbers| numbers.remaining))?;
-    object.serialize_field("reset_after_ms", &numbers.reset_after.as_millis_ceil())?;
-    object.serialize_field("retry_after_ms", &retry_after_ms(reading.retry()))?;
-    object.serialize_field("delay_ms", &numbers.delay.as_millis_ceil())
+    out.push('}');
 }
 
 pub(crate) const fn retry_after_ms(retry: Retry) -> Option<u64> {

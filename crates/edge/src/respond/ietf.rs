@@ -17,27 +17,28 @@ const MAX_INTEGER: u64 = 999_999_999_999_999;
 
 pub(super) fn write(counted: &Counted<'_>, lines: &mut Lines<'_>) {
     let name = counted.rule.id();
-    let mut policy = Item::string(name).integer("q", counted.numbers.limit);
-    if counted.rule.limit().policy().is_some_and(Policy::is_concurrency) {
-        // What is in use at once has no window.
-        policy = policy.word("qu", "concurrent-requests");
-    } else if let Some(secs) = counted.window_secs() {
-        policy = policy.integer("w", secs);
-    }
-    lines.put_text(POLICY, policy.0);
-    let mut state = Item::string(name).integer("r", counted.numbers.remaining);
-    if let Some(secs) = counted.effective_secs() {
-        state = state.integer("t", secs);
-    }
-    lines.put_text(STATE, state.0);
+    lines.put_text(POLICY, |text| {
+        let policy = Item::string(text, name).integer("q", counted.numbers.limit);
+        if counted.rule.limit().policy().is_some_and(Policy::is_concurrency) {
+            // What is in use at once has no window.
+            policy.word("qu", "concurrent-requests");
+        } else if let Some(secs) = counted.window_secs() {
+            policy.integer("w", secs);
+        }
+    });
+    lines.put_text(STATE, |text| {
+        let state = Item::string(text, name).integer("r", counted.numbers.remaining);
+        if let Some(secs) = counted.effective_secs() {
+            state.integer("t", secs);
+        }
+    });
 }
 
 /// A member of a List of RFC 9651: a String with Integers for parameters.
-struct Item(BytesMut);
+struct Item<'t>(&'t mut BytesMut);
 
-impl Item {
-    fn string(text: &str) -> Self {
-        let mut item = BytesMut::with_capacity(text.len() + 48);
+impl<'t> Item<'t> {
+    fn string(item: &'t mut BytesMut, text: &str) -> Self {
         item.put_u8(b'"');
         for byte in text.bytes() {
             if matches!(byte, b'"' | b'\\') {
@@ -50,12 +51,11 @@ impl Item {
     }
 
     /// A String that needs no escape.
-    fn word(mut self, name: &str, word: &str) -> Self {
+    fn word(self, name: &str, word: &str) {
         self.0.put_slice(format!(";{name}=\"{word}\"").as_bytes());
-        self
     }
 
-    fn integer(mut self, name: &str, integer: u64) -> Self {
+    fn integer(self, name: &str, integer: u64) -> Self {
         self.0.put_u8(b';');
         self.0.put_slice(name.as_bytes());
         self.0.put_u8(b'=');
@@ -70,9 +70,10 @@ mod tests {
 
     #[test]
     fn names_and_numbers_are_as_rfc_9651_has_them() {
-        let item = Item::string(r#"a"b\c, d;e"#);
-        let item = item.integer("q", u64::MAX).integer("w", MAX_INTEGER).integer("t", 0);
+        let mut text = BytesMut::new();
+        let item = Item::string(&mut text, r#"a"b\c, d;e"#);
+        item.integer("q", u64::MAX).integer("w", MAX_INTEGER).integer("t", 0);
         let expected = r#""a\"b\\c, d;e";q=999999999999999;w=999999999999999;t=0"#;
-        assert_eq!(item.0, expected);
+        assert_eq!(text, expected);
     }
 }

@@ -8,11 +8,16 @@ pub(super) struct Lines<'h> {
     headers: &'h mut HeaderMap,
     /// The names that were written, if they are to be exposed.
     exposed: Option<BytesMut>,
+    /// Where values are written, one after the other, so that they share one piece of memory.
+    space: BytesMut,
 }
+
+/// Room for the values of two families.
+const USUAL_BYTES: usize = 160;
 
 impl<'h> Lines<'h> {
     pub(super) fn new(headers: &'h mut HeaderMap, expose: bool) -> Self {
-        Self { headers, exposed: expose.then(BytesMut::new) }
+        Self { headers, exposed: expose.then(BytesMut::new), space: BytesMut::new() }
     }
 
     /// Writes a header in place of all that have its name.
@@ -33,14 +38,16 @@ impl<'h> Lines<'h> {
 
     /// The same for a number.
     pub(super) fn put_number(&mut self, name: HeaderName, number: u64) {
-        // Digits are a header's value.
-        let digits = HeaderValue::from_str(itoa::Buffer::new().format(number));
-        self.put(name, digits.unwrap_or(HeaderValue::from_static("0")));
+        self.put_text(name, |text| text.put_slice(itoa::Buffer::new().format(number).as_bytes()));
     }
 
     /// The same for text, which is printable ASCII; were it not, the header would be left out.
-    pub(super) fn put_text(&mut self, name: HeaderName, text: BytesMut) {
-        match HeaderValue::from_maybe_shared(text.freeze()) {
+    pub(super) fn put_text(&mut self, name: HeaderName, write: impl FnOnce(&mut BytesMut)) {
+        if self.space.capacity() == 0 {
+            self.space.reserve(USUAL_BYTES);
+        }
+        write(&mut self.space);
+        match HeaderValue::from_maybe_shared(self.space.split().freeze()) {
             Ok(value) => self.put(name, value),
             Err(_) => self.leave_out(&name),
         }
@@ -72,7 +79,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(NAME, HeaderValue::from_static("the upstream's"));
         let mut lines = Lines::new(&mut headers, true);
-        lines.put_text(NAME, BytesMut::from("a\r\nSet-Cookie: b"));
+        lines.put_text(NAME, |text| text.put_slice(b"a\r\nSet-Cookie: b"));
         lines.finish();
         assert!(headers.is_empty(), "{headers:?}");
     }

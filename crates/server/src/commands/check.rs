@@ -55,8 +55,7 @@ async fn answer(target: Target, question: String) -> Result<String, Failure> {
             let check: json::Check<'_> = json::parse(question.as_bytes())
                 .map_err(|error| Failure::Usage(error.to_string()))?;
             let decision = limiter.decide(&check.facts, check.cost).await;
-            serde_json::to_string(&json::decision(&decision))
-                .map_err(|error| Failure::CouldNot(error.to_string()))
+            Ok(json::decision(&decision))
         }
     }
 }

@@ -58,8 +58,7 @@ async fn answer(target: Target, question: String) -> Result<String, Failure> {
             let check: json::Check<'_> = json::parse(question.as_bytes())
                 .map_err(|error| Failure::Usage(error.to_string()))?;
             let explanation = limiter.explain(&check.facts, check.cost).await;
-            serde_json::to_string(&json::explanation(&explanation))
-                .map_err(|error| Failure::CouldNot(error.to_string()))
+            Ok(json::explanation(&explanation))
         }
     }
 }
