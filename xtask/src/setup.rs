@@ -15,7 +15,7 @@ struct Tool {
     package: &'static str,
 }
 
-const TOOLS: [Tool; 17] = [
+const TOOLS: [Tool; 18] = [
     // Some dependencies compile C.
     Tool { program: "cc", probe: &["--version"], package: "build-essential" },
     // The README's own commands are tried with it.
@@ -34,6 +34,8 @@ const TOOLS: [Tool; 17] = [
     Tool { program: "sqlite3", probe: &["--version"], package: "sqlite3" },
     // A server that a killed test leaves behind is killed by the kernel.
     Tool { program: "setpriv", probe: &["--version"], package: "util-linux" },
+    // Commands that ask a person are given a terminal.
+    Tool { program: "script", probe: &["--version"], package: "bsdutils" },
     // The gateway is proved in front of a real server, behind a real balancer, under real load.
     // Servers are not on everybody's path.
     Tool { program: "sh", probe: &["-c", "PATH=$PATH:/usr/sbin nginx -v"], package: "nginx-light" },
