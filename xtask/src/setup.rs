@@ -35,6 +35,8 @@ const TOOLS: [Tool; 18] = [
     Tool { program: "sqlite3", probe: &["--version"], package: "sqlite3" },
     // A server that a killed test leaves behind is killed by the kernel.
     Tool { program: "setpriv", probe: &["--version"], package: "util-linux" },
+    // Commands that ask a person are given a terminal.
+    Tool { program: "script", probe: &["--version"], package: "bsdutils" },
     // The gateway is proved in front of a real server, behind a real balancer, under real load.
     // Servers are not on everybody's path.
     Tool { program: "sh", probe: &["-c", "PATH=$PATH:/usr/sbin nginx -v"], package: "nginx-light" },
