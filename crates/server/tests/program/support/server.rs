@@ -79,10 +79,19 @@ impl Server {
 
     /// Where the gRPC door is.
     pub fn grpc(&self) -> String {
-        wait_for("the gRPC door's line", || {
+        self.listening("listening grpc ")
+    }
+
+    /// Where the admin door is.
+    pub fn admin(&self) -> String {
+        self.listening("listening admin ")
+    }
+
+    fn listening(&self, words: &str) -> String {
+        wait_for(&format!("the line `{words}`"), || {
             let out = self.out();
-            let line = out.lines().find_map(|line| line.strip_prefix("listening grpc "));
-            line.map(str::to_owned)
+            let mut lines = out.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+            lines.find_map(|line| line.strip_prefix(words)).map(|at| at.trim_end().to_owned())
         })
     }
 
