@@ -104,11 +104,12 @@ impl<S: Store + 'static, L: Store + 'static> Reloader<S, L> {
         let Ok((seen, fresh)) = tokio::task::spawn_blocking(look).await else {
             return;
         };
+        let anew = self.seen != seen;
         self.seen = seen;
         let Some(fresh) = fresh else {
             return;
         };
-        match self.install(fresh).await {
+        match self.install(fresh, anew).await {
             Ok(()) => {}
             Err(refusal) => {
                 self.status.reload_failed(refusal.to_string().trim_end());
@@ -117,9 +118,9 @@ impl<S: Store + 'static, L: Store + 'static> Reloader<S, L> {
         }
     }
 
-    async fn install(&mut self, fresh: Result<Fresh, Failure>) -> Result<(), Refusal> {
+    /// Puts rules of the file into force, unless those of a database are; that they are `anew` is told then.
+    async fn install(&mut self, fresh: Result<Fresh, Failure>, anew: bool) -> Result<(), Refusal> {
         let Fresh { rules, book, section, key_file, content } = fresh.map_err(Refusal::Faulty)?;
-        let anew = self.seen != Some(content);
         (self.key_file, self.seen) = (key_file, Some(content));
         let (name, before) = (self.source.name(), self.limiter.rules());
         let Some(draft) = self.draft.as_ref().filter(|draft| !draft.is_in_database()) else {

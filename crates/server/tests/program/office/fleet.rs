@@ -1,0 +1,171 @@
+//! Three processes on one PostgreSQL and one Redis: what is changed at one is enforced by all, and no request is
+//! decided by rules that never were.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use serde_json::json;
+use tidegate_testkit::postgres::{Cluster, Database};
+use tidegate_testkit::redis::Server as Redis;
+
+use super::{admin, apply, limits, serve, soak, version, wait_version};
+use crate::support::{Client, Folder, Server};
+
+const NODES: usize = 3;
+
+/// Processes with one database and one store.
+pub(super) struct Fleet {
+    pub(super) folder: Folder,
+    pub(super) database: Database,
+    pub(super) redis: Redis,
+    pub(super) nodes: Vec<Server>,
+}
+
+impl Fleet {
+    /// A fleet that takes the rules of a file over.
+    pub(super) fn start(rules: &str) -> Self {
+        let database = Database::within(Cluster::start_durable().into());
+        let (folder, redis) = (Folder::new(), Redis::start());
+        folder.write("rules.yaml", rules);
+        let mut fleet = Self { folder, database, redis, nodes: Vec::new() };
+        fleet.nodes = (0..NODES).map(|at| fleet.node(at)).collect();
+        fleet
+    }
+
+    /// Starts a node, with a copy of the rules of its own.
+    pub(super) fn node(&self, at: usize) -> Server {
+        let copy = self.folder.path(&format!("copy-{at}"));
+        let (database, store) = (self.database.url(), self.redis.url());
+        // A machine with two processors stalls for longer than the usual deadline.
+        let mut args = vec!["--store", &store, "--store-deadline", "2s", "--rules-db", &database];
+        args.extend(["--rules-copy", copy.to_str().unwrap()]);
+        serve(&self.folder.path("rules.yaml"), &args)
+    }
+
+    pub(super) fn admins(&self) -> Vec<Client> {
+        self.nodes.iter().map(admin).collect()
+    }
+
+    /// Waits until every node has a version in force.
+    #[track_caller]
+    pub(super) fn agree_on(&self, version: u64) {
+        self.nodes.iter().for_each(|node| wait_version(&mut admin(node), version));
+    }
+}
+
+/// Two rules whose numbers belong together: no document has two different ones.
+pub(super) fn pair(number: u64) -> String {
+    let limit = 1_000_000 + number;
+    format!(
+        "rules:
+  - {{ id: one, match: {{ kind: probe }}, key_by: ip, limit: {{ requests: {limit}, window: 1s }} }}
+  - {{ id: two, match: {{ kind: probe }}, key_by: ip, limit: {{ requests: {limit}, window: 1h }} }}\n"
+    )
+}
+
+/// The number of the pair that decides requests at a node.
+#[track_caller]
+pub(super) fn told(client: &mut Client) -> u64 {
+    let told = limits(client, &json!({"kind": "probe", "ip": "203.0.113.7"}));
+    let [(one, first), (two, second)] = &told[..] else { panic!("half a rule set: {told:?}") };
+    assert_eq!((one.as_str(), two.as_str()), ("one", "two"));
+    assert_eq!(first, second, "rules of two versions decided one request");
+    first - 1_000_000
+}
+
+#[test]
+fn a_change_at_one_is_enforced_by_all_and_counted_together() {
+    let limit = |count: u64| {
+        format!(
+            "rules: [{{ id: r, key_by: api_key, limit: {{ requests: {count}, window: 365d }} }}]"
+        )
+    };
+    let fleet = Fleet::start(&limit(5));
+    fleet.agree_on(1);
+    let facts = json!({"api_key": "k"});
+    let admitted = |times: usize| {
+        let mut clients: Vec<Client> = fleet.nodes.iter().map(Server::client).collect();
+        let asked = (0..times).map(|at| clients[at % NODES].check(&facts).status);
+        asked.filter(|status| *status == 200).count()
+    };
+    assert_eq!(admitted(12), 5);
+    for (at, node) in fleet.nodes.iter().enumerate() {
+        let count = 8 + 3 * at as u64;
+        let version = apply(&mut admin(node), &limit(count));
+        fleet.agree_on(version);
+        assert_eq!(admitted(12), 3, "what was used stays used, at every node");
+    }
+    let over = json!({"rule": "r", "key": {"api_key": "k"}, "requests": 16}).to_string();
+    assert_eq!(admin(&fleet.nodes[2]).post("/v1/overrides", &over).status, 201);
+    fleet.agree_on(5);
+    assert_eq!(admitted(9), 2, "16 in all");
+    let versions = admin(&fleet.nodes[0]).get("/v1/versions").body;
+    assert_eq!(
+        versions["versions"].as_array().unwrap().len(),
+        5,
+        "one taken over, though three started"
+    );
+}
+
+/// Asks a node until told to stop; every answer must be of a rule set that was, and none older than one that this
+/// client has seen.
+fn work(node: &Server, stop: &AtomicBool) -> u64 {
+    let (mut client, mut last, mut asked) = (node.client(), 0, 0);
+    while !stop.load(Ordering::Relaxed) {
+        let number = told(&mut client);
+        assert!(number >= last, "version {number} came back after {last}");
+        (last, asked) = (number, asked + 1);
+    }
+    asked
+}
+
+#[test]
+fn no_request_is_decided_by_a_rule_set_that_never_was() {
+    let changes = if soak() { 1_000 } else { 200 };
+    let fleet = Fleet::start(&pair(0));
+    fleet.agree_on(1);
+    let stop = AtomicBool::new(false);
+    let asked = thread::scope(|scope| {
+        let workers: Vec<_> = fleet
+            .nodes
+            .iter()
+            .map(|node| {
+                let stop = &stop;
+                scope.spawn(move || work(node, stop))
+            })
+            .collect();
+        let changing = scope.spawn(|| {
+            let mut admins = fleet.admins();
+            for number in 1..=changes {
+                let at = usize::try_from(number).unwrap_or(0) % NODES;
+                assert_eq!(apply(&mut admins[at], &pair(number)), number + 1);
+            }
+        });
+        let changed = changing.join();
+        stop.store(true, Ordering::Relaxed);
+        let asked: Vec<u64> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
+        changed.unwrap();
+        asked
+    });
+    assert!(asked.iter().all(|asked| *asked > 100), "{asked:?}");
+    fleet.agree_on(changes + 1);
+    for node in &fleet.nodes {
+        assert_eq!(told(&mut node.client()), changes);
+    }
+    let kept = fleet.database.sql("SELECT count(*), max(number) FROM rule_version");
+    assert_eq!(kept, format!("{0}|{0}", changes + 1), "one version a change, without gaps");
+}
+
+#[test]
+fn two_editors_at_two_nodes_do_not_overwrite_each_other() {
+    let fleet = Fleet::start(&pair(0));
+    fleet.agree_on(1);
+    let mut admins = fleet.admins();
+    let seen = admins[0].get("/v1/document");
+    let seen = [("if-match", seen.header("etag").unwrap())];
+    assert_eq!(admins[0].ask("PUT /v1/document", &seen, &pair(1)).status, 200);
+    // The other node may not have heard of it yet, and refuses all the same.
+    assert_eq!(admins[1].ask("PUT /v1/document", &seen, &pair(2)).status, 412);
+    fleet.agree_on(2);
+    assert_eq!((told(&mut fleet.nodes[2].client()), version(&mut admins[1])), (1, 2));
+}

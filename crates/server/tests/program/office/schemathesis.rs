@@ -1,0 +1,37 @@
+//! The admin API against what it says of itself, by a program that nobody here wrote: thousands of requests made
+//! from `/openapi.json`, well formed and not.
+
+use tidegate_testkit::python::python;
+
+use super::{admin, serve};
+use crate::support::{Folder, text};
+
+/// What every answer is held against.
+const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
+                      response_headers_conformance,response_schema_conformance,allow_header_conformance";
+
+const RULES: &str = "
+identity: { api_key: { header: x-api-key }, tier: { subject: api_key, default: free } }
+rules:
+  - { id: free, match: { tier: free }, key_by: api_key, limit: 100/min }
+  - { id: paid, match: { tier: paid }, key_by: api_key, limit: 1000/min }
+";
+
+#[test]
+fn every_answer_is_one_that_the_document_tells() {
+    let folder = Folder::new();
+    let server = serve(&folder.write("rules.yaml", RULES), &[]);
+    let mut command = python();
+    command.args(["-m", "schemathesis.cli", "run", "--checks", CHECKS, "--no-color"]);
+    command.args(["--phases", "examples,coverage,fuzzing", "--generation-database", "none"]);
+    // The same requests each time, and not for long.
+    command.args(["--seed", "6", "--max-examples", "20", "--workers", "1", "--warnings", "off"]);
+    command.arg(format!("http://{}/openapi.json", server.admin()));
+    let output = command.current_dir(folder.path(".")).output().unwrap();
+    let told = text(&output.stdout);
+    assert!(output.status.success(), "{told}\n{}\n{}", text(&output.stderr), server.log());
+    assert!(told.contains("Operations:       30 selected / 30 total"), "{told}");
+    // It did not only knock: rules were made, and the process is as well as before.
+    assert!(admin(&server).get("/v1/versions").body["versions"].as_array().unwrap().len() > 1);
+    server.stop();
+}
