@@ -1,0 +1,114 @@
+//! `tidegate reset`, `tidegate violations` and `tidegate db …` as typed.
+
+use clap::builder::FalseyValueParser;
+use clap::{Args, Subcommand};
+use tidegate_core::time::Micros;
+
+use super::{ApiKeyArgs, MostArgs, OfficeArgs};
+use crate::cli::{OutputArgs, help};
+use crate::config::duration;
+
+/// What to do with a rules database.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DbCommand {
+    /// Make the tables, or bring them up to date, and say what was applied
+    #[command(after_help = help::DB_MIGRATE)]
+    Migrate(DbMigrateArgs),
+}
+
+/// `tidegate reset`.
+#[derive(Args, Debug)]
+pub(crate) struct ResetArgs {
+    /// Whose counters: what is known of a request, such as `ip=203.0.113.7`; a rule's id before it
+    /// leaves all other rules alone
+    #[arg(value_name = "[RULE] FACT=VALUE")]
+    pub(crate) words: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) api_key: ApiKeyArgs,
+
+    #[command(flatten)]
+    pub(crate) office: OfficeArgs,
+}
+
+/// `tidegate violations`.
+#[derive(Args, Debug)]
+pub(crate) struct ViolationsArgs {
+    /// Not older than this, such as 1h
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = duration,
+        env = "TIDEGATE_SINCE",
+        hide_env_values = true
+    )]
+    pub(crate) since: Option<Micros>,
+
+    /// Of this rule alone
+    #[arg(long, value_name = "ID", env = "TIDEGATE_RULE", hide_env_values = true)]
+    pub(crate) rule: Option<String>,
+
+    /// Of this user alone, by name or as the list shows it
+    #[arg(long, value_name = "USER", env = "TIDEGATE_USER", hide_env_values = true)]
+    pub(crate) user: Option<String>,
+
+    /// From this address alone
+    #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_IP", hide_env_values = true)]
+    pub(crate) ip: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) api_key: ViolationKeyArgs,
+
+    /// Who was refused most, by which rule and how often
+    #[arg(
+        long,
+        env = "TIDEGATE_TOP",
+        hide_env_values = true,
+        value_parser = FalseyValueParser::new()
+    )]
+    pub(crate) top: bool,
+
+    /// Go on with new ones as they come, until Ctrl-C
+    #[arg(
+        long,
+        env = "TIDEGATE_FOLLOW",
+        hide_env_values = true,
+        value_parser = FalseyValueParser::new(),
+        conflicts_with = "top"
+    )]
+    pub(crate) follow: bool,
+
+    #[command(flatten)]
+    pub(crate) most: MostArgs,
+
+    #[command(flatten)]
+    pub(crate) office: OfficeArgs,
+}
+
+/// Whose violations, by an API key.
+#[derive(Args, Debug)]
+pub(crate) struct ViolationKeyArgs {
+    /// Of this API key alone
+    #[arg(
+        long = "api-key",
+        value_name = "KEY",
+        env = "TIDEGATE_API_KEY",
+        hide_env_values = true,
+        conflicts_with_all = ["api_key_file", "user"]
+    )]
+    pub(crate) typed: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) file: ApiKeyArgs,
+}
+
+/// `tidegate db migrate`.
+#[derive(Args, Debug)]
+pub(crate) struct DbMigrateArgs {
+    /// The database: sqlite:PATH, or postgres://user:password@host/database
+    #[arg(long, value_name = "URL", env = "TIDEGATE_RULES_DB", hide_env_values = true)]
+    pub(crate) rules_db: String,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
