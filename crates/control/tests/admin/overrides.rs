@@ -1,9 +1,11 @@
 //! Overrides: other numbers for one key of a rule, for good or until a date, and very many of them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 use tidegate_core::time::Micros;
+use tidegate_testkit::process::PATIENCE;
 
 use crate::house::House;
 
@@ -17,6 +19,16 @@ fn of(user: &str, requests: impl Into<Json>) -> Json {
 
 async fn left(house: &House, user: &str) -> Option<u64> {
     house.left(&[("user_id", user), ("ip", "203.0.113.7")]).await[0].1
+}
+
+/// Waits until the customer has so many left; that it does not come is a failure.
+async fn until_left(house: &House, wanted: u64) {
+    let seen = async {
+        while left(house, "acme").await != Some(wanted) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, seen).await.expect("the override runs out");
 }
 
 #[tokio::test]
@@ -84,9 +96,7 @@ async fn one_that_runs_out_is_gone_at_its_instant() {
     house.ask("POST /v1/rules/s/disable", &[], "").await.expect(200);
     assert_eq!(left(&house, "acme").await, Some(500));
     house.clock.advance(Micros::new(1));
-    while left(&house, "acme").await != Some(10) {
-        tokio::task::yield_now().await;
-    }
+    until_left(&house, 10).await;
     assert_eq!(house.state().await.1, 3, "no version was made");
     keeper.abort();
     // It is still on record, and whoever wants it back says so.
@@ -105,9 +115,7 @@ async fn one_that_ran_out_before_anybody_looked_is_gone_too() {
     assert_eq!(left(&house, "acme").await, Some(500), "nobody has looked");
     let office = Arc::clone(&house.office);
     let keeper = tokio::spawn(async move { office.keep().await });
-    while left(&house, "acme").await != Some(10) {
-        tokio::task::yield_now().await;
-    }
+    until_left(&house, 10).await;
     keeper.abort();
 }
 

@@ -60,12 +60,12 @@ async fn going_back_to_what_is_makes_no_version() {
 }
 
 #[tokio::test]
-async fn going_back_to_what_is_not_valid_any_more_changes_nothing() {
+async fn overrides_go_and_come_back_with_the_rules_that_they_fit() {
     let house = House::with("rules: [{ id: a, limit: 5/h, key_by: user_id }]").await;
     house.apply("rules: [{ id: a, limit: 5/h, key_by: ip }]").await;
     let over = json!({"rule": "a", "key": {"ip": "203.0.113.7"}, "requests": 9});
     house.ask("POST /v1/overrides", &[], over).await.expect(201);
-    // The override goes with it, so this is fine …
+    // Of a rule that counts by something else the override would be nobody's; it goes with it.
     house.ask("POST /v1/versions/1/rollback", &[], "").await.expect(200);
     house.ask("POST /v1/versions/3/rollback", &[], "").await.expect(200);
     assert_eq!(house.left(&[("ip", "203.0.113.7")]).await, [("a".to_owned(), Some(9))]);

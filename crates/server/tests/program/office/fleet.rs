@@ -136,8 +136,7 @@ fn no_request_is_decided_by_a_rule_set_that_never_was() {
             .collect();
         let changing = scope.spawn(|| {
             let mut admins = fleet.admins();
-            for number in 1..=changes {
-                let at = usize::try_from(number).unwrap_or(0) % NODES;
+            for (number, at) in (1..=changes).zip((0..NODES).cycle()) {
                 assert_eq!(apply(&mut admins[at], &pair(number)), number + 1);
             }
         });
