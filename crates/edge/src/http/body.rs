@@ -60,6 +60,10 @@ where
         } else {
             rest.extend_from_slice(&data);
         }
+        // Most come in one piece, and say so: to ask for another would be to ask in vain.
+        if body.is_end_stream() {
+            break;
+        }
     }
     if rest.is_empty() {
         return Ok(first);

@@ -10,9 +10,10 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
+use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
 use tokio_util::either::Either;
@@ -56,6 +57,17 @@ struct Opened {
     version: Version,
     /// Whose it is.
     peer: Peer,
+}
+
+/// Runs each answer of HTTP/2 as a task of its own. Its state is large, and the runtime moves it many times on the
+/// way in and out, so that it is boxed first.
+#[derive(Clone, Copy)]
+struct Boxing;
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Boxing {
+    fn execute(&self, answer: F) {
+        tokio::spawn(Box::pin(answer));
+    }
 }
 
 /// A connection with the door behind it.
@@ -196,7 +208,7 @@ async fn speak_http2<D: Answers>(
     stage: watch::Receiver<Stage>,
 ) {
     let service = service_fn(|request| answered(Arc::clone(link), request));
-    let mut http = http2::Builder::new(TokioExecutor::new());
+    let mut http = http2::Builder::new(Boxing);
     http.timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEADER_LIST_BYTES)
