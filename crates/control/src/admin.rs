@@ -1,6 +1,6 @@
 //! The admin API: rules, subjects, overrides, versions and violations over HTTP.
 //!
-//! Whoever asks is admitted first ([`guard`]), then the path and method say what is asked ([`route`]). Every
+//! Whoever asks is admitted first (`guard`), then the path and method say what is asked (`route`). Every
 //! change goes through the [`Office`], so it is checked as a whole, written as one version and in force when
 //! the answer is sent. What concerns counters is answered as the HTTP door does.
 

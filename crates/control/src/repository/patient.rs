@@ -26,7 +26,7 @@ pub struct Patient {
 }
 
 impl Patient {
-    /// A database at an address that [`open`] understood.
+    /// A database at an address that [`open()`] understood.
     ///
     /// # Errors
     /// When it did not.
