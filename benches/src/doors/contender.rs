@@ -121,7 +121,9 @@ fn grpc(running: &Running, who: Who) -> (usize, Turn) {
     let body = call::framed(&message);
     let file: PathBuf = running.folder().join("message");
     std::fs::write(&file, &body).expect("a file");
-    let told = h2load::run(&url, &file, &running.folder().join("calls"));
+    // Of its own, because a program may watch its folder.
+    let log = tempfile::tempdir().expect("a folder");
+    let told = h2load::run(&url, &file, &log.path().join("calls"));
     if who != Who::Ceiling {
         // One that failed has no message. Of those that are well the longest and the shortest differ by
         // less than three bytes: a time that is 0 is left out.

@@ -3,6 +3,7 @@
 
 mod age;
 mod connection;
+mod crew;
 mod flow;
 mod framing;
 mod hall;
@@ -25,6 +26,7 @@ use parking_lot::Mutex;
 use crate::Peer;
 
 pub(crate) use connection::until;
+pub use crew::Crew;
 pub use hall::serve;
 pub(crate) use hall::{Shared, Speaks, Stage, attend};
 pub use socket::{Listener, Place};
@@ -61,6 +63,8 @@ pub struct Settings {
     pub tls: Option<Tls>,
     /// Whether every connection begins with the PROXY protocol.
     pub proxy_protocol: bool,
+    /// The threads that connections live on; none for those of the runtime that accepts them.
+    pub crew: Option<Crew>,
 }
 
 impl Default for Settings {
@@ -78,6 +82,7 @@ impl Default for Settings {
             http2: false,
             tls: None,
             proxy_protocol: false,
+            crew: None,
         }
     }
 }

@@ -61,6 +61,16 @@ pub(crate) struct Layer {
     #[arg(long, value_name = "MODE", env = "TIDEGATE_SOCKET_MODE", hide_env_values = true)]
     pub(crate) socket_mode: Option<SocketMode>,
 
+    /// Threads that answer at the HTTP, gRPC and RESP doors [default: one less than there are cores]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_DOOR_THREADS)),
+        env = "TIDEGATE_DOOR_THREADS",
+        hide_env_values = true
+    )]
+    pub(crate) door_threads: Option<u16>,
+
     #[command(flatten)]
     pub(crate) store: StoreLayer,
 
@@ -126,6 +136,7 @@ impl Layer {
             grpc: self.grpc.over(below.grpc),
             resp: self.resp.or(below.resp),
             socket_mode: self.socket_mode.or(below.socket_mode),
+            door_threads: self.door_threads.or(below.door_threads),
             store: self.store.over(below.store),
             snapshot: self.snapshot.or(below.snapshot),
             snapshot_interval: self.snapshot_interval.or(below.snapshot_interval),
@@ -156,6 +167,15 @@ impl Layer {
     }
 }
 
+/// More threads than this are a slip of the finger.
+pub(crate) const MOST_DOOR_THREADS: u16 = 1_024;
+
+/// One core is left to whoever asks and to the rest of the house: on as many threads as there are cores, callers of
+/// this machine wait for a whole time slice of the system's before they run.
+fn door_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1))
+}
+
 /// Settings that were checked, with the files they name already read.
 #[derive(Debug)]
 pub(crate) struct Settings {
@@ -164,6 +184,7 @@ pub(crate) struct Settings {
     pub(crate) grpc: GrpcSettings,
     pub(crate) resp: DoorAt,
     pub(crate) socket_mode: SocketMode,
+    pub(crate) door_threads: usize,
     pub(crate) store: StoreSettings,
     pub(crate) snapshot: Option<PathBuf>,
     pub(crate) snapshot_interval: Duration,
@@ -208,6 +229,7 @@ impl Settings {
             grpc: GrpcSettings::new(typed.grpc, headers),
             resp: Listen::or_default(typed.resp, DEFAULT_RESP),
             socket_mode: typed.socket_mode.unwrap_or_default(),
+            door_threads: typed.door_threads.map_or_else(door_threads, usize::from),
             snapshot: typed.snapshot,
             snapshot_interval: typed.snapshot_interval.unwrap_or(Micros::from_secs(10)).into(),
             memory_limit: typed.memory_limit.unwrap_or(Bytes(DEFAULT_MAX_BYTES)),

@@ -23,7 +23,7 @@ use tidegate_edge::Status;
 use tidegate_edge::gateway::{self, AccessLog, Gateway};
 use tidegate_edge::grpc;
 use tidegate_edge::http::{self, Door};
-use tidegate_edge::listen::{self, Place};
+use tidegate_edge::listen::{self, Crew, Place};
 use tidegate_edge::resp;
 use tidegate_engine::{Limiter, Observer};
 use tidegate_memory::FastClock;
@@ -288,6 +288,7 @@ impl<S: Tended> House<S> {
     fn serve(&self, opened: Vec<Opened>, keepers: &mut JoinSet<()>) -> Result<Doors, Failure> {
         let mut doors = Doors::new(Arc::clone(&self.status));
         let descriptors = Descriptors::raise();
+        let crew = Some(Crew::start(self.settings.door_threads)?);
         let mut open = Vec::new();
         for Opened { kind, listener, .. } in opened {
             let at = listener.place()?;
@@ -308,7 +309,8 @@ impl<S: Tended> House<S> {
                 }
                 Kind::Http => {
                     self.warn_if_open(kind, &at);
-                    let listen = self.listening(kind, descriptors);
+                    let mut listen = self.listening(kind, descriptors);
+                    listen.crew.clone_from(&crew);
                     doors.serve(kind, listener, Arc::new(self.door()), listen);
                 }
                 Kind::Grpc => {
@@ -317,6 +319,7 @@ impl<S: Tended> House<S> {
                         max_age: Some(self.settings.grpc.max_age),
                         // Envoy keeps idle connections for an hour, and should be the first to close.
                         idle_timeout: GRPC_IDLE_TIMEOUT,
+                        crew: crew.clone(),
                         ..self.listening(kind, descriptors)
                     };
                     doors.serve(kind, listener, Arc::new(self.grpc_door()), listen);
@@ -326,6 +329,7 @@ impl<S: Tended> House<S> {
                     // Pools of Redis clients keep connections for good and do not expect them closed.
                     let mut listen = self.listening(kind, descriptors);
                     listen.idle_timeout = RESP_IDLE_TIMEOUT;
+                    listen.crew.clone_from(&crew);
                     doors.serve_resp(listener, self.resp(), listen);
                 }
                 Kind::Admin => {

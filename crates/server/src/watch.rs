@@ -2,15 +2,18 @@
 //! through a symlink that was swapped, as Kubernetes does with ConfigMaps.
 //!
 //! Folders are watched, not the file: a file that was renamed over takes its watch with it. What
-//! the change is, the reader of the file finds out.
+//! the change is, the reader of the file finds out. Other files of the folder may be written all the
+//! time, and nobody is woken for those.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use notify::event::{AccessKind, AccessMode};
+use notify::event::{AccessKind, AccessMode, ModifyKind};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// A change is over when nothing has happened for this long.
@@ -28,6 +31,8 @@ pub(crate) struct Watch {
     path: PathBuf,
     watcher: Option<RecommendedWatcher>,
     folders: BTreeSet<PathBuf>,
+    /// What the file and the symlinks that lead to it are called.
+    names: Arc<Mutex<BTreeSet<OsString>>>,
     stirred: Arc<Notify>,
 }
 
@@ -35,16 +40,18 @@ impl Watch {
     /// Watches over a file; where the system cannot, it is looked at every half minute.
     pub(crate) fn new(path: &Path) -> Self {
         let stirred = Arc::new(Notify::new());
-        let told = Arc::clone(&stirred);
+        let names = Arc::<Mutex<BTreeSet<OsString>>>::default();
+        let (told, known) = (Arc::clone(&stirred), Arc::clone(&names));
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            if event.map_or(true, |event| is_change(&event)) {
+            if event.map_or(true, |event| is_change(&event, &known.lock())) {
                 told.notify_one();
             }
         });
         let watcher = watcher
             .map_err(|error| tracing::warn!(%error, "cannot watch files; looking now and then"))
             .ok();
-        let mut watch = Self { path: path.to_owned(), watcher, folders: BTreeSet::new(), stirred };
+        let (path, folders) = (path.to_owned(), BTreeSet::new());
+        let mut watch = Self { path, watcher, folders, names, stirred };
         watch.follow();
         watch
     }
@@ -68,7 +75,8 @@ impl Watch {
         let Some(watcher) = &mut self.watcher else {
             return;
         };
-        let wanted = folders(&self.path);
+        let Way { folders: wanted, names } = Way::to(&self.path);
+        *self.names.lock() = names;
         for gone in self.folders.difference(&wanted) {
             // It may be gone from the disk as well.
             let _ = watcher.unwatch(gone);
@@ -89,10 +97,16 @@ impl Watch {
     }
 }
 
-/// Reading the file is no change, or each look would cause the next.
-fn is_change(event: &Event) -> bool {
+/// Whether the file may have changed. Reading it is no change, or each look would cause the next; and what
+/// is written into another file is none of our business, unlike that one came or went.
+fn is_change(event: &Event, names: &BTreeSet<OsString>) -> bool {
+    let ours = || {
+        let name = |path: &PathBuf| path.file_name().is_none_or(|name| names.contains(name));
+        event.need_rescan() || event.paths.is_empty() || event.paths.iter().any(name)
+    };
     match event.kind {
-        EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,
+        EventKind::Access(AccessKind::Close(AccessMode::Write))
+        | EventKind::Modify(ModifyKind::Data(_)) => ours(),
         EventKind::Access(_) => false,
         _ => true,
     }
@@ -101,26 +115,37 @@ fn is_change(event: &Event) -> bool {
 /// A longer chain of symlinks is a loop.
 const MOST_LINKS: usize = 16;
 
-fn folders(path: &Path) -> BTreeSet<PathBuf> {
-    let mut folders = BTreeSet::new();
-    let mut path = path.to_owned();
-    for _ in 0..MOST_LINKS {
-        let folder = match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
-            _ => PathBuf::from("."),
-        };
-        let next = std::fs::read_link(&path).ok().map(|target| folder.join(target));
-        folders.insert(std::fs::canonicalize(&folder).unwrap_or(folder));
-        match next {
-            Some(next) => path = next,
-            None => break,
+/// What is passed on the way to a file.
+struct Way {
+    folders: BTreeSet<PathBuf>,
+    names: BTreeSet<OsString>,
+}
+
+impl Way {
+    fn to(path: &Path) -> Self {
+        let mut way = Self { folders: BTreeSet::new(), names: BTreeSet::new() };
+        let mut path = path.to_owned();
+        for _ in 0..MOST_LINKS {
+            let folder = match path.parent() {
+                Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+                _ => PathBuf::from("."),
+            };
+            way.names.extend(path.file_name().map(ToOwned::to_owned));
+            let next = std::fs::read_link(&path).ok().map(|target| folder.join(target));
+            way.folders.insert(std::fs::canonicalize(&folder).unwrap_or(folder));
+            match next {
+                Some(next) => path = next,
+                None => break,
+            }
         }
+        way
     }
-    folders
 }
 
 #[cfg(test)]
 mod tests {
+    use notify::event::{DataChange, RenameMode};
+
     use super::*;
 
     #[test]
@@ -131,10 +156,28 @@ mod tests {
         std::fs::write(deep.join("rules.yaml"), "").unwrap();
         std::os::unix::fs::symlink("..1", root.join("..data")).unwrap();
         std::os::unix::fs::symlink("..data/x/rules.yaml", root.join("rules.yaml")).unwrap();
-        let found = folders(&root.join("rules.yaml"));
+        let found = Way::to(&root.join("rules.yaml")).folders;
         std::fs::remove_dir_all(&root).unwrap();
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found.iter().any(|folder| folder.ends_with(root.file_name().unwrap())));
         assert!(found.iter().any(|folder| folder.ends_with("..1/x")), "{found:?}");
+    }
+    #[test]
+    fn what_is_written_into_other_files_wakes_nobody() {
+        let names = BTreeSet::from(["rules.yaml".into()]);
+        let told = |kind, name: &str| {
+            let event = Event::new(kind).add_path(Path::new("/etc/tidegate").join(name));
+            is_change(&event, &names)
+        };
+        let written = EventKind::Access(AccessKind::Close(AccessMode::Write));
+        let modified = EventKind::Modify(ModifyKind::Data(DataChange::Any));
+        let renamed = EventKind::Modify(ModifyKind::Name(RenameMode::To));
+        for kind in [written, modified] {
+            assert!(told(kind, "rules.yaml"));
+            assert!(!told(kind, "access.log"));
+        }
+        // `..data` of a ConfigMap is not on the way by name.
+        assert!(told(renamed, "..data"));
+        assert!(!told(EventKind::Access(AccessKind::Open(AccessMode::Any)), "rules.yaml"));
     }
 }

@@ -9,8 +9,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::connection::speak;
+use super::crew::Crew;
 use super::peers::Peers;
-use super::socket::{Listener, Socket};
+use super::socket::{Listener, Socket, moved};
 use super::{Answers, Settings};
 use crate::{Peer, Status};
 
@@ -144,11 +145,23 @@ impl<D: Speaks> Hall<D> {
     }
 
     fn welcome(&mut self, socket: Socket, peer: Peer, place: Option<OwnedSemaphorePermit>) {
-        let speaking = D::speak(Arc::clone(&self.shared), socket, peer, self.stage.subscribe());
-        self.connections.spawn(async move {
-            speaking.await;
-            drop(place);
-        });
+        let (shared, stage) = (Arc::clone(&self.shared), self.stage.subscribe());
+        match self.shared.settings.crew.as_ref().and_then(Crew::seat) {
+            None => self.connections.spawn(async move {
+                D::speak(shared, socket, peer, stage).await;
+                drop(place);
+            }),
+            Some((thread, seat)) => {
+                let speaking = async move {
+                    match moved(socket) {
+                        Ok(socket) => D::speak(shared, socket, peer, stage).await,
+                        Err(error) => tracing::warn!(%error, "could not take up a connection"),
+                    }
+                    drop((place, seat));
+                };
+                self.connections.spawn_on(speaking, thread)
+            }
+        };
         while let Some(ended) = self.connections.try_join_next() {
             if let Err(error) = ended {
                 tracing::error!(%error, "a connection's task failed");

@@ -88,6 +88,14 @@ fn by_file(unix: UnixStream) -> (Socket, Peer) {
     (Either::Right(unix), Peer::Unix)
 }
 
+/// Moves a connection to the runtime that this is called in.
+pub(super) fn moved(socket: Socket) -> io::Result<Socket> {
+    Ok(match socket {
+        Either::Left(tcp) => Either::Left(TcpStream::from_std(tcp.into_std()?)?),
+        Either::Right(unix) => Either::Right(UnixStream::from_std(unix.into_std()?)?),
+    })
+}
+
 /// Most answers are one small write: it must not wait for the acknowledgement of the last.
 pub(crate) fn send_at_once(socket: &Socket) -> io::Result<()> {
     match socket {

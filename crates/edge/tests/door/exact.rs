@@ -2,10 +2,23 @@
 
 use std::sync::Arc;
 
+use tidegate_edge::http;
+use tidegate_edge::listen::{Crew, Settings};
+
 use crate::house::House;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_connections_admit_exactly_the_limit() {
+    admit_exactly_the_limit(&Settings::default()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_they_do_on_threads_of_their_own() {
+    let crew = Some(Crew::start(3).unwrap());
+    admit_exactly_the_limit(&Settings { crew, ..Settings::default() }).await;
+}
+
+async fn admit_exactly_the_limit(listen: &Settings) {
     const CONNECTIONS: usize = 200;
     const EACH: usize = 10;
     for limit in [1, 7, 199, 1000, 1999] {
@@ -13,7 +26,8 @@ async fn two_hundred_connections_admit_exactly_the_limit() {
             "rules:\n  - {{ id: a, key_by: global, limit: {limit}/h }}\n  \
              - {{ id: b, key_by: ip, limit: 100000/h }}"
         );
-        let house = Arc::new(House::open(&rules).await);
+        let house =
+            Arc::new(House::open_at(&rules, http::Settings::default(), listen.clone()).await);
         let mut callers = tokio::task::JoinSet::new();
         for n in 0..CONNECTIONS {
             let house = Arc::clone(&house);

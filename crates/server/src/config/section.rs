@@ -8,13 +8,13 @@ use clap::ValueEnum;
 use tidegate_rules::decode::Field;
 use tidegate_rules::problem::Remark;
 
-use super::Layer;
 use super::admin::AdminLayer;
 use super::gateway::GatewayLayer;
 use super::grpc::GrpcLayer;
 use super::headers::HeaderLayer;
 use super::store::StoreLayer;
 use super::value::Wrong;
+use super::{Layer, MOST_DOOR_THREADS};
 
 /// Reads the section; a missing one says nothing.
 pub(crate) fn read(field: Option<&Field<'_>>) -> Layer {
@@ -29,6 +29,7 @@ pub(crate) fn read(field: Option<&Field<'_>>) -> Layer {
         http: fields.take("http").and_then(|field| parsed(&field)),
         resp: fields.take("resp").and_then(|field| parsed(&field)),
         socket_mode: fields.take("socket_mode").and_then(|field| parsed(&field)),
+        door_threads: fields.take("door_threads").and_then(|field| threads(&field)),
         snapshot: fields.take("snapshot").and_then(|field| path(&field)),
         snapshot_interval: fields.take("snapshot_interval").and_then(|field| field.duration()),
         memory_limit: fields.take("memory_limit").and_then(|field| parsed(&field)),
@@ -40,6 +41,10 @@ pub(crate) fn read(field: Option<&Field<'_>>) -> Layer {
     };
     fields.finish();
     layer
+}
+
+fn threads(field: &Field<'_>) -> Option<u16> {
+    field.integer(1, MOST_DOOR_THREADS.into()).and_then(|count| count.try_into().ok())
 }
 
 pub(super) fn path(field: &Field<'_>) -> Option<PathBuf> {
