@@ -1,9 +1,11 @@
 //! The violations log: what was refused, written in batches off the path of decisions.
 //!
-//! A decision only puts its violations into a queue. When the database is slow or gone, the queue drops the
-//! oldest and counts them; a decision never waits for it.
+//! A decision only jots its violations down (`notes`) in a queue (`desk`). When the database is slow or gone, the
+//! queue drops the oldest and counts them; a decision never waits for it.
 
-use std::collections::VecDeque;
+mod desk;
+mod notes;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,19 +14,19 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tidegate_core::decision::Verdict;
 use tidegate_core::time::{Micros, Timestamp};
-use tidegate_engine::{Decided, Observer, RuleReading};
-use tidegate_rules::{Facts, Rule, RuleSet};
+use tidegate_engine::{Decided, Observer};
 use tokio::sync::{Notify, watch};
 
 use crate::metrics::{Exports, Exposition, Kind};
 use crate::repository::Repository;
 use crate::violation::{Identities, Violation};
+use desk::{Batch, Desk};
+use notes::Page;
 
-/// The most that wait to be written.
-pub const QUEUE: usize = 1 << 16;
+pub use desk::QUEUE;
 
-/// The most that are written at once.
-const BATCH: usize = 5_000;
+/// How many are made ready to be written before others on the same thread have a turn.
+const AT_A_STRETCH: usize = 128;
 
 /// How long violations are gathered before they are written.
 const GATHERED: Duration = Duration::from_millis(100);
@@ -34,9 +36,6 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from
 
 /// How often old violations are dropped.
 const PRUNED: Duration = Duration::from_secs(60);
-
-/// The longest endpoint on record, as long as the seeds' table has it.
-const MAX_ENDPOINT: usize = 255;
 
 /// How long violations are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,16 +59,6 @@ pub struct Tally {
     pub waiting: u64,
 }
 
-/// What came of writing a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Batch {
-    /// Nothing waits.
-    None,
-    Written,
-    /// It waits again.
-    Refused,
-}
-
 /// A log of violations.
 pub struct ViolationLog {
     desk: Mutex<Desk>,
@@ -77,17 +66,6 @@ pub struct ViolationLog {
     stopping: watch::Sender<bool>,
     identities: Identities,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-}
-
-/// What waits, and what became of the rest: under one lock, so that the sums are right at any time.
-#[derive(Default)]
-struct Desk {
-    queue: VecDeque<Violation>,
-    /// They are being written.
-    writing: usize,
-    heard: u64,
-    written: u64,
-    dropped: u64,
 }
 
 impl ViolationLog {
@@ -101,9 +79,7 @@ impl ViolationLog {
     /// What became of violations since the start.
     #[must_use]
     pub fn tally(&self) -> Tally {
-        let Desk { queue, writing, heard, written, dropped } = &*self.desk.lock();
-        let waiting = (queue.len() + writing) as u64;
-        Tally { heard: *heard, written: *written, dropped: *dropped, waiting }
+        self.desk.lock().tally()
     }
 
     /// Writes what is queued, and drops what is old, until it is told to stop; then it writes what is left.
@@ -174,91 +150,37 @@ impl ViolationLog {
     /// Writes what is queued; what the database refuses now is lost, and counted.
     async fn finish(&self, repository: &dyn Repository) {
         while self.write_batch(repository).await == Batch::Written {}
-        let mut desk = self.desk.lock();
-        desk.dropped += desk.queue.len() as u64;
-        desk.queue.clear();
+        self.desk.lock().clear();
     }
 
     async fn write_batch(&self, repository: &dyn Repository) -> Batch {
-        let batch = self.desk.lock().take();
-        if batch.is_empty() {
-            return Batch::None;
-        }
+        let Some(page) = self.desk.lock().take() else { return Batch::None };
+        let batch = self.ready(&page).await;
         let recorded = repository.record(&batch).await;
-        self.desk.lock().settle(batch, recorded.is_ok())
+        self.desk.lock().settle(page, recorded.is_ok())
     }
 
-    fn put(&self, violation: Violation) {
-        self.desk.lock().put(violation);
-        self.filled.notify_one();
-    }
-
-    fn violation(
-        &self,
-        decided: &Decided<'_, '_>,
-        rule: &Rule,
-        reading: &RuleReading,
-    ) -> Violation {
-        let mut facts = decided.facts.borrowed();
-        decided.rules.complete(&mut facts);
-        let user = facts.get("user_id").map(|user| self.identities.kept("user_id", user));
-        let by_key = || {
-            let key = facts.get("api_key")?;
-            // A key is a secret, whatever is kept of others.
-            Some(self.identities.hashed("api_key", key))
-        };
-        let key = rule.shown_key(&facts, decided.rules);
-        Violation {
-            at: reading.numbers.map_or_else(|| (self.clock)(), |told| told.now),
-            rule: rule.id().to_owned(),
-            bucket_key: key
-                .map_or_else(String::new, |key| format!("{:016x}{:016x}", key.hi, key.lo)),
-            user_id: user.or_else(by_key),
-            ip: facts.get("ip").map(|ip| self.identities.kept("ip", ip)),
-            endpoint: endpoint(decided.rules, &facts),
-            remaining: reading.numbers.map_or(0, |told| told.remaining),
-            enforced: reading.verdict != Verdict::ShadowDeny,
+    /// What is put on record of a page.
+    async fn ready(&self, page: &Page) -> Vec<Violation> {
+        let mut ready = Vec::with_capacity(page.len());
+        let mut violations = page.violations(self.identities);
+        while ready.len() < page.len() {
+            ready.extend(violations.by_ref().take(AT_A_STRETCH));
+            tokio::task::yield_now().await;
         }
-    }
-}
-
-impl Desk {
-    fn put(&mut self, violation: Violation) {
-        self.heard += 1;
-        if self.queue.len() >= QUEUE && self.queue.pop_front().is_some() {
-            self.dropped += 1;
-        }
-        self.queue.push_back(violation);
-    }
-
-    fn take(&mut self) -> Vec<Violation> {
-        self.writing = self.queue.len().min(BATCH);
-        self.queue.drain(..self.writing).collect()
-    }
-
-    /// A batch is on record, or goes back before all others; what has no room any more is dropped, the oldest
-    /// first.
-    fn settle(&mut self, batch: Vec<Violation>, recorded: bool) -> Batch {
-        self.writing = 0;
-        if recorded {
-            self.written += batch.len() as u64;
-            return Batch::Written;
-        }
-        let room = QUEUE.saturating_sub(self.queue.len());
-        let lost = batch.len().saturating_sub(room);
-        self.dropped += lost as u64;
-        for violation in batch.into_iter().skip(lost).rev() {
-            self.queue.push_front(violation);
-        }
-        Batch::Refused
+        ready
     }
 }
 
 impl Observer for ViolationLog {
     fn decided(&self, decided: &Decided<'_, '_>) {
-        for (rule, reading) in decided.readings() {
+        for (rule, reading) in decided.places() {
             if reading.verdict.refuses() || reading.verdict == Verdict::ShadowDeny {
-                self.put(self.violation(decided, rule, reading));
+                let at = reading.numbers.map_or_else(|| (self.clock)(), |told| told.now);
+                let note = (rule, reading);
+                if self.desk.lock().put(decided.rules, at, note, decided.facts) {
+                    self.filled.notify_one();
+                }
             }
         }
     }
@@ -277,13 +199,6 @@ impl Exports for ViolationLog {
         to.family("tidegate_violations_waiting", Kind::Gauge, help);
         to.sample("", &[], tally.waiting);
     }
-}
-
-/// The pattern of the endpoint, cut where the table ends.
-fn endpoint(rules: &RuleSet, facts: &Facts<'_>) -> Option<String> {
-    let mut endpoint = rules.endpoint(facts)?;
-    endpoint.truncate(endpoint.floor_char_boundary(MAX_ENDPOINT));
-    Some(endpoint)
 }
 
 impl fmt::Debug for ViolationLog {

@@ -211,7 +211,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
 
     /// Tells whoever hears of decisions.
     #[inline]
-    pub(crate) fn tell_observer(&self, plan: &Plan<'_>, rules: &RuleSet, facts: &Facts<'_>) {
+    pub(crate) fn tell_observer(&self, plan: &Plan<'_>, rules: &Arc<RuleSet>, facts: &Facts<'_>) {
         if !self.observers.is_empty() {
             let (readings, answered_by) = (&plan.readings[..], plan.answered_by);
             let decided = Decided { rules, facts, readings, answered_by };

@@ -1,6 +1,7 @@
 //! Who hears of decisions and never answers: logs of violations, metrics.
 
 use std::fmt;
+use std::sync::Arc;
 
 use tidegate_core::decision::AnsweredBy;
 use tidegate_rules::{Facts, Rule, RuleSet};
@@ -17,7 +18,7 @@ pub trait Observer: Send + Sync + fmt::Debug {
 #[derive(Clone, Copy, Debug)]
 pub struct Decided<'a, 'f> {
     /// The rules that it was decided under.
-    pub rules: &'a RuleSet,
+    pub rules: &'a Arc<RuleSet>,
     /// What was known of the request; [`RuleSet::complete`] adds what follows from it.
     pub facts: &'a Facts<'f>,
     /// Who answered.

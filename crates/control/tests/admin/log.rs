@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use tidegate_control::{QUEUE, Retention, Tally};
 use tidegate_core::time::Micros;
-use tidegate_rules::Facts;
+use tidegate_rules::{Entry, Facts};
 use tokio::task::JoinHandle;
 
 use crate::faulty::{Faulty, Mood};
@@ -20,16 +20,17 @@ async fn over(mood: Mood) -> (Arc<House>, Arc<Faulty>, JoinHandle<()>) {
     let faulty = Arc::new(Faulty::default());
     let repository = Some(Arc::clone(&faulty) as Arc<dyn tidegate_control::Repository>);
     let house = Arc::new(House::built(Plan { repository, ..Plan::default() }).await);
-    let document = tidegate_rules::Document::parse(
-        "rules",
-        "rules: [{ id: shut, key_by: user_id, limit: { requests: deny } }]",
-    );
-    let rules = tidegate_rules::RuleSet::compile(&document.expect("rules"), crate::house::SECRET);
-    house.limiter.install(rules.expect("rules")).await.expect("in force");
+    install(&house, "rules: [{ id: shut, key_by: user_id, limit: { requests: deny } }]").await;
     faulty.be(mood);
     let (log, into) = (Arc::clone(&house.log), Arc::clone(&faulty));
     let writer = tokio::spawn(async move { log.keep(&*into, FOREVER).await });
     (house, faulty, writer)
+}
+
+async fn install(house: &House, rules: &str) {
+    let document = tidegate_rules::Document::parse("rules", rules);
+    let rules = tidegate_rules::RuleSet::compile(&document.expect("rules"), crate::house::SECRET);
+    house.limiter.install(rules.expect("rules")).await.expect("in force");
 }
 
 /// So many refusals, of users who are numbered from a number on.
@@ -129,4 +130,65 @@ async fn at_the_end_what_is_left_is_written_once_or_counted_as_lost() {
     house.log.stop();
     writer.await.expect("it ends by itself");
     assert_eq!(house.log.tally(), tally(10, 0, 10, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_with_long_facts_wait_in_bounded_memory() {
+    const LONG: usize = 10_000;
+    let (house, faulty, writer) = over(Mood::Hangs).await;
+    refuse(&house, 0, 1).await;
+    until(|| faulty.asked.load(Ordering::SeqCst) == 1).await;
+    let padding = "x".repeat(LONG);
+    for user in 1..=10_000 {
+        let user = user.to_string();
+        let facts = [("user_id", user.as_str()), ("header:x-padding", &padding)];
+        assert!(!house.limiter.decide(&facts.into_iter().collect(), 1).await.is_allowed());
+    }
+    let told = house.log.tally();
+    assert_eq!(told.heard, told.dropped + told.waiting);
+    // A page of them is dropped one by one, and its memory is free when all of them are.
+    let kept = (32 << 20) / LONG as u64;
+    assert!(told.waiting <= kept && told.waiting + 5_000 >= kept, "{told:?}");
+    faulty.be(Mood::Well);
+    until(|| house.log.tally().waiting == 0).await;
+    let newest = 10_001 - usize::try_from(told.waiting - 1).unwrap();
+    assert!(users(&faulty)[1..] == hashes(&house, newest..10_001), "the oldest were dropped");
+    writer.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_is_told_by_the_rules_that_refused_it() {
+    let (house, faulty, writer) = over(Mood::Well).await;
+    refuse(&house, 0, 2).await;
+    install(&house, "rules: [{ id: other, key_by: user_id, limit: { requests: deny } }]").await;
+    refuse(&house, 2, 2).await;
+    until(|| house.log.tally().written == 4).await;
+    let rules: Vec<String> = faulty.written().into_iter().map(|row| row.rule).collect();
+    assert_eq!(rules, ["shut", "shut", "other", "other"]);
+    assert_eq!(users(&faulty), hashes(&house, 0..4));
+    writer.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn facts_and_descriptors_are_on_record_as_they_were_told() {
+    let (house, faulty, writer) = over(Mood::Well).await;
+    let rules = "rules: [{ id: shut, match: { domain: d, descriptor: [user] }, key_by: descriptor, \
+                 limit: 1/h }]";
+    install(&house, rules).await;
+    let mut shown = Vec::new();
+    for user in ["", "Zoë \u{202e}\n", "a"] {
+        let entries = [Entry { key: "user".into(), value: user.into() }];
+        let mut facts: Facts<'_> = [("domain", "d"), ("user_id", user)].into_iter().collect();
+        facts.set_descriptor(&entries);
+        assert!(house.limiter.decide(&facts, 1).await.is_allowed());
+        assert!(!house.limiter.decide(&facts, 1).await.is_allowed());
+        let rules = house.limiter.rules();
+        let key = rules.rules()[0].shown_key(&facts, &rules).expect("a key that may be seen");
+        let user = house.office.identities().hashed("user_id", user);
+        shown.push((format!("{:016x}{:016x}", key.hi, key.lo), Some(user)));
+    }
+    until(|| house.log.tally().written == 3).await;
+    let told = faulty.written().into_iter().map(|row| (row.bucket_key, row.user_id));
+    assert_eq!(told.collect::<Vec<_>>(), shown);
+    writer.abort();
 }

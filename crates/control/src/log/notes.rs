@@ -1,0 +1,171 @@
+//! Violations as a decision jots them down: a few numbers, and the facts as they are.
+//!
+//! What is put on record of them (hashes, patterns, texts) is worked out later by whoever writes it. A decision
+//! only copies bytes into a page that was used before, so that it neither allocates nor touches new memory.
+
+use std::sync::Arc;
+
+use tidegate_core::decision::Verdict;
+use tidegate_core::time::Timestamp;
+use tidegate_engine::RuleReading;
+use tidegate_rules::{Entry, Facts, Rule, RuleSet};
+
+use crate::violation::{Identities, Violation};
+
+/// The longest endpoint on record, as long as the seeds' table has it.
+const MAX_ENDPOINT: usize = 255;
+
+/// Some violations, in order, under one rule set.
+#[derive(Default)]
+pub(super) struct Page {
+    rules: Option<Arc<RuleSet>>,
+    notes: Vec<Note>,
+    /// The facts of all notes, each text behind its length.
+    text: Vec<u8>,
+    /// So many of the first are dropped.
+    dropped: usize,
+}
+
+struct Note {
+    at: Timestamp,
+    rule: u32,
+    remaining: u64,
+    enforced: bool,
+    /// How many entries of a descriptor there are, and facts after them.
+    entries: u32,
+    facts: u32,
+    /// Where its text begins.
+    from: usize,
+}
+
+impl Page {
+    /// How many there are.
+    pub(super) const fn len(&self) -> usize {
+        self.notes.len() - self.dropped
+    }
+
+    /// The bytes that they take.
+    pub(super) const fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Whether violations under a rule set can be jotted down here.
+    pub(super) fn is_for(&self, rules: &Arc<RuleSet>) -> bool {
+        self.rules.as_ref().is_some_and(|known| Arc::ptr_eq(known, rules))
+    }
+
+    /// Wipes it, for violations under a rule set.
+    pub(super) fn begin(&mut self, rules: &Arc<RuleSet>) {
+        self.wipe();
+        self.rules = Some(Arc::clone(rules));
+    }
+
+    /// Forgets all, but not the memory.
+    pub(super) fn wipe(&mut self) {
+        self.notes.clear();
+        self.text.clear();
+        (self.rules, self.dropped) = (None, 0);
+    }
+
+    /// Drops the oldest.
+    pub(super) const fn drop_oldest(&mut self) {
+        self.dropped += 1;
+    }
+
+    /// Jots down what a rule refused.
+    pub(super) fn jot(
+        &mut self,
+        at: Timestamp,
+        rule: u32,
+        reading: &RuleReading,
+        facts: &Facts<'_>,
+    ) {
+        let from = self.text.len();
+        let mut note = Note {
+            at,
+            rule,
+            remaining: reading.numbers.map_or(0, |told| told.remaining),
+            enforced: reading.verdict != Verdict::ShadowDeny,
+            entries: 0,
+            facts: 0,
+            from,
+        };
+        for entry in facts.descriptor() {
+            self.copy(&entry.key);
+            self.copy(&entry.value);
+            note.entries += 1;
+        }
+        for (name, value) in facts.iter() {
+            self.copy(name);
+            self.copy(value);
+            note.facts += 1;
+        }
+        self.notes.push(note);
+    }
+
+    fn copy(&mut self, text: &str) {
+        self.text.extend_from_slice(&text.len().to_ne_bytes());
+        self.text.extend_from_slice(text.as_bytes());
+    }
+
+    /// What is put on record, in order.
+    pub(super) fn violations(&self, identities: Identities) -> impl Iterator<Item = Violation> {
+        let notes = self.notes.get(self.dropped..).unwrap_or_default();
+        notes.iter().zip(self.rules.iter().cycle()).map(move |(note, rules)| {
+            let mut text = Texts(self.text.get(note.from..).unwrap_or_default());
+            let entry = |_| Entry { key: text.next().into(), value: text.next().into() };
+            let entries: Vec<Entry<'_>> = (0..note.entries).map(entry).collect();
+            let mut facts = Facts::new();
+            for _ in 0..note.facts {
+                let (name, value) = (text.next(), text.next());
+                facts.push(name, value);
+            }
+            facts.set_descriptor(&entries);
+            rules.complete(&mut facts);
+            violation(note, &rules[note.rule], rules, &facts, identities)
+        })
+    }
+}
+
+/// Texts behind their lengths, as [`Page::copy`] writes them.
+struct Texts<'a>(&'a [u8]);
+
+impl<'a> Texts<'a> {
+    fn next(&mut self) -> &'a str {
+        let Some((length, rest)) = self.0.split_first_chunk() else { return "" };
+        let (text, rest) = rest.split_at(usize::from_ne_bytes(*length).min(rest.len()));
+        self.0 = rest;
+        // It was text before.
+        str::from_utf8(text).unwrap_or_default()
+    }
+}
+
+fn violation(
+    note: &Note,
+    rule: &Rule,
+    rules: &RuleSet,
+    facts: &Facts<'_>,
+    identities: Identities,
+) -> Violation {
+    let user = facts.get("user_id").map(|user| identities.kept("user_id", user));
+    // A key is a secret, whatever is kept of others.
+    let by_key = || facts.get("api_key").map(|key| identities.hashed("api_key", key));
+    let key = rule.shown_key(facts, rules);
+    Violation {
+        at: note.at,
+        rule: rule.id().to_owned(),
+        bucket_key: key.map_or_else(String::new, |key| format!("{:016x}{:016x}", key.hi, key.lo)),
+        user_id: user.or_else(by_key),
+        ip: facts.get("ip").map(|ip| identities.kept("ip", ip)),
+        endpoint: endpoint(rules, facts),
+        remaining: note.remaining,
+        enforced: note.enforced,
+    }
+}
+
+/// The pattern of the endpoint, cut where the table ends.
+fn endpoint(rules: &RuleSet, facts: &Facts<'_>) -> Option<String> {
+    let mut endpoint = rules.endpoint(facts)?;
+    endpoint.truncate(endpoint.floor_char_boundary(MAX_ENDPOINT));
+    Some(endpoint)
+}
