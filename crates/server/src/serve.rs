@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_control::admin::Admin;
-use tidegate_control::{Draft, Exports, Metrics, Office, ViolationLog};
+use tidegate_control::{Draft, Exports, Metrics, Office, Top, ViolationLog};
 use tidegate_core::key::{KeyHasher, Secret};
 use tidegate_core::store::Store;
 use tidegate_core::time::Clock as _;
@@ -83,6 +83,7 @@ struct House<S: Tended> {
     draft: Option<Arc<Draft>>,
     log: Arc<ViolationLog>,
     metrics: Arc<Metrics>,
+    top: Arc<Top>,
 }
 
 /// Runs the server until it is told to stop.
@@ -146,9 +147,11 @@ impl<S: Tended> House<S> {
         let log = ViolationLog::new(office::identities(&settings), Arc::clone(&clock));
         let log = Arc::new(log);
         let metrics = Arc::new(metrics::<S>());
+        let top = Arc::new(Top::new(office::identities(&settings), Arc::clone(&clock)));
         let limiter = limiter
             .observed_by(Arc::clone(&log) as Arc<dyn Observer>)
             .observed_by(Arc::clone(&metrics) as Arc<dyn Observer>)
+            .observed_by(Arc::clone(&top) as Arc<dyn Observer>)
             .timed_by(Arc::clone(&metrics) as Arc<dyn Stopwatch>);
         let limiter = Arc::new(limiter);
         let status = Arc::new(Status::new());
@@ -168,6 +171,7 @@ impl<S: Tended> House<S> {
             draft,
             log,
             metrics,
+            top,
         }
     }
 
@@ -404,6 +408,7 @@ impl<S: Tended> House<S> {
         vec![
             Arc::new(process),
             Arc::clone(&self.metrics) as Arc<dyn Exports>,
+            Arc::clone(&self.top) as Arc<dyn Exports>,
             Arc::clone(&self.office) as Arc<dyn Exports>,
             Arc::clone(&self.log) as Arc<dyn Exports>,
         ]
