@@ -15,7 +15,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
-use tidegate_core::decision::AnsweredBy;
+use tidegate_core::decision::{AnsweredBy, Verdict};
 use tidegate_core::time::Timestamp;
 use tidegate_engine::{Decided, Observer, Stopwatch};
 use tidegate_rules::{Door, RuleSet};
@@ -107,6 +107,10 @@ impl Observer for Metrics {
         }
         let place = place(decided.facts.door(), decided.answered_by, refused);
         self.decisions.add(place, 1);
+    }
+
+    fn charged_ad_hoc(&self, door: Door, by: AnsweredBy, verdict: Verdict) {
+        self.decisions.add(place(door, by, verdict.refuses()), 1);
     }
 }
 
