@@ -1,5 +1,6 @@
 //! `tidegate serve`: opens the doors, keeps house beside them, and closes up in order.
 
+mod bursts;
 mod certificate;
 mod descriptors;
 mod doors;
@@ -342,7 +343,8 @@ impl<S: Tended> House<S> {
                 Kind::Admin => {
                     let guard = self.settings.admin.guard.clone();
                     let (office, log) = (Arc::clone(&self.office), Arc::clone(&self.log));
-                    let admin = Admin::new(office, log, self.door(), guard, self.exports());
+                    let (door, top) = (self.door(), Arc::clone(&self.top));
+                    let admin = Admin::new(office, log, top, door, guard, self.exports());
                     let mut listen = self.listening(kind, descriptors);
                     listen.max_connections = listen.max_connections.min(ADMIN_CONNECTIONS);
                     doors.serve(kind, listener, Arc::new(admin), listen);
@@ -451,6 +453,7 @@ impl<S: Tended> House<S> {
         keepers.spawn(reloader.run(hang_up));
         let office = Arc::clone(&self.office);
         keepers.spawn(async move { office.keep().await });
+        keepers.spawn(bursts::tell(Arc::clone(&self.top)));
         keepers
     }
 }
