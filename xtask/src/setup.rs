@@ -15,7 +15,7 @@ struct Tool {
     package: &'static str,
 }
 
-const TOOLS: [Tool; 19] = [
+const TOOLS: [Tool; 20] = [
     // Some dependencies compile C.
     Tool { program: "cc", probe: &["--version"], package: "build-essential" },
     // The README's own commands are tried with it.
@@ -51,6 +51,8 @@ const TOOLS: [Tool; 19] = [
     Tool { program: "npm", probe: &["--version"], package: "npm" },
     // Proxies that ask before they pass a request on.
     Tool { program: "caddy", probe: &["version"], package: "caddy" },
+    // What is told in metrics is read by it, and alerts are tried with it.
+    Tool { program: "promtool", probe: &["--version"], package: "prometheus" },
     // The limiter that the doors are compared with is compiled with it.
     Tool { program: "protoc", probe: &["--version"], package: "protobuf-compiler" },
     // A library that moves a server's clock: there is no program to ask.

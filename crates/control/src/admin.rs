@@ -15,6 +15,7 @@ mod reply;
 mod route;
 mod rules;
 mod subjects;
+mod top;
 mod versions;
 mod violations;
 
@@ -34,11 +35,13 @@ use tidegate_edge::http::Door;
 use tidegate_edge::http::body as http_body;
 use tidegate_edge::listen::{Answers, Caller};
 use tidegate_edge::problem::Problem;
-use tidegate_edge::{Peer, answer};
+use tidegate_edge::{Peer, answer, bearer};
 
 use crate::log::ViolationLog;
 use crate::metrics::{Exports, Exposition};
 use crate::office::{By, Office};
+use crate::top::{Sight, Top};
+use guard::Access;
 pub use guard::Guard;
 use reply::Reply;
 use route::{Call, Route};
@@ -65,6 +68,7 @@ const NO_SNIFF: (HeaderName, HeaderValue) =
 pub struct Admin<S, L> {
     office: Arc<Office>,
     log: Arc<ViolationLog>,
+    top: Arc<Top>,
     /// What concerns counters.
     door: Door<S, L>,
     guard: Guard,
@@ -72,17 +76,18 @@ pub struct Admin<S, L> {
 }
 
 impl<S: Store, L: Store> Admin<S, L> {
-    /// The API of an office and its log, beside a door that answers what concerns counters; `/metrics` tells
+    /// The API of an office, its log and who asks most, beside a door that answers what concerns counters; `/metrics` tells
     /// what `exports` have to tell.
     #[must_use]
     pub const fn new(
         office: Arc<Office>,
         log: Arc<ViolationLog>,
+        top: Arc<Top>,
         door: Door<S, L>,
         guard: Guard,
         exports: Vec<Arc<dyn Exports>>,
     ) -> Self {
-        Self { office, log, door, guard, exports }
+        Self { office, log, top, door, guard, exports }
     }
 
     /// Answers one request of a caller at an address. It always answers.
@@ -112,6 +117,14 @@ impl<S: Store, L: Store> Admin<S, L> {
         if let Err(refusal) = self.guard.admit(&head, route.access(), caller) {
             return Ok(refusal.into_response());
         }
+        let sight = match self.guard.admit(&head, Access::Read, caller) {
+            Ok(()) => Sight::Clear,
+            // Whoever brings a token that is wrong should hear of it.
+            Err(refusal) if route.shows_identities() && bearer(&head.headers).is_some() => {
+                return Ok(refusal.into_response());
+            }
+            Err(_) => Sight::Hashed,
+        };
         let call = match route {
             Route::Counters(_) | Route::Probe => {
                 // Whoever is admitted here is not asked again.
@@ -125,8 +138,9 @@ impl<S: Store, L: Store> Admin<S, L> {
             Ok(body) => body,
             Err(unread) => return Ok(unread.into_response()),
         };
-        let (office, log, exports) = (&*self.office, &*self.log, &self.exports[..]);
-        let asked = Asked { office, log, exports, head: &head, body: &body };
+        let (office, log, top, exports) =
+            (&*self.office, &*self.log, &*self.top, &self.exports[..]);
+        let asked = Asked { office, log, top, exports, sight, head: &head, body: &body };
         asked.answer(call).await.map(Reply::into_response)
     }
 }
@@ -135,7 +149,10 @@ impl<S: Store, L: Store> Admin<S, L> {
 struct Asked<'a> {
     office: &'a Office,
     log: &'a ViolationLog,
+    top: &'a Top,
     exports: &'a [Arc<dyn Exports>],
+    /// What they see of others.
+    sight: Sight,
     head: &'a Parts,
     body: &'a Bytes,
 }
@@ -169,6 +186,8 @@ impl Asked<'_> {
             Call::Rollback(number) => self.rollback(number).await,
             Call::Violations => self.violations().await,
             Call::TopViolations => self.top_violations().await,
+            Call::Top => self.top(),
+            Call::Bursts => self.bursts(),
         }
     }
 

@@ -7,6 +7,7 @@
 
 pub mod admin;
 mod book;
+mod by_rule;
 mod compile;
 mod copy;
 mod diff;
@@ -17,6 +18,7 @@ mod office;
 mod paper;
 mod record;
 mod repository;
+mod top;
 mod violation;
 pub mod yaml_text;
 
@@ -25,8 +27,12 @@ pub use compile::{Compiles, Flaw, compile};
 pub use copy::Copy;
 pub use edit::{Change, Edit, Entry, Signed};
 pub use log::{QUEUE, Retention, Tally, ViolationLog};
-pub use metrics::{Exports, Exposition, Kind as MetricKind, Metrics};
+pub use metrics::{
+    Counts, DecisionCount, Distribution, EndpointCount, Exports, Exposition, Kind as MetricKind,
+    Metrics, RuleCount, Unit, VerdictCounts,
+};
 pub use office::{By, Desk, Done, Fault, News, Office, Staff};
 pub use paper::{document, entries};
 pub use repository::{Draft, Patient, Refused, Repository, Signal, migrate, open};
+pub use top::{Burst, Sight, Top, TopKey, TopKind, TopQuery};
 pub use violation::{Identities, Page, Violation, ViolationQuery, ViolationRow};

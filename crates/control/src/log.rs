@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use tidegate_core::decision::Verdict;
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_engine::{Decided, Observer};
 use tokio::sync::{Notify, watch};
@@ -175,7 +174,7 @@ impl ViolationLog {
 impl Observer for ViolationLog {
     fn decided(&self, decided: &Decided<'_, '_>) {
         for (rule, reading) in decided.places() {
-            if reading.verdict.refuses() || reading.verdict == Verdict::ShadowDeny {
+            if reading.verdict.is_violation() {
                 let at = reading.numbers.map_or_else(|| (self.clock)(), |told| told.now);
                 let note = (rule, reading);
                 if self.desk.lock().put(decided.rules, at, note, decided.facts) {

@@ -66,6 +66,9 @@ pub(crate) enum Command {
     /// Show who was refused, by which rule and how often
     #[command(after_help = help::VIOLATIONS)]
     Violations(Box<ViolationsArgs>),
+    /// Show which keys ask most and are refused most, in the last one to two minutes
+    #[command(after_help = help::KEYS)]
+    Keys(KeysArgs),
     /// Work with rules databases
     #[command(subcommand, disable_help_subcommand = true)]
     Db(DbCommand),

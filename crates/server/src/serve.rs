@@ -1,5 +1,6 @@
 //! `tidegate serve`: opens the doors, keeps house beside them, and closes up in order.
 
+mod bursts;
 mod certificate;
 mod descriptors;
 mod doors;
@@ -17,15 +18,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_control::admin::Admin;
-use tidegate_control::{Draft, Exports, Metrics, Office, ViolationLog};
+use tidegate_control::{Draft, Exports, Metrics, Office, Top, ViolationLog};
 use tidegate_core::key::{KeyHasher, Secret};
+use tidegate_core::store::Store;
+use tidegate_core::time::Clock as _;
 use tidegate_edge::Status;
 use tidegate_edge::gateway::{self, AccessLog, Gateway};
 use tidegate_edge::grpc;
 use tidegate_edge::http::{self, Door};
 use tidegate_edge::listen::{self, Crew, Place};
 use tidegate_edge::resp;
-use tidegate_engine::{Limiter, Observer};
+use tidegate_engine::{Limiter, Observer, Stopwatch};
 use tidegate_memory::FastClock;
 use tokio::signal::unix::Signal;
 use tokio::task::{JoinHandle, JoinSet};
@@ -64,6 +67,10 @@ const ADMIN_CONNECTIONS: usize = 500;
 /// How long a connection of a Redis client may say nothing.
 const RESP_IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
 
+/// One decision in so many is timed where counters are in this process: to read the clock twice would cost more
+/// than a tenth of a decision.
+const TIMED_IN_MEMORY: u32 = 16;
+
 /// Everything that a running server is made of.
 struct House<S: Tended> {
     source: Source,
@@ -77,6 +84,7 @@ struct House<S: Tended> {
     draft: Option<Arc<Draft>>,
     log: Arc<ViolationLog>,
     metrics: Arc<Metrics>,
+    top: Arc<Top>,
 }
 
 /// Runs the server until it is told to stop.
@@ -139,10 +147,13 @@ impl<S: Tended> House<S> {
     ) -> Self {
         let log = ViolationLog::new(office::identities(&settings), Arc::clone(&clock));
         let log = Arc::new(log);
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(metrics::<S>());
+        let top = Arc::new(Top::new(office::identities(&settings), Arc::clone(&clock)));
         let limiter = limiter
             .observed_by(Arc::clone(&log) as Arc<dyn Observer>)
-            .observed_by(Arc::clone(&metrics) as Arc<dyn Observer>);
+            .observed_by(Arc::clone(&metrics) as Arc<dyn Observer>)
+            .observed_by(Arc::clone(&top) as Arc<dyn Observer>)
+            .timed_by(Arc::clone(&metrics) as Arc<dyn Stopwatch>);
         let limiter = Arc::new(limiter);
         let status = Arc::new(Status::new());
         let draft = start.draft.clone();
@@ -161,6 +172,7 @@ impl<S: Tended> House<S> {
             draft,
             log,
             metrics,
+            top,
         }
     }
 
@@ -335,7 +347,8 @@ impl<S: Tended> House<S> {
                 Kind::Admin => {
                     let guard = self.settings.admin.guard.clone();
                     let (office, log) = (Arc::clone(&self.office), Arc::clone(&self.log));
-                    let admin = Admin::new(office, log, self.door(), guard, self.exports());
+                    let (door, top) = (self.door(), Arc::clone(&self.top));
+                    let admin = Admin::new(office, log, top, door, guard, self.exports());
                     let mut listen = self.listening(kind, descriptors);
                     listen.max_connections = listen.max_connections.min(ADMIN_CONNECTIONS);
                     doors.serve(kind, listener, Arc::new(admin), listen);
@@ -401,6 +414,7 @@ impl<S: Tended> House<S> {
         vec![
             Arc::new(process),
             Arc::clone(&self.metrics) as Arc<dyn Exports>,
+            Arc::clone(&self.top) as Arc<dyn Exports>,
             Arc::clone(&self.office) as Arc<dyn Exports>,
             Arc::clone(&self.log) as Arc<dyn Exports>,
         ]
@@ -443,8 +457,16 @@ impl<S: Tended> House<S> {
         keepers.spawn(reloader.run(hang_up));
         let office = Arc::clone(&self.office);
         keepers.spawn(async move { office.keep().await });
+        keepers.spawn(bursts::tell(Arc::clone(&self.top)));
         keepers
     }
+}
+
+/// Counts decisions, and times them.
+fn metrics<S: Store>() -> Metrics {
+    let clock = FastClock::new();
+    let timed = if S::IMMEDIATE { TIMED_IN_MEMORY } else { 1 };
+    Metrics::new(timed, Arc::new(move || clock.now()))
 }
 
 /// Clients are told apart in the log, and told by nobody who does not know the secret.

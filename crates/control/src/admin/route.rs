@@ -55,6 +55,8 @@ pub(super) enum Call {
     Rollback(u64),
     Violations,
     TopViolations,
+    Top,
+    Bursts,
 }
 
 impl Route {
@@ -123,8 +125,15 @@ impl Route {
             }
             ["v1", "violations"] => reads(&|| Call::Violations),
             ["v1", "violations", "top"] => reads(&|| Call::TopViolations),
+            ["v1", "top"] => reads(&|| Call::Top),
+            ["v1", "bursts"] => reads(&|| Call::Bursts),
             _ => return None,
         })
+    }
+
+    /// Whether those who may read everything see more of it than others.
+    pub(super) const fn shows_identities(&self) -> bool {
+        matches!(self, Self::Call(Call::Top | Call::Bursts))
     }
 
     /// What the caller needs.
@@ -141,7 +150,7 @@ impl Route {
 impl Call {
     const fn access(&self) -> Access {
         match self {
-            Self::OpenApi | Self::Metrics => Access::Open,
+            Self::OpenApi | Self::Metrics | Self::Top | Self::Bursts => Access::Open,
             Self::Status
             | Self::Rules
             | Self::Rule(_)

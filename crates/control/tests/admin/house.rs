@@ -11,7 +11,8 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 use tidegate_control::admin::{Admin, Guard};
 use tidegate_control::{
-    Book, Compiles, Desk, Exports, Identities, News, Office, Repository, Staff, ViolationLog, open,
+    Book, Compiles, Desk, Exports, Identities, News, Office, Repository, Staff, Top, ViolationLog,
+    open,
 };
 use tidegate_core::key::Secret;
 use tidegate_core::time::{Clock as _, ManualClock, Timestamp};
@@ -107,7 +108,11 @@ impl House {
         let store = MemoryStore::with_clock(clock.clone(), DEFAULT_MAX_BYTES);
         let rules = Compiler.compile("rules: []").expect("no rules");
         let limiter = Limiter::new(store, rules);
-        let limiter = Arc::new(limiter.observed_by(Arc::clone(&log) as Arc<dyn Observer>));
+        let top = Arc::new(Top::new(identities, Arc::clone(&wall)));
+        let limiter = limiter
+            .observed_by(Arc::clone(&log) as Arc<dyn Observer>)
+            .observed_by(Arc::clone(&top) as Arc<dyn Observer>);
+        let limiter = Arc::new(limiter);
         let staff = Staff {
             repository,
             compiler: Arc::new(Compiler),
@@ -120,7 +125,8 @@ impl House {
         let office = Arc::new(Office::new(staff, Book::default()));
         let door = Door::new(Arc::clone(&limiter), Arc::new(Status::new()), Settings::default());
         let exports = vec![Arc::clone(&log) as Arc<dyn Exports>];
-        let admin = Admin::new(Arc::clone(&office), Arc::clone(&log), door, plan.guard, exports);
+        let (staff, record) = (Arc::clone(&office), Arc::clone(&log));
+        let admin = Admin::new(staff, record, top, door, plan.guard, exports);
         Self { admin, office, limiter, log, clock, folder }
     }
 

@@ -12,5 +12,6 @@ mod log;
 mod overrides;
 mod rules;
 mod subjects;
+mod top;
 mod versions;
 mod violations;

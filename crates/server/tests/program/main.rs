@@ -22,4 +22,5 @@ mod serve;
 mod settings;
 mod snapshot;
 mod support;
+mod telemetry;
 mod unix_socket;
