@@ -36,13 +36,13 @@ use crate::config::{GatewaySettings, Layer, Settings, StoreSettings};
 use crate::exports::Process;
 use crate::failure::Failure;
 use crate::office::{self, Start, WallClock};
-use crate::output;
 use crate::reload::Reloader;
 use crate::source::{Loaded, Source};
 use crate::store::{self, Embedded, Shared, Tended};
 use crate::telemetry::{self, Event};
 use descriptors::Descriptors;
 use doors::{Doors, Kind};
+pub(crate) use greeting::{Addresses, Asker};
 use handover::Estate;
 use inherited::Inherited;
 use opening::Opened;
@@ -79,11 +79,12 @@ struct House<S: Tended> {
     metrics: Arc<Metrics>,
 }
 
-/// Runs the server until it is told to stop.
+/// Runs the server until it is told to stop. Where its doors are is told on stdout, or to whoever asks in this
+/// process.
 ///
 /// # Errors
 /// When the settings or rules are wrong, or a door that was asked for cannot open.
-pub(crate) fn run(args: ServeArgs) -> Result<Outcome, Failure> {
+pub(crate) fn run(args: ServeArgs, asker: Option<Asker>) -> Result<Outcome, Failure> {
     let inherited = Inherited::take()?;
     let source = Source::new(&args.rules);
     let loaded = source.load()?;
@@ -93,7 +94,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<Outcome, Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::CouldNot(format!("cannot start the runtime: {error}")))?;
-    let outcome = runtime.block_on(begin(source, loaded, settings, inherited));
+    let outcome = runtime.block_on(begin(source, loaded, settings, inherited, asker));
     // Whatever still runs had its time.
     runtime.shutdown_background();
     outcome
@@ -105,6 +106,7 @@ async fn begin(
     loaded: Loaded,
     settings: Settings,
     inherited: Inherited,
+    asker: Option<Asker>,
 ) -> Result<Outcome, Failure> {
     let clock = office::wall_clock();
     let (rules, start) = office::start(&source, &loaded, &settings, &clock).await?;
@@ -118,12 +120,12 @@ async fn begin(
     match &settings.store {
         StoreSettings::Memory => {
             let limiter = Limiter::new(embedded, rules);
-            House::new(source, settings, loaded, limiter, start, clock).run(inherited).await
+            House::new(source, settings, loaded, limiter, start, clock).run(inherited, asker).await
         }
         StoreSettings::Redis(redis) => {
             let shared = Shared::start(&store::options(redis));
             let limiter = Limiter::new(shared, rules).with_local(embedded);
-            House::new(source, settings, loaded, limiter, start, clock).run(inherited).await
+            House::new(source, settings, loaded, limiter, start, clock).run(inherited, asker).await
         }
     }
 }
@@ -164,7 +166,7 @@ impl<S: Tended> House<S> {
         }
     }
 
-    async fn run(self, inherited: Inherited) -> Result<Outcome, Failure> {
+    async fn run(self, inherited: Inherited, asker: Option<Asker>) -> Result<Outcome, Failure> {
         // Before anyone is told that we listen, so that no signal from then on is missed.
         let mut signals = Signals::listen()?;
         let hang_up = stop::hang_up()?;
@@ -178,7 +180,7 @@ impl<S: Tended> House<S> {
         self.status.rules_in_force(self.limiter.rules().version());
         let mut keepers = self.keep_house(hang_up);
         let writer = self.keep_log();
-        let mut doors = self.serve(opened, &mut keepers)?;
+        let mut doors = self.serve(opened, &mut keepers, asker)?;
         notify::tell(notify::State::Ready);
         if let Some(predecessor) = handover::relieve() {
             Event::Relieved { predecessor: predecessor.as_raw_nonzero().get() }.tell();
@@ -285,7 +287,12 @@ impl<S: Tended> House<S> {
     }
 
     /// Serves requests from now on, and says so.
-    fn serve(&self, opened: Vec<Opened>, keepers: &mut JoinSet<()>) -> Result<Doors, Failure> {
+    fn serve(
+        &self,
+        opened: Vec<Opened>,
+        keepers: &mut JoinSet<()>,
+        asker: Option<Asker>,
+    ) -> Result<Doors, Failure> {
         let mut doors = Doors::new(Arc::clone(&self.status));
         let descriptors = Descriptors::raise();
         let mut open = Vec::new();
@@ -338,8 +345,7 @@ impl<S: Tended> House<S> {
                 }
             }
         }
-        // Whoever started us may not listen to stdout; the doors are open all the same.
-        let _ = output::text(&greeting::text(&open, self.source.is_built_in()));
+        Addresses::new(open).tell(self.source.is_built_in(), asker);
         Ok(doors)
     }
 

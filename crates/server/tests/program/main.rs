@@ -7,6 +7,7 @@ mod admin;
 mod ask;
 mod bench;
 mod config_check;
+mod demo;
 mod doors;
 mod envoy;
 mod forward_auth;
