@@ -24,6 +24,8 @@ use tidegate_rules::{Allowance, Document, Facts, OverrideRecord, Records, RuleSe
 use tidegate_testkit::postgres::Database;
 
 const OVERRIDES: usize = 100_000;
+/// One decision in so many is timed, as the server does.
+const TIMED: u32 = 16;
 const ROUNDS: usize = 15;
 const DECISIONS: usize = 200_000;
 
@@ -99,7 +101,7 @@ fn heard() -> String {
     let identities = Identities { secret: Secret::UNSET, plain: false };
     let heard = Limiter::new(MemoryStore::new(), compile(source))
         .observed_by(Arc::new(ViolationLog::new(identities, clock())))
-        .observed_by(Arc::new(Metrics::new()));
+        .observed_by(Arc::new(Metrics::new(TIMED, clock())));
     let keys: Vec<String> = (0..1_000).map(customer).collect();
     let mut times = [const { Vec::new() }; 2];
     for _ in 0..ROUNDS {

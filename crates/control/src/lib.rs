@@ -25,7 +25,10 @@ pub use compile::{Compiles, Flaw, compile};
 pub use copy::Copy;
 pub use edit::{Change, Edit, Entry, Signed};
 pub use log::{QUEUE, Retention, Tally, ViolationLog};
-pub use metrics::{Exports, Exposition, Kind as MetricKind, Metrics};
+pub use metrics::{
+    Counts, DecisionCount, Distribution, EndpointCount, Exports, Exposition, Kind as MetricKind,
+    Metrics, RuleCount, Unit, VerdictCounts,
+};
 pub use office::{By, Desk, Done, Fault, News, Office, Staff};
 pub use paper::{document, entries};
 pub use repository::{Draft, Patient, Refused, Repository, Signal, migrate, open};

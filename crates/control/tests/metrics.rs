@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate_control::{Exports as _, Exposition, Metrics};
 use tidegate_core::key::Secret;
+use tidegate_core::time::Timestamp;
 use tidegate_engine::{Limiter, Observer};
 use tidegate_memory::MemoryStore;
 use tidegate_rules::{Document, Facts, RuleSet};
@@ -25,7 +26,7 @@ fn ready<F: Future>(future: F) -> F::Output {
 }
 
 fn limiter(source: &str) -> (Limiter<MemoryStore>, Arc<Metrics>) {
-    let metrics = Arc::new(Metrics::new());
+    let metrics = Arc::new(Metrics::new(1, Arc::new(|| Timestamp::EPOCH)));
     let limiter = Limiter::new(MemoryStore::new(), rules(source));
     (limiter.observed_by(Arc::clone(&metrics) as Arc<dyn Observer>), metrics)
 }
@@ -79,14 +80,14 @@ fn decisions_are_counted_by_rule_verdict_and_headroom() {
     );
     let all = told(&metrics);
     for sample in [
-        "tidegate_decisions_total{answered_by=\"store\",outcome=\"allowed\"} 4",
-        "tidegate_decisions_total{answered_by=\"store\",outcome=\"refused\"} 1",
+        "tidegate_decisions_total{door=\"in_process\",answered_by=\"store\",outcome=\"allowed\"} 4",
+        "tidegate_decisions_total{door=\"in_process\",answered_by=\"store\",outcome=\"refused\"} 1",
         // 3/4, 2/4, 1/4, 0 and 0 left.
-        "tidegate_rule_headroom_ratio_bucket{rule=\"a\",le=\"0.00\"} 2",
+        "tidegate_rule_headroom_ratio_bucket{rule=\"a\",le=\"0.0\"} 2",
         "tidegate_rule_headroom_ratio_bucket{rule=\"a\",le=\"0.25\"} 3",
         "tidegate_rule_headroom_ratio_bucket{rule=\"a\",le=\"0.75\"} 5",
         "tidegate_rule_headroom_ratio_bucket{rule=\"a\",le=\"+Inf\"} 5",
-        "tidegate_rule_headroom_ratio_sum{rule=\"a\"} 1.50",
+        "tidegate_rule_headroom_ratio_sum{rule=\"a\"} 1.5",
         "tidegate_rule_headroom_ratio_count{rule=\"a\"} 5",
     ] {
         assert!(all.iter().any(|line| line == sample), "{sample} is not in {all:#?}");
@@ -118,7 +119,7 @@ fn a_million_clients_leave_the_page_as_long_as_it_was() {
         decide(&limiter, &std::net::Ipv4Addr::from(client).to_string());
     }
     assert_eq!(page(&metrics).lines().count(), lines);
-    let counted = "tidegate_decisions_total{answered_by=\"store\",outcome=\"allowed\"} 1000001";
+    let counted = "tidegate_decisions_total{door=\"in_process\",answered_by=\"store\",outcome=\"allowed\"} 1000001";
     assert!(told(&metrics).iter().any(|line| line == counted));
 }
 
@@ -133,8 +134,8 @@ fn threads_lose_no_count() {
     });
     let all = told(&metrics);
     for sample in [
-        "tidegate_decisions_total{answered_by=\"store\",outcome=\"allowed\"} 1",
-        "tidegate_decisions_total{answered_by=\"store\",outcome=\"refused\"} 11999",
+        "tidegate_decisions_total{door=\"in_process\",answered_by=\"store\",outcome=\"allowed\"} 1",
+        "tidegate_decisions_total{door=\"in_process\",answered_by=\"store\",outcome=\"refused\"} 11999",
     ] {
         assert!(all.iter().any(|line| line == sample), "{sample} is not in {all:#?}");
     }

@@ -276,6 +276,19 @@ impl Policy {
         }
     }
 
+    /// The most that is admitted in any interval as long as the window, wherever it begins; of slots, the most
+    /// that are held at once.
+    #[must_use]
+    pub const fn most_in_window(&self) -> u64 {
+        let requests = self.quota.requests;
+        match self.meter {
+            Meter::Bucket { .. } => self.limit.saturating_add(requests),
+            // Two windows meet in it.
+            Meter::Fixed | Meter::Counter(_) => requests.saturating_mul(2),
+            Meter::Log | Meter::Slots => requests,
+        }
+    }
+
     /// How long the whole limit takes to come back: the window, or the time a full bucket drains in.
     #[must_use]
     pub fn period(&self) -> Micros {

@@ -34,7 +34,7 @@ use http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::{Body, Incoming};
 use tidegate_core::store::Store;
 use tidegate_engine::{Decision, Limiter, NoLocal};
-use tidegate_rules::Rule;
+use tidegate_rules::{Door, Rule};
 use tokio::task::JoinSet;
 
 use crate::extract::BadIdentity;
@@ -177,7 +177,8 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         if let Some(line) = line {
             line.client(client.ip);
         }
-        let facts = identity.extractor.facts(&head, head.uri.path(), caller.peer)?;
+        let mut facts = identity.extractor.facts(&head, head.uri.path(), caller.peer)?;
+        facts.set_door(Door::Gateway);
         let cost = |rule: &Rule| {
             let values =
                 |name: &str| head.headers.get_all(name).into_iter().map(HeaderValue::as_bytes);

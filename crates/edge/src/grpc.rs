@@ -21,6 +21,7 @@ use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use tidegate_core::store::Store;
 use tidegate_engine::{Limiter, NoLocal};
+use tidegate_rules::Door as AskedAt;
 use tokio::time::Instant;
 
 use crate::envoy::{self, Answer, Service};
@@ -91,7 +92,7 @@ impl<S: Store + 'static, L: Store + 'static> Door<S, L> {
         status: Arc<ProcessStatus>,
         settings: Settings,
     ) -> Self {
-        let service = Arc::new(Service::new(limiter, settings.envoy));
+        let service = Arc::new(Service::new(limiter, settings.envoy, AskedAt::Grpc));
         Self { service, health: Health::new(status), settings }
     }
 

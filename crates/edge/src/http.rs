@@ -20,6 +20,7 @@ use hyper::body::{Body, Incoming};
 use tidegate_core::store::Store;
 use tidegate_core::time::Timestamp;
 use tidegate_engine::{Limiter, NoLocal};
+use tidegate_rules::Door as AskedAt;
 
 use crate::envoy::{self, Service};
 use crate::identity::IdentityInForce;
@@ -136,7 +137,7 @@ impl<S: Store, L: Store> Door<S, L> {
     /// A door to a limiter.
     #[must_use]
     pub fn new(limiter: Arc<Limiter<S, L>>, status: Arc<Status>, settings: Settings) -> Self {
-        let envoy = Service::new(Arc::clone(&limiter), settings.envoy);
+        let envoy = Service::new(Arc::clone(&limiter), settings.envoy, AskedAt::Http);
         Self { limiter, envoy, identity: IdentityInForce::default(), status, settings }
     }
 
@@ -228,7 +229,8 @@ impl<S: Store, L: Store> Door<S, L> {
             Endpoint::Check => return self.check(body).await,
             Endpoint::Checks => return self.checks(body).await,
             Endpoint::Explain => {
-                let Check { facts, cost } = json::parse(body)?;
+                let Check { mut facts, cost } = json::parse(body)?;
+                facts.set_door(AskedAt::Http);
                 let explanation = limiter.explain(&facts, cost).await;
                 return Ok(answer::written(StatusCode::OK, json::explanation(&explanation)));
             }
@@ -268,9 +270,10 @@ impl<S: Store, L: Store> Door<S, L> {
     }
 
     async fn checks(&self, body: &[u8]) -> Result<Response<Full<Bytes>>, Problem> {
-        let Checks { checks } = json::parse(body)?;
+        let Checks { mut checks } = json::parse(body)?;
         let mut decisions = Vec::with_capacity(checks.len());
-        for Check { facts, cost } in &checks {
+        for Check { facts, cost } in &mut checks {
+            facts.set_door(AskedAt::Http);
             decisions.push(self.limiter.decide(facts, *cost).await);
         }
         Ok(answer::written(StatusCode::OK, json::decisions(&decisions)))

@@ -29,7 +29,7 @@ pub use decision::{Decision, RuleReading};
 pub use explain::{Explained, Explanation};
 pub use limiter::Limiter;
 pub use local::NoLocal;
-pub use observe::{Decided, Observer};
+pub use observe::{Decided, Observer, Stopwatch};
 pub use slots::Slots;
 pub use together::{Asked, Question, Unanswered};
 pub use turn::Turn;

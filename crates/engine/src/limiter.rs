@@ -12,7 +12,7 @@ use tidegate_rules::{Facts, OnFail, Rule, RuleSet};
 use crate::decision::{Counter, Decision};
 use crate::explain::Explanation;
 use crate::local::{Local, NoLocal};
-use crate::observe::{Decided, Observer};
+use crate::observe::{Decided, Observer, Stopwatch};
 use crate::plan::{Asking, Numbers, Plan};
 
 /// Decides requests. Share it by reference or in an `Arc`; rules are swapped while it works.
@@ -22,6 +22,7 @@ pub struct Limiter<S, L = NoLocal> {
     pub(crate) local: Option<Local<L>>,
     rules: ArcSwap<RuleSet>,
     observers: Vec<Arc<dyn Observer>>,
+    stopwatch: Option<Arc<dyn Stopwatch>>,
 }
 
 impl<S: Store> Limiter<S> {
@@ -29,7 +30,7 @@ impl<S: Store> Limiter<S> {
     #[must_use]
     pub fn new(store: S, rules: RuleSet) -> Self {
         let rules = ArcSwap::from_pointee(rules);
-        Self { store, local: None, rules, observers: Vec::new() }
+        Self { store, local: None, rules, observers: Vec::new(), stopwatch: None }
     }
 
     /// The same limiter with a store in this process, on which rules with `on_fail: local` are
@@ -56,6 +57,7 @@ impl<S: Store> Limiter<S> {
             local: Some(local),
             rules: self.rules,
             observers: self.observers,
+            stopwatch: self.stopwatch,
         }
     }
 }
@@ -64,7 +66,15 @@ impl<S: Store, L: Store> Limiter<S, L> {
     /// The same limiter, with one more who hears of its decisions.
     #[must_use]
     pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
+        observer.installed(&self.rules.load());
         self.observers.push(observer);
+        self
+    }
+
+    /// The same limiter, with its decisions timed.
+    #[must_use]
+    pub fn timed_by(mut self, stopwatch: Arc<dyn Stopwatch>) -> Self {
+        self.stopwatch = Some(stopwatch);
         self
     }
 
@@ -148,6 +158,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
         let now = self.now().await?;
         let rules = Arc::new(rules.following(&self.rules.load(), now));
         self.rules.store(Arc::clone(&rules));
+        self.observers.iter().for_each(|observer| observer.installed(&rules));
         if let Some(local) = &self.local {
             local.install(&rules).await;
         }
@@ -191,6 +202,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
         facts: &Facts<'_>,
         cost: impl Fn(&Rule) -> u64,
     ) -> Decision {
+        let started = self.start(asking.op);
         let (readings, answered_by, paid, local_at) = {
             if rules.carries() {
                 Box::pin(self.carry_over(&rules, facts)).await;
@@ -201,6 +213,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
                 op => op,
             };
             self.ask(op, &mut plan, &rules).await;
+            self.stop(started);
             if asking.op == Op::Charge {
                 self.tell_observer(&plan, &rules, facts);
             }
@@ -213,9 +226,22 @@ impl<S: Store, L: Store> Limiter<S, L> {
     #[inline]
     pub(crate) fn tell_observer(&self, plan: &Plan<'_>, rules: &RuleSet, facts: &Facts<'_>) {
         if !self.observers.is_empty() {
-            let (readings, answered_by) = (&plan.readings[..], plan.answered_by);
-            let decided = Decided { rules, facts, readings, answered_by };
+            let decided = Decided::new(plan, rules, facts);
             self.observers.iter().for_each(|observer| observer.decided(&decided));
+        }
+    }
+
+    /// Says that a decision begins; when, if it is one that is timed.
+    #[inline]
+    pub(crate) fn start(&self, op: Op) -> Option<Timestamp> {
+        self.stopwatch.as_ref().filter(|_| op == Op::Charge)?.started()
+    }
+
+    /// Says that a decision is made.
+    #[inline]
+    pub(crate) fn stop(&self, started: Option<Timestamp>) {
+        if let (Some(stopwatch), Some(started)) = (&self.stopwatch, started) {
+            stopwatch.stopped(started);
         }
     }
 

@@ -1,16 +1,33 @@
-//! Who hears of decisions and never answers: logs of violations, metrics.
+//! Who hears of decisions and never answers: logs of violations, metrics, lists of who asks most.
 
 use std::fmt;
 
 use tidegate_core::decision::AnsweredBy;
+use tidegate_core::key::Fingerprint;
+use tidegate_core::store::Charge;
+use tidegate_core::time::Timestamp;
 use tidegate_rules::{Facts, Rule, RuleSet};
 
 use crate::decision::RuleReading;
+use crate::plan::Plan;
 
 /// Hears of every decision that charges, before it is answered: it must not wait for anything.
 pub trait Observer: Send + Sync + fmt::Debug {
+    /// A rule set is in force from now on. Requests that began before may still be decided under the one before.
+    fn installed(&self, _: &RuleSet) {}
+
     /// A request was decided.
     fn decided(&self, decided: &Decided<'_, '_>);
+}
+
+/// Times decisions, by a clock of its own: the engine reads none. A call that asks several questions is timed
+/// as one.
+pub trait Stopwatch: Send + Sync + fmt::Debug {
+    /// A decision begins. Says when, if it is one that is timed.
+    fn started(&self) -> Option<Timestamp>;
+
+    /// A decision that is timed is made.
+    fn stopped(&self, started: Timestamp);
 }
 
 /// A decision, and what it was about.
@@ -22,10 +39,23 @@ pub struct Decided<'a, 'f> {
     pub facts: &'a Facts<'f>,
     /// Who answered.
     pub answered_by: AnsweredBy,
-    pub(crate) readings: &'a [RuleReading],
+    readings: &'a [RuleReading],
+    charges: &'a [Charge<'a>],
+    places: &'a [u32],
 }
 
-impl<'a> Decided<'a, '_> {
+impl<'a, 'f> Decided<'a, 'f> {
+    pub(crate) fn new(plan: &'a Plan<'_>, rules: &'a RuleSet, facts: &'a Facts<'f>) -> Self {
+        Self {
+            rules,
+            facts,
+            answered_by: plan.answered_by,
+            readings: &plan.readings,
+            charges: &plan.charges,
+            places: plan.places(),
+        }
+    }
+
     /// What each rule said that governs the request, in document order.
     pub fn readings(&self) -> impl Iterator<Item = (&'a Rule, &'a RuleReading)> {
         let rules = self.rules;
@@ -35,5 +65,15 @@ impl<'a> Decided<'a, '_> {
     /// The same with the places of the rules in their rule set.
     pub fn places(&self) -> impl Iterator<Item = (u32, &'a RuleReading)> {
         self.readings.iter().map(|reading| (reading.rule, reading))
+    }
+
+    /// The counters that the request was charged to, or would have been: the place of the rule in its rule set,
+    /// what it said, and the key.
+    pub fn counters(&self) -> impl Iterator<Item = (u32, &'a RuleReading, Fingerprint)> {
+        let readings = self.readings;
+        self.charges.iter().zip(self.places).filter_map(move |(charge, place)| {
+            let reading = readings.get(*place as usize)?;
+            Some((reading.rule, reading, charge.key.fingerprint))
+        })
     }
 }

@@ -114,6 +114,11 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// For each charge the place of its rule's reading.
+    pub(crate) fn places(&self) -> &[u32] {
+        &self.places
+    }
+
     /// Adds a charge whose reading comes next.
     fn place(&mut self, charge: Charge<'a>) {
         // There are no more rules than a `u32` counts.

@@ -83,6 +83,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
         questions: &[Question<'_, '_>],
         replaced: &[u32],
     ) -> Result<Vec<Decision>, Unanswered> {
+        let started = self.start(Op::Charge);
         if rules.carries() {
             for question in questions {
                 Box::pin(self.carry_over(&rules, question.facts)).await;
@@ -103,6 +104,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
                 }
                 parts => Box::pin(self.ask_together(parts, &rules)).await,
             }
+            self.stop(started);
             let unanswered = parts.iter().any(Part::is_unanswered);
             if self.is_observed() && !unanswered {
                 self.tell_of_all(questions, &parts, &sets);

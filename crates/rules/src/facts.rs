@@ -7,12 +7,15 @@ use std::net::IpAddr;
 
 use smallvec::SmallVec;
 
+use crate::door::Door;
+
 /// An ordered list of attributes and values. A name may occur more than once (Envoy's descriptors
 /// do that); rules look at the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts<'a> {
     list: SmallVec<[(Cow<'a, str>, Cow<'a, str>); 12]>,
     ip: Option<IpAddr>,
+    door: Door,
     descriptor: Cow<'a, [Entry<'a>]>,
 }
 
@@ -30,6 +33,17 @@ impl<'a> Facts<'a> {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Says where the request was asked about.
+    pub const fn set_door(&mut self, door: Door) {
+        self.door = door;
+    }
+
+    /// Where the request was asked about; in this process unless somebody said otherwise.
+    #[must_use]
+    pub const fn door(&self) -> Door {
+        self.door
     }
 
     /// Adds a fact after the others.
@@ -122,7 +136,7 @@ impl<'a> Facts<'a> {
     #[must_use]
     pub fn borrowed(&self) -> Facts<'_> {
         let list = self.iter().map(|(name, value)| (name.into(), value.into())).collect();
-        Facts { list, ip: self.ip, descriptor: Cow::Borrowed(&self.descriptor) }
+        Facts { list, ip: self.ip, door: self.door, descriptor: Cow::Borrowed(&self.descriptor) }
     }
 
     /// The same facts, owing nothing to anyone.
@@ -133,7 +147,7 @@ impl<'a> Facts<'a> {
         let entry =
             |Entry { key, value }: Entry<'a>| Entry { key: owned(key), value: owned(value) };
         let descriptor = self.descriptor.iter().cloned().map(entry).collect();
-        Facts { list, ip: self.ip, descriptor }
+        Facts { list, ip: self.ip, door: self.door, descriptor }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use super::counts::Distribution;
+
 /// Whoever has something to tell.
 pub trait Exports: Send + Sync {
     /// Tells it.
@@ -19,6 +21,17 @@ pub enum Kind {
     Histogram,
     /// It is 1; the labels say it all.
     Info,
+}
+
+/// What a whole number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Itself.
+    One,
+    /// Hundredths.
+    Hundredths,
+    /// Microseconds, told in seconds.
+    Micros,
 }
 
 /// A page of metrics in the making.
@@ -59,9 +72,22 @@ impl Exposition {
         self.write(suffix, labels, &value.to_string());
     }
 
-    /// A sample in hundredths.
-    pub fn decimal(&mut self, suffix: &str, labels: &[(&str, &str)], value: u64) {
-        self.write(suffix, labels, &hundredths(value));
+    /// A sample in a unit.
+    pub fn measure(&mut self, labels: &[(&str, &str)], value: u64, unit: Unit) {
+        self.write("", labels, &unit.text(value));
+    }
+
+    /// The samples of a histogram.
+    pub fn distribution(&mut self, labels: &[(&str, &str)], told: &Distribution, unit: Unit) {
+        let bounds = told.bounds.iter().map(|bound| unit.text(*bound));
+        let mut count = 0;
+        for (le, more) in bounds.chain(["+Inf".to_owned()]).zip(&told.counts) {
+            count += more;
+            let labels: Vec<_> = labels.iter().copied().chain([("le", le.as_str())]).collect();
+            self.sample("_bucket", &labels, count);
+        }
+        self.write("_sum", labels, &unit.text(told.sum));
+        self.sample("_count", labels, count);
     }
 
     /// The page.
@@ -95,9 +121,19 @@ impl Exposition {
     }
 }
 
-/// A number of hundredths as a decimal fraction.
-pub(super) fn hundredths(value: u64) -> String {
-    format!("{}.{:02}", value / 100, value % 100)
+impl Unit {
+    /// A number of it as a decimal fraction, with at least one digit after the point as OpenMetrics has it.
+    fn text(self, value: u64) -> String {
+        let (digits, whole) = match self {
+            Self::One => return value.to_string(),
+            Self::Hundredths => (2, 100),
+            Self::Micros => (6, 1_000_000),
+        };
+        let text = format!("{}.{:0digits$}", value / whole, value % whole);
+        let zeros = text.bytes().rev().take_while(|digit| *digit == b'0').count();
+        let kept = text.len() - zeros.min(digits - 1);
+        text[..kept].to_owned()
+    }
 }
 
 #[cfg(test)]
@@ -111,8 +147,22 @@ mod tests {
         page.family("a_build", Kind::Info, "What it is.");
         page.sample("_info", &[], 1);
         page.family("a_share", Kind::Gauge, "A share.");
-        page.decimal("", &[], 205);
+        page.measure(&[], 205, Unit::Hundredths);
         page.finish()
+    }
+
+    #[test]
+    fn numbers_are_written_in_their_unit() {
+        for (value, unit, text) in [
+            (5, Unit::Micros, "0.000005"),
+            (2_500, Unit::Micros, "0.0025"),
+            (7_000_000, Unit::Micros, "7.0"),
+            (0, Unit::Hundredths, "0.0"),
+            (150, Unit::Hundredths, "1.5"),
+            (10, Unit::One, "10"),
+        ] {
+            assert_eq!(unit.text(value), text);
+        }
     }
 
     #[test]

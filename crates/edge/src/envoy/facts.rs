@@ -4,13 +4,14 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use tidegate_rules::{Entry, Facts};
+use tidegate_rules::{Door, Entry, Facts};
 
 use super::call::Descriptor;
 use crate::path;
 
-pub(super) fn facts<'a>(domain: &'a str, descriptor: &'a Descriptor<'_>) -> Facts<'a> {
+pub(super) fn facts<'a>(domain: &'a str, descriptor: &'a Descriptor<'_>, door: Door) -> Facts<'a> {
     let mut facts = Facts::new();
+    facts.set_door(door);
     // First, because rules look at the first of a name: no entry can speak for another domain.
     facts.push("domain", domain);
     facts.set_descriptor(&descriptor.entries);

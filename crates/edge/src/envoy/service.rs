@@ -11,7 +11,7 @@ use tidegate_core::decision::Retry;
 use tidegate_core::store::Store;
 use tidegate_core::time::Micros;
 use tidegate_engine::{Decision, Limiter, Question, Unanswered};
-use tidegate_rules::Facts;
+use tidegate_rules::{Door, Facts};
 
 use super::call::Call;
 use super::facts::facts;
@@ -48,6 +48,8 @@ impl Default for Settings {
 pub(crate) struct Service<S, L> {
     limiter: Arc<Limiter<S, L>>,
     settings: Settings,
+    /// Where it is asked.
+    door: Door,
 }
 
 /// A call that was decided.
@@ -59,14 +61,14 @@ pub(crate) struct Decided {
 }
 
 impl<S: Store, L: Store> Service<S, L> {
-    pub(crate) const fn new(limiter: Arc<Limiter<S, L>>, settings: Settings) -> Self {
-        Self { limiter, settings }
+    pub(crate) const fn new(limiter: Arc<Limiter<S, L>>, settings: Settings, door: Door) -> Self {
+        Self { limiter, settings, door }
     }
 
     /// Decides a call that was checked.
     pub(crate) async fn decide(&self, call: &Call<'_>) -> Result<Decided, Unanswered> {
         let known: SmallVec<[Facts<'_>; 1]> =
-            call.descriptors.iter().map(|descriptor| facts(&call.domain, descriptor)).collect();
+            call.descriptors.iter().map(|told| facts(&call.domain, told, self.door)).collect();
         let asked = call.descriptors.iter().zip(&known);
         let questions: SmallVec<[Question<'_, '_>; 1]> = asked
             .map(|(descriptor, facts)| Question {

@@ -11,7 +11,7 @@ use http::uri::PathAndQuery;
 use http::{Method, Response, StatusCode, Uri};
 use http_body_util::Full;
 use tidegate_core::store::Store;
-use tidegate_rules::Rule;
+use tidegate_rules::{Door as AskedAt, Rule};
 
 use super::Door;
 use crate::Peer;
@@ -49,7 +49,8 @@ impl<S: Store, L: Store> Door<S, L> {
         let trusted = identity.extractor.trusts(peer);
         rebuild(&mut head, peer, trusted)?;
         let path = path::canonical(head.uri.path()).map_err(|why| bad(&why.to_string()))?;
-        let facts = identity.extractor.facts(&head, &path, peer)?;
+        let mut facts = identity.extractor.facts(&head, &path, peer)?;
+        facts.set_door(AskedAt::ForwardAuth);
         // The proxy keeps the body, and with it its length.
         let cost = |rule: &Rule| {
             let values =

@@ -8,7 +8,7 @@ use tidegate_core::decision::Retry;
 use tidegate_core::store::Store;
 use tidegate_core::time::Timestamp;
 use tidegate_engine::Decision;
-use tidegate_rules::Facts;
+use tidegate_rules::{Door as AskedAt, Facts};
 
 use super::Door;
 use super::answer::{Heard, shown};
@@ -49,7 +49,8 @@ impl<'a> Asked<'a> {
                 told.push((name, value));
             }
         }
-        let facts = extract::facts(told).map_err(|bad| bad.to_string())?;
+        let mut facts = extract::facts(told).map_err(|bad| bad.to_string())?;
+        facts.set_door(AskedAt::Resp);
         Ok(Self { verb, facts, cost: cost.unwrap_or(1), rule })
     }
 }

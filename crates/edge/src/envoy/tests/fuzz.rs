@@ -3,6 +3,7 @@
 
 use ::prost::Message as _;
 use proptest::prelude::*;
+use tidegate_rules::Door;
 use tidegate_testkit::damage::{damaged, damages};
 
 use super::super::call::{Call, MAX_DESCRIPTORS, MAX_ENTRIES};
@@ -21,7 +22,7 @@ fn bounded(call: &Call<'_>) {
     assert!(!call.domain.is_empty() && call.descriptors.len() <= MAX_DESCRIPTORS);
     for descriptor in &call.descriptors {
         assert!((1..=MAX_ENTRIES).contains(&descriptor.entries.len()));
-        let facts = facts(&call.domain, descriptor);
+        let facts = facts(&call.domain, descriptor, Door::Grpc);
         assert_eq!(facts.get("domain"), Some(&*call.domain));
     }
 }

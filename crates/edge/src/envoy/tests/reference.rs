@@ -14,7 +14,7 @@ use tidegate_core::time::{ManualClock, Micros, Timestamp};
 use tidegate_engine::{Limiter, NoLocal};
 use tidegate_memory::MemoryStore;
 use tidegate_rules::import::{Foreign, envoy_ratelimit};
-use tidegate_rules::{Document, Entry, RuleSet};
+use tidegate_rules::{Document, Door, Entry, RuleSet};
 
 use super::super::answer::{Answer, Code};
 use super::super::call::{Call, Descriptor};
@@ -44,7 +44,10 @@ fn import(config: &Config) -> Imported {
     let clock = ManualClock::new(Timestamp::from_micros(START_SECS * 1_000_000));
     let store = MemoryStore::with_shards(clock.clone(), 1 << 20, 2);
     let settings = Settings { charge: ChargeMode::Independent, headers: None };
-    Imported { clock, service: Service::new(Arc::new(Limiter::new(store, rules)), settings) }
+    Imported {
+        clock,
+        service: Service::new(Arc::new(Limiter::new(store, rules)), settings, Door::Grpc),
+    }
 }
 
 impl Imported {

@@ -9,7 +9,7 @@ use tidegate_core::key::Secret;
 use tidegate_core::time::{ManualClock, Micros, Timestamp};
 use tidegate_engine::Limiter;
 use tidegate_memory::{DEFAULT_MAX_BYTES, MemoryStore};
-use tidegate_rules::{Document, RuleSet};
+use tidegate_rules::{Document, Door, RuleSet};
 
 use super::super::answer::Answer;
 use super::super::json::{AnswerView, parse};
@@ -29,7 +29,10 @@ fn house(rules: &str, settings: Settings) -> House {
     let rules = RuleSet::compile(&document, Secret::UNSET).unwrap();
     let clock = ManualClock::new(Timestamp::from_micros(1_700_000_003_000_000));
     let store = MemoryStore::with_clock(clock.clone(), DEFAULT_MAX_BYTES);
-    House { clock, service: Service::new(Arc::new(Limiter::new(store, rules)), settings) }
+    House {
+        clock,
+        service: Service::new(Arc::new(Limiter::new(store, rules)), settings, Door::Grpc),
+    }
 }
 
 impl House {
