@@ -2,12 +2,15 @@
 //!
 //! Whoever asks is admitted first (`guard`), then the path and method say what is asked (`route`). Every
 //! change goes through the [`Office`], so it is checked as a whole, written as one version and in force when
-//! the answer is sent. What concerns counters is answered as the HTTP door does.
+//! the answer is sent. What concerns counters is answered as the HTTP door does. The dashboard is a page of files
+//! that uses this API like everybody else.
 
 mod body;
+mod compare;
 mod document;
 pub mod guard;
 mod openapi;
+mod outgoing;
 mod overrides;
 mod precondition;
 mod query;
@@ -23,10 +26,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CACHE_CONTROL, HeaderName, HeaderValue, ORIGIN};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, ORIGIN};
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
-use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use serde_json::json;
 use tidegate_core::store::Store;
@@ -36,10 +38,12 @@ use tidegate_edge::listen::{Answers, Caller};
 use tidegate_edge::problem::Problem;
 use tidegate_edge::{Peer, answer};
 
+use crate::live::{Crowded, Live, MOST_LISTENERS};
 use crate::log::ViolationLog;
 use crate::metrics::{Exports, Exposition};
 use crate::office::{By, Office};
 pub use guard::Guard;
+pub use outgoing::Outgoing;
 use reply::Reply;
 use route::{Call, Route};
 
@@ -69,11 +73,12 @@ pub struct Admin<S, L> {
     door: Door<S, L>,
     guard: Guard,
     exports: Vec<Arc<dyn Exports>>,
+    live: Arc<Live>,
 }
 
 impl<S: Store, L: Store> Admin<S, L> {
     /// The API of an office and its log, beside a door that answers what concerns counters; `/metrics` tells
-    /// what `exports` have to tell.
+    /// what `exports` have to tell, and `/v1/live` what goes on.
     #[must_use]
     pub const fn new(
         office: Arc<Office>,
@@ -81,12 +86,13 @@ impl<S: Store, L: Store> Admin<S, L> {
         door: Door<S, L>,
         guard: Guard,
         exports: Vec<Arc<dyn Exports>>,
+        live: Arc<Live>,
     ) -> Self {
-        Self { office, log, door, guard, exports }
+        Self { office, log, door, guard, exports, live }
     }
 
     /// Answers one request of a caller at an address. It always answers.
-    pub async fn ask<B>(&self, request: Request<B>, caller: Peer) -> Response<Full<Bytes>>
+    pub async fn ask<B>(&self, request: Request<B>, caller: Peer) -> Response<Outgoing>
     where
         B: Body<Data = Bytes> + Unpin,
     {
@@ -103,31 +109,52 @@ impl<S: Store, L: Store> Admin<S, L> {
         &self,
         request: Request<B>,
         caller: Peer,
-    ) -> Result<Response<Full<Bytes>>, Problem>
+    ) -> Result<Response<Outgoing>, Problem>
     where
         B: Body<Data = Bytes> + Unpin,
     {
         let (mut head, body) = request.into_parts();
         let route = Route::of(&head.method, &head.uri)?;
         if let Err(refusal) = self.guard.admit(&head, route.access(), caller) {
-            return Ok(refusal.into_response());
+            return Ok(refusal.into_response().map(Outgoing::from));
         }
         let call = match route {
             Route::Counters(_) | Route::Probe => {
                 // Whoever is admitted here is not asked again.
                 head.headers.remove(ORIGIN);
-                return Ok(self.door.ask(Request::from_parts(head, body), Peer::Unix).await);
+                let answered = self.door.ask(Request::from_parts(head, body), Peer::Unix).await;
+                return Ok(answered.map(Outgoing::from));
             }
+            Route::Page(file) => return Ok(file.response().map(Outgoing::from)),
+            Route::Live => return self.listen(),
             Route::Call(call) => call,
-            Route::WrongMethod { allow } => return Ok(reply::wrong_method(allow)),
+            Route::WrongMethod { allow } => {
+                return Ok(reply::wrong_method(allow).map(Outgoing::from));
+            }
         };
         let body = match http_body::read(body, MAX_BODY_BYTES, BODY_TIMEOUT).await {
             Ok(body) => body,
-            Err(unread) => return Ok(unread.into_response()),
+            Err(unread) => return Ok(unread.into_response().map(Outgoing::from)),
         };
         let (office, log, exports) = (&*self.office, &*self.log, &self.exports[..]);
         let asked = Asked { office, log, exports, head: &head, body: &body };
-        asked.answer(call).await.map(Reply::into_response)
+        let answered = asked.answer(call).await.map(Reply::into_response);
+        answered.map(|response| response.map(Outgoing::from))
+    }
+
+    /// What goes on from now on.
+    fn listen(&self) -> Result<Response<Outgoing>, Problem> {
+        let feed = self.live.listen().map_err(|Crowded| {
+            let detail = format!(
+                "{MOST_LISTENERS} listen already, which is as many as may; close a dashboard somewhere, or read \
+                 /metrics"
+            );
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        })?;
+        let mut response = Response::new(Outgoing::Live(feed));
+        let events = HeaderValue::from_static("text/event-stream");
+        response.headers_mut().insert(CONTENT_TYPE, events);
+        Ok(response)
     }
 }
 
@@ -146,6 +173,7 @@ impl Asked<'_> {
             Call::OpenApi => Ok(Reply::verbatim(openapi::DOCUMENT)),
             Call::Metrics => Ok(self.metrics()),
             Call::Status => self.status().await,
+            Call::Compare => self.compare(),
             Call::Rules => self.rules(),
             Call::CreateRule => self.create_rule().await,
             Call::Rule(id) => self.rule(&id),
@@ -221,9 +249,9 @@ impl Asked<'_> {
 }
 
 impl<S: Store + 'static, L: Store + 'static> Answers for Admin<S, L> {
-    type Body = Full<Bytes>;
+    type Body = Outgoing;
 
-    async fn answer(&self, request: Request<Incoming>, caller: &Caller) -> Response<Full<Bytes>> {
+    async fn answer(&self, request: Request<Incoming>, caller: &Caller) -> Response<Outgoing> {
         self.ask(request, caller.peer).await
     }
 

@@ -7,10 +7,13 @@
 
 pub mod admin;
 mod book;
+mod compare;
 mod compile;
 mod copy;
+mod dashboard;
 mod diff;
 mod edit;
+pub mod live;
 mod log;
 mod metrics;
 mod office;

@@ -12,10 +12,12 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tidegate_core::decision::Verdict;
 use tidegate_core::time::{Micros, Timestamp};
+use tidegate_edge::Status;
 use tidegate_engine::{Decided, Observer, RuleReading};
 use tidegate_rules::{Facts, Rule, RuleSet};
 use tokio::sync::{Notify, watch};
 
+use crate::live::{Live, Recent, Tells};
 use crate::metrics::{Exports, Exposition, Kind};
 use crate::repository::Repository;
 use crate::violation::{Identities, Violation};
@@ -77,6 +79,7 @@ pub struct ViolationLog {
     stopping: watch::Sender<bool>,
     identities: Identities,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    recent: Arc<Recent>,
 }
 
 /// What waits, and what became of the rest: under one lock, so that the sums are right at any time.
@@ -95,7 +98,13 @@ impl ViolationLog {
     #[must_use]
     pub fn new(identities: Identities, clock: Arc<dyn Fn() -> Timestamp + Send + Sync>) -> Self {
         let (desk, filled, stopping) = (Mutex::default(), Notify::new(), watch::Sender::new(false));
-        Self { desk, filled, stopping, identities, clock }
+        Self { desk, filled, stopping, identities, clock, recent: Arc::default() }
+    }
+
+    /// Tells what `tellers` tell and violations as they come, until `status` says that it is enough.
+    #[must_use]
+    pub fn live(&self, tellers: Vec<Arc<dyn Tells>>, status: Arc<Status>) -> Live {
+        Live::new(tellers, Arc::clone(&self.recent), status, Arc::clone(&self.clock))
     }
 
     /// What became of violations since the start.
@@ -189,6 +198,7 @@ impl ViolationLog {
     }
 
     fn put(&self, violation: Violation) {
+        self.recent.hear(&violation);
         self.desk.lock().put(violation);
         self.filled.notify_one();
     }

@@ -22,6 +22,7 @@ mod source;
 mod store;
 mod sweep;
 mod telemetry;
+mod vitals;
 mod watch;
 
 use std::ffi::OsString;

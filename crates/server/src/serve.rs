@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_control::admin::Admin;
+use tidegate_control::live::{Live, Tells};
 use tidegate_control::{Draft, Exports, Metrics, Office, ViolationLog};
 use tidegate_core::key::{KeyHasher, Secret};
 use tidegate_core::store::Store;
@@ -42,6 +43,7 @@ use crate::reload::Reloader;
 use crate::source::{Loaded, Source};
 use crate::store::{self, Embedded, Shared, Tended};
 use crate::telemetry::{self, Event};
+use crate::vitals::Vitals;
 use descriptors::Descriptors;
 use doors::{Doors, Kind};
 pub(crate) use greeting::{Addresses, Asker};
@@ -345,7 +347,8 @@ impl<S: Tended> House<S> {
                 Kind::Admin => {
                     let guard = self.settings.admin.guard.clone();
                     let (office, log) = (Arc::clone(&self.office), Arc::clone(&self.log));
-                    let admin = Admin::new(office, log, self.door(), guard, self.exports());
+                    let (exports, live) = (self.exports(), Arc::new(self.live()));
+                    let admin = Admin::new(office, log, self.door(), guard, exports, live);
                     let mut listen = self.listening(kind, descriptors);
                     listen.max_connections = listen.max_connections.min(ADMIN_CONNECTIONS);
                     doors.serve(kind, listener, Arc::new(admin), listen);
@@ -413,6 +416,23 @@ impl<S: Tended> House<S> {
             Arc::clone(&self.office) as Arc<dyn Exports>,
             Arc::clone(&self.log) as Arc<dyn Exports>,
         ]
+    }
+
+    /// What `/v1/live` tells.
+    fn live(&self) -> Live {
+        let vitals: Vitals<S> = Vitals {
+            limiter: Arc::clone(&self.limiter),
+            status: Arc::clone(&self.status),
+            store: self.settings.store.to_string(),
+            memory_limit: self.settings.memory_limit.0,
+        };
+        let tellers: Vec<Arc<dyn Tells>> = vec![
+            Arc::new(vitals),
+            Arc::clone(&self.metrics) as Arc<dyn Tells>,
+            Arc::clone(&self.office) as Arc<dyn Tells>,
+            Arc::clone(&self.log) as Arc<dyn Tells>,
+        ];
+        self.log.live(tellers, Arc::clone(&self.status))
     }
 
     fn grpc_door(&self) -> grpc::Door<S, S::Local> {

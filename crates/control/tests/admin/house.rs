@@ -9,7 +9,8 @@ use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value as Json;
 use tempfile::TempDir;
-use tidegate_control::admin::{Admin, Guard};
+use tidegate_control::admin::{Admin, Guard, Outgoing};
+use tidegate_control::live::Tells;
 use tidegate_control::{
     Book, Compiles, Desk, Exports, Identities, News, Office, Repository, Staff, ViolationLog, open,
 };
@@ -35,6 +36,7 @@ pub(crate) struct House {
     pub(crate) office: Arc<Office>,
     pub(crate) limiter: Arc<Limiter<Memory>>,
     pub(crate) log: Arc<ViolationLog>,
+    pub(crate) status: Arc<Status>,
     pub(crate) clock: ManualClock,
     folder: TempDir,
 }
@@ -118,10 +120,13 @@ impl House {
             copy: None,
         };
         let office = Arc::new(Office::new(staff, Book::default()));
-        let door = Door::new(Arc::clone(&limiter), Arc::new(Status::new()), Settings::default());
+        let status = Arc::new(Status::new());
+        let door = Door::new(Arc::clone(&limiter), Arc::clone(&status), Settings::default());
         let exports = vec![Arc::clone(&log) as Arc<dyn Exports>];
-        let admin = Admin::new(Arc::clone(&office), Arc::clone(&log), door, plan.guard, exports);
-        Self { admin, office, limiter, log, clock, folder }
+        let live = Arc::new(log.live(vec![Arc::clone(&office) as Arc<dyn Tells>], Arc::clone(&status)));
+        let (asked, heard) = (Arc::clone(&office), Arc::clone(&log));
+        let admin = Admin::new(asked, heard, door, plan.guard, exports, live);
+        Self { admin, office, limiter, log, status, clock, folder }
     }
 
     /// Where the files of the database are.
