@@ -7,6 +7,7 @@
 
 pub mod admin;
 mod book;
+mod by_rule;
 mod compare;
 mod compile;
 mod copy;
@@ -20,6 +21,7 @@ mod office;
 mod paper;
 mod record;
 mod repository;
+mod top;
 mod violation;
 pub mod yaml_text;
 
@@ -35,4 +37,5 @@ pub use metrics::{
 pub use office::{By, Desk, Done, Fault, News, Office, Staff};
 pub use paper::{document, entries};
 pub use repository::{Draft, Patient, Refused, Repository, Signal, migrate, open};
+pub use top::{Burst, Sight, Top, TopKey, TopKind, TopQuery};
 pub use violation::{Identities, Page, Violation, ViolationQuery, ViolationRow};

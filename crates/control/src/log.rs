@@ -267,7 +267,7 @@ impl Desk {
 impl Observer for ViolationLog {
     fn decided(&self, decided: &Decided<'_, '_>) {
         for (rule, reading) in decided.readings() {
-            if reading.verdict.refuses() || reading.verdict == Verdict::ShadowDeny {
+            if reading.verdict.is_violation() {
                 self.put(self.violation(decided, rule, reading));
             }
         }

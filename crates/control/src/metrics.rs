@@ -14,13 +14,12 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 use tidegate_core::decision::AnsweredBy;
 use tidegate_core::time::Timestamp;
 use tidegate_engine::{Decided, Observer, Stopwatch};
 use tidegate_rules::{Door, RuleSet};
 
+use crate::by_rule::InForce;
 pub use counts::{Counts, DecisionCount, Distribution, EndpointCount, RuleCount, VerdictCounts};
 pub use exposition::{Exports, Exposition, Kind, Unit};
 use striped::Striped;
@@ -40,9 +39,7 @@ const DURATION_SUM: usize = DURATION.len() + 1;
 
 /// Counts decisions.
 pub struct Metrics {
-    rules: ArcSwap<Table>,
-    /// Only one at a time makes the table of a new rule set.
-    making: Mutex<()>,
+    rules: InForce<Table>,
     decisions: Striped<{ Door::ALL.len() * ANSWERED_BY.len() * OUTCOMES.len() }>,
     durations: Striped<{ DURATION.len() + 2 }>,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
@@ -55,8 +52,7 @@ impl Metrics {
     #[must_use]
     pub fn new(timed: u32, clock: Arc<dyn Fn() -> Timestamp + Send + Sync>) -> Self {
         Self {
-            rules: ArcSwap::from_pointee(Table::empty()),
-            making: Mutex::new(()),
+            rules: InForce::new(Table::default()),
             decisions: Striped::new(),
             durations: Striped::new(),
             clock,
@@ -93,44 +89,27 @@ impl Metrics {
         }
         told
     }
-
-    /// The counters of a rule set; of a newer one, where that is known already.
-    fn table(&self, rules: &RuleSet) -> Arc<Table> {
-        let _one = self.making.lock();
-        let known = self.rules.load_full();
-        if known.serial >= rules.serial() {
-            return known;
-        }
-        let table = Arc::new(known.following(rules));
-        self.rules.store(Arc::clone(&table));
-        table
-    }
 }
 
 impl Observer for Metrics {
     fn installed(&self, rules: &RuleSet) {
-        self.table(rules);
+        self.rules.follow(rules);
     }
 
     fn decided(&self, decided: &Decided<'_, '_>) {
-        let known = self.rules.load();
-        let made;
-        let table = if known.serial == decided.rules.serial() {
-            &**known
-        } else {
-            made = self.table(decided.rules);
-            &*made
-        };
+        // A request that is still decided under the rules before is counted as a decision only.
+        let table = self.rules.of(decided.rules);
         let (mut refused, mut endpoint) = (false, usize::MAX);
         for (at, reading) in decided.places() {
             refused |= reading.verdict.refuses();
-            // A request that is still decided under the rules before is counted where those are known.
-            if table.serial == decided.rules.serial() {
+            if let Some(table) = &table {
                 let named = table.count(at, reading.verdict, reading.numbers.as_ref());
                 endpoint = endpoint.min(named);
             }
         }
-        table.count_request(endpoint, refused);
+        if let Some(table) = &table {
+            table.count_request(endpoint, refused);
+        }
         let place = place(decided.facts.door(), decided.answered_by, refused);
         self.decisions.add(place, 1);
     }

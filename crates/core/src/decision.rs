@@ -25,6 +25,12 @@ impl Verdict {
         matches!(self, Self::Deny | Self::Ban)
     }
 
+    /// Whether it goes on record: the request is refused, or would be if the rule did not only watch.
+    #[must_use]
+    pub const fn is_violation(self) -> bool {
+        self.refuses() || matches!(self, Self::ShadowDeny)
+    }
+
     /// The name on the wire.
     #[must_use]
     pub const fn name(self) -> &'static str {

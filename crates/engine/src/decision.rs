@@ -61,7 +61,7 @@ impl RuleReading {
     /// When to come back. A rule that refuses without counting never passes anyone.
     #[must_use]
     pub fn retry(&self) -> Retry {
-        match (self.numbers, self.verdict.refuses() || self.verdict == Verdict::ShadowDeny) {
+        match (self.numbers, self.verdict.is_violation()) {
             (Some(reading), _) => reading.retry,
             (None, true) => Retry::Never,
             (None, false) => Retry::Now,

@@ -1,7 +1,6 @@
 //! The counters of a rule set: one row for each rule, and one for each endpoint pattern.
 //!
-//! A rule that keeps its id goes on with its counters, and so does a pattern; what is in no rule any more is
-//! forgotten, so that what is told does not grow with edits.
+//! A rule that keeps its id goes on with its counters, and so does a pattern.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -10,6 +9,8 @@ use std::sync::Arc;
 use tidegate_core::decision::{Reading, Verdict};
 use tidegate_core::policy::Policy;
 use tidegate_rules::{Mode, Rule, RuleSet};
+
+use crate::by_rule::{Follows, Rows};
 
 use super::counts::{Distribution, EndpointCount, RuleCount, VerdictCounts};
 use super::striped::Striped;
@@ -28,16 +29,15 @@ const NOTHING_COUNTED: usize = HEADROOM.len();
 const ANY: &str = "*";
 
 /// The counters of a rule set.
+#[derive(Default)]
 pub(super) struct Table {
-    pub(super) serial: u64,
-    /// By the place of the rule; variants count with their rule.
-    rows: Box<[Arc<Row>]>,
+    serial: u64,
+    rows: Rows<RuleRow>,
     /// The longest first, those that name none last.
     endpoints: Box<[(String, Arc<Striped<2>>)]>,
 }
 
-struct Row {
-    id: String,
+struct RuleRow {
     mode: &'static str,
     most_in_window: Option<u64>,
     /// The place of its pattern.
@@ -52,38 +52,26 @@ struct RuleCounts {
     left: Striped<1>,
 }
 
-impl Table {
-    /// The counters of no rules.
-    pub(super) fn empty() -> Self {
-        Self { serial: 0, rows: Box::default(), endpoints: Box::default() }
+impl Follows for Table {
+    fn serial(&self) -> u64 {
+        self.serial
     }
 
-    /// The counters of the rules that follow.
-    pub(super) fn following(&self, rules: &RuleSet) -> Self {
+    fn following(&self, rules: &RuleSet) -> Self {
         let endpoints = self.endpoints_of(rules);
         let places: HashMap<&str, usize> =
             endpoints.iter().enumerate().map(|(at, (known, _))| (known.as_str(), at)).collect();
-        let known: HashMap<&str, &Arc<RuleCounts>> =
-            self.rows.iter().map(|row| (row.id.as_str(), &row.counts)).collect();
-        let mut by_id: HashMap<&str, Arc<Row>> = HashMap::new();
-        // A rule comes before its variants, so that a row says what the rule says.
-        let rows = rules.with_variants().iter().map(|rule| {
-            let row = by_id.entry(rule.id()).or_insert_with(|| {
-                let counts = known.get(rule.id()).map(|counts| Arc::clone(counts));
-                Arc::new(Row {
-                    id: rule.id().to_owned(),
-                    mode: mode(rule),
-                    most_in_window: rule.limit().policy().map(Policy::most_in_window),
-                    endpoint: places.get(endpoint(rule).as_str()).copied().unwrap_or(0),
-                    counts: counts.unwrap_or_else(|| Arc::new(RuleCounts::new())),
-                })
-            });
-            Arc::clone(row)
+        let rows = self.rows.following(rules, |rule, before| RuleRow {
+            mode: mode(rule),
+            most_in_window: rule.limit().policy().map(Policy::most_in_window),
+            endpoint: places.get(endpoint(rule).as_str()).copied().unwrap_or(0),
+            counts: before.map_or_else(RuleCounts::new, |row| Arc::clone(&row.counts)),
         });
-        let rows = rows.collect();
         Self { serial: rules.serial(), rows, endpoints }
     }
+}
 
+impl Table {
     fn endpoints_of(&self, rules: &RuleSet) -> Box<[(String, Arc<Striped<2>>)]> {
         let named = rules.rules().iter().map(endpoint).chain([ANY.to_owned()]);
         let mut patterns: Vec<String> = named.collect::<BTreeSet<_>>().into_iter().collect();
@@ -99,9 +87,9 @@ impl Table {
 
     /// Counts what a rule said; tells the place of its pattern.
     pub(super) fn count(&self, rule: u32, verdict: Verdict, told: Option<&Reading>) -> usize {
-        let Some(row) = self.rows.get(rule as usize) else { return usize::MAX };
-        row.counts.count(verdict, told);
-        row.endpoint
+        let Some(row) = self.rows.get(rule) else { return usize::MAX };
+        row.kept.counts.count(verdict, told);
+        row.kept.endpoint
     }
 
     /// Counts a request at the first of the patterns that its rules name.
@@ -113,16 +101,16 @@ impl Table {
     }
 
     pub(super) fn rules(&self) -> Vec<RuleCount> {
-        let mut rows: Vec<&Arc<Row>> = self.rows.iter().collect();
-        rows.sort_by(|a, b| a.id.cmp(&b.id));
-        rows.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        let told = rows.into_iter().map(|row| RuleCount {
-            id: row.id.clone(),
-            endpoint: self.endpoints[row.endpoint].0.clone(),
-            mode: row.mode,
-            most_in_window: row.most_in_window,
-            verdicts: row.counts.verdicts(),
-            headroom_percent: row.counts.headroom(),
+        let told = self.rows.by_id().into_iter().map(|row| {
+            let RuleRow { mode, most_in_window, endpoint, counts } = &row.kept;
+            RuleCount {
+                id: row.id.clone(),
+                endpoint: self.endpoints[*endpoint].0.clone(),
+                mode,
+                most_in_window: *most_in_window,
+                verdicts: counts.verdicts(),
+                headroom_percent: counts.headroom(),
+            }
         });
         told.collect()
     }
@@ -138,8 +126,8 @@ impl Table {
 }
 
 impl RuleCounts {
-    fn new() -> Self {
-        Self { readings: Striped::new(), left: Striped::new() }
+    fn new() -> Arc<Self> {
+        Arc::new(Self { readings: Striped::new(), left: Striped::new() })
     }
 
     fn count(&self, verdict: Verdict, told: Option<&Reading>) {
