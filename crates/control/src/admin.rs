@@ -18,6 +18,7 @@ mod reply;
 mod route;
 mod rules;
 mod subjects;
+mod top;
 mod versions;
 mod violations;
 
@@ -42,6 +43,8 @@ use crate::live::{Crowded, Live, MOST_LISTENERS};
 use crate::log::ViolationLog;
 use crate::metrics::{Exports, Exposition};
 use crate::office::{By, Office};
+use crate::top::Top;
+use guard::Admitted;
 pub use guard::Guard;
 pub use outgoing::Outgoing;
 use reply::Reply;
@@ -69,6 +72,7 @@ const NO_SNIFF: (HeaderName, HeaderValue) =
 pub struct Admin<S, L> {
     office: Arc<Office>,
     log: Arc<ViolationLog>,
+    top: Arc<Top>,
     /// What concerns counters.
     door: Door<S, L>,
     guard: Guard,
@@ -76,19 +80,25 @@ pub struct Admin<S, L> {
     live: Arc<Live>,
 }
 
+/// What is told besides what is in the office.
+#[derive(Clone)]
+pub struct Telling {
+    /// What was refused.
+    pub log: Arc<ViolationLog>,
+    /// Who asks most.
+    pub top: Arc<Top>,
+    /// What `/metrics` tells.
+    pub exports: Vec<Arc<dyn Exports>>,
+    /// What `/v1/live` tells.
+    pub live: Arc<Live>,
+}
+
 impl<S: Store, L: Store> Admin<S, L> {
-    /// The API of an office and its log, beside a door that answers what concerns counters; `/metrics` tells
-    /// what `exports` have to tell, and `/v1/live` what goes on.
+    /// The API of an office and of what there is to tell, beside a door that answers what concerns counters.
     #[must_use]
-    pub const fn new(
-        office: Arc<Office>,
-        log: Arc<ViolationLog>,
-        door: Door<S, L>,
-        guard: Guard,
-        exports: Vec<Arc<dyn Exports>>,
-        live: Arc<Live>,
-    ) -> Self {
-        Self { office, log, door, guard, exports, live }
+    pub fn new(office: Arc<Office>, door: Door<S, L>, guard: Guard, telling: Telling) -> Self {
+        let Telling { log, top, exports, live } = telling;
+        Self { office, log, top, door, guard, exports, live }
     }
 
     /// Answers one request of a caller at an address. It always answers.
@@ -115,9 +125,10 @@ impl<S: Store, L: Store> Admin<S, L> {
     {
         let (mut head, body) = request.into_parts();
         let route = Route::of(&head.method, &head.uri)?;
-        if let Err(refusal) = self.guard.admit(&head, route.access(), caller) {
-            return Ok(refusal.into_response().map(Outgoing::from));
-        }
+        let admitted = match self.guard.admit(&head, route.access(), caller) {
+            Ok(admitted) => admitted,
+            Err(refusal) => return Ok(refusal.into_response().map(Outgoing::from)),
+        };
         let call = match route {
             Route::Counters(_) | Route::Probe => {
                 // Whoever is admitted here is not asked again.
@@ -136,8 +147,15 @@ impl<S: Store, L: Store> Admin<S, L> {
             Ok(body) => body,
             Err(unread) => return Ok(unread.into_response().map(Outgoing::from)),
         };
-        let (office, log, exports) = (&*self.office, &*self.log, &self.exports[..]);
-        let asked = Asked { office, log, exports, head: &head, body: &body };
+        let asked = Asked {
+            office: &self.office,
+            log: &self.log,
+            top: &self.top,
+            exports: &self.exports,
+            head: &head,
+            body: &body,
+            has_token: admitted == Admitted::ByToken,
+        };
         let answered = asked.answer(call).await.map(Reply::into_response);
         answered.map(|response| response.map(Outgoing::from))
     }
@@ -162,9 +180,11 @@ impl<S: Store, L: Store> Admin<S, L> {
 struct Asked<'a> {
     office: &'a Office,
     log: &'a ViolationLog,
+    top: &'a Top,
     exports: &'a [Arc<dyn Exports>],
     head: &'a Parts,
     body: &'a Bytes,
+    has_token: bool,
 }
 
 impl Asked<'_> {
@@ -174,6 +194,7 @@ impl Asked<'_> {
             Call::Metrics => Ok(self.metrics()),
             Call::Status => self.status().await,
             Call::Compare => self.compare(),
+            Call::Top => self.top(),
             Call::Rules => self.rules(),
             Call::CreateRule => self.create_rule().await,
             Call::Rule(id) => self.rule(&id),

@@ -16,9 +16,9 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_control::admin::Admin;
+use tidegate_control::admin::{Admin, Telling};
 use tidegate_control::live::{Live, Tells};
-use tidegate_control::{Draft, Exports, Metrics, Office, ViolationLog};
+use tidegate_control::{Draft, Exports, Metrics, Office, Top, ViolationLog};
 use tidegate_core::key::{KeyHasher, Secret};
 use tidegate_core::store::Store;
 use tidegate_core::time::Clock as _;
@@ -85,6 +85,7 @@ struct House<S: Tended> {
     draft: Option<Arc<Draft>>,
     log: Arc<ViolationLog>,
     metrics: Arc<Metrics>,
+    top: Arc<Top>,
 }
 
 /// Runs the server until it is told to stop. Where its doors are is told on stdout, or to whoever asks in this
@@ -150,9 +151,11 @@ impl<S: Tended> House<S> {
         let log = ViolationLog::new(office::identities(&settings), Arc::clone(&clock));
         let log = Arc::new(log);
         let metrics = Arc::new(metrics::<S>());
+        let top = Arc::new(Top::new(office::identities(&settings), Arc::clone(&clock)));
         let limiter = limiter
             .observed_by(Arc::clone(&log) as Arc<dyn Observer>)
             .observed_by(Arc::clone(&metrics) as Arc<dyn Observer>)
+            .observed_by(Arc::clone(&top) as Arc<dyn Observer>)
             .timed_by(Arc::clone(&metrics) as Arc<dyn Stopwatch>);
         let limiter = Arc::new(limiter);
         let status = Arc::new(Status::new());
@@ -172,6 +175,7 @@ impl<S: Tended> House<S> {
             draft,
             log,
             metrics,
+            top,
         }
     }
 
@@ -346,9 +350,8 @@ impl<S: Tended> House<S> {
                 }
                 Kind::Admin => {
                     let guard = self.settings.admin.guard.clone();
-                    let (office, log) = (Arc::clone(&self.office), Arc::clone(&self.log));
-                    let (exports, live) = (self.exports(), Arc::new(self.live()));
-                    let admin = Admin::new(office, log, self.door(), guard, exports, live);
+                    let office = Arc::clone(&self.office);
+                    let admin = Admin::new(office, self.door(), guard, self.telling());
                     let mut listen = self.listening(kind, descriptors);
                     listen.max_connections = listen.max_connections.min(ADMIN_CONNECTIONS);
                     doors.serve(kind, listener, Arc::new(admin), listen);
@@ -413,9 +416,20 @@ impl<S: Tended> House<S> {
         vec![
             Arc::new(process),
             Arc::clone(&self.metrics) as Arc<dyn Exports>,
+            Arc::clone(&self.top) as Arc<dyn Exports>,
             Arc::clone(&self.office) as Arc<dyn Exports>,
             Arc::clone(&self.log) as Arc<dyn Exports>,
         ]
+    }
+
+    /// What the admin API tells of what goes on.
+    fn telling(&self) -> Telling {
+        Telling {
+            log: Arc::clone(&self.log),
+            top: Arc::clone(&self.top),
+            exports: self.exports(),
+            live: Arc::new(self.live()),
+        }
     }
 
     /// What `/v1/live` tells.

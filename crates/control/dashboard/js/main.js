@@ -35,6 +35,7 @@ function show() {
   document.title = `${title} · Tidegate`;
   fill(document.getElementById("pages"), PAGES.map(([hash, words]) =>
     h("a", { href: hash, "aria-current": hash === current ? "page" : null }, words)));
+  document.querySelector("#pages [aria-current]").scrollIntoView({ block: "nearest", inline: "center" });
   fill(main);
   leave = page.show(main) ?? (() => {});
   window.scrollTo(0, 0);

@@ -45,6 +45,7 @@ pub(super) enum Call {
     Metrics,
     Status,
     Compare,
+    Top,
     Rules,
     CreateRule,
     Rule(String),
@@ -104,6 +105,7 @@ impl Route {
             ["v1", "status"] => reads(&|| Call::Status),
             ["v1", "live"] if is_read(method) => Self::Live,
             ["v1", "live"] => Self::WrongMethod { allow: READS },
+            ["v1", "top"] => reads(&|| Call::Top),
             ["v1", "compare"] => acts(&|| Call::Compare),
             ["v1", "rules"] => listed(method, &|| Call::Rules, &|| Call::CreateRule),
             ["v1", "rules", id] => by_method(
@@ -166,6 +168,7 @@ impl Call {
             Self::OpenApi | Self::Metrics => Access::Open,
             Self::Status
             | Self::Compare
+            | Self::Top
             | Self::Rules
             | Self::Rule(_)
             | Self::Document

@@ -9,10 +9,11 @@ use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value as Json;
 use tempfile::TempDir;
-use tidegate_control::admin::{Admin, Guard, Outgoing};
+use tidegate_control::admin::{Admin, Guard, Outgoing, Telling};
 use tidegate_control::live::Tells;
 use tidegate_control::{
-    Book, Compiles, Desk, Exports, Identities, News, Office, Repository, Staff, ViolationLog, open,
+    Book, Compiles, Desk, Exports, Identities, News, Office, Repository, Staff, Top, ViolationLog,
+    open,
 };
 use tidegate_core::key::Secret;
 use tidegate_core::time::{Clock as _, ManualClock, Timestamp};
@@ -109,7 +110,11 @@ impl House {
         let store = MemoryStore::with_clock(clock.clone(), DEFAULT_MAX_BYTES);
         let rules = Compiler.compile("rules: []").expect("no rules");
         let limiter = Limiter::new(store, rules);
-        let limiter = Arc::new(limiter.observed_by(Arc::clone(&log) as Arc<dyn Observer>));
+        let top = Arc::new(Top::new(identities, Arc::clone(&wall)));
+        let limiter = limiter
+            .observed_by(Arc::clone(&log) as Arc<dyn Observer>)
+            .observed_by(Arc::clone(&top) as Arc<dyn Observer>);
+        let limiter = Arc::new(limiter);
         let staff = Staff {
             repository,
             compiler: Arc::new(Compiler),
@@ -124,8 +129,8 @@ impl House {
         let door = Door::new(Arc::clone(&limiter), Arc::clone(&status), Settings::default());
         let exports = vec![Arc::clone(&log) as Arc<dyn Exports>];
         let live = Arc::new(log.live(vec![Arc::clone(&office) as Arc<dyn Tells>], Arc::clone(&status)));
-        let (asked, heard) = (Arc::clone(&office), Arc::clone(&log));
-        let admin = Admin::new(asked, heard, door, plan.guard, exports, live);
+        let telling = Telling { log: Arc::clone(&log), top, exports, live };
+        let admin = Admin::new(Arc::clone(&office), door, plan.guard, telling);
         Self { admin, office, limiter, log, status, clock, folder }
     }
 
@@ -161,12 +166,25 @@ impl House {
             request = request.header(*name, *value);
         }
         let body = Full::new(Bytes::from(body.to_string()));
-        let response = self.admin.ask(request.body(body).expect("a request"), peer).await;
-        let (head, body) = response.into_parts();
+        let request = request.body(body).expect("a request");
+        let (head, body) = self.admin.ask(request, peer).await.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();
         let text = || Json::String(String::from_utf8_lossy(&bytes).into_owned());
         let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| text());
         Answer { status: head.status.as_u16(), head: head.headers, body }
+    }
+
+    /// Listens to what goes on: the status, and the body that may never end.
+    pub(crate) async fn listen(&self) -> (u16, Outgoing) {
+        let request = Request::get("/v1/live").header("host", "localhost");
+        let request = request.body(Full::<Bytes>::default()).expect("a request");
+        let (head, body) = self.admin.ask(request, Peer::Unix).await.into_parts();
+        (head.status.as_u16(), body)
+    }
+
+    /// Decides a request of which one fact is known.
+    pub(crate) async fn check(&self, fact: &str, value: &str) {
+        self.limiter.decide(&[(fact, value)].into_iter().collect(), 1).await;
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {

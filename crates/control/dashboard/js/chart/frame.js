@@ -33,7 +33,8 @@ export function framed(options, draw) {
     render();
   });
   const ended = whenResized(place, render);
-  return { place, render, ended, name: (text) => svg.setAttribute("aria-label", text) };
+  const count = (steps) => svg.setAttribute("data-steps", steps);
+  return { place, render, ended, count, name: (text) => svg.setAttribute("aria-label", text) };
 }
 
 function grid(top, width, y, options) {

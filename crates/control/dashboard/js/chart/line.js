@@ -15,7 +15,7 @@ export function latency(seconds) {
   let at = null;
   const values = LINES.map(() => h("b"));
   const when = h("span");
-  const legend = h("ul", { class: "legend" }, LINES.map(([name, , style], i) => h("li", null, sample(style), values[i], name)), h("li", null, when));
+  const legend = h("ul", { class: "legend" }, LINES.map(([name, , style], i) => h("li", null, sample(style), name, values[i])), h("li", null, when));
   const chart = framed({
     height: 190, seconds, label: micros,
     top: () => roundUp(Math.max(...points.flat().filter((value) => value !== null), 10)),

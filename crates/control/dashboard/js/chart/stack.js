@@ -16,7 +16,7 @@ export function stack(seconds) {
   const values = new Map(BANDS.map(([name]) => [name, h("b")]));
   const when = h("span");
   const legend = h("ul", { class: "legend" },
-    BANDS.map(([name, words]) => h("li", null, swatch(name), values.get(name), words)).reverse(), h("li", null, when));
+    BANDS.map(([name, words]) => h("li", null, swatch(name), words, values.get(name))).reverse(), h("li", null, when));
   const total = (step) => Object.values(step.bands).reduce((all, one) => all + one, 0);
   const options = {
     height: 190, seconds, label: rate,
@@ -43,6 +43,7 @@ export function stack(seconds) {
     tell();
     const step = steps.at(-1);
     const words = step ? BANDS.map(([name, word]) => `${rate(step.bands[name])} ${word}`).join(", ") : "nothing yet";
+    chart.count(steps.length);
     chart.name(`Decisions a second over the last ${seconds} seconds, stacked by verdict. Now: ${words}. Arrow keys move the cursor.`);
     chart.render();
   };

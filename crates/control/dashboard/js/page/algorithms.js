@@ -44,7 +44,7 @@ function legend() {
   const sample = (...shapes) => s("svg", { viewBox: "0 0 16 12", "aria-hidden": "true" }, ...shapes);
   return h("ul", { class: "legend lane-legend" },
     h("li", null, sample(s("rect", { class: "band-allow", x: 6, width: 4, height: 12 })), "passed"),
-    h("li", null, sample(s("path", { class: "line-3", d: "M4 2l8 8m0-8l-8 8" })), "refused"),
+    h("li", null, sample(s("path", { class: "mark-refused", d: "M4 2l8 8m0-8l-8 8" })), "refused"),
     h("li", null, sample(s("rect", { class: "band-warn", x: 6, width: 4, height: 12 })), "held, left here"),
     h("li", null, sample(s("path", { class: "line-1", d: "M0 10L16 2" })), "what was left"));
 }
@@ -58,7 +58,7 @@ function shown(one, sorted, span, window, limit) {
     lane(one, sorted, span, window, label),
     h("ul", null,
       h("li", null, h("b", null, one.admitted), " passed, ", h("b", null, one.refused), " refused"),
-      h("li", null, "busiest window ", h("b", { class: over ? "is-deny" : "is-allow" }, `${one.busiest_window}`), over ? ` (limit ${limit}, exceeded)` : ` (limit ${limit})`),
+      h("li", null, "busiest window ", h("b", { class: over ? "is-deny" : "is-allow" }, `${one.busiest_window}`), over ? `, above the limit of ${limit}` : `, within the limit of ${limit}`),
       h("li", null, h("small", null, `at most: ${words.bound}`)),
       h("li", null, h("small", null, `keeps ${words.keeps}`))));
 }

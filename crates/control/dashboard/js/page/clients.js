@@ -1,15 +1,16 @@
-// Who is refused and who is busy, by rule, and the violations on record.
+// Who is refused and who is busy at present, by rule, whose requests have jumped, and the violations on record.
 
 import { call } from "/dashboard/js/api.js";
 import { field, fill, h, table, theirs } from "/dashboard/js/dom.js";
-import { count, date } from "/dashboard/js/format.js";
-import { newest, watch } from "/dashboard/js/history.js";
+import { clock, count, date } from "/dashboard/js/format.js";
 
 const NUMBER = "number";
+const EVERY_MS = 2000;
 
 /** Shows the page. */
 export function show(main) {
   const top = h("div", { class: "even" });
+  const bursts = h("div");
   const records = h("div");
   const rule = field("Rule", h("input", { type: "text", placeholder: "all rules", spellcheck: "false" }));
   const since = field("Since", h("select", null, [["5 minutes", 300], ["1 hour", 3600], ["1 day", 86400], ["30 days", 2592000]]
@@ -18,11 +19,12 @@ export function show(main) {
     h("div", { class: "fields" }, rule, since), h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Look"),
       h("button", { type: "button", on: { click: () => look(true) } }, "Who most")));
   fill(main, h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Clients"),
-    h("p", null, "The most that a small sketch can tell: a count is at most “too high by” above the truth. Keys are shown hashed unless the server was told otherwise.")),
-  h("div", { class: "stack" }, top, h("section", { class: "card" }, h("h2", null, "On record"), ask, records)));
+    h("p", null, "The last one to two minutes, in sketches of a fixed size: a count is never too low, and never more than “too high by” above the truth. Who a key belongs to is told to readers with a token; others see hashes.")),
+  h("div", { class: "stack" }, top, h("section", { class: "card" }, h("h2", null, "Sudden jumps"), bursts),
+    h("section", { class: "card" }, h("h2", null, "On record"), ask, records)));
 
   async function look(most = false) {
-    const query = new URLSearchParams({ since: new Date(Date.now() - since.input.value * 1000).toISOString().replace(/\.\d+Z/, "Z"), limit: 50 });
+    const query = new URLSearchParams({ since: new Date(Date.now() - since.input.value * 1000).toISOString().replace(/\.\d+Z/, "Z"), limit: 20 });
     if (rule.input.value.trim()) query.set("rule", rule.input.value.trim());
     try {
       const { body } = await call("GET", `/v1/violations${most ? "/top" : ""}?${query}`);
@@ -31,22 +33,40 @@ export function show(main) {
       fill(records, h("p", { class: "told bad", role: "alert" }, error.message));
     }
   }
+  async function rank() {
+    try {
+      const { body } = await call("GET", "/v1/top?limit=10");
+      const of = (kind) => body.keys.filter((one) => one.kind === kind);
+      fill(top, ranked("Most refused", "refused", of("refused")), ranked("Busiest", "seen", of("busiest")));
+      fill(bursts, jumped(body.bursts.slice(-8).reverse()));
+    } catch (error) {
+      fill(top, h("p", { class: "told bad" }, error.message));
+    }
+    if (shown) later = setTimeout(rank, EVERY_MS);
+  }
+
+  let shown = true;
+  let later;
   look();
-  let drawn = "";
-  return watch(() => {
-    const told = newest()?.top;
-    const text = JSON.stringify(told ?? null);
-    if (text === drawn) return;
-    drawn = text;
-    fill(top, ranked("Most refused", "refused", told?.refused), ranked("Busiest", "asked", told?.busiest));
-  });
+  rank();
+  return () => {
+    shown = false;
+    clearTimeout(later);
+  };
+}
+
+function jumped(list) {
+  if (!list.length) return h("p", { class: "empty" }, "Nobody’s requests came ten times as fast as before.");
+  return table("Keys whose requests jumped", ["When", "Key", "Rule", { text: "Requests/s", class: NUMBER }, { text: "Before", class: NUMBER }],
+    h("tbody", null, list.map((one) => h("tr", null, h("td", null, clock(one.at_us)), h("th", { scope: "row" }, theirs(one.who ?? one.key)),
+      h("td", null, theirs(one.rule)), h("td", { class: NUMBER }, count(one.rate)), h("td", { class: NUMBER }, count(one.mean))))));
 }
 
 function ranked(title, word, list) {
   const inside = list?.length
     ? table(title, ["Key", "Rule", { text: `Times ${word}`, class: NUMBER }, { text: "Too high by", class: NUMBER }],
-      h("tbody", null, list.map((one) => h("tr", null, h("th", { scope: "row" }, theirs(one.key)), h("td", null, theirs(one.rule)),
-        h("td", { class: NUMBER }, count(one.count)), h("td", { class: NUMBER }, one.error ? `≤ ${count(one.error)}` : "0")))))
+      h("tbody", null, list.map((one) => h("tr", null, h("th", { scope: "row" }, theirs(one.who || "everybody")), h("td", null, theirs(one.rule)),
+        h("td", { class: NUMBER }, `${one.spread ? "about " : ""}${count(one.count)}`), h("td", { class: NUMBER }, one.error ? `≤ ${count(one.error)}` : "0")))))
     : h("p", { class: "empty" }, `Nobody was ${word} yet.`);
   return h("section", { class: "card" }, h("h2", null, title), inside);
 }

@@ -39,7 +39,7 @@ export function show(main) {
       text.input.value = body;
       seen = version;
       apply.disabled = true;
-      fill(about, `Version ${visible(version)} is in force. Nothing changes until you apply; a version can be gone back to.`);
+      fill(about, `Version ${visible(version.replaceAll('"', ""))} is in force. Nothing changes until you apply; a version can be gone back to.`);
       tell("", "Change something, then check it (Ctrl-Enter).");
     } catch (error) {
       tell("bad", error.message);
@@ -72,7 +72,11 @@ export function show(main) {
     }
   }
 
-  load();
+  load().then(() => {
+    const asked = new URLSearchParams(location.hash.split("?")[1]).get("rule");
+    const at = text.input.value.split("\n").findIndex((line) => line.trim() === `- id: ${asked}`);
+    if (at >= 0) go(text.input, at + 1);
+  });
 }
 
 function flaws(errors, area) {

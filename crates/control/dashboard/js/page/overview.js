@@ -8,7 +8,7 @@ import { stack } from "/dashboard/js/chart/stack.js";
 import { ruleRows } from "/dashboard/js/page/rule_rows.js";
 
 const HEADS = ["Rule", "Mode", "Last minute", { text: "Asked/s", class: "number" }, { text: "Refused/s", class: "number" },
-  "Used, on average", { text: "At its end", class: "number" }, { text: "Most in a window", class: "number" }];
+  "Used, on average", { text: "Nearly used up", class: "number" }, { text: "Most in a window", class: "number" }];
 
 /** Shows the page. */
 export function show(main) {
@@ -28,7 +28,7 @@ export function show(main) {
       h("div", { class: "two" },
         h("section", { class: "card" }, h("h2", null, "Decisions a second"), decisions.place),
         h("section", { class: "card" }, h("h2", null, "How long decisions take"), durations.place)),
-      h("section", { class: "card" }, h("header", null, h("h2", null, "Rules"), h("small", null, "“At its end”: decisions after which less than a tenth was left")), rules),
+      h("section", { class: "card" }, h("header", null, h("h2", null, "Rules"), h("small", null, "“Nearly used up”: decisions after which less than a tenth was left")), rules),
       h("div", { class: "two" },
         h("section", { class: "card" }, h("header", null, h("h2", null, "Refused now"), more), feed),
         h("section", { class: "card" }, h("h2", null, "This node"), state))));
@@ -67,9 +67,12 @@ function show_tiles(tiles, now, steps) {
     tile("Refused", percent(all ? sum("refused") / all : 0), `${rate(sum("refused") / seconds)} a second, last 10 s`),
     tile("Half are decided within", micros(median), `99 of 100 within ${micros(slow)}`),
     tile("Store", status.store_error ? "gone" : "well", status.store_error ?? store, Boolean(status.store_error)),
-    tile("Rules", `version ${now.office.version}`, trouble && !status.store_error ? trouble : now.office.database, Boolean(status.reload_error)),
+    tile("Rules", `version ${now.office.version}`, trouble && !status.store_error ? trouble : `kept in ${place(now.office.database)}`, Boolean(status.reload_error)),
     memory ? tile("Keys in memory", count(memory.keys), `${bytes(memory.bytes)} of ${bytes(memory.limit)}`) : null);
 }
+
+/** The last part of a path: all of it is told below. */
+const place = (database) => (database.startsWith("/") ? database.split("/").at(-1) : database);
 
 function how_to_begin() {
   const curl = `curl -i ${location.origin}/v1/check -d '{"facts":{"ip":"203.0.113.7","method":"POST","path":"/api/orders","api_key":"demo"}}'`;

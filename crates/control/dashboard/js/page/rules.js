@@ -23,7 +23,7 @@ export function show(main) {
         if (after === null) break;
       }
       fill(about, `${rules.length} rules, version ${version}. `, h("a", { href: "#/edit" }, "Change them"), " · ", h("a", { href: "#/versions" }, "earlier versions"));
-      fill(list, rules.length ? rules.map((rule) => card(rule, change))
+      fill(list, rules.length ? h("div", { class: "rule-cards" }, rules.map((rule) => card(rule, change)))
         : h("p", { class: "empty" }, "There are no rules, so every request passes. ", h("a", { href: "#/edit" }, "Write the first one"), "."));
     } catch (error) {
       fail(error);
@@ -64,7 +64,7 @@ function card(kept, change) {
       h("span", { class: `badge is-${active ? "allow" : "shadow"}` }, active ? "on" : "off"),
       mode === "enforce" ? null : h("span", { class: `badge is-${mode}` }, theirs(mode)),
       h("small", null, kept.version ? `changed in version ${kept.version}` : "from the file"),
-      h("div", { class: "actions" }, h("button", { class: "small", on: { click: () => change(kept, !active) } },
+      h("div", { class: "actions" }, h("a", { href: `#/edit?rule=${encodeURIComponent(kept.id)}` }, "Edit", h("span", { class: "visually-hidden" }, ` ${visible(kept.id)}`)), h("button", { class: "small", on: { click: () => change(kept, !active) } },
         active ? "Switch off" : "Switch on", h("span", { class: "visually-hidden" }, ` ${visible(kept.id)}`)))),
     description ? h("p", null, theirs(description)) : null,
     h("pre", { tabindex: "0", "aria-label": `What ${visible(kept.id)} says` }, lines(said)));
@@ -73,6 +73,13 @@ function card(kept, change) {
 /** A rule in a few lines, a field each. */
 function lines(said) {
   const text = Object.entries(said).filter(([name]) => name !== "id")
-    .map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`).join("\n");
+    .map(([name, value]) => `${name}: ${flow(value)}`).join("\n");
   return visible(text.replaceAll("\n", "\u2424"), 2000).replaceAll("\u2424", "\n");
+}
+
+/** A value as YAML has it on one line. */
+function flow(value) {
+  if (Array.isArray(value)) return `[${value.map(flow).join(", ")}]`;
+  if (value !== null && typeof value === "object") return `{ ${Object.entries(value).map(([name, inner]) => `${name}: ${flow(inner)}`).join(", ")} }`;
+  return typeof value === "string" && /^[\w./:%-][\w ./:%-]*$/.test(value) ? value : JSON.stringify(value);
 }
