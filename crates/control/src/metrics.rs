@@ -5,6 +5,7 @@
 //! because threads that count into one line wait for each other.
 
 mod counts;
+mod durations;
 mod export;
 mod exposition;
 mod striped;
@@ -14,13 +15,14 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
-use tidegate_core::decision::AnsweredBy;
+use tidegate_core::decision::{AnsweredBy, Verdict};
 use tidegate_core::time::Timestamp;
 use tidegate_engine::{Decided, Observer, Stopwatch};
 use tidegate_rules::{Door, RuleSet};
 
 use crate::by_rule::InForce;
 pub use counts::{Counts, DecisionCount, Distribution, EndpointCount, RuleCount, VerdictCounts};
+pub(crate) use durations::{Bounds, Durations};
 pub use exposition::{Exports, Exposition, Kind, Unit};
 use striped::Striped;
 use table::Table;
@@ -31,17 +33,14 @@ const ANSWERED_BY: [AnsweredBy; 3] =
 const OUTCOMES: [&str; 2] = ["allowed", "refused"];
 
 /// Upper bounds of how long a decision takes, in microseconds.
-const DURATION: [u64; 14] =
+const DURATION: Bounds =
     [5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000];
-
-/// Where the sum of durations is, after the classes.
-const DURATION_SUM: usize = DURATION.len() + 1;
 
 /// Counts decisions.
 pub struct Metrics {
     rules: InForce<Table>,
     decisions: Striped<{ Door::ALL.len() * ANSWERED_BY.len() * OUTCOMES.len() }>,
-    durations: Striped<{ DURATION.len() + 2 }>,
+    durations: Durations,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     /// One decision in so many is timed.
     timed: u32,
@@ -54,7 +53,7 @@ impl Metrics {
         Self {
             rules: InForce::new(Table::default()),
             decisions: Striped::new(),
-            durations: Striped::new(),
+            durations: Durations::new(&DURATION),
             clock,
             timed: timed.max(1),
         }
@@ -66,11 +65,7 @@ impl Metrics {
         let table = self.rules.load();
         Counts {
             decisions: self.decisions(),
-            duration_us: Distribution {
-                bounds: &DURATION,
-                counts: (0..=DURATION.len()).map(|at| self.durations.sum(at)).collect(),
-                sum: self.durations.sum(DURATION_SUM),
-            },
+            duration_us: self.durations.told(),
             endpoints: table.endpoints(),
             rules: table.rules(),
         }
@@ -113,6 +108,10 @@ impl Observer for Metrics {
         let place = place(decided.facts.door(), decided.answered_by, refused);
         self.decisions.add(place, 1);
     }
+
+    fn charged_ad_hoc(&self, door: Door, by: AnsweredBy, verdict: Verdict) {
+        self.decisions.add(place(door, by, verdict.refuses()), 1);
+    }
 }
 
 impl Stopwatch for Metrics {
@@ -134,10 +133,7 @@ impl Stopwatch for Metrics {
     }
 
     fn stopped(&self, started: Timestamp) {
-        let took = (self.clock)().since(started).get();
-        let class = DURATION.iter().position(|bound| took <= *bound);
-        self.durations.add(class.unwrap_or(DURATION.len()), 1);
-        self.durations.add(DURATION_SUM, took);
+        self.durations.add((self.clock)().since(started).get());
     }
 }
 

@@ -17,7 +17,7 @@ use crate::book::Book;
 use crate::compile::{Compiles, Flaw, compile, next_expiry};
 use crate::copy::Copy;
 use crate::edit::{Edit, Entry};
-use crate::metrics::{Exports, Exposition, Kind};
+use crate::metrics::{Bounds, Durations, Exports, Exposition, Kind, Unit};
 use crate::repository::{Refused, Repository};
 use crate::violation::Identities;
 
@@ -29,6 +29,12 @@ const LONGEST_LOOK: Duration = Duration::from_secs(3_600);
 
 /// When it is tried again to take one out that could not be.
 const EXPIRE_AGAIN: Micros = Micros::from_secs(1);
+
+/// Upper bounds of how long a version takes to this node, in microseconds.
+const PROPAGATION: Bounds = [
+    1_000, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
+    5_000_000, 10_000_000, 30_000_000, 60_000_000,
+];
 
 /// Puts rules into force on this node, and hears what became of attempts.
 pub trait Desk: Send + Sync {
@@ -125,6 +131,8 @@ pub struct Office {
     expiry: AtomicU64,
     /// Only one at a time brings this node up to date.
     following: Mutex<Following>,
+    /// From when a version is written until it is in force here.
+    propagation: Durations,
 }
 
 /// What is known of attempts to follow.
@@ -172,6 +180,7 @@ impl Office {
             book,
             expiry,
             following,
+            propagation: Durations::new(&PROPAGATION),
         }
     }
 
@@ -306,11 +315,24 @@ impl Office {
             return;
         }
         match self.put_into_force(&latest).await {
-            Ok(()) => following.faulty = None,
+            Ok(()) => {
+                following.faulty = None;
+                self.time_propagation(version).await;
+            }
             Err(why) => {
                 following.faulty = Some(version);
                 self.desk.hear(&News::Faulty { version, why: &why });
             }
+        }
+    }
+
+    /// Notes how long a version that is in force took from when it was written, by two wall clocks.
+    async fn time_propagation(&self, version: u64) {
+        let in_force = self.now();
+        // Where that cannot be asked, it is not known.
+        let Ok(history) = self.repository.history(version + 1, 1).await else { return };
+        if let Some(signed) = history.first().filter(|signed| signed.version == version) {
+            self.propagation.add(in_force.since(signed.at).get());
         }
     }
 
@@ -368,6 +390,10 @@ impl Exports for Office {
         for kind in crate::book::Kind::ALL {
             to.sample("", &[("kind", kind.name())], book.all(kind, None).count() as u64);
         }
+        let help =
+            "From when a version is written, by its node's clock, until it is in force here.";
+        to.family("tidegate_rules_propagation_seconds", Kind::Histogram, help);
+        to.distribution(&[], &self.propagation.told(), Unit::Micros);
     }
 }
 

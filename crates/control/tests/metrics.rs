@@ -5,12 +5,13 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use tidegate_control::{Exports as _, Exposition, Metrics};
 use tidegate_core::key::Secret;
 use tidegate_core::time::Timestamp;
-use tidegate_engine::{Limiter, Observer};
+use tidegate_engine::{Limiter, Observer, Stopwatch};
 use tidegate_memory::MemoryStore;
 use tidegate_rules::{Document, Facts, RuleSet};
 
@@ -25,10 +26,19 @@ fn ready<F: Future>(future: F) -> F::Output {
     }
 }
 
+/// A limiter whose decisions are counted, and timed by a clock on which each takes 7 µs.
 fn limiter(source: &str) -> (Limiter<MemoryStore>, Arc<Metrics>) {
-    let metrics = Arc::new(Metrics::new(1, Arc::new(|| Timestamp::EPOCH)));
-    let limiter = Limiter::new(MemoryStore::new(), rules(source));
-    (limiter.observed_by(Arc::clone(&metrics) as Arc<dyn Observer>), metrics)
+    timed(source, 1)
+}
+
+fn timed(source: &str, one_in: u32) -> (Limiter<MemoryStore>, Arc<Metrics>) {
+    let ticks = AtomicU64::new(0);
+    let clock = move || Timestamp::from_micros(ticks.fetch_add(7, Ordering::Relaxed));
+    let metrics = Arc::new(Metrics::new(one_in, Arc::new(clock)));
+    let limiter = Limiter::new(MemoryStore::new(), rules(source))
+        .observed_by(Arc::clone(&metrics) as Arc<dyn Observer>)
+        .timed_by(Arc::clone(&metrics) as Arc<dyn Stopwatch>);
+    (limiter, metrics)
 }
 
 fn decide(limiter: &Limiter<MemoryStore>, ip: &str) {
@@ -139,4 +149,90 @@ fn threads_lose_no_count() {
     ] {
         assert!(all.iter().any(|line| line == sample), "{sample} is not in {all:#?}");
     }
+}
+
+#[test]
+fn rules_are_told_before_anybody_asks_and_as_they_are_after_an_edit() {
+    let (limiter, metrics) = limiter(WATCHED);
+    let told = |metrics: &Metrics| {
+        let rules = metrics.counts().rules.into_iter();
+        rules.map(|rule| (rule.id, rule.endpoint, rule.mode, rule.verdicts.allow)).collect()
+    };
+    let rule =
+        |id: &str, endpoint: &str, mode, allow| (id.to_owned(), endpoint.to_owned(), mode, allow);
+    let before: Vec<_> = told(&metrics);
+    assert_eq!(before, [rule("a", "GET /a", "enforce", 0), rule("b", "*", "shadow", 0)]);
+    decide(&limiter, "192.0.2.1");
+    let edited = "rules: [{ id: b, match: { endpoint: '/b/*' }, key_by: ip, limit: 9/h }]";
+    ready(limiter.install(rules(edited))).unwrap();
+    let after: Vec<_> = told(&metrics);
+    assert_eq!(after, [rule("b", "/b/*", "enforce", 1)], "a is gone at once, b is as edited");
+    assert!(!page(&metrics).contains("GET /a"), "and so is its pattern");
+}
+
+#[test]
+fn requests_are_counted_once_at_the_longest_pattern_of_their_rules() {
+    let (limiter, metrics) = limiter(
+        "rules:
+  - { id: all, key_by: ip, limit: 5/h using fixed_window }
+  - { id: a, match: { endpoint: '/a/*' }, key_by: ip, limit: 4/h using fixed_window }
+  - { id: ab, match: { endpoint: 'GET /a/b' }, key_by: ip, limit: 1/h using fixed_window }",
+    );
+    for path in ["/a/b", "/a/b", "/a/c", "/d"] {
+        let facts: Facts<'_> =
+            [("ip", "192.0.2.1"), ("method", "GET"), ("path", path)].into_iter().collect();
+        ready(limiter.decide(&facts, 1));
+    }
+    let told = metrics.counts().endpoints.into_iter();
+    let told: Vec<_> = told.map(|told| (told.endpoint, told.allowed, told.refused)).collect();
+    let count = |pattern: &str, allowed, refused| (pattern.to_owned(), allowed, refused);
+    assert_eq!(told, [count("GET /a/b", 1, 1), count("/a/*", 1, 0), count("*", 1, 0)]);
+}
+
+#[test]
+fn every_decision_is_timed_or_one_in_so_many() {
+    let (limiter, metrics) = limiter(WATCHED);
+    (0..5).for_each(|_| decide(&limiter, "192.0.2.1"));
+    let told = metrics.counts().duration_us;
+    // 7 µs are above 5 and not above 10.
+    assert_eq!((told.counts[0], told.counts[1], told.count(), told.sum), (0, 5, 5, 35));
+    let name = "tidegate_decision_duration_seconds";
+    let page = page(&metrics);
+    for sample in
+        ["_bucket{le=\"0.00001\"} 5", "_bucket{le=\"0.1\"} 5", "_sum 0.000035", "_count 5"]
+    {
+        assert!(page.contains(&format!("{name}{sample}\n")), "{sample} is not in {page}");
+    }
+    // On a thread of its own, because others of this test may have begun to count.
+    let (limiter, metrics) = timed(WATCHED, 16);
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..160).for_each(|_| decide(&limiter, "192.0.2.1")));
+    });
+    assert_eq!(metrics.counts().duration_us.count(), 10);
+}
+
+#[test]
+fn the_bound_of_what_a_rule_admits_is_told() {
+    let (_, metrics) = limiter(
+        "rules:
+  - { id: bucket, key_by: ip, limit: 10/m burst 25 }
+  - { id: counter, key_by: ip, limit: 10/m using sliding_window_counter }
+  - { id: fixed, key_by: ip, limit: 10/m using fixed_window }
+  - { id: log, key_by: ip, limit: 10/m using sliding_window_log }
+  - { id: none, key_by: ip, limit: { requests: unlimited } }",
+    );
+    let rules = metrics.counts().rules.into_iter();
+    let told: Vec<_> = rules.map(|rule| rule.most_in_window).collect();
+    assert_eq!(told, [Some(35), Some(20), Some(20), Some(10), None]);
+}
+
+#[test]
+fn what_is_counted_is_plain_json() {
+    let (limiter, metrics) = limiter(WATCHED);
+    decide(&limiter, "192.0.2.1");
+    let told = serde_json::to_value(metrics.counts()).unwrap();
+    assert_eq!(told["rules"][0]["verdicts"]["allow"], 1);
+    assert_eq!(told["duration_us"]["bounds"][0], 5);
+    let decisions = told["decisions"].as_array().unwrap();
+    assert_eq!(decisions.len(), 36);
 }

@@ -24,5 +24,5 @@ mod status;
 mod token;
 
 pub use peer::Peer;
-pub use status::{Status, Told};
+pub use status::{Reloads, Status, Told};
 pub use token::{EmptyToken, Token, bearer};

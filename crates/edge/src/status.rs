@@ -17,6 +17,17 @@ pub struct Status {
     rules_version: AtomicU64,
     reload_error: ArcSwapOption<String>,
     store_error: ArcSwapOption<String>,
+    installed: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// What became of rules that were to come into force since the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reloads {
+    /// Rules came into force that were not before, the first ones included.
+    pub ok: u64,
+    /// Rules could not be read, or were wrong; the last good ones stayed.
+    pub failed: u64,
 }
 
 /// What `/readyz` tells, at one instant.
@@ -40,14 +51,29 @@ impl Status {
 
     /// Rules of this version are in force: the process is ready, and an earlier reload error is past.
     pub fn rules_in_force(&self, version: u64) {
-        self.rules_version.store(version, Ordering::Relaxed);
+        let before = self.rules_version.swap(version, Ordering::Relaxed);
         self.reload_error.store(None);
-        self.ready.store(true, Ordering::Release);
+        if !self.ready.swap(true, Ordering::AcqRel) || before != version {
+            self.installed.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// A reload failed; the rules in force stay, and the process is degraded until one succeeds.
     pub fn reload_failed(&self, why: impl Into<String>) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        self.rules_unknown(why);
+    }
+
+    /// Nobody knows whether there are newer rules; the process is degraded until somebody does.
+    pub fn rules_unknown(&self, why: impl Into<String>) {
         self.reload_error.store(Some(Arc::new(why.into())));
+    }
+
+    /// What became of rules that were to come into force.
+    #[must_use]
+    pub fn reloads(&self) -> Reloads {
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        Reloads { ok: count(&self.installed), failed: count(&self.refused) }
     }
 
     /// The store does not answer; rules follow their `on_fail`.
@@ -137,7 +163,12 @@ mod tests {
             told(&status),
             r#"{"status":"degraded","rules_version":"0000000000000007","reload_error":"line 3"}"#
         );
+        assert_eq!(status.reloads(), Reloads { ok: 1, failed: 1 });
+        status.rules_in_force(7);
         status.rules_in_force(8);
+        status.rules_unknown("the database is gone");
+        status.rules_in_force(8);
+        assert_eq!(status.reloads(), Reloads { ok: 2, failed: 1 });
         status.store_lost("timeout");
         assert!(told(&status).contains(r#""degraded""#));
         status.store_back();

@@ -17,6 +17,7 @@ use tidegate_core::key::{Fingerprint, Key, KeyHasher, Secret};
 use tidegate_core::policy::{Algorithm, Policy, PolicyError};
 use tidegate_core::quota::Quota;
 use tidegate_core::store::{Charge, Op, Store, StoreError};
+use tidegate_rules::Door;
 
 use crate::limiter::Limiter;
 
@@ -86,12 +87,13 @@ impl AdHoc {
 }
 
 impl<S: Store, L: Store> Limiter<S, L> {
-    /// Charges a bucket that no rule names; a cost of 0 looks at it and changes nothing.
+    /// Charges a bucket that no rule names, for who asks at a door; a cost of 0 looks at it and changes nothing.
     ///
     /// # Errors
     /// When the store does not answer. It may have charged all the same.
     pub async fn charge_ad_hoc(
         &self,
+        door: Door,
         key: Fingerprint,
         policy: &Policy,
         cost: u64,
@@ -100,8 +102,13 @@ impl<S: Store, L: Store> Limiter<S, L> {
         let charge = [Charge::plain(key, policy, cost)];
         let mut reading = [Reading::default()];
         let op = if cost == 0 { Op::Peek } else { Op::Charge };
-        self.store.apply(op, &charge, &mut reading).await?;
+        let started = self.start(op);
+        let by = self.store.apply(op, &charge, &mut reading).await?;
+        self.stop(started);
         let [reading] = reading;
+        if op == Op::Charge {
+            self.tell_of_ad_hoc(door, by, reading.verdict);
+        }
         Ok(reading)
     }
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
-use tidegate_core::decision::{AnsweredBy, Reading};
+use tidegate_core::decision::{AnsweredBy, Reading, Verdict};
 use tidegate_core::store::{Op, Store, StoreError};
 use tidegate_core::time::Timestamp;
-use tidegate_rules::{Facts, OnFail, Rule, RuleSet};
+use tidegate_rules::{Door, Facts, OnFail, Rule, RuleSet};
 
 use crate::decision::{Counter, Decision};
 use crate::explain::Explanation;
@@ -229,6 +229,12 @@ impl<S: Store, L: Store> Limiter<S, L> {
             let decided = Decided::new(plan, rules, facts);
             self.observers.iter().for_each(|observer| observer.decided(&decided));
         }
+    }
+
+    /// Tells whoever hears of decisions of a bucket that no rule names.
+    #[inline]
+    pub(crate) fn tell_of_ad_hoc(&self, door: Door, by: AnsweredBy, verdict: Verdict) {
+        self.observers.iter().for_each(|observer| observer.charged_ad_hoc(door, by, verdict));
     }
 
     /// Says that a decision begins; when, if it is one that is timed.

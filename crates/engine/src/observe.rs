@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use tidegate_core::decision::AnsweredBy;
+use tidegate_core::decision::{AnsweredBy, Verdict};
 use tidegate_core::key::Fingerprint;
 use tidegate_core::store::Charge;
 use tidegate_core::time::Timestamp;
-use tidegate_rules::{Facts, Rule, RuleSet};
+use tidegate_rules::{Door, Facts, Rule, RuleSet};
 
 use crate::decision::RuleReading;
 use crate::plan::Plan;
@@ -18,6 +18,9 @@ pub trait Observer: Send + Sync + fmt::Debug {
 
     /// A request was decided.
     fn decided(&self, decided: &Decided<'_, '_>);
+
+    /// A bucket that no rule names was charged at a door, or was not.
+    fn charged_ad_hoc(&self, _: Door, _: AnsweredBy, _: Verdict) {}
 }
 
 /// Times decisions, by a clock of its own: the engine reads none. A call that asks several questions is timed

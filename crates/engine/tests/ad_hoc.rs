@@ -11,6 +11,7 @@ use tidegate_core::policy::PolicyError;
 use tidegate_core::quota::Quota;
 use tidegate_core::time::Micros;
 use tidegate_engine::{AdHoc, Limiter, NoPolicy};
+use tidegate_rules::Door;
 
 const NO_RULES: &str = "rules: []";
 
@@ -23,7 +24,8 @@ fn a_bucket_is_charged_looked_at_and_refills() {
     let ((limiter, clock), ad_hoc) = (limiter(NO_RULES), AdHoc::new(Secret::UNSET));
     let policy = ad_hoc.policy(quota(10, 1, 3)).unwrap();
     let ask = |name: &[u8], cost| {
-        let told = ready(limiter.charge_ad_hoc(ad_hoc.key(name), &policy, cost)).unwrap();
+        let told =
+            ready(limiter.charge_ad_hoc(Door::Resp, ad_hoc.key(name), &policy, cost)).unwrap();
         (told.verdict, told.remaining, told.retry)
     };
     assert_eq!(ask(b"a", 2), (Verdict::Allow, 1, Retry::Now));
@@ -41,7 +43,7 @@ fn what_was_used_stays_used_whatever_numbers_come() {
     let key = ad_hoc.key(b"a");
     let ask = |requests, seconds, burst, cost| {
         let policy = ad_hoc.policy(quota(requests, seconds, burst)).unwrap();
-        ready(limiter.charge_ad_hoc(key, &policy, cost)).unwrap()
+        ready(limiter.charge_ad_hoc(Door::Resp, key, &policy, cost)).unwrap()
     };
     assert_eq!(ask(10, 60, 10, 7).remaining, 3);
     assert_eq!(ask(10, 60, 20, 0).remaining, 13, "a larger burst");
@@ -58,7 +60,7 @@ fn a_wait_is_sound_and_tight_after_the_burst_was_lowered() {
     let key = ad_hoc.key(b"a");
     let ask = |burst, cost| {
         let policy = ad_hoc.policy(quota(7, 60, burst)).unwrap();
-        ready(limiter.charge_ad_hoc(key, &policy, cost)).unwrap()
+        ready(limiter.charge_ad_hoc(Door::Resp, key, &policy, cost)).unwrap()
     };
     assert_eq!(ask(1_000, 1_000).verdict, Verdict::Allow);
     clock.advance(Micros::new(1_234_567));
@@ -75,7 +77,7 @@ fn keys_share_nothing_with_those_of_rules() {
     let ad_hoc = AdHoc::new(Secret::UNSET);
     let policy = ad_hoc.policy(quota(5, 3_600, 5)).unwrap();
     for name in [b"a".as_slice(), b"", b"atoken_bucket", b"api_key"] {
-        let told = ready(limiter.charge_ad_hoc(ad_hoc.key(name), &policy, 5)).unwrap();
+        let told = ready(limiter.charge_ad_hoc(Door::Resp, ad_hoc.key(name), &policy, 5)).unwrap();
         assert_eq!(told.remaining, 0, "{name:?}");
     }
     let of_rule = ready(limiter.decide(&facts(&[("api_key", "a")]), 1));
@@ -90,9 +92,9 @@ fn a_store_that_is_gone_gives_no_verdict() {
     let ad_hoc = AdHoc::new(Secret::UNSET);
     let (key, policy) = (ad_hoc.key(b"a"), ad_hoc.policy(quota(5, 60, 5)).unwrap());
     limiter.store().fault(Fault::Gone);
-    assert!(ready(limiter.charge_ad_hoc(key, &policy, 1)).is_err());
+    assert!(ready(limiter.charge_ad_hoc(Door::Resp, key, &policy, 1)).is_err());
     limiter.store().fault(Fault::None);
-    assert_eq!(ready(limiter.charge_ad_hoc(key, &policy, 1)).unwrap().remaining, 4);
+    assert_eq!(ready(limiter.charge_ad_hoc(Door::Resp, key, &policy, 1)).unwrap().remaining, 4);
 }
 
 #[test]

@@ -36,6 +36,10 @@ impl Budget {
         self.taken.fetch_sub(bytes, Relaxed);
     }
 
+    pub(crate) const fn most(&self) -> u64 {
+        self.most
+    }
+
     pub(crate) fn taken(&self) -> u64 {
         self.taken.load(Relaxed)
     }

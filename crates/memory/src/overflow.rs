@@ -12,7 +12,7 @@ use tidegate_core::time::Timestamp;
 
 use crate::hash::TableHash;
 use crate::shard::is_fresh;
-use crate::sync::{AtomicUsize, Guard, Lock, Ordering::Relaxed};
+use crate::sync::{AtomicU64, AtomicUsize, Guard, Lock, Ordering::Relaxed};
 
 /// Buckets a rule.
 const BUCKETS: usize = 16;
@@ -22,6 +22,8 @@ pub(crate) struct Overflow {
     buckets: Vec<Lock<Bucket>>,
     /// States in all buckets; zero is the usual case and then nothing here is locked.
     held: AtomicUsize,
+    /// How often a key came for which there was no place.
+    overflowed: AtomicU64,
 }
 
 /// The shared states of one bucket, by rule and part.
@@ -31,7 +33,7 @@ pub(crate) struct Bucket(HashMap<Box<str>, [Option<State>; 3]>);
 impl Overflow {
     pub(crate) fn new() -> Self {
         let buckets = (0..BUCKETS).map(|_| Lock::new(Bucket::default())).collect();
-        Self { buckets, held: AtomicUsize::new(0) }
+        Self { buckets, held: AtomicUsize::new(0), overflowed: AtomicU64::new(0) }
     }
 
     #[inline]
@@ -41,6 +43,15 @@ impl Overflow {
 
     pub(crate) fn held(&self) -> usize {
         self.held.load(Relaxed)
+    }
+
+    /// A key comes for which there is no place.
+    pub(crate) fn overflow(&self) {
+        self.overflowed.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn overflowed(&self) -> u64 {
+        self.overflowed.load(Relaxed)
     }
 
     pub(crate) const fn bucket_of(hash: TableHash) -> usize {

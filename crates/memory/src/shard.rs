@@ -56,11 +56,18 @@ struct Rare {
     /// Before this instant a full shard has nothing to shed.
     room_at: Timestamp,
     side: Side,
+    /// Keys that were shed.
+    reclaimed: u64,
 }
 
 impl Shard {
     pub(crate) const fn len(&self) -> usize {
         self.used as usize
+    }
+
+    /// How many keys were shed because they were equal to fresh.
+    pub(crate) const fn reclaimed(&self) -> u64 {
+        self.rare.reclaimed
     }
 
     #[inline]
@@ -224,6 +231,7 @@ impl Shard {
             if self.marks[at] != EMPTY && self.look(at, |state| is_fresh(state, now)) {
                 // Another key may have moved here: the cursor stays.
                 self.remove(at, common);
+                self.rare.reclaimed += 1;
             } else {
                 self.cursor += 1;
             }

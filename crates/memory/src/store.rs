@@ -56,6 +56,12 @@ pub struct Usage {
     pub overflow: usize,
     /// Bytes taken.
     pub bytes: u64,
+    /// Bytes that may be taken.
+    pub max_bytes: u64,
+    /// Keys that were dropped since the start, because they were equal to fresh.
+    pub reclaimed: u64,
+    /// How often since the start a key for which there was no place shared a state.
+    pub overflowed: u64,
 }
 
 impl MemoryStore {
@@ -217,6 +223,9 @@ impl<C: Clock> MemoryStore<C> {
                 let shard = &mut shards[cell.shard];
                 cells[i].full = !shard.make_room(before + 1, reserve, now, &self.common);
             }
+            if cells[i].full {
+                self.overflow.overflow();
+            }
             if cells[i].full || self.overflow.is_used() {
                 wanted.push(Overflow::bucket_of(cell.hash));
             }
@@ -260,10 +269,19 @@ impl<C: Clock> MemoryStore<C> {
     /// What the store holds now.
     #[must_use]
     pub fn usage(&self) -> Usage {
+        let (mut keys, mut reclaimed) = (0, 0);
+        for shard in &self.shards {
+            let shard = shard.0.lock();
+            keys += shard.len();
+            reclaimed += shard.reclaimed();
+        }
         Usage {
-            keys: self.shards.iter().map(|shard| shard.0.lock().len()).sum(),
+            keys,
             overflow: self.overflow.held(),
             bytes: self.common.budget.taken(),
+            max_bytes: self.common.budget.most(),
+            reclaimed,
+            overflowed: self.overflow.overflowed(),
         }
     }
 

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::stats::BreakerState;
+
 /// Failures in a row after which nothing more is asked.
 const IN_A_ROW: u32 = 5;
 
@@ -72,6 +74,15 @@ impl Breaker {
     /// Whether nothing is asked.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.state, State::New | State::Open)
+    }
+
+    /// What to tell of it.
+    pub(crate) const fn state(&self) -> BreakerState {
+        match self.state {
+            State::New | State::Open => BreakerState::Open,
+            State::Closing(_) => BreakerState::Closing,
+            State::Closed => BreakerState::Closed,
+        }
     }
 
     /// How long until a larger share is asked, while not all is.

@@ -15,6 +15,7 @@ use crate::ask::{Ask, Batch};
 use crate::connect::said;
 use crate::link::{Failure, Link};
 use crate::replay::{Replay, Told};
+use crate::stats::Cause;
 
 /// Calls under way at once: one is worked on by the server while the next is on its way.
 const MAX_CALLS: usize = 2;
@@ -80,12 +81,18 @@ impl Lane {
     ) -> Result<oneshot::Receiver<Result<Told, Failure>>, Failure> {
         self.link.admits()?;
         if 3 * ask.items.len() > MAX_KEYS {
-            return Err(Failure::Lost("too many rules govern one request".to_owned()));
+            return Err(Failure::Lost(
+                Cause::Crowded,
+                "too many rules govern one request".to_owned(),
+            ));
         }
         let (answer, answered) = oneshot::channel();
         let mut queue = self.queue.lock();
         if queue.waiting.len() >= MAX_WAITING {
-            return Err(Failure::Lost(format!("{MAX_WAITING} requests wait already")));
+            return Err(Failure::Lost(
+                Cause::Crowded,
+                format!("{MAX_WAITING} requests wait already"),
+            ));
         }
         queue.waiting.push_back(Waiting { ask, route, answer });
         if queue.calls < MAX_CALLS {
@@ -109,6 +116,7 @@ impl Lane {
                 queue.waiting.drain(..count).filter(|one| !one.answer.is_closed()).collect()
             };
             if !batch.is_empty() {
+                self.link.common().counters.together(batch.len());
                 self.call(batch).await;
             }
         }
@@ -184,7 +192,9 @@ impl Lane {
                     if groups[*which][0].route.asking {
                         answers.next();
                     }
-                    answers.next().ok_or_else(|| Failure::Lost("an answer is missing".to_owned()))
+                    answers.next().ok_or_else(|| {
+                        Failure::Lost(Cause::Refused, "an answer is missing".to_owned())
+                    })
                 };
                 which.iter().map(&mut answer).collect()
             }
@@ -204,7 +214,7 @@ impl Lane {
                 // Somebody else's data under our keys, or a defect of ours.
                 let why = "the script and the core disagree";
                 self.link.failed(why);
-                Failure::Lost(why.to_owned())
+                Failure::Lost(Cause::Refused, why.to_owned())
             }
         };
         call.asks.iter().map(|_| Err(failure.clone())).collect()
@@ -225,7 +235,7 @@ impl Lane {
             ("READONLY", _) => self.link.disconnect(&said(error)),
             _ => self.link.failed(&said(error)),
         }
-        Failure::Lost(said(error))
+        Failure::Lost(Cause::Refused, said(error))
     }
 }
 

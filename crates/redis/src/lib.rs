@@ -21,10 +21,12 @@ mod observer;
 mod replay;
 mod router;
 mod script;
+mod stats;
 mod store;
 
 pub use address::{Address, AddressError, Host, Topology};
 pub use check::{Examination, Finding, RIGHTS, Server, Timing, Weight, examine};
 pub use connect::Tls;
 pub use observer::{Event, Observer};
+pub use stats::{BreakerState, Cause, Histogram, Stats};
 pub use store::{DEFAULT_DEADLINE, DEFAULT_PREFIX, Options, RedisStore};

@@ -21,6 +21,7 @@ use crate::connect::{Connector, Place, ask, said};
 use crate::observer::{Event, Observer};
 use crate::replay::Replay;
 use crate::script::Text;
+use crate::stats::{BreakerState, Cause, Counters};
 
 /// How long the keeper waits between attempts, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -39,13 +40,14 @@ pub(crate) struct Common {
     /// The clock of a test, instead of the server's.
     pub(crate) rehearsal: Option<ManualClock>,
     pub(crate) observer: Observer,
+    pub(crate) counters: Counters,
 }
 
 /// Why a request was not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// It may or may not have been done.
-    Lost(String),
+    Lost(Cause, String),
     /// Another server of the cluster has the key; nothing was done.
     Moved(Host),
     /// Another server of the cluster may have the key, if asked so; nothing was done.
@@ -120,6 +122,11 @@ impl Link {
         state.lost.as_ref().map(|why| format!("{}: {why}", self.place))
     }
 
+    /// Which server it is, and whether it is asked.
+    pub(crate) fn breaker(&self) -> (String, BreakerState) {
+        (self.place.to_string(), self.state.lock().breaker.state())
+    }
+
     /// Whether a request may be put to it now.
     ///
     /// # Errors
@@ -130,7 +137,7 @@ impl Link {
             return Ok(());
         }
         let why = state.lost.as_deref().unwrap_or("not yet connected");
-        Err(Failure::Lost(format!("{}: {why}", self.place)))
+        Err(Failure::Lost(Cause::BreakerOpen, format!("{}: {why}", self.place)))
     }
 
     /// Waits until the server is asked.
@@ -158,29 +165,33 @@ impl Link {
     /// When there are no answers; the breaker has been told.
     pub(crate) async fn exchange(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
         let answers = self.send(commands).await;
-        answers.map_err(|why| Failure::Lost(format!("{}: {why}", self.place)))
+        answers.map_err(|(cause, why)| Failure::Lost(cause, format!("{}: {why}", self.place)))
     }
 
-    async fn send(&self, commands: &Pipeline) -> Result<Vec<Value>, String> {
+    async fn send(&self, commands: &Pipeline) -> Result<Vec<Value>, (Cause, String)> {
         let (connection, number) = {
             let state = self.state.lock();
             (state.connection.clone(), state.number)
         };
         let Some(mut connection) = connection else {
-            return Err("not connected".to_owned());
+            return Err((Cause::Disconnected, "not connected".to_owned()));
         };
+        let sent = Instant::now();
         let answers = connection.send_packed_commands(commands, 0, commands.len());
         match tokio::time::timeout(self.common.deadline, answers).await {
-            Ok(Ok(answers)) => Ok(answers),
+            Ok(Ok(answers)) => {
+                self.common.counters.answered(sent);
+                Ok(answers)
+            }
             Ok(Err(error)) => {
                 let why = error.to_string();
                 self.drop_connection(number, &why);
-                Err(why)
+                Err((Cause::Disconnected, why))
             }
             Err(_) => {
                 let why = format!("no answer within {:?}", self.common.deadline);
                 self.failed(&why);
-                Err(why)
+                Err((Cause::Timeout, why))
             }
         }
     }
@@ -352,7 +363,7 @@ impl Link {
     async fn put(&self, command: redis::Cmd) -> Result<Value, String> {
         let mut commands = Pipeline::new();
         commands.add_command(command);
-        let answers = self.send(&commands).await?;
+        let answers = self.send(&commands).await.map_err(|(_, why)| why)?;
         answers.into_iter().next().ok_or_else(|| "no answer".to_owned())
     }
 

@@ -13,6 +13,7 @@ use crate::lane::{Lane, Route};
 use crate::link::{Common, Failure, Link};
 use crate::name::slot;
 use crate::replay::Told;
+use crate::stats::{BreakerState, Cause};
 
 /// How often a request follows a slot that moves.
 const REDIRECTS: usize = 5;
@@ -71,6 +72,15 @@ impl Router {
         }
     }
 
+    /// Every server, and whether it is asked.
+    pub(crate) fn breakers(&self) -> Vec<(String, BreakerState)> {
+        let lanes = match &self.servers {
+            Servers::One(lane) => vec![Arc::clone(lane)],
+            Servers::Many(cluster) => cluster.lanes(),
+        };
+        lanes.iter().map(|lane| lane.link().breaker()).collect()
+    }
+
     /// The server that has a key.
     ///
     /// # Errors
@@ -88,7 +98,9 @@ impl Router {
         let answer = self.follow(ask, deadline);
         match tokio::time::timeout_at(deadline, answer).await {
             Ok(answer) => answer,
-            Err(_) => Err(Failure::Lost("no answer within the deadline".to_owned())),
+            Err(_) => {
+                Err(Failure::Lost(Cause::Timeout, "no answer within the deadline".to_owned()))
+            }
         }
     }
 
@@ -98,7 +110,7 @@ impl Router {
             Servers::Many(cluster) => cluster,
         };
         let slot = ask.items.first().map_or(0, |item| slot(&item.name));
-        let mut lane = cluster.lane(slot).map_err(Failure::Lost)?;
+        let mut lane = cluster.lane(slot).map_err(|why| Failure::Lost(Cause::Disconnected, why))?;
         let mut route = Route { slot: Some(slot), ..Route::default() };
         let mut redirects = 0..REDIRECTS;
         loop {
@@ -125,5 +137,6 @@ impl Router {
 
 async fn put(lane: &Arc<Lane>, ask: &Arc<Ask>, route: Route) -> Result<Told, Failure> {
     let answered = lane.submit(Arc::clone(ask), route)?.await;
-    answered.unwrap_or_else(|_| Err(Failure::Lost("the call was given up".to_owned())))
+    let given_up = || Failure::Lost(Cause::Disconnected, "the call was given up".to_owned());
+    answered.unwrap_or_else(|_| Err(given_up()))
 }

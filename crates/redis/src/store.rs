@@ -24,6 +24,7 @@ use crate::observer::Observer;
 use crate::replay::Told;
 use crate::router::Router;
 use crate::script::{self, Text};
+use crate::stats::{Cause, Counters, Stats};
 
 /// How long a decision may take unless it is said otherwise.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_millis(5);
@@ -106,6 +107,7 @@ impl RedisStore {
             deadline: options.deadline,
             rehearsal: options.rehearsal.clone(),
             observer: options.observer.clone(),
+            counters: Counters::default(),
         });
         let shared = Arc::new(Shared {
             id: format!("{:016x}", RandomState::new().hash_one(std::process::id())),
@@ -129,6 +131,14 @@ impl RedisStore {
     #[must_use]
     pub fn lost(&self) -> Option<String> {
         self.shared.router.lost()
+    }
+
+    /// What was counted of calls, and how the servers are.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let mut servers = self.shared.router.breakers();
+        servers.sort_by(|(one, _), (other, _)| one.cmp(other));
+        self.shared.common.counters.told(servers, self.nodes())
     }
 
     /// Says to the other nodes that this one is gone, and nothing more after that.
@@ -190,7 +200,10 @@ impl Store for RedisStore {
                     }
                     answered.extend(places);
                 }
-                Err(failure) => lost = Some(failure.to_string()),
+                Err(failure) => {
+                    self.shared.common.counters.failed(failure.cause());
+                    lost = Some(failure.to_string());
+                }
             }
         }
         if let Some(reason) = lost {
@@ -354,10 +367,19 @@ async fn all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> 
     futures_util::future::join_all(futures).await
 }
 
+impl Failure {
+    const fn cause(&self) -> Cause {
+        match self {
+            Self::Lost(cause, _) => *cause,
+            Self::Moved(_) | Self::Ask(_) | Self::TryAgain => Cause::Moving,
+        }
+    }
+}
+
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Lost(why) => f.write_str(why),
+            Self::Lost(_, why) => f.write_str(why),
             Self::Moved(host) | Self::Ask(host) => {
                 write!(f, "the slot keeps moving, last to {host}")
             }

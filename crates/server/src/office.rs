@@ -201,7 +201,7 @@ impl<S: Store + 'static, L: Store + 'static> Desk for Hall<S, L> {
                 Event::VersionRefused { version: *version, why }.tell();
             }
             News::Lost { why } => {
-                self.status.reload_failed(why.to_string());
+                self.status.rules_unknown(why.to_string());
                 Event::DatabaseLost { why }.tell();
             }
             News::Back => {

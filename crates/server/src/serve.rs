@@ -438,7 +438,6 @@ impl<S: Tended> House<S> {
             limiter: Arc::clone(&self.limiter),
             status: Arc::clone(&self.status),
             store: self.settings.store.to_string(),
-            memory_limit: self.settings.memory_limit.0,
         };
         let tellers: Vec<Arc<dyn Tells>> = vec![
             Arc::new(vitals),

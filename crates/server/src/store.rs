@@ -10,6 +10,7 @@ use tidegate_core::store::Store;
 use tidegate_edge::Status;
 use tidegate_engine::Limiter;
 use tidegate_memory::Usage;
+use tidegate_redis::Stats;
 use tokio::task::JoinSet;
 
 use crate::config::Settings;
@@ -24,6 +25,9 @@ pub(crate) trait Tended: Store + Sized + 'static {
 
     /// What the counters in this process take, if there are any.
     fn usage(limiter: &Limiter<Self, Self::Local>) -> Option<Usage>;
+
+    /// What was counted of calls to other servers, if there are any.
+    fn stats(limiter: &Limiter<Self, Self::Local>) -> Option<Stats>;
 
     /// What there is to do before the doors open.
     fn prepare(

@@ -1,6 +1,7 @@
 //! A question for the limiter, and the reply to it.
 
 use tidegate_core::store::Store;
+use tidegate_rules::Door as AskedAt;
 
 use super::Door;
 use super::by_rules::Asked;
@@ -38,7 +39,7 @@ impl<S: Store, L: Store> Door<S, L> {
     pub(super) async fn reply(&self, question: Question<'_>, version: Version, out: &mut Vec<u8>) {
         match question {
             Question::Throttle(Throttle { dialect, key, policy, cost }) => {
-                let told = self.limiter.charge_ad_hoc(key, &policy, cost).await;
+                let told = self.limiter.charge_ad_hoc(AskedAt::Resp, key, &policy, cost).await;
                 let mut reply = Writer::new(out, version);
                 match told {
                     Ok(reading) => throttle::write(&mut reply, dialect, &reading),

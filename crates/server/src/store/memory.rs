@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tidegate_edge::Status;
 use tidegate_engine::{Limiter, NoLocal};
 use tidegate_memory::{FastClock, MemoryStore, Usage};
+use tidegate_redis::Stats;
 use tokio::task::JoinSet;
 
 use super::Tended;
@@ -21,6 +22,10 @@ impl Tended for Embedded {
 
     fn usage(limiter: &Limiter<Self>) -> Option<Usage> {
         Some(limiter.store().usage())
+    }
+
+    fn stats(_: &Limiter<Self>) -> Option<Stats> {
+        None
     }
 
     async fn prepare(limiter: &Arc<Limiter<Self>>, settings: &Settings) {

@@ -7,7 +7,7 @@ use tidegate_core::key::Secret;
 use tidegate_edge::Status;
 use tidegate_engine::Limiter;
 use tidegate_memory::Usage;
-use tidegate_redis::{Observer, Options, RedisStore, Weight};
+use tidegate_redis::{Observer, Options, RedisStore, Stats, Weight};
 use tokio::task::JoinSet;
 
 use super::{Embedded, Tended};
@@ -49,6 +49,10 @@ impl Tended for Shared {
 
     fn usage(limiter: &Limiter<Self, Embedded>) -> Option<Usage> {
         limiter.local().map(Embedded::usage)
+    }
+
+    fn stats(limiter: &Limiter<Self, Embedded>) -> Option<Stats> {
+        Some(limiter.store().stats())
     }
 
     async fn prepare(limiter: &Arc<Limiter<Self, Embedded>>, settings: &Settings) {

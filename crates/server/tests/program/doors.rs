@@ -50,7 +50,23 @@ const TABLE: [(Asked, Told); 13] = [
 fn start(args: &[&str]) -> (Server, Folder) {
     let folder = Folder::new();
     let rules = folder.write("rules.yaml", RULES);
-    (Server::with_config(&rules, args), folder)
+    (Server::with_config(&rules, &[&["--admin", "127.0.0.1:0"], args].concat()), folder)
+}
+
+/// `/metrics` counts the table, at this door and no other.
+#[track_caller]
+fn assert_counted(server: &Server, door: &str) {
+    let told = curl(&[&format!("http://{}/metrics", server.admin())]).body;
+    let passed = TABLE.iter().filter(|(_, (passes, ..))| *passes).count();
+    let counted: Vec<&str> = told
+        .lines()
+        .filter(|line| line.starts_with("tidegate_decisions_total{") && !line.ends_with(" 0"))
+        .collect();
+    let line = |outcome: &str, count: usize| {
+        let by = "answered_by=\"store\"";
+        format!("tidegate_decisions_total{{door=\"{door}\",{by},outcome=\"{outcome}\"}} {count}")
+    };
+    assert_eq!(counted, [line("allowed", passed), line("refused", TABLE.len() - passed)]);
 }
 
 #[track_caller]
@@ -110,6 +126,7 @@ fn the_gateway() {
     assert_table("the gateway", |asked| {
         by_headers(&format!("http://{}{}", server.gateway, asked.3), asked, &[])
     });
+    assert_counted(&server, "gateway");
 }
 
 #[test]
@@ -126,6 +143,7 @@ fn the_http_door_and_its_headers() {
         assert_eq!((told.status == 200, headers.0, headers.1), json, "{told:?}");
         json
     });
+    assert_counted(&server, "http");
 }
 
 #[test]
@@ -137,6 +155,7 @@ fn forward_auth() {
             [format!("X-Original-Method: {}", asked.2), format!("X-Original-URI: {}", asked.3)];
         by_headers(&url, (asked.0, asked.1, "GET", ""), &original)
     });
+    assert_counted(&server, "forward_auth");
 }
 
 #[test]
@@ -150,6 +169,7 @@ fn the_resp_door() {
         let told = text(&cli.output().unwrap().stdout);
         by_json(&serde_json::from_str(&told).unwrap_or_else(|why| panic!("{why}: {told}")))
     });
+    assert_counted(&server, "resp");
 }
 
 #[test]
@@ -160,6 +180,7 @@ fn envoys_service_in_json() {
         let told = curl(&["--data", &call(asked).to_string(), &url]);
         by_envoy(&serde_json::from_str(&told.body).unwrap_or_else(|why| panic!("{why}: {told:?}")))
     });
+    assert_counted(&server, "http");
 }
 
 #[test]
@@ -169,4 +190,5 @@ fn envoys_service_over_grpc() {
     let answers = ask_grpc(&server.grpc(), &calls);
     let mut answers = answers.iter();
     assert_table("gRPC", |_| by_envoy(answers.next().unwrap()));
+    assert_counted(&server, "grpc");
 }

@@ -1,5 +1,6 @@
 // The overview: how much is decided, how fast, what each rule does, who is refused now, and how the limiter is.
 
+import { call } from "/dashboard/js/api.js";
 import { fill, h, say, table, theirs } from "/dashboard/js/dom.js";
 import { bytes, clock, count, micros, percent, rate } from "/dashboard/js/format.js";
 import { newest, past, refused, SECONDS, watch } from "/dashboard/js/history.js";
@@ -33,6 +34,13 @@ export function show(main) {
         h("section", { class: "card" }, h("header", null, h("h2", null, "Refused now"), more), feed),
         h("section", { class: "card" }, h("h2", null, "This node"), state))));
   fill(rules, table("Rules and what they do", HEADS, rows.body));
+  let latest = null;
+  const look = async () => {
+    // What is on record elsewhere is asked for now and then; the events tell what is in force here.
+    latest = await call("GET", "/v1/status").then(({ body }) => body, () => null);
+  };
+  look();
+  const looking = setInterval(look, 10000);
   const seen = watch(() => {
     const now = newest();
     const steps = past();
@@ -44,9 +52,9 @@ export function show(main) {
     durations.update(steps);
     rows.update(now.counts.rules, steps);
     show_refused(feed, more);
-    show_state(state, now);
+    show_state(state, now, latest);
   });
-  return () => [seen, decisions.ended, durations.ended].forEach((end) => end());
+  return () => [seen, decisions.ended, durations.ended, () => clearInterval(looking)].forEach((end) => end());
 }
 
 function tile(name, value, note, bad) {
@@ -66,7 +74,7 @@ function show_tiles(tiles, now, steps) {
     tile("Decisions a second", rate(all / seconds), `${count(total)} since the start`),
     tile("Refused", percent(all ? sum("refused") / all : 0), `${rate(sum("refused") / seconds)} a second, last 10 s`),
     tile("Half are decided within", micros(median), `99 of 100 within ${micros(slow)}`),
-    tile("Store", status.store_error ? "gone" : "well", status.store_error ?? store, Boolean(status.store_error)),
+    tile("Store", status.store_error ? "gone" : "well", status.store_error ?? breakers(now.process) ?? store, Boolean(status.store_error)),
     tile("Rules", `version ${now.office.version}`, trouble && !status.store_error ? trouble : `kept in ${place(now.office.database)}`, Boolean(status.reload_error)),
     memory ? tile("Keys in memory", count(memory.keys), `${bytes(memory.bytes)} of ${bytes(memory.limit)}`) : null);
 }
@@ -95,14 +103,32 @@ function show_refused(feed, more) {
     h("span", { class: "who" }, theirs(one.endpoint ?? "any endpoint"), " · ", theirs(one.user_id ?? one.ip ?? one.bucket_key)))));
 }
 
-function show_state(state, now) {
-  const { status, store, memory, version, pid } = now.process;
+/** What the breakers of the servers are at, where there are servers. */
+function breakers({ servers }) {
+  if (!servers) return null;
+  const open = servers.breakers.filter((one) => one.breaker !== "closed").length;
+  return open ? `${open} of ${servers.breakers.length} breakers not closed` : `${servers.breakers.length === 1 ? "breaker" : "all breakers"} closed`;
+}
+
+/** What is told of servers that counters are kept in. */
+function show_servers({ servers, store }) {
+  if (!servers) return [["Store", `${store}, in this process`]];
+  const { sum, count: calls } = servers.round_trip_us;
+  const errors = Object.entries(servers.errors).filter(([, number]) => number > 0).map(([name, number]) => `${count(number)} ${name.replaceAll("_", " ")}`);
+  return [["Store", store], ...servers.breakers.map((one) => [one.server, `breaker ${one.breaker}`]),
+    ["Round trip", calls ? `${micros(sum / calls)} on average` : "–"], ["Not answered", errors.join(", ") || "none"],
+    ["Nodes", `${servers.nodes} count in this store`]];
+}
+
+function show_state(state, now, latest) {
+  const { status, memory, version, pid } = now.process;
   const tally = now.violations;
   const rows = [
     ["State", status.status],
-    ["Store", store],
+    ...show_servers(now.process),
     status.store_error ? ["Store error", status.store_error] : null,
     ["Rules in force", `version ${now.office.version}, ${count(now.office.rules)} rules (${status.rules_version})`],
+    ["Newest on record", latest === null ? "–" : latest.database_error ?? (latest.latest === now.office.version ? "the same" : `version ${latest.latest}, not in force here yet`)],
     ["Kept in", now.office.database],
     status.reload_error ? ["Newer rules", status.reload_error] : null,
     memory ? ["Memory", `${bytes(memory.bytes)} of ${bytes(memory.limit)}, ${count(memory.keys)} keys, ${count(memory.overflow)} shared`] : null,
