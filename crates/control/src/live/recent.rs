@@ -1,6 +1,7 @@
-//! Violations on their way to whoever watches: a few each step, and how many more there were. While nobody
-//! watches, none is kept.
+//! Violations on their way to whoever watches: the latest few of each step, and how many more there were. While
+//! nobody watches, none is kept.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
@@ -20,7 +21,7 @@ pub(crate) struct Recent {
 
 #[derive(Debug, Default)]
 struct Kept {
-    list: Vec<Violation>,
+    list: VecDeque<Violation>,
     skipped: u64,
 }
 
@@ -42,11 +43,11 @@ impl Recent {
             return;
         }
         let mut kept = self.kept.lock();
-        if kept.list.len() < MOST {
-            kept.list.push(violation.clone());
-        } else {
+        if kept.list.len() == MOST {
+            kept.list.pop_front();
             kept.skipped += 1;
         }
+        kept.list.push_back(violation.clone());
     }
 
     /// What came since the last time, if anything did.

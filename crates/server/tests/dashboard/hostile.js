@@ -17,12 +17,12 @@ run(async ({ open, args }) => {
     for (let times = 0; times < 3; times += 1) await check(args.door, { user_id: name, ip: name, path: `/${name}`.slice(0, 2000), method: "GET", tier: name });
   }
   for (const width of [1280, 390]) {
-    const page = await open({ width });
-    const token = page.getByLabel("Token");
+    const page = await open({ width, expected: [/401/] });
+    const token = page.getByLabel("Token", { exact: true });
     await token.fill(args.token);
     await token.press("Enter");
     await page.getByText("Live", { exact: true }).waitFor();
-    for (const name of NAMES) await check(args.door, { user_id: name, ip: name });
+    for (const name of NAMES) await check(args.door, { user_id: name, ip: name, method: "GET" });
     await page.locator(".feed li", { hasText: "one-each" }).first().waitFor();
     for (const hash of PAGES) {
       await page.click(`nav a[href="${hash}"]`);

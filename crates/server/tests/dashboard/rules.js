@@ -28,15 +28,15 @@ run(async ({ open, args }) => {
   await page.getByLabel("Who").fill("ann");
   await page.getByLabel("Why").fill("they asked for it – twice");
   await page.getByRole("button", { name: "Apply" }).click();
-  await page.getByText("Version 1 is in force.", { exact: false }).first().waitFor();
+  await page.getByText("Version 2 is in force.", { exact: false }).first().waitFor();
   same((await rule()).requests, 7, "applied");
 
   await page.click('nav a[href="#/versions"]');
   await page.locator("summary", { hasText: "they asked for it – twice" }).waitFor();
-  await page.locator("summary", { hasText: "Version 0" }).click();
-  await page.getByRole("button", { name: "Go back to version 0", exact: true }).click();
-  await page.getByRole("button", { name: "Yes, go back to version 0" }).click();
-  await page.getByText("Version 2 is in force; it says what version 0 said.").waitFor();
+  await page.locator("summary", { hasText: "Version 1" }).click();
+  await page.getByRole("button", { name: "Go back to version 1", exact: true }).click();
+  await page.getByRole("button", { name: "Yes, go back to version 1" }).click();
+  await page.getByText("Version 3 is in force; it says what version 1 said.").waitFor();
   same(await rule(), before, "rolled back");
 
   await page.click('nav a[href="#/rules"]');

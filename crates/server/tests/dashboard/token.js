@@ -7,7 +7,7 @@ run(async ({ open, args }) => {
   const page = await open({ hash: "#/rules", expected: [/401/, /403/] });
   const dialog = page.getByRole("dialog");
   const give = async (token) => {
-    await page.getByLabel("Token").fill(token);
+    await page.getByLabel("Token", { exact: true }).fill(token);
     await page.getByRole("button", { name: "Use it" }).click();
   };
   await dialog.waitFor();

@@ -26,6 +26,9 @@ rules:
   - { id: quiet, key_by: ip, limit: 5/h, mode: shadow }
 ";
 
+const WRITE: &str = "a-token-for-writing";
+const READ: &str = "a-token-for-reading";
+
 /// A script that is on its way.
 fn script(name: &str, args: &Value) -> Child {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -91,14 +94,15 @@ fn a_rule_is_edited_checked_applied_and_rolled_back() {
     let folder = Folder::new();
     let (server, args) = serve(&folder, &[]);
     let told = run("rules.js", &args);
+    let versions = told["versions"].as_array().unwrap();
     assert_eq!(
-        told["versions"],
-        json!([
-            [4, "dashboard", "enabled in the dashboard"],
-            [3, "dashboard", "disabled in the dashboard"],
-            [2, "dashboard", "went back to version 0"],
-            [1, "ann", "they asked for it – twice"],
-        ])
+        versions[..4],
+        [
+            json!([5, "dashboard", "enabled in the dashboard"]),
+            json!([4, "dashboard", "disabled in the dashboard"]),
+            json!([3, "dashboard", "went back to version 1"]),
+            json!([2, "ann", "they asked for it – twice"]),
+        ]
     );
     server.stop();
 }
@@ -114,11 +118,11 @@ fn nobody_overwrites_what_they_have_not_seen() {
 #[test]
 fn hostile_names_stay_text_and_break_nothing() {
     let folder = Folder::new();
-    let token = folder.write("token", "open-sesame\n");
+    let token = folder.write("token", "open-sesame-open\n");
     let more =
         ["--violations-identity", "plain", "--admin-token-file", token.to_str().unwrap()];
     let (server, mut args) = serve(&folder, &more);
-    args["token"] = json!("open-sesame");
+    args["token"] = json!("open-sesame-open");
     run("hostile.js", &args);
     server.stop();
 }
@@ -126,11 +130,11 @@ fn hostile_names_stay_text_and_break_nothing() {
 #[test]
 fn a_token_is_asked_for_and_kept_in_the_tab() {
     let folder = Folder::new();
-    let (write, read) = (folder.write("write", "for-writing"), folder.write("read", "for-reading"));
+    let (write, read) = (folder.write("write", WRITE), folder.write("read", READ));
     let files = [write.to_str().unwrap(), read.to_str().unwrap()];
     let more = ["--admin-token-file", files[0], "--admin-read-token-file", files[1]];
     let (server, mut args) = serve(&folder, &more);
-    (args["write"], args["read"]) = (json!("for-writing"), json!("for-reading"));
+    (args["write"], args["read"]) = (json!(WRITE), json!(READ));
     run("token.js", &args);
     server.stop();
 }

@@ -16,12 +16,11 @@ export function show(main) {
     try {
       const { body } = await call("GET", "/v1/versions?limit=100");
       if (!body.versions.length) {
-        fill(list, h("p", { class: "empty" }, "Nothing was changed yet: the rules are those of the file. The first change makes version 1. ", h("a", { href: "#/edit" }, "Change something"), "."));
+        fill(list, h("p", { class: "empty" }, "Nothing was changed yet: the rules are those of the file. The first change makes versions of them. ", h("a", { href: "#/edit" }, "Change something"), "."));
         return;
       }
       const head = body.versions[0].version;
-      const all = body.versions.at(-1).version === 1 ? [...body.versions, { version: 0, author: "", reason: "what the file said", changes: 0 }] : body.versions;
-      fill(list, all.map((one) => entry(one, head, back)));
+      fill(list, body.versions.map((one) => entry(one, head, back)));
     } catch (error) {
       tell("bad", error.message);
     }
@@ -50,12 +49,11 @@ function entry(one, head, back) {
   const inside = h("div");
   const details = h("details", { class: "version", on: { toggle: () => details.open && !inside.firstChild && open() } },
     h("summary", null, h("b", null, `Version ${one.version}`), one.version === head ? h("span", { class: "badge is-allow" }, "in force") : null,
-      one.at ? h("span", null, date(one.at)) : null, one.author ? h("span", null, theirs(one.author)) : null, theirs(one.reason)), inside);
+      h("span", null, date(one.at)), theirs(one.author), theirs(one.reason)), inside);
 
   async function open() {
     const changes = h("ul");
     fill(inside, changes, one.version === head ? null : going());
-    if (one.version === 0) return;
     try {
       const { body } = await call("GET", `/v1/versions/${one.version}`);
       fill(changes, body.diff.map(change));
