@@ -77,7 +77,7 @@ impl Live {
     ///
     /// # Errors
     /// When too many listen.
-    pub(crate) fn listen(self: &Arc<Self>) -> Result<Feed, Crowded> {
+    pub fn listen(self: &Arc<Self>) -> Result<Feed, Crowded> {
         let mut running = self.running.lock();
         if self.events.receiver_count() >= MOST_LISTENERS {
             return Err(Crowded);

@@ -22,6 +22,7 @@ export function percent(share) {
 /** A time in microseconds. */
 export function micros(us) {
   if (us === null || !Number.isFinite(us)) return "–";
+  if (us === 0) return "0";
   if (us < 1000) return `${us < 10 ? us.toFixed(1) : Math.round(us)} µs`;
   if (us < 1e6) return `${(us / 1000).toFixed(us < 1e4 ? 1 : 0)} ms`;
   return `${(us / 1e6).toFixed(1)} s`;

@@ -2,6 +2,7 @@
 //! the browser is in `tests/dashboard`, a script each; here are the servers that they are pointed at.
 
 mod pictures;
+mod soak;
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -38,9 +39,9 @@ fn script(name: &str, args: &Value) -> Child {
     args["chromium"] = json!(chromium());
     // It ends in time, whatever a browser is up to.
     let mut command = Command::new("timeout");
-    command.args(["--signal=KILL", "240", "node"]).arg(root.join("tests/dashboard").join(name));
+    command.args(["--signal=KILL", "600", "node"]).arg(root.join("tests/dashboard").join(name));
     command.arg(args.to_string()).env("NODE_PATH", modules);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 /// Where Debian has it.
