@@ -15,7 +15,7 @@ struct Tool {
     package: &'static str,
 }
 
-const TOOLS: [Tool; 20] = [
+const TOOLS: [Tool; 21] = [
     // Some dependencies compile C.
     Tool { program: "cc", probe: &["--version"], package: "build-essential" },
     // The README's own commands are tried with it.
@@ -53,6 +53,8 @@ const TOOLS: [Tool; 20] = [
     Tool { program: "chromium", probe: &["--version"], package: "chromium" },
     // Proxies that ask before they pass a request on.
     Tool { program: "caddy", probe: &["version"], package: "caddy" },
+    // What is told in metrics is read by it, and alerts are tried with it.
+    Tool { program: "promtool", probe: &["--version"], package: "prometheus" },
     // The limiter that the doors are compared with is compiled with it.
     Tool { program: "protoc", probe: &["--version"], package: "protobuf-compiler" },
     // A library that moves a server's clock: there is no program to ask.

@@ -63,8 +63,13 @@ fn listen(live: &Arc<Live>, listeners: usize) -> Vec<tokio::task::JoinHandle<()>
 }
 
 fn told(shares: &[Vec<[f64; 3]>; 3]) -> String {
-    let mut table =
-        Table::new(&["30 000 refusals/s by 20 rules, microseconds", "p50", "p99", "p99.9", "p99, of the first's"]);
+    let mut table = Table::new(&[
+        "30 000 refusals/s by 20 rules, microseconds",
+        "p50",
+        "p99",
+        "p99.9",
+        "p99, of the first's",
+    ]);
     let names = ["nobody watches", "one dashboard", "as many as may be"];
     for (name, own) in names.into_iter().zip(shares) {
         let column = |at: usize| median(&own.iter().map(|share| share[at]).collect::<Vec<_>>());

@@ -37,14 +37,14 @@ use tidegate_edge::http::Door;
 use tidegate_edge::http::body as http_body;
 use tidegate_edge::listen::{Answers, Caller};
 use tidegate_edge::problem::Problem;
-use tidegate_edge::{Peer, answer};
+use tidegate_edge::{Peer, answer, bearer};
 
 use crate::live::{Crowded, Live, MOST_LISTENERS};
 use crate::log::ViolationLog;
 use crate::metrics::{Exports, Exposition};
 use crate::office::{By, Office};
-use crate::top::Top;
-use guard::Admitted;
+use crate::top::{Sight, Top};
+use guard::Access;
 pub use guard::Guard;
 pub use outgoing::Outgoing;
 use reply::Reply;
@@ -125,9 +125,16 @@ impl<S: Store, L: Store> Admin<S, L> {
     {
         let (mut head, body) = request.into_parts();
         let route = Route::of(&head.method, &head.uri)?;
-        let admitted = match self.guard.admit(&head, route.access(), caller) {
-            Ok(admitted) => admitted,
-            Err(refusal) => return Ok(refusal.into_response().map(Outgoing::from)),
+        if let Err(refusal) = self.guard.admit(&head, route.access(), caller) {
+            return Ok(refusal.into_response().map(Outgoing::from));
+        }
+        let sight = match self.guard.admit(&head, Access::Read, caller) {
+            Ok(()) => Sight::Clear,
+            // Whoever brings a token that is wrong should hear of it.
+            Err(refusal) if route.shows_identities() && bearer(&head.headers).is_some() => {
+                return Ok(refusal.into_response().map(Outgoing::from));
+            }
+            Err(_) => Sight::Hashed,
         };
         let call = match route {
             Route::Counters(_) | Route::Probe => {
@@ -152,9 +159,9 @@ impl<S: Store, L: Store> Admin<S, L> {
             log: &self.log,
             top: &self.top,
             exports: &self.exports,
+            sight,
             head: &head,
             body: &body,
-            has_token: admitted == Admitted::ByToken,
         };
         let answered = asked.answer(call).await.map(Reply::into_response);
         answered.map(|response| response.map(Outgoing::from))
@@ -182,9 +189,10 @@ struct Asked<'a> {
     log: &'a ViolationLog,
     top: &'a Top,
     exports: &'a [Arc<dyn Exports>],
+    /// What they see of others.
+    sight: Sight,
     head: &'a Parts,
     body: &'a Bytes,
-    has_token: bool,
 }
 
 impl Asked<'_> {
@@ -194,7 +202,6 @@ impl Asked<'_> {
             Call::Metrics => Ok(self.metrics()),
             Call::Status => self.status().await,
             Call::Compare => self.compare(),
-            Call::Top => self.top(),
             Call::Rules => self.rules(),
             Call::CreateRule => self.create_rule().await,
             Call::Rule(id) => self.rule(&id),
@@ -218,6 +225,8 @@ impl Asked<'_> {
             Call::Rollback(number) => self.rollback(number).await,
             Call::Violations => self.violations().await,
             Call::TopViolations => self.top_violations().await,
+            Call::Top => self.top(),
+            Call::Bursts => self.bursts(),
         }
     }
 

@@ -110,7 +110,9 @@ mod tests {
             let path = entry.unwrap().path();
             match path.is_dir() {
                 true => on_disk(&path, found),
-                false => found.push(path.to_str().unwrap().split_once("/dashboard/").unwrap().1.into()),
+                false => {
+                    found.push(path.to_str().unwrap().split_once("/dashboard/").unwrap().1.into())
+                }
             }
         }
     }
@@ -125,7 +127,10 @@ mod tests {
         }
         let known = |name: &String| FILES.iter().any(|file| file.path.ends_with(name.as_str()));
         assert!(found.len() > 20, "{found:?}");
-        assert_eq!(found.iter().filter(|name| !known(name)).collect::<Vec<_>>(), Vec::<&String>::new());
+        assert_eq!(
+            found.iter().filter(|name| !known(name)).collect::<Vec<_>>(),
+            Vec::<&String>::new()
+        );
     }
 
     /// What is named in a page or a module is there, under exactly that name.
@@ -148,9 +153,12 @@ mod tests {
     /// being read as markup at all.
     #[test]
     fn nothing_is_made_from_markup() {
-        let banned = ["innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "DOMParser"];
+        let banned =
+            ["innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "DOMParser"];
         for file in FILES.iter().chain([&INDEX]) {
-            for word in banned.into_iter().chain(["style=", "onclick", "onload", "http://", "https://"]) {
+            for word in
+                banned.into_iter().chain(["style=", "onclick", "onload", "http://", "https://"])
+            {
                 let found = text(file).replace("http://www.w3.org/", "").contains(word);
                 assert!(!found, "{}: {word}", file.path);
             }

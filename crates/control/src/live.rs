@@ -17,7 +17,7 @@ use futures_util::stream::{BoxStream, StreamExt as _, unfold};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use parking_lot::Mutex;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, Value as Json};
 use tidegate_core::time::Timestamp;
 use tidegate_edge::Status;
 use tokio::sync::broadcast::error::RecvError;
@@ -88,7 +88,8 @@ impl Live {
             tokio::spawn(Arc::clone(self).run());
         }
         drop(running);
-        let listener = Listener { events, first: Some(self.tick()), status: Arc::clone(&self.status) };
+        let listener =
+            Listener { events, first: Some(self.tick()), status: Arc::clone(&self.status) };
         let frames = unfold(listener, |mut listener| async {
             let event = listener.next().await?;
             Some((Ok(Frame::data(event)), listener))
@@ -165,11 +166,6 @@ impl Listener {
 /// An event as it is sent. JSON has no line ends within.
 fn event(name: &str, data: &Json) -> Bytes {
     format!("event: {name}\ndata: {data}\n\n").into()
-}
-
-/// What is told of violations.
-fn violations(list: Vec<Json>, skipped: u64) -> Json {
-    json!({"list": list, "skipped": skipped})
 }
 
 impl fmt::Debug for Live {

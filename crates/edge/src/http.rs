@@ -229,8 +229,7 @@ impl<S: Store, L: Store> Door<S, L> {
             Endpoint::Check => return self.check(body).await,
             Endpoint::Checks => return self.checks(body).await,
             Endpoint::Explain => {
-                let Check { mut facts, cost } = json::parse(body)?;
-                facts.set_door(AskedAt::Http);
+                let Check { facts, cost } = json::parse(body)?;
                 let explanation = limiter.explain(&facts, cost).await;
                 return Ok(answer::written(StatusCode::OK, json::explanation(&explanation)));
             }
@@ -258,7 +257,8 @@ impl<S: Store, L: Store> Door<S, L> {
 
     /// The answer to a check is the one that is told in its status and headers too.
     async fn check(&self, body: &[u8]) -> Result<Response<Full<Bytes>>, Problem> {
-        let Check { facts, cost } = json::parse(body)?;
+        let Check { mut facts, cost } = json::parse(body)?;
+        facts.set_door(AskedAt::Http);
         let decision = &self.limiter.decide(&facts, cost).await;
         let status =
             if decision.is_allowed() { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };

@@ -38,6 +38,10 @@ fn a_flood_of_keys_neither_grows_memory_nor_resets_anyone() {
     assert!(usage.bytes <= CAP, "{usage:?}");
     assert!(usage.overflow > 0 && usage.overflow <= 16, "{usage:?}");
     assert!(usage.keys > 30_000, "a slot takes 33 bytes: {usage:?}");
+    let placed = usage.keys as u64 - 1;
+    // Not those who were refused because of a bucket that others had exhausted before.
+    assert!((100_000..=500_000 - placed).contains(&usage.overflowed), "{usage:?}");
+    assert_eq!((usage.reclaimed, usage.max_bytes), (0, CAP), "{usage:?}");
     // Every key with a place passed once; the rest shared sixteen buckets of ten.
     assert!(admitted <= usage.keys as u64 + 16 * 10, "{admitted} of {usage:?}");
 }
@@ -119,7 +123,7 @@ fn what_is_equal_to_fresh_is_removed_and_its_memory_given_back() {
     clock.advance(Micros::from_secs(3_600));
     sweep_all(&store);
     let empty = store.usage();
-    assert_eq!(empty.keys, 0);
+    assert_eq!((empty.keys, empty.reclaimed), (0, 50_000));
     assert!(empty.bytes < full.bytes / 3, "{empty:?} after {full:?}");
 }
 

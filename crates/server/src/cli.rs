@@ -70,6 +70,9 @@ pub(crate) enum Command {
     /// Show who was refused, by which rule and how often
     #[command(after_help = help::VIOLATIONS)]
     Violations(Box<ViolationsArgs>),
+    /// Show which keys ask most and are refused most, in the last one to two minutes
+    #[command(after_help = help::KEYS)]
+    Keys(KeysArgs),
     /// Work with rules databases
     #[command(subcommand, disable_help_subcommand = true)]
     Db(DbCommand),
@@ -307,7 +310,9 @@ mod tests {
                 }
                 // `--admin` of `serve` says where to listen, that of others whom to ask; the token is the same.
                 let expected = match long {
-                    "admin" if !matches!(command.get_name(), "serve" | "demo") => "TIDEGATE_ADMIN_URL".to_owned(),
+                    "admin" if !matches!(command.get_name(), "serve" | "demo") => {
+                        "TIDEGATE_ADMIN_URL".to_owned()
+                    }
                     "token-file" => "TIDEGATE_ADMIN_TOKEN_FILE".to_owned(),
                     long => format!("TIDEGATE_{}", long.to_uppercase().replace('-', "_")),
                 };

@@ -111,7 +111,7 @@ async fn keep(open: &Addresses, lasts: Option<Duration>) {
 }
 
 fn greeting(open: &Addresses, lasts: Option<Duration>) -> String {
-    let place = |door| open.of(door).map_or_else(|| "off".to_owned(), |at| at.to_string());
+    let place = |door| open.of(door).map_or_else(|| "off".to_owned(), ToString::to_string);
     let ends = match lasts {
         Some(lasts) => format!("It ends after {} s, or with Ctrl-C.", lasts.as_secs()),
         None => "It runs until Ctrl-C.".to_owned(),

@@ -69,6 +69,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Override(command) => commands::admin::overrides::run(&command),
         Command::Subject(command) => commands::admin::subjects::run(&command),
         Command::Reset(args) => commands::admin::reset::run(&args),
+        Command::Keys(args) => commands::admin::keys::run(&args),
         Command::Violations(args) => commands::admin::violations::run(&args),
         Command::Db(DbCommand::Migrate(args)) => commands::db::run(&args),
         Command::Config(ConfigCommand::Check(args)) => commands::config_check::run(&args),

@@ -1,5 +1,6 @@
 //! `tidegate serve`: opens the doors, keeps house beside them, and closes up in order.
 
+mod bursts;
 mod certificate;
 mod descriptors;
 mod doors;
@@ -485,6 +486,7 @@ impl<S: Tended> House<S> {
         keepers.spawn(reloader.run(hang_up));
         let office = Arc::clone(&self.office);
         keepers.spawn(async move { office.keep().await });
+        keepers.spawn(bursts::tell(Arc::clone(&self.top)));
         keepers
     }
 }

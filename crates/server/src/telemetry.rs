@@ -6,6 +6,7 @@ use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use tidegate_control::Burst;
 use tidegate_edge::gateway::Access;
 use tidegate_memory::Restored;
 use tidegate_redis::{Finding, Weight};
@@ -38,6 +39,7 @@ pub(crate) enum Event<'a> {
     DatabaseLost { why: &'a dyn Display },
     DatabaseBack,
     ViolationsLost { count: u64 },
+    Burst { burst: &'a Burst, others: u64 },
     CertificateReplaced { path: &'a Path },
     CertificateRefused { path: &'a Path, reason: &'a dyn Display },
     StoreLost { server: &'a str, why: &'a str },
@@ -132,6 +134,10 @@ impl Event<'_> {
                     count,
                     "violations were dropped since the start: there was no room, or no database"
                 );
+            }
+            Self::Burst { burst: Burst { rule, key, who, rate, mean, .. }, others } => {
+                let who = who.as_deref().unwrap_or("-");
+                warn!(%rule, %key, %who, rate, mean, others, "requests of a key come in a burst");
             }
             Self::CertificateReplaced { path } => {
                 info!(path = %path.display(), "the certificate was replaced");

@@ -39,9 +39,10 @@ fn memory(usage: &Usage) -> Json {
 }
 
 fn servers(stats: &Stats) -> Json {
-    let breakers = stats.servers.iter().map(|(server, state)| {
-        json!({"server": server, "breaker": state.name()})
-    });
+    let breakers = stats
+        .servers
+        .iter()
+        .map(|(server, state)| json!({"server": server, "breaker": state.name()}));
     let errors: Map<String, Json> = stats
         .errors
         .iter()

@@ -11,9 +11,7 @@ use tidegate_edge::problem::Problem;
 
 use super::reply::Reply;
 use super::{Asked, body};
-use crate::compare::{
-    Lane, MOST_ARRIVALS, MOST_REQUESTS, MOST_WINDOWS, Traffic, WINDOWS, lanes,
-};
+use crate::compare::{Lane, MOST_ARRIVALS, MOST_REQUESTS, MOST_WINDOWS, Traffic, WINDOWS, lanes};
 
 /// The traffic as it is typed.
 #[derive(Debug, Deserialize)]

@@ -35,15 +35,6 @@ pub struct Guard {
     pub read: Option<Token>,
 }
 
-/// Why somebody is let in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Admitted {
-    /// They brought a token.
-    ByToken,
-    /// They need none.
-    Anyway,
-}
-
 /// Why somebody is turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
@@ -55,14 +46,9 @@ pub(super) enum Refusal {
 }
 
 impl Guard {
-    pub(super) fn admit(
-        &self,
-        head: &Parts,
-        access: Access,
-        caller: Peer,
-    ) -> Result<Admitted, Refusal> {
+    pub(super) fn admit(&self, head: &Parts, access: Access, caller: Peer) -> Result<(), Refusal> {
         if access == Access::Open {
-            return Ok(Admitted::Anyway);
+            return Ok(());
         }
         let host = host(head).ok_or(Refusal::Host)?;
         if let Some(origin) = head.headers.get(ORIGIN) {
@@ -76,14 +62,14 @@ impl Guard {
             token.as_ref().zip(brought).is_some_and(|(token, brought)| token.matches(brought))
         };
         match (opens(&self.write), opens(&self.read), access) {
-            (true, _, _) | (_, true, Access::Read) => Ok(Admitted::ByToken),
+            (true, _, _) | (_, true, Access::Read) => Ok(()),
             (_, true, _) => Err(Refusal::ReadOnly),
             _ if self.write.is_some() => Err(Refusal::Token(access)),
             // A token to read alone leaves changes to this machine.
             _ if self.read.is_some() && access == Access::Read => Err(Refusal::Token(access)),
             _ if !caller.is_here() => Err(Refusal::Elsewhere),
             _ if caller != Peer::Unix && !names_this_machine(&host) => Err(Refusal::Host),
-            _ => Ok(Admitted::Anyway),
+            _ => Ok(()),
         }
     }
 }
@@ -140,7 +126,6 @@ impl Refusal {
 
 #[cfg(test)]
 mod tests {
-    use super::Admitted::{Anyway, ByToken};
     use super::*;
     use http::Request;
 
@@ -166,7 +151,7 @@ mod tests {
         let guard = guard(None, None);
         let ask = |head: &[(&str, &str)], from| guard.admit(&asked(head), Access::Write, from);
         for host in ["127.0.0.1:8084", "localhost", "[::1]:8084", "LOCALHOST:1"] {
-            assert_eq!(ask(&[("host", host)], LOCAL), Ok(Anyway), "{host}");
+            assert_eq!(ask(&[("host", host)], LOCAL), Ok(()), "{host}");
         }
         assert_eq!(ask(&[HERE], AWAY), Err(Refusal::Elsewhere));
         for host in ["evil.example:8084", "127.0.0.1.evil.example", "192.0.2.7", ""] {
@@ -182,7 +167,7 @@ mod tests {
             let head = [HERE, ("origin", origin), ("authorization", "Bearer write")];
             guard.admit(&asked(&head), Access::Read, LOCAL)
         };
-        assert_eq!(ask("http://127.0.0.1:8084"), Ok(ByToken));
+        assert_eq!(ask("http://127.0.0.1:8084"), Ok(()));
         for origin in ["http://evil.example", "null", "http://127.0.0.1:80", "file://"] {
             assert_eq!(ask(origin), Err(Refusal::Origin), "{origin}");
         }
@@ -197,10 +182,10 @@ mod tests {
         };
         use Access::{Open, Read, Write};
         assert_eq!(guard.admit(&asked(&[HERE]), Read, LOCAL), Err(Refusal::Token(Read)));
-        assert_eq!(guard.admit(&asked(&[]), Open, AWAY), Ok(Anyway));
-        assert_eq!(ask("Bearer write", Write), Ok(ByToken));
-        assert_eq!(ask("Bearer write", Read), Ok(ByToken));
-        assert_eq!(ask("Bearer read", Read), Ok(ByToken));
+        assert_eq!(guard.admit(&asked(&[]), Open, AWAY), Ok(()));
+        assert_eq!(ask("Bearer write", Write), Ok(()));
+        assert_eq!(ask("Bearer write", Read), Ok(()));
+        assert_eq!(ask("Bearer read", Read), Ok(()));
         assert_eq!(ask("Bearer read", Write), Err(Refusal::ReadOnly));
         assert_eq!(ask("Bearer wrong", Write), Err(Refusal::Token(Write)));
     }

@@ -71,7 +71,8 @@ mod tests {
             }
         }
         assert_eq!(told.iter().map(String::as_str).collect::<BTreeSet<_>>(), calls());
-        let apart = PROBES.into_iter().map(|name| format!("/{name}")).chain(["/v1/live".to_owned()]);
+        let apart =
+            PROBES.into_iter().map(|name| format!("/{name}")).chain(["/v1/live".to_owned()]);
         let apart = apart.chain(COUNTERS.into_iter().map(|(name, _)| format!("/v1/{name}")));
         for path in apart {
             assert!(document["paths"].get(&path).is_some(), "{path}");

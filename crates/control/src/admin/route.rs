@@ -45,7 +45,6 @@ pub(super) enum Call {
     Metrics,
     Status,
     Compare,
-    Top,
     Rules,
     CreateRule,
     Rule(String),
@@ -69,6 +68,8 @@ pub(super) enum Call {
     Rollback(u64),
     Violations,
     TopViolations,
+    Top,
+    Bursts,
 }
 
 impl Route {
@@ -105,7 +106,6 @@ impl Route {
             ["v1", "status"] => reads(&|| Call::Status),
             ["v1", "live"] if is_read(method) => Self::Live,
             ["v1", "live"] => Self::WrongMethod { allow: READS },
-            ["v1", "top"] => reads(&|| Call::Top),
             ["v1", "compare"] => acts(&|| Call::Compare),
             ["v1", "rules"] => listed(method, &|| Call::Rules, &|| Call::CreateRule),
             ["v1", "rules", id] => by_method(
@@ -147,8 +147,15 @@ impl Route {
             }
             ["v1", "violations"] => reads(&|| Call::Violations),
             ["v1", "violations", "top"] => reads(&|| Call::TopViolations),
+            ["v1", "top"] => reads(&|| Call::Top),
+            ["v1", "bursts"] => reads(&|| Call::Bursts),
             _ => return None,
         })
+    }
+
+    /// Whether those who may read everything see more of it than others.
+    pub(super) const fn shows_identities(&self) -> bool {
+        matches!(self, Self::Call(Call::Top | Call::Bursts))
     }
 
     /// What the caller needs.
@@ -165,10 +172,9 @@ impl Route {
 impl Call {
     const fn access(&self) -> Access {
         match self {
-            Self::OpenApi | Self::Metrics => Access::Open,
+            Self::OpenApi | Self::Metrics | Self::Top | Self::Bursts => Access::Open,
             Self::Status
             | Self::Compare
-            | Self::Top
             | Self::Rules
             | Self::Rule(_)
             | Self::Document

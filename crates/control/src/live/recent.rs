@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use crate::violation::Violation;
 
@@ -56,7 +56,8 @@ impl Recent {
         if list.is_empty() {
             return None;
         }
-        Some(super::violations(list.iter().map(Violation::view).collect(), skipped))
+        let list: Vec<Json> = list.iter().map(Violation::view).collect();
+        Some(json!({"list": list, "skipped": skipped}))
     }
 }
 

@@ -88,7 +88,10 @@ impl Table {
     /// Counts what a rule said; tells the place of its pattern.
     pub(super) fn count(&self, rule: u32, verdict: Verdict, told: Option<&Reading>) -> usize {
         let Some(row) = self.rows.get(rule) else { return usize::MAX };
-        row.kept.counts.count(verdict, told);
+        // A rule that counts and has no numbers was not asked, because another is known to refuse.
+        if told.is_some() || row.kept.most_in_window.is_none() {
+            row.kept.counts.count(verdict, told);
+        }
         row.kept.endpoint
     }
 

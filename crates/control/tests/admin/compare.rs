@@ -1,10 +1,8 @@
-//! The algorithms beside each other, and who is busiest.
+//! The algorithms beside each other.
 
 use serde_json::json;
 
-use crate::house::{House, Plan};
-use tidegate_control::admin::Guard;
-use tidegate_edge::Token;
+use crate::house::House;
 
 #[tokio::test]
 async fn each_algorithm_decides_the_same_arrivals() {
@@ -43,30 +41,10 @@ async fn work_has_an_end_and_what_is_wrong_is_told() {
         asked[field] = value;
         let told = house.ask("POST /v1/compare", &[], asked).await;
         assert_eq!(told.status, 422, "{field}: {}", told.body);
-        assert!(told.body["field"].as_str().is_some_and(|at| at.starts_with(field) || at == "."), "{}", told.body);
+        assert!(
+            told.body["field"].as_str().is_some_and(|at| at.starts_with(field) || at == "."),
+            "{}",
+            told.body
+        );
     }
-}
-
-#[tokio::test]
-async fn who_is_busiest_is_told_to_who_brings_a_token_and_hashed_to_others() {
-    const RULES: &str = "rules: [{ id: few, key_by: ip, limit: 1/h using fixed_window }]";
-    let read = Token::new("see").expect("a token");
-    let known = House::built(Plan {
-        guard: Guard { write: None, read: Some(read) },
-        ..Plan::default()
-    });
-    let (known, open) = (known.await, House::with(RULES).await);
-    known.apply(RULES).await;
-    for house in [&known, &open] {
-        for _ in 0..3 {
-            house.check("ip", "192.0.2.7").await;
-        }
-    }
-    let who = |told: &serde_json::Value| told["keys"][0]["who"].as_str().map(str::to_owned);
-    let told = known.ask("GET /v1/top?kind=refused", &[("authorization", "Bearer see")], "").await;
-    assert_eq!(who(&told.body).as_deref(), Some("ip=192.0.2.7"), "{}", told.body);
-    assert_eq!(told.body["keys"][0]["count"], 2);
-    let told = open.get("/v1/top").await;
-    assert!(who(&told.body).is_some_and(|who| !who.contains("192.0.2.7")), "{}", told.body);
-    assert_eq!(open.get("/v1/top?kind=most").await.status, 400);
 }

@@ -128,7 +128,8 @@ impl House {
         let status = Arc::new(Status::new());
         let door = Door::new(Arc::clone(&limiter), Arc::clone(&status), Settings::default());
         let exports = vec![Arc::clone(&log) as Arc<dyn Exports>];
-        let live = Arc::new(log.live(vec![Arc::clone(&office) as Arc<dyn Tells>], Arc::clone(&status)));
+        let live =
+            Arc::new(log.live(vec![Arc::clone(&office) as Arc<dyn Tells>], Arc::clone(&status)));
         let telling = Telling { log: Arc::clone(&log), top, exports, live };
         let admin = Admin::new(Arc::clone(&office), door, plan.guard, telling);
         Self { admin, office, limiter, log, status, clock, folder }

@@ -14,5 +14,6 @@ mod log;
 mod overrides;
 mod rules;
 mod subjects;
+mod top;
 mod versions;
 mod violations;

@@ -29,6 +29,7 @@ Start here:
   tidegate rules list                               the rules of a running server
   tidegate rules apply rules.yaml                   change them: shows the difference and asks
   tidegate violations --since 1h --top              who was refused most
+  tidegate keys                                     who asks most, and is refused most, now
 
 Every flag has an environment variable, TIDEGATE_ and its name. A setting in the file gives way
 to the environment, and that to the flag.
@@ -204,6 +205,15 @@ Examples:
 
 Users and addresses are shown as hashes (h:…) unless the server was started with
 --violations-identity plain. Whom you name is found either way.";
+
+/// After `tidegate keys --help`.
+pub(super) const KEYS: &str = "\
+Examples:
+  tidegate keys
+  tidegate keys --kind busiest --rule login --most 10
+
+A count is never too low, and too high by the number after the minus at most. Where so many come
+that not all are looked at, ± is twice its standard deviation. API keys are shown as hashes (h:…).";
 
 /// After `tidegate db migrate --help`.
 pub(super) const DB_MIGRATE: &str = "\

@@ -6,6 +6,7 @@ mod apply;
 mod confirm;
 mod diff;
 mod identity;
+pub(crate) mod keys;
 pub(crate) mod overrides;
 mod pages;
 mod refusal;

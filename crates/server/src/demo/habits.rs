@@ -115,10 +115,8 @@ mod tests {
 
     #[test]
     fn they_ask_a_few_hundred_times_a_second_and_each_in_many_ways() {
-        let rate: f64 = HABITS
-            .iter()
-            .map(|habit| f64::from(habit.at_once) / habit.every.as_secs_f64())
-            .sum();
+        let rate: f64 =
+            HABITS.iter().map(|habit| f64::from(habit.at_once) / habit.every.as_secs_f64()).sum();
         assert!((150.0..400.0).contains(&rate), "{rate}");
         let mut draw = Draw(1);
         let asked: Vec<Ask> = (0..30).map(|_| (HABITS[0].ask)(&mut draw)).collect();

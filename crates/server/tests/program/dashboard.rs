@@ -34,7 +34,10 @@ const READ: &str = "a-token-for-reading";
 fn script(name: &str, args: &Value) -> Child {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let modules = root.join("../../target/node/node_modules");
-    assert!(modules.join("playwright-core").exists(), "playwright-core is missing: run `cargo xtask setup`");
+    assert!(
+        modules.join("playwright-core").exists(),
+        "playwright-core is missing: run `cargo xtask setup`"
+    );
     let mut args = args.clone();
     args["chromium"] = json!(chromium());
     // It ends in time, whatever a browser is up to.
@@ -120,8 +123,7 @@ fn nobody_overwrites_what_they_have_not_seen() {
 fn hostile_names_stay_text_and_break_nothing() {
     let folder = Folder::new();
     let token = folder.write("token", "open-sesame-open\n");
-    let more =
-        ["--violations-identity", "plain", "--admin-token-file", token.to_str().unwrap()];
+    let more = ["--violations-identity", "plain", "--admin-token-file", token.to_str().unwrap()];
     let (server, mut args) = serve(&folder, &more);
     args["token"] = json!("open-sesame-open");
     run("hostile.js", &args);

@@ -52,7 +52,11 @@ impl Drop for Demo {
 /// What `/metrics` says of a sample.
 fn counted(admin: &str, sample: &str) -> u64 {
     let page = Client::connect(admin).get("/metrics").body;
-    let line = page.as_str().unwrap().lines().find_map(|line| line.strip_prefix(sample)?.trim().parse().ok());
+    let line = page
+        .as_str()
+        .unwrap()
+        .lines()
+        .find_map(|line| line.strip_prefix(sample)?.trim().parse().ok());
     line.unwrap_or(0)
 }
 

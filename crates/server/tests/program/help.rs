@@ -47,6 +47,7 @@ fn every_help_text_of_the_rule_office_is_as_it_was_reviewed() {
         "subject rm",
         "reset",
         "violations",
+        "keys",
         "db",
         "db migrate",
     ] {

@@ -24,4 +24,5 @@ mod serve;
 mod settings;
 mod snapshot;
 mod support;
+mod telemetry;
 mod unix_socket;

@@ -19,7 +19,7 @@ export function show(main) {
     h("div", { class: "fields" }, rule, since), h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Look"),
       h("button", { type: "button", on: { click: () => look(true) } }, "Who most")));
   fill(main, h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Clients"),
-    h("p", null, "The last one to two minutes, in sketches of a fixed size: a count is never too low, and never more than “too high by” above the truth. Who a key belongs to is told to readers with a token; others see hashes.")),
+    h("p", null, "The last one to two minutes, in sketches of a fixed size: a count is never too low, and never more than “too high by” above the truth. Who a key belongs to is told to those who may read everything here.")),
   h("div", { class: "stack" }, top, h("section", { class: "card" }, h("h2", null, "Sudden jumps"), bursts),
     h("section", { class: "card" }, h("h2", null, "On record"), ask, records)));
 
@@ -35,10 +35,10 @@ export function show(main) {
   }
   async function rank() {
     try {
-      const { body } = await call("GET", "/v1/top?limit=10");
-      const of = (kind) => body.keys.filter((one) => one.kind === kind);
+      const [{ body: keys }, { body: jumps }] = await Promise.all([call("GET", "/v1/top?limit=10"), call("GET", "/v1/bursts?limit=8")]);
+      const of = (kind) => keys.top.filter((one) => one.kind === kind);
       fill(top, ranked("Most refused", "refused", of("refused")), ranked("Busiest", "seen", of("busiest")));
-      fill(bursts, jumped(body.bursts.slice(-8).reverse()));
+      fill(bursts, jumped(jumps.bursts.reverse()));
     } catch (error) {
       fill(top, h("p", { class: "told bad" }, error.message));
     }

@@ -1,4 +1,4 @@
-//! `tidegate reset`, `tidegate violations` and `tidegate db …` as typed.
+//! `tidegate reset`, `tidegate keys`, `tidegate violations` and `tidegate db …` as typed.
 
 use clap::builder::FalseyValueParser;
 use clap::{Args, Subcommand};
@@ -26,6 +26,30 @@ pub(crate) struct ResetArgs {
 
     #[command(flatten)]
     pub(crate) api_key: ApiKeyArgs,
+
+    #[command(flatten)]
+    pub(crate) office: OfficeArgs,
+}
+
+/// `tidegate keys`.
+#[derive(Args, Debug)]
+pub(crate) struct KeysArgs {
+    /// One list alone: those refused most, or those that ask most
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_parser = ["refused", "busiest"],
+        env = "TIDEGATE_KIND",
+        hide_env_values = true
+    )]
+    pub(crate) kind: Option<String>,
+
+    /// Of this rule alone
+    #[arg(long, value_name = "ID", env = "TIDEGATE_RULE", hide_env_values = true)]
+    pub(crate) rule: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) most: MostArgs,
 
     #[command(flatten)]
     pub(crate) office: OfficeArgs,

@@ -52,6 +52,23 @@ fn who_was_refused_by_which_rule_and_how_often() {
 }
 
 #[test]
+fn who_asks_most_now_and_who_is_refused() {
+    let office = Office::open();
+    assert_eq!(office.well(&["keys"]), "nobody asked in the last minute\n");
+    refuse(&office, "ann", 3);
+    refuse(&office, "bob", 1);
+    let told = office.well(&["keys", "--rule", "per-user"]);
+    let lines: Vec<Vec<&str>> =
+        told.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["list", "times", "rule", "who"]);
+    assert_eq!(lines[1], ["refused", "3", "per-user", "user_id=ann"], "{told}");
+    assert_eq!(lines[2], ["refused", "1", "per-user", "user_id=bob"], "{told}");
+    assert_eq!((lines[3][0], lines[3][3]), ("busiest", "user_id=ann"), "{told}");
+    let busiest = office.json(&["keys", "--kind", "busiest", "--most", "1"]);
+    assert_eq!(busiest["top"].as_array().unwrap().len(), 1, "{busiest}");
+}
+
+#[test]
 fn violations_are_followed_as_they_come() {
     let office = Office::open();
     refuse(&office, "ann", 1);
