@@ -4,5 +4,6 @@ pub mod contender;
 pub mod doors;
 pub mod gateway;
 pub mod load;
+pub mod paced;
 pub mod report;
 pub mod rules;

@@ -19,6 +19,7 @@ Usage: cargo xtask <command>
   bench gateway     the gateway beside nginx, HAProxy, Envoy and a bare proxy; writes benches/README.md
   bench doors       the HTTP, gRPC and RESP doors beside throttlecrab, nginx and Redis; writes benches/README.md
   bench office      overrides, the violations log and the way of a change; writes benches/README.md
+  bench dashboard   decisions while somebody watches; writes benches/README.md
   audit             licences, bans and sources of all dependencies (cargo-deny)
 
 Exit codes: 0 all well, 1 something failed, 2 usage, 3 something is missing here.";
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
         ["test"] => test::all(test::Effort::Normal),
         ["test", "--soak"] => test::all(test::Effort::Soak),
         ["setup"] => setup::tools(),
-        ["bench", name @ ("micro" | "redis" | "office")] => bench::run(name),
+        ["bench", name @ ("micro" | "redis" | "office" | "dashboard")] => bench::run(name),
         ["bench", "gateway"] => bench::gateway(),
         ["bench", "doors"] => bench::doors(),
         ["audit"] => audit::all(),

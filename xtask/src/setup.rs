@@ -15,7 +15,7 @@ struct Tool {
     package: &'static str,
 }
 
-const TOOLS: [Tool; 20] = [
+const TOOLS: [Tool; 21] = [
     // Some dependencies compile C.
     Tool { program: "cc", probe: &["--version"], package: "build-essential" },
     // The README's own commands are tried with it.
@@ -49,6 +49,8 @@ const TOOLS: [Tool; 20] = [
     Tool { program: "python3", probe: &["-c", "import ensurepip, venv"], package: "python3-venv" },
     Tool { program: "node", probe: &["--version"], package: "nodejs" },
     Tool { program: "npm", probe: &["--version"], package: "npm" },
+    // The dashboard is looked at as people do.
+    Tool { program: "chromium", probe: &["--version"], package: "chromium" },
     // Proxies that ask before they pass a request on.
     Tool { program: "caddy", probe: &["version"], package: "caddy" },
     // What is told in metrics is read by it, and alerts are tried with it.

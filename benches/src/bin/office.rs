@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use tidegate_bench::paced::{clock, customer, facts_of, paced, share};
 use tidegate_bench::report::{Table, machine, median};
 use tidegate_bench::rules::{compile, ready};
 use tidegate_control::{
@@ -16,11 +17,11 @@ use tidegate_control::{
     ViolationLog, entries, open,
 };
 use tidegate_core::key::Secret;
-use tidegate_core::time::{Clock as _, Micros, SystemClock, Timestamp};
+use tidegate_core::time::{Clock as _, Micros};
 use tidegate_engine::{Limiter, Observer, Stopwatch};
 use tidegate_memory::{FastClock, MemoryStore};
 use tidegate_rules::problem::Problems;
-use tidegate_rules::{Allowance, Document, Facts, OverrideRecord, Records, RuleSet};
+use tidegate_rules::{Allowance, Document, OverrideRecord, Records, RuleSet};
 use tidegate_testkit::postgres::Database;
 
 const OVERRIDES: usize = 100_000;
@@ -29,9 +30,6 @@ const TIMED: u32 = 16;
 const ROUNDS: usize = 15;
 const DECISIONS: usize = 200_000;
 
-/// The rate of decisions beside which violations are written, and for how long a turn is.
-const RATE: u64 = 30_000;
-const TURN: Duration = Duration::from_secs(3);
 const TURNS: usize = 12;
 
 const CHANGES: usize = 200;
@@ -48,14 +46,6 @@ fn main() {
         .expect("a runtime");
     println!("{}", violations(&runtime));
     println!("{}", propagation(&runtime));
-}
-
-fn customer(at: usize) -> String {
-    format!("customer-{at:08}")
-}
-
-fn facts_of(key: &str) -> Facts<'_> {
-    [("ip", "203.0.113.7"), ("api_key", key)].into_iter().collect()
 }
 
 /// A decision without overrides, beside many of them, and of a key that has one.
@@ -173,40 +163,10 @@ fn violations(runtime: &tokio::runtime::Runtime) -> String {
     )
 }
 
-/// How long decisions take that come at a steady rate: p50, p99 and p99.9 in microseconds.
-fn paced(limiter: &Limiter<MemoryStore>) -> [f64; 3] {
-    let keys: Vec<String> = (0..1_000).map(customer).collect();
-    let (start, mut done) = (Instant::now(), 0_u64);
-    let mut took = Vec::with_capacity(100_000);
-    while start.elapsed() < TURN {
-        let due = u64::try_from(start.elapsed().as_micros()).unwrap_or(0) * RATE / 1_000_000;
-        for at in done..due {
-            let facts = facts_of(&keys[usize::try_from(at).unwrap_or(0) % keys.len()]);
-            let before = Instant::now();
-            black_box(ready(limiter.decide(&facts, 1)));
-            took.push(before.elapsed().as_nanos() as f64 / 1_000.0);
-        }
-        done = due;
-        std::thread::sleep(Duration::from_micros(200));
-    }
-    took.sort_by(f64::total_cmp);
-    [500, 990, 999].map(|permille| share(&took, permille))
-}
-
-/// The value that so many of a thousand do not exceed, of values in order.
-fn share(sorted: &[f64], permille: usize) -> f64 {
-    sorted[(sorted.len() - 1) * permille / 1_000]
-}
-
 /// As the server has them.
 fn metrics() -> Metrics {
     let clock = FastClock::new();
     Metrics::new(TIMED, Arc::new(move || clock.now()))
-}
-
-fn clock() -> Arc<dyn Fn() -> Timestamp + Send + Sync> {
-    let clock = SystemClock::new();
-    Arc::new(move || clock.now())
 }
 
 struct Compiler;

@@ -2,12 +2,15 @@
 //!
 //! Whoever asks is admitted first (`guard`), then the path and method say what is asked (`route`). Every
 //! change goes through the [`Office`], so it is checked as a whole, written as one version and in force when
-//! the answer is sent. What concerns counters is answered as the HTTP door does.
+//! the answer is sent. What concerns counters is answered as the HTTP door does. The dashboard is a page of files
+//! that uses this API like everybody else.
 
 mod body;
+mod compare;
 mod document;
 pub mod guard;
 mod openapi;
+mod outgoing;
 mod overrides;
 mod precondition;
 mod query;
@@ -24,10 +27,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CACHE_CONTROL, HeaderName, HeaderValue, ORIGIN};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, ORIGIN};
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
-use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use serde_json::json;
 use tidegate_core::store::Store;
@@ -37,12 +39,14 @@ use tidegate_edge::listen::{Answers, Caller};
 use tidegate_edge::problem::Problem;
 use tidegate_edge::{Peer, answer, bearer};
 
+use crate::live::{Crowded, Live, MOST_LISTENERS};
 use crate::log::ViolationLog;
 use crate::metrics::{Exports, Exposition};
 use crate::office::{By, Office};
 use crate::top::{Sight, Top};
 use guard::Access;
 pub use guard::Guard;
+pub use outgoing::Outgoing;
 use reply::Reply;
 use route::{Call, Route};
 
@@ -73,25 +77,32 @@ pub struct Admin<S, L> {
     door: Door<S, L>,
     guard: Guard,
     exports: Vec<Arc<dyn Exports>>,
+    live: Arc<Live>,
+}
+
+/// What is told besides what is in the office.
+#[derive(Clone)]
+pub struct Telling {
+    /// What was refused.
+    pub log: Arc<ViolationLog>,
+    /// Who asks most.
+    pub top: Arc<Top>,
+    /// What `/metrics` tells.
+    pub exports: Vec<Arc<dyn Exports>>,
+    /// What `/v1/live` tells.
+    pub live: Arc<Live>,
 }
 
 impl<S: Store, L: Store> Admin<S, L> {
-    /// The API of an office, its log and who asks most, beside a door that answers what concerns counters; `/metrics` tells
-    /// what `exports` have to tell.
+    /// The API of an office and of what there is to tell, beside a door that answers what concerns counters.
     #[must_use]
-    pub const fn new(
-        office: Arc<Office>,
-        log: Arc<ViolationLog>,
-        top: Arc<Top>,
-        door: Door<S, L>,
-        guard: Guard,
-        exports: Vec<Arc<dyn Exports>>,
-    ) -> Self {
-        Self { office, log, top, door, guard, exports }
+    pub fn new(office: Arc<Office>, door: Door<S, L>, guard: Guard, telling: Telling) -> Self {
+        let Telling { log, top, exports, live } = telling;
+        Self { office, log, top, door, guard, exports, live }
     }
 
     /// Answers one request of a caller at an address. It always answers.
-    pub async fn ask<B>(&self, request: Request<B>, caller: Peer) -> Response<Full<Bytes>>
+    pub async fn ask<B>(&self, request: Request<B>, caller: Peer) -> Response<Outgoing>
     where
         B: Body<Data = Bytes> + Unpin,
     {
@@ -108,20 +119,20 @@ impl<S: Store, L: Store> Admin<S, L> {
         &self,
         request: Request<B>,
         caller: Peer,
-    ) -> Result<Response<Full<Bytes>>, Problem>
+    ) -> Result<Response<Outgoing>, Problem>
     where
         B: Body<Data = Bytes> + Unpin,
     {
         let (mut head, body) = request.into_parts();
         let route = Route::of(&head.method, &head.uri)?;
         if let Err(refusal) = self.guard.admit(&head, route.access(), caller) {
-            return Ok(refusal.into_response());
+            return Ok(refusal.into_response().map(Outgoing::from));
         }
         let sight = match self.guard.admit(&head, Access::Read, caller) {
             Ok(()) => Sight::Clear,
             // Whoever brings a token that is wrong should hear of it.
             Err(refusal) if route.shows_identities() && bearer(&head.headers).is_some() => {
-                return Ok(refusal.into_response());
+                return Ok(refusal.into_response().map(Outgoing::from));
             }
             Err(_) => Sight::Hashed,
         };
@@ -129,19 +140,46 @@ impl<S: Store, L: Store> Admin<S, L> {
             Route::Counters(_) | Route::Probe => {
                 // Whoever is admitted here is not asked again.
                 head.headers.remove(ORIGIN);
-                return Ok(self.door.ask(Request::from_parts(head, body), Peer::Unix).await);
+                let answered = self.door.ask(Request::from_parts(head, body), Peer::Unix).await;
+                return Ok(answered.map(Outgoing::from));
             }
+            Route::Page(file) => return Ok(file.response().map(Outgoing::from)),
+            Route::Live => return self.listen(),
             Route::Call(call) => call,
-            Route::WrongMethod { allow } => return Ok(reply::wrong_method(allow)),
+            Route::WrongMethod { allow } => {
+                return Ok(reply::wrong_method(allow).map(Outgoing::from));
+            }
         };
         let body = match http_body::read(body, MAX_BODY_BYTES, BODY_TIMEOUT).await {
             Ok(body) => body,
-            Err(unread) => return Ok(unread.into_response()),
+            Err(unread) => return Ok(unread.into_response().map(Outgoing::from)),
         };
-        let (office, log, top, exports) =
-            (&*self.office, &*self.log, &*self.top, &self.exports[..]);
-        let asked = Asked { office, log, top, exports, sight, head: &head, body: &body };
-        asked.answer(call).await.map(Reply::into_response)
+        let asked = Asked {
+            office: &self.office,
+            log: &self.log,
+            top: &self.top,
+            exports: &self.exports,
+            sight,
+            head: &head,
+            body: &body,
+        };
+        let answered = asked.answer(call).await.map(Reply::into_response);
+        answered.map(|response| response.map(Outgoing::from))
+    }
+
+    /// What goes on from now on.
+    fn listen(&self) -> Result<Response<Outgoing>, Problem> {
+        let feed = self.live.listen().map_err(|Crowded| {
+            let detail = format!(
+                "{MOST_LISTENERS} listen already, which is as many as may; close a dashboard somewhere, or read \
+                 /metrics"
+            );
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        })?;
+        let mut response = Response::new(Outgoing::Live(feed));
+        let events = HeaderValue::from_static("text/event-stream");
+        response.headers_mut().insert(CONTENT_TYPE, events);
+        Ok(response)
     }
 }
 
@@ -163,6 +201,7 @@ impl Asked<'_> {
             Call::OpenApi => Ok(Reply::verbatim(openapi::DOCUMENT)),
             Call::Metrics => Ok(self.metrics()),
             Call::Status => self.status().await,
+            Call::Compare => self.compare(),
             Call::Rules => self.rules(),
             Call::CreateRule => self.create_rule().await,
             Call::Rule(id) => self.rule(&id),
@@ -240,9 +279,9 @@ impl Asked<'_> {
 }
 
 impl<S: Store + 'static, L: Store + 'static> Answers for Admin<S, L> {
-    type Body = Full<Bytes>;
+    type Body = Outgoing;
 
-    async fn answer(&self, request: Request<Incoming>, caller: &Caller) -> Response<Full<Bytes>> {
+    async fn answer(&self, request: Request<Incoming>, caller: &Caller) -> Response<Outgoing> {
         self.ask(request, caller.peer).await
     }
 

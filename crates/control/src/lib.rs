@@ -8,10 +8,13 @@
 pub mod admin;
 mod book;
 mod by_rule;
+mod compare;
 mod compile;
 mod copy;
+mod dashboard;
 mod diff;
 mod edit;
+pub mod live;
 mod log;
 mod metrics;
 mod office;

@@ -13,14 +13,16 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde::Serialize;
 use tidegate_core::time::{Micros, Timestamp};
+use tidegate_edge::Status;
 use tidegate_engine::{Decided, Observer};
 use tokio::sync::{Notify, watch};
 
+use crate::live::{Live, Recent, Tells};
 use crate::metrics::{Exports, Exposition, Kind};
 use crate::repository::Repository;
 use crate::violation::{Identities, Violation};
 use desk::{Batch, Desk};
-use notes::Page;
+use notes::{Page, Refusal};
 
 pub use desk::QUEUE;
 
@@ -65,6 +67,7 @@ pub struct ViolationLog {
     stopping: watch::Sender<bool>,
     identities: Identities,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    recent: Arc<Recent>,
 }
 
 impl ViolationLog {
@@ -72,7 +75,13 @@ impl ViolationLog {
     #[must_use]
     pub fn new(identities: Identities, clock: Arc<dyn Fn() -> Timestamp + Send + Sync>) -> Self {
         let (desk, filled, stopping) = (Mutex::default(), Notify::new(), watch::Sender::new(false));
-        Self { desk, filled, stopping, identities, clock }
+        Self { desk, filled, stopping, identities, clock, recent: Arc::default() }
+    }
+
+    /// Tells what `tellers` tell and violations as they come, until `status` says that it is enough.
+    #[must_use]
+    pub fn live(&self, tellers: Vec<Arc<dyn Tells>>, status: Arc<Status>) -> Live {
+        Live::new(tellers, Arc::clone(&self.recent), status, Arc::clone(&self.clock))
     }
 
     /// What became of violations since the start.
@@ -175,9 +184,13 @@ impl Observer for ViolationLog {
     fn decided(&self, decided: &Decided<'_, '_>) {
         for (rule, reading) in decided.places() {
             if reading.verdict.is_violation() {
-                let at = reading.numbers.map_or_else(|| (self.clock)(), |told| told.now);
-                let note = (rule, reading);
-                if self.desk.lock().put(decided.rules, at, note, decided.facts) {
+                let refusal = Refusal::new(rule, reading, &*self.clock);
+                self.recent.hear(|| {
+                    let mut facts = decided.facts.borrowed();
+                    decided.rules.complete(&mut facts);
+                    refusal.on_record(decided.rules, &facts, self.identities)
+                });
+                if self.desk.lock().put(decided.rules, refusal, decided.facts) {
                     self.filled.notify_one();
                 }
             }

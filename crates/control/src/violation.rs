@@ -1,7 +1,9 @@
 //! Refusals on record.
 
+use serde_json::{Value as Json, json};
 use tidegate_core::key::{KeyHasher, Secret};
 use tidegate_core::time::Timestamp;
+use tidegate_edge::date::rfc3339;
 
 /// How users and addresses are kept.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +51,18 @@ pub struct Violation {
     pub remaining: u64,
     /// Whether it was only reported (`shadow`) or also refused.
     pub enforced: bool,
+}
+
+impl Violation {
+    /// What readers are told of it.
+    pub(crate) fn view(&self) -> Json {
+        let Self { at, rule, bucket_key, user_id, ip, endpoint, remaining, enforced } = self;
+        json!({
+            "at": rfc3339(at.as_micros() / 1_000_000), "at_us": at.as_micros(), "rule": rule,
+            "bucket_key": bucket_key, "user_id": user_id, "ip": ip, "endpoint": endpoint,
+            "remaining": remaining, "enforced": enforced,
+        })
+    }
 }
 
 /// A violation with its place on record.

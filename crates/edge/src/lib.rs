@@ -24,5 +24,5 @@ mod status;
 mod token;
 
 pub use peer::Peer;
-pub use status::{Reloads, Status};
+pub use status::{Reloads, Status, Told};
 pub use token::{EmptyToken, Token, bearer};

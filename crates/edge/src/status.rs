@@ -32,7 +32,7 @@ pub struct Reloads {
 
 /// What `/readyz` tells, at one instant.
 #[derive(Debug, Serialize)]
-pub(crate) struct Told {
+pub struct Told {
     status: &'static str,
     /// In hexadecimal: JSON numbers are exact only below 2^53.
     rules_version: String,
@@ -127,7 +127,8 @@ impl Status {
         self.ready.load(Ordering::Acquire) && !self.is_draining()
     }
 
-    pub(crate) fn told(&self) -> Told {
+    /// What `/readyz` tells, at this instant.
+    pub fn told(&self) -> Told {
         let told = |error: &ArcSwapOption<String>| error.load().as_deref().cloned();
         let (reload_error, store_error) = (told(&self.reload_error), told(&self.store_error));
         let status = match (self.is_draining(), self.is_ready()) {

@@ -10,8 +10,9 @@ use std::path::PathBuf;
 
 use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand};
+use tidegate_core::time::Micros;
 
-use crate::config::{Layer, StoreLayer};
+use crate::config::{Layer, Listen, StoreLayer};
 pub(crate) use office::*;
 
 /// Decides which requests pass: exact rate limits from one set of rules.
@@ -39,6 +40,9 @@ pub(crate) enum Command {
     /// Run the limiter: open its doors and decide requests until told to stop
     #[command(after_help = help::SERVE)]
     Serve(Box<ServeArgs>),
+    /// See it work: a server with example rules, made-up clients, and a dashboard in the browser
+    #[command(after_help = help::DEMO)]
+    Demo(DemoArgs),
     /// Decide one request and charge it: may it pass?
     #[command(after_help = help::CHECK)]
     Check(AskArgs),
@@ -142,6 +146,24 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     pub(crate) settings: Layer,
+}
+
+/// `tidegate demo`.
+#[derive(Args, Debug)]
+pub(crate) struct DemoArgs {
+    /// How long it runs, such as 30s [default: until Ctrl-C]
+    #[arg(
+        long = "for",
+        value_name = "TIME",
+        value_parser = crate::config::duration,
+        env = "TIDEGATE_FOR",
+        hide_env_values = true
+    )]
+    pub(crate) lasts: Option<Micros>,
+
+    /// Where the dashboard is [default: 127.0.0.1:8084, or a free port if that is taken]
+    #[arg(long, value_name = "ADDR", env = "TIDEGATE_ADMIN", hide_env_values = true)]
+    pub(crate) admin: Option<Listen>,
 }
 
 /// `tidegate doctor`.
@@ -288,7 +310,9 @@ mod tests {
                 }
                 // `--admin` of `serve` says where to listen, that of others whom to ask; the token is the same.
                 let expected = match long {
-                    "admin" if command.get_name() != "serve" => "TIDEGATE_ADMIN_URL".to_owned(),
+                    "admin" if !matches!(command.get_name(), "serve" | "demo") => {
+                        "TIDEGATE_ADMIN_URL".to_owned()
+                    }
                     "token-file" => "TIDEGATE_ADMIN_TOKEN_FILE".to_owned(),
                     long => format!("TIDEGATE_{}", long.to_uppercase().replace('-', "_")),
                 };

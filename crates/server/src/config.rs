@@ -28,7 +28,7 @@ pub(crate) use headers::HeaderLayer;
 pub(crate) use listen::{DoorAt, Listen, SocketMode};
 pub(crate) use section::read as read_section;
 pub(crate) use store::{RedisSettings, StoreLayer, StoreSettings};
-pub(crate) use value::{Bytes, LogFormat, LogLevel, duration};
+pub(crate) use value::{Bytes, LogFormat, LogLevel, UpstreamAt, duration};
 
 /// The HTTP door unless it is said otherwise.
 pub(crate) const DEFAULT_HTTP: Listen = Listen::loopback(8081);

@@ -9,6 +9,7 @@ mod client;
 mod clock;
 mod commands;
 mod config;
+mod demo;
 mod exports;
 mod facts;
 mod failure;
@@ -21,6 +22,7 @@ mod source;
 mod store;
 mod sweep;
 mod telemetry;
+mod vitals;
 mod watch;
 
 use std::ffi::OsString;
@@ -57,7 +59,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     // Whether a value was typed or found in the environment, only the matches know.
     let asked = matches.subcommand().map_or(&matches, |(_, asked)| asked);
     let outcome = match cli.command {
-        Command::Serve(args) => serve::run(*args),
+        Command::Serve(args) => serve::run(*args, None),
+        Command::Demo(args) => demo::run(&args),
         Command::Check(args) => commands::check::run(&args, asked),
         Command::Explain(args) => commands::explain::run(&args, asked),
         Command::Doctor(args) => commands::doctor::run(args),

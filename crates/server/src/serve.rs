@@ -17,7 +17,8 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_control::admin::Admin;
+use tidegate_control::admin::{Admin, Telling};
+use tidegate_control::live::{Live, Tells};
 use tidegate_control::{Draft, Exports, Metrics, Office, Top, ViolationLog};
 use tidegate_core::key::{KeyHasher, Secret};
 use tidegate_core::store::Store;
@@ -39,13 +40,14 @@ use crate::config::{GatewaySettings, Layer, Settings, StoreSettings};
 use crate::exports::Process;
 use crate::failure::Failure;
 use crate::office::{self, Start, WallClock};
-use crate::output;
 use crate::reload::Reloader;
 use crate::source::{Loaded, Source};
 use crate::store::{self, Embedded, Shared, Tended};
 use crate::telemetry::{self, Event};
+use crate::vitals::Vitals;
 use descriptors::Descriptors;
 use doors::{Doors, Kind};
+pub(crate) use greeting::{Addresses, Asker};
 use handover::Estate;
 use inherited::Inherited;
 use opening::Opened;
@@ -87,11 +89,12 @@ struct House<S: Tended> {
     top: Arc<Top>,
 }
 
-/// Runs the server until it is told to stop.
+/// Runs the server until it is told to stop. Where its doors are is told on stdout, or to whoever asks in this
+/// process.
 ///
 /// # Errors
 /// When the settings or rules are wrong, or a door that was asked for cannot open.
-pub(crate) fn run(args: ServeArgs) -> Result<Outcome, Failure> {
+pub(crate) fn run(args: ServeArgs, asker: Option<Asker>) -> Result<Outcome, Failure> {
     let inherited = Inherited::take()?;
     let source = Source::new(&args.rules);
     let loaded = source.load()?;
@@ -101,7 +104,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<Outcome, Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::CouldNot(format!("cannot start the runtime: {error}")))?;
-    let outcome = runtime.block_on(begin(source, loaded, settings, inherited));
+    let outcome = runtime.block_on(begin(source, loaded, settings, inherited, asker));
     // Whatever still runs had its time.
     runtime.shutdown_background();
     outcome
@@ -113,6 +116,7 @@ async fn begin(
     loaded: Loaded,
     settings: Settings,
     inherited: Inherited,
+    asker: Option<Asker>,
 ) -> Result<Outcome, Failure> {
     let clock = office::wall_clock();
     let (rules, start) = office::start(&source, &loaded, &settings, &clock).await?;
@@ -126,12 +130,12 @@ async fn begin(
     match &settings.store {
         StoreSettings::Memory => {
             let limiter = Limiter::new(embedded, rules);
-            House::new(source, settings, loaded, limiter, start, clock).run(inherited).await
+            House::new(source, settings, loaded, limiter, start, clock).run(inherited, asker).await
         }
         StoreSettings::Redis(redis) => {
             let shared = Shared::start(&store::options(redis));
             let limiter = Limiter::new(shared, rules).with_local(embedded);
-            House::new(source, settings, loaded, limiter, start, clock).run(inherited).await
+            House::new(source, settings, loaded, limiter, start, clock).run(inherited, asker).await
         }
     }
 }
@@ -176,7 +180,7 @@ impl<S: Tended> House<S> {
         }
     }
 
-    async fn run(self, inherited: Inherited) -> Result<Outcome, Failure> {
+    async fn run(self, inherited: Inherited, asker: Option<Asker>) -> Result<Outcome, Failure> {
         // Before anyone is told that we listen, so that no signal from then on is missed.
         let mut signals = Signals::listen()?;
         let hang_up = stop::hang_up()?;
@@ -190,7 +194,7 @@ impl<S: Tended> House<S> {
         self.status.rules_in_force(self.limiter.rules().version());
         let mut keepers = self.keep_house(hang_up);
         let writer = self.keep_log();
-        let mut doors = self.serve(opened, &mut keepers)?;
+        let mut doors = self.serve(opened, &mut keepers, asker)?;
         notify::tell(notify::State::Ready);
         if let Some(predecessor) = handover::relieve() {
             Event::Relieved { predecessor: predecessor.as_raw_nonzero().get() }.tell();
@@ -297,7 +301,12 @@ impl<S: Tended> House<S> {
     }
 
     /// Serves requests from now on, and says so.
-    fn serve(&self, opened: Vec<Opened>, keepers: &mut JoinSet<()>) -> Result<Doors, Failure> {
+    fn serve(
+        &self,
+        opened: Vec<Opened>,
+        keepers: &mut JoinSet<()>,
+        asker: Option<Asker>,
+    ) -> Result<Doors, Failure> {
         let mut doors = Doors::new(Arc::clone(&self.status));
         let descriptors = Descriptors::raise();
         let crew = Some(Crew::start(self.settings.door_threads)?);
@@ -346,17 +355,15 @@ impl<S: Tended> House<S> {
                 }
                 Kind::Admin => {
                     let guard = self.settings.admin.guard.clone();
-                    let (office, log) = (Arc::clone(&self.office), Arc::clone(&self.log));
-                    let (door, top) = (self.door(), Arc::clone(&self.top));
-                    let admin = Admin::new(office, log, top, door, guard, self.exports());
+                    let office = Arc::clone(&self.office);
+                    let admin = Admin::new(office, self.door(), guard, self.telling());
                     let mut listen = self.listening(kind, descriptors);
                     listen.max_connections = listen.max_connections.min(ADMIN_CONNECTIONS);
                     doors.serve(kind, listener, Arc::new(admin), listen);
                 }
             }
         }
-        // Whoever started us may not listen to stdout; the doors are open all the same.
-        let _ = output::text(&greeting::text(&open, self.source.is_built_in()));
+        Addresses::new(open).tell(self.source.is_built_in(), asker);
         Ok(doors)
     }
 
@@ -418,6 +425,32 @@ impl<S: Tended> House<S> {
             Arc::clone(&self.office) as Arc<dyn Exports>,
             Arc::clone(&self.log) as Arc<dyn Exports>,
         ]
+    }
+
+    /// What the admin API tells of what goes on.
+    fn telling(&self) -> Telling {
+        Telling {
+            log: Arc::clone(&self.log),
+            top: Arc::clone(&self.top),
+            exports: self.exports(),
+            live: Arc::new(self.live()),
+        }
+    }
+
+    /// What `/v1/live` tells.
+    fn live(&self) -> Live {
+        let vitals: Vitals<S> = Vitals {
+            limiter: Arc::clone(&self.limiter),
+            status: Arc::clone(&self.status),
+            store: self.settings.store.to_string(),
+        };
+        let tellers: Vec<Arc<dyn Tells>> = vec![
+            Arc::new(vitals),
+            Arc::clone(&self.metrics) as Arc<dyn Tells>,
+            Arc::clone(&self.office) as Arc<dyn Tells>,
+            Arc::clone(&self.log) as Arc<dyn Tells>,
+        ];
+        self.log.live(tellers, Arc::clone(&self.status))
     }
 
     fn grpc_door(&self) -> grpc::Door<S, S::Local> {

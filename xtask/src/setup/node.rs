@@ -1,11 +1,16 @@
-//! Client libraries of Node, which the RESP door is proved with: into a folder under `target/`, at
-//! versions that are named here.
+//! Packages of Node: client libraries that the RESP door is proved with, and what drives a browser and judges how
+//! accessible a page is. Into a folder under `target/`, at versions that are named here.
 
 use std::process::Command;
 
 use crate::run::{Stopped, root, run, works};
 
-const PACKAGES: [(&str, &str); 2] = [("ioredis", "6.0.0"), ("redis", "6.3.1")];
+const PACKAGES: [(&str, &str); 4] = [
+    ("ioredis", "6.0.0"),
+    ("redis", "6.3.1"),
+    ("playwright-core", "1.65.0"),
+    ("axe-core", "4.14.0"),
+];
 
 /// Installs what is missing.
 pub(super) fn install() -> Result<(), Stopped> {

@@ -59,15 +59,20 @@ mod tests {
                         let name = format!("{call:?}");
                         told.insert(name.split(['(', ' ']).next().unwrap().to_owned());
                     }
-                    Route::WrongMethod { .. } => assert!(!listed, "{method} {path} is not there"),
+                    Route::Page(_) | Route::WrongMethod { .. } => {
+                        assert!(!listed, "{method} {path} is not there");
+                    }
                     // The door behind takes one method each.
-                    Route::Probe => assert_eq!(listed, method == "get", "{method} {path}"),
+                    Route::Probe | Route::Live => {
+                        assert_eq!(listed, method == "get", "{method} {path}");
+                    }
                     Route::Counters(_) => assert_eq!(listed, method == "post", "{method} {path}"),
                 }
             }
         }
         assert_eq!(told.iter().map(String::as_str).collect::<BTreeSet<_>>(), calls());
-        let apart = PROBES.into_iter().map(|name| format!("/{name}"));
+        let apart =
+            PROBES.into_iter().map(|name| format!("/{name}")).chain(["/v1/live".to_owned()]);
         let apart = apart.chain(COUNTERS.into_iter().map(|(name, _)| format!("/v1/{name}")));
         for path in apart {
             assert!(document["paths"].get(&path).is_some(), "{path}");

@@ -5,13 +5,21 @@ use tidegate_edge::path::percent_decoded;
 use tidegate_edge::problem::Problem;
 
 use super::guard::Access;
+use crate::dashboard::File;
+
+/// What is only read takes these methods.
+const READS: &str = "GET, HEAD";
 
 /// What tells how the process is.
 pub(super) const PROBES: [&str; 2] = ["livez", "readyz"];
 
 /// What concerns counters, and what it needs.
-pub(super) const COUNTERS: [(&str, Access); 3] =
-    [("explain", Access::Read), ("peek", Access::Read), ("reset", Access::Write)];
+pub(super) const COUNTERS: [(&str, Access); 4] = [
+    ("check", Access::Write),
+    ("explain", Access::Read),
+    ("peek", Access::Read),
+    ("reset", Access::Write),
+];
 
 /// Where a request goes.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,6 +30,10 @@ pub(super) enum Route {
     Counters(Access),
     /// To whoever knows how the process is.
     Probe,
+    /// To what goes on from now on.
+    Live,
+    /// To a file of the dashboard.
+    Page(&'static File),
     /// Nowhere: the path takes other methods.
     WrongMethod { allow: &'static str },
 }
@@ -32,6 +44,7 @@ pub(super) enum Call {
     OpenApi,
     Metrics,
     Status,
+    Compare,
     Rules,
     CreateRule,
     Rule(String),
@@ -61,6 +74,12 @@ pub(super) enum Call {
 
 impl Route {
     pub(super) fn of(method: &Method, uri: &Uri) -> Result<Self, Problem> {
+        if let Some(file) = File::at(uri.path()) {
+            return Ok(match is_read(method) {
+                true => Self::Page(file),
+                false => Self::WrongMethod { allow: READS },
+            });
+        }
         let nothing = || Problem::new(StatusCode::NOT_FOUND, "nothing is here; see /openapi.json");
         let path = uri.path().strip_prefix('/').ok_or_else(nothing)?;
         let segments: Option<Vec<String>> = path.split('/').map(percent_decoded).collect();
@@ -73,7 +92,7 @@ impl Route {
 
     fn find(method: &Method, path: &[&str]) -> Option<Self> {
         let number = |text: &str| text.parse::<u64>().ok();
-        let reads = |call| by_method(method, "GET, HEAD", &[(&["GET", "HEAD"], call)]);
+        let reads = |call| by_method(method, READS, &[(&["GET", "HEAD"], call)]);
         let acts = |call| by_method(method, "POST", &[(&["POST"], call)]);
         if let ["v1", what] = path
             && let Some(access) = counters(what)
@@ -85,6 +104,9 @@ impl Route {
             ["openapi.json"] => reads(&|| Call::OpenApi),
             ["metrics"] => reads(&|| Call::Metrics),
             ["v1", "status"] => reads(&|| Call::Status),
+            ["v1", "live"] if is_read(method) => Self::Live,
+            ["v1", "live"] => Self::WrongMethod { allow: READS },
+            ["v1", "compare"] => acts(&|| Call::Compare),
             ["v1", "rules"] => listed(method, &|| Call::Rules, &|| Call::CreateRule),
             ["v1", "rules", id] => by_method(
                 method,
@@ -139,9 +161,9 @@ impl Route {
     /// What the caller needs.
     pub(super) fn access(&self) -> Access {
         match self {
-            Self::Probe => Access::Open,
+            Self::Probe | Self::Page(_) => Access::Open,
             Self::Counters(access) => *access,
-            Self::WrongMethod { .. } => Access::Read,
+            Self::Live | Self::WrongMethod { .. } => Access::Read,
             Self::Call(call) => call.access(),
         }
     }
@@ -152,6 +174,7 @@ impl Call {
         match self {
             Self::OpenApi | Self::Metrics | Self::Top | Self::Bursts => Access::Open,
             Self::Status
+            | Self::Compare
             | Self::Rules
             | Self::Rule(_)
             | Self::Document
@@ -167,6 +190,10 @@ impl Call {
             _ => Access::Write,
         }
     }
+}
+
+fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
 }
 
 fn counters(what: &str) -> Option<Access> {
@@ -208,6 +235,8 @@ mod tests {
         assert_eq!(route("GET", "/v1/versions/x"), Err(StatusCode::NOT_FOUND));
         assert_eq!(route("GET", "/v1/rules/%ff"), Err(StatusCode::BAD_REQUEST));
         assert_eq!(route("GET", "/v1/rules/%zz"), Err(StatusCode::BAD_REQUEST));
-        assert_eq!(route("GET", "/"), Err(StatusCode::NOT_FOUND));
+        assert_eq!(route("GET", "/nothing"), Err(StatusCode::NOT_FOUND));
+        assert!(matches!(route("GET", "/"), Ok(Route::Page(_))));
+        assert_eq!(route("POST", "/"), Ok(Route::WrongMethod { allow: READS }));
     }
 }

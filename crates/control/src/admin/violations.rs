@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value as Json, json};
 use tidegate_core::time::Timestamp;
-use tidegate_edge::date::{parse_rfc3339, rfc3339};
+use tidegate_edge::date::parse_rfc3339;
 use tidegate_edge::problem::Problem;
 
 use super::Asked;
@@ -90,11 +90,7 @@ impl Asked<'_> {
 }
 
 fn view(row: &ViolationRow) -> Json {
-    let Violation { at, rule, bucket_key, user_id, ip, endpoint, remaining, enforced } =
-        &row.violation;
-    json!({
-        "number": row.number, "at": rfc3339(at.as_micros() / 1_000_000), "at_us": at.as_micros(),
-        "rule": rule, "bucket_key": bucket_key, "user_id": user_id, "ip": ip, "endpoint": endpoint,
-        "remaining": remaining, "enforced": enforced,
-    })
+    let mut view = row.violation.view();
+    view["number"] = row.number.into();
+    view
 }

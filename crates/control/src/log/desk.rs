@@ -3,12 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tidegate_core::time::Timestamp;
-use tidegate_engine::RuleReading;
 use tidegate_rules::{Facts, RuleSet};
 
 use super::Tally;
-use super::notes::Page;
+use super::notes::{Page, Refusal};
 
 /// The most that wait to be written.
 pub const QUEUE: usize = 1 << 16;
@@ -57,8 +55,7 @@ impl Desk {
     pub(super) fn put(
         &mut self,
         rules: &Arc<RuleSet>,
-        at: Timestamp,
-        (rule, reading): (u32, &RuleReading),
+        refusal: Refusal,
         facts: &Facts<'_>,
     ) -> bool {
         self.heard += 1;
@@ -69,7 +66,7 @@ impl Desk {
         }
         if let Some(page) = self.pages.back_mut() {
             let before = page.bytes();
-            page.jot(at, rule, reading, facts);
+            page.jot(refusal, facts);
             self.bytes += page.bytes() - before;
             self.waiting += 1;
         }

@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use tidegate_core::decision::Verdict;
+use tidegate_core::key::Fingerprint;
 use tidegate_core::time::Timestamp;
 use tidegate_engine::RuleReading;
-use tidegate_rules::{Entry, Facts, Rule, RuleSet};
+use tidegate_rules::{Entry, Facts, RuleSet};
 
 use crate::violation::{Identities, Violation};
 
@@ -27,15 +28,21 @@ pub(super) struct Page {
 }
 
 struct Note {
-    at: Timestamp,
-    rule: u32,
-    remaining: u64,
-    enforced: bool,
+    refusal: Refusal,
     /// How many entries of a descriptor there are, and facts after them.
     entries: u32,
     facts: u32,
     /// Where its text begins.
     from: usize,
+}
+
+/// What a rule said that refused a request.
+#[derive(Clone, Copy)]
+pub(super) struct Refusal {
+    at: Timestamp,
+    rule: u32,
+    remaining: u64,
+    enforced: bool,
 }
 
 impl Page {
@@ -73,23 +80,8 @@ impl Page {
     }
 
     /// Jots down what a rule refused.
-    pub(super) fn jot(
-        &mut self,
-        at: Timestamp,
-        rule: u32,
-        reading: &RuleReading,
-        facts: &Facts<'_>,
-    ) {
-        let from = self.text.len();
-        let mut note = Note {
-            at,
-            rule,
-            remaining: reading.numbers.map_or(0, |told| told.remaining),
-            enforced: reading.verdict != Verdict::ShadowDeny,
-            entries: 0,
-            facts: 0,
-            from,
-        };
+    pub(super) fn jot(&mut self, refusal: Refusal, facts: &Facts<'_>) {
+        let mut note = Note { refusal, entries: 0, facts: 0, from: self.text.len() };
         for entry in facts.descriptor() {
             self.copy(&entry.key);
             self.copy(&entry.value);
@@ -122,7 +114,7 @@ impl Page {
             }
             facts.set_descriptor(&entries);
             rules.complete(&mut facts);
-            violation(note, &rules[note.rule], rules, &facts, identities)
+            note.refusal.on_record(rules, &facts, identities)
         })
     }
 }
@@ -140,26 +132,38 @@ impl<'a> Texts<'a> {
     }
 }
 
-fn violation(
-    note: &Note,
-    rule: &Rule,
-    rules: &RuleSet,
-    facts: &Facts<'_>,
-    identities: Identities,
-) -> Violation {
-    let user = facts.get("user_id").map(|user| identities.kept("user_id", user));
-    // A key is a secret, whatever is kept of others.
-    let by_key = || facts.get("api_key").map(|key| identities.hashed("api_key", key));
-    let key = rule.shown_key(facts, rules);
-    Violation {
-        at: note.at,
-        rule: rule.id().to_owned(),
-        bucket_key: key.map_or_else(String::new, |key| format!("{:016x}{:016x}", key.hi, key.lo)),
-        user_id: user.or_else(by_key),
-        ip: facts.get("ip").map(|ip| identities.kept("ip", ip)),
-        endpoint: endpoint(rules, facts),
-        remaining: note.remaining,
-        enforced: note.enforced,
+impl Refusal {
+    pub(super) fn new(rule: u32, reading: &RuleReading, clock: &dyn Fn() -> Timestamp) -> Self {
+        Self {
+            at: reading.numbers.map_or_else(clock, |told| told.now),
+            rule,
+            remaining: reading.numbers.map_or(0, |told| told.remaining),
+            enforced: reading.verdict != Verdict::ShadowDeny,
+        }
+    }
+
+    /// What is put on record of it, of facts that are complete.
+    pub(super) fn on_record(
+        &self,
+        rules: &RuleSet,
+        facts: &Facts<'_>,
+        identities: Identities,
+    ) -> Violation {
+        let rule = &rules[self.rule];
+        let user = facts.get("user_id").map(|user| identities.kept("user_id", user));
+        // A key is a secret, whatever is kept of others.
+        let by_key = || facts.get("api_key").map(|key| identities.hashed("api_key", key));
+        let shown = |key: Fingerprint| format!("{:016x}{:016x}", key.hi, key.lo);
+        Violation {
+            at: self.at,
+            rule: rule.id().to_owned(),
+            bucket_key: rule.shown_key(facts, rules).map_or_else(String::new, shown),
+            user_id: user.or_else(by_key),
+            ip: facts.get("ip").map(|ip| identities.kept("ip", ip)),
+            endpoint: endpoint(rules, facts),
+            remaining: self.remaining,
+            enforced: self.enforced,
+        }
     }
 }
 

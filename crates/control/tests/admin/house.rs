@@ -9,7 +9,8 @@ use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value as Json;
 use tempfile::TempDir;
-use tidegate_control::admin::{Admin, Guard};
+use tidegate_control::admin::{Admin, Guard, Outgoing, Telling};
+use tidegate_control::live::Tells;
 use tidegate_control::{
     Book, Compiles, Desk, Exports, Identities, News, Office, Repository, Staff, Top, ViolationLog,
     open,
@@ -36,6 +37,7 @@ pub(crate) struct House {
     pub(crate) office: Arc<Office>,
     pub(crate) limiter: Arc<Limiter<Memory>>,
     pub(crate) log: Arc<ViolationLog>,
+    pub(crate) status: Arc<Status>,
     pub(crate) clock: ManualClock,
     folder: TempDir,
 }
@@ -123,11 +125,14 @@ impl House {
             copy: None,
         };
         let office = Arc::new(Office::new(staff, Book::default()));
-        let door = Door::new(Arc::clone(&limiter), Arc::new(Status::new()), Settings::default());
+        let status = Arc::new(Status::new());
+        let door = Door::new(Arc::clone(&limiter), Arc::clone(&status), Settings::default());
         let exports = vec![Arc::clone(&log) as Arc<dyn Exports>];
-        let (staff, record) = (Arc::clone(&office), Arc::clone(&log));
-        let admin = Admin::new(staff, record, top, door, plan.guard, exports);
-        Self { admin, office, limiter, log, clock, folder }
+        let live =
+            Arc::new(log.live(vec![Arc::clone(&office) as Arc<dyn Tells>], Arc::clone(&status)));
+        let telling = Telling { log: Arc::clone(&log), top, exports, live };
+        let admin = Admin::new(Arc::clone(&office), door, plan.guard, telling);
+        Self { admin, office, limiter, log, status, clock, folder }
     }
 
     /// Where the files of the database are.
@@ -162,12 +167,25 @@ impl House {
             request = request.header(*name, *value);
         }
         let body = Full::new(Bytes::from(body.to_string()));
-        let response = self.admin.ask(request.body(body).expect("a request"), peer).await;
-        let (head, body) = response.into_parts();
+        let request = request.body(body).expect("a request");
+        let (head, body) = self.admin.ask(request, peer).await.into_parts();
         let bytes = body.collect().await.expect("a body").to_bytes();
         let text = || Json::String(String::from_utf8_lossy(&bytes).into_owned());
         let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| text());
         Answer { status: head.status.as_u16(), head: head.headers, body }
+    }
+
+    /// Listens to what goes on: the status, and the body that may never end.
+    pub(crate) async fn listen(&self) -> (u16, Outgoing) {
+        let request = Request::get("/v1/live").header("host", "localhost");
+        let request = request.body(Full::<Bytes>::default()).expect("a request");
+        let (head, body) = self.admin.ask(request, Peer::Unix).await.into_parts();
+        (head.status.as_u16(), body)
+    }
+
+    /// Decides a request of which one fact is known.
+    pub(crate) async fn check(&self, fact: &str, value: &str) {
+        self.limiter.decide(&[(fact, value)].into_iter().collect(), 1).await;
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {

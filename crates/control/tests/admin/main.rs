@@ -3,11 +3,13 @@
 
 #![allow(clippy::expect_used, reason = "the helpers of tests are tests")]
 
+mod compare;
 mod document;
 mod editors;
 mod faulty;
 mod guard;
 mod house;
+mod live;
 mod log;
 mod overrides;
 mod rules;

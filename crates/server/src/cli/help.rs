@@ -17,6 +17,7 @@ pub(super) const STYLES: Styles = Styles::styled()
 /// After `tidegate --help`.
 pub(super) const TOP: &str = "\
 Start here:
+  tidegate demo                                     see it work: clients, limits and a dashboard
   tidegate serve                                    a limiter on built-in example rules
   tidegate serve --limit \"100/min by ip burst 20\"   one rule, no file
   tidegate serve --config rules.yaml                your rules, reloaded when the file changes
@@ -53,6 +54,17 @@ SIGTERM and SIGINT stop it: requests under way are answered first, a second sign
 SIGUSR2 lets a new process take over the open doors; no request is lost.
 Every setting but --config and --limit may also stand in the document, under `server:`, with
 underscores for dashes; relative paths there start at the document.";
+
+/// After `tidegate demo --help`.
+pub(super) const DEMO: &str = "\
+Examples:
+  tidegate demo
+  tidegate demo --for 30s
+  tidegate demo --admin 127.0.0.1:0        any free port
+
+It opens its doors on this machine only, on free ports where the usual ones are taken, sends itself
+about 230 requests a second, and prints where the dashboard is. Rules may be changed there; they are
+in a temporary folder that is removed when it ends.";
 
 /// After `tidegate check --help`.
 pub(super) const CHECK: &str = "\

@@ -1,5 +1,6 @@
 //! Where the counters are and how they are reached: as typed, and checked with its files read.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -186,6 +187,16 @@ impl StoreSettings {
         let tls = Tls { authorities, identity };
         let deadline = deadline.into();
         Ok(Self::Redis(Box::new(RedisSettings { address, tls, prefix, deadline })))
+    }
+}
+
+/// As people are shown it; a password is never part of it.
+impl fmt::Display for StoreSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory"),
+            Self::Redis(redis) => redis.address.fmt(f),
+        }
     }
 }
 

@@ -1,14 +1,42 @@
-//! What `serve` says on stdout: a line for each open door, and what to try on the built-in example.
+//! Where the doors are: told on stdout, with a line for each and what to try on the built-in example, or to
+//! whoever runs the server within this process.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tidegate_edge::listen::Place;
 
-use super::doors::Kind;
-use crate::output::{BOLD, DIM};
+use tokio::sync::oneshot::Sender;
 
-/// The greeting for doors at their addresses.
-pub(super) fn text(open: &[(Kind, Place)], built_in: bool) -> String {
+use super::doors::Kind;
+use crate::output::{self, BOLD, DIM};
+
+/// Somebody in this process who wants to know where the doors are.
+pub(crate) type Asker = Sender<Addresses>;
+
+/// Where the open doors are.
+#[derive(Debug)]
+pub(crate) struct Addresses(Vec<(Kind, Place)>);
+
+impl Addresses {
+    pub(super) const fn new(open: Vec<(Kind, Place)>) -> Self {
+        Self(open)
+    }
+
+    /// Where the door of this name is, if it is open.
+    pub(crate) fn of(&self, door: &str) -> Option<&Place> {
+        self.0.iter().find(|(kind, _)| kind.name() == door).map(|(_, at)| at)
+    }
+
+    /// Tells who asked, or everybody. Whoever started us may not listen; the doors are open all the same.
+    pub(super) fn tell(self, built_in: bool, asker: Option<Asker>) {
+        match asker {
+            Some(asker) => drop(asker.send(self)),
+            None => drop(output::text(&text(&self.0, built_in))),
+        }
+    }
+}
+
+fn text(open: &[(Kind, Place)], built_in: bool) -> String {
     let mut text = String::new();
     for (kind, at) in open {
         text.push_str(&format!("listening {} {at}\n", kind.name()));

@@ -7,6 +7,7 @@ fn every_help_text_is_as_it_was_reviewed() {
     for (name, args) in [
         ("help.txt", &["--help"][..]),
         ("help-serve.txt", &["serve", "--help"]),
+        ("help-demo.txt", &["demo", "--help"]),
         ("help-check.txt", &["check", "--help"]),
         ("help-explain.txt", &["explain", "--help"]),
         ("help-bench.txt", &["bench", "--help"]),

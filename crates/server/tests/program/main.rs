@@ -7,6 +7,8 @@ mod admin;
 mod ask;
 mod bench;
 mod config_check;
+mod dashboard;
+mod demo;
 mod doors;
 mod envoy;
 mod forward_auth;

@@ -110,7 +110,7 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a deadline for a process that may hang")]
-fn now() -> Instant {
+pub fn now() -> Instant {
     Instant::now()
 }
 

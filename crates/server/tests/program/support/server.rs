@@ -154,7 +154,8 @@ impl Drop for Server {
     }
 }
 
-fn collect(from: impl Read + Send + 'static) -> Arc<Mutex<String>> {
+/// What is read from somebody, line by line.
+pub fn collect(from: impl Read + Send + 'static) -> Arc<Mutex<String>> {
     let text = Arc::new(Mutex::new(String::new()));
     let into = Arc::clone(&text);
     thread::spawn(move || {

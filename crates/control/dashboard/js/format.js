@@ -1,0 +1,54 @@
+// Numbers, times and sizes in words.
+
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const short = new Intl.NumberFormat("en", { maximumFractionDigits: 1, notation: "compact" });
+
+/** A count: exact as long as it is short. */
+export const count = (number) => (number < 100000 ? whole : short).format(number);
+
+/** So many a second. */
+export function rate(number) {
+  if (number === 0) return "0";
+  return number < 9.95 ? number.toFixed(1) : count(Math.round(number));
+}
+
+/** A share of 1. */
+export function percent(share) {
+  if (!Number.isFinite(share)) return "–";
+  const hundredths = share * 100;
+  return `${hundredths > 0 && hundredths < 9.95 ? hundredths.toFixed(1) : Math.round(hundredths)} %`;
+}
+
+/** A time in microseconds. */
+export function micros(us) {
+  if (us === null || !Number.isFinite(us)) return "–";
+  if (us === 0) return "0";
+  if (us < 1000) return `${us < 10 ? us.toFixed(1) : Math.round(us)} µs`;
+  if (us < 1e6) return `${(us / 1000).toFixed(us < 1e4 ? 1 : 0)} ms`;
+  return `${(us / 1e6).toFixed(1)} s`;
+}
+
+/** A time in milliseconds, as waits are told. */
+export function millis(ms) {
+  if (ms === null || ms === undefined) return "never";
+  if (ms < 1000) return `${ms} ms`;
+  if (ms < 120000) return `${(ms / 1000).toFixed(ms % 1000 ? 1 : 0)} s`;
+  return ms < 7.2e6 ? `${Math.round(ms / 60000)} min` : `${(ms / 3.6e6).toFixed(1)} h`;
+}
+
+/** Bytes. */
+export function bytes(number) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let at = 0;
+  while (number >= 1024 && at < units.length - 1) {
+    number /= 1024;
+    at += 1;
+  }
+  return `${number < 10 && at > 0 ? number.toFixed(1) : Math.round(number)} ${units[at]}`;
+}
+
+/** The time of day of an instant in microseconds. */
+export const clock = (us) => new Date(us / 1000).toLocaleTimeString("en-GB");
+
+/** An instant as RFC 3339 tells it, for people. */
+export const date = (text) => new Date(text).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" });

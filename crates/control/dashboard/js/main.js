@@ -1,0 +1,58 @@
+// The start: which page is shown, and whether the server is there.
+
+import { fill, h, say } from "/dashboard/js/dom.js";
+import { hear } from "/dashboard/js/history.js";
+import { listen } from "/dashboard/js/live.js";
+import * as overview from "/dashboard/js/page/overview.js";
+import * as clients from "/dashboard/js/page/clients.js";
+import * as rules from "/dashboard/js/page/rules.js";
+import * as edit from "/dashboard/js/page/edit.js";
+import * as versions from "/dashboard/js/page/versions.js";
+import * as tryIt from "/dashboard/js/page/try.js";
+import * as algorithms from "/dashboard/js/page/algorithms.js";
+
+const PAGES = [
+  ["#/", "Overview", overview],
+  ["#/clients", "Clients", clients],
+  ["#/rules", "Rules", rules],
+  ["#/edit", "Edit", edit],
+  ["#/versions", "Versions", versions],
+  ["#/try", "Try it", tryIt],
+  ["#/algorithms", "Algorithms", algorithms],
+];
+
+const main = document.getElementById("main");
+const link = document.getElementById("link");
+const notice = document.getElementById("notice");
+let leave = () => {};
+
+function show() {
+  // The link past the bar goes to the content, not to a page.
+  if (location.hash === "#main") return;
+  const found = PAGES.find(([hash]) => hash === location.hash.split("?")[0]) ?? PAGES[0];
+  const [current, title, page] = found;
+  leave();
+  document.title = `${title} · Tidegate`;
+  fill(document.getElementById("pages"), PAGES.map(([hash, words]) =>
+    h("a", { href: hash, "aria-current": hash === current ? "page" : null }, words)));
+  document.querySelector("#pages [aria-current]").scrollIntoView({ block: "nearest", inline: "center" });
+  fill(main);
+  leave = page.show(main) ?? (() => {});
+  window.scrollTo(0, 0);
+}
+
+function tell(state, why) {
+  link.classList.toggle("is-live", state === "live");
+  link.classList.toggle("is-lost", state === "lost");
+  say(link, state === "live" ? "Live" : "Connection lost, trying again");
+  notice.hidden = state === "live";
+  if (state === "lost") say(notice, `${why} What you see is what was last heard; this page tries again by itself.`);
+}
+
+window.addEventListener("hashchange", () => {
+  show();
+  if (location.hash !== "#main") main.focus({ preventScroll: true });
+});
+show();
+say(link, "Connecting");
+listen(hear, tell);

@@ -1,0 +1,65 @@
+// The rows of rules: what each was asked and said in the last minute, how much is used, and its bound. Rows are made
+// once and then only changed, so that nothing jumps about under the reader's eyes.
+
+import { h, say, theirs } from "/dashboard/js/dom.js";
+import { count, percent, rate } from "/dashboard/js/format.js";
+import { spark } from "/dashboard/js/chart/spark.js";
+
+const MINUTE = 60;
+const REFUSALS = ["deny", "ban", "shadow_deny"];
+
+/** The body of a table; `update(rules, steps)` brings it up to date. */
+export function ruleRows() {
+  const body = h("tbody");
+  const rows = new Map();
+  const update = (rules, steps) => {
+    if (rules.length === 0) {
+      body.replaceChildren(h("tr", null, h("td", { colspan: 8, class: "empty" }, "No rules are in force. Write some on the page ", h("a", { href: "#/edit" }, "Edit"), ".")));
+      rows.clear();
+      return;
+    }
+    const ids = rules.map((rule) => rule.id);
+    if ([...rows.keys()].join("\n") !== ids.join("\n")) {
+      rows.clear();
+      rules.forEach((rule) => rows.set(rule.id, row(rule)));
+      body.replaceChildren(...[...rows.values()].map((one) => one.element));
+    }
+    const minute = steps.slice(-MINUTE);
+    rules.forEach((rule) => rows.get(rule.id).update(rule, minute));
+  };
+  return { body, update };
+}
+
+function row(rule) {
+  const drawn = spark();
+  const [mode, asked, refused, high, most] = ["span", "td", "td", "td", "td"].map((name) => h(name, { class: name === "td" ? "number" : null }));
+  const used = h("i");
+  const gauge = h("span", { class: "gauge", "aria-hidden": "true" }, used);
+  const share = h("span");
+  const element = h("tr", null,
+    h("th", { scope: "row", class: "rule-name" }, theirs(rule.id), h("small", null, theirs(rule.endpoint === "*" ? "every endpoint" : rule.endpoint))),
+    h("td", null, mode), h("td", null, drawn.svg), asked, refused, h("td", { class: "wide" }, gauge, share), high, most);
+  const update = (now, minute) => {
+    const steps = minute.map((step) => ({ step, rule: step.rules.get(now.id) })).filter((one) => one.rule);
+    const seconds = steps.reduce((all, one) => all + one.step.seconds, 0) || 1;
+    const list = steps.map(({ step, rule: one }) => ({ all: total(one.verdicts) / step.seconds, refused: said(one.verdicts) / step.seconds }));
+    const sum = (of) => steps.reduce((all, one) => all + of(one.rule), 0);
+    const read = sum((one) => one.headroom.reduce((all, number) => all + number, 0));
+    const left = read ? sum((one) => one.left) / read / 100 : null;
+    drawn.update(list);
+    mode.className = `badge is-${{ enforce: "allow", shadow: "shadow", warn: "warn" }[now.mode]}`;
+    say(mode, now.mode);
+    say(asked, rate(sum((one) => total(one.verdicts)) / seconds));
+    say(refused, rate(sum((one) => said(one.verdicts)) / seconds));
+    say(share, left === null ? "–" : percent(1 - left));
+    used.style.width = `${left === null ? 0 : Math.round((1 - left) * 100)}%`;
+    gauge.classList.toggle("is-high", left !== null && left < 0.1);
+    say(high, read ? percent(sum((one) => scarce(one.headroom, now.headroom_percent.bounds)) / read) : "–");
+    say(most, now.most_in_window === null ? "–" : count(now.most_in_window));
+  };
+  return { element, update };
+}
+
+const total = (verdicts) => Object.values(verdicts).reduce((all, one) => all + one, 0);
+const said = (verdicts) => REFUSALS.reduce((all, name) => all + verdicts[name], 0);
+const scarce = (counts, bounds) => counts.reduce((all, number, at) => all + (at < bounds.length && bounds[at] <= 10 ? number : 0), 0);

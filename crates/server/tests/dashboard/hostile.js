@@ -1,0 +1,45 @@
+// Whatever clients call themselves stays text, does not turn the page around, and does not break its layout.
+"use strict";
+
+const { check, must, overhang, PAGES, run, same } = require("./browser.js");
+
+const NAMES = [
+  '<img src=x onerror="window.hacked=1">',
+  "</td><script>window.hacked=1</script>",
+  "\u202egnp.exe\u202c and \u2067RTL\u2069",
+  "x".repeat(10000),
+  "bell\u0007 esc\u001b[31m nul\u0000 line\nline",
+  "javascript:window.hacked=1",
+];
+
+run(async ({ open, args }) => {
+  for (const name of NAMES) {
+    for (let times = 0; times < 3; times += 1) await check(args.door, { user_id: name, ip: name, path: `/${name}`.slice(0, 2000), method: "GET", tier: name });
+  }
+  for (const width of [1280, 390]) {
+    const page = await open({ width, expected: [/401/] });
+    const token = page.getByLabel("Token", { exact: true });
+    await token.fill(args.token);
+    await token.press("Enter");
+    await page.getByText("Live", { exact: true }).waitFor();
+    for (const name of NAMES) await check(args.door, { user_id: name, ip: name, method: "GET" });
+    await page.locator(".feed li", { hasText: "one-each" }).first().waitFor();
+    for (const hash of PAGES) {
+      await page.click(`nav a[href="${hash}"]`);
+      if (hash === "#/clients") {
+        // In what is refused most, and on record.
+        await page.locator("section", { hasText: "Most refused" }).getByText("<img src=x onerror=", { exact: false }).first().waitFor();
+        await page.locator("section", { hasText: "On record" }).getByText("<img src=x onerror=", { exact: false }).first().waitFor();
+        await page.getByText("⟨202e⟩gnp.exe", { exact: false }).first().waitFor();
+        await page.getByText("bell⟨07⟩ esc⟨1b⟩", { exact: false }).first().waitFor();
+      }
+      if (hash === "#/try") {
+        await page.getByLabel("user_id").fill(NAMES[0]);
+        await page.getByRole("button", { name: "Explain" }).click();
+        await page.locator("td", { hasText: `user_id=${NAMES[0]}` }).waitFor();
+      }
+      must((await overhang(page)) <= 0, `${hash} is wider than ${width}`);
+      same(await page.evaluate(() => [window.hacked, document.querySelectorAll("main img, main script, main [onerror]").length]), [null, 0], `${hash} is text`);
+    }
+  }
+});

@@ -1,0 +1,46 @@
+// Everything is reached and done with the keyboard, and where one is can be seen.
+"use strict";
+
+const { must, run, same } = require("./browser.js");
+
+run(async ({ open }) => {
+  const page = await open();
+  await page.getByText("Live", { exact: true }).waitFor();
+  const here = () => page.evaluate(() => {
+    const one = document.activeElement;
+    return { text: one.textContent.trim().slice(0, 40), outline: getComputedStyle(one).outlineStyle, tag: one.tagName };
+  });
+  const tab = async () => {
+    await page.keyboard.press("Tab");
+    const at = await here();
+    must(at.outline !== "none", `the focus is seen on ${JSON.stringify(at)}`);
+    return at;
+  };
+  same((await tab()).text, "Skip to the content", "first");
+  same((await tab()).text, "Tidegate", "second");
+  const names = [];
+  for (let at = 0; at < 7; at += 1) names.push((await tab()).text);
+  same(names, ["Overview", "Clients", "Rules", "Edit", "Versions", "Try it", "Algorithms"], "the pages");
+  await page.keyboard.press("Shift+Tab");
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { name: "Try it" }).waitFor();
+  same(await page.evaluate(() => document.activeElement.id), "main", "the page that was opened has the focus");
+
+  while ((await tab()).tag !== "INPUT");
+  await page.keyboard.press("Control+A");
+  await page.keyboard.type("/somewhere");
+  await page.keyboard.press("Enter");
+  await page.getByText("It would pass").waitFor();
+  // Send it and charge: the button after the one that explains.
+  while ((await tab()).text !== "Send it, and charge");
+  await page.keyboard.press("Space");
+  await page.getByText("What came of it").waitFor();
+
+  // Charts are read with arrow keys.
+  await page.goto(page.url().replace(/#.*/, "#/"));
+  const chart = page.locator(".chart svg").first();
+  await page.waitForFunction(() => document.querySelector(".chart svg path, .chart svg line"));
+  await chart.focus();
+  await page.keyboard.press("ArrowLeft");
+  must((await chart.getAttribute("aria-label")).includes("Decisions a second"), "charts say what they show");
+});

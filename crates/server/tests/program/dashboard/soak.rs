@@ -1,0 +1,68 @@
+//! Very many keys while the dashboard is open: memory is what the keys take, and stays there.
+
+use std::io::{BufRead as _, BufReader};
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{script, told};
+use crate::office::soak;
+use crate::support::{Client, Folder, Server, now};
+
+const RULES: &str = "\
+rules:
+  - { id: each, key_by: api_key, limit: 3/h }
+  - { id: place, key_by: ip, limit: 1000/s, mode: shadow }
+";
+
+/// Questions in one call.
+const TOGETHER: u64 = 1_000;
+
+/// What is given for queues and caches that fill, beside a tenth.
+const SLACK_KIB: u64 = 24 * 1024;
+
+/// Resident KiB of a process.
+fn resident(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// Asks once for each of so many keys from one on.
+fn ask(client: &mut Client, from: u64) {
+    let checks: Vec<_> = (from..from + TOGETHER)
+        .map(|key| json!({"facts": {"api_key": format!("key-{key}"), "ip": format!("10.0.{}.{}", key / 250 % 250, key % 250)}}))
+        .collect();
+    assert_eq!(client.post("/v1/checks", &json!({"checks": checks}).to_string()).status, 200);
+}
+
+/// A million keys and a minute of load in a soak; a taste of it otherwise.
+#[test]
+fn memory_stays_flat_while_somebody_watches() {
+    let (keys, lasts) = match soak() {
+        true => (1_000_000, Duration::from_secs(60)),
+        false => (50_000, Duration::from_secs(5)),
+    };
+    let folder = Folder::new();
+    let file = folder.write("rules.yaml", RULES);
+    let server = Server::with_config(&file, &["--admin", "127.0.0.1:0"]);
+    let mut script = script("watch.js", &json!({"base": format!("http://{}", server.admin())}));
+    let mut lines = BufReader::new(script.stderr.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "open");
+    let mut client = server.client();
+    // Everybody has been seen, and has been refused: what is kept of keys and refusals is full.
+    for _ in 0..4 {
+        (0..keys / TOGETHER).for_each(|batch| ask(&mut client, batch * TOGETHER));
+    }
+    let (before, end, mut batch) = (resident(server.pid()), now() + lasts, 0);
+    while now() < end {
+        ask(&mut client, batch % (keys / TOGETHER) * TOGETHER);
+        batch += 1;
+    }
+    let after = resident(server.pid());
+    assert!(after <= before * 11 / 10 + SLACK_KIB, "{before} KiB, and {after} after {batch} calls");
+    drop(script.stdin.take());
+    let told = told(script);
+    assert!(told["since"].as_str().unwrap().ends_with("since the start"), "{told}");
+    server.stop();
+}
