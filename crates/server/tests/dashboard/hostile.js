@@ -37,6 +37,7 @@ run(async ({ open, args }) => {
         await page.getByText("bell⟨07⟩ esc⟨1b⟩", { exact: false }).first().waitFor();
       }
       if (hash === "#/try") {
+        await page.getByLabel("method").selectOption("GET");
         await page.getByLabel("user_id").fill(NAMES[0]);
         await page.getByRole("button", { name: "Explain" }).click();
         await page.locator("td", { hasText: `user_id=${NAMES[0]}` }).waitFor();
