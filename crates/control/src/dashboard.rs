@@ -111,7 +111,7 @@ mod tests {
             match path.is_dir() {
                 true => on_disk(&path, found),
                 false => {
-                    found.push(path.to_str().unwrap().split_once("/dashboard/").unwrap().1.into())
+                    found.push(path.to_str().unwrap().split_once("/dashboard/").unwrap().1.into());
                 }
             }
         }
