@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use tidegate_control::{Exports as _, Exposition, Metrics};
+use tidegate_control::{Exports as _, Exposition, Identities, Metrics, Sight, Top, TopQuery};
 use tidegate_core::key::Secret;
 use tidegate_core::time::Timestamp;
 use tidegate_engine::{Limiter, Observer, Stopwatch};
@@ -123,12 +123,26 @@ fn a_rule_that_keeps_its_id_goes_on_with_its_counters() {
 #[test]
 fn a_million_clients_leave_the_page_as_long_as_it_was() {
     let (limiter, metrics) = limiter(WATCHED);
+    let identities = Identities { secret: Secret::UNSET, plain: false };
+    let top = Arc::new(Top::new(identities, Arc::new(|| Timestamp::EPOCH)));
+    let limiter = limiter.observed_by(Arc::clone(&top) as Arc<dyn Observer>);
+    let names = || {
+        let mut whole = Exposition::new(false);
+        metrics.export(&mut whole);
+        top.export(&mut whole);
+        let whole = whole.finish();
+        let name = |line: &str| line.rsplit_once(' ').map(|(name, _)| name.to_owned());
+        whole.lines().filter_map(name).collect::<Vec<_>>()
+    };
     decide(&limiter, "192.0.2.1");
-    let lines = page(&metrics).lines().count();
+    let before = names();
     for client in 0..1_000_000_u32 {
         decide(&limiter, &std::net::Ipv4Addr::from(client).to_string());
     }
-    assert_eq!(page(&metrics).lines().count(), lines);
+    assert_eq!(names(), before);
+    // Two rules, two lists, one generation.
+    let all = TopQuery { kind: None, rule: None, limit: usize::MAX, sight: Sight::Clear };
+    assert!(top.told(&all).len() <= 2 * 2 * 64);
     let counted = "tidegate_decisions_total{door=\"in_process\",answered_by=\"store\",outcome=\"allowed\"} 1000001";
     assert!(told(&metrics).iter().any(|line| line == counted));
 }

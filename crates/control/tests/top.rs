@@ -135,6 +135,7 @@ fn what_was_is_forgotten_after_two_minutes() {
     assert_eq!(names(house.counts(TopKind::Busiest)), ["ip=192.0.2.2", "ip=192.0.2.1"]);
     house.clock.advance(Micros::from_secs(60));
     assert_eq!(names(house.counts(TopKind::Busiest)), ["ip=192.0.2.2"]);
+    ask("192.0.2.2");
     house.clock.advance(Micros::from_secs(600));
     assert_eq!(house.counts(TopKind::Busiest), []);
     // A clock that goes back brings nothing back, and nothing to an end.
@@ -173,7 +174,7 @@ fn among_very_many_the_busiest_are_found_within_the_told_error() {
         }
     }
     let told = house.told(TopKind::Busiest, Sight::Clear);
-    assert!(told.len() <= 128, "{} keys", told.len());
+    assert!((64..=128).contains(&told.len()), "{} keys", told.len());
     for (client, key) in told.iter().take(4).enumerate() {
         let name = format!("ip={}", Ipv4Addr::from(u32::try_from(client).unwrap()));
         assert_eq!(key.who.as_deref(), Some(name.as_str()), "{told:#?}");

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use smallvec::smallvec;
 use tidegate_engine::Asked;
-use tidegate_rules::Entry;
+use tidegate_rules::{Door, Entry};
 
 use super::call::{Call, Descriptor, Invalid, MAX_DESCRIPTORS, MAX_ENTRIES, Override};
 use super::facts::facts;
@@ -140,7 +140,7 @@ fn no_value_that_a_client_can_send_is_an_error() {
             entries: smallvec![Entry { key: "path".into(), value: odd.into() }],
             ..Descriptor::default()
         };
-        assert!(facts("edge", &descriptor).get("path").is_some(), "{odd:?}");
+        assert!(facts("edge", &descriptor, Door::Grpc).get("path").is_some(), "{odd:?}");
     }
 }
 
@@ -148,7 +148,7 @@ fn no_value_that_a_client_can_send_is_an_error() {
 fn entries_become_facts_in_order_with_repetitions_and_the_domain_first() {
     let told = |pairs: &[(&'static str, &'static str)]| {
         let descriptor = descriptor(pairs);
-        let facts = facts("edge", &descriptor);
+        let facts = facts("edge", &descriptor, Door::Grpc);
         facts.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>()
     };
     assert_eq!(told(&[("b", "1"), ("a", ""), ("b", "2")]), ["domain=edge", "b=1", "a=", "b=2"]);
@@ -167,7 +167,11 @@ fn entries_become_facts_in_order_with_repetitions_and_the_domain_first() {
     );
     assert_eq!(told(&[("domain", "other")]), ["domain=edge", "domain=other"]);
     let other = descriptor(&[("domain", "other")]);
-    assert_eq!(facts("edge", &other).get("domain"), Some("edge"), "rules look at the first");
+    assert_eq!(
+        facts("edge", &other, Door::Grpc).get("domain"),
+        Some("edge"),
+        "rules look at the first"
+    );
     assert_eq!(told(&[("path", "/a/../b?c=d")]), ["domain=edge", "path=/b"]);
     assert_eq!(told(&[("path", "/a%2Fb?c")]), ["domain=edge", "path=/a%2Fb"]);
 }

@@ -1,6 +1,7 @@
 //! What a running server tells of itself: metrics that Prometheus reads, alerts and boards that fit them, and who asks
 //! most.
 
+mod boards;
 mod exposition;
 mod store;
 

@@ -9,7 +9,7 @@ use tidegate_testkit::postgres::{Cluster, Database};
 use tidegate_testkit::redis::Server as Redis;
 
 use super::{admin, apply, limits, serve, soak, version, wait_version};
-use crate::support::{Client, Folder, Server};
+use crate::support::{Client, Folder, Server, wait_for};
 
 const NODES: usize = 3;
 
@@ -105,6 +105,13 @@ fn a_change_at_one_is_enforced_by_all_and_counted_together() {
         5,
         "one taken over, though three started"
     );
+    for node in &fleet.nodes {
+        // It is asked for when the version is in force.
+        wait_for("how long each version took to be told", || {
+            let told = admin(node).get("/metrics").body;
+            told.as_str()?.contains("tidegate_rules_propagation_seconds_count 4\n").then_some(())
+        });
+    }
 }
 
 /// Asks a node until told to stop; every answer must be of a rule set that was, and none older than one that this
