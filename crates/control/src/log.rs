@@ -185,7 +185,7 @@ impl Observer for ViolationLog {
         for (rule, reading) in decided.places() {
             if reading.verdict.is_violation() {
                 let refusal = Refusal::new(rule, reading, &*self.clock);
-                self.recent.hear(|| {
+                self.recent.hear(rule, || {
                     let mut facts = decided.facts.borrowed();
                     decided.rules.complete(&mut facts);
                     refusal.on_record(decided.rules, &facts, self.identities)

@@ -8,8 +8,9 @@ use serde_json::{Value as Json, json};
 
 use crate::violation::Violation;
 
-/// The most that are told each time.
+/// The most that are told each time, and the most of one rule: one that refuses all the time must not hide the others.
 const MOST: usize = 20;
+const MOST_OF_A_RULE: usize = 5;
 
 /// Some of the violations.
 #[derive(Debug, Default)]
@@ -20,7 +21,8 @@ pub(crate) struct Recent {
 
 #[derive(Debug, Default)]
 struct Kept {
-    list: Vec<Violation>,
+    /// With the places of their rules.
+    list: Vec<(u32, Violation)>,
     skipped: u64,
 }
 
@@ -36,14 +38,15 @@ impl Recent {
         *self.kept.lock() = Kept::default();
     }
 
-    /// Hears of one, which is made only if it is told: a decision waits for that.
-    pub(crate) fn hear(&self, make: impl FnOnce() -> Violation) {
+    /// Hears of one of a rule, which is made only if it is told: a decision waits for that.
+    pub(crate) fn hear(&self, rule: u32, make: impl FnOnce() -> Violation) {
         if !self.is_open.load(Ordering::Relaxed) {
             return;
         }
         let mut kept = self.kept.lock();
-        if kept.list.len() < MOST {
-            kept.list.push(make());
+        let of_the_rule = kept.list.iter().filter(|(known, _)| *known == rule).count();
+        if kept.list.len() < MOST && of_the_rule < MOST_OF_A_RULE {
+            kept.list.push((rule, make()));
         } else {
             kept.skipped += 1;
         }
@@ -55,7 +58,7 @@ impl Recent {
         if list.is_empty() {
             return None;
         }
-        let list: Vec<Json> = list.iter().map(Violation::view).collect();
+        let list: Vec<Json> = list.iter().map(|(_, violation)| violation.view()).collect();
         Some(json!({"list": list, "skipped": skipped}))
     }
 }
@@ -82,17 +85,26 @@ mod tests {
     #[test]
     fn a_few_are_kept_and_the_rest_counted_only_while_somebody_watches() {
         let recent = Recent::default();
-        recent.hear(violation);
+        recent.hear(0, violation);
         assert_eq!(recent.take(), None);
         recent.open();
-        for _ in 0..MOST + 5 {
-            recent.hear(violation);
+        for rule in 0..10 {
+            recent.hear(rule, violation);
+        }
+        for _ in 0..100 {
+            recent.hear(7, violation);
         }
         let told = recent.take().unwrap();
-        assert_eq!(told["list"].as_array().unwrap().len(), MOST);
-        assert_eq!(told["skipped"], 5);
+        let one_of_each_and_more_of_one = 10 + MOST_OF_A_RULE - 1;
+        assert_eq!(told["list"].as_array().unwrap().len(), one_of_each_and_more_of_one);
+        assert_eq!(told["skipped"], 110 - one_of_each_and_more_of_one);
+        for rule in 0..100 {
+            recent.hear(rule, violation);
+        }
+        recent.hear(100, || panic!("what is not told is not made"));
+        assert_eq!(recent.take().unwrap()["list"].as_array().unwrap().len(), MOST);
         assert_eq!(recent.take(), None);
-        recent.hear(violation);
+        recent.hear(0, violation);
         recent.close();
         assert_eq!(recent.take(), None);
     }
