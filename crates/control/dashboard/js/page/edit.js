@@ -13,10 +13,12 @@ export function show(main) {
   const reason = field("Why", h("input", { type: "text", maxlength: 400, placeholder: "what is on record" }));
   const told = h("div", { class: "told", role: "status" });
   const about = h("p");
-  const check = h("button", { type: "button", on: { click: () => validate() } }, "Check and preview");
+  // Neither is of use before the document is there.
+  const check = h("button", { type: "button", disabled: true, on: { click: () => validate() } }, "Check and preview");
   const apply = h("button", { type: "button", class: "main", disabled: true, on: { click: () => put() } }, "Apply");
   const again = h("button", { type: "button", on: { click: () => load() } }, "Start over");
   let seen = null;
+  text.input.readOnly = true;
   fill(main, h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Edit the rules"), about),
     h("div", { class: "two edit" },
       h("section", { class: "card" }, text, h("div", { class: "actions" }, check, again)),
@@ -38,6 +40,8 @@ export function show(main) {
       const { body, version } = await call("GET", "/v1/document?format=yaml");
       text.input.value = body;
       seen = version;
+      text.input.readOnly = false;
+      check.disabled = false;
       apply.disabled = true;
       fill(about, `Version ${visible(version.replaceAll('"', ""))} is in force. Nothing changes until you apply; a version can be gone back to.`);
       tell("", "Change something, then check it (Ctrl-Enter).");
@@ -47,6 +51,7 @@ export function show(main) {
   }
 
   async function validate() {
+    if (check.disabled) return;
     apply.disabled = true;
     try {
       const { body } = await call("POST", "/v1/validate", { body: text.input.value, text: true });
