@@ -29,10 +29,15 @@ fn main() {
         };
     }
     println!("Machine: {}. {ROUNDS} interleaved rounds, turns of {TURN:?}; medians.\n", machine());
+    if let [cell, name] = args.as_slice()
+        && cell == "cell"
+    {
+        return decisions(name);
+    }
     // One table by its name, or all of them.
     let wanted = |table: &str| args.is_empty() || args.iter().any(|name| name == table);
     let tables: [(&str, fn()); 4] = [
-        ("decisions", decisions),
+        ("decisions", || decisions("")),
         ("three", three_rules),
         ("matching", rules::matching),
         ("memory", memory),
@@ -40,7 +45,8 @@ fn main() {
     tables.iter().filter(|(name, _)| wanted(name)).for_each(|(_, table)| table());
 }
 
-fn decisions() {
+/// The cells whose names begin so.
+fn decisions(wanted: &str) {
     println!("### Decisions per second, in millions\n");
     let mut table = Table::new(&[
         "keys, spread, threads, most are",
@@ -62,10 +68,14 @@ fn decisions() {
     ] {
         let all: Vec<_> = NAMES.iter().filter_map(|name| named(name, rate)).collect();
         for threads in [1, 2] {
-            let rounds = compare(&all, count, spread, threads);
             let refused = rate == REFUSING && count < 1_000_000;
             let verdict = if refused { "refused" } else { "admitted" };
-            let mut row = vec![format!("{count}, {}, {threads}, {verdict}", spread.name())];
+            let name = format!("{count}, {}, {threads}, {verdict}", spread.name());
+            if !name.starts_with(wanted) {
+                continue;
+            }
+            let rounds = compare(&all, count, spread, threads);
+            let mut row = vec![name];
             row.extend((0..all.len()).map(|who| millions(rounds.rate(who))));
             row.push(format!("{:.2}", rounds.ratio(0, 1)));
             table.row(&row);
