@@ -6,6 +6,10 @@ use sqlx::migrate::MigrateError;
 
 use super::Refused;
 
+/// Classes of SQLite's errors: another process, or another connection of this one.
+const BUSY: u32 = 5;
+const LOCKED: u32 = 6;
+
 /// A database's error.
 pub(super) fn refused(error: Error) -> Refused {
     match error {
@@ -28,6 +32,12 @@ pub(super) fn migration(error: MigrateError) -> Refused {
         MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => refused(error),
         other => Refused::Foreign(other.to_string()),
     }
+}
+
+/// Whether another keeps a file of SQLite locked.
+pub(super) fn is_locked(error: &Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code()?.parse().ok());
+    code.is_some_and(|code: u32| matches!(code & 0xFF, BUSY | LOCKED))
 }
 
 /// A statement that was not answered in time.
@@ -56,7 +66,7 @@ fn by_code(error: &dyn DatabaseError) -> Refused {
 
 fn sqlite(code: u32, message: &str) -> Refused {
     match code & 0xFF {
-        5 | 6 => gone("another process keeps it locked"),
+        BUSY | LOCKED => gone("another process keeps it locked"),
         8 => gone("we may not write to the file"),
         11 | 26 => Refused::Foreign(message.to_owned()),
         13 => gone("its disk is full"),

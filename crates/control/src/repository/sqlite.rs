@@ -12,13 +12,17 @@ use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
+use tokio::time::{Instant, sleep};
 
 use super::database::Database;
-use super::refusal::{gone, refused};
+use super::refusal::{gone, is_locked, refused};
 use super::{Refused, schema};
 
 /// How long others may keep it locked.
 const LOCKED: Duration = Duration::from_secs(5);
+
+/// How long to wait before something that SQLite does not wait for is tried again.
+const AGAIN: Duration = Duration::from_millis(5);
 
 const READERS: u32 = 3;
 
@@ -56,12 +60,24 @@ pub(super) async fn migrate(path: &Path) -> Result<Vec<String>, Refused> {
 /// Turns the write-ahead log on, so that readers and the writer do not wait for each other. It stays
 /// on, and it is only done once the file is known to be ours.
 async fn write_ahead(connection: &mut SqliteConnection) -> Result<(), Refused> {
-    let turn_on = sqlx::query_scalar("PRAGMA journal_mode = WAL");
-    let mode: String = turn_on.fetch_one(connection).await.map_err(refused)?;
+    let mode = switch(connection).await.map_err(refused)?;
     match mode.as_str() {
         "wal" => Ok(()),
         // Some file systems of networks cannot have one.
         other => Err(gone(&format!("its journal stays in mode {other}; keep it on a local disk"))),
+    }
+}
+
+/// SQLite does not wait for others here, however long it was told to: two who switch at the same time
+/// would wait for each other. So it is tried again.
+async fn switch(connection: &mut SqliteConnection) -> Result<String, sqlx::Error> {
+    let until = Instant::now() + LOCKED;
+    loop {
+        let turn_on = sqlx::query_scalar("PRAGMA journal_mode = WAL");
+        match turn_on.fetch_one(&mut *connection).await {
+            Err(error) if is_locked(&error) && Instant::now() < until => sleep(AGAIN).await,
+            told => return told,
+        }
     }
 }
 
