@@ -36,16 +36,32 @@ const CHANGES: usize = 200;
 const NODES: usize = 3;
 
 fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [what, name, count] = args.as_slice()
+        && what == "count"
+    {
+        return count_decisions(name, count.parse().unwrap_or(0));
+    }
     println!("{}\n", machine());
-    println!("{}", overrides());
-    println!("{}", heard());
+    // One table by its name, or all of them.
+    let wanted = |table: &str| args.is_empty() || args.iter().any(|name| name == table);
+    if wanted("overrides") {
+        println!("{}", overrides());
+    }
+    if wanted("heard") {
+        println!("{}", heard());
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .expect("a runtime");
-    println!("{}", violations(&runtime));
-    println!("{}", propagation(&runtime));
+    if wanted("violations") {
+        println!("{}", violations(&runtime));
+    }
+    if wanted("propagation") {
+        println!("{}", propagation(&runtime));
+    }
 }
 
 /// A decision without overrides, beside many of them, and of a key that has one.
@@ -84,17 +100,36 @@ fn overrides() -> String {
     format!("### Overrides, looked up in a decision on memory\n\n{table}")
 }
 
-/// A decision that nobody hears of, and one that is counted and looked at by the log.
-fn heard() -> String {
+/// A limiter whose decisions nobody hears of.
+fn alone() -> Limiter<MemoryStore> {
     let source = "rules: [{ id: r, key_by: api_key, limit: 1000000/s }]";
-    let alone = Limiter::new(MemoryStore::new(), compile(source));
+    Limiter::new(MemoryStore::new(), compile(source))
+}
+
+/// One whose decisions are counted and looked at by the log.
+fn observed() -> Limiter<MemoryStore> {
     let identities = Identities { secret: Secret::UNSET, plain: false };
     let metrics = Arc::new(metrics());
-    let heard = Limiter::new(MemoryStore::new(), compile(source))
+    alone()
         .observed_by(Arc::new(ViolationLog::new(identities, clock())))
         .observed_by(Arc::clone(&metrics) as Arc<dyn Observer>)
         .observed_by(Arc::new(Top::new(identities, clock())))
-        .timed_by(metrics as Arc<dyn Stopwatch>);
+        .timed_by(metrics as Arc<dyn Stopwatch>)
+}
+
+/// So many decisions and nothing else, to be counted by callgrind:
+/// `valgrind --tool=callgrind target/release/office count heard 100000`.
+fn count_decisions(name: &str, count: usize) {
+    let limiter = if name == "heard" { observed() } else { alone() };
+    let keys: Vec<String> = (0..1_000).map(customer).collect();
+    keys.iter().cycle().take(count).for_each(|key| {
+        black_box(ready(limiter.decide(&facts_of(key), 1)));
+    });
+}
+
+/// A decision of either.
+fn heard() -> String {
+    let (alone, heard) = (alone(), observed());
     let keys: Vec<String> = (0..1_000).map(customer).collect();
     let mut times = [const { Vec::new() }; 2];
     for _ in 0..ROUNDS {

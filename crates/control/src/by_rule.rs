@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
-use tidegate_rules::{Rule, RuleSet};
+use tidegate_rules::{Owner, Rule, RuleSet};
 
 /// Something that is kept for one rule set and taken over by the next.
-pub(crate) trait Follows: Sized {
+pub(crate) trait Follows: Send + Sync + Sized + 'static {
     /// Of which rule set it is.
     fn serial(&self) -> u64;
 
@@ -17,39 +17,43 @@ pub(crate) trait Follows: Sized {
     fn following(&self, rules: &RuleSet) -> Self;
 }
 
-/// Swapped when another rule set is.
+/// What is kept beside the rules in force.
 pub(crate) struct InForce<T> {
-    now: ArcSwap<T>,
+    latest: ArcSwap<T>,
+    owner: Owner,
     /// Only one at a time makes the next.
     making: Mutex<()>,
 }
 
 impl<T: Follows> InForce<T> {
     pub(crate) fn new(first: T) -> Self {
-        Self { now: ArcSwap::from_pointee(first), making: Mutex::new(()) }
+        Self { latest: ArcSwap::from_pointee(first), owner: Owner::new(), making: Mutex::new(()) }
     }
 
+    /// What is kept for the latest rule set.
     pub(crate) fn load(&self) -> Guard<Arc<T>> {
-        self.now.load()
+        self.latest.load()
     }
 
-    /// What belongs to a rule set; none to one whose successor is known already.
-    pub(crate) fn of(&self, rules: &RuleSet) -> Option<Guard<Arc<T>>> {
-        let mut known = self.now.load();
-        if known.serial() < rules.serial() {
-            self.follow(rules);
-            known = self.now.load();
-        }
-        (known.serial() == rules.serial()).then_some(known)
+    /// What is kept for a rule set, found beside it.
+    #[inline]
+    pub(crate) fn of<'r>(&self, rules: &'r RuleSet) -> Option<&'r T> {
+        rules.beside().get(self.owner).or_else(|| self.follow(rules))
     }
 
     /// A rule set is in force.
-    pub(crate) fn follow(&self, rules: &RuleSet) {
+    #[cold]
+    pub(crate) fn follow<'r>(&self, rules: &'r RuleSet) -> Option<&'r T> {
         let _one = self.making.lock();
-        let known = self.now.load_full();
-        if known.serial() < rules.serial() {
-            self.now.store(Arc::new(known.following(rules)));
+        let known = self.latest.load_full();
+        if rules.beside().get::<T>(self.owner).is_none() {
+            let next = Arc::new(known.following(rules));
+            rules.beside().keep(self.owner, &next);
+            if known.serial() < rules.serial() {
+                self.latest.store(next);
+            }
         }
+        rules.beside().get(self.owner)
     }
 }
 

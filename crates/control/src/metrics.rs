@@ -92,17 +92,16 @@ impl Observer for Metrics {
     }
 
     fn decided(&self, decided: &Decided<'_, '_>) {
-        // A request that is still decided under the rules before is counted as a decision only.
         let table = self.rules.of(decided.rules);
         let (mut refused, mut endpoint) = (false, usize::MAX);
         for (at, reading) in decided.places() {
             refused |= reading.verdict.refuses();
-            if let Some(table) = &table {
+            if let Some(table) = table {
                 let named = table.count(at, reading.verdict, reading.numbers.as_ref());
                 endpoint = endpoint.min(named);
             }
         }
-        if let Some(table) = &table {
+        if let Some(table) = table {
             table.count_request(endpoint, refused);
         }
         let place = place(decided.facts.door(), decided.answered_by, refused);

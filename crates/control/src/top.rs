@@ -5,6 +5,7 @@
 
 mod burst;
 mod pace;
+mod sample;
 mod sketch;
 mod watch;
 mod who;
@@ -26,9 +27,13 @@ use crate::metrics::{Exports, Exposition, Kind as MetricKind};
 use crate::violation::Identities;
 pub use burst::Burst;
 use burst::Bursts;
+use sample::Sample;
 use watch::{Bursting, Watch};
 pub use who::Sight;
 use who::{Veil, Who};
+
+/// The most decisions that are looked at in an eighth of a second before it is one in four: about 60 000 a second.
+const BUDGET: u32 = 8_192;
 
 /// Keys that a list has room for in each generation.
 const ROOM: usize = 64;
@@ -43,6 +48,8 @@ pub struct Top {
     identities: Identities,
     veil: Veil,
     bursts: Mutex<Bursts>,
+    /// Which decisions are looked at.
+    sample: Sample,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
 }
 
@@ -126,7 +133,7 @@ impl Top {
     #[must_use]
     pub fn new(identities: Identities, clock: Arc<dyn Fn() -> Timestamp + Send + Sync>) -> Self {
         let (rules, bursts) = (InForce::new(Table::default()), Mutex::default());
-        Self { rules, identities, veil: Veil::new(), bursts, clock }
+        Self { rules, identities, veil: Veil::new(), bursts, sample: Sample::new(BUDGET), clock }
     }
 
     /// The keys that occur most: those refused most first, then the busiest, each list by count.
@@ -178,6 +185,30 @@ impl Top {
         self.bursts.lock().told(after, self.veil, sight)
     }
 
+    /// Looks at a decision that stands for so many.
+    fn look(&self, decided: &Decided<'_, '_>, times: u32) {
+        let Some(table) = self.rules.of(decided.rules) else { return };
+        let now = (self.clock)();
+        self.sample.looked_at(now);
+        for (rule, reading, key) in decided.counters() {
+            let Some(row) = table.rows.get(rule) else { continue };
+            let who = || Who::of(decided, rule, &self.identities);
+            if let Some(bursting) = row.kept.busiest.count(times, now, || key, &who) {
+                self.burst(row, bursting);
+            }
+            if reading.verdict.is_violation() {
+                row.kept.refused.count(times, now, || key, &who);
+            }
+        }
+        // Rules that refuse without counting have no counter, but they have keys.
+        let uncounted = decided.places().filter(|(_, reading)| reading.numbers.is_none());
+        for (rule, _) in uncounted.filter(|(_, reading)| reading.verdict.is_violation()) {
+            let Some(row) = table.rows.get(rule) else { continue };
+            let who = || Who::of(decided, rule, &self.identities);
+            row.kept.refused.count(times, now, || key_of(decided, rule), &who);
+        }
+    }
+
     #[cold]
     fn burst(&self, row: &Row<Arc<Watches>>, bursting: Bursting) {
         row.kept.bursts.fetch_add(1, Ordering::Relaxed);
@@ -191,24 +222,8 @@ impl Observer for Top {
     }
 
     fn decided(&self, decided: &Decided<'_, '_>) {
-        let Some(table) = self.rules.of(decided.rules) else { return };
-        for (rule, reading, key) in decided.counters() {
-            let Some(row) = table.rows.get(rule) else { continue };
-            let (key, who) = (|| key, || Who::of(decided, rule, &self.identities));
-            if let Some(bursting) = row.kept.busiest.count(&key, &*self.clock, &who) {
-                self.burst(row, bursting);
-            }
-            if reading.verdict.is_violation() {
-                row.kept.refused.count(&key, &*self.clock, &who);
-            }
-        }
-        // Rules that refuse without counting have no counter, but they have keys.
-        let uncounted = decided.places().filter(|(_, reading)| reading.numbers.is_none());
-        for (rule, _) in uncounted.filter(|(_, reading)| reading.verdict.is_violation()) {
-            let Some(row) = table.rows.get(rule) else { continue };
-            let (key, who) =
-                (|| key_of(decided, rule), || Who::of(decided, rule, &self.identities));
-            row.kept.refused.count(&key, &*self.clock, &who);
+        if let Some(times) = self.sample.draw() {
+            self.look(decided, times);
         }
     }
 }

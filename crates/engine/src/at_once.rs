@@ -15,18 +15,18 @@ use crate::plan::Asking;
 
 impl<S: Store, L: Store> Limiter<S, L> {
     /// [`decide`](Self::decide), where nobody can hold the request. Its delay is always zero.
-    pub async fn decide_at_once(&self, facts: &Facts<'_>, cost: u32) -> Decision {
-        self.apply(unheld(Op::Charge, None), facts, cost).await
+    pub fn decide_at_once(&self, facts: &Facts<'_>, cost: u32) -> impl Future<Output = Decision> {
+        self.apply(unheld(Op::Charge, None), facts, cost)
     }
 
     /// [`decide_under`](Self::decide_under), where nobody can hold the request.
-    pub async fn decide_at_once_under(
+    pub fn decide_at_once_under(
         &self,
         rules: Arc<RuleSet>,
         facts: &Facts<'_>,
         told: impl Fn(&Rule) -> u64,
-    ) -> Decision {
-        self.apply_under(rules, unheld(Op::Charge, None), facts, told_by(told)).await
+    ) -> impl Future<Output = Decision> {
+        self.apply_under(rules, unheld(Op::Charge, None), facts, told_by(told))
     }
 
     /// What [`decide_at_once`](Self::decide_at_once) would say; nothing changes.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use smallvec::SmallVec;
 use tidegate_core::decision::{AnsweredBy, Reading, Verdict};
 use tidegate_core::store::{Op, Store, StoreError};
 use tidegate_core::time::Timestamp;
@@ -13,7 +12,7 @@ use crate::decision::{Counter, Decision};
 use crate::explain::Explanation;
 use crate::local::{Local, NoLocal};
 use crate::observe::{Decided, Observer, Stopwatch};
-use crate::plan::{Asking, Numbers, Plan};
+use crate::plan::{Asking, FEW, Plan};
 
 /// Decides requests. Share it by reference or in an `Arc`; rules are swapped while it works.
 #[derive(Debug)]
@@ -83,8 +82,8 @@ impl<S: Store, L: Store> Limiter<S, L> {
     ///
     /// `cost` multiplies what a rule says that a request costs; to a rule that leaves it to the request
     /// it is the cost.
-    pub async fn decide(&self, facts: &Facts<'_>, cost: u32) -> Decision {
-        self.apply(Asking::all(Op::Charge), facts, cost).await
+    pub fn decide(&self, facts: &Facts<'_>, cost: u32) -> impl Future<Output = Decision> {
+        self.apply(Asking::all(Op::Charge), facts, cost)
     }
 
     /// Decides a request under rules of [`rules`](Self::rules) that its facts were found under, so that
@@ -92,13 +91,13 @@ impl<S: Store, L: Store> Limiter<S, L> {
     /// leaves it to the request ([`Cost::is_told_by_request`]), at least one; other rules know.
     ///
     /// [`Cost::is_told_by_request`]: tidegate_rules::Cost::is_told_by_request
-    pub async fn decide_under(
+    pub fn decide_under(
         &self,
         rules: Arc<RuleSet>,
         facts: &Facts<'_>,
         told: impl Fn(&Rule) -> u64,
-    ) -> Decision {
-        self.apply_under(rules, Asking::all(Op::Charge), facts, told_by(told)).await
+    ) -> impl Future<Output = Decision> {
+        self.apply_under(rules, Asking::all(Op::Charge), facts, told_by(told))
     }
 
     /// What [`decide`](Self::decide) would say; nothing changes.
@@ -191,10 +190,17 @@ impl<S: Store, L: Store> Limiter<S, L> {
         }
     }
 
-    pub(crate) async fn apply(&self, asking: Asking<'_>, facts: &Facts<'_>, cost: u32) -> Decision {
-        self.apply_under(self.rules(), asking, facts, times(cost)).await
+    pub(crate) fn apply(
+        &self,
+        asking: Asking<'_>,
+        facts: &Facts<'_>,
+        cost: u32,
+    ) -> impl Future<Output = Decision> {
+        self.apply_under(self.rules(), asking, facts, times(cost))
     }
 
+    /// The one future that every decision is. What calls it gives it on instead of waiting for it, because a
+    /// future inside another is copied when it is made and what it answers when it is done, and both are large.
     pub(crate) async fn apply_under(
         &self,
         rules: Arc<RuleSet>,
@@ -264,16 +270,23 @@ impl<S: Store, L: Store> Limiter<S, L> {
         if plan.charges.is_empty() {
             return;
         }
-        let mut numbers: Numbers = SmallVec::from_elem(Reading::default(), plan.charges.len());
-        match self.store.apply(op, &plan.charges, &mut numbers).await {
+        let (mut few, mut many) = ([Reading::default(); FEW], Vec::new());
+        let numbers = match few.get_mut(..plan.charges.len()) {
+            Some(few) => few,
+            None => {
+                many.resize(plan.charges.len(), Reading::default());
+                many.as_mut_slice()
+            }
+        };
+        match self.store.apply(op, &plan.charges, numbers).await {
             Ok(AnsweredBy::Store) => {
                 if let Some(local) = &self.local
                     && has_local(plan, rules)
                 {
                     let nodes = self.store.nodes();
-                    Box::pin(local.keep_warm(op, plan, rules, &numbers, nodes)).await;
+                    Box::pin(local.keep_warm(op, plan, rules, numbers, nodes)).await;
                 }
-                plan.tell_all(op, &numbers, |_| Some(Counter::Store));
+                plan.tell_all(op, numbers, |_| Some(Counter::Store));
             }
             // A remembered refusal changed nothing and did not ask for the others' counters.
             Ok(by) => {
@@ -282,7 +295,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
                 told.filter(|(_, told)| told.verdict.refuses())
                     .for_each(|(i, told)| plan.tell(i, *told));
             }
-            Err(error) => Box::pin(self.fall_back(op, plan, rules, &mut numbers, &error)).await,
+            Err(error) => Box::pin(self.fall_back(op, plan, rules, numbers, &error)).await,
         }
     }
 }

@@ -13,7 +13,10 @@ use crate::decision::{Counter, Decision, Paid, RuleReading};
 use crate::receipt::Charged;
 
 /// One reading for each charge of a plan.
-pub(crate) type Numbers = SmallVec<[Reading; 4]>;
+pub(crate) type Numbers = SmallVec<[Reading; FEW]>;
+
+/// As many charges as most requests have; for more, memory is taken.
+pub(crate) const FEW: usize = 4;
 
 /// What is asking of the rules that govern a request.
 #[derive(Clone, Copy, Debug)]

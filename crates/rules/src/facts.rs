@@ -135,8 +135,11 @@ impl<'a> Facts<'a> {
     /// [complete]: crate::RuleSet::complete
     #[must_use]
     pub fn borrowed(&self) -> Facts<'_> {
-        let list = self.iter().map(|(name, value)| (name.into(), value.into())).collect();
-        Facts { list, ip: self.ip, door: self.door, descriptor: Cow::Borrowed(&self.descriptor) }
+        let (ip, door, descriptor) = (self.ip, self.door, Cow::Borrowed(&*self.descriptor));
+        // Filled where it is: a list that is made first is copied with all the room it has.
+        let mut facts = Facts { list: SmallVec::new(), ip, door, descriptor };
+        facts.list.extend(self.iter().map(|(name, value)| (name.into(), value.into())));
+        facts
     }
 
     /// The same facts, owing nothing to anyone.

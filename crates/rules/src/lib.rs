@@ -53,5 +53,5 @@ pub use door::Door;
 pub use facts::{Entry, Facts};
 pub use records::{Allowance, OverrideRecord, RecordProblem, Records, SubjectRecord};
 pub use rule::{ChargeWhen, Limit, Mode, OnChange, OnFail, Rule};
-pub use ruleset::{BroughtLimit, Matches, Predecessor, RuleSet};
+pub use ruleset::{Beside, BroughtLimit, Matches, Owner, Predecessor, RuleSet};
 pub use text::duration;

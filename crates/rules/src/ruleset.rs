@@ -1,5 +1,6 @@
 //! A rule set: all rules of a document, compiled once and never changed after.
 
+mod beside;
 mod brought;
 mod carried;
 mod name;
@@ -26,6 +27,7 @@ use crate::key::{KeyPart, Keying};
 use crate::problem::Problems;
 use crate::records::{RecordProblem, Records};
 use crate::rule::{Rule, key_seed};
+pub use beside::{Beside, Owner};
 pub use brought::BroughtLimit;
 pub use carried::Predecessor;
 use overrides::Overrides;
@@ -56,6 +58,7 @@ pub struct RuleSet {
     brought: bool,
     /// Whether any rule replaces another: most documents need not look.
     replacing: bool,
+    beside: Beside,
 }
 
 impl RuleSet {
@@ -96,6 +99,7 @@ impl RuleSet {
             seed,
             brought,
             replacing,
+            beside: Beside::default(),
         })
     }
 
@@ -156,6 +160,12 @@ impl RuleSet {
     #[must_use]
     pub const fn serial(&self) -> u64 {
         self.serial
+    }
+
+    /// What others keep beside it.
+    #[must_use]
+    pub const fn beside(&self) -> &Beside {
+        &self.beside
     }
 
     /// Adds what follows from the facts: what `subjects` know, the default tier. Facts that are

@@ -1,13 +1,20 @@
-//! Counters that threads count into without waiting for each other: one stripe for each thread, as far as there
-//! are enough.
+//! Counters that threads count into without waiting for each other.
+//!
+//! A thread has a stripe of its own as long as there are any, and then counts by a plain load and store: an atomic
+//! addition takes as long as everything else that is done to count a decision. Those that come later share a few
+//! stripes, and add atomically.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
 
-/// How many stripes there are.
-const STRIPES: usize = 8;
+use parking_lot::Mutex;
 
-/// So many counters, in stripes.
-pub(super) struct Striped<const N: usize>(Box<[Stripe<N>; STRIPES]>);
+/// How many stripes are shared by the threads that have none of their own.
+const SHARED: usize = 4;
+
+/// So many counters, in stripes: first those that are shared.
+pub(super) struct Striped<const N: usize>(Box<[Stripe<N>]>);
 
 /// Two cache lines apart: processors fetch them in pairs.
 #[repr(align(128))]
@@ -16,11 +23,20 @@ struct Stripe<const N: usize>([AtomicU64; N]);
 impl<const N: usize> Striped<N> {
     pub(super) fn new() -> Self {
         let stripe = |_| Stripe(std::array::from_fn(|_| AtomicU64::new(0)));
-        Self(Box::new(std::array::from_fn(stripe)))
+        Self((0..SHARED + SEATS.count).map(stripe).collect())
     }
 
+    #[inline]
     pub(super) fn add(&self, at: usize, count: u64) {
-        self.0[stripe()].0[at].fetch_add(count, Ordering::Relaxed);
+        // A thread that is ending has given its seat up.
+        let stripe = OWN.try_with(|seat| seat.stripe).unwrap_or(0);
+        let counter = &self.0[stripe].0[at];
+        if stripe < SHARED {
+            counter.fetch_add(count, Ordering::Relaxed);
+        } else {
+            let counted = counter.load(Ordering::Relaxed);
+            counter.store(counted.wrapping_add(count), Ordering::Relaxed);
+        }
     }
 
     pub(super) fn sum(&self, at: usize) -> u64 {
@@ -28,12 +44,61 @@ impl<const N: usize> Striped<N> {
     }
 }
 
-/// The stripe of this thread.
-fn stripe() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static OWN: usize = NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES;
+thread_local! {
+    static OWN: Seat = Seat::take();
+}
+
+/// The stripe that a thread counts into, until it ends.
+struct Seat {
+    stripe: usize,
+}
+
+/// The stripes that threads have for themselves.
+struct Seats {
+    count: usize,
+    /// Taken and given back under a lock, so that who takes one sees what was counted there.
+    free: Mutex<Vec<usize>>,
+}
+
+/// Enough for the threads of the doors and those of the shared runtime, on machines that are not very large.
+static SEATS: LazyLock<Seats> = LazyLock::new(|| {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let count = (2 * cores).clamp(4, 32);
+    Seats { count, free: Mutex::new((SHARED..SHARED + count).collect()) }
+});
+
+impl Seat {
+    fn take() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let own = SEATS.free.lock().pop();
+        let stripe = own.unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed) % SHARED);
+        Self { stripe }
     }
-    // A thread that is ending counts into the first.
-    OWN.try_with(|own| *own).unwrap_or(0)
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if self.stripe >= SHARED {
+            SEATS.free.lock().push(self.stripe);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// More at once than there are seats, and more after them, who take over the seats of those who ended.
+    #[test]
+    fn nothing_is_lost_whoever_counts() {
+        let (counters, threads, times) = (Striped::<2>::new(), 2 * (SHARED + SEATS.count), 5_000);
+        for _ in 0..4 {
+            thread::scope(|scope| {
+                for _ in 0..threads {
+                    scope.spawn(|| (0..times).for_each(|_| counters.add(1, 3)));
+                }
+            });
+        }
+        assert_eq!((counters.sum(0), counters.sum(1)), (0, 4 * 3 * threads as u64 * times));
+    }
 }

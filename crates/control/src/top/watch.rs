@@ -1,50 +1,37 @@
 //! One rule's keys, watched: which of them occur most in the last one to two minutes, and which come in a burst.
 //!
-//! As long as few come, all are looked at. When more come than is worth the time, one in 4, 16 or 64 is, drawn at
-//! random, and stands for as many: then a count is an estimate, whose spread is told. So a decision pays for a
-//! look only when there is time for it, and threads seldom meet at the lock.
+//! As long as few come, all are looked at, and later a sample: then a count is an estimate, whose spread is told.
+//! So a decision pays for a look only when there is time for it, and threads seldom meet at the lock.
 
-use std::cell::Cell;
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use tidegate_core::key::Fingerprint;
 use tidegate_core::time::{Micros, Timestamp};
 
 use super::pace::{Jump, Pace};
+use super::sample::Sample;
 use super::sketch::{Entry, Sketch, merged};
 use super::who::Who;
 
 /// How long a generation is; two of them are told of.
 const GENERATION: Micros = Micros::from_secs(60);
 
-/// How long a tick is, as a power of two in microseconds: 131 ms.
-const TICK: u32 = 17;
-
-/// The most that are looked at in a tick before it is one in four of those.
+/// The most keys that are looked at in an eighth of a second before it is one in four.
 const BUDGET: u32 = 512;
-
-/// By how much fewer are looked at each time, and the fewest: one in so many.
-const STEP: u32 = 4;
-const FEWEST: u32 = 64;
 
 /// Bursts are not told before this much is known of what is usual.
 const WARM_UP: Micros = Micros::from_secs(10);
 
 /// The keys of one rule.
 pub(super) struct Watch {
-    /// One in so many is looked at.
-    one_in: AtomicU32,
+    sample: Sample,
     window: Mutex<Window>,
 }
 
 struct Window {
     room: usize,
     began: Option<Timestamp>,
-    tick: u64,
-    looked_at: u32,
     /// When the generation began.
     since: Timestamp,
     now: Generation,
@@ -87,40 +74,24 @@ impl Watch {
         let window = Window {
             room,
             began: None,
-            tick: 0,
-            looked_at: 0,
             since: Timestamp::EPOCH,
             now: Generation::new(room),
             before: Generation::new(room),
         };
-        Self { one_in: AtomicU32::new(1), window: Mutex::new(window) }
+        Self { sample: Sample::new(BUDGET), window: Mutex::new(window) }
     }
 
-    /// A key occurred. Tells whether it does so in a burst.
-    #[inline]
+    /// A key occurred, which stands for so many. Tells whether it does so in a burst.
     pub(super) fn count(
         &self,
-        key: &dyn Fn() -> Fingerprint,
-        now: &dyn Fn() -> Timestamp,
-        who: &dyn Fn() -> Who,
-    ) -> Option<Bursting> {
-        let one_in = self.one_in.load(Ordering::Relaxed);
-        if one_in > 1 && !drawn(one_in) {
-            return None;
-        }
-        self.look(key(), one_in, now(), who)
-    }
-
-    fn look(
-        &self,
-        key: Fingerprint,
-        one_in: u32,
+        times: u32,
         now: Timestamp,
+        key: impl FnOnce() -> Fingerprint,
         who: &dyn Fn() -> Who,
     ) -> Option<Bursting> {
-        let mut window = self.window.lock();
-        self.one_in.store(window.looked_at(now, one_in), Ordering::Relaxed);
-        window.count(key, u64::from(one_in), now, who)
+        let times = times * self.sample.draw()?;
+        self.sample.looked_at(now);
+        self.window.lock().count(key(), times, now, who)
     }
 
     /// The keys of the last one to two generations, in no order, and since when they are counted.
@@ -143,37 +114,18 @@ impl Watch {
 }
 
 impl Window {
-    /// One more is looked at; one in how many is from now on?
-    fn looked_at(&mut self, now: Timestamp, one_in: u32) -> u32 {
-        let tick = now.as_micros() >> TICK;
-        let mut next = one_in;
-        if tick != self.tick {
-            // Ticks in which nobody came were calm as well.
-            if self.looked_at < BUDGET / 8 || tick.abs_diff(self.tick) > 1 {
-                next = (next / STEP).max(1);
-            }
-            (self.tick, self.looked_at) = (tick, 0);
-        }
-        self.looked_at += 1;
-        if self.looked_at > BUDGET && next < FEWEST {
-            self.looked_at = 0;
-            next *= STEP;
-        }
-        next
-    }
-
     fn count(
         &mut self,
         key: Fingerprint,
-        times: u64,
+        times: u32,
         now: Timestamp,
         who: &dyn Fn() -> Who,
     ) -> Option<Bursting> {
         self.advance(now);
         let began = *self.began.get_or_insert(now);
         let Self { now: generation, before, since, .. } = self;
-        // At most this fits: 64.
-        generation.one_in = generation.one_in.max(u32::try_from(times).unwrap_or(FEWEST));
+        generation.one_in = generation.one_in.max(times);
+        let times = u64::from(times);
         let make = |error: u64| match before.sketch.find(key) {
             Some(twin) => twin.kept.clone(),
             None if error > 0 => Kept { who: None, pace: Pace::new(now, error, now.since(*since)) },
@@ -209,21 +161,4 @@ impl Generation {
     const fn new(room: usize) -> Self {
         Self { sketch: Sketch::new(room), one_in: 1 }
     }
-}
-
-/// Whether the one in so many is drawn. So many is a power of two.
-fn drawn(one_in: u32) -> bool {
-    thread_local! {
-        static STATE: Cell<u64> = Cell::new(RandomState::new().hash_one(0_u8) | 1);
-    }
-    // Marsaglia's xorshift64*: what is drawn is nobody's secret.
-    let draw = STATE.try_with(|state| {
-        let mut x = state.get();
-        x ^= x >> 12;
-        x ^= x << 25;
-        x ^= x >> 27;
-        state.set(x);
-        x.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32
-    });
-    draw.is_ok_and(|draw| draw & u64::from(one_in - 1) == 0)
 }

@@ -8,6 +8,7 @@ use tidegate_core::quota::Quota;
 use tidegate_core::time::Micros;
 
 use super::RuleSet;
+use super::beside::Beside;
 use super::overrides::Overrides;
 use super::subjects::Subjects;
 use crate::cost::Cost;
@@ -80,6 +81,7 @@ impl RuleSet {
             seed: self.seed,
             brought: true,
             replacing: false,
+            beside: Beside::default(),
         }
     }
 
