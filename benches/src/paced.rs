@@ -41,9 +41,10 @@ pub fn clock() -> Arc<dyn Fn() -> Timestamp + Send + Sync> {
     Arc::new(move || clock.now())
 }
 
-/// How long decisions take that come at a steady rate: p50, p99 and p99.9 in microseconds.
+/// How long decisions take that come at a steady rate: p50, p99 and p99.9 in microseconds. `beside` decides the
+/// same requests after it, and is not timed.
 #[must_use]
-pub fn paced(limiter: &Limiter<MemoryStore>) -> [f64; 3] {
+pub fn paced(limiter: &Limiter<MemoryStore>, beside: Option<&Limiter<MemoryStore>>) -> [f64; 3] {
     let keys: Vec<String> = (0..CLIENTS).map(customer).collect();
     let (start, mut done) = (Instant::now(), 0_u64);
     let mut took = Vec::with_capacity(100_000);
@@ -54,6 +55,9 @@ pub fn paced(limiter: &Limiter<MemoryStore>) -> [f64; 3] {
             let before = Instant::now();
             black_box(ready(limiter.decide(&facts, 1)));
             took.push(before.elapsed().as_nanos() as f64 / 1_000.0);
+            if let Some(beside) = beside {
+                black_box(ready(beside.decide(&facts, 1)));
+            }
         }
         done = due;
         std::thread::sleep(Duration::from_micros(200));

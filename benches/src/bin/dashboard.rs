@@ -46,7 +46,7 @@ fn main() {
     for _ in 0..TURNS {
         for (shares, listeners) in shares.iter_mut().zip([0, 1, MOST_LISTENERS]) {
             let listening = runtime.block_on(async { listen(&live, listeners) });
-            shares.push(paced(&limiter));
+            shares.push(paced(&limiter, None));
             listening.iter().for_each(tokio::task::JoinHandle::abort);
         }
     }
