@@ -36,6 +36,10 @@ pub(crate) const DEFAULT_HTTP: Listen = Listen::loopback(8081);
 /// The RESP door unless it is said otherwise.
 const DEFAULT_RESP: Listen = Listen::loopback(8083);
 
+/// How many violations of a rule are logged each second unless it is said otherwise: enough to see what goes on,
+/// and not what fills a disk.
+const DEFAULT_LOG_VIOLATIONS: u32 = 5;
+
 /// A secret shorter than this protects nothing.
 const LEAST_SECRET_BYTES: usize = 16;
 
@@ -125,6 +129,11 @@ pub(crate) struct Layer {
         hide_env_values = true
     )]
     pub(crate) log_level: Option<LogLevel>,
+
+    /// Log at most so many violations of each rule a second, and how many there were besides; 0 logs
+    /// none [default: 5]
+    #[arg(long, value_name = "N", env = "TIDEGATE_LOG_VIOLATIONS", hide_env_values = true)]
+    pub(crate) log_violations: Option<u32>,
 }
 
 impl Layer {
@@ -147,6 +156,7 @@ impl Layer {
             drain_timeout: self.drain_timeout.or(below.drain_timeout),
             log: self.log.or(below.log),
             log_level: self.log_level.or(below.log_level),
+            log_violations: self.log_violations.or(below.log_violations),
         }
     }
 
@@ -195,6 +205,7 @@ pub(crate) struct Settings {
     pub(crate) drain_timeout: Duration,
     pub(crate) log: LogFormat,
     pub(crate) log_level: LogLevel,
+    pub(crate) log_violations: u32,
 }
 
 impl Settings {
@@ -239,6 +250,7 @@ impl Settings {
             drain_timeout: typed.drain_timeout.unwrap_or(Micros::from_secs(25)).into(),
             log: typed.log.unwrap_or_default(),
             log_level: typed.log_level.unwrap_or_default(),
+            log_violations: typed.log_violations.unwrap_or(DEFAULT_LOG_VIOLATIONS),
         })
     }
 }

@@ -20,6 +20,8 @@ use crate::log::FOREVER;
 
 const MOST: u32 = 3;
 
+const IP: &str = "203.0.113.7";
+
 const RULES: &str = r#"
 rules:
   - { id: shut, match: { path: /shut }, limit: { requests: deny } }
@@ -68,8 +70,8 @@ fn scene(most: u32, mood: Mood) -> Scene {
 impl Scene {
     async fn refuse(&self, path: &str, times: usize) {
         for _ in 0..times {
-            let mut facts: Facts<'_> =
-                [("path", path), ("method", "GET"), ("api_key", "s3cret")].into_iter().collect();
+            let known = [("path", path), ("method", "GET"), ("api_key", "s3cret"), ("ip", IP)];
+            let mut facts: Facts<'_> = known.into_iter().collect();
             facts.set_door(Door::Grpc);
             self.limiter.decide(&facts, 1).await;
         }
@@ -169,8 +171,9 @@ async fn a_line_says_what_there_is_to_say_and_hashes_whom() {
     assert_eq!((watched.door, watched.method.as_deref()), (Door::Grpc, Some("GET")));
     assert!(matches!(watched.retry, tidegate_core::decision::Retry::After(_)), "{watched:?}");
     assert!(!watched.violation.enforced);
-    let hash = Identities { secret: SECRET, plain: false }.hashed("api_key", "s3cret");
-    assert_eq!(watched.violation.user_id.as_ref(), Some(&hash), "plain identities or not");
+    let hash = |fact, value| Identities { secret: SECRET, plain: false }.hashed(fact, value);
+    assert_eq!(watched.violation.user_id, Some(hash("api_key", "s3cret")));
+    assert_eq!(watched.violation.ip, Some(hash("ip", IP)), "also where plain ones are on record");
     assert_eq!((shut.algorithm, shut.limit, shut.verdict), (None, None, Verdict::Deny));
     scene.writer.abort();
 }

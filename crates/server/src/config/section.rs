@@ -38,6 +38,7 @@ pub(crate) fn read(field: Option<&Field<'_>>) -> Layer {
         drain_timeout: fields.take("drain_timeout").and_then(|field| field.duration()),
         log: fields.take("log").and_then(|field| choice(&field)),
         log_level: fields.take("log_level").and_then(|field| choice(&field)),
+        log_violations: fields.take("log_violations").and_then(|field| count(&field)),
     };
     fields.finish();
     layer
@@ -45,6 +46,10 @@ pub(crate) fn read(field: Option<&Field<'_>>) -> Layer {
 
 fn threads(field: &Field<'_>) -> Option<u16> {
     field.integer(1, MOST_DOOR_THREADS.into()).and_then(|count| count.try_into().ok())
+}
+
+fn count(field: &Field<'_>) -> Option<u32> {
+    field.integer(0, u32::MAX.into()).and_then(|count| count.try_into().ok())
 }
 
 pub(super) fn path(field: &Field<'_>) -> Option<PathBuf> {
