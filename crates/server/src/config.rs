@@ -8,6 +8,7 @@ mod headers;
 mod listen;
 mod section;
 mod store;
+mod traces;
 mod value;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use tidegate_core::key::Secret;
 use tidegate_core::time::Micros;
 use tidegate_edge::Token;
 use tidegate_edge::respond::HeaderSettings;
+use tidegate_edge::trace;
 use tidegate_memory::DEFAULT_MAX_BYTES;
 
 use crate::failure::Failure;
@@ -28,6 +30,7 @@ pub(crate) use headers::HeaderLayer;
 pub(crate) use listen::{DoorAt, Listen, SocketMode};
 pub(crate) use section::read as read_section;
 pub(crate) use store::{RedisSettings, StoreLayer, StoreSettings};
+pub(crate) use traces::TraceLayer;
 pub(crate) use value::{Bytes, LogFormat, LogLevel, UpstreamAt, duration};
 
 /// The HTTP door unless it is said otherwise.
@@ -134,6 +137,9 @@ pub(crate) struct Layer {
     /// none [default: 5]
     #[arg(long, value_name = "N", env = "TIDEGATE_LOG_VIOLATIONS", hide_env_values = true)]
     pub(crate) log_violations: Option<u32>,
+
+    #[command(flatten)]
+    pub(crate) traces: TraceLayer,
 }
 
 impl Layer {
@@ -157,6 +163,7 @@ impl Layer {
             log: self.log.or(below.log),
             log_level: self.log_level.or(below.log_level),
             log_violations: self.log_violations.or(below.log_violations),
+            traces: self.traces.over(below.traces),
         }
     }
 
@@ -206,6 +213,7 @@ pub(crate) struct Settings {
     pub(crate) log: LogFormat,
     pub(crate) log_level: LogLevel,
     pub(crate) log_violations: u32,
+    pub(crate) traces: Option<trace::Settings>,
 }
 
 impl Settings {
@@ -251,6 +259,7 @@ impl Settings {
             log: typed.log.unwrap_or_default(),
             log_level: typed.log_level.unwrap_or_default(),
             log_violations: typed.log_violations.unwrap_or(DEFAULT_LOG_VIOLATIONS),
+            traces: typed.traces.check()?,
         })
     }
 }

@@ -26,10 +26,11 @@ use tidegate_edge::grpc;
 use tidegate_edge::http::{self, Door};
 use tidegate_edge::listen::{self, Crew, Place};
 use tidegate_edge::resp;
+use tidegate_edge::trace::Tracer;
 use tidegate_engine::{Limiter, Observer, Stopwatch};
 use tidegate_memory::FastClock;
 use tokio::signal::unix::Signal;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 
 use crate::Outcome;
 use crate::cli::ServeArgs;
@@ -78,6 +79,7 @@ struct House<S: Tended> {
     log: Arc<ViolationLog>,
     metrics: Arc<Metrics>,
     top: Arc<Top>,
+    tracer: Option<Tracer>,
 }
 
 /// Runs the server until it is told to stop. Where its doors are is told on stdout, or to whoever asks in this
@@ -148,6 +150,7 @@ impl<S: Tended> House<S> {
             .observed_by(Arc::clone(&metrics) as Arc<dyn Observer>)
             .observed_by(Arc::clone(&top) as Arc<dyn Observer>)
             .timed_by(Arc::clone(&metrics) as Arc<dyn Stopwatch>);
+        let (tracer, limiter) = telling::traced(&settings, limiter);
         let limiter = Arc::new(limiter);
         let status = Arc::new(Status::new());
         let draft = start.draft.clone();
@@ -167,6 +170,7 @@ impl<S: Tended> House<S> {
             log,
             metrics,
             top,
+            tracer,
         }
     }
 
@@ -183,7 +187,7 @@ impl<S: Tended> House<S> {
         S::prepare(&self.limiter, &self.settings).await;
         self.status.rules_in_force(self.limiter.rules().version());
         let mut keepers = self.keep_house(hang_up);
-        let writer = self.keep_log();
+        let writers = self.keep_books();
         let mut doors = self.serve(opened, &mut keepers, asker)?;
         notify::tell(notify::State::Ready);
         if let Some(predecessor) = handover::relieve() {
@@ -211,13 +215,7 @@ impl<S: Tended> House<S> {
                 keepers.shutdown().await;
                 doors.close().await;
             }
-            self.log.stop();
-            // It ends by itself: whoever breaks off a write does not know what is on record.
-            let _ = writer.await;
-            let lost = self.log.tally().dropped;
-            if lost > 0 {
-                Event::ViolationsLost { count: lost }.tell();
-            }
+            self.close_books(writers).await;
         };
         tokio::select! {
             () = closing => {
@@ -387,6 +385,7 @@ impl<S: Tended> House<S> {
             max_waiting: MAX_WAITING,
             drain_timeout: self.settings.drain_timeout,
             access_log: settings.access_log.then(|| telling::access_log(self.settings.secret)),
+            tracer: self.tracer.clone(),
             routes: settings.routes.clone(),
             upstreams: settings.upstreams.clone(),
         };
@@ -399,14 +398,15 @@ impl<S: Tended> House<S> {
             headers: self.settings.headers,
             envoy: self.settings.grpc.envoy,
             token: self.settings.token().cloned(),
+            tracer: self.tracer.clone(),
             ..http::Settings::default()
         };
         Door::new(Arc::clone(&self.limiter), Arc::clone(&self.status), settings)
     }
 
     fn grpc_door(&self) -> grpc::Door<S, S::Local> {
-        let settings =
-            grpc::Settings { envoy: self.settings.grpc.envoy, ..grpc::Settings::default() };
+        let (envoy, tracer) = (self.settings.grpc.envoy, self.tracer.clone());
+        let settings = grpc::Settings { envoy, tracer, ..grpc::Settings::default() };
         grpc::Door::new(Arc::clone(&self.limiter), Arc::clone(&self.status), settings)
     }
 
@@ -414,13 +414,6 @@ impl<S: Tended> House<S> {
         let token = self.settings.token().cloned();
         let settings = resp::Settings { secret: self.settings.secret, token };
         resp::Door::new(Arc::clone(&self.limiter), settings)
-    }
-
-    /// Writes violations until the log is told to stop.
-    fn keep_log(&self) -> JoinHandle<()> {
-        let (office, log) = (Arc::clone(&self.office), Arc::clone(&self.log));
-        let retention = self.settings.admin.retention;
-        tokio::spawn(async move { log.keep(office.repository(), retention).await })
     }
 
     /// What goes on beside the doors.

@@ -13,6 +13,7 @@ use std::path::Path;
 
 use tidegate_control::{Burst, Said};
 use tidegate_edge::gateway::Access;
+use tidegate_edge::trace::News;
 use tidegate_memory::Restored;
 use tidegate_redis::{Finding, Weight};
 use tracing::{error, info, warn};
@@ -46,6 +47,7 @@ pub(crate) enum Event<'a> {
     DatabaseBack,
     ViolationsLost { count: u64 },
     Violation(Said<'a>),
+    Collector(News<'a>),
     Burst { burst: &'a Burst, others: u64 },
     CertificateReplaced { path: &'a Path },
     CertificateRefused { path: &'a Path, reason: &'a dyn Display },
@@ -143,6 +145,10 @@ impl Event<'_> {
                 );
             }
             Self::Violation(said) => violation::tell(said),
+            Self::Collector(News::Lost { why }) => {
+                warn!(%why, "the collector takes no traces: they wait, and are dropped when they are too many");
+            }
+            Self::Collector(News::Back) => info!("the collector takes traces again"),
             Self::Burst { burst: Burst { rule, key, who, rate, mean, .. }, others } => {
                 let who = who.as_deref().unwrap_or("-");
                 warn!(%rule, %key, %who, rate, mean, others, "requests of a key come in a burst");

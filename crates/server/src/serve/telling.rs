@@ -7,13 +7,16 @@ use tidegate_control::live::{Live, Tells};
 use tidegate_control::{Exports, Metrics, ViolationLog};
 use tidegate_core::key::{KeyHasher, Secret};
 use tidegate_core::store::Store;
-use tidegate_core::time::Clock as _;
+use tidegate_core::time::{Clock as _, Timestamp};
 use tidegate_edge::gateway::AccessLog;
+use tidegate_edge::trace::Tracer;
+use tidegate_engine::Limiter;
 use tidegate_memory::FastClock;
+use tokio::task::JoinHandle;
 
 use super::House;
 use crate::config::Settings;
-use crate::exports::Process;
+use crate::exports::{Process, Traces};
 use crate::office::{self, WallClock};
 use crate::store::Tended;
 use crate::telemetry::Event;
@@ -28,13 +31,16 @@ impl<S: Tended> House<S> {
     fn exports(&self) -> Vec<Arc<dyn Exports>> {
         let (limiter, status) = (Arc::clone(&self.limiter), Arc::clone(&self.status));
         let process: Process<S> = Process { limiter, status };
-        vec![
+        let mut exports: Vec<Arc<dyn Exports>> = vec![
             Arc::new(process),
             Arc::clone(&self.metrics) as Arc<dyn Exports>,
             Arc::clone(&self.top) as Arc<dyn Exports>,
             Arc::clone(&self.office) as Arc<dyn Exports>,
             Arc::clone(&self.log) as Arc<dyn Exports>,
-        ]
+        ];
+        let traces = self.tracer.clone().map(|tracer| Arc::new(Traces(tracer)) as Arc<dyn Exports>);
+        exports.extend(traces);
+        exports
     }
 
     /// What the admin API tells of what goes on.
@@ -62,6 +68,54 @@ impl<S: Tended> House<S> {
         ];
         self.log.live(tellers, Arc::clone(&self.status))
     }
+}
+
+/// Those who write down what they heard, beside everything else.
+pub(super) struct Writers {
+    violations: JoinHandle<()>,
+    traces: Option<JoinHandle<()>>,
+}
+
+impl<S: Tended> House<S> {
+    /// Writes violations and exports traces until they are told to stop.
+    pub(super) fn keep_books(&self) -> Writers {
+        let (office, log) = (Arc::clone(&self.office), Arc::clone(&self.log));
+        let retention = self.settings.admin.retention;
+        let keep = |tracer: Tracer| tokio::spawn(async move { tracer.keep().await });
+        Writers {
+            violations: tokio::spawn(async move { log.keep(office.repository(), retention).await }),
+            traces: self.tracer.clone().map(keep),
+        }
+    }
+
+    /// Writes what is left. Both end by themselves: whoever breaks off a write does not know what is on record, and
+    /// a collector has only so much time.
+    pub(super) async fn close_books(&self, writers: Writers) {
+        self.log.stop();
+        if let Some(tracer) = &self.tracer {
+            tracer.stop();
+        }
+        let _ = writers.violations.await;
+        if let Some(traces) = writers.traces {
+            let _ = traces.await;
+        }
+        let lost = self.log.tally().dropped;
+        if lost > 0 {
+            Event::ViolationsLost { count: lost }.tell();
+        }
+    }
+}
+
+/// Makes traces, if they are to go anywhere; then the store is timed too.
+pub(super) fn traced<S: Store, L: Store>(
+    settings: &Settings,
+    limiter: Limiter<S, L>,
+) -> (Option<Tracer>, Limiter<S, L>) {
+    let Some(settings) = settings.traces.clone() else { return (None, limiter) };
+    let clock = FastClock::new();
+    let clock: Arc<dyn Fn() -> Timestamp + Send + Sync> = Arc::new(move || clock.now());
+    let tracer = Tracer::new(settings, Arc::clone(&clock), |news| Event::Collector(news).tell());
+    (Some(tracer), limiter.store_timed_by(clock))
 }
 
 /// Keeps violations, and logs some.
