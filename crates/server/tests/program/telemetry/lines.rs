@@ -138,7 +138,7 @@ fn of_a_flood_few_lines_are_written_and_all_others_counted() {
         let told = lines.iter().filter(|line| line["verdict"].is_string()).count() as u64;
         let suppressed: u64 = lines.iter().map(|line| line["suppressed"].as_u64().unwrap()).sum();
         assert_eq!(told + suppressed, refused, "{rule}: {log}");
-        assert!(told >= 1, "{log}");
+        assert!((1..=40).contains(&told), "{log}");
     }
 }
 
