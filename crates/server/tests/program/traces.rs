@@ -3,6 +3,7 @@
 mod collector;
 mod context;
 mod doors;
+mod settings;
 
 use crate::support::{Collector, Server};
 

@@ -80,26 +80,3 @@ fn of_traces_that_begin_here_a_part_is_told_and_the_upstream_knows_which() {
     told.iter().for_each(|trace| _ = collector.trace(trace, 3));
     assert_eq!(collector.spans().len(), told.len() * 3);
 }
-
-#[test]
-fn the_variables_of_opentelemetry_are_enough() {
-    let (upstream, collector) = (Upstream::start(), Collector::start());
-    let start = |more: &[(&str, &str)]| {
-        let mut command = crate::support::tidegate();
-        command.args(["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--limit", "9/s"]);
-        command.args(["--gateway", "127.0.0.1:0", "--upstream", &upstream.url()]);
-        command.env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url());
-        command.env("OTEL_SERVICE_NAME", "by-variable").envs(more.iter().copied());
-        Server::spawn(command)
-    };
-    let server = start(&[]);
-    assert_eq!(server.visitor().get_with("/", &[("traceparent", &sampled())]).status, 200);
-    collector.trace(TRACE, 3);
-    let resource = collector.resource.lock().unwrap().clone();
-    let named = crate::support::collector::value(&resource, "service.name");
-    assert_eq!(named.as_deref(), Some("by-variable"));
-    upstream.request();
-    let off = start(&[("TIDEGATE_OTLP", "off")]);
-    assert_eq!(off.visitor().get("/").status, 200);
-    assert_eq!(upstream.request().header("traceparent"), None, "our own word counts more");
-}
