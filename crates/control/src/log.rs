@@ -137,7 +137,7 @@ impl ViolationLog {
             }
         }
         self.tell_last();
-        pending().await
+        pending::<()>().await;
     }
 
     /// Tells what is left to tell.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::gateway;
+use crate::support::collector::Told;
 use crate::support::{Collector, Server, Upstream, curl, now, run, text, upstream::ok, wait_for};
 
 /// More spans than there is room for: three for each request.
@@ -93,7 +94,7 @@ fn a_collector_that_comes_back_gets_what_waited_and_both_are_told_once() {
     for words in ["the collector takes no traces", "the collector takes traces again"] {
         assert_eq!(log.matches(words).count(), 1, "{log}");
     }
-    let mut last: Vec<String> = collector.spans().iter().map(|span| span.id()).collect();
+    let mut last: Vec<String> = collector.spans().iter().map(Told::id).collect();
     last.sort_unstable();
     last.dedup();
     assert_eq!(last.len(), 6, "sent again is not told twice");
