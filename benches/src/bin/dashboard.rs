@@ -47,7 +47,11 @@ fn main() {
         for (shares, listeners) in shares.iter_mut().zip([0, 1, MOST_LISTENERS]) {
             let listening = runtime.block_on(async { listen(&live, listeners) });
             shares.push(paced(&limiter, None));
-            listening.iter().for_each(tokio::task::JoinHandle::abort);
+            // Their places are free when they have ended.
+            for listener in listening {
+                listener.abort();
+                let _ = runtime.block_on(listener);
+            }
         }
     }
     println!("{}\n\n{}", machine(), told(&shares));

@@ -29,7 +29,7 @@ pub use book::{Book, Kept, Kind};
 pub use compile::{Compiles, Flaw, compile};
 pub use copy::Copy;
 pub use edit::{Change, Edit, Entry, Signed};
-pub use log::{QUEUE, Retention, Tally, ViolationLog};
+pub use log::{Line, QUEUE, Retention, Said, Tally, ViolationLog};
 pub use metrics::{
     Counts, DecisionCount, Distribution, EndpointCount, Exports, Exposition, Kind as MetricKind,
     Metrics, RuleCount, Unit, VerdictCounts,

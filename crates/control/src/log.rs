@@ -1,12 +1,16 @@
 //! The violations log: what was refused, written in batches off the path of decisions.
 //!
 //! A decision only jots its violations down (`notes`) in a queue (`desk`). When the database is slow or gone, the
-//! queue drops the oldest and counts them; a decision never waits for it.
+//! queue drops the oldest and counts them; a decision never waits for it. Some of them become lines of the process's
+//! log besides (`sample`, `lines`), once a second and whatever becomes of the database.
 
 mod desk;
+mod lines;
 mod notes;
+mod sample;
 
 use std::fmt;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,15 +20,19 @@ use tidegate_core::time::{Micros, Timestamp};
 use tidegate_edge::Status;
 use tidegate_engine::{Decided, Observer};
 use tokio::sync::{Notify, watch};
+use tokio::time::MissedTickBehavior;
 
 use crate::live::{Live, Recent, Tells};
 use crate::metrics::{Exports, Exposition, Kind};
 use crate::repository::Repository;
 use crate::violation::{Identities, Violation};
 use desk::{Batch, Desk};
+use lines::Teller;
 use notes::{Page, Refusal};
+use sample::{Sample, Sheet};
 
 pub use desk::QUEUE;
+pub use lines::{Line, Said};
 
 /// How many are made ready to be written before others on the same thread have a turn.
 const AT_A_STRETCH: usize = 128;
@@ -37,6 +45,9 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from
 
 /// How often old violations are dropped.
 const PRUNED: Duration = Duration::from_secs(60);
+
+/// How often lines are told: the second of which each rule has its few.
+const TOLD: Duration = Duration::from_secs(1);
 
 /// How long violations are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +79,7 @@ pub struct ViolationLog {
     identities: Identities,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     recent: Arc<Recent>,
+    teller: Option<Teller>,
 }
 
 impl ViolationLog {
@@ -75,7 +87,16 @@ impl ViolationLog {
     #[must_use]
     pub fn new(identities: Identities, clock: Arc<dyn Fn() -> Timestamp + Send + Sync>) -> Self {
         let (desk, filled, stopping) = (Mutex::default(), Notify::new(), watch::Sender::new(false));
-        Self { desk, filled, stopping, identities, clock, recent: Arc::default() }
+        Self { desk, filled, stopping, identities, clock, recent: Arc::default(), teller: None }
+    }
+
+    /// The same log, which also tells somebody of at most so many violations a second of each rule, and how many
+    /// there were besides; of none if `most` is nought. [`ViolationLog::keep`] does the telling.
+    #[must_use]
+    pub fn telling(self, most: u32, hear: impl Fn(Said<'_>) + Send + Sync + 'static) -> Self {
+        self.desk.lock().sample = Sample::of(most);
+        let teller = (most > 0).then(|| Teller::new(most, self.identities, hear));
+        Self { teller, ..self }
     }
 
     /// Tells what `tellers` tell and violations as they come, until `status` says that it is enough.
@@ -98,7 +119,36 @@ impl ViolationLog {
             () = self.write_all(repository) => {}
             // Beside: to drop very many takes a while, and what is heard meanwhile has only so much room.
             () = self.prune(repository, retention) => {}
+            // Nor do lines wait for the database.
+            () = self.tell_lines() => {}
         }
+        self.tell_last();
+    }
+
+    /// Tells lines of the log, second by second, until it is told to stop; then it only waits to be dropped.
+    async fn tell_lines(&self) {
+        let Some(teller) = &self.teller else { return pending().await };
+        let mut tick = tokio::time::interval(TOLD);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = tick.tick() => teller.tell(&self.sampled()),
+                () = self.stopped() => break,
+            }
+        }
+        self.tell_last();
+        pending::<()>().await;
+    }
+
+    /// Tells what is left to tell.
+    fn tell_last(&self) {
+        if let Some(teller) = &self.teller {
+            teller.finish(&self.sampled());
+        }
+    }
+
+    fn sampled(&self) -> Vec<Sheet> {
+        self.desk.lock().sample.take()
     }
 
     async fn write_all(&self, repository: &dyn Repository) {
@@ -117,7 +167,7 @@ impl ViolationLog {
     /// Drops what is old, again and again.
     async fn prune(&self, repository: &dyn Repository, retention: Retention) {
         let mut look = tokio::time::interval(PRUNED);
-        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             look.tick().await;
             let before = (self.clock)().minus(retention.age);

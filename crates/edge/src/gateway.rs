@@ -25,6 +25,7 @@ mod upstream;
 mod vet;
 mod waiting;
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +43,7 @@ use crate::identity::IdentityInForce;
 use crate::listen::{Answers, Caller};
 use crate::problem::Problem;
 use crate::respond::{self, HeaderSettings};
+use crate::trace::{self, Asked, Serving, Tracer};
 use crate::{Peer, Status, answer};
 use access::Line;
 use aftermath::Aftermath;
@@ -57,6 +59,7 @@ pub use access::{Access, AccessLog};
 pub use address::{Address, BadAddress};
 pub use forward::HostHeader;
 pub use health::Health;
+pub(crate) use link::connect;
 pub use passed::GatewayBody;
 pub use route::Route;
 pub use server::Timeouts;
@@ -83,6 +86,8 @@ pub struct Settings {
     pub drain_timeout: Duration,
     /// Who hears what became of each request.
     pub access_log: Option<AccessLog>,
+    /// Who tells what becomes of requests as traces.
+    pub tracer: Option<Tracer>,
     /// Where requests go.
     pub routes: Vec<Route>,
     /// What the routes lead to.
@@ -116,6 +121,7 @@ pub struct Gateway<S, L = NoLocal> {
     request_ids: RequestIds,
     waiting_room: WaitingRoom,
     access_log: Option<AccessLog>,
+    tracer: Option<Tracer>,
     routes: Routes,
     destinations: Vec<Destination>,
 }
@@ -139,6 +145,7 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
             request_ids: RequestIds::default(),
             waiting_room: WaitingRoom::new(settings.max_waiting, status, settings.drain_timeout),
             access_log: settings.access_log,
+            tracer: settings.tracer,
             routes: Routes::new(settings.routes),
             destinations: settings.upstreams.into_iter().map(Destination::new).collect(),
         })
@@ -164,6 +171,7 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         mut request: Request<Incoming>,
         caller: &Caller,
         line: Option<&mut Line>,
+        serving: Option<&Serving>,
     ) -> Result<Response<GatewayBody>, Problem> {
         let wanted = Wanted::by(&mut request);
         let (mut head, body) = request.into_parts();
@@ -185,7 +193,9 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
             rule.cost().of_request(values, body.size_hint().exact())
         };
         let rules = Arc::clone(&identity.rules);
+        let deciding = serving.and_then(Serving::decides);
         let decision = self.limiter.decide_under(rules, &facts, cost).await;
+        trace::decided(deciding, slice::from_ref(&decision));
         let random = self.headers.draw(&decision, &facts);
         drop(facts);
         if !decision.is_allowed() {
@@ -202,14 +212,21 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         };
         headers::forward(&mut head.headers, &forwarding);
         let name = self.request_ids.name(&mut head.headers, forwarding.peer_is_trusted);
+        let calling = serving.and_then(|serving| serving.calls(&mut head.headers));
         head.version = Version::HTTP_11;
         let body = Outgoing::new(body, self.max_body_bytes, self.body_timeout);
         let body = body.counted(aftermath.as_ref().map(Aftermath::received));
         let request = Request::from_parts(head, body);
-        let mut response = match wanted {
-            Some(wanted) => destination.change(request, wanted, caller).await?,
-            None => destination.send(request).await?,
+        let sent = match wanted {
+            Some(wanted) => destination.change(request, wanted, caller).await,
+            None => destination.send(request).await,
         };
+        if let Some(calling) = calling {
+            let answer = sent.as_ref().ok();
+            let server = answer.and_then(|answer| answer.body().server());
+            calling.answered(server, answer.map(Response::status));
+        }
+        let mut response = sent?;
         if let Some(aftermath) = aftermath {
             attach(aftermath, &mut response, caller);
         }
@@ -251,11 +268,17 @@ impl<S: Store + 'static, L: Store + 'static> Answers for Gateway<S, L> {
     async fn answer(&self, request: Request<Incoming>, caller: &Caller) -> Response<GatewayBody> {
         let begin = |log| Box::new(Line::begin(log, &request, caller.peer.ip()));
         let mut line = self.access_log.as_ref().map(begin);
-        let passed = self.pass(request, caller, line.as_deref_mut()).await;
+        let begin = |tracer: &Tracer| tracer.serve(Asked::of(Door::Gateway, &request, None));
+        let serving = self.tracer.as_ref().map(begin);
+        let passed = self.pass(request, caller, line.as_deref_mut(), serving.as_deref()).await;
         let mut response = passed.unwrap_or_else(|problem| answer::problem(&problem));
         if let Some(mut line) = line {
             line.answered(&response);
             response.body_mut().tell(line);
+        }
+        if let Some(mut serving) = serving {
+            serving.answered(response.status());
+            response.body_mut().end(serving);
         }
         response
     }

@@ -27,10 +27,14 @@ use tokio::time::Instant;
 use crate::envoy::{self, Answer, Service};
 use crate::listen::{Answers, Caller};
 use crate::problem::Problem;
+use crate::trace::{self, Asked, Deciding, Serving, Tracer};
 use crate::{Peer, Status as ProcessStatus, answer};
 use health::Health;
 pub use reply::Reply;
 use status::{Code, Status};
+
+/// The call that decides.
+const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// How the door behaves.
 #[derive(Clone, Debug)]
@@ -41,6 +45,8 @@ pub struct Settings {
     pub message_timeout: Duration,
     /// How calls are decided and answered.
     pub envoy: envoy::Settings,
+    /// Who tells what becomes of calls as traces.
+    pub tracer: Option<Tracer>,
 }
 
 impl Default for Settings {
@@ -49,6 +55,7 @@ impl Default for Settings {
             max_message_bytes: 256 * 1024,
             message_timeout: Duration::from_secs(10),
             envoy: envoy::Settings::default(),
+            tracer: None,
         }
     }
 }
@@ -73,7 +80,7 @@ enum Call {
 impl Call {
     fn of(path: &str) -> Option<Self> {
         Some(match path {
-            "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => Self::ShouldRateLimit,
+            SHOULD_RATE_LIMIT => Self::ShouldRateLimit,
             "/grpc.health.v1.Health/Check" => Self::Check,
             "/grpc.health.v1.Health/List" => Self::List,
             "/grpc.health.v1.Health/Watch" => Self::Watch,
@@ -107,8 +114,14 @@ impl<S: Store + 'static, L: Store + 'static> Door<S, L> {
                 reflection::answer(request.into_body(), self.settings.max_message_bytes)
             }
             Call::ShouldRateLimit => {
-                let (message, deadline) = self.message(request).await?;
-                Reply::one(self.should_rate_limit(message, deadline).await?)
+                let asked = Asked::of(AskedAt::Grpc, &request, Some(SHOULD_RATE_LIMIT));
+                let mut serving = self.settings.tracer.as_ref().map(|tracer| tracer.serve(asked));
+                let answered = self.decided(request, serving.as_deref()).await;
+                if let Some(serving) = &mut serving {
+                    let code = answered.as_ref().map_or_else(|status| status.code, |_| Code::Ok);
+                    serving.answered_grpc(code as u8);
+                }
+                Reply::one(answered?)
             }
             Call::Check => Reply::one(self.health.check(&self.message(request).await?.0)?),
             Call::List => Reply::one(self.health.list()),
@@ -129,31 +142,43 @@ impl<S: Store + 'static, L: Store + 'static> Door<S, L> {
         Ok((message, deadline))
     }
 
+    async fn decided(
+        &self,
+        request: Request<Incoming>,
+        serving: Option<&Serving>,
+    ) -> Result<Bytes, Status> {
+        let (message, deadline) = self.message(request).await?;
+        let deciding = serving.and_then(Serving::decides);
+        self.should_rate_limit(message, deadline, deciding).await
+    }
+
     async fn should_rate_limit(
         &self,
         message: Bytes,
         deadline: Option<Instant>,
+        deciding: Option<Deciding>,
     ) -> Result<Bytes, Status> {
         let service = Arc::clone(&self.service);
-        let mut deciding = Box::pin(async move {
+        let mut decision = Box::pin(async move {
             let call = envoy::read(&message)
                 .map_err(|invalid| Status::new(Code::InvalidArgument, invalid.to_string()))?;
             // Never an answer with a code of its own: Envoy takes an unknown one for "passes".
             let decided = service.decide(&call).await;
             let decided =
                 decided.map_err(|error| Status::new(Code::Unavailable, error.to_string()))?;
+            trace::decided(deciding, decided.decisions());
             let reply = frame::finish(envoy::write(&Answer::of(&decided), frame::HEAD_BYTES));
             Ok((reply, decided))
         });
-        let Some(deadline) = deadline else { return deciding.await.map(|(reply, _)| reply) };
+        let Some(deadline) = deadline else { return decision.await.map(|(reply, _)| reply) };
         // A timer is set only if the decision does not come at once.
-        if let Ok(decided) = tokio::time::timeout_at(deadline, &mut deciding).await {
+        if let Ok(decided) = tokio::time::timeout_at(deadline, &mut decision).await {
             return decided.map(|(reply, _)| reply);
         }
         let service = Arc::clone(&self.service);
         // What may have been asked of the store is heard to its end: only then it is known what to give back.
         tokio::spawn(async move {
-            if let Ok((_, decided)) = deciding.await {
+            if let Ok((_, decided)) = decision.await {
                 service.give_back(decided).await;
             }
         });

@@ -9,6 +9,7 @@ mod forward_auth;
 mod guard;
 
 use std::fmt;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ use crate::json::{self, Check, Checks, Peek, Refund, Reset};
 use crate::listen::{Answers, Caller};
 use crate::problem::Problem;
 use crate::respond::{self, HeaderSettings};
+use crate::trace::{self, Asked, Serving, Tracer};
 use crate::{Peer, Status, Token, answer};
 use guard::Refusal;
 
@@ -46,6 +48,8 @@ pub struct Settings {
     pub envoy: envoy::Settings,
     /// Opens the guarded endpoints to callers from elsewhere.
     pub token: Option<Token>,
+    /// Who tells what becomes of requests as traces.
+    pub tracer: Option<Tracer>,
 }
 
 impl Default for Settings {
@@ -57,6 +61,7 @@ impl Default for Settings {
             headers: HeaderSettings::default(),
             envoy: envoy::Settings::default(),
             token: None,
+            tracer: None,
         }
     }
 }
@@ -110,6 +115,23 @@ impl Endpoint {
         })
     }
 
+    /// Its path, as a trace names it.
+    const fn route(self) -> &'static str {
+        match self {
+            Self::Check => "/v1/check",
+            Self::Checks => "/v1/checks",
+            Self::Peek => "/v1/peek",
+            Self::Refund => "/v1/refund",
+            Self::Reset => "/v1/reset",
+            Self::Explain => "/v1/explain",
+            Self::Json => "/json",
+            Self::ForwardAuth => forward_auth::PATH,
+            Self::Live => "/livez",
+            Self::Ready => "/readyz",
+            Self::Healthcheck => "/healthcheck",
+        }
+    }
+
     const fn is_probe(self) -> bool {
         matches!(self, Self::Live | Self::Ready | Self::Healthcheck)
     }
@@ -150,14 +172,31 @@ impl<S: Store, L: Store> Door<S, L> {
     where
         B: Body<Data = Bytes> + Unpin,
     {
-        let answered = self.route(request, caller.into()).await;
-        answered.unwrap_or_else(|problem| answer::problem(&problem))
+        let mut serving = self.begin(&request);
+        let answered = self.route(request, caller.into(), serving.as_deref()).await;
+        let response = answered.unwrap_or_else(|problem| answer::problem(&problem));
+        if let Some(serving) = &mut serving {
+            serving.answered(response.status());
+        }
+        response
+    }
+
+    /// The span of a request, where traces are made. Probes ask too often to be told.
+    fn begin<B>(&self, request: &Request<B>) -> Option<Box<Serving>> {
+        let tracer = self.settings.tracer.as_ref()?;
+        let endpoint = Endpoint::of(request.uri().path()).filter(|asked| !asked.is_probe())?;
+        let door = match endpoint {
+            Endpoint::ForwardAuth => AskedAt::ForwardAuth,
+            _ => AskedAt::Http,
+        };
+        Some(tracer.serve(Asked::of(door, request, Some(endpoint.route()))))
     }
 
     async fn route<B>(
         &self,
         request: Request<B>,
         caller: Peer,
+        serving: Option<&Serving>,
     ) -> Result<Response<Full<Bytes>>, Problem>
     where
         B: Body<Data = Bytes> + Unpin,
@@ -179,7 +218,7 @@ impl<S: Store, L: Store> Door<S, L> {
         }
         if endpoint == Endpoint::ForwardAuth {
             // The state of what is not a check is large, and boxed: it would be moved about with every check.
-            let answered = Box::pin(self.forward_auth(head, caller)).await;
+            let answered = Box::pin(self.forward_auth(head, caller, serving)).await;
             let mut response = answered.unwrap_or_else(|problem| answer::problem(&problem));
             if !body.is_end_stream() {
                 // Some proxies leave the length of a body there that they do not send.
@@ -200,8 +239,8 @@ impl<S: Store, L: Store> Door<S, L> {
             _ => self.settings.max_body_bytes,
         };
         match body::read(body, max_bytes, self.settings.body_timeout).await {
-            Ok(body) if endpoint == Endpoint::Check => self.check(&body).await,
-            Ok(body) => Box::pin(self.question(endpoint, &body, admitted)).await,
+            Ok(body) if endpoint == Endpoint::Check => self.check(&body, serving).await,
+            Ok(body) => Box::pin(self.question(endpoint, &body, admitted, serving)).await,
             Err(unread) => Ok(unread.into_response()),
         }
     }
@@ -223,11 +262,12 @@ impl<S: Store, L: Store> Door<S, L> {
         endpoint: Endpoint,
         body: &[u8],
         admitted: Result<(), Refusal>,
+        serving: Option<&Serving>,
     ) -> Result<Response<Full<Bytes>>, Problem> {
         let limiter = &self.limiter;
         let decision = match endpoint {
-            Endpoint::Check => return self.check(body).await,
-            Endpoint::Checks => return self.checks(body).await,
+            Endpoint::Check => return self.check(body, serving).await,
+            Endpoint::Checks => return self.checks(body, serving).await,
             Endpoint::Explain => {
                 let Check { facts, cost } = json::parse(body)?;
                 let explanation = limiter.explain(&facts, cost).await;
@@ -246,7 +286,7 @@ impl<S: Store, L: Store> Door<S, L> {
             Endpoint::Live | Endpoint::Ready | Endpoint::Healthcheck | Endpoint::ForwardAuth => {
                 return Ok(self.probe(endpoint));
             }
-            Endpoint::Json => return self.envoy_call(body, admitted).await,
+            Endpoint::Json => return self.envoy_call(body, admitted, serving).await,
             Endpoint::Peek => {
                 let Peek { facts, rule, cost } = json::parse(body)?;
                 limiter.peek(&facts, self.known(rule.as_deref())?, cost).await
@@ -256,10 +296,16 @@ impl<S: Store, L: Store> Door<S, L> {
     }
 
     /// The answer to a check is the one that is told in its status and headers too.
-    async fn check(&self, body: &[u8]) -> Result<Response<Full<Bytes>>, Problem> {
+    async fn check(
+        &self,
+        body: &[u8],
+        serving: Option<&Serving>,
+    ) -> Result<Response<Full<Bytes>>, Problem> {
         let Check { mut facts, cost } = json::parse(body)?;
         facts.set_door(AskedAt::Http);
+        let deciding = serving.and_then(Serving::decides);
         let decision = &self.limiter.decide(&facts, cost).await;
+        trace::decided(deciding, slice::from_ref(decision));
         let status =
             if decision.is_allowed() { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
         let mut response = answer::written(status, json::decision(decision));
@@ -269,13 +315,19 @@ impl<S: Store, L: Store> Door<S, L> {
         Ok(response)
     }
 
-    async fn checks(&self, body: &[u8]) -> Result<Response<Full<Bytes>>, Problem> {
+    async fn checks(
+        &self,
+        body: &[u8],
+        serving: Option<&Serving>,
+    ) -> Result<Response<Full<Bytes>>, Problem> {
         let Checks { mut checks } = json::parse(body)?;
+        let deciding = serving.and_then(Serving::decides);
         let mut decisions = Vec::with_capacity(checks.len());
         for Check { facts, cost } in &mut checks {
             facts.set_door(AskedAt::Http);
             decisions.push(self.limiter.decide(facts, *cost).await);
         }
+        trace::decided(deciding, &decisions);
         Ok(answer::written(StatusCode::OK, json::decisions(&decisions)))
     }
 

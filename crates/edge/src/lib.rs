@@ -22,6 +22,7 @@ pub mod resp;
 pub mod respond;
 mod status;
 mod token;
+pub mod trace;
 
 pub use peer::Peer;
 pub use status::{Reloads, Status, Told};

@@ -24,6 +24,7 @@ pub struct Decision {
     pub(crate) paid: SmallVec<[Paid; 4]>,
     /// The local clock when local buckets were told what the store had charged.
     pub(crate) local_at: Timestamp,
+    pub(crate) store_time: Option<Micros>,
 }
 
 /// What was charged to one rule.
@@ -80,6 +81,24 @@ impl Decision {
     #[must_use]
     pub const fn answered_by(&self) -> AnsweredBy {
         self.answered_by
+    }
+
+    /// How long the store took, where it was asked and that is timed ([`Limiter::store_timed_by`]).
+    ///
+    /// [`Limiter::store_timed_by`]: crate::Limiter::store_timed_by
+    #[must_use]
+    pub const fn store_time(&self) -> Option<Micros> {
+        self.store_time
+    }
+
+    /// What was charged to the rule of one of its readings, and is not handed in yet; nothing to one that was refused.
+    #[must_use]
+    pub fn charged(&self, reading: &RuleReading) -> u64 {
+        let of_the_rule = |paid: &&Paid| {
+            let charged = self.readings.get(paid.place as usize);
+            charged.is_some_and(|charged| charged.rule == reading.rule)
+        };
+        self.paid.iter().filter(of_the_rule).map(|paid| paid.cost).sum()
     }
 
     /// Every rule that governs the request with what it says, in document order.

@@ -11,7 +11,7 @@ use tidegate_rules::{Door, Facts, OnFail, Rule, RuleSet};
 use crate::decision::{Counter, Decision};
 use crate::explain::Explanation;
 use crate::local::{Local, NoLocal};
-use crate::observe::{Decided, Observer, Stopwatch};
+use crate::observe::{Decided, Observer, Stopwatch, StoreClock};
 use crate::plan::{Asking, FEW, Plan};
 
 /// Decides requests. Share it by reference or in an `Arc`; rules are swapped while it works.
@@ -22,6 +22,7 @@ pub struct Limiter<S, L = NoLocal> {
     rules: ArcSwap<RuleSet>,
     observers: Vec<Arc<dyn Observer>>,
     stopwatch: Option<Arc<dyn Stopwatch>>,
+    store_clock: Option<StoreClock>,
 }
 
 impl<S: Store> Limiter<S> {
@@ -29,7 +30,14 @@ impl<S: Store> Limiter<S> {
     #[must_use]
     pub fn new(store: S, rules: RuleSet) -> Self {
         let rules = ArcSwap::from_pointee(rules);
-        Self { store, local: None, rules, observers: Vec::new(), stopwatch: None }
+        Self {
+            store,
+            local: None,
+            rules,
+            observers: Vec::new(),
+            stopwatch: None,
+            store_clock: None,
+        }
     }
 
     /// The same limiter with a store in this process, on which rules with `on_fail: local` are
@@ -57,6 +65,7 @@ impl<S: Store> Limiter<S> {
             rules: self.rules,
             observers: self.observers,
             stopwatch: self.stopwatch,
+            store_clock: self.store_clock,
         }
     }
 }
@@ -74,6 +83,13 @@ impl<S: Store, L: Store> Limiter<S, L> {
     #[must_use]
     pub fn timed_by(mut self, stopwatch: Arc<dyn Stopwatch>) -> Self {
         self.stopwatch = Some(stopwatch);
+        self
+    }
+
+    /// The same limiter, whose decisions say how long the store took by a clock ([`Decision::store_time`]).
+    #[must_use]
+    pub fn store_timed_by(mut self, clock: Arc<dyn Fn() -> Timestamp + Send + Sync>) -> Self {
+        self.store_clock = Some(StoreClock::new(clock));
         self
     }
 
@@ -209,7 +225,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
         cost: impl Fn(&Rule) -> u64,
     ) -> Decision {
         let started = self.start(asking.op);
-        let (readings, answered_by, paid, local_at) = {
+        let decided = {
             if rules.carries() {
                 Box::pin(self.carry_over(&rules, facts)).await;
             }
@@ -223,9 +239,10 @@ impl<S: Store, L: Store> Limiter<S, L> {
             if asking.op == Op::Charge {
                 self.tell_observer(&plan, &rules, facts);
             }
-            (plan.readings, plan.answered_by, plan.paid, plan.local_at)
+            (plan.readings, plan.answered_by, plan.paid, plan.local_at, plan.store_time)
         };
-        Decision { rules, readings, answered_by, paid, local_at }
+        let (readings, answered_by, paid, local_at, store_time) = decided;
+        Decision { rules, readings, answered_by, paid, local_at, store_time }
     }
 
     /// Tells whoever hears of decisions.
@@ -278,7 +295,12 @@ impl<S: Store, L: Store> Limiter<S, L> {
                 many.as_mut_slice()
             }
         };
-        match self.store.apply(op, &plan.charges, numbers).await {
+        let asked_at = self.store_clock.as_ref().map(StoreClock::now);
+        let answered = self.store.apply(op, &plan.charges, numbers).await;
+        if let (Some(clock), Some(asked_at)) = (&self.store_clock, asked_at) {
+            plan.store_time = Some(clock.now().since(asked_at));
+        }
+        match answered {
             Ok(AnsweredBy::Store) => {
                 if let Some(local) = &self.local
                     && has_local(plan, rules)

@@ -34,6 +34,26 @@ pub trait Stopwatch: Send + Sync + fmt::Debug {
     fn stopped(&self, started: Timestamp);
 }
 
+/// By which the store is timed.
+#[derive(Clone)]
+pub(crate) struct StoreClock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+
+impl StoreClock {
+    pub(crate) fn new(clock: Arc<dyn Fn() -> Timestamp + Send + Sync>) -> Self {
+        Self(clock)
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for StoreClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoreClock(..)")
+    }
+}
+
 /// A decision, and what it was about.
 #[derive(Clone, Copy, Debug)]
 pub struct Decided<'a, 'f> {

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use tidegate_core::decision::{AnsweredBy, Reading, Verdict};
 use tidegate_core::key::Key;
 use tidegate_core::store::{Charge, Op, Queue, Role};
-use tidegate_core::time::Timestamp;
+use tidegate_core::time::{Micros, Timestamp};
 use tidegate_rules::{ChargeWhen, Facts, Limit, Matches, Mode, OnFail, Rule, RuleSet};
 
 use crate::decision::{Counter, Decision, Paid, RuleReading};
@@ -53,6 +53,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) paid: SmallVec<[Paid; 4]>,
     /// The local clock when local buckets were told what the store had charged.
     pub(crate) local_at: Timestamp,
+    /// How long the store took, if that is timed.
+    pub(crate) store_time: Option<Micros>,
 }
 
 impl<'a> Plan<'a> {
@@ -114,6 +116,7 @@ impl<'a> Plan<'a> {
             answered_by: AnsweredBy::Store,
             paid: SmallVec::new(),
             local_at: Timestamp::EPOCH,
+            store_time: None,
         }
     }
 
@@ -154,12 +157,13 @@ impl<'a> Plan<'a> {
             }
         }
         (self.answered_by, self.local_at) = (whole.answered_by, whole.local_at);
+        self.store_time = whole.store_time;
     }
 
     /// The answer, once everything is filled in; `rules` are those it was planned under.
     pub(crate) fn decision(self, rules: Arc<RuleSet>) -> Decision {
-        let Self { readings, answered_by, paid, local_at, .. } = self;
-        Decision { rules, readings, answered_by, paid, local_at }
+        let Self { readings, answered_by, paid, local_at, store_time, .. } = self;
+        Decision { rules, readings, answered_by, paid, local_at, store_time }
     }
 
     /// Fills in what was said to a charge.

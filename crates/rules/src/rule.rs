@@ -236,6 +236,16 @@ impl Limit {
 }
 
 impl Mode {
+    /// The name that rules use.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Shadow => "shadow",
+            Self::Warn(_) => "warn",
+        }
+    }
+
     /// The policy of warnings, if there is one.
     #[must_use]
     pub const fn warnings(&self) -> Option<&Policy> {

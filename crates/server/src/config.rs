@@ -8,6 +8,7 @@ mod headers;
 mod listen;
 mod section;
 mod store;
+mod traces;
 mod value;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use tidegate_core::key::Secret;
 use tidegate_core::time::Micros;
 use tidegate_edge::Token;
 use tidegate_edge::respond::HeaderSettings;
+use tidegate_edge::trace;
 use tidegate_memory::DEFAULT_MAX_BYTES;
 
 use crate::failure::Failure;
@@ -28,6 +30,7 @@ pub(crate) use headers::HeaderLayer;
 pub(crate) use listen::{DoorAt, Listen, SocketMode};
 pub(crate) use section::read as read_section;
 pub(crate) use store::{RedisSettings, StoreLayer, StoreSettings};
+pub(crate) use traces::TraceLayer;
 pub(crate) use value::{Bytes, LogFormat, LogLevel, UpstreamAt, duration};
 
 /// The HTTP door unless it is said otherwise.
@@ -35,6 +38,10 @@ pub(crate) const DEFAULT_HTTP: Listen = Listen::loopback(8081);
 
 /// The RESP door unless it is said otherwise.
 const DEFAULT_RESP: Listen = Listen::loopback(8083);
+
+/// How many violations of a rule are logged each second unless it is said otherwise: enough to see what goes on,
+/// and not what fills a disk.
+const DEFAULT_LOG_VIOLATIONS: u32 = 5;
 
 /// A secret shorter than this protects nothing.
 const LEAST_SECRET_BYTES: usize = 16;
@@ -125,6 +132,14 @@ pub(crate) struct Layer {
         hide_env_values = true
     )]
     pub(crate) log_level: Option<LogLevel>,
+
+    /// Log at most so many violations of each rule a second, and how many there were besides; 0 logs
+    /// none [default: 5]
+    #[arg(long, value_name = "N", env = "TIDEGATE_LOG_VIOLATIONS", hide_env_values = true)]
+    pub(crate) log_violations: Option<u32>,
+
+    #[command(flatten)]
+    pub(crate) traces: TraceLayer,
 }
 
 impl Layer {
@@ -147,6 +162,8 @@ impl Layer {
             drain_timeout: self.drain_timeout.or(below.drain_timeout),
             log: self.log.or(below.log),
             log_level: self.log_level.or(below.log_level),
+            log_violations: self.log_violations.or(below.log_violations),
+            traces: self.traces.over(below.traces),
         }
     }
 
@@ -195,6 +212,8 @@ pub(crate) struct Settings {
     pub(crate) drain_timeout: Duration,
     pub(crate) log: LogFormat,
     pub(crate) log_level: LogLevel,
+    pub(crate) log_violations: u32,
+    pub(crate) traces: Option<trace::Settings>,
 }
 
 impl Settings {
@@ -239,6 +258,8 @@ impl Settings {
             drain_timeout: typed.drain_timeout.unwrap_or(Micros::from_secs(25)).into(),
             log: typed.log.unwrap_or_default(),
             log_level: typed.log_level.unwrap_or_default(),
+            log_violations: typed.log_violations.unwrap_or(DEFAULT_LOG_VIOLATIONS),
+            traces: typed.traces.check()?,
         })
     }
 }

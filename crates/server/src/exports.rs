@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tidegate_control::{Distribution, Exports, Exposition, MetricKind, Unit};
 use tidegate_edge::Status;
+use tidegate_edge::trace::{Tally, Tracer};
 use tidegate_engine::Limiter;
 use tidegate_memory::Usage;
 use tidegate_redis::{BreakerState, Histogram, Stats};
@@ -50,6 +51,23 @@ impl<S: Tended> Process<S> {
         to.family("tidegate_rules_fingerprint", MetricKind::Gauge, help);
         // Numbers of Prometheus are exact below 2^53.
         to.sample("", &[], self.limiter.rules().version() & ((1 << 53) - 1));
+    }
+}
+
+/// What becomes of traces, where they are made.
+pub(crate) struct Traces(pub(crate) Tracer);
+
+impl Exports for Traces {
+    fn export(&self, to: &mut Exposition) {
+        let Tally { exported, dropped, waiting } = self.0.tally();
+        let help = "Spans of traces, and what became of them.";
+        to.family("tidegate_trace_spans", MetricKind::Counter, help);
+        for (fate, count) in [("exported", exported), ("dropped", dropped)] {
+            to.sample("_total", &[("fate", fate)], count);
+        }
+        let help = "Spans that wait for the collector.";
+        to.family("tidegate_trace_spans_waiting", MetricKind::Gauge, help);
+        to.sample("", &[], waiting);
     }
 }
 

@@ -11,40 +11,36 @@ mod notify;
 mod opening;
 mod socket_file;
 mod stop;
+mod telling;
 
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_control::admin::{Admin, Telling};
-use tidegate_control::live::{Live, Tells};
-use tidegate_control::{Draft, Exports, Metrics, Office, Top, ViolationLog};
-use tidegate_core::key::{KeyHasher, Secret};
-use tidegate_core::store::Store;
-use tidegate_core::time::Clock as _;
+use tidegate_control::admin::Admin;
+use tidegate_control::{Draft, Metrics, Office, Top, ViolationLog};
 use tidegate_edge::Status;
-use tidegate_edge::gateway::{self, AccessLog, Gateway};
+use tidegate_edge::gateway::{self, Gateway};
 use tidegate_edge::grpc;
 use tidegate_edge::http::{self, Door};
 use tidegate_edge::listen::{self, Crew, Place};
 use tidegate_edge::resp;
+use tidegate_edge::trace::Tracer;
 use tidegate_engine::{Limiter, Observer, Stopwatch};
 use tidegate_memory::FastClock;
 use tokio::signal::unix::Signal;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 
 use crate::Outcome;
 use crate::cli::ServeArgs;
 use crate::config::{GatewaySettings, Layer, Settings, StoreSettings};
-use crate::exports::Process;
 use crate::failure::Failure;
 use crate::office::{self, Start, WallClock};
 use crate::reload::Reloader;
 use crate::source::{Loaded, Source};
 use crate::store::{self, Embedded, Shared, Tended};
 use crate::telemetry::{self, Event};
-use crate::vitals::Vitals;
 use descriptors::Descriptors;
 use doors::{Doors, Kind};
 pub(crate) use greeting::{Addresses, Asker};
@@ -69,10 +65,6 @@ const ADMIN_CONNECTIONS: usize = 500;
 /// How long a connection of a Redis client may say nothing.
 const RESP_IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
 
-/// One decision in so many is timed where counters are in this process: to read the clock twice would cost more
-/// than a tenth of a decision.
-const TIMED_IN_MEMORY: u32 = 16;
-
 /// Everything that a running server is made of.
 struct House<S: Tended> {
     source: Source,
@@ -87,6 +79,7 @@ struct House<S: Tended> {
     log: Arc<ViolationLog>,
     metrics: Arc<Metrics>,
     top: Arc<Top>,
+    tracer: Option<Tracer>,
 }
 
 /// Runs the server until it is told to stop. Where its doors are is told on stdout, or to whoever asks in this
@@ -149,15 +142,15 @@ impl<S: Tended> House<S> {
         start: Start,
         clock: WallClock,
     ) -> Self {
-        let log = ViolationLog::new(office::identities(&settings), Arc::clone(&clock));
-        let log = Arc::new(log);
-        let metrics = Arc::new(metrics::<S>());
+        let log = Arc::new(telling::log(&settings, Arc::clone(&clock)));
+        let metrics = Arc::new(telling::metrics::<S>());
         let top = Arc::new(Top::new(office::identities(&settings), Arc::clone(&clock)));
         let limiter = limiter
             .observed_by(Arc::clone(&log) as Arc<dyn Observer>)
             .observed_by(Arc::clone(&metrics) as Arc<dyn Observer>)
             .observed_by(Arc::clone(&top) as Arc<dyn Observer>)
             .timed_by(Arc::clone(&metrics) as Arc<dyn Stopwatch>);
+        let (tracer, limiter) = telling::traced(&settings, limiter);
         let limiter = Arc::new(limiter);
         let status = Arc::new(Status::new());
         let draft = start.draft.clone();
@@ -177,6 +170,7 @@ impl<S: Tended> House<S> {
             log,
             metrics,
             top,
+            tracer,
         }
     }
 
@@ -193,7 +187,7 @@ impl<S: Tended> House<S> {
         S::prepare(&self.limiter, &self.settings).await;
         self.status.rules_in_force(self.limiter.rules().version());
         let mut keepers = self.keep_house(hang_up);
-        let writer = self.keep_log();
+        let writers = self.keep_books();
         let mut doors = self.serve(opened, &mut keepers, asker)?;
         notify::tell(notify::State::Ready);
         if let Some(predecessor) = handover::relieve() {
@@ -221,13 +215,7 @@ impl<S: Tended> House<S> {
                 keepers.shutdown().await;
                 doors.close().await;
             }
-            self.log.stop();
-            // It ends by itself: whoever breaks off a write does not know what is on record.
-            let _ = writer.await;
-            let lost = self.log.tally().dropped;
-            if lost > 0 {
-                Event::ViolationsLost { count: lost }.tell();
-            }
+            self.close_books(writers).await;
         };
         tokio::select! {
             () = closing => {
@@ -396,7 +384,8 @@ impl<S: Tended> House<S> {
             body_timeout: BODY_TIMEOUT,
             max_waiting: MAX_WAITING,
             drain_timeout: self.settings.drain_timeout,
-            access_log: settings.access_log.then(|| access_log(self.settings.secret)),
+            access_log: settings.access_log.then(|| telling::access_log(self.settings.secret)),
+            tracer: self.tracer.clone(),
             routes: settings.routes.clone(),
             upstreams: settings.upstreams.clone(),
         };
@@ -409,53 +398,15 @@ impl<S: Tended> House<S> {
             headers: self.settings.headers,
             envoy: self.settings.grpc.envoy,
             token: self.settings.token().cloned(),
+            tracer: self.tracer.clone(),
             ..http::Settings::default()
         };
         Door::new(Arc::clone(&self.limiter), Arc::clone(&self.status), settings)
     }
 
-    /// What `/metrics` tells.
-    fn exports(&self) -> Vec<Arc<dyn Exports>> {
-        let (limiter, status) = (Arc::clone(&self.limiter), Arc::clone(&self.status));
-        let process: Process<S> = Process { limiter, status };
-        vec![
-            Arc::new(process),
-            Arc::clone(&self.metrics) as Arc<dyn Exports>,
-            Arc::clone(&self.top) as Arc<dyn Exports>,
-            Arc::clone(&self.office) as Arc<dyn Exports>,
-            Arc::clone(&self.log) as Arc<dyn Exports>,
-        ]
-    }
-
-    /// What the admin API tells of what goes on.
-    fn telling(&self) -> Telling {
-        Telling {
-            log: Arc::clone(&self.log),
-            top: Arc::clone(&self.top),
-            exports: self.exports(),
-            live: Arc::new(self.live()),
-        }
-    }
-
-    /// What `/v1/live` tells.
-    fn live(&self) -> Live {
-        let vitals: Vitals<S> = Vitals {
-            limiter: Arc::clone(&self.limiter),
-            status: Arc::clone(&self.status),
-            store: self.settings.store.to_string(),
-        };
-        let tellers: Vec<Arc<dyn Tells>> = vec![
-            Arc::new(vitals),
-            Arc::clone(&self.metrics) as Arc<dyn Tells>,
-            Arc::clone(&self.office) as Arc<dyn Tells>,
-            Arc::clone(&self.log) as Arc<dyn Tells>,
-        ];
-        self.log.live(tellers, Arc::clone(&self.status))
-    }
-
     fn grpc_door(&self) -> grpc::Door<S, S::Local> {
-        let settings =
-            grpc::Settings { envoy: self.settings.grpc.envoy, ..grpc::Settings::default() };
+        let (envoy, tracer) = (self.settings.grpc.envoy, self.tracer.clone());
+        let settings = grpc::Settings { envoy, tracer, ..grpc::Settings::default() };
         grpc::Door::new(Arc::clone(&self.limiter), Arc::clone(&self.status), settings)
     }
 
@@ -463,13 +414,6 @@ impl<S: Tended> House<S> {
         let token = self.settings.token().cloned();
         let settings = resp::Settings { secret: self.settings.secret, token };
         resp::Door::new(Arc::clone(&self.limiter), settings)
-    }
-
-    /// Writes violations until the log is told to stop.
-    fn keep_log(&self) -> JoinHandle<()> {
-        let (office, log) = (Arc::clone(&self.office), Arc::clone(&self.log));
-        let retention = self.settings.admin.retention;
-        tokio::spawn(async move { log.keep(office.repository(), retention).await })
     }
 
     /// What goes on beside the doors.
@@ -493,22 +437,4 @@ impl<S: Tended> House<S> {
         keepers.spawn(bursts::tell(Arc::clone(&self.top)));
         keepers
     }
-}
-
-/// Counts decisions, and times them.
-fn metrics<S: Store>() -> Metrics {
-    let clock = FastClock::new();
-    let timed = if S::IMMEDIATE { TIMED_IN_MEMORY } else { 1 };
-    Metrics::new(timed, Arc::new(move || clock.now()))
-}
-
-/// Clients are told apart in the log, and told by nobody who does not know the secret.
-fn access_log(secret: Secret) -> AccessLog {
-    AccessLog::new(move |access| {
-        let mut hasher = KeyHasher::new(secret);
-        // Over a unix socket nobody may be named; then all are one.
-        let client = access.client.map(|ip| ip.to_string()).unwrap_or_default();
-        hasher.part(client.as_bytes());
-        Event::Answered { access, client: hasher.finish().lo }.tell();
-    })
 }

@@ -1,13 +1,19 @@
 //! What the process tells of itself: every event is a value, and this is the one place that turns
 //! it into a log line.
+//!
+//! What a client chose is never written as it is: see `escaped`.
+
+mod escaped;
+mod violation;
 
 use std::fmt::{self, Display};
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use tidegate_control::Burst;
+use tidegate_control::{Burst, Said};
 use tidegate_edge::gateway::Access;
+use tidegate_edge::trace::News;
 use tidegate_memory::Restored;
 use tidegate_redis::{Finding, Weight};
 use tracing::{error, info, warn};
@@ -15,6 +21,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::changes::Changes;
 use crate::config::{LogFormat, LogLevel};
+use escaped::escaped;
 
 /// Something that happened.
 pub(crate) enum Event<'a> {
@@ -39,6 +46,8 @@ pub(crate) enum Event<'a> {
     DatabaseLost { why: &'a dyn Display },
     DatabaseBack,
     ViolationsLost { count: u64 },
+    Violation(Said<'a>),
+    Collector(News<'a>),
     Burst { burst: &'a Burst, others: u64 },
     CertificateReplaced { path: &'a Path },
     CertificateRefused { path: &'a Path, reason: &'a dyn Display },
@@ -135,6 +144,11 @@ impl Event<'_> {
                     "violations were dropped since the start: there was no room, or no database"
                 );
             }
+            Self::Violation(said) => violation::tell(said),
+            Self::Collector(News::Lost { why }) => {
+                warn!(%why, "the collector takes no traces: they wait, and are dropped when they are too many");
+            }
+            Self::Collector(News::Back) => info!("the collector takes traces again"),
             Self::Burst { burst: Burst { rule, key, who, rate, mean, .. }, others } => {
                 let who = who.as_deref().unwrap_or("-");
                 warn!(%rule, %key, %who, rate, mean, others, "requests of a key come in a burst");
@@ -165,7 +179,8 @@ impl Event<'_> {
             Self::Answered { access, client } => {
                 let Access { id, method, path, status, bytes, took, .. } = access;
                 let (took_us, client) = (took.as_micros(), format!("{client:016x}"));
-                let id = id.as_deref().unwrap_or("-");
+                let (path, id) = (escaped(path), escaped(id.as_deref().unwrap_or("-")));
+                let (path, id) = (&*path, &*id);
                 info!(%client, %method, path, status, bytes, took_us, id, "answered");
             }
             Self::SocketsLeft { count } => {

@@ -7,6 +7,7 @@ use tidegate_rules::{Facts, RuleSet};
 
 use super::Tally;
 use super::notes::{Page, Refusal};
+use super::sample::Sample;
 
 /// The most that wait to be written.
 pub const QUEUE: usize = 1 << 16;
@@ -43,6 +44,8 @@ pub(super) struct Desk {
     heard: u64,
     written: u64,
     dropped: u64,
+    /// What the log is to say of them.
+    pub(super) sample: Sample,
 }
 
 impl Desk {
@@ -59,6 +62,7 @@ impl Desk {
         facts: &Facts<'_>,
     ) -> bool {
         self.heard += 1;
+        self.sample.put(rules, &refusal, facts);
         if !self.pages.back().is_some_and(|page| page.is_for(rules) && page.len() < BATCH) {
             let mut page = self.spare.pop().unwrap_or_default();
             page.begin(rules);

@@ -5,16 +5,21 @@
 
 use std::sync::Arc;
 
-use tidegate_core::decision::Verdict;
+use tidegate_core::decision::{Retry, Verdict};
 use tidegate_core::key::Fingerprint;
+use tidegate_core::policy::Policy;
 use tidegate_core::time::Timestamp;
 use tidegate_engine::RuleReading;
-use tidegate_rules::{Entry, Facts, RuleSet};
+use tidegate_rules::{Door, Entry, Facts, Rule, RuleSet};
 
+use super::lines::Line;
 use crate::violation::{Identities, Violation};
 
 /// The longest endpoint on record, as long as the seeds' table has it.
 const MAX_ENDPOINT: usize = 255;
+
+/// The longest method in the log.
+const MAX_METHOD: usize = 32;
 
 /// Some violations, in order, under one rule set.
 #[derive(Default)]
@@ -29,6 +34,7 @@ pub(super) struct Page {
 
 struct Note {
     refusal: Refusal,
+    door: Door,
     /// How many entries of a descriptor there are, and facts after them.
     entries: u32,
     facts: u32,
@@ -42,7 +48,8 @@ pub(super) struct Refusal {
     at: Timestamp,
     rule: u32,
     remaining: u64,
-    enforced: bool,
+    verdict: Verdict,
+    retry: Retry,
 }
 
 impl Page {
@@ -54,6 +61,12 @@ impl Page {
     /// The bytes that they take.
     pub(super) const fn bytes(&self) -> usize {
         self.text.len()
+    }
+
+    /// The id of the rule at a place.
+    pub(super) fn rule_id(&self, place: usize) -> Option<&str> {
+        let rules = self.rules.as_ref()?;
+        rules.get(u32::try_from(place).ok()?).map(Rule::id)
     }
 
     /// Whether violations under a rule set can be jotted down here.
@@ -81,7 +94,8 @@ impl Page {
 
     /// Jots down what a rule refused.
     pub(super) fn jot(&mut self, refusal: Refusal, facts: &Facts<'_>) {
-        let mut note = Note { refusal, entries: 0, facts: 0, from: self.text.len() };
+        let (door, from) = (facts.door(), self.text.len());
+        let mut note = Note { refusal, door, entries: 0, facts: 0, from };
         for entry in facts.descriptor() {
             self.copy(&entry.key);
             self.copy(&entry.value);
@@ -102,6 +116,19 @@ impl Page {
 
     /// What is put on record, in order.
     pub(super) fn violations(&self, identities: Identities) -> impl Iterator<Item = Violation> {
+        self.each(move |refusal, rules, facts| refusal.on_record(rules, facts, identities))
+    }
+
+    /// What the log says, in order.
+    pub(super) fn lines(&self, identities: Identities) -> impl Iterator<Item = Line> {
+        self.each(move |refusal, rules, facts| refusal.as_line(rules, facts, identities))
+    }
+
+    /// What is made of each refusal, its rules and its facts, which are complete again.
+    fn each<T>(
+        &self,
+        make: impl Fn(&Refusal, &RuleSet, &Facts<'_>) -> T,
+    ) -> impl Iterator<Item = T> {
         let notes = self.notes.get(self.dropped..).unwrap_or_default();
         notes.iter().zip(self.rules.iter().cycle()).map(move |(note, rules)| {
             let mut text = Texts(self.text.get(note.from..).unwrap_or_default());
@@ -113,8 +140,9 @@ impl Page {
                 facts.push(name, value);
             }
             facts.set_descriptor(&entries);
+            facts.set_door(note.door);
             rules.complete(&mut facts);
-            note.refusal.on_record(rules, &facts, identities)
+            make(&note.refusal, rules, &facts)
         })
     }
 }
@@ -138,8 +166,14 @@ impl Refusal {
             at: reading.numbers.map_or_else(clock, |told| told.now),
             rule,
             remaining: reading.numbers.map_or(0, |told| told.remaining),
-            enforced: reading.verdict != Verdict::ShadowDeny,
+            verdict: reading.verdict,
+            retry: reading.retry(),
         }
+    }
+
+    /// The place of the rule in its rule set.
+    pub(super) const fn place(&self) -> usize {
+        self.rule as usize
     }
 
     /// What is put on record of it, of facts that are complete.
@@ -162,7 +196,24 @@ impl Refusal {
             ip: facts.get("ip").map(|ip| identities.kept("ip", ip)),
             endpoint: endpoint(rules, facts),
             remaining: self.remaining,
-            enforced: self.enforced,
+            enforced: self.verdict != Verdict::ShadowDeny,
+        }
+    }
+
+    /// What the log says of it, of facts that are complete.
+    fn as_line(&self, rules: &RuleSet, facts: &Facts<'_>, identities: Identities) -> Line {
+        let rule = &rules[self.rule];
+        let policy = rule.limit().policy();
+        Line {
+            violation: self.on_record(rules, facts, identities),
+            verdict: self.verdict,
+            mode: rule.mode().name(),
+            algorithm: policy.map(|policy| policy.algorithm().name()),
+            limit: policy.map(Policy::limit),
+            retry: self.retry,
+            door: facts.door(),
+            method: facts.get("method").map(cut),
+            suppressed: 0,
         }
     }
 }
@@ -172,4 +223,9 @@ fn endpoint(rules: &RuleSet, facts: &Facts<'_>) -> Option<String> {
     let mut endpoint = rules.endpoint(facts)?;
     endpoint.truncate(endpoint.floor_char_boundary(MAX_ENDPOINT));
     Some(endpoint)
+}
+
+/// As much as the longest method of HTTP that is known takes; a caller of the HTTP door may say anything.
+fn cut(method: &str) -> String {
+    method[..method.floor_char_boundary(MAX_METHOD)].to_owned()
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tidegate_core::decision::{Reading, Verdict};
 use tidegate_core::policy::Policy;
-use tidegate_rules::{Mode, Rule, RuleSet};
+use tidegate_rules::{Rule, RuleSet};
 
 use crate::by_rule::{Follows, Rows};
 
@@ -62,7 +62,7 @@ impl Follows for Table {
         let places: HashMap<&str, usize> =
             endpoints.iter().enumerate().map(|(at, (known, _))| (known.as_str(), at)).collect();
         let rows = self.rows.following(rules, |rule, before| RuleRow {
-            mode: mode(rule),
+            mode: rule.mode().name(),
             most_in_window: rule.limit().policy().map(Policy::most_in_window),
             endpoint: places.get(endpoint(rule).as_str()).copied().unwrap_or(0),
             counts: before.map_or_else(RuleCounts::new, |row| Arc::clone(&row.counts)),
@@ -177,12 +177,4 @@ fn place(verdict: Verdict) -> usize {
 fn endpoint(rule: &Rule) -> String {
     let named = rule.conditions().find_map(|text| Some(text.strip_prefix("endpoint=")?.to_owned()));
     named.unwrap_or_else(|| ANY.to_owned())
-}
-
-fn mode(rule: &Rule) -> &'static str {
-    match rule.mode() {
-        Mode::Enforce => "enforce",
-        Mode::Shadow => "shadow",
-        Mode::Warn(_) => "warn",
-    }
 }

@@ -9,6 +9,7 @@ mod editors;
 mod faulty;
 mod guard;
 mod house;
+mod lines;
 mod live;
 mod log;
 mod overrides;

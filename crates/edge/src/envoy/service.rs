@@ -60,6 +60,13 @@ pub(crate) struct Decided {
     pub(super) headers: HeaderMap,
 }
 
+impl Decided {
+    /// One for each descriptor.
+    pub(crate) fn decisions(&self) -> &[Decision] {
+        &self.decisions
+    }
+}
+
 impl<S: Store, L: Store> Service<S, L> {
     pub(crate) const fn new(limiter: Arc<Limiter<S, L>>, settings: Settings, door: Door) -> Self {
         Self { limiter, settings, door }

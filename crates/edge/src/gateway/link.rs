@@ -22,7 +22,8 @@ use super::address::{Address, Protocol};
 use super::outgoing::Outgoing;
 use super::trust::Trust;
 
-type Io = TokioIo<Either<TcpStream, Box<TlsStream<TcpStream>>>>;
+/// The bytes of a connection.
+pub(crate) type Io = TokioIo<Either<TcpStream, Box<TlsStream<TcpStream>>>>;
 
 /// A sender of requests over HTTP/2; copies share the connection.
 pub(super) type Http2 = http2::SendRequest<Outgoing>;
@@ -40,8 +41,8 @@ pub(super) enum Dialled {
     Http2(Http2),
 }
 
-/// Connects and agrees on a protocol.
-pub(super) async fn dial(address: &Address, trust: &Trust) -> io::Result<Dialled> {
+/// Connects and agrees on a protocol: whether it is HTTP/2.
+pub(crate) async fn connect(address: &Address, trust: &Trust) -> io::Result<(Io, bool)> {
     let tcp = TcpStream::connect((address.host.as_str(), address.port)).await?;
     tcp.set_nodelay(true)?;
     let (io, http2) = match address.protocol {
@@ -54,11 +55,16 @@ pub(super) async fn dial(address: &Address, trust: &Trust) -> io::Result<Dialled
             (Either::Right(Box::new(tls)), http2)
         }
     };
+    Ok((TokioIo::new(io), http2))
+}
+
+/// A new connection to an upstream.
+pub(super) async fn dial(address: &Address, trust: &Trust) -> io::Result<Dialled> {
+    let (io, http2) = connect(address, trust).await?;
     let dialled = if http2 {
         let mut http = http2::Builder::new(TokioExecutor::new());
         http.timer(TokioTimer::new()).adaptive_window(true);
-        let (sender, connection) =
-            http.handshake(TokioIo::new(io)).await.map_err(io::Error::other)?;
+        let (sender, connection) = http.handshake(io).await.map_err(io::Error::other)?;
         // Shared by many requests, so it has a task of its own; it ends with its last sender.
         tokio::spawn(async move {
             if let Err(error) = connection.await {
@@ -67,7 +73,7 @@ pub(super) async fn dial(address: &Address, trust: &Trust) -> io::Result<Dialled
         });
         Dialled::Http2(sender)
     } else {
-        let handshake = http1::handshake(TokioIo::new(io)).await;
+        let handshake = http1::handshake(io).await;
         let (sender, connection) = handshake.map_err(io::Error::other)?;
         Dialled::Http1(Box::new(Http1 { sender, connection, ended: false }))
     };

@@ -13,6 +13,7 @@ use super::link::Http1;
 use super::patience::Patience;
 use super::server::InFlight;
 use crate::listen::BoxError;
+use crate::trace::Serving;
 
 /// The body of an answer of the gateway.
 pub enum GatewayBody {
@@ -31,12 +32,15 @@ pub struct Passed {
     /// What is left to do after it.
     pub(super) aftermath: Option<Aftermath>,
     line: Option<Box<Line>>,
+    /// Told when it has gone out.
+    serving: Option<Box<Serving>>,
 }
 
 impl Passed {
     pub(super) fn new(body: Incoming, link: Option<Box<Http1>>, in_flight: InFlight) -> Self {
         let patience = Patience::new(in_flight.server().timeouts().idle);
-        let mut passed = Self { body, link, in_flight, patience, aftermath: None, line: None };
+        let (aftermath, line, serving) = (None, None, None);
+        let mut passed = Self { body, link, in_flight, patience, aftermath, line, serving };
         if passed.body.is_end_stream() {
             passed.end();
         }
@@ -113,6 +117,20 @@ impl GatewayBody {
             Self::Own(own) => line.sent(own.size_hint().lower()),
             Self::Passed(passed) => passed.line = Some(line),
         }
+    }
+
+    /// Ends a span when it has gone out; its own is as good as gone.
+    pub(super) fn end(&mut self, serving: Box<Serving>) {
+        if let Self::Passed(passed) = self {
+            passed.serving = Some(serving);
+        }
+    }
+
+    /// The host and port that it comes from, if it is an upstream's.
+    pub(super) fn server(&self) -> Option<(String, u16)> {
+        let Self::Passed(passed) = self else { return None };
+        let address = &passed.in_flight.server().address;
+        Some((address.host.clone(), address.port))
     }
 }
 

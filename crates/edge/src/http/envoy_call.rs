@@ -11,6 +11,7 @@ use super::guard::Refusal;
 use crate::answer;
 use crate::envoy::{Answer, AnswerView, Code, parse_json};
 use crate::problem::Problem;
+use crate::trace::{self, Serving};
 
 impl<S: Store, L: Store> Door<S, L> {
     /// Answers a call. Only those who are admitted may give back, as with `/v1/refund`.
@@ -18,6 +19,7 @@ impl<S: Store, L: Store> Door<S, L> {
         &self,
         body: &[u8],
         admitted: Result<(), Refusal>,
+        serving: Option<&Serving>,
     ) -> Result<Response<Full<Bytes>>, Problem> {
         let wrong = |detail: String| Problem::new(StatusCode::BAD_REQUEST, detail);
         let call = parse_json(body).map_err(|malformed| Problem {
@@ -28,8 +30,10 @@ impl<S: Store, L: Store> Door<S, L> {
         if let (true, Err(refusal)) = (call.gives_back(), admitted) {
             return Ok(refusal.into_response());
         }
+        let deciding = serving.and_then(Serving::decides);
         let decided = self.envoy.decide(&call).await;
         let decided = decided.map_err(|unanswered| wrong(unanswered.to_string()))?;
+        trace::decided(deciding, decided.decisions());
         let told = Answer::of(&decided);
         let status = match told.overall_code() {
             Code::Ok => StatusCode::OK,

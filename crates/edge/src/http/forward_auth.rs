@@ -18,6 +18,7 @@ use crate::Peer;
 use crate::path;
 use crate::problem::Problem;
 use crate::respond;
+use crate::trace::{self, Serving};
 
 /// Where a proxy asks. What follows it is the path of the request, for those that put it there
 /// (Envoy's `path_prefix`).
@@ -43,6 +44,7 @@ impl<S: Store, L: Store> Door<S, L> {
         &self,
         mut head: Parts,
         peer: Peer,
+        serving: Option<&Serving>,
     ) -> Result<Response<Full<Bytes>>, Problem> {
         let denied = denied_status(&head.uri)?;
         let identity = self.identity.under(self.limiter.rules())?;
@@ -58,7 +60,9 @@ impl<S: Store, L: Store> Door<S, L> {
             rule.cost().of_request(values, None)
         };
         let rules = std::sync::Arc::clone(&identity.rules);
+        let deciding = serving.and_then(Serving::decides);
         let decision = self.limiter.decide_at_once_under(rules, &facts, cost).await;
+        trace::decided(deciding, std::slice::from_ref(&decision));
         let settings = &self.settings.headers;
         let random = settings.draw(&decision, &facts);
         drop(facts);

@@ -6,7 +6,7 @@ use tidegate_core::decision::Retry;
 use tidegate_core::key::Fingerprint;
 use tidegate_core::time::Timestamp;
 use tidegate_engine::{Decision, Explained, Explanation, RuleReading};
-use tidegate_rules::{Mode, Rule};
+use tidegate_rules::Rule;
 
 use super::write::{list, put};
 
@@ -76,7 +76,7 @@ fn write_decision(out: &mut String, decision: &Decision) {
 fn write_reading(out: &mut String, rule: &Rule, reading: &RuleReading) {
     put(out, r#"{"id":"#, rule.id());
     put(out, r#","verdict":"#, reading.verdict.name());
-    put(out, r#","mode":"#, mode_name(rule.mode()));
+    put(out, r#","mode":"#, rule.mode().name());
     put(out, r#","limit":"#, reading.numbers.map(|numbers| numbers.limit));
     write_numbers(out, reading);
     out.push('}');
@@ -122,13 +122,5 @@ pub(crate) const fn retry_after_ms(retry: Retry) -> Option<u64> {
         Retry::Now => Some(0),
         Retry::After(wait) => Some(wait.as_millis_ceil()),
         Retry::Never => None,
-    }
-}
-
-const fn mode_name(mode: &Mode) -> &'static str {
-    match mode {
-        Mode::Enforce => "enforce",
-        Mode::Shadow => "shadow",
-        Mode::Warn(_) => "warn",
     }
 }

@@ -5,7 +5,9 @@
 pub(crate) struct Writer(Vec<u8>);
 
 const NUMBER: u32 = 0;
+const EIGHT_BYTES: u32 = 1;
 const BYTES: u32 = 2;
+const FOUR_BYTES: u32 = 5;
 
 impl Writer {
     /// A message after so many bytes that are filled in later.
@@ -19,6 +21,26 @@ impl Writer {
         if value != 0 {
             self.tag(field, NUMBER);
             self.varint(value);
+        }
+    }
+
+    /// A number that is one of several things a value can be, and so is there even if it is nought.
+    pub(crate) fn choice(&mut self, field: u32, value: u64) {
+        self.tag(field, NUMBER);
+        self.varint(value);
+    }
+
+    pub(crate) fn fixed64(&mut self, field: u32, value: u64) {
+        if value != 0 {
+            self.tag(field, EIGHT_BYTES);
+            self.0.extend_from_slice(&value.to_le_bytes());
+        }
+    }
+
+    pub(crate) fn fixed32(&mut self, field: u32, value: u32) {
+        if value != 0 {
+            self.tag(field, FOUR_BYTES);
+            self.0.extend_from_slice(&value.to_le_bytes());
         }
     }
 
@@ -82,6 +104,8 @@ mod tests {
         writer.bytes(3, b"hi");
         writer.entry(4, b"");
         writer.message(5, |_| {});
+        writer.fixed32(7, 0);
+        writer.fixed64(7, 0);
         writer.message(6, |inner| inner.message(1, |inner| inner.bytes(1, &[7; 127])));
         let expected = [
             &[0, 0, 0x08, 0x96, 0x01, 0x1a, 2, b'h', b'i', 0x22, 0, 0x2a, 0][..],
@@ -89,5 +113,11 @@ mod tests {
             &[7; 127],
         ];
         assert_eq!(writer.finish(), expected.concat());
+        let mut writer = Writer::default();
+        writer.choice(3, 0);
+        writer.fixed64(7, 0x0102);
+        writer.fixed32(16, 1);
+        let expected = [0x18, 0, 0x39, 2, 1, 0, 0, 0, 0, 0, 0, 0x85, 0x01, 1, 0, 0, 0];
+        assert_eq!(writer.finish(), expected);
     }
 }

@@ -47,6 +47,7 @@ Examples:
   tidegate serve --config rules.yaml --snapshot counters.snap --http 127.0.0.1:0
   tidegate serve --config rules.yaml --store redis://10.0.0.5:6379 --key-secret-file secret
   tidegate serve --config rules.yaml --http unix:/run/tidegate/http.sock      for nginx here
+  tidegate serve --config rules.yaml --otlp http://127.0.0.1:4318             traces to a collector
   redis-cli -p 8083 CL.THROTTLE user:7 15 30 60      asks the RESP door, which Redis clients use
 
 The rules are read again when the file changes or on SIGHUP; a file with mistakes changes nothing.

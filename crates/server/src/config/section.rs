@@ -13,6 +13,7 @@ use super::gateway::GatewayLayer;
 use super::grpc::GrpcLayer;
 use super::headers::HeaderLayer;
 use super::store::StoreLayer;
+use super::traces::TraceLayer;
 use super::value::Wrong;
 use super::{Layer, MOST_DOOR_THREADS};
 
@@ -38,6 +39,8 @@ pub(crate) fn read(field: Option<&Field<'_>>) -> Layer {
         drain_timeout: fields.take("drain_timeout").and_then(|field| field.duration()),
         log: fields.take("log").and_then(|field| choice(&field)),
         log_level: fields.take("log_level").and_then(|field| choice(&field)),
+        traces: TraceLayer::read(&mut fields),
+        log_violations: fields.take("log_violations").and_then(|field| count(&field)),
     };
     fields.finish();
     layer
@@ -45,6 +48,10 @@ pub(crate) fn read(field: Option<&Field<'_>>) -> Layer {
 
 fn threads(field: &Field<'_>) -> Option<u16> {
     field.integer(1, MOST_DOOR_THREADS.into()).and_then(|count| count.try_into().ok())
+}
+
+fn count(field: &Field<'_>) -> Option<u32> {
+    field.integer(0, u32::MAX.into()).and_then(|count| count.try_into().ok())
 }
 
 pub(super) fn path(field: &Field<'_>) -> Option<PathBuf> {

@@ -25,4 +25,5 @@ mod settings;
 mod snapshot;
 mod support;
 mod telemetry;
+mod traces;
 mod unix_socket;

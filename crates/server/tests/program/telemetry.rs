@@ -3,6 +3,7 @@
 
 mod boards;
 mod exposition;
+mod lines;
 mod store;
 
 use std::collections::BTreeMap;

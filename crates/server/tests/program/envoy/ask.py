@@ -1,4 +1,6 @@
-"""Puts calls in JSON to the gRPC door, one after the other, and prints the answers in JSON."""
+"""Puts calls in JSON to the gRPC door, one after the other, and prints the answers in JSON.
+
+The third word may be metadata that goes with each, as an object."""
 
 import json
 import sys
@@ -25,4 +27,6 @@ ask = channel.unary_unary(
     response_deserializer=Response.FromString,
 )
 calls = [json_format.ParseDict(call, Request()) for call in json.loads(sys.argv[2])]
-print(json.dumps([json_format.MessageToDict(ask(call, timeout=10)) for call in calls]))
+metadata = tuple(json.loads(sys.argv[3]).items()) if len(sys.argv) > 3 else None
+answers = [ask(call, timeout=10, metadata=metadata) for call in calls]
+print(json.dumps([json_format.MessageToDict(answer) for answer in answers]))

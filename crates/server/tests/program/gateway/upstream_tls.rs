@@ -1,23 +1,9 @@
 //! Upstreams that are reached over TLS.
 
-use std::path::Path;
-
 use tidegate_testkit::nginx::Nginx;
 
 use crate::support::programs::{Load, h2load};
 use crate::support::{Authority, Folder, Server, curl};
-
-/// A nginx with a certificate of this authority.
-fn nginx(listen: &str, authority: &Authority, lines: &str) -> Nginx {
-    let (certificate, key) = authority.issue();
-    Nginx::start_with(listen, |folder: &Path| {
-        let [cert, key] = [("cert.pem", certificate), ("key.pem", key)].map(|(name, contents)| {
-            std::fs::write(folder.join(name), contents).unwrap();
-            folder.join(name).display().to_string()
-        });
-        format!("ssl_certificate {cert}; ssl_certificate_key {key}; {lines}")
-    })
-}
 
 fn start(folder: &Folder, nginx: &Nginx, ca: &str) -> Server {
     let document = format!(
@@ -33,7 +19,7 @@ fn an_upstream_over_tls_is_believed_only_with_its_own_authority() {
     let folder = Folder::new();
     let [good, wrong] = ["good", "wrong"].map(|name| Authority::make(&folder.path("."), name));
     for listen in ["ssl", "ssl http2"] {
-        let nginx = nginx(listen, &good, "return 200 $server_protocol;");
+        let nginx = good.nginx(listen, "return 200 $server_protocol;");
         let server = start(&folder, &nginx, "good.pem");
         let fetched = curl(&[&format!("http://{}/", server.gateway)]);
         let version = if listen == "ssl" { "HTTP/1.1" } else { "HTTP/2.0" };
@@ -51,7 +37,7 @@ fn an_upstream_that_says_go_away_costs_no_request() {
     let folder = Folder::new();
     let authority = Authority::make(&folder.path("."), "good");
     // Of each connection nginx takes so many requests and then sends GOAWAY.
-    let nginx = nginx("ssl http2", &authority, "keepalive_requests 50; return 200 well;");
+    let nginx = authority.nginx("ssl http2", "keepalive_requests 50; return 200 well;");
     let server = start(&folder, &nginx, "good.pem");
     let load = h2load(&["-n", "3000", "-c", "20", "--h1", &format!("http://{}/", server.gateway)]);
     let expected = Load { done: 3000, errors: 0, passed: 3000, refused: 0, failed: 0 };

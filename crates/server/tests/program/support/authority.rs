@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use tidegate_testkit::nginx::Nginx;
+
 /// A certificate authority of the test's own.
 pub struct Authority {
     folder: PathBuf,
@@ -39,6 +41,19 @@ impl Authority {
         words.extend(["-keyout", text(&key), "-out", text(&certificate)]);
         openssl(&words);
         (std::fs::read(certificate).unwrap(), std::fs::read(key).unwrap())
+    }
+
+    /// A nginx with a certificate of this authority.
+    pub fn nginx(&self, listen: &str, lines: &str) -> Nginx {
+        let (certificate, key) = self.issue();
+        Nginx::start_with(listen, |folder: &Path| {
+            let files = [("cert.pem", certificate), ("key.pem", key)];
+            let [cert, key] = files.map(|(name, contents)| {
+                std::fs::write(folder.join(name), contents).unwrap();
+                folder.join(name).display().to_string()
+            });
+            format!("ssl_certificate {cert}; ssl_certificate_key {key}; {lines}")
+        })
     }
 
     fn file(&self, end: &str) -> PathBuf {

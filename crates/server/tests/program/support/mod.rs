@@ -2,6 +2,7 @@
 
 pub mod authority;
 pub mod client;
+pub mod collector;
 pub mod programs;
 pub mod server;
 pub mod successors;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 
 pub use authority::Authority;
 pub use client::Client;
+pub use collector::Collector;
 pub use programs::{ask_grpc, curl};
 pub use server::Server;
 pub use successors::Successors;
@@ -32,7 +34,10 @@ pub fn tidegate() -> Command {
     for (name, _) in std::env::vars_os() {
         let known = ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "RUST_LOG"];
         let text = name.to_string_lossy();
-        if text.starts_with("TIDEGATE_") || known.contains(&text.as_ref()) {
+        if text.starts_with("TIDEGATE_")
+            || text.starts_with("OTEL_")
+            || known.contains(&text.as_ref())
+        {
             command.env_remove(&name);
         }
     }

@@ -51,8 +51,15 @@ impl Fetched {
 /// Puts calls of Envoy's service to a gRPC door, one after the other, by a client that knows what reflection tells.
 #[track_caller]
 pub fn ask_grpc(address: &str, calls: &[Value]) -> Vec<Value> {
+    ask_grpc_with(address, calls, &json!({}))
+}
+
+/// The same with metadata.
+#[track_caller]
+pub fn ask_grpc_with(address: &str, calls: &[Value], metadata: &Value) -> Vec<Value> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/program/envoy/ask.py");
-    let output = python().arg(script).arg(address).arg(json!(calls).to_string()).output().unwrap();
+    let words = [address, &json!(calls).to_string(), &metadata.to_string()];
+    let output = python().arg(script).args(words).output().unwrap();
     let told = text(&[output.stdout, output.stderr].concat());
     serde_json::from_str(&told).unwrap_or_else(|why| panic!("{why}: {told}"))
 }

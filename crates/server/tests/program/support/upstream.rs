@@ -17,6 +17,19 @@ pub type Reply = Box<dyn Fn(&Arrived, &mut TcpStream) + Send + Sync>;
 pub struct Arrived {
     pub at: Instant,
     pub head: String,
+    pub body: Vec<u8>,
+}
+
+impl Arrived {
+    /// The value of a header, byte for byte; it must not be there twice.
+    #[track_caller]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let fields = self.head.lines().filter_map(|line| line.split_once(": "));
+        let mut values = fields.filter(|(field, _)| field.eq_ignore_ascii_case(name));
+        let value = values.next().map(|(_, value)| value);
+        assert_eq!(values.next(), None, "{}", self.head);
+        value
+    }
 }
 
 /// A server with a thread for each connection.
@@ -65,7 +78,9 @@ impl Upstream {
 /// Answers 200 with a text.
 pub fn ok(stream: &mut TcpStream, body: &str) {
     let length = body.len();
-    let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}");
+    // In one piece: the system holds back small ones that follow each other.
+    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}");
+    let _ = stream.write_all(answer.as_bytes());
 }
 
 /// Two ends: one lets the other go on.
@@ -95,7 +110,7 @@ fn converse(stream: TcpStream, reply: &Reply, arrivals: &Sender<Arrived>) {
         if reader.read_exact(&mut body).is_err() {
             return;
         }
-        let arrived = Arrived { at, head };
+        let arrived = Arrived { at, head, body };
         let _ = arrivals.send(arrived.clone());
         reply(&arrived, &mut writer);
     }

@@ -60,6 +60,11 @@ fn every_metric_is_in_the_documentation_and_no_other() {
     let (folder, redis) = (Folder::new(), Redis::start());
     let mut told = families(&page(&serve(&folder, &[])));
     told.extend(families(&page(&serve(&folder, &["--store", &redis.url()]))));
+    // Where nobody is: what becomes of traces is told all the same.
+    let collector = ["--otlp", "http://127.0.0.1:9"];
+    let traced = page(&serve(&folder, &collector));
+    assert_clean(&traced);
+    told.extend(families(&traced));
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating.md");
     let text = std::fs::read_to_string(path).unwrap();
     let section = text.split("\n## ").find(|section| section.starts_with("Metrics\n")).unwrap();
