@@ -2,11 +2,14 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use common::{facts, limiter, ready, rules_under, told};
 use tidegate_core::decision::Retry;
 use tidegate_core::key::Secret;
-use tidegate_core::time::Micros;
-use tidegate_engine::Limiter;
+use tidegate_core::time::{Micros, Timestamp};
+use tidegate_engine::{Decision, Limiter};
 use tidegate_memory::MemoryStore;
 
 const IP: &[(&str, &str)] = &[("ip", "203.0.113.7")];
@@ -254,4 +257,26 @@ fn a_fingerprint_under_a_secret_of_the_process_is_not_shown() {
         let explained = ready(limiter.explain(&request, 1));
         assert_eq!(explained.rules[0].fingerprint.is_some(), shown);
     }
+}
+
+#[test]
+fn how_long_the_store_took_and_what_was_charged_is_told_to_who_asks() {
+    let rules = "rules:
+           - { id: two, key_by: ip, limit: 5/h using fixed_window, cost: 2 }
+           - { id: one, key_by: ip, limit: 9/h using fixed_window }";
+    let (untimed, _) = limiter(rules);
+    assert_eq!(ready(untimed.decide(&facts(IP), 1)).store_time(), None);
+    let (timed, _) = limiter(rules);
+    // A clock that is read twice: before the store is asked, and when it has answered.
+    let reads = AtomicU64::new(0);
+    let clock = move || Timestamp::from_micros(reads.fetch_add(70, Ordering::Relaxed));
+    let timed = timed.store_timed_by(Arc::new(clock));
+    let charged = |decision: &Decision| -> Vec<u64> {
+        decision.readings().map(|(_, reading)| decision.charged(reading)).collect()
+    };
+    let passed = ready(timed.decide(&facts(IP), 1));
+    assert_eq!((passed.store_time(), charged(&passed)), (Some(Micros::new(70)), vec![2, 1]));
+    let refused = ready(timed.decide(&facts(IP), 2));
+    assert_eq!((refused.is_allowed(), charged(&refused)), (false, vec![0, 0]));
+    assert_eq!(refused.store_time(), Some(Micros::new(70)));
 }

@@ -85,3 +85,38 @@ impl Queue {
         Tally { exported: inner.exported, dropped: inner.dropped, waiting }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::time::Timestamp;
+
+    use super::*;
+    use crate::trace::context::Context;
+    use crate::trace::span::What;
+
+    fn span() -> Span {
+        let (begun, ended) = (Timestamp::EPOCH, Timestamp::EPOCH);
+        let what = What::Called { method: "GET", server: None, status: None };
+        let context = Context::first([1; 16], [1; 8], true);
+        Span { context, parent: None, begun, ended, what }
+    }
+
+    #[test]
+    fn what_was_put_is_exported_dropped_or_waits_at_any_time() {
+        let queue = Queue::default();
+        (0..ROOM + 10).for_each(|_| queue.put(span()));
+        let full = ROOM as u64;
+        assert_eq!(queue.tally(), Tally { exported: 0, dropped: 10, waiting: full });
+        assert_eq!(queue.take().len(), BATCH);
+        queue.put(span());
+        let told = Tally { exported: 0, dropped: 11, waiting: full };
+        assert_eq!(queue.tally(), told, "what is under way has its place until it is settled");
+        queue.settle(BATCH, true);
+        assert_eq!(queue.take().len(), BATCH);
+        queue.settle(BATCH, false);
+        queue.take();
+        queue.clear();
+        let (batch, all) = (BATCH as u64, full + 11);
+        assert_eq!(queue.tally(), Tally { exported: batch, dropped: all - batch, waiting: 0 });
+    }
+}
