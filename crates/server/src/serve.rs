@@ -443,6 +443,7 @@ impl<S: Tended> House<S> {
             limiter: Arc::clone(&self.limiter),
             status: Arc::clone(&self.status),
             store: self.settings.store.to_string(),
+            started: office::wall_clock()(),
         };
         let tellers: Vec<Arc<dyn Tells>> = vec![
             Arc::new(vitals),
