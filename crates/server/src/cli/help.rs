@@ -225,8 +225,8 @@ Examples:
   tidegate top --json | jq '.rules[] | {id, refused_per_second}'
 
 Rates of all decisions are of the last 10 s, those of rules of the last minute, as on the dashboard.
-Keys: s sort, r reverse, / filter, p pause, ? help, q leave. When the server is gone the last picture
-stays, and goes on when it is back. NO_COLOR=1 leaves the colours out.
+Keys: s sort, r reverse, / filter, p pause, ? help, q leave. When the server is gone, the last
+picture stays until it is back. NO_COLOR=1 leaves the colours out.
 
 Exit codes: 0 left, 2 wrong usage, 3 no answer.";
 

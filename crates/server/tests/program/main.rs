@@ -25,4 +25,5 @@ mod settings;
 mod snapshot;
 mod support;
 mod telemetry;
+mod top;
 mod unix_socket;

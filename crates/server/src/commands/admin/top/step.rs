@@ -44,11 +44,6 @@ impl Step {
             rules: rules.collect(),
         }
     }
-
-    /// How many requests were decided.
-    pub(super) fn decided(&self) -> u64 {
-        self.bands.iter().sum()
-    }
 }
 
 impl RuleStep {
@@ -150,7 +145,7 @@ mod tests {
         let said = Verdicts { allow: 100, deny: 17, shadow_deny: 30, warn: 20, ban: 3 };
         after.counts.rules = vec![rule("a", said), rule("new", said)];
         let step = Step::between(&before, &after);
-        assert_eq!((step.micros, step.decided()), (2_000_000, 120));
+        assert_eq!((step.micros, step.bands.iter().sum()), (2_000_000, 120));
         assert_eq!(step.bands, [0, 60, 40, 14, 6]);
         assert_eq!(step.rules["a"].verdicts.allow, 93);
         assert_eq!(step.rules["new"].verdicts, Verdicts::default(), "nobody saw since when");

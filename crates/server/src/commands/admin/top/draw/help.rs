@@ -30,7 +30,7 @@ pub(super) fn foot(view: &View, ink: Ink) -> Line<'static> {
         ]);
     }
     let mut spans =
-        vec![Span::styled("q leave  s sort  r reverse  / filter  p pause  ? help", ink.dim())];
+        vec![Span::styled("q leave  ? help  s sort  r reverse  / filter  p pause", ink.dim())];
     if !view.filter.is_empty() {
         let filter = format!("filter: {} (Esc clears)  ", printable(&view.filter));
         spans.insert(0, Span::styled(filter, ink.bold()));
