@@ -210,29 +210,28 @@ fn a_lost_server_is_said_and_one_that_comes_in_its_place_is_shown() {
 fn the_terminal_is_given_back_as_it_was() {
     let (office, tmux) = (Office::with(RULES, &[]), Tmux::start(120, 34));
     let state = || [tmux.knows("alternate_on"), tmux.knows("cursor_flag")];
-    tmux.run(&["echo", "what was there before"]);
-    tmux.wait("\nwhat was there before");
     let (pid, program) = (office.folder.path("pid"), tidegate());
     let program = program.get_program().to_str().unwrap();
     let top = format!("echo $$ >{}; exec {program} top --admin {}", pid.display(), office.url);
     for leave in ["q", "C-c", "TERM"] {
+        let before = format!("what was there before {leave}");
+        tmux.run(&["echo", &before]);
+        tmux.wait(&format!("\n{before}\nready$"));
         tmux.run(&["sh", "-c", &top]);
         tmux.wait("since the start");
         assert_eq!(state(), ["1", "0"], "another screen, and no cursor");
-        assert!(!tmux.screen().contains("what was there before"));
+        assert!(!tmux.screen().contains(&before));
         match leave {
             "TERM" => terminate(&pid),
             key => tmux.press(key),
         }
-        tmux.wait_until("the screen before", |screen| screen.contains("\nwhat was there before"));
-        tmux.wait_until("the shell's prompt", |screen| screen.trim_end().ends_with("ready$"));
+        tmux.wait_until("the screen before, and the prompt", |screen| {
+            screen.contains(&format!("\n{before}\n")) && screen.trim_end().ends_with("ready$")
+        });
         assert_eq!(state(), ["0", "1"], "after {leave}");
         // What is typed is seen, and comes line by line: the terminal is not raw any more.
-        tmux.run(&["sh", "-c", "stty -a | grep -o -w -e icanon -e echo"]);
-        tmux.wait("\nicanon\necho\n");
-        tmux.run(&["clear"]);
-        tmux.run(&["echo", "what was there before"]);
-        tmux.wait_until("a clear screen", |screen| screen.contains("\nwhat was there before\n"));
+        tmux.run(&["sh", "-c", &format!("echo {leave}; stty -a | grep -o -w -e icanon -e echo")]);
+        tmux.wait(&format!("\n{leave}\nicanon\necho\nready$"));
     }
 }
 

@@ -75,9 +75,12 @@ impl Screen {
 }
 
 impl Drop for Screen {
-    /// The cursor is shown again by the terminal's own drop.
+    /// The cursor is shown again by the terminal's own drop. To leave the screen twice would put the shell's prompt over
+    /// what a panic said.
     fn drop(&mut self) {
-        ratatui::restore();
+        if !std::thread::panicking() {
+            ratatui::restore();
+        }
     }
 }
 
