@@ -224,6 +224,7 @@ impl<S: Tended> House<S> {
             self.log.stop();
             // It ends by itself: whoever breaks off a write does not know what is on record.
             let _ = writer.await;
+            self.office.leave().await;
             let lost = self.log.tally().dropped;
             if lost > 0 {
                 Event::ViolationsLost { count: lost }.tell();

@@ -56,7 +56,7 @@ async fn once(api: &Api, mut events: Events) -> Result<(), Failure> {
         let tick = feed::tick(&mut events).await;
         history.tick(*tick.map_err(|why| Failure::CouldNot(format!("{}: {why}", api.url())))?);
     }
-    history.keys(feed::keys(api).await?);
+    history.asked(feed::ask(api).await?);
     let Some(picture) = Picture::of(&history) else { return Ok(()) };
     match api.json {
         true => output::json(&json::of(&picture))?,

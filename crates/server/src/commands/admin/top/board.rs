@@ -25,7 +25,7 @@ impl Board {
                 self.history.tick(*tick);
                 self.view.lost = None;
             }
-            Heard::Keys(keys) => self.history.keys(keys),
+            Heard::Asked(asked) => self.history.asked(asked),
             Heard::Lost(why) => self.view.lost = Some(why),
         }
         self.look();
@@ -52,6 +52,7 @@ impl Board {
 
 #[cfg(test)]
 mod tests {
+    use super::super::feed::Asked;
     use super::super::sample::tick;
     use super::*;
 
@@ -78,8 +79,8 @@ mod tests {
         board.hear(Heard::Tick(Box::new(tick(0, 1, 0))));
         board.hear(Heard::Lost("it is gone".to_owned()));
         assert_eq!((total(&board), board.view.lost.as_deref()), (Some(1), Some("it is gone")));
-        board.hear(Heard::Keys(Vec::new()));
-        assert!(board.view.lost.is_some(), "keys are no sign that events come");
+        board.hear(Heard::Asked(Asked::default()));
+        assert!(board.view.lost.is_some(), "that is no sign that events come");
         board.hear(Heard::Tick(Box::new(tick(1_000_000, 2, 0))));
         assert_eq!(board.view.lost, None);
     }

@@ -1,4 +1,4 @@
-//! What a server tells, read as it comes: its events, and now and then which keys occur most. When the connection is
+//! What a server tells, read as it comes: its events, and now and then which keys occur most and who else is there. When the connection is
 //! lost it comes back by itself, as often as that takes.
 
 use std::time::Duration;
@@ -7,7 +7,7 @@ use futures_util::future::join;
 use tokio::sync::mpsc::Sender;
 
 use super::super::api::Api;
-use super::tick::{Key, Keys, Tick};
+use super::tick::{Fleet, Key, Keys, Node, Tick};
 use crate::client::Events;
 use crate::failure::Failure;
 
@@ -22,7 +22,7 @@ const PAUSES: [Duration; 4] = [
     Duration::from_secs(4),
 ];
 
-/// How often the keys are asked for.
+/// How often the rest is asked for.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// How many of each list.
@@ -33,10 +33,19 @@ const MOST: u32 = 20;
 pub(super) enum Heard {
     /// Everything that is counted.
     Tick(Box<Tick>),
-    /// The keys that occur most.
-    Keys(Vec<Key>),
+    /// What is asked for now and then.
+    Asked(Asked),
     /// Nothing comes any more, and why.
     Lost(String),
+}
+
+/// What is asked for now and then.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    /// The keys that occur most.
+    pub(super) keys: Vec<Key>,
+    /// Who follows the same rules.
+    pub(super) nodes: Vec<Node>,
 }
 
 /// Opens the stream of events.
@@ -47,13 +56,14 @@ pub(super) async fn open(api: &Api) -> Result<Events, Failure> {
     api.listen("/v1/live").await
 }
 
-/// The keys that occur most.
+/// The keys that occur most, and the nodes.
 ///
 /// # Errors
 /// When the API does not tell.
-pub(super) async fn keys(api: &Api) -> Result<Vec<Key>, Failure> {
-    let told = api.get(&format!("/v1/top?limit={MOST}")).await?;
-    Ok(told.read::<Keys>()?.top)
+pub(super) async fn ask(api: &Api) -> Result<Asked, Failure> {
+    let keys = api.get(&format!("/v1/top?limit={MOST}")).await?.read::<Keys>()?.top;
+    let nodes = api.get("/v1/status").await?.read::<Fleet>()?.nodes;
+    Ok(Asked { keys, nodes })
 }
 
 /// The next tick of a stream.
@@ -106,8 +116,8 @@ async fn follow(api: &Api, first: Events, to: &Sender<Heard>) {
 /// Nobody who asks in vain says so here: whoever follows the events does.
 async fn rank(api: &Api, to: &Sender<Heard>) {
     while !to.is_closed() {
-        if let Ok(keys) = keys(api).await {
-            let _ = to.send(Heard::Keys(keys)).await;
+        if let Ok(asked) = ask(api).await {
+            let _ = to.send(Heard::Asked(asked)).await;
         }
         tokio::time::sleep(LOOK).await;
     }

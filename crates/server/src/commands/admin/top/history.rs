@@ -3,8 +3,9 @@
 
 use std::collections::VecDeque;
 
+use super::feed::Asked;
 use super::step::Step;
-use super::tick::{Key, Tick};
+use super::tick::{Key, Node, Tick};
 
 /// How many steps are kept: as many seconds, unless ticks were missed.
 pub(super) const STEPS: usize = 120;
@@ -17,7 +18,7 @@ const SOONEST_US: u64 = 200_000;
 pub(super) struct History {
     newest: Option<Tick>,
     steps: VecDeque<Step>,
-    keys: Vec<Key>,
+    asked: Asked,
 }
 
 impl History {
@@ -42,9 +43,9 @@ impl History {
         self.newest = Some(now);
     }
 
-    /// Hears which keys occur most.
-    pub(super) fn keys(&mut self, keys: Vec<Key>) {
-        self.keys = keys;
+    /// Hears what was asked for.
+    pub(super) fn asked(&mut self, asked: Asked) {
+        self.asked = asked;
     }
 
     /// The newest tick.
@@ -53,8 +54,13 @@ impl History {
     }
 
     /// The keys that occur most.
-    pub(super) fn top(&self) -> &[Key] {
-        &self.keys
+    pub(super) fn keys(&self) -> &[Key] {
+        &self.asked.keys
+    }
+
+    /// Who follows the same rules.
+    pub(super) fn nodes(&self) -> &[Node] {
+        &self.asked.nodes
     }
 
     /// The last so many steps, oldest first.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::picture::{Picture, QUANTILES, RuleRow};
 use super::step::BANDS;
-use super::tick::{Key, Verdicts};
+use super::tick::{Key, Node, Verdicts};
 
 /// All of it.
 pub(super) fn of(picture: &Picture) -> Json {
@@ -25,6 +25,7 @@ pub(super) fn of(picture: &Picture) -> Json {
         "took_us": named(QUANTILES.map(|(name, _)| name), picture.times),
         "rules": picture.rules.iter().map(rule).collect::<Vec<_>>(),
         "keys": picture.keys.iter().map(key).collect::<Vec<_>>(),
+        "nodes": picture.nodes.iter().map(node).collect::<Vec<_>>(),
     })
 }
 
@@ -47,6 +48,11 @@ fn rule(row: &RuleRow) -> Json {
 fn key(key: &Key) -> Json {
     let Key { kind, rule, key, who, count, error, spread } = key;
     json!({"kind": kind, "rule": rule, "key": key, "who": who, "count": count, "error": error, "spread": spread})
+}
+
+fn node(node: &Node) -> Json {
+    let Node { name, version, behind, silent } = node;
+    json!({"name": name, "version": version, "behind": behind, "silent": silent})
 }
 
 fn named<const N: usize>(names: [&str; N], values: [Option<u64>; N]) -> Map<String, Json> {

@@ -3,7 +3,7 @@
 
 use super::history::{History, STEPS};
 use super::step::{BANDS, RuleStep, Step};
-use super::tick::{Distribution, Key, Rule, Tick, Verdicts};
+use super::tick::{Distribution, Key, Node, Rule, Tick, Verdicts};
 use super::words::{rate_of, share_of};
 
 /// Rates of all decisions are of so many seconds, those of rules of so many, as on the dashboard.
@@ -33,6 +33,7 @@ pub(super) struct Picture {
     pub(super) past: Vec<[u64; BANDS.len()]>,
     pub(super) rules: Vec<RuleRow>,
     pub(super) keys: Vec<Key>,
+    pub(super) nodes: Vec<Node>,
 }
 
 /// What a rule did in the last minute.
@@ -76,7 +77,8 @@ impl Picture {
             times: QUANTILES.map(|(_, thousandths)| durations.quantile(thousandths)),
             past: history.last(STEPS).map(rates).collect(),
             rules: tick.counts.rules.iter().map(|rule| RuleRow::of(rule, history)).collect(),
-            keys: history.top().to_vec(),
+            keys: history.keys().to_vec(),
+            nodes: history.nodes().to_vec(),
             tick,
         })
     }
@@ -104,6 +106,22 @@ impl Picture {
             (false, None) => ", breaker closed".to_owned(),
         };
         format!("{}{state}", process.store)
+    }
+}
+
+/// How many nodes there are and how they are, in words; nothing where nobody asked yet.
+pub(super) fn in_words(nodes: &[Node]) -> String {
+    let count =
+        |is: fn(&Node) -> bool, word: &str| match nodes.iter().filter(|node| is(node)).count() {
+            0 => String::new(),
+            count => format!(", {count} {word}"),
+        };
+    let (behind, silent) =
+        (count(|node| node.behind, "behind"), count(|node| node.silent, "silent"));
+    match nodes.len() {
+        0 => String::new(),
+        1 => format!("1 node{behind}{silent}"),
+        all => format!("{all} nodes{behind}{silent}"),
     }
 }
 
@@ -186,6 +204,15 @@ mod tests {
         let picture = Picture::of(&history).unwrap();
         assert_eq!((picture.total, picture.bands, picture.refused), (8, [0; 5], None));
         assert_eq!((picture.rules[0].asked, picture.rules[0].used), (0, None));
+    }
+
+    #[test]
+    fn nodes_are_counted_with_those_that_are_not_as_they_should_be() {
+        let node = |behind, silent| Node { name: "n".to_owned(), version: 1, behind, silent };
+        assert_eq!(in_words(&[]), "");
+        assert_eq!(in_words(&[node(false, false)]), "1 node");
+        let fleet = [node(false, false), node(true, true), node(true, false)];
+        assert_eq!(in_words(&fleet), "3 nodes, 2 behind, 1 silent");
     }
 
     #[test]

@@ -39,8 +39,9 @@ fn facts(picture: &Picture) -> Vec<Vec<String>> {
         ("refused", percent(picture.refused)),
         ("within", took),
     ];
+    let nodes = picture.nodes.iter().map(|node| ("node", node.in_words()));
     let trouble = picture.trouble().map(|trouble| ("trouble", trouble.to_owned()));
-    let rows = rows.into_iter().chain(trouble);
+    let rows = rows.into_iter().chain(nodes).chain(trouble);
     rows.map(|(name, value)| vec![name.to_owned(), printable(&value)]).collect()
 }
 

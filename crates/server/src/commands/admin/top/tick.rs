@@ -1,4 +1,4 @@
-//! What a server tells whoever watches it, once a second: `/v1/live` and `/v1/top` as far as they are shown here.
+//! What a server tells whoever watches it: `/v1/live`, and what is asked for now and then, as far as it is shown here.
 //! Only read, nothing is worked out.
 
 use serde::Deserialize;
@@ -98,7 +98,22 @@ pub(super) struct Office {
     pub(super) rules: u64,
 }
 
-/// The keys that occur most.
+/// What is known of all nodes (`/v1/status`).
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(super) struct Fleet {
+    pub(super) nodes: Vec<Node>,
+}
+
+/// A node that follows the same rules.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Node {
+    pub(super) name: String,
+    pub(super) version: u64,
+    pub(super) behind: bool,
+    pub(super) silent: bool,
+}
+
+/// The keys that occur most (`/v1/top`).
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct Keys {
     pub(super) top: Vec<Key>,
@@ -114,6 +129,15 @@ pub(super) struct Key {
     pub(super) count: u64,
     pub(super) error: u64,
     pub(super) spread: u64,
+}
+
+impl Node {
+    /// It and which rules it has.
+    pub(super) fn in_words(&self) -> String {
+        let behind = if self.behind { ", behind" } else { "" };
+        let silent = if self.silent { ", silent" } else { "" };
+        format!("{} has version {}{behind}{silent}", self.name, self.version)
+    }
 }
 
 impl Verdicts {

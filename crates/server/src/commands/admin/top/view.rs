@@ -158,6 +158,7 @@ impl Sort {
 
 #[cfg(test)]
 mod tests {
+    use super::super::feed::Asked;
     use super::super::history::History;
     use super::super::sample::{key, rule, tick};
     use super::super::tick::Verdicts;
@@ -173,7 +174,8 @@ mod tests {
         let mut history = History::default();
         history.tick(before);
         history.tick(after);
-        history.keys(vec![key("refused", "ip=192.0.2.7", 9), key("busiest", "user_id=Ann", 3)]);
+        let keys = vec![key("refused", "ip=192.0.2.7", 9), key("busiest", "user_id=Ann", 3)];
+        history.asked(Asked { keys, nodes: Vec::new() });
         Picture::of(&history).unwrap()
     }
 

@@ -2,9 +2,10 @@
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
+use ratatui::style::Style;
 use ratatui::text::{Line, Span, Text};
 
-use super::super::picture::Picture;
+use super::super::picture::{Picture, in_words};
 use super::super::view::View;
 use super::super::words::span;
 use super::Ink;
@@ -49,6 +50,12 @@ fn second(picture: &Picture, ink: Ink) -> Line<'static> {
         ),
         Span::raw(format!("  store {}", printable(&picture.store()))),
     ];
+    let nodes = in_words(&picture.nodes);
+    if !nodes.is_empty() {
+        let well = picture.nodes.iter().all(|node| !node.behind && !node.silent);
+        let style = if well { Style::new() } else { ink.bad() };
+        spans.push(Span::styled(format!("  {nodes}"), style));
+    }
     if let Some(trouble) = picture.trouble() {
         spans.push(Span::styled(format!("  {}", printable(trouble)), ink.bad()));
     }

@@ -4,6 +4,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::Color;
 
+use super::super::feed::Asked;
 use super::super::history::History;
 use super::super::sample::{key, rule, tick};
 use super::super::tick::Verdicts;
@@ -22,10 +23,9 @@ fn picture() -> Picture {
         ];
         history.tick(now);
     }
-    history.keys(vec![
-        key("refused", "user_id=\u{1b}]0;gone\u{7}<img>", 600),
-        key("busiest", "ip=192.0.2.7", 1_800),
-    ]);
+    let hostile = key("refused", "user_id=\u{1b}]0;gone\u{7}<img>", 600);
+    let keys = vec![hostile, key("busiest", "ip=192.0.2.7", 1_800)];
+    history.asked(Asked { keys, nodes: Vec::new() });
     Picture::of(&history).unwrap()
 }
 
