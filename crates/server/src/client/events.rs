@@ -1,7 +1,7 @@
 //! Server-sent events as they come: a name and data of one line, as ours are.
 
 use http::Response;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, HeaderValue};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 
@@ -31,7 +31,7 @@ struct Begun {
 impl Events {
     /// Whether an answer is events.
     pub(super) fn are_in(response: &Response<Incoming>) -> bool {
-        let kind = response.headers().get(CONTENT_TYPE).map(|kind| kind.as_bytes());
+        let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         response.status().is_success() && kind == Some(b"text/event-stream")
     }
 

@@ -2,6 +2,7 @@
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use ratatui::buffer::Cell;
 use ratatui::style::Color;
 
 use super::super::feed::Asked;
@@ -35,7 +36,7 @@ fn drawn(width: u16, height: u16, view: &View, ink: Ink) -> (String, Vec<Color>)
     terminal.draw(|frame| all(frame, Some(&picture), view, ink)).unwrap();
     let buffer = terminal.backend().buffer();
     let lines = buffer.content().chunks(usize::from(width).max(1));
-    let lines = lines.map(|line| line.iter().map(|cell| cell.symbol()).collect::<String>());
+    let lines = lines.map(|line| line.iter().map(Cell::symbol).collect::<String>());
     let colours = buffer.content().iter().flat_map(|cell| [cell.fg, cell.bg]).collect();
     (lines.collect::<Vec<_>>().join("\n"), colours)
 }
