@@ -15,7 +15,7 @@ struct Tool {
     package: &'static str,
 }
 
-const TOOLS: [Tool; 21] = [
+const TOOLS: [Tool; 22] = [
     // Some dependencies compile C.
     Tool { program: "cc", probe: &["--version"], package: "build-essential" },
     // The README's own commands are tried with it.
@@ -37,6 +37,8 @@ const TOOLS: [Tool; 21] = [
     Tool { program: "setpriv", probe: &["--version"], package: "util-linux" },
     // Commands that ask a person are given a terminal.
     Tool { program: "script", probe: &["--version"], package: "bsdutils" },
+    // What is drawn in a terminal is looked at in one.
+    Tool { program: "tmux", probe: &["-V"], package: "tmux" },
     // The gateway is proved in front of a real server, behind a real balancer, under real load.
     // Servers are not on everybody's path.
     Tool { program: "sh", probe: &["-c", "PATH=$PATH:/usr/sbin nginx -v"], package: "nginx-light" },

@@ -251,6 +251,7 @@ fn propagation(runtime: &tokio::runtime::Runtime) -> String {
                 clock: clock(),
                 secret: Secret::UNSET,
                 identities: Identities { secret: Secret::UNSET, plain: false },
+                node: format!("node {}", nodes.len()),
                 copy: None,
             };
             let office = Arc::new(Office::new(staff, Book::default()));

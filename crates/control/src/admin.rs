@@ -255,6 +255,7 @@ impl Asked<'_> {
             "database": self.office.repository().name(),
             "database_error": trouble,
             "violations": self.log.tally(),
+            "nodes": self.office.nodes(latest).await,
         })))
     }
 

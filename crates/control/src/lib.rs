@@ -17,6 +17,7 @@ mod edit;
 pub mod live;
 mod log;
 mod metrics;
+mod node;
 mod office;
 mod paper;
 mod record;
@@ -34,6 +35,7 @@ pub use metrics::{
     Counts, DecisionCount, Distribution, EndpointCount, Exports, Exposition, Kind as MetricKind,
     Metrics, RuleCount, Unit, VerdictCounts,
 };
+pub use node::Node;
 pub use office::{By, Desk, Done, Fault, News, Office, Staff};
 pub use paper::{document, entries};
 pub use repository::{Draft, Patient, Refused, Repository, Signal, migrate, open};

@@ -123,6 +123,7 @@ pub struct Office {
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     secret: Secret,
     identities: Identities,
+    node: String,
     copy: Option<Copy>,
     /// What is in force.
     book: ArcSwap<Book>,
@@ -157,6 +158,8 @@ pub struct Staff {
     pub secret: Secret,
     /// How users and addresses of violations are kept.
     pub identities: Identities,
+    /// What this node is called; no other that keeps its rules there has this name.
+    pub node: String,
     /// Where a copy for the next start is kept.
     pub copy: Option<Copy>,
 }
@@ -165,7 +168,7 @@ impl Office {
     /// An office whose node has a book in force.
     #[must_use]
     pub fn new(staff: Staff, book: Book) -> Self {
-        let Staff { repository, compiler, desk, clock, secret, identities, copy } = staff;
+        let Staff { repository, compiler, desk, clock, secret, identities, node, copy } = staff;
         // Of those that have run out already, some may have since the rules were compiled.
         let expiry = AtomicU64::new(expiry(&book, Timestamp::from_micros(0)));
         let (book, following) = (ArcSwap::from_pointee(book), Mutex::default());
@@ -176,6 +179,7 @@ impl Office {
             clock,
             secret,
             identities,
+            node,
             copy,
             book,
             expiry,
@@ -211,6 +215,12 @@ impl Office {
     #[must_use]
     pub const fn identities(&self) -> Identities {
         self.identities
+    }
+
+    /// What this node is called.
+    #[must_use]
+    pub fn node(&self) -> &str {
+        &self.node
     }
 
     /// The wall clock.
@@ -336,9 +346,11 @@ impl Office {
         }
     }
 
-    /// Follows whatever changes, and lets overrides run out, until it is dropped.
+    /// Follows whatever changes, says so to other nodes, and lets overrides run out, until it is dropped.
     pub async fn keep(&self) {
+        let mut said = None;
         loop {
+            self.check_in(&mut said).await;
             let left = Duration::from(self.expiry().since(self.now()));
             tokio::select! {
                 _ = self.repository.stirred() => self.follow().await,

@@ -6,6 +6,7 @@ mod database;
 mod draft;
 mod listen;
 mod log;
+mod nodes;
 mod open;
 mod patient;
 mod postgres;
@@ -24,6 +25,7 @@ use tidegate_core::time::Timestamp;
 
 use crate::book::Book;
 use crate::edit::{Change, Edit, Signed};
+use crate::node::Node;
 use crate::violation::{Page, Violation, ViolationQuery};
 
 pub use draft::Draft;
@@ -69,6 +71,19 @@ pub trait Repository: Send + Sync + fmt::Debug {
 
     /// Drops violations from before an instant, and the oldest of more than `most`. Tells how many.
     fn prune(&self, before: Timestamp, most: u64) -> BoxFuture<'_, Result<u64, Refused>>;
+
+    /// Keeps what a node says of itself in the place of what it said before; nodes from before `forget` are dropped.
+    fn check_in<'a>(
+        &'a self,
+        node: &'a Node,
+        forget: Timestamp,
+    ) -> BoxFuture<'a, Result<(), Refused>>;
+
+    /// Drops a node.
+    fn leave<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refused>>;
+
+    /// All nodes that are kept, by name.
+    fn nodes(&self) -> BoxFuture<'_, Result<Vec<Node>, Refused>>;
 }
 
 /// What [`Repository::stirred`] heard.

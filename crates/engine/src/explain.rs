@@ -3,7 +3,7 @@
 use tidegate_core::decision::{Retry, Verdict};
 use tidegate_core::key::Fingerprint;
 use tidegate_core::policy::Policy;
-use tidegate_rules::{Cost, Facts, Limit, Rule};
+use tidegate_rules::{Cost, Facts, Limit, Mode, Rule};
 
 use crate::decision::{Decision, RuleReading};
 
@@ -35,6 +35,10 @@ pub struct Explained {
     pub fingerprint: Option<Fingerprint>,
     /// What the rule allows, in words.
     pub limit: String,
+    /// The most that it admits to one key in any interval as long as its window; none where it counts nothing.
+    pub most_in_window: Option<u64>,
+    /// That in words.
+    pub bound: String,
     /// What it would say, in words.
     pub why: String,
 }
@@ -49,6 +53,8 @@ impl Explanation {
                 key: rule.key_parts(facts, &decision.rules),
                 fingerprint: rule.shown_key(facts, &decision.rules),
                 limit: format!("{}{}", limit_in_words(rule), cost_in_words(rule)),
+                most_in_window: rule.limit().most_in_window(),
+                bound: bound_in_words(rule),
                 why: reading_in_words(rule, reading, cost),
             })
             .collect();
@@ -80,6 +86,24 @@ fn limit_in_words(rule: &Rule) -> String {
             let burst = quota.burst.map_or_else(String::new, |burst| format!(", burst {burst}"));
             format!("{} per {} by {}{burst}", quota.requests, quota.window, policy.algorithm())
         }
+    }
+}
+
+/// How much more than its number a limit may let through, wherever one begins to count.
+fn bound_in_words(rule: &Rule) -> String {
+    let bound = match rule.limit() {
+        Limit::Unlimited => return "none".to_owned(),
+        Limit::Deny => "nothing passes".to_owned(),
+        Limit::Policy(policy) if policy.is_concurrency() => {
+            format!("at most {} at once", policy.most_in_window())
+        }
+        Limit::Policy(policy) => {
+            format!("at most {} in any {}", policy.most_in_window(), policy.quota().window)
+        }
+    };
+    match rule.mode() {
+        Mode::Shadow => format!("{bound}, if it were enforced"),
+        Mode::Enforce | Mode::Warn(_) => bound,
     }
 }
 

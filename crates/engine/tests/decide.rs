@@ -245,6 +245,34 @@ rules:
     assert_eq!(told(&ready(limiter.peek(&request, None, 1)))[1], "all allow 98");
 }
 
+#[test]
+fn explain_tells_how_much_each_rule_lets_through_at_most() {
+    let (limiter, _) = limiter(
+        "rules:
+  - { id: bucket, key_by: ip, limit: 10/m burst 25 }
+  - { id: fixed, key_by: ip, limit: 10/m using fixed_window }
+  - { id: log, key_by: ip, limit: 10/m using sliding_window_log, mode: shadow }
+  - { id: slots, key_by: ip, limit: { concurrent: 4, lease: 30s } }
+  - { id: free, key_by: ip, limit: { requests: unlimited } }
+  - { id: never, key_by: ip, limit: { requests: deny } }
+  - { id: seen, key_by: ip, limit: { requests: deny }, mode: shadow }",
+    );
+    let explained = ready(limiter.explain(&facts(IP), 1));
+    let told = explained.rules.iter().map(|rule| (rule.most_in_window, rule.bound.as_str()));
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [
+            (Some(35), "at most 35 in any 1m"),
+            (Some(20), "at most 20 in any 1m"),
+            (Some(10), "at most 10 in any 1m, if it were enforced"),
+            (Some(4), "at most 4 at once"),
+            (None, "none"),
+            (None, "nothing passes"),
+            (None, "nothing passes, if it were enforced"),
+        ]
+    );
+}
+
 /// Who saw one could work out the secret, and then choose keys that share a counter.
 #[test]
 fn a_fingerprint_under_a_secret_of_the_process_is_not_shown() {

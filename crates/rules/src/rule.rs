@@ -213,6 +213,12 @@ impl Limit {
         }
     }
 
+    /// The most that it admits to one key in any interval as long as its window; none where it counts nothing.
+    #[must_use]
+    pub fn most_in_window(&self) -> Option<u64> {
+        self.policy().map(Policy::most_in_window)
+    }
+
     /// The same limit after a policy: one that did not change has been in force for as long as it was,
     /// another is in force from `now`.
     pub(crate) fn in_force(self, before: Option<&Policy>, now: Timestamp) -> Self {

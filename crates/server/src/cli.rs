@@ -73,6 +73,9 @@ pub(crate) enum Command {
     /// Show which keys ask most and are refused most, in the last one to two minutes
     #[command(after_help = help::KEYS)]
     Keys(KeysArgs),
+    /// Watch a running server in the terminal: decisions, rules and keys as they come
+    #[command(after_help = help::TOP_LIVE)]
+    Top(TopArgs),
     /// Work with rules databases
     #[command(subcommand, disable_help_subcommand = true)]
     Db(DbCommand),

@@ -1,15 +1,20 @@
-//! A plain HTTP client for the command line: one question, one answer, within a time.
+//! A plain HTTP client for the command line: one question, one answer, within a time; or events, for as long as somebody
+//! listens.
+
+mod events;
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HeaderName, HeaderValue};
-use http::{Method, Request, StatusCode, Uri};
+use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 
 use crate::failure::Failure;
+pub(crate) use events::Events;
 
 /// The longest answer that is read: a document as long as there may be, or a page of a list.
 const MOST_BYTES: usize = 16 << 20;
@@ -112,6 +117,29 @@ impl Server {
     /// # Errors
     /// When no whole answer comes in time.
     pub(crate) async fn ask(&self, question: Question) -> Result<Answer, Failure> {
+        let request = self.request(question)?;
+        self.in_time(async { whole(send(request).await?).await }).await
+    }
+
+    /// Asks for what goes on at a path. Whoever has other things to say answers with them instead.
+    ///
+    /// # Errors
+    /// When no answer comes in time.
+    pub(crate) async fn listen(&self, path: &str) -> Result<Result<Events, Answer>, Failure> {
+        let (method, path) = (Method::GET, path.to_owned());
+        let request =
+            self.request(Question { method, path, headers: Vec::new(), body: String::new() })?;
+        self.in_time(async {
+            let response = send(request).await?;
+            match Events::are_in(&response) {
+                true => Ok(Ok(Events::new(response.into_body()))),
+                false => whole(response).await.map(Err),
+            }
+        })
+        .await
+    }
+
+    fn request(&self, question: Question) -> Result<Request<Full<Bytes>>, Failure> {
         let Question { method, path, headers, body } = question;
         let url = format!("{}{path}", self.base);
         let mut request = Request::builder().method(method).uri(&url);
@@ -129,9 +157,15 @@ impl Server {
             request = request.header(AUTHORIZATION, value);
         }
         let request = request.body(Full::new(Bytes::from(body)));
-        let request = request.map_err(|error| Failure::Usage(format!("{url}: {error}")))?;
+        request.map_err(|error| Failure::Usage(format!("{url}: {error}")))
+    }
+
+    async fn in_time<T>(
+        &self,
+        asked: impl Future<Output = Result<T, String>>,
+    ) -> Result<T, Failure> {
         let patience = self.door.patience;
-        match tokio::time::timeout(patience, exchange(request)).await {
+        match tokio::time::timeout(patience, asked).await {
             Ok(answer) => answer.map_err(|why| self.silent(&why)),
             Err(_) => Err(self.silent(&format!("it took longer than {} s", patience.as_secs()))),
         }
@@ -142,9 +176,12 @@ impl Server {
     }
 }
 
-async fn exchange(request: Request<Full<Bytes>>) -> Result<Answer, String> {
+async fn send(request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String> {
     let client = Client::builder(TokioExecutor::new()).build_http();
-    let response = client.request(request).await.map_err(|error| root_cause(&error))?;
+    client.request(request).await.map_err(|error| root_cause(&error))
+}
+
+async fn whole(response: Response<Incoming>) -> Result<Answer, String> {
     let (status, tag) = (response.status(), response.headers().get(ETAG).cloned());
     let body = Limited::new(response.into_body(), MOST_BYTES).collect().await;
     let body = body.map_err(|error| error.to_string())?.to_bytes();

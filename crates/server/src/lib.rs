@@ -13,6 +13,7 @@ mod demo;
 mod exports;
 mod facts;
 mod failure;
+mod node;
 mod office;
 mod output;
 mod reload;
@@ -70,6 +71,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Subject(command) => commands::admin::subjects::run(&command),
         Command::Reset(args) => commands::admin::reset::run(&args),
         Command::Keys(args) => commands::admin::keys::run(&args),
+        Command::Top(args) => commands::admin::top::run(&args),
         Command::Violations(args) => commands::admin::violations::run(&args),
         Command::Db(DbCommand::Migrate(args)) => commands::db::run(&args),
         Command::Config(ConfigCommand::Check(args)) => commands::config_check::run(&args),

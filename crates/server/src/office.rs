@@ -20,6 +20,7 @@ use tidegate_rules::problem::{Problem, Problems};
 use crate::changes::Changes;
 use crate::config::Settings;
 use crate::failure::Failure;
+use crate::node;
 use crate::source::{Loaded, Source};
 use crate::telemetry::Event;
 
@@ -235,6 +236,7 @@ pub(crate) fn open<S: Store + 'static, L: Store + 'static>(
         clock,
         secret: settings.secret,
         identities: identities(settings),
+        node: node::name(),
         copy,
     };
     Office::new(staff, book)

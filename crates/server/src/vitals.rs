@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value as Json, json};
 use tidegate_control::live::Tells;
+use tidegate_core::time::Timestamp;
 use tidegate_edge::Status;
 use tidegate_engine::Limiter;
 use tidegate_memory::Usage;
 use tidegate_redis::Stats;
 
+use crate::node;
 use crate::store::Tended;
 
 /// The process and its store.
@@ -17,6 +19,8 @@ pub(crate) struct Vitals<S: Tended> {
     pub(crate) status: Arc<Status>,
     /// Where the counters are, in words.
     pub(crate) store: String,
+    /// When the process began to serve.
+    pub(crate) started: Timestamp,
 }
 
 impl<S: Tended> Tells for Vitals<S> {
@@ -26,6 +30,8 @@ impl<S: Tended> Tells for Vitals<S> {
             "store": self.store,
             "servers": S::stats(&self.limiter).as_ref().map(servers),
             "memory": S::usage(&self.limiter).as_ref().map(memory),
+            "node": node::name(),
+            "started_us": self.started.as_micros(),
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
         });

@@ -30,3 +30,5 @@ pub mod quotas;
 pub mod redis;
 pub mod strikes;
 pub mod table;
+#[cfg(feature = "servers")]
+pub mod tmux;

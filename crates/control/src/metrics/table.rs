@@ -7,7 +7,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use tidegate_core::decision::{Reading, Verdict};
-use tidegate_core::policy::Policy;
 use tidegate_rules::{Rule, RuleSet};
 
 use crate::by_rule::{Follows, Rows};
@@ -63,7 +62,7 @@ impl Follows for Table {
             endpoints.iter().enumerate().map(|(at, (known, _))| (known.as_str(), at)).collect();
         let rows = self.rows.following(rules, |rule, before| RuleRow {
             mode: rule.mode().name(),
-            most_in_window: rule.limit().policy().map(Policy::most_in_window),
+            most_in_window: rule.limit().most_in_window(),
             endpoint: places.get(endpoint(rule).as_str()).copied().unwrap_or(0),
             counts: before.map_or_else(RuleCounts::new, |row| Arc::clone(&row.counts)),
         });

@@ -15,6 +15,7 @@ use tokio::sync::OnceCell;
 use super::{Refused, Repository, Signal, open};
 use crate::book::{Book, Kind};
 use crate::edit::{Change, Edit, Entry, Signed};
+use crate::node::Node;
 use crate::violation::{Page, Violation, ViolationQuery, ViolationRow};
 
 /// How many violations are remembered while there is no database.
@@ -196,6 +197,32 @@ impl Repository for Draft {
         recent.rows.truncate(usize::try_from(most).unwrap_or(usize::MAX));
         let gone = (had - recent.rows.len()) as u64;
         async move { Ok(gone) }.boxed()
+    }
+
+    // A file is followed by nobody else.
+    fn check_in<'a>(
+        &'a self,
+        node: &'a Node,
+        forget: Timestamp,
+    ) -> BoxFuture<'a, Result<(), Refused>> {
+        match self.database.get() {
+            Some(database) => database.check_in(node, forget),
+            None => async { Ok(()) }.boxed(),
+        }
+    }
+
+    fn leave<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refused>> {
+        match self.database.get() {
+            Some(database) => database.leave(name),
+            None => async { Ok(()) }.boxed(),
+        }
+    }
+
+    fn nodes(&self) -> BoxFuture<'_, Result<Vec<Node>, Refused>> {
+        match self.database.get() {
+            Some(database) => database.nodes(),
+            None => async { Ok(Vec::new()) }.boxed(),
+        }
     }
 }
 

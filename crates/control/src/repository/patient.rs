@@ -13,6 +13,7 @@ use super::open::name_of;
 use super::{Refused, Repository, Signal, open};
 use crate::book::Book;
 use crate::edit::{Change, Edit, Signed};
+use crate::node::Node;
 use crate::violation::{Page, Violation, ViolationQuery};
 
 /// How long after an attempt the next one is made.
@@ -85,6 +86,22 @@ impl Repository for Patient {
 
     fn prune(&self, before: Timestamp, most: u64) -> BoxFuture<'_, Result<u64, Refused>> {
         async move { self.open().await?.prune(before, most).await }.boxed()
+    }
+
+    fn check_in<'a>(
+        &'a self,
+        node: &'a Node,
+        forget: Timestamp,
+    ) -> BoxFuture<'a, Result<(), Refused>> {
+        async move { self.open().await?.check_in(node, forget).await }.boxed()
+    }
+
+    fn leave<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refused>> {
+        async move { self.open().await?.leave(name).await }.boxed()
+    }
+
+    fn nodes(&self) -> BoxFuture<'_, Result<Vec<Node>, Refused>> {
+        async move { self.open().await?.nodes().await }.boxed()
     }
 }
 

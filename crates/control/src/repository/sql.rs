@@ -8,9 +8,10 @@ use tokio::task::JoinSet;
 
 use super::database::Database;
 use super::stir::Bell;
-use super::{Refused, Repository, Signal, commit, log, read};
+use super::{Refused, Repository, Signal, commit, log, nodes, read};
 use crate::book::Book;
 use crate::edit::{Change, Edit, Signed};
+use crate::node::Node;
 use crate::violation::{Page, Violation, ViolationQuery};
 
 /// A repository in a database.
@@ -79,5 +80,21 @@ impl Repository for Sql {
 
     fn prune(&self, before: Timestamp, most: u64) -> BoxFuture<'_, Result<u64, Refused>> {
         Box::pin(log::prune(&self.database, before, most))
+    }
+
+    fn check_in<'a>(
+        &'a self,
+        node: &'a Node,
+        forget: Timestamp,
+    ) -> BoxFuture<'a, Result<(), Refused>> {
+        Box::pin(nodes::check_in(&self.database, node, forget))
+    }
+
+    fn leave<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refused>> {
+        Box::pin(nodes::leave(&self.database, name))
+    }
+
+    fn nodes(&self) -> BoxFuture<'_, Result<Vec<Node>, Refused>> {
+        Box::pin(nodes::all(&self.database))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use futures_util::future::{BoxFuture, FutureExt as _};
 use parking_lot::Mutex;
 use tidegate_control::{
-    Book, Change, Edit, Page, Refused, Repository, Signal, Signed, Violation, ViolationQuery,
+    Book, Change, Edit, Node, Page, Refused, Repository, Signal, Signed, Violation, ViolationQuery,
 };
 use tidegate_core::time::Timestamp;
 use tokio::sync::Notify;
@@ -101,5 +101,17 @@ impl Repository for Faulty {
 
     fn prune(&self, _: Timestamp, _: u64) -> BoxFuture<'_, Result<u64, Refused>> {
         async { self.answer().await.map(|()| 0) }.boxed()
+    }
+
+    fn check_in<'a>(&'a self, _: &'a Node, _: Timestamp) -> BoxFuture<'a, Result<(), Refused>> {
+        self.answer().boxed()
+    }
+
+    fn leave<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Refused>> {
+        self.answer().boxed()
+    }
+
+    fn nodes(&self) -> BoxFuture<'_, Result<Vec<Node>, Refused>> {
+        async { self.answer().await.map(|()| Vec::new()) }.boxed()
     }
 }

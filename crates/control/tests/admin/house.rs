@@ -122,6 +122,7 @@ impl House {
             clock: wall,
             secret: SECRET,
             identities,
+            node: "here".to_owned(),
             copy: None,
         };
         let office = Arc::new(Office::new(staff, Book::default()));

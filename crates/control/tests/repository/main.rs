@@ -6,6 +6,7 @@ mod books;
 mod common;
 mod faults;
 mod hostile;
+mod nodes;
 mod race;
 mod schema;
 mod stirred;

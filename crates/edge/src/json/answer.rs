@@ -83,13 +83,15 @@ fn write_reading(out: &mut String, rule: &Rule, reading: &RuleReading) {
 }
 
 fn write_explained(out: &mut String, explained: &Explained, reading: &RuleReading) {
-    let Explained { id, matched, key, fingerprint, limit, why } = explained;
+    let Explained { id, matched, key, fingerprint, limit, most_in_window, bound, why } = explained;
     let hex = fingerprint.map(|Fingerprint { hi, lo }| format!("{hi:016x}{lo:016x}"));
     put(out, r#"{"id":"#, id.as_str());
     list(out, r#","matched":"#, matched, |out, name| put(out, "", name.as_str()));
     write_pairs(out, r#","key":"#, key);
     put(out, r#","fingerprint":"#, hex.as_deref());
     put(out, r#","limit":"#, limit.as_str());
+    put(out, r#","most_in_window":"#, *most_in_window);
+    put(out, r#","bound":"#, bound.as_str());
     put(out, r#","why":"#, why.as_str());
     put(out, r#","verdict":"#, reading.verdict.name());
     write_numbers(out, reading);

@@ -30,6 +30,7 @@ Start here:
   tidegate rules apply rules.yaml                   change them: shows the difference and asks
   tidegate violations --since 1h --top              who was refused most
   tidegate keys                                     who asks most, and is refused most, now
+  tidegate top                                      watch all of that as it happens
 
 Every flag has an environment variable, TIDEGATE_ and its name. A setting in the file gives way
 to the environment, and that to the flag.
@@ -215,6 +216,20 @@ Examples:
 
 A count is never too low, and too high by the number after the minus at most. Where so many come
 that not all are looked at, ± is twice its standard deviation. API keys are shown as hashes (h:…).";
+
+/// After `tidegate top --help`.
+pub(super) const TOP_LIVE: &str = "\
+Examples:
+  tidegate top
+  tidegate top --admin http://10.0.0.7:8084 --token-file token
+  tidegate top --once                                one picture as text, also where it is piped
+  tidegate top --json | jq '.rules[] | {id, refused_per_second}'
+
+Rates of all decisions are of the last 10 s, those of rules of the last minute, as on the dashboard.
+Keys: s sort, r reverse, / filter, p pause, ? help, q leave. When the server is gone, the last
+picture stays until it is back. NO_COLOR=1 leaves the colours out.
+
+Exit codes: 0 left, 2 wrong usage, 3 no answer.";
 
 /// After `tidegate db migrate --help`.
 pub(super) const DB_MIGRATE: &str = "\

@@ -15,4 +15,5 @@ pub(crate) mod rules;
 mod rules_change;
 mod rules_table;
 pub(crate) mod subjects;
+pub(crate) mod top;
 pub(crate) mod violations;

@@ -31,6 +31,7 @@ struct Explained {
     key: BTreeMap<String, String>,
     fingerprint: Option<String>,
     limit: String,
+    bound: String,
     why: String,
     verdict: String,
 }
@@ -97,6 +98,7 @@ fn explained(rule: &Explained, decides: bool) -> String {
         row("key", &key),
         row("hashed", rule.fingerprint.as_deref().unwrap_or("not shown")),
         row("limit", &rule.limit),
+        row("bound", &rule.bound),
         row("state", &rule.why),
         row("verdict", &rule.verdict),
     ];

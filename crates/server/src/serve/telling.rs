@@ -59,6 +59,7 @@ impl<S: Tended> House<S> {
             limiter: Arc::clone(&self.limiter),
             status: Arc::clone(&self.status),
             store: self.settings.store.to_string(),
+            started: office::wall_clock()(),
         };
         let tellers: Vec<Arc<dyn Tells>> = vec![
             Arc::new(vitals),
@@ -99,6 +100,7 @@ impl<S: Tended> House<S> {
         if let Some(traces) = writers.traces {
             let _ = traces.await;
         }
+        self.office.leave().await;
         let lost = self.log.tally().dropped;
         if lost > 0 {
             Event::ViolationsLost { count: lost }.tell();

@@ -39,8 +39,13 @@ run(async ({ open }) => {
   // Charts are read with arrow keys.
   await page.goto(page.url().replace(/#.*/, "#/"));
   const chart = page.locator(".chart svg").first();
-  await page.waitForFunction(() => document.querySelector(".chart svg path, .chart svg line"));
+  await page.waitForFunction(() => Number(document.querySelector(".chart svg")?.dataset.steps) >= 3);
   await chart.focus();
   await page.keyboard.press("ArrowLeft");
+  await page.keyboard.press("ArrowLeft");
+  await page.locator(".legend li", { hasText: /^2 s ago$/ }).first().waitFor();
+  same(await chart.locator("line.cursor").count(), 1, "cursors");
+  await page.keyboard.press("ArrowRight");
+  await page.locator(".legend li", { hasText: /^1 s ago$/ }).first().waitFor();
   must((await chart.getAttribute("aria-label")).includes("Decisions a second"), "charts say what they show");
 });

@@ -48,6 +48,7 @@ fn every_help_text_of_the_rule_office_is_as_it_was_reviewed() {
         "reset",
         "violations",
         "keys",
+        "top",
         "db",
         "db migrate",
     ] {

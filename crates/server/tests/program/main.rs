@@ -25,5 +25,6 @@ mod settings;
 mod snapshot;
 mod support;
 mod telemetry;
+mod top;
 mod traces;
 mod unix_socket;

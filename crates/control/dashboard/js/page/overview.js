@@ -2,7 +2,7 @@
 
 import { call } from "/dashboard/js/api.js";
 import { fill, h, say, table, theirs } from "/dashboard/js/dom.js";
-import { bytes, clock, count, micros, percent, rate } from "/dashboard/js/format.js";
+import { bytes, clock, count, date, micros, percent, rate } from "/dashboard/js/format.js";
 import { newest, past, refused, SECONDS, watch } from "/dashboard/js/history.js";
 import { latency, quantiles } from "/dashboard/js/chart/line.js";
 import { stack } from "/dashboard/js/chart/stack.js";
@@ -120,6 +120,15 @@ function show_servers({ servers, store }) {
     ["Nodes", `${servers.nodes} count in this store`]];
 }
 
+/** Who else follows these rules, and who is behind. */
+function show_nodes(nodes) {
+  if (nodes.length < 2) return [];
+  return nodes.map((node) => {
+    const state = [node.here ? "this node" : null, node.behind ? "behind" : null, node.silent ? `silent since ${date(node.seen)}` : null];
+    return [`Node ${node.name}`, [`version ${node.version}`, ...state.filter((word) => word)].join(", ")];
+  });
+}
+
 function show_state(state, now, latest) {
   const { status, memory, version, pid } = now.process;
   const tally = now.violations;
@@ -130,10 +139,11 @@ function show_state(state, now, latest) {
     ["Rules in force", `version ${now.office.version}, ${count(now.office.rules)} rules (${status.rules_version})`],
     ["Newest on record", latest === null ? "–" : latest.database_error ?? (latest.latest === now.office.version ? "the same" : `version ${latest.latest}, not in force here yet`)],
     ["Kept in", now.office.database],
+    ...show_nodes(latest?.nodes ?? []),
     status.reload_error ? ["Newer rules", status.reload_error] : null,
     memory ? ["Memory", `${bytes(memory.bytes)} of ${bytes(memory.limit)}, ${count(memory.keys)} keys, ${count(memory.overflow)} shared`] : null,
     ["Violations", `${count(tally.written)} written, ${count(tally.waiting)} waiting, ${count(tally.dropped)} dropped`],
     ["Program", `tidegate ${version}, process ${pid}`],
   ];
-  fill(state, rows.filter((row) => row).flatMap(([name, value]) => [h("dt", null, name), h("dd", null, theirs(value))]));
+  fill(state, rows.filter((row) => row).flatMap(([name, value]) => [h("dt", null, theirs(name)), h("dd", null, theirs(value))]));
 }

@@ -49,12 +49,13 @@ function verdict(decision, words) {
 function explained(body) {
   return h("section", { class: "card" }, h("h2", null, body.decision.allowed ? "It would pass" : "It would be refused"),
     verdict(body.decision, visible(body.why, 400)),
-    body.rules.length ? table("Rules that govern the request", ["Rule", "Matched by", "Whose counter", "Limit", "What it says"],
+    body.rules.length ? table("Rules that govern the request", ["Rule", "Matched by", "Whose counter", "Limit", "Bound", "What it says"],
       h("tbody", null, body.rules.map((rule) => h("tr", null,
         h("th", { scope: "row" }, theirs(rule.id)),
         h("td", null, theirs(rule.matched.join(", ") || "every request")),
         h("td", null, theirs(Object.entries(rule.key).map(([name, value]) => `${name}=${value}`).join(" ") || "everybody")),
         h("td", null, theirs(rule.limit)),
+        h("td", null, theirs(rule.bound)),
         h("td", null, h("span", { class: `badge is-${rule.verdict}` }, rule.verdict.replace("_", " ")), " ", theirs(rule.why))))))
       : h("p", { class: "empty" }, "No rule governs such a request, so it passes."));
 }

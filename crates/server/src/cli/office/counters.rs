@@ -1,4 +1,4 @@
-//! `tidegate reset`, `tidegate keys`, `tidegate violations` and `tidegate db …` as typed.
+//! `tidegate reset`, `tidegate keys`, `tidegate top`, `tidegate violations` and `tidegate db …` as typed.
 
 use clap::builder::FalseyValueParser;
 use clap::{Args, Subcommand};
@@ -50,6 +50,22 @@ pub(crate) struct KeysArgs {
 
     #[command(flatten)]
     pub(crate) most: MostArgs,
+
+    #[command(flatten)]
+    pub(crate) office: OfficeArgs,
+}
+
+/// `tidegate top`.
+#[derive(Args, Debug)]
+pub(crate) struct TopArgs {
+    /// Tell one picture as text and end, as it does where there is no terminal
+    #[arg(
+        long,
+        env = "TIDEGATE_ONCE",
+        hide_env_values = true,
+        value_parser = FalseyValueParser::new()
+    )]
+    pub(crate) once: bool,
 
     #[command(flatten)]
     pub(crate) office: OfficeArgs,

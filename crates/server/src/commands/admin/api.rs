@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use tidegate_control::admin::{AUTHOR, REASON};
 
 use crate::cli::{OfficeArgs, SignArgs};
-use crate::client::{self, Answer, Question, Server};
+use crate::client::{self, Answer, Events, Question, Server};
 use crate::commands::ask;
 use crate::config;
 use crate::failure::Failure;
@@ -100,6 +100,20 @@ impl Api {
         let seen = seen.map(|seen| (IF_MATCH, seen));
         let headers = self.signed.iter().cloned().chain(seen).collect();
         self.server.ask(Question { method, path: path.to_owned(), headers, body }).await
+    }
+
+    /// Listens to what goes on at a path.
+    ///
+    /// # Errors
+    /// When the API does not tell.
+    pub(super) async fn listen(&self, path: &str) -> Result<Events, Failure> {
+        match self.server.listen(path).await? {
+            Ok(events) => Ok(events),
+            Err(answer) => match self.understood(answer).await {
+                Ok(_) => Err(super::refusal::another_door(self.url())),
+                Err(failure) => Err(failure),
+            },
+        }
     }
 
     /// What an answer tells, if it is what was asked for.

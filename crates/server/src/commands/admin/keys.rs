@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use super::api::{Api, wait};
 use super::pages::Query;
+use super::top::words;
 use crate::Outcome;
 use crate::cli::KeysArgs;
 use crate::failure::Failure;
@@ -56,14 +57,8 @@ pub(crate) fn run(args: &KeysArgs) -> Result<Outcome, Failure> {
 
 impl Key {
     fn row(&self) -> Vec<String> {
-        let mut times = self.count.to_string();
-        if self.error > 0 {
-            times.push_str(&format!(" -{}", self.error));
-        }
-        if self.spread > 0 {
-            times.push_str(&format!(" ±{}", self.spread));
-        }
-        let who = self.who.as_ref().unwrap_or(&self.key);
-        vec![printable(&self.kind), times, printable(&self.rule), printable(who)]
+        let times = words::times(self.count, self.error, self.spread);
+        let who = words::who(self.who.as_deref(), &self.key);
+        vec![printable(&self.kind), times, printable(&self.rule), who]
     }
 }

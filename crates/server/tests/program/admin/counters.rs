@@ -64,6 +64,7 @@ fn who_asks_most_now_and_who_is_refused() {
     assert_eq!(lines[1], ["refused", "3", "per-user", "user_id=ann"], "{told}");
     assert_eq!(lines[2], ["refused", "1", "per-user", "user_id=bob"], "{told}");
     assert_eq!((lines[3][0], lines[3][3]), ("busiest", "user_id=ann"), "{told}");
+    assert_eq!(office.well(&["keys", "--rule", "writes"]), "nobody asked in the last minute\n");
     let busiest = office.json(&["keys", "--kind", "busiest", "--most", "1"]);
     assert_eq!(busiest["top"].as_array().unwrap().len(), 1, "{busiest}");
 }

@@ -7,9 +7,10 @@ use std::thread;
 use serde_json::json;
 use tidegate_testkit::postgres::{Cluster, Database};
 use tidegate_testkit::redis::Server as Redis;
+use tidegate_testkit::tmux::Tmux;
 
 use super::{admin, apply, limits, serve, soak, version, wait_version};
-use crate::support::{Client, Folder, Server, wait_for};
+use crate::support::{Client, Folder, Server, tidegate, wait_for};
 
 const NODES: usize = 3;
 
@@ -174,4 +175,53 @@ fn two_editors_at_two_nodes_do_not_overwrite_each_other() {
     assert_eq!(admins[1].ask("PUT /v1/document", &seen, &pair(2)).status, 412);
     fleet.agree_on(2);
     assert_eq!((told(&mut fleet.nodes[2].client()), version(&mut admins[1])), (1, 2));
+}
+
+/// What a node says of all: the version of each by its name's end, which is its process, and who is behind.
+fn nodes(admin: &mut Client) -> Vec<(u64, u64, bool, bool)> {
+    let body = admin.get("/v1/status").body;
+    let nodes = body["nodes"].as_array().unwrap().iter().map(|node| {
+        let (_, pid) = node["name"].as_str().unwrap().rsplit_once(':').unwrap();
+        let is = |what: &str| node[what].as_bool().unwrap();
+        (pid.parse().unwrap(), node["version"].as_u64().unwrap(), is("behind"), is("here"))
+    });
+    let mut nodes: Vec<_> = nodes.collect();
+    nodes.sort_unstable();
+    nodes
+}
+
+/// A node that is stopped where it stands does not hear of a change; whoever looks elsewhere sees that.
+#[test]
+fn every_node_tells_which_version_each_of_them_has_and_who_is_behind() {
+    let (folder, database) = (Folder::new(), Database::fresh());
+    let file = folder.write("rules.yaml", pair(1));
+    let start = |name: &str| {
+        let (copy, database) = (folder.path(name), database.url());
+        serve(&file, &["--rules-db", &database, "--rules-copy", copy.to_str().unwrap()])
+    };
+    let (one, other) = (start("a"), start("b"));
+    let [here, there] = [&one, &other].map(|node| u64::from(node.pid()));
+    let mut admin_of_one = admin(&one);
+    let mut wait = |what: &str, [mine, theirs]: [u64; 2], behind: bool| {
+        let mut expected = vec![(here, mine, false, true), (there, theirs, behind, false)];
+        expected.sort_unstable();
+        wait_for(what, || (nodes(&mut admin_of_one) == expected).then_some(()));
+    };
+    wait("both at the first version", [1, 1], false);
+    other.signal("STOP");
+    apply(&mut admin(&one), &pair(2));
+    wait("the stopped one behind", [2, 1], true);
+    let tmux = Tmux::start(120, 20);
+    let program = tidegate();
+    let url = format!("http://{}", one.admin());
+    tmux.run(&[program.get_program().to_str().unwrap(), "top", "--admin", &url]);
+    tmux.wait("2 nodes, 1 behind");
+    other.signal("CONT");
+    wait("both at the second version", [2, 2], false);
+    tmux.wait_until("that nobody is behind", |screen| {
+        screen.contains("2 nodes") && !screen.contains("behind")
+    });
+    // One that leaves is not there any more.
+    other.stop();
+    wait_for("one alone", || (nodes(&mut admin(&one)) == [(here, 2, false, true)]).then_some(()));
 }

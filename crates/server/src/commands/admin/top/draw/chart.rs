@@ -1,0 +1,84 @@
+//! Decisions a second: in words, and drawn for the last two minutes, a column a second, stacked by what was said.
+
+use ratatui::Frame;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+
+use super::super::fit::{bar, eighths};
+use super::super::picture::{Picture, QUANTILES};
+use super::super::step::BANDS;
+use super::super::words::{count, percent, rate, time};
+use super::Ink;
+
+/// A line of words, and below it the drawing.
+pub(super) fn draw(frame: &mut Frame<'_>, at: Rect, picture: &Picture, ink: Ink) {
+    let [words, drawing] = split(at);
+    frame.render_widget(in_words(picture, ink), words);
+    stack(frame.buffer_mut(), drawing, &picture.past, ink);
+}
+
+fn split(at: Rect) -> [Rect; 2] {
+    let words = Rect { height: at.height.min(1), ..at };
+    [words, Rect { y: at.y + words.height, height: at.height - words.height, ..at }]
+}
+
+fn in_words(picture: &Picture, ink: Ink) -> Line<'static> {
+    let all: u64 = picture.bands.iter().sum();
+    let mut spans = vec![
+        Span::styled(format!("{}/s", rate(all)), ink.bold()),
+        Span::raw(format!(" refused {}  ", percent(picture.refused))),
+    ];
+    for (at, name) in BANDS.into_iter().enumerate() {
+        let sign = ink.cell(at, '■');
+        spans.push(Span::styled(format!("{sign} "), ink.band(at)));
+        spans.push(Span::raw(format!("{name} {}  ", rate(picture.bands[at]))));
+    }
+    spans.push(Span::styled(format!("{} since the start", count(picture.total)), ink.dim()));
+    Line::from(spans)
+}
+
+/// How long decisions take.
+pub(super) fn times(picture: &Picture, ink: Ink) -> Line<'static> {
+    let mut spans = vec![Span::raw("decided within ")];
+    for ((name, _), took) in QUANTILES.into_iter().zip(picture.times) {
+        spans.push(Span::styled(format!("{name} "), ink.dim()));
+        spans.push(Span::raw(format!("{}  ", time(took))));
+    }
+    Line::from(spans)
+}
+
+/// Columns of bands on each other, the newest at the right.
+fn stack(buffer: &mut Buffer, at: Rect, past: &[[u64; BANDS.len()]], ink: Ink) {
+    let shown = &past[past.len().saturating_sub(usize::from(at.width))..];
+    let highest = shown.iter().map(|bands| bands.iter().sum()).max().unwrap_or(0);
+    let xs = (at.left()..at.right()).rev();
+    for (x, bands) in xs.zip(shown.iter().rev()) {
+        let whole = eighths(bands.iter().sum(), highest, at.height.into());
+        for row in 0..at.height {
+            let left = whole.saturating_sub(u64::from(row) * 8);
+            if left == 0 {
+                break;
+            }
+            // The middle of a cell says what it is, but at the bottom the least that is there.
+            let inside = if row == 0 { 1 } else { left.min(8).div_ceil(2) };
+            let band = band_at(bands, u64::from(row) * 8 + inside, whole);
+            let cell = &mut buffer[(x, at.bottom() - 1 - row)];
+            cell.set_char(ink.cell(band, bar(left))).set_style(ink.band(band));
+        }
+    }
+}
+
+/// The band that is at a height of the whole: refusals are at the bottom.
+fn band_at(bands: &[u64; BANDS.len()], height: u64, whole: u64) -> usize {
+    let reaches = |part: u64, of: u64| u128::from(part) * u128::from(of);
+    let all: u64 = bands.iter().sum();
+    let mut below = 0;
+    for (at, count) in bands.iter().enumerate().rev() {
+        below += count;
+        if *count > 0 && reaches(below, whole) >= reaches(height, all) {
+            return at;
+        }
+    }
+    0
+}

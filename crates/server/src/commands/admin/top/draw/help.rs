@@ -1,0 +1,51 @@
+//! What keys do: in the last line, and all of them on a page over the rest.
+
+use ratatui::Frame;
+use ratatui::text::{Line, Span, Text};
+use ratatui::widgets::Block;
+
+use super::super::view::View;
+use super::{Ink, cleared};
+use crate::output::printable;
+
+const KEYS: [(&str, &str); 9] = [
+    ("s  >  <", "sort by the next or the last column"),
+    ("r", "the other way round"),
+    ("/", "show only what has these letters in it; Enter keeps it"),
+    ("Esc", "show all again"),
+    ("p  Space", "stop the picture, and let it go on"),
+    ("↑ ↓  j k", "move through the rules; also Page Up and Down, Home"),
+    ("?  h", "this help"),
+    ("q  Ctrl-C", "leave"),
+    ("", "any key goes back"),
+];
+
+/// The last line: what is typed, or the keys that one needs first.
+pub(super) fn foot(view: &View, ink: Ink) -> Line<'static> {
+    if view.is_typing {
+        let typed = format!("/{}", printable(&view.filter));
+        return Line::from(vec![
+            Span::styled(typed, ink.bold()),
+            Span::raw("█ Enter keeps, Esc clears"),
+        ]);
+    }
+    let mut spans =
+        vec![Span::styled("q leave  ? help  s sort  r reverse  / filter  p pause", ink.dim())];
+    if !view.filter.is_empty() {
+        let filter = format!("filter: {} (Esc clears)  ", printable(&view.filter));
+        spans.insert(0, Span::styled(filter, ink.bold()));
+    }
+    Line::from(spans)
+}
+
+/// All keys, over what is in the middle.
+pub(super) fn draw(frame: &mut Frame<'_>, ink: Ink) {
+    let lines = KEYS.map(|(keys, what)| {
+        Line::from(vec![Span::styled(format!(" {keys:<10} "), ink.bold()), Span::raw(what)])
+    });
+    let area = cleared(frame, 72, u16::try_from(lines.len()).unwrap_or(u16::MAX) + 2);
+    let block = Block::bordered().title(" Keys ");
+    let inner = block.inner(area);
+    frame.render_widget(block, area);
+    frame.render_widget(Text::from(lines.to_vec()), inner);
+}

@@ -1,0 +1,122 @@
+//! The screen as it is drawn, on terminals that are none.
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::buffer::Cell;
+use ratatui::style::Color;
+
+use super::super::feed::Asked;
+use super::super::history::History;
+use super::super::sample::{key, rule, tick};
+use super::super::tick::Verdicts;
+use super::super::view::Press;
+use super::*;
+
+/// A minute of a server with two rules, one of which refuses.
+fn picture() -> Picture {
+    let mut history = History::default();
+    for second in 0..=60 {
+        let mut now = tick(second * 1_000_000, second * 30, second * 10);
+        let said = |allow, deny| Verdicts { allow, deny, ..Verdicts::default() };
+        now.counts.rules = vec![
+            rule("all\u{202e}", said(second * 30, 0)),
+            rule("日本語", said(second, second * 10)),
+        ];
+        history.tick(now);
+    }
+    let hostile = key("refused", "user_id=\u{1b}]0;gone\u{7}<img>", 600);
+    let keys = vec![hostile, key("busiest", "ip=192.0.2.7", 1_800)];
+    history.asked(Asked { keys, nodes: Vec::new() });
+    Picture::of(&history).unwrap()
+}
+
+fn drawn(width: u16, height: u16, view: &View, ink: Ink) -> (String, Vec<Color>) {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    let picture = picture();
+    terminal.draw(|frame| all(frame, Some(&picture), view, ink)).unwrap();
+    let buffer = terminal.backend().buffer();
+    let lines = buffer.content().chunks(usize::from(width).max(1));
+    let lines = lines.map(|line| line.iter().map(Cell::symbol).collect::<String>());
+    let colours = buffer.content().iter().flat_map(|cell| [cell.fg, cell.bg]).collect();
+    (lines.collect::<Vec<_>>().join("\n"), colours)
+}
+
+#[test]
+fn everything_is_on_an_ordinary_terminal() {
+    let (screen, colours) = drawn(100, 30, &View::default(), Ink::Colours);
+    for words in [
+        "north ready up 1m 0s  tidegate 0.1.0, process 7",
+        "rules version 3, 2 rules (00000000000000ab)  store memory",
+        "40/s refused 25%",
+        "■ allowed 30  ■ shadow 0  ■ warned 0  ■ refused 10",
+        "decided within p50",
+        "RULE",
+        "ASKED/S▼",
+        "all\\u{202e}",
+        "TIMES REFUSED MOST",
+        "600 user_id=\\u{1b}]0;gone\\u{7}",
+        "1800 ip=192.0.2.7",
+        "? help",
+    ] {
+        assert!(screen.contains(words), "{words}:\n{screen}");
+    }
+    assert!(!screen.contains(|c: char| c.is_control() && c != '\n'), "{screen:?}");
+    assert!(!screen.contains('\u{202e}'));
+    assert!(colours.contains(&Color::Red) && colours.contains(&Color::Green));
+}
+
+#[test]
+fn a_row_says_what_its_rule_did_and_columns_line_up_under_wide_names() {
+    let (screen, _) = drawn(100, 30, &View::default(), Ink::Plain);
+    let of = |name: &str| screen.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    let rows = [of("all"), of("日")];
+    let words = |row: &str| row.split("enforce").nth(1).unwrap().to_owned();
+    let words = rows.each_ref().map(|row| words(row));
+    let said = words.each_ref().map(|row| row.split_whitespace().take(5).collect::<Vec<_>>());
+    assert_eq!(said, [["30", "0", "0%", "100%", "100%"], ["11", "10", "91%", "100%", "100%"]]);
+    // A wide character is in two cells, of which the second is empty.
+    let place = |row: &str| row.chars().position(|c| c == '%').unwrap();
+    assert_eq!(place(&rows[0]), place(&rows[1]), "{rows:?}");
+}
+
+#[test]
+fn without_colours_nothing_is_told_by_a_colour() {
+    let (screen, colours) = drawn(100, 30, &View::default(), Ink::Plain);
+    assert!(colours.iter().all(|colour| *colour == Color::Reset));
+    assert!(screen.contains("# refused 10") && screen.contains("::::") && screen.contains("####"));
+}
+
+#[test]
+fn what_is_not_now_is_said_first() {
+    let view = View { lost: Some("no \u{1b} answer".to_owned()), ..View::default() };
+    assert!(drawn(80, 24, &view, Ink::Plain).0.starts_with("LOST: no \\u{1b} answer north"));
+    let view = View { is_paused: true, ..View::default() };
+    assert!(drawn(80, 24, &view, Ink::Plain).0.starts_with("PAUSED north"));
+}
+
+#[test]
+fn a_filter_and_help_are_seen() {
+    let mut view = View::default();
+    "/日".chars().for_each(|letter| _ = view.press(Press::Char(letter)));
+    let (screen, _) = drawn(80, 24, &view, Ink::Plain);
+    assert!(screen.contains("Enter keeps") && !screen.contains("all\\u{202e}"), "{screen}");
+    view.press(Press::Enter);
+    assert!(drawn(80, 24, &view, Ink::Plain).0.contains("(Esc clears)"));
+    view.press(Press::Escape);
+    view.press(Press::Char('?'));
+    assert!(drawn(80, 24, &view, Ink::Plain).0.contains("the other way round"));
+}
+
+/// Also on one that is smaller than anybody's.
+#[test]
+fn every_size_of_terminal_can_be_drawn_on() {
+    let help = View { has_help: true, ..View::default() };
+    for width in (0..45).chain([79, 80, 81, 200, 500]) {
+        for height in (0..40).chain([100]) {
+            drawn(width, height, &View::default(), Ink::Colours);
+            drawn(width, height, &help, Ink::Plain);
+        }
+    }
+    let (screen, _) = drawn(40, 12, &View::default(), Ink::Plain);
+    assert!(screen.contains("日"), "{screen}");
+}

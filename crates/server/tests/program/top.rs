@@ -1,0 +1,264 @@
+//! `tidegate top` in a real terminal (tmux), in front of a real server: what is seen, what keys do, and that the
+//! terminal is given back.
+
+mod once;
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+use tidegate_testkit::port::Port;
+use tidegate_testkit::tmux::Tmux;
+
+use crate::admin::Office;
+use crate::support::{Server, curl, tidegate, wait_for};
+
+/// Nothing runs out within a test; `writes` passes two.
+const RULES: &str = r#"
+rules:
+  - { id: writes, match: { method: POST }, key_by: ip, limit: 2/30d using fixed_window }
+  - { id: per-user, match: { method: GET }, key_by: user_id, limit: 1000/30d using fixed_window }
+  - { id: unused, match: { method: DELETE }, key_by: ip, limit: 5/h }
+"#;
+
+/// So many writes of one client, of which two pass.
+fn write(server: &Server, times: usize) {
+    let mut client = server.client();
+    let facts = json!({ "ip": "203.0.113.7", "method": "POST", "path": "/x" });
+    (0..times).for_each(|_| _ = client.check(&facts));
+}
+
+/// So many reads of a user, all of which pass.
+fn read(server: &Server, user: &str, times: usize) {
+    let mut client = server.client();
+    let facts = json!({ "user_id": user, "method": "GET", "path": "/x" });
+    (0..times).for_each(|_| assert_eq!(client.check(&facts).status, 200));
+}
+
+/// Runs the program in a terminal; the first picture is there.
+fn watch(tmux: &Tmux, url: &str) {
+    tmux.run(&[tidegate().get_program().to_str().unwrap(), "top", "--admin", url]);
+    tmux.wait("since the start");
+}
+
+fn open(columns: u16, rows: u16) -> (Office, Tmux) {
+    let office = Office::with(RULES, &[]);
+    let tmux = Tmux::start(columns, rows);
+    watch(&tmux, &office.url);
+    (office, tmux)
+}
+
+/// The words of a rule's row.
+fn row<'s>(screen: &'s str, rule: &str) -> Vec<&'s str> {
+    let line = screen.lines().find(|line| line.starts_with(rule));
+    line.map(|line| line.split_whitespace().collect()).unwrap_or_default()
+}
+
+/// The rules in the order in which they stand.
+fn order(screen: &str) -> Vec<&str> {
+    let names = ["writes", "per-user", "unused"];
+    screen
+        .lines()
+        .filter_map(|line| names.into_iter().find(|name| line.starts_with(name)))
+        .collect()
+}
+
+/// The sum of the samples of a family with these labels.
+fn metric(office: &Office, family: &str, labels: &[&str]) -> u64 {
+    let page = curl(&[&format!("{}/metrics", office.url)]).body;
+    let has = |line: &&str| labels.iter().all(|label| line.contains(label));
+    let lines = page.lines().filter(|line| line.starts_with(family)).filter(has);
+    lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn numbers_move_and_agree_with_the_metrics() {
+    let (office, tmux) = open(120, 34);
+    tmux.wait("0 since the start");
+    for times in [12, 28] {
+        write(&office.server, times);
+        let decided = metric(&office, "tidegate_decisions_total", &[]);
+        let said = |verdict: &str| {
+            let verdict = format!("verdict=\"{verdict}\"");
+            metric(&office, "tidegate_rule_verdicts_total", &["rule=\"writes\"", &verdict])
+        };
+        let (passed, refused) = (said("allow"), said("deny"));
+        assert_eq!(passed, 2);
+        assert_eq!(decided, passed + refused);
+        let share = (refused * 1_000 / decided + 5) / 10;
+        let screen = tmux.wait_until("the numbers of the metrics", |screen| {
+            let row = row(screen, "writes");
+            screen.contains(&format!("{decided} since the start"))
+                && row.get(4).is_some_and(|told| *told == format!("{share}%"))
+        });
+        // One client was refused so often, and asked so often.
+        tmux.wait_until("the keys", |screen| {
+            let keys = |count: u64| screen.contains(&format!(" {count} ip=203.0.113.7"));
+            keys(refused) && keys(decided)
+        });
+        let moves = |rate: &&str| rate.parse::<f64>().unwrap() > 0.0;
+        assert!(row(&screen, "writes")[2..4].iter().all(moves), "{screen}");
+        assert_eq!(row(&screen, "unused")[2..5], ["0", "0", "–"], "{screen}");
+        assert!(screen.contains("rules version 0, 3 rules"), "{screen}");
+        assert!(screen.contains(&format!("process {}", office.server.pid())), "{screen}");
+    }
+}
+
+#[test]
+fn rules_are_sorted_reversed_filtered_and_paused_and_help_comes() {
+    let (office, tmux) = open(120, 34);
+    write(&office.server, 20);
+    read(&office.server, "ann", 50);
+    tmux.wait_until("the busiest first", |screen| {
+        order(screen) == ["per-user", "writes", "unused"]
+    });
+    tmux.type_in("s");
+    let refused = tmux.wait_until("the most refused first", |screen| {
+        order(screen) == ["writes", "per-user", "unused"]
+    });
+    assert!(refused.contains("REFUSED/S▼"), "{refused}");
+    tmux.type_in("<<");
+    tmux.wait_until("by name", |screen| order(screen) == ["per-user", "unused", "writes"]);
+    tmux.type_in("r");
+    tmux.wait_until("by name from the end", |screen| {
+        order(screen) == ["writes", "unused", "per-user"]
+    });
+
+    tmux.type_in("/USER");
+    tmux.wait_until("what is filtered", |screen| {
+        order(screen) == ["per-user"]
+            && screen.contains("/USER")
+            && !screen.contains("ip=203.0.113.7")
+    });
+    tmux.press("Enter");
+    tmux.wait("filter: USER");
+    tmux.press("Escape");
+    tmux.wait_until("all again", |screen| order(screen).len() == 3 && !screen.contains("filter:"));
+
+    tmux.type_in("?");
+    tmux.wait("any key goes back");
+    tmux.type_in("x");
+    tmux.wait_until("no help", |screen| !screen.contains("any key goes back"));
+
+    tmux.type_in("p");
+    tmux.wait("PAUSED");
+    let stopped = tmux.screen();
+    read(&office.server, "ann", 7);
+    // Somebody else who watches has heard of it, with the same event.
+    let told = || office.json(&["top"])["decisions"] == 77;
+    wait_for("77 decisions", || told().then_some(()));
+    assert_eq!(tmux.screen(), stopped);
+    tmux.type_in("p");
+    tmux.wait("77 since the start");
+}
+
+#[test]
+fn a_terminal_may_change_its_size_and_be_small() {
+    let (office, tmux) = open(120, 34);
+    write(&office.server, 5);
+    tmux.wait("LAST MINUTE");
+    tmux.resize(40, 12);
+    let screen = tmux.wait_until("what there is room for", |screen| {
+        !screen.contains("LAST MINUTE") && row(screen, "writes").len() == 3
+    });
+    assert_eq!(screen.lines().count(), 12, "{screen}");
+    assert!(screen.contains("q leave"), "{screen}");
+    for (columns, rows) in [(1, 1), (10, 3), (200, 50)] {
+        tmux.resize(columns, rows);
+    }
+    tmux.wait("LAST MINUTE");
+    tmux.wait("5 since the start");
+}
+
+#[test]
+fn a_small_terminal_is_enough_from_the_beginning() {
+    let (office, tmux) = (Office::with(RULES, &[]), Tmux::start(40, 12));
+    tmux.run(&[tidegate().get_program().to_str().unwrap(), "top", "--admin", &office.url]);
+    tmux.wait("per-user");
+    tmux.type_in("q");
+    tmux.wait("ready$");
+}
+
+#[test]
+fn a_lost_server_is_said_and_one_that_comes_in_its_place_is_shown() {
+    let office = Office::open();
+    let port = Port::take();
+    let at = port.address().to_string();
+    let file = office.folder.write("other.yaml", RULES);
+    let start = || Server::with_config(&file, &["--admin", &at]);
+    let (server, tmux) = (start(), Tmux::start(120, 34));
+    watch(&tmux, &format!("http://{at}"));
+    write(&server, 7);
+    tmux.wait("7 since the start");
+    let before = format!("process {}", server.pid());
+    // That somebody watches does not keep it from ending.
+    server.stop();
+    let lost = tmux.wait_until("that it is lost", |screen| screen.starts_with("LOST: "));
+    assert!(lost.contains("7 since the start") && lost.contains(&before), "{lost}");
+    let server = start();
+    write(&server, 3);
+    let back = tmux.wait_until("that it is back", |screen| screen.contains(" 3 since the start"));
+    assert!(
+        !back.contains("LOST") && back.contains(&format!("process {}", server.pid())),
+        "{back}"
+    );
+    tmux.type_in("q");
+    tmux.wait("ready$");
+}
+
+#[test]
+fn the_terminal_is_given_back_as_it_was() {
+    let (office, tmux) = (Office::with(RULES, &[]), Tmux::start(120, 34));
+    let state = || [tmux.knows("alternate_on"), tmux.knows("cursor_flag")];
+    let (pid, program) = (office.folder.path("pid"), tidegate());
+    let program = program.get_program().to_str().unwrap();
+    let top = format!("echo $$ >{}; exec {program} top --admin {}", pid.display(), office.url);
+    for leave in ["q", "C-c", "TERM"] {
+        let before = format!("what was there before {leave}");
+        tmux.run(&["echo", &before]);
+        tmux.wait(&format!("\n{before}\nready$"));
+        tmux.run(&["sh", "-c", &top]);
+        tmux.wait("since the start");
+        assert_eq!(state(), ["1", "0"], "another screen, and no cursor");
+        assert!(!tmux.screen().contains(&before));
+        match leave {
+            "TERM" => terminate(&pid),
+            key => tmux.press(key),
+        }
+        tmux.wait_until("the screen before, and the prompt", |screen| {
+            screen.contains(&format!("\n{before}\n")) && screen.trim_end().ends_with("ready$")
+        });
+        assert_eq!(state(), ["0", "1"], "after {leave}");
+        // What is typed is seen, and comes line by line: the terminal is not raw any more.
+        tmux.run(&["sh", "-c", &format!("echo {leave}; stty -a | grep -o -w -e icanon -e echo")]);
+        tmux.wait(&format!("\n{leave}\nicanon\necho\nready$"));
+    }
+}
+
+/// Tells the process whose number is in a file to end.
+fn terminate(pid: &Path) {
+    let kill = format!("kill -TERM $(cat {})", pid.display());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+}
+
+#[test]
+fn a_hostile_key_stays_text() {
+    let (office, tmux) = open(160, 40);
+    let title = tmux.knows("pane_title");
+    let hostile = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}31m\u{202e}<b>\r\n";
+    read(&office.server, hostile, 3);
+    read(&office.server, "\u{65e5}\u{672c}", 2);
+    let screen = tmux.wait_until("both keys", |screen| {
+        screen.contains("user_id=\\u{1b}]0;owned\\u{7}\\u{1b}[2J\\u{9b}31m")
+            && screen.contains("日本")
+    });
+    assert!(!screen.contains('\u{202e}') && screen.contains("since the start"), "{screen}");
+    assert_eq!(tmux.knows("pane_title"), title);
+    // The rule's name stands in one column behind all of them.
+    let place = |words: &str| {
+        let line = screen.lines().find(|line| line.contains(words)).unwrap();
+        let before = line.split_once("per-user").unwrap().0;
+        before.chars().map(|c| if c.is_ascii() || c == '…' { 1 } else { 2 }).sum::<usize>()
+    };
+    assert_eq!(place("owned"), place("日本"), "{screen}");
+}
