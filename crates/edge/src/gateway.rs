@@ -201,7 +201,11 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         if !decision.is_allowed() {
             return Ok(self.refuse(&decision, &head, random));
         }
-        let mut decision = self.waiting_room.wait(&self.limiter, decision).await?;
+        // What is rare is boxed: its state would be carried about with every request.
+        let mut decision = match decision.turn() {
+            Some(turn) => Box::pin(self.waiting_room.wait(&self.limiter, decision, turn)).await?,
+            None => decision,
+        };
         let aftermath = Aftermath::of(&self.limiter, &mut decision);
         let forwarding = Forwarding {
             client: client.ip,
@@ -218,7 +222,7 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         let body = body.counted(aftermath.as_ref().map(Aftermath::received));
         let request = Request::from_parts(head, body);
         let sent = match wanted {
-            Some(wanted) => destination.change(request, wanted, caller).await,
+            Some(wanted) => Box::pin(destination.change(request, wanted, caller)).await,
             None => destination.send(request).await,
         };
         if let Some(calling) = calling {

@@ -26,8 +26,9 @@ const MAX_METHOD: usize = 32;
 pub(super) struct Page {
     rules: Option<Arc<RuleSet>>,
     notes: Vec<Note>,
-    /// The facts of all notes, each text behind its length.
+    /// The facts of all notes, text after text, and how long each of them is.
     text: Vec<u8>,
+    lengths: Vec<u32>,
     /// So many of the first are dropped.
     dropped: usize,
 }
@@ -38,8 +39,8 @@ struct Note {
     /// How many entries of a descriptor there are, and facts after them.
     entries: u32,
     facts: u32,
-    /// Where its text begins.
-    from: usize,
+    /// Where its text begins, and the lengths in it.
+    from: [usize; 2],
 }
 
 /// What a rule said that refused a request.
@@ -60,7 +61,7 @@ impl Page {
 
     /// The bytes that they take.
     pub(super) const fn bytes(&self) -> usize {
-        self.text.len()
+        self.text.len() + size_of::<u32>() * self.lengths.len()
     }
 
     /// The id of the rule at a place.
@@ -84,6 +85,7 @@ impl Page {
     pub(super) fn wipe(&mut self) {
         self.notes.clear();
         self.text.clear();
+        self.lengths.clear();
         (self.rules, self.dropped) = (None, 0);
     }
 
@@ -94,7 +96,7 @@ impl Page {
 
     /// Jots down what a rule refused.
     pub(super) fn jot(&mut self, refusal: Refusal, facts: &Facts<'_>) {
-        let (door, from) = (facts.door(), self.text.len());
+        let (door, from) = (facts.door(), [self.text.len(), self.lengths.len()]);
         let mut note = Note { refusal, door, entries: 0, facts: 0, from };
         for entry in facts.descriptor() {
             self.copy(&entry.key);
@@ -110,8 +112,10 @@ impl Page {
     }
 
     fn copy(&mut self, text: &str) {
-        self.text.extend_from_slice(&text.len().to_ne_bytes());
-        self.text.extend_from_slice(text.as_bytes());
+        // No door takes a request of four gigabytes.
+        let length = u32::try_from(text.len()).unwrap_or(0);
+        self.lengths.push(length);
+        self.text.extend_from_slice(&text.as_bytes()[..length as usize]);
     }
 
     /// What is put on record, in order.
@@ -131,7 +135,11 @@ impl Page {
     ) -> impl Iterator<Item = T> {
         let notes = self.notes.get(self.dropped..).unwrap_or_default();
         notes.iter().zip(self.rules.iter().cycle()).map(move |(note, rules)| {
-            let mut text = Texts(self.text.get(note.from..).unwrap_or_default());
+            let [text, lengths] = note.from;
+            let mut text = Texts {
+                text: self.text.get(text..).unwrap_or_default(),
+                lengths: self.lengths.get(lengths..).unwrap_or_default(),
+            };
             let entry = |_| Entry { key: text.next().into(), value: text.next().into() };
             let entries: Vec<Entry<'_>> = (0..note.entries).map(entry).collect();
             let mut facts = Facts::new();
@@ -147,14 +155,17 @@ impl Page {
     }
 }
 
-/// Texts behind their lengths, as [`Page::copy`] writes them.
-struct Texts<'a>(&'a [u8]);
+/// Texts and their lengths, as [`Page::copy`] writes them.
+struct Texts<'a> {
+    text: &'a [u8],
+    lengths: &'a [u32],
+}
 
 impl<'a> Texts<'a> {
     fn next(&mut self) -> &'a str {
-        let Some((length, rest)) = self.0.split_first_chunk() else { return "" };
-        let (text, rest) = rest.split_at(usize::from_ne_bytes(*length).min(rest.len()));
-        self.0 = rest;
+        let Some((length, lengths)) = self.lengths.split_first() else { return "" };
+        let (text, rest) = self.text.split_at((*length as usize).min(self.text.len()));
+        (self.text, self.lengths) = (rest, lengths);
         // It was text before.
         str::from_utf8(text).unwrap_or_default()
     }

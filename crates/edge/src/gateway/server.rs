@@ -128,14 +128,18 @@ impl Server {
         {
             return self.send_http2(shared, request).await;
         }
-        if let Some(link) = self.take() {
-            return self.send_http1(link, request).await;
-        }
-        match self.dial().await {
-            Ok(Dialled::Http1(link)) => self.send_http1(link, request).await,
-            Ok(Dialled::Http2(http2)) => self.send_http2(self.share(http2), request).await,
-            Err(why) => Err(Failed { why, unsent: Some(Box::new(request)) }),
-        }
+        let link = match self.take() {
+            Some(link) => link,
+            // Rare, and large: boxed, because its state would be carried about with every request.
+            None => match Box::pin(self.dial()).await {
+                Ok(Dialled::Http1(link)) => link,
+                Ok(Dialled::Http2(http2)) => {
+                    return Box::pin(self.send_http2(self.share(http2), request)).await;
+                }
+                Err(why) => return Err(Failed { why, unsent: Some(Box::new(request)) }),
+            },
+        };
+        self.send_http1(link, request).await
     }
 
     /// Has all requests use a connection from now on.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tidegate_core::store::Store;
-use tidegate_engine::{Decision, Limiter};
+use tidegate_engine::{Decision, Limiter, Turn};
 use tokio::time::Instant;
 
 use super::queue::{Place, Queues};
@@ -35,7 +35,7 @@ impl WaitingRoom {
         Self { queues: Arc::new(Queues::new(most)), status, drain_timeout }
     }
 
-    /// Returns when the request may leave; at once where no rule queues it.
+    /// Returns when it is the turn of a request, and it may leave.
     ///
     /// # Errors
     /// When too many wait already, or the process stops before its turn. It is then not charged.
@@ -43,8 +43,8 @@ impl WaitingRoom {
         &self,
         limiter: &Arc<Limiter<S, L>>,
         decision: Decision,
+        turn: Turn,
     ) -> Result<Decision, Problem> {
-        let Some(turn) = decision.turn() else { return Ok(decision) };
         let Some(place) = self.queues.enter(&turn) else {
             limiter.give_back(decision).await;
             return Err(unavailable("too many requests wait already"));
