@@ -69,7 +69,7 @@ impl Tidegate {
     fn charge<'a>(&'a self, seed: &KeyHasher, key: &str) -> Charge<'a> {
         let mut hasher = *seed;
         hasher.part(key.as_bytes());
-        let key = Key { rule: "rule", fingerprint: hasher.finish() };
+        let key = Key::alone("rule", hasher.finish());
         Charge::plain(key, &self.policy, 1)
     }
 }

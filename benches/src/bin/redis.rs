@@ -127,7 +127,7 @@ async fn decide(store: &RedisStore, draw: u64, rules: usize) {
         let mut hasher = KeyHasher::new(Secret::UNSET);
         hasher.part(rule.as_bytes());
         hasher.part(&user);
-        let key = Key { rule, fingerprint: hasher.finish() };
+        let key = Key::alone(rule, hasher.finish());
         Charge::plain(key, &POLICY, 1)
     };
     let charges = RULES.map(charge);
@@ -376,7 +376,7 @@ fn bytes(runtime: &tokio::runtime::Runtime) -> String {
             for user in 0..count {
                 let mut hasher = KeyHasher::new(Secret::UNSET);
                 hasher.part(&user.to_be_bytes());
-                let key = Key { rule: "free-writes", fingerprint: hasher.finish() };
+                let key = Key::alone("free-writes", hasher.finish());
                 let charge = Charge::plain(key, &policy, 1);
                 for _ in 0..times {
                     let mut reading = [Reading::default()];

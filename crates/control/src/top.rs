@@ -231,7 +231,7 @@ impl Observer for Top {
 fn key_of(decided: &Decided<'_, '_>, rule: u32) -> Fingerprint {
     let mut facts = decided.facts.borrowed();
     decided.rules.complete(&mut facts);
-    decided.rules[rule].key(&facts, decided.rules)
+    decided.rules[rule].fingerprint(&facts, decided.rules)
 }
 
 impl Exports for Top {

@@ -8,6 +8,7 @@ mod sip;
 
 use std::fmt;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::ops::BitXor;
 
 use polynomial::Polynomial;
 use sip::Sip;
@@ -57,11 +58,17 @@ impl Secret {
         self.print(b"tidegate check value").lo
     }
 
+    /// The hash of what all keys of a rule have in common.
+    #[must_use]
+    pub fn namespace(self, parts: &[&[u8]]) -> Fingerprint {
+        let mut hasher = Sip::new(self.words);
+        parts.iter().for_each(|part| hasher.part(part));
+        hasher.finish()
+    }
+
     /// A hash that may be seen.
     fn print(self, bytes: &[u8]) -> Fingerprint {
-        let mut hasher = Sip::new(self.words);
-        hasher.part(bytes);
-        hasher.finish()
+        self.namespace(&[bytes])
     }
 }
 
@@ -80,13 +87,44 @@ pub struct Fingerprint {
     pub lo: u64,
 }
 
+/// Takes a hash into another one, or out of it again.
+impl BitXor for Fingerprint {
+    type Output = Self;
+
+    fn bitxor(self, other: Self) -> Self {
+        Self { hi: self.hi ^ other.hi, lo: self.lo ^ other.lo }
+    }
+}
+
 /// One counter: whose rule, and which of its keys.
+///
+/// Its fingerprint is the hash of its owner (the key's parts) and the hash of its namespace (the
+/// rule's id, algorithm and window), one taken into the other. So what several rules count of one
+/// owner can lie in one place, and a request hashes its owner once for all of them. Namespaces are
+/// as good as random numbers to whoever does not know the secret: no choice of parts makes two
+/// owners differ by just what two namespaces differ by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key<'a> {
     /// The id of the rule.
     pub rule: &'a str,
-    /// The key's parts, hashed together with the rule's id, algorithm and window.
+    /// Which counter.
     pub fingerprint: Fingerprint,
+    /// Which of the owner's counters; nothing where this is the only one.
+    pub namespace: Fingerprint,
+}
+
+impl<'a> Key<'a> {
+    /// A counter that lies alone.
+    #[must_use]
+    pub const fn alone(rule: &'a str, fingerprint: Fingerprint) -> Self {
+        Self { rule, fingerprint, namespace: Fingerprint { hi: 0, lo: 0 } }
+    }
+
+    /// Whose counter it is; its own name where it lies alone.
+    #[must_use]
+    pub fn owner(&self) -> Fingerprint {
+        self.fingerprint ^ self.namespace
+    }
 }
 
 /// Hashes the parts of a key, such that nobody without the secret can make two keys collide.

@@ -98,7 +98,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
         policy: &Policy,
         cost: u64,
     ) -> Result<Reading, StoreError> {
-        let key = Key { rule: NO_RULE, fingerprint: key };
+        let key = Key::alone(NO_RULE, key);
         let charge = [Charge::plain(key, policy, cost)];
         let mut reading = [Reading::default()];
         let op = if cost == 0 { Op::Peek } else { Op::Charge };

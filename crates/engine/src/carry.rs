@@ -5,7 +5,6 @@
 //! too much is kept, never too little.
 
 use tidegate_core::decision::Reading;
-use tidegate_core::key::Key;
 use tidegate_core::store::{Charge, Op, Store};
 use tidegate_rules::{Facts, Matches, Rule, RuleSet};
 
@@ -28,14 +27,13 @@ impl<S: Store, L: Store> Limiter<S, L> {
 
     async fn carry(&self, rule: &Rule, rules: &RuleSet, facts: &Facts<'_>) -> Option<()> {
         let (before, policy) = (rule.predecessor()?, rule.limit().policy()?);
-        let key = |fingerprint| Key { rule: rule.id(), fingerprint };
-        let old = Charge::plain(key(before.key(rule, facts, rules)), before.policy(), 1);
+        let old = Charge::plain(before.key(rule, facts, rules), before.policy(), 1);
         let was = self.one(Op::Peek, &old).await?;
         before.seen_at(was.now);
         let used = was.limit.saturating_sub(was.remaining);
         if used > 0 {
-            let fingerprint = rule.key(facts, rules);
-            let new = Charge::plain(key(fingerprint), policy, used.min(policy.limit()));
+            let key = rule.key(rule.fingerprint(facts, rules));
+            let new = Charge::plain(key, policy, used.min(policy.limit()));
             self.one(Op::Force, &new).await?;
             self.one(Op::Reset, &old).await?;
         }

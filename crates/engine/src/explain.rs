@@ -51,7 +51,7 @@ impl Explanation {
                 id: rule.id().to_owned(),
                 matched: rule.conditions().collect(),
                 key: rule.key_parts(facts, &decision.rules),
-                fingerprint: rule.shown_key(facts, &decision.rules),
+                fingerprint: rule.shown_fingerprint(facts, &decision.rules),
                 limit: format!("{}{}", limit_in_words(rule), cost_in_words(rule)),
                 most_in_window: rule.limit().most_in_window(),
                 bound: bound_in_words(rule),

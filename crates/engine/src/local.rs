@@ -243,7 +243,7 @@ impl<'a> Batch<'a> {
     /// is charged always are then as in any other refused batch.
     fn refuse(&mut self) {
         if let Some(Charge { policy, .. }) = self.charges.first().copied() {
-            let key = Key { rule: "", fingerprint: Fingerprint::default() };
+            let key = Key::alone("", Fingerprint::default());
             self.charges.push(Charge::plain(key, policy, u64::MAX));
         }
     }

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tidegate_core::decision::{AnsweredBy, Reading, Verdict};
-use tidegate_core::key::Key;
 use tidegate_core::store::{Charge, Op, Queue, Role};
 use tidegate_core::time::{Micros, Timestamp};
-use tidegate_rules::{ChargeWhen, Facts, Limit, Matches, Mode, OnFail, Rule, RuleSet};
+use tidegate_rules::{ChargeWhen, Facts, Limit, Matches, Mode, OnFail, Rule, RuleSet, Whose};
 
 use crate::decision::{Counter, Decision, Paid, RuleReading};
 use crate::receipt::Charged;
@@ -70,12 +69,12 @@ impl<'a> Plan<'a> {
         rules.complete(&mut completed);
         let mut matches = Matches::new();
         rules.matching(&completed, &mut matches);
-        let mut plan = Self::empty();
+        let (mut plan, mut whose) = (Self::empty(), Whose::new(rules, &completed));
         for at in matches.into_iter().filter(|at| !asking.without.contains(at)) {
             let at = rules.variant(at, &completed);
             let rule = &rules[at];
             if asking.only.is_none_or(|only| only == rule.id()) {
-                plan.add(at, rule, &completed, rules, cost(rule), asking.queue);
+                plan.add(at, rule, &mut whose, cost(rule), asking.queue);
             }
         }
         plan
@@ -87,11 +86,7 @@ impl<'a> Plan<'a> {
         for Charged { rule: at, fingerprint, cost, .. } in charged {
             let rule = &rules[*at];
             let Some(policy) = rule.limit().policy() else { continue };
-            plan.place(Charge::plain(
-                Key { rule: rule.id(), fingerprint: *fingerprint },
-                policy,
-                *cost,
-            ));
+            plan.place(Charge::plain(rule.key(*fingerprint), policy, *cost));
             plan.readings.push(RuleReading { rule: *at, verdict: Verdict::Allow, numbers: None });
         }
         plan
@@ -214,8 +209,7 @@ impl<'a> Plan<'a> {
         &mut self,
         at: u32,
         rule: &'a Rule,
-        facts: &Facts<'_>,
-        rules: &RuleSet,
+        whose: &mut Whose<'a, '_, '_>,
         cost: u64,
         queue: Queue,
     ) {
@@ -228,7 +222,7 @@ impl<'a> Plan<'a> {
         if let Limit::Policy(policy) = rule.limit() {
             let enforced = *rule.mode() != Mode::Shadow;
             self.place(Charge {
-                key: Key { rule: rule.id(), fingerprint: rule.key(facts, rules) },
+                key: whose.key(rule),
                 policy,
                 cost,
                 role: match rule.charge() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tidegate_core::decision::Reading;
-use tidegate_core::key::{Fingerprint, Key};
+use tidegate_core::key::Fingerprint;
 use tidegate_core::policy::Policy;
 use tidegate_core::store::Charge;
 use tidegate_core::time::Timestamp;
@@ -63,8 +63,7 @@ impl Receipt {
         policy: &'a Policy,
         cost: u64,
     ) -> Charge<'a> {
-        let rule = self.rule(charged).id();
-        Charge::plain(Key { rule, fingerprint: charged.fingerprint }, policy, cost)
+        Charge::plain(self.rule(charged).key(charged.fingerprint), policy, cost)
     }
 
     /// A charge as it was made; nothing but a policy is ever charged.

@@ -96,7 +96,7 @@ struct Due<'a> {
 impl<'a> Due<'a> {
     fn new(fingerprint: Fingerprint, owed: &'a Owed, rules: &'a Arc<RuleSet>) -> Option<Self> {
         let rule = present(owed, rules)?;
-        let key = Key { rule: rule.id(), fingerprint };
+        let key = rule.key(fingerprint);
         Some(Self { key, policy: rule.limit().policy()?, share: owed.share()? })
     }
 

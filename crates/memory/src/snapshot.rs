@@ -22,7 +22,7 @@ use crate::shard::is_fresh;
 use crate::side::log_bytes;
 use crate::store::MemoryStore;
 
-const MAGIC: &[u8; 8] = b"TGSNAP01";
+const MAGIC: &[u8; 8] = b"TGSNAP02";
 
 /// Why a snapshot was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

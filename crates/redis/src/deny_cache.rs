@@ -225,7 +225,7 @@ mod tests {
 
     fn charge<'a>(policy: &'a Policy, key: u64, cost: u64) -> Charge<'a> {
         let fingerprint = Fingerprint { hi: key, lo: 0 };
-        let key = Key { rule: "r", fingerprint };
+        let key = Key::alone("r", fingerprint);
         Charge::plain(key, policy, cost)
     }
 

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     fn key(rule: &str, hi: u64, lo: u64) -> Key<'_> {
-        Key { rule, fingerprint: Fingerprint { hi, lo } }
+        Key::alone(rule, Fingerprint { hi, lo })
     }
 
     #[test]

@@ -87,7 +87,7 @@ impl Replay {
             };
             logs.push([main.flatten(), grace.flatten()]);
             charges.push(Charge {
-                key: Key { rule: "", fingerprint: item.fingerprint },
+                key: Key::alone("", item.fingerprint),
                 policy: &item.policy,
                 cost: charged(item),
                 role: item.role,

@@ -100,7 +100,7 @@ impl Counter {
     fn charge(&self) -> Charge<'_> {
         // Spread, so that neighbours share no slot.
         let hi = self.number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let key = Key { rule: "fleet", fingerprint: Fingerprint { hi, lo: self.number } };
+        let key = Key::alone("fleet", Fingerprint { hi, lo: self.number });
         let policy = &self.policy;
         Charge::plain(key, policy, 1)
     }

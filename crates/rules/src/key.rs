@@ -5,16 +5,19 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tidegate_core::key::KeyHasher;
+use tidegate_core::key::{Fingerprint, Key, KeyHasher};
 
 use crate::condition::{Endpoint, Pattern};
 use crate::facts::{Entry, Facts};
 use crate::index::trie::Trie;
+use crate::rule::Rule;
+use crate::ruleset::RuleSet;
 
 /// One part of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum KeyPart {
     Ip,
     Endpoint,
@@ -42,6 +45,34 @@ impl KeyPart {
             Self::Descriptor { .. } => "descriptor",
             Self::Fact(name) => name,
         }
+    }
+}
+
+/// Whose counters a request is charged to: an owner is hashed once for all rules in a row that count
+/// by the same.
+#[derive(Debug)]
+pub struct Whose<'a, 'f, 'v> {
+    set: &'a RuleSet,
+    facts: &'f Facts<'v>,
+    last: Option<(&'a Arc<[KeyPart]>, Fingerprint)>,
+}
+
+impl<'a, 'f, 'v> Whose<'a, 'f, 'v> {
+    /// Those of whoever the facts describe.
+    #[must_use]
+    pub const fn new(set: &'a RuleSet, facts: &'f Facts<'v>) -> Self {
+        Self { set, facts, last: None }
+    }
+
+    /// The counter of a rule of the set.
+    #[inline]
+    pub fn key(&mut self, rule: &'a Rule) -> Key<'a> {
+        let owner = match self.last {
+            Some((parts, owner)) if Arc::ptr_eq(parts, &rule.parts) => owner,
+            _ => self.set.owner(&rule.parts, self.facts),
+        };
+        self.last = Some((&rule.parts, owner));
+        rule.key(owner ^ rule.namespace)
     }
 }
 

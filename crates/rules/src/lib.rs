@@ -51,6 +51,7 @@ pub use document::identity;
 pub use document::{Document, MAX_DOCUMENT_BYTES};
 pub use door::Door;
 pub use facts::{Entry, Facts};
+pub use key::Whose;
 pub use records::{Allowance, OverrideRecord, RecordProblem, Records, SubjectRecord};
 pub use rule::{ChargeWhen, Limit, Mode, OnChange, OnFail, Rule};
 pub use ruleset::{Beside, BroughtLimit, Matches, Owner, Predecessor, RuleSet};

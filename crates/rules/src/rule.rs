@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_core::key::{Fingerprint, KeyHasher, Secret};
+use tidegate_core::key::{Fingerprint, Key, Secret};
 use tidegate_core::penalty::BanPolicy;
 use tidegate_core::policy::Policy;
 use tidegate_core::time::Timestamp;
@@ -84,8 +84,8 @@ pub struct Rule {
     pub(crate) parts: Arc<[KeyPart]>,
     /// The rules that do not apply where this one does, as their places in the rule set.
     pub(crate) replaces: Arc<[u32]>,
-    /// Has absorbed what all keys of the rule share.
-    pub(crate) seed: KeyHasher,
+    /// What all keys of the rule have in common.
+    pub(crate) namespace: Fingerprint,
 }
 
 impl Rule {
@@ -165,20 +165,22 @@ impl Rule {
         self.conditions.iter().map(ToString::to_string)
     }
 
-    /// The key of the counter that a request with these facts is charged to.
+    /// The hash that names the counter which a request with these facts is charged to.
     #[must_use]
-    pub fn key(&self, facts: &Facts<'_>, set: &RuleSet) -> Fingerprint {
-        let mut hasher = self.seed;
-        for part in &*self.parts {
-            set.keying().absorb(part, facts, &mut hasher);
-        }
-        hasher.finish()
+    pub fn fingerprint(&self, facts: &Facts<'_>, set: &RuleSet) -> Fingerprint {
+        set.owner(&self.parts, facts) ^ self.namespace
     }
 
-    /// The same key, if it may be shown.
+    /// The same hash, if it may be shown.
     #[must_use]
-    pub fn shown_key(&self, facts: &Facts<'_>, set: &RuleSet) -> Option<Fingerprint> {
-        self.seed.may_be_seen().then(|| self.key(facts, set))
+    pub fn shown_fingerprint(&self, facts: &Facts<'_>, set: &RuleSet) -> Option<Fingerprint> {
+        set.shows_keys().then(|| self.fingerprint(facts, set))
+    }
+
+    /// The counter that a hash names.
+    #[must_use]
+    pub fn key(&self, fingerprint: Fingerprint) -> Key<'_> {
+        counter_of(self, fingerprint, self.namespace)
     }
 
     /// The parts of that key in words, missing ones already replaced.
@@ -262,14 +264,19 @@ impl Mode {
     }
 }
 
-/// The beginning of every key of a rule.
-pub(crate) fn key_seed(secret: Secret, id: &str, limit: &Limit) -> KeyHasher {
+/// What all keys of a rule have in common.
+pub(crate) fn namespace(secret: Secret, id: &str, limit: &Limit) -> Fingerprint {
     let (algorithm, window) = limit.namespace();
-    let mut hasher = KeyHasher::new(secret);
-    hasher.part(id.as_bytes());
-    hasher.part(algorithm.as_bytes());
-    hasher.part(&window.to_le_bytes());
-    hasher
+    secret.namespace(&[id.as_bytes(), algorithm.as_bytes(), &window.to_le_bytes()])
+}
+
+/// A counter of a rule. One that counts everybody lies alone: what all counters for everybody are
+/// in would be one place for all requests of a fleet.
+pub(crate) fn counter_of(rule: &Rule, fingerprint: Fingerprint, namespace: Fingerprint) -> Key<'_> {
+    if rule.parts.is_empty() {
+        return Key::alone(&rule.id, fingerprint);
+    }
+    Key { rule: &rule.id, fingerprint, namespace }
 }
 
 pub(crate) fn since(policy: &Policy, before: Option<&Policy>, now: Timestamp) -> Timestamp {

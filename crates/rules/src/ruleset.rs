@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
-use tidegate_core::key::{KeyHasher, Secret};
+use tidegate_core::key::{Fingerprint, KeyHasher, Secret};
 use tidegate_core::time::Timestamp;
 
 use crate::condition::{Condition, Descriptor, Request, Test};
@@ -26,7 +26,7 @@ use crate::index::{Filing, Index};
 use crate::key::{KeyPart, Keying};
 use crate::problem::Problems;
 use crate::records::{RecordProblem, Records};
-use crate::rule::{Rule, key_seed};
+use crate::rule::{Rule, namespace};
 pub use beside::{Beside, Owner};
 pub use brought::BroughtLimit;
 pub use carried::Predecessor;
@@ -111,6 +111,18 @@ impl RuleSet {
         self.subjects.extend(&records.subjects);
         let problems = self.override_with(&records.overrides);
         if problems.is_empty() { Ok(self) } else { Err(problems) }
+    }
+
+    /// Whether the hashes that name its counters may be shown.
+    pub(crate) const fn shows_keys(&self) -> bool {
+        self.seed.may_be_seen()
+    }
+
+    /// Whose counters: the hash of the parts of a key.
+    pub(crate) fn owner(&self, parts: &[KeyPart], facts: &Facts<'_>) -> Fingerprint {
+        let mut hasher = self.seed;
+        parts.iter().for_each(|part| self.keying.absorb(part, facts, &mut hasher));
+        hasher.finish()
     }
 
     /// The same rules under a version of whoever keeps them.
@@ -261,6 +273,7 @@ fn compile_rules(typed: &[TypedRule], secret: Secret) -> Vec<Rule> {
         typed.iter().filter_map(|rule| rule.id.as_ref()).map(|id| id.value.clone()).collect();
     let complete = typed.iter().filter_map(|rule| Some((rule, rule.limit?)));
     let ids = (0_u32..).zip(complete.clone());
+    let mut lists: HashSet<Arc<[KeyPart]>> = HashSet::new();
     let places: HashMap<&str, u32> =
         ids.filter_map(|(at, (rule, _))| Some((rule.id.as_ref()?.value.as_str(), at))).collect();
     complete
@@ -272,7 +285,7 @@ fn compile_rules(typed: &[TypedRule], secret: Secret) -> Vec<Rule> {
                 None => name::derive(&conditions, &rule.parts, &limit, &mut taken),
             };
             Rule {
-                seed: key_seed(secret, &id, &limit),
+                namespace: namespace(secret, &id, &limit),
                 id: id.into(),
                 description: rule.description.clone(),
                 active: rule.active,
@@ -285,7 +298,7 @@ fn compile_rules(typed: &[TypedRule], secret: Secret) -> Vec<Rule> {
                 on_change: rule.on_change,
                 before: None,
                 conditions,
-                parts: parts(rule).into(),
+                parts: shared(parts(rule), &mut lists),
                 replaces: rule
                     .replaces
                     .iter()
@@ -304,6 +317,16 @@ fn parts(rule: &TypedRule) -> Box<[KeyPart]> {
         part => part.clone(),
     };
     rule.parts.iter().map(part).collect()
+}
+
+/// The same list for all rules that count by the same.
+fn shared(parts: Box<[KeyPart]>, lists: &mut HashSet<Arc<[KeyPart]>>) -> Arc<[KeyPart]> {
+    if let Some(known) = lists.get(&*parts) {
+        return Arc::clone(known);
+    }
+    let parts: Arc<[KeyPart]> = parts.into();
+    lists.insert(Arc::clone(&parts));
+    parts
 }
 
 fn next_serial() -> u64 {

@@ -110,7 +110,7 @@ fn charge<'a>(i: usize, rule: &'a Edited, policy: &'a Policy, step: &Step) -> Ch
     hasher.part(RULES[i].as_bytes());
     hasher.part(&[step.key]);
     Charge {
-        key: Key { rule: RULES[i], fingerprint: hasher.finish() },
+        key: Key::alone(RULES[i], hasher.finish()),
         policy,
         cost: step.cost,
         role: rule.role,

@@ -121,7 +121,7 @@ impl Batch {
             grace: self.rules[i].grace.as_ref(),
             ban: bans[i].as_ref(),
             ..Charge::plain(
-                Key { rule: "law", fingerprint: Fingerprint { hi: 7, lo: i as u64 } },
+                Key::alone("law", Fingerprint { hi: 7, lo: i as u64 }),
                 &self.rules[i].policy,
                 costs[i],
             )
@@ -265,7 +265,7 @@ fn a_refusal_by_the_last_rule_costs_the_first_ones_nothing() {
         let wide = Policy::new(first, Quota::new(100, Micros::from_secs(1))).unwrap();
         let tight = Policy::new(second, Quota::new(1, Micros::from_secs(1))).unwrap();
         let charge = |lo, policy| {
-            Charge::plain(Key { rule: "law", fingerprint: Fingerprint { hi: 0, lo } }, policy, 1)
+            Charge::plain(Key::alone("law", Fingerprint { hi: 0, lo }), policy, 1)
         };
         let (mut table, now) = (Table::default(), Timestamp::from_micros(1_700_000_000_000_000));
         let passed = (0..10)
@@ -284,7 +284,7 @@ fn a_refusal_by_the_last_rule_costs_the_first_ones_nothing() {
 fn a_shadow_rule_never_refuses_not_even_whom_it_has_banned() {
     let policy = Policy::new(Algorithm::TokenBucket, Quota::new(1, Micros::from_secs(60))).unwrap();
     let ban = BanPolicy::new(1, Micros::from_secs(1), Micros::from_secs(60), 1, Micros::ZERO);
-    let key = Key { rule: "law", fingerprint: Fingerprint { hi: 0, lo: 1 } };
+    let key = Key::alone("law", Fingerprint { hi: 0, lo: 1 });
     let charge = |role| Charge { role, ban: Some(&ban), ..Charge::plain(key, &policy, 1) };
     let (mut table, now) = (Table::default(), Timestamp::from_micros(1_700_000_000_000_000));
     for _ in 0..2 {

@@ -22,7 +22,7 @@ use tidegate_testkit::table::Table;
 
 type Checked = Result<(), TestCaseError>;
 
-const KEY: Key<'static> = Key { rule: "law", fingerprint: Fingerprint { hi: 1, lo: 2 } };
+const KEY: Key<'static> = Key::alone("law", Fingerprint { hi: 1, lo: 2 });
 const DAY_US: u64 = 86_400_000_000;
 
 /// A step of the clock that is not time passing.

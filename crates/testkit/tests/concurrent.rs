@@ -16,7 +16,7 @@ use tidegate_testkit::table::Table;
 
 type Checked = Result<(), TestCaseError>;
 
-const KEY: Key<'static> = Key { rule: "law", fingerprint: Fingerprint { hi: 1, lo: 2 } };
+const KEY: Key<'static> = Key::alone("law", Fingerprint { hi: 1, lo: 2 });
 const LEASE: Micros = Micros::new(1_000);
 const HINT: Retry = Retry::After(Micros::from_secs(1));
 

@@ -18,7 +18,7 @@ use tidegate_testkit::table::Table;
 
 type Checked = Result<(), TestCaseError>;
 
-const KEY: Key<'static> = Key { rule: "law", fingerprint: Fingerprint { hi: 1, lo: 2 } };
+const KEY: Key<'static> = Key::alone("law", Fingerprint { hi: 1, lo: 2 });
 
 /// One counter, as core keeps it and as it is defined.
 struct Pair {

@@ -55,7 +55,7 @@ fn numbers_beyond_counting_are_refused_with_a_reason() {
 fn costs_beyond_the_limit_never_fit_and_cost_nothing() {
     for algorithm in SEVEN {
         let policy = policy(algorithm, Quota::new(10, SECOND));
-        let key = Key { rule: "law", fingerprint: Fingerprint::default() };
+        let key = Key::alone("law", Fingerprint::default());
         for cost in [11, u64::from(u32::MAX), i64::MAX as u64, u64::MAX - 1, u64::MAX] {
             let charge = Charge::plain(key, &policy, cost);
             let mut table = Table::default();
@@ -227,7 +227,7 @@ fn no_numbers_make_it_panic_and_every_answer_makes_sense() {
                 5 => Op::Renew { charged_at: Timestamp::from_micros(then) },
                 _ => Op::Reset,
             };
-            let key = Key { rule: "law", fingerprint: Fingerprint::default() };
+            let key = Key::alone("law", Fingerprint::default());
             let charge = Charge {
                 role: if then % 2 == 0 { Role::Enforce } else { Role::Always },
                 grace: (then % 3 == 0).then_some(&other),

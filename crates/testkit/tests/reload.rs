@@ -19,7 +19,7 @@ use tidegate_testkit::table::Table;
 
 type Checked = Result<(), TestCaseError>;
 
-const KEY: Key<'static> = Key { rule: "law", fingerprint: Fingerprint { hi: 1, lo: 2 } };
+const KEY: Key<'static> = Key::alone("law", Fingerprint { hi: 1, lo: 2 });
 
 /// A change of a rule: the moves under the rule as it was, then how its numbers change.
 #[derive(Clone, Debug)]

@@ -202,7 +202,7 @@ impl Refusal {
         Violation {
             at: self.at,
             rule: rule.id().to_owned(),
-            bucket_key: rule.shown_key(facts, rules).map_or_else(String::new, shown),
+            bucket_key: rule.shown_fingerprint(facts, rules).map_or_else(String::new, shown),
             user_id: user.or_else(by_key),
             ip: facts.get("ip").map(|ip| identities.kept("ip", ip)),
             endpoint: endpoint(rules, facts),

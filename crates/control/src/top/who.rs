@@ -40,7 +40,7 @@ impl Who {
             (name, value)
         });
         let parts = parts.collect();
-        Self { parts, key_may_be_seen: rule.shown_key(&facts, decided.rules).is_some() }
+        Self { parts, key_may_be_seen: rule.shown_fingerprint(&facts, decided.rules).is_some() }
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) fn fingerprint(name: u64) -> Fingerprint {
 }
 
 pub(crate) fn charge<'a>(rule: &'a str, name: u64, policy: &'a Policy) -> Charge<'a> {
-    let key = Key { rule, fingerprint: fingerprint(name) };
+    let key = Key::alone(rule, fingerprint(name));
     Charge::plain(key, policy, 1)
 }
 

@@ -236,7 +236,7 @@ impl<'a> Play<'a> {
             role: rule.role,
             grace: rule.grace.as_ref(),
             ban: rule.ban.as_ref(),
-            ..Charge::plain(Key { rule: NAMES[i], fingerprint }, policy, 1)
+            ..Charge::plain(Key::alone(NAMES[i], fingerprint), policy, 1)
         }
     }
 

@@ -135,7 +135,7 @@ pub(crate) fn charge_of<'a>(
     fingerprint: Fingerprint,
     policy: &'a Policy,
 ) -> Charge<'a> {
-    let key = Key { rule, fingerprint };
+    let key = Key::alone(rule, fingerprint);
     Charge::plain(key, policy, 1)
 }
 

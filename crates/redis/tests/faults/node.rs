@@ -195,7 +195,7 @@ pub(crate) fn policy() -> Policy {
 pub(crate) fn charge(policy: &Policy, key: u64, cost: u64) -> Charge<'_> {
     // Spread, so that neighbours share no slot.
     let spread = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let key = Key { rule: "test", fingerprint: Fingerprint { hi: spread, lo: key } };
+    let key = Key::alone("test", Fingerprint { hi: spread, lo: key });
     Charge::plain(key, policy, cost)
 }
 

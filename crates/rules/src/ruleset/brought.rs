@@ -39,12 +39,12 @@ impl RuleSet {
     /// for ever, and whoever brings limits must not be able to fill them.
     #[must_use]
     pub fn brought(&self, limit: BroughtLimit, facts: &Facts<'_>) -> Self {
-        let mut seed = self.seed;
-        seed.part(ID.as_bytes());
-        seed.part(&limit.window.get().to_le_bytes());
+        let mut namespace = self.seed;
+        namespace.part(ID.as_bytes());
+        namespace.part(&limit.window.get().to_le_bytes());
         for (name, value) in facts.iter() {
-            seed.part(name.as_bytes());
-            seed.part(value.as_bytes());
+            namespace.part(name.as_bytes());
+            namespace.part(value.as_bytes());
         }
         let quota = Quota::new(u64::from(limit.requests), limit.window);
         let rule = Rule {
@@ -63,7 +63,7 @@ impl RuleSet {
             conditions: Arc::default(),
             parts: Arc::default(),
             replaces: Arc::default(),
-            seed,
+            namespace: namespace.finish(),
         };
         let index = Index::build(vec![Filing::new(0, &rule.conditions)]);
         Self {

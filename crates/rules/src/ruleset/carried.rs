@@ -7,19 +7,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tidegate_core::key::{Fingerprint, KeyHasher};
+use tidegate_core::key::{Fingerprint, Key};
 use tidegate_core::policy::Policy;
 use tidegate_core::time::Timestamp;
 
 use super::RuleSet;
 use crate::facts::Facts;
-use crate::rule::{OnChange, Rule};
+use crate::rule::{OnChange, Rule, counter_of};
 
 /// What a rule was before its algorithm or window changed.
 #[derive(Debug)]
 pub struct Predecessor {
     policy: Policy,
-    seed: KeyHasher,
+    namespace: Fingerprint,
     /// From when on its counters hold nothing.
     until: Timestamp,
     over: AtomicBool,
@@ -32,12 +32,11 @@ impl Predecessor {
         &self.policy
     }
 
-    /// The key of the counter that a request with these facts was charged to.
+    /// The counter that a request with these facts was charged to.
     #[must_use]
-    pub fn key(&self, rule: &Rule, facts: &Facts<'_>, set: &RuleSet) -> Fingerprint {
-        let mut hasher = self.seed;
-        rule.parts.iter().for_each(|part| set.keying().absorb(part, facts, &mut hasher));
-        hasher.finish()
+    pub fn key<'a>(&self, rule: &'a Rule, facts: &Facts<'_>, set: &RuleSet) -> Key<'a> {
+        let fingerprint = set.owner(&rule.parts, facts) ^ self.namespace;
+        counter_of(rule, fingerprint, self.namespace)
     }
 
     /// Somebody has read the store's clock: after its time a predecessor is not asked any more.
@@ -75,7 +74,7 @@ impl Rule {
         };
         // A counter of the window before counts as long again.
         let until = now.plus(policy.period()).plus(policy.period());
-        let (policy, seed, over) = (*policy, previous.seed, AtomicBool::new(false));
-        self.before = Some(Arc::new(Predecessor { policy, seed, until, over }));
+        let (policy, namespace, over) = (*policy, previous.namespace, AtomicBool::new(false));
+        self.before = Some(Arc::new(Predecessor { policy, namespace, until, over }));
     }
 }

@@ -97,7 +97,7 @@ fn seed_003_table_rows_load() {
     assert!(!rules[4].is_active());
     let request = [("tier", "free"), ("user_id", "7"), ("path", "/api/search"), ("ip", "::1")];
     assert_eq!(matched(&set, &request), ["1", "3", "4"]);
-    let key = |method| rules[2].key(&facts(&[("method", method), ("path", "/api/search")]), &set);
+    let key = |method| rules[2].fingerprint(&facts(&[("method", method), ("path", "/api/search")]), &set);
     assert_eq!(key("GET"), key("POST"), "the seed counts an endpoint, whatever the method");
 }
 
@@ -251,8 +251,8 @@ fn a_key_that_nobody_knows_can_count_as_its_address() {
     assert_eq!((known.get("tier"), known.get("tenant")), (Some("paid"), Some("acme")));
     assert_eq!(complete("other").get("api_key"), None);
     let rule = &set.rules()[0];
-    assert_eq!(rule.key(&complete("x"), &set), rule.key(&complete("y"), &set));
-    assert_ne!(rule.key(&complete("known"), &set), rule.key(&complete("y"), &set));
+    assert_eq!(rule.fingerprint(&complete("x"), &set), rule.fingerprint(&complete("y"), &set));
+    assert_ne!(rule.fingerprint(&complete("known"), &set), rule.fingerprint(&complete("y"), &set));
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Whose counter a request is charged to, and what a reload does to it.
 
 use crate::common::{compile, facts};
-use tidegate_core::key::{Fingerprint, Secret};
+use tidegate_core::key::{Fingerprint, Key, Secret};
 use tidegate_core::time::Timestamp;
-use tidegate_rules::{Document, RuleSet};
+use tidegate_rules::{Document, RuleSet, Whose};
 
 fn key(set: &RuleSet, pairs: &[(&str, &str)]) -> Fingerprint {
-    set.rules()[0].key(&facts(pairs), set)
+    set.rules()[0].fingerprint(&facts(pairs), set)
 }
 
 fn keyed_by(parts: &str) -> RuleSet {
@@ -21,6 +21,32 @@ fn parts_that_join_to_the_same_text_are_different_keys() {
     assert_ne!(one, key(&set, &[("a", "y_z"), ("b", "x")]));
     assert_eq!(one, key(&set, &[("b", "y_z"), ("c", "w"), ("a", "x"), ("a", "2")]));
     assert_ne!(key(&keyed_by("[a]"), &[("a", "x")]), key(&keyed_by("[b]"), &[("b", "x")]));
+}
+
+/// What lets a store keep all that is counted of one owner in one place.
+#[test]
+fn rules_that_count_by_the_same_have_one_owner_and_counters_of_their_own() {
+    let set = compile(
+        "rules:\n\
+         - { id: second, key_by: user_id, limit: 1/s }\n\
+         - { id: hour, key_by: user_id, limit: 9/h }\n\
+         - { id: address, key_by: ip, limit: 1/s }\n\
+         - { id: all, key_by: global, limit: 1/s }\n\
+         - { id: everybody, key_by: global, limit: 1/s }\n\
+         - { id: day, key_by: user_id, limit: 99/d }",
+    );
+    let facts = facts(&[("user_id", "u"), ("ip", "192.0.2.1")]);
+    let mut whose = Whose::new(&set, &facts);
+    let keys: Vec<_> = set.rules().iter().map(|rule| whose.key(rule)).collect();
+    for (at, (key, rule)) in keys.iter().zip(set.rules()).enumerate() {
+        assert_eq!(*key, rule.key(rule.fingerprint(&facts, &set)), "{}", rule.id());
+        let others = keys[..at].iter().map(|other| other.fingerprint);
+        assert!(!others.into_iter().any(|other| other == key.fingerprint), "{}", rule.id());
+    }
+    let owners: Vec<_> = keys.iter().map(Key::owner).collect();
+    assert_eq!([owners[1], owners[5]], [owners[0]; 2]);
+    let apart = [owners[0], owners[2], owners[3], owners[4]];
+    assert!(apart.iter().enumerate().all(|(at, owner)| !apart[..at].contains(owner)));
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn key(rules: &RuleSet, head: &Parts, peer: &str) -> Fingerprint {
     let path = crate::path::canonical(head.uri.path()).unwrap();
     let mut facts = extractor.facts(head, &path, ip(peer)).unwrap();
     rules.complete(&mut facts);
-    rules.rules()[0].key(&facts, rules)
+    rules.rules()[0].fingerprint(&facts, rules)
 }
 
 #[test]
