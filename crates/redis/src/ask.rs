@@ -12,7 +12,7 @@ use tidegate_core::policy::{Leak, Meter, Policy};
 use tidegate_core::store::{Charge, Op, Queue, Role};
 use tidegate_core::time::Timestamp;
 
-use crate::name::{Name, name};
+use crate::name::Home;
 use crate::script::Text;
 
 /// Numbers in a script are exact below this; a cost above it fits nowhere either.
@@ -33,26 +33,30 @@ pub(crate) struct Ask {
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
     pub(crate) fingerprint: Fingerprint,
-    pub(crate) name: Name,
+    pub(crate) home: Home,
     pub(crate) policy: Policy,
     pub(crate) cost: u64,
     pub(crate) role: Role,
-    pub(crate) grace: Option<(Name, Policy)>,
-    pub(crate) ban: Option<(Name, BanPolicy)>,
+    pub(crate) grace: Option<(Home, Policy)>,
+    pub(crate) ban: Option<(Home, BanPolicy)>,
     pub(crate) queue: Queue,
 }
 
 impl Item {
     pub(crate) fn new(prefix: &str, charge: &Charge<'_>) -> Self {
-        let called = |part| name(prefix, &charge.key, part);
+        let key = &charge.key;
+        let home = |part, policy: &Policy| match policy.log_entries() {
+            Some(_) => Home::log(prefix, key, part),
+            None => Home::page(prefix, key, part),
+        };
         Self {
-            fingerprint: charge.key.fingerprint,
-            name: called(Part::Main),
+            fingerprint: key.fingerprint,
+            home: home(Part::Main, charge.policy),
             policy: *charge.policy,
             cost: charge.cost,
             role: charge.role,
-            grace: charge.grace.map(|policy| (called(Part::Grace), *policy)),
-            ban: charge.ban.map(|policy| (called(Part::Ban), *policy)),
+            grace: charge.grace.map(|policy| (home(Part::Grace, policy), *policy)),
+            ban: charge.ban.map(|policy| (Home::page(prefix, key, Part::Ban), *policy)),
             queue: charge.queue,
         }
     }
@@ -61,35 +65,45 @@ impl Item {
 /// Several requests as one call of the script.
 #[derive(Debug)]
 pub(crate) struct Batch<'a> {
-    keys: Vec<&'a [u8]>,
+    pages: Vec<Page<'a>>,
     policies: Vec<u8>,
     requests: Vec<u8>,
-    /// Where the keys of each request are.
+    /// Where the states of each request are.
     pub(crate) places: Vec<SmallVec<[Places; 2]>>,
 }
 
-/// Where the keys of a charge are.
+/// Where the states of a charge are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places {
-    pub(crate) main: usize,
-    pub(crate) grace: Option<usize>,
-    pub(crate) ban: Option<usize>,
+    pub(crate) main: Place,
+    pub(crate) grace: Option<Place>,
+    pub(crate) ban: Option<Place>,
+}
+
+/// Where a state is in a batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) page: usize,
+    /// Which of all records, each of which has a number of its own.
+    pub(crate) record: usize,
+    pub(crate) tag: u64,
 }
 
 impl<'a> Batch<'a> {
     /// Several requests, in this order.
     pub(crate) fn new(asks: &'a [Arc<Ask>]) -> Self {
-        let mut keys = Keys::default();
+        let mut book = Book::default();
         let places: Vec<SmallVec<[Places; 2]>> = asks
             .iter()
-            .map(|ask| ask.items.iter().map(|item| keys.places(item)).collect())
+            .enumerate()
+            .map(|(by, ask)| ask.items.iter().map(|item| book.places(item, by)).collect())
             .collect();
         let mut policies = Policies::default();
-        let mut requests = Vec::with_capacity(16 * asks.len());
+        let mut requests = Vec::with_capacity(18 * asks.len());
         for (ask, places) in asks.iter().zip(&places) {
-            write_request(&mut requests, ask, places, &keys, &mut policies);
+            write_request(&mut requests, ask, places, &book, &mut policies);
         }
-        Self { keys: keys.names, policies: policies.bytes, requests, places }
+        Self { pages: book.pages, policies: policies.bytes, requests, places }
     }
 
     /// The call, by the script's name or with its text.
@@ -100,9 +114,9 @@ impl<'a> Batch<'a> {
         } else {
             command.arg("EVALSHA").arg(&script.sha);
         }
-        command.arg(self.keys.len());
-        for key in &self.keys {
-            command.arg(*key);
+        command.arg(self.pages.len());
+        for page in &self.pages {
+            command.arg(page.name);
         }
         command.arg(&self.policies).arg(&self.requests);
         if let Some(now) = now {
@@ -112,39 +126,55 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// The keys of a batch, each once.
+/// The pages and logs of a batch, each once.
 #[derive(Debug, Default)]
-struct Keys<'a> {
-    names: Vec<&'a [u8]>,
-    asked: Vec<u32>,
-    known: HashMap<(Fingerprint, Part), usize>,
+struct Book<'a> {
+    pages: Vec<Page<'a>>,
+    records: usize,
+    known: HashMap<&'a [u8], usize>,
 }
 
-impl<'a> Keys<'a> {
-    fn places(&mut self, item: &'a Item) -> Places {
-        let key = item.fingerprint;
+#[derive(Debug)]
+struct Page<'a> {
+    name: &'a [u8],
+    /// The number of each record that is asked for.
+    records: SmallVec<[(u64, usize); 2]>,
+    /// The request that asks for it, and whether others do, or the same one twice for a record.
+    by: usize,
+    shared: bool,
+}
+
+impl<'a> Book<'a> {
+    fn places(&mut self, item: &'a Item, by: usize) -> Places {
         Places {
-            main: self.place(key, Part::Main, &item.name),
-            grace: item.grace.as_ref().map(|(name, _)| self.place(key, Part::Grace, name)),
-            ban: item.ban.as_ref().map(|(name, _)| self.place(key, Part::Ban, name)),
+            main: self.place(&item.home, by),
+            grace: item.grace.as_ref().map(|(home, _)| self.place(home, by)),
+            ban: item.ban.as_ref().map(|(home, _)| self.place(home, by)),
         }
     }
 
-    fn place(&mut self, key: Fingerprint, part: Part, name: &'a [u8]) -> usize {
-        let place = *self.known.entry((key, part)).or_insert_with(|| {
-            self.names.push(name);
-            self.asked.push(0);
-            self.names.len() - 1
+    fn place(&mut self, home: &'a Home, by: usize) -> Place {
+        let (name, tag) = (&*home.name, home.tag);
+        let page = *self.known.entry(name).or_insert_with(|| {
+            self.pages.push(Page { name, records: SmallVec::new(), by, shared: false });
+            self.pages.len() - 1
         });
-        self.asked[place] += 1;
-        place
+        let Page { records, by: first, shared, .. } = &mut self.pages[page];
+        let known = records.iter().find(|(known, _)| *known == tag).map(|(_, record)| *record);
+        *shared |= *first != by || known.is_some();
+        let record = known.unwrap_or_else(|| {
+            records.push((tag, self.records));
+            self.records += 1;
+            self.records - 1
+        });
+        Place { page, record, tag }
     }
 }
 
 /// The policies of a batch, each once.
 #[derive(Debug, Default)]
 struct Policies {
-    known: Vec<Sent>,
+    known: Vec<(Sent, u64)>,
     bytes: Vec<u8>,
 }
 
@@ -158,14 +188,15 @@ enum Sent {
 }
 
 impl Policies {
-    /// The number of a policy, from 1.
-    fn number(&mut self, policy: Sent) -> usize {
-        let known = self.known.iter().position(|known| *known == policy);
+    /// The number, from 1, of a policy for records with a tag.
+    fn number(&mut self, policy: Sent, tag: u64) -> usize {
+        let known = self.known.iter().position(|known| *known == (policy, tag));
         known.unwrap_or_else(|| {
-            self.known.push(policy);
+            self.known.push((policy, tag));
             let (kind, numbers) = policy.numbers();
             self.bytes.push(kind);
             numbers.into_iter().for_each(|each| wide(&mut self.bytes, each));
+            self.bytes.extend(tag.to_be_bytes());
             self.known.len() - 1
         }) + 1
     }
@@ -216,15 +247,20 @@ fn write_request(
     out: &mut Vec<u8>,
     ask: &Ask,
     places: &[Places],
-    keys: &Keys<'_>,
+    book: &Book<'_>,
     policies: &mut Policies,
 ) {
-    let alone = |(item, places): (&Item, &Places)| {
+    let alone = |(item, places): &(&Item, &Places)| {
         let plain = item.role == Role::Enforce && item.grace.is_none() && item.ban.is_none();
-        plain && item.policy.algorithm().is_bucket() && keys.asked[places.main] == 1
+        plain && item.policy.algorithm().is_bucket() && !book.pages[places.main.page].shared
     };
+    let mut charges: SmallVec<[(&Item, &Places); 4]> = ask.items.iter().zip(places).collect();
     let op = match ask.op {
-        Op::Charge if ask.items.iter().zip(places).all(alone) => 5,
+        Op::Charge if charges.iter().all(alone) => {
+            // All are charged or none, so their order is free: pages one by one, and in theirs.
+            charges.sort_unstable_by_key(|(_, places)| (places.main.page, places.main.tag));
+            5
+        }
         Op::Charge => 0,
         Op::Peek => 1,
         Op::Force => 2,
@@ -239,31 +275,35 @@ fn write_request(
         Op::Reset => 4,
     };
     out.push(op);
-    narrow(out, ask.items.len());
-    for (item, places) in ask.items.iter().zip(places) {
+    narrow(out, charges.len());
+    for (item, places) in charges {
         let role = match item.role {
             Role::Enforce => 0,
             Role::Shadow => 1,
             Role::Always => 2,
         };
-        narrow(out, policies.number(Sent::of(item, ask.op)));
-        narrow(out, places.main + 1);
+        write_place(out, policies, Sent::of(item, ask.op), places.main);
         wide(out, item.cost);
         out.push(role + 4 * u8::from(item.grace.is_some()) + 8 * u8::from(item.ban.is_some()));
         if let (Some((_, grace)), Some(place)) = (&item.grace, places.grace) {
-            narrow(out, policies.number(Sent::Policy(*grace)));
-            narrow(out, place + 1);
+            write_place(out, policies, Sent::Policy(*grace), place);
         }
         if let (Some((_, ban)), Some(place)) = (&item.ban, places.ban) {
-            narrow(out, policies.number(Sent::Ban(*ban)));
-            narrow(out, place + 1);
+            write_place(out, policies, Sent::Ban(*ban), place);
         }
     }
 }
 
+/// Which policy decides about which record of which page; all count from 1 there.
+fn write_place(out: &mut Vec<u8>, policies: &mut Policies, policy: Sent, place: Place) {
+    narrow(out, policies.number(policy, place.tag));
+    narrow(out, place.page + 1);
+    narrow(out, place.record + 1);
+}
+
 /// The time that the next request is of, as the cost of a request without charges.
 fn write_moment(out: &mut Vec<u8>, charged_at: Timestamp) {
-    out.extend([6, 0, 0, 0, 0, 0, 0]);
+    out.extend([6, 0, 0, 0, 0, 0, 0, 0, 0]);
     wide(out, charged_at.as_micros());
     out.push(0);
 }

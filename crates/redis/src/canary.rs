@@ -7,7 +7,7 @@ use tidegate_core::store::{Op, Queue, Role};
 use tidegate_core::time::Micros;
 
 use crate::ask::{Ask, Item};
-use crate::name::{Name, slot};
+use crate::name::{Home, Name, slot};
 
 /// A charge to a counter of nobody's, on a slot that the server has.
 pub(crate) fn canary(prefix: &str, on: Option<u16>) -> Result<Ask, String> {
@@ -23,7 +23,7 @@ pub(crate) fn canary(prefix: &str, on: Option<u16>) -> Result<Ask, String> {
     };
     let item = Item {
         fingerprint: Fingerprint::default(),
-        name,
+        home: Home { name, tag: 0 },
         policy,
         cost: 1,
         role: Role::Shadow,

@@ -317,7 +317,9 @@ impl Examiner<'_> {
     /// How long the real script takes to charge a counter that limits nobody.
     async fn decision(&mut self, on: Option<u16>) -> Option<Timing> {
         let ask_of = canary(&self.options.prefix, on).ok()?;
-        debug_assert!(on.is_none_or(|on| ask_of.items.iter().all(|item| slot(&item.name) == on)));
+        debug_assert!(
+            on.is_none_or(|on| ask_of.items.iter().all(|item| slot(&item.home.name) == on))
+        );
         let (asks, script) = ([Arc::new(ask_of)], Text::new(DECIDE));
         let batch = Batch::new(&asks);
         if let Err(why) = ask(&mut self.connection, &batch.command(&script, true, None)).await {

@@ -20,7 +20,7 @@ use tidegate_core::scale::Scale;
 use tidegate_core::store::{Charge, Op};
 use tidegate_core::time::{Micros, Timestamp};
 
-use crate::ask::{Ask, Item, Places};
+use crate::ask::{Ask, Item, Place, Places};
 
 /// The readings of one request.
 pub(crate) type Told = SmallVec<[Reading; 2]>;
@@ -31,16 +31,20 @@ pub(crate) struct Replay {
     now: Timestamp,
     answers: Vec<u8>,
     digests: std::vec::IntoIter<Value>,
-    held: Vec<Held>,
+    pages: Vec<Value>,
+    records: Vec<Held>,
     next: usize,
 }
 
-/// What a key held, read when it is first looked at: how depends on whose key it is.
-#[derive(Debug)]
+/// What a record held, read when it is first looked at: how depends on whose it is.
+#[derive(Clone, Debug)]
 enum Held {
-    Unread(Option<Vec<u8>>),
+    Unread,
     Read(Option<State>),
 }
+
+/// The bytes of a record: a tag and a state.
+const RECORD_BYTES: usize = 43;
 
 impl Replay {
     /// Takes an answer apart; nothing if it is not one of the script's.
@@ -50,22 +54,31 @@ impl Replay {
             Value::Int(now),
             Value::BulkString(answers),
             Value::Array(digests),
-            Value::Array(held),
+            Value::Array(pages),
         ] = <[Value; 4]>::try_from(parts).ok()?
         else {
             return None;
         };
-        let held = held.into_iter().map(|value| match value {
-            Value::BulkString(bytes) => Held::Unread(Some(bytes)),
-            _ => Held::Unread(None),
-        });
         Some(Self {
             now: Timestamp::from_micros(u64::try_from(now).ok()?),
             answers,
             digests: digests.into_iter(),
-            held: held.collect(),
+            pages,
+            records: Vec::new(),
             next: 0,
         })
+    }
+
+    /// What is held of a record, and the bytes of it.
+    fn record(&mut self, place: Place) -> (&mut Held, Option<&[u8]>) {
+        if self.records.len() <= place.record {
+            self.records.resize(place.record + 1, Held::Unread);
+        }
+        let state = match self.pages.get(place.page) {
+            Some(Value::BulkString(page)) => state_on(page, place.tag),
+            _ => None,
+        };
+        (&mut self.records[place.record], state)
     }
 
     /// The readings of the next request of the batch; nothing if the script says otherwise.
@@ -138,19 +151,18 @@ impl Cellar<'_, '_> {
             Part::Grace => self.places[i].grace,
             Part::Ban => self.places[i].ban,
         };
-        let held = place.and_then(|place| self.replay.held.get_mut(place));
-        let Some(held) = held else {
+        let Some(place) = place else {
             // A part that the charge does not have: a place where nothing is kept.
             self.logs[i][1] = None;
             return &mut self.logs[i][1];
         };
-        if let Held::Unread(bytes) = held {
-            let read = bytes.as_deref().and_then(|bytes| read(charge, part, bytes));
-            *held = Held::Read(read);
+        let (held, bytes) = self.replay.record(place);
+        if let Held::Unread = held {
+            *held = Held::Read(bytes.and_then(|bytes| read(charge, part, bytes)));
         }
         match held {
             Held::Read(state) => state,
-            Held::Unread(_) => unreachable!("it was just read"),
+            Held::Unread => unreachable!("it was just read"),
         }
     }
 }
@@ -214,6 +226,15 @@ fn read(charge: &Charge<'_>, part: Part, bytes: &[u8]) -> Option<State> {
         }
         Meter::Log | Meter::Slots => None,
     }
+}
+
+/// The state of a tag on a page; nothing if it is none of ours.
+fn state_on(page: &[u8], tag: u64) -> Option<&[u8]> {
+    if !page.len().is_multiple_of(RECORD_BYTES) {
+        return None;
+    }
+    let tag = tag.to_be_bytes();
+    page.chunks_exact(RECORD_BYTES).find_map(|record| record.strip_prefix(&tag))
 }
 
 /// The four numbers of a state, without the fifth, or nothing if it is something else.

@@ -109,7 +109,7 @@ impl Router {
             Servers::One(lane) => return put(lane, ask, Route::default()).await,
             Servers::Many(cluster) => cluster,
         };
-        let slot = ask.items.first().map_or(0, |item| slot(&item.name));
+        let slot = ask.items.first().map_or(0, |item| slot(&item.home.name));
         let mut lane = cluster.lane(slot).map_err(|why| Failure::Lost(Cause::Disconnected, why))?;
         let mut route = Route { slot: Some(slot), ..Route::default() };
         let mut redirects = 0..REDIRECTS;

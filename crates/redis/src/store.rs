@@ -168,7 +168,7 @@ impl Store for RedisStore {
         let deadline = asked + patience(self.shared.common.deadline);
         let mut groups: BTreeMap<u16, (Vec<usize>, Ask)> = BTreeMap::new();
         for (i, item) in items.enumerate() {
-            let slot = if self.shared.router.is_cluster() { slot(&item.name) } else { 0 };
+            let slot = if self.shared.router.is_cluster() { slot(&item.home.name) } else { 0 };
             let (places, ask) = groups
                 .entry(slot)
                 .or_insert_with(|| (Vec::new(), Ask { op, items: Default::default() }));
@@ -277,12 +277,11 @@ impl Shared {
                 if reading.verdict == Verdict::Allow && item.role != Role::Always {
                     refund.items.push(Item { grace: None, ban: None, ..item.clone() });
                     charged.push(Some(i));
-                } else if let (Verdict::Warn, Some((name, policy))) = (reading.verdict, &item.grace)
+                } else if let (Verdict::Warn, Some((home, policy))) = (reading.verdict, &item.grace)
                 {
-                    // The warning that was counted, under a hash that is no other's in this call.
+                    // The warning that was counted.
                     let mut item = item.clone();
-                    item.fingerprint.hi ^= 1;
-                    (item.name, item.policy, item.cost) = (name.clone(), *policy, 1);
+                    (item.home, item.policy, item.cost) = (home.clone(), *policy, 1);
                     refund.items.push(Item { grace: None, ban: None, ..item });
                     charged.push(None);
                 }

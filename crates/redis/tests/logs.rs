@@ -6,7 +6,7 @@
 mod common;
 
 use common::dice::Dice;
-use common::{Calls, Request, Stand, charge, fingerprint, name_of, policy};
+use common::{ALONE, Calls, Request, Stand, charge, fingerprint, log_name_of, policy};
 use tidegate_core::algorithm::sliding_window_log::Entry;
 use tidegate_core::algorithm::{State, Tally};
 use tidegate_core::batch::Part;
@@ -51,7 +51,7 @@ fn kept(server: &Server, key: u64) -> Vec<Entry> {
         Reply::Nil => Vec::new(),
         other => panic!("bytes were expected, not {other:?}"),
     };
-    let name = name_of("law", fingerprint(key), "");
+    let name = log_name_of("law", fingerprint(key), ALONE);
     let field = |field: &str| bytes(&server.command(&["HGET", &name, field]));
     let directory = field("d");
     let Some((head, chunks)) = directory.split_at_checked(6) else { return Vec::new() };
@@ -293,7 +293,7 @@ fn numbers_of_chunks_come_round() {
         assert_eq!(kept(&server, 1), entries(&table, 1));
     };
     ask(CHUNK);
-    let name = name_of("law", fingerprint(1), "");
+    let name = log_name_of("law", fingerprint(1), ALONE);
     let bytes = |field: &str| match server.command(&["HGET", &name, field]) {
         Reply::Bulk(bytes) => bytes,
         other => panic!("bytes were expected, not {other:?}"),

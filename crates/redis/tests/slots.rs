@@ -8,7 +8,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{Stand, charge, name_of, options, policy};
+use common::{ALONE, Stand, charge, log_name_of, options, policy};
 use tidegate_core::decision::{AnsweredBy, Reading, Retry, Verdict};
 use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::store::{Charge, Op};
@@ -63,7 +63,7 @@ fn the_slot_of_a_node_that_is_gone_lapses_and_leaves_nothing_behind() {
         assert_eq!(passed, told.now.since(taken.now) >= Micros::from_millis(1_500));
         passed
     });
-    let name = name_of("law", common::fingerprint(1), "");
+    let name = log_name_of("law", common::fingerprint(1), ALONE);
     eventually("the key expires", || server.command(&["EXISTS", &name]).integer() == 0);
 }
 

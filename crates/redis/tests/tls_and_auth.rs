@@ -287,7 +287,7 @@ fn a_socket_a_database_and_a_prefix() {
     let stand = Stand::with(&Options { prefix: "limits:".to_owned(), ..options(&url) });
     passes(&stand);
     let policy = policy(Algorithm::TokenBucket, 5, WINDOW);
-    let name = name_of("law", charge(1, &policy).key.fingerprint, "");
+    let name = name_of("law", charge(1, &policy).key.fingerprint);
     let name = name.replacen("tg:", "limits:", 1);
     let mut client = Client::connect_unix(&server.socket()).expect("a connection");
     let mut ask = |words: &[&str]| client.command(words).expect("an answer").text();

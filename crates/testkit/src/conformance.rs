@@ -107,10 +107,15 @@ fn run<S: Subject>(
 
 fn charge<'a>(i: usize, rule: &'a Edited, policy: &'a Policy, step: &Step) -> Charge<'a> {
     let mut hasher = KeyHasher::new(Secret::UNSET);
-    hasher.part(RULES[i].as_bytes());
     hasher.part(&[step.key]);
+    let namespace = Secret::UNSET.namespace(&[RULES[i].as_bytes()]);
+    let fingerprint = hasher.finish() ^ namespace;
     Charge {
-        key: Key::alone(RULES[i], hasher.finish()),
+        // What the rules count of one key lies together, but for the last one's.
+        key: match RULES[i] {
+            "global" => Key::alone(RULES[i], fingerprint),
+            rule => Key { rule, fingerprint, namespace },
+        },
         policy,
         cost: step.cost,
         role: rule.role,

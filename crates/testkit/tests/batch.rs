@@ -264,9 +264,8 @@ fn a_refusal_by_the_last_rule_costs_the_first_ones_nothing() {
     for (first, second) in SEVEN.into_iter().flat_map(|one| SEVEN.map(|other| (one, other))) {
         let wide = Policy::new(first, Quota::new(100, Micros::from_secs(1))).unwrap();
         let tight = Policy::new(second, Quota::new(1, Micros::from_secs(1))).unwrap();
-        let charge = |lo, policy| {
-            Charge::plain(Key::alone("law", Fingerprint { hi: 0, lo }), policy, 1)
-        };
+        let charge =
+            |lo, policy| Charge::plain(Key::alone("law", Fingerprint { hi: 0, lo }), policy, 1);
         let (mut table, now) = (Table::default(), Timestamp::from_micros(1_700_000_000_000_000));
         let passed = (0..10)
             .map(|_| table.apply(Op::Charge, &[charge(1, &wide), charge(2, &tight)], now))

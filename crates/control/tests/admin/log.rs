@@ -183,7 +183,8 @@ async fn facts_and_descriptors_are_on_record_as_they_were_told() {
         assert!(house.limiter.decide(&facts, 1).await.is_allowed());
         assert!(!house.limiter.decide(&facts, 1).await.is_allowed());
         let rules = house.limiter.rules();
-        let key = rules.rules()[0].shown_fingerprint(&facts, &rules).expect("a key that may be seen");
+        let key =
+            rules.rules()[0].shown_fingerprint(&facts, &rules).expect("a key that may be seen");
         let user = house.office.identities().hashed("user_id", user);
         shown.push((format!("{:016x}{:016x}", key.hi, key.lo), Some(user)));
     }

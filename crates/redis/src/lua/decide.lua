@@ -1,41 +1,88 @@
 -- Decides a batch of requests at one instant of this server's clock, each all rules or none.
 --
--- KEYS      the counters of the batch, each once
--- ARGV[1]   policies, each a kind and six numbers (POLICY; what they mean stands with each kind)
+-- KEYS      the pages and logs of the batch, each once
+-- ARGV[1]   policies, each a kind, six numbers and a tag (POLICY; what they mean stands with each kind)
 -- ARGV[2]   requests, each an operation, a number of charges and the first of them (REQUEST), then
---           the others (CHARGED): policy, key, cost and flags, which are the role, and whether a
---           policy and key (EXTRA) for warnings and one for bans follow. The time that a refund or
---           a renewal is of stands before it, as the cost of a request without charges
+--           the others (CHARGED): policy, page, record, cost and flags, which are the role, and
+--           whether a policy, page and record (EXTRA) for warnings and the same for bans follow. The
+--           time that a refund or a renewal is of stands before it, as the cost of a request without
+--           charges
 -- returns   now, '1' or '0' for each request (was it admitted), digests of the logs that were looked
---           at, and what each key held before
+--           at, and what each page held before
 --
 -- It decides and writes, no more: waits and what is left are worked out by the caller, who runs the
 -- same history from what the keys held. The words and the arithmetic are those of tidegate-core;
 -- all numbers are integers below 2^53, where doubles are exact.
 --
--- A state is four numbers, and a fifth: when its key expires. That is never before it equals none, and
--- at most `slack` after, so that most writes leave the expiry alone (SETRANGE does, and costs the
--- server half of what SET … PXAT does). A key that was there when the script began stays to its end:
--- servers stop the clock of expiry meanwhile. MARGIN is for a slot that moves to a server whose
--- clock is behind: MIGRATE hands over how long a key has left, not when it expires.
+-- A page holds what is counted of one owner: records, each the tag of its rule and a state. Calling
+-- a command costs the server more than anything that is done here, and so three rules on one page
+-- cost little more than one. Records lie in the order of their tags (ORDER), and so do the charges
+-- of a plain request. A record is found by its page and its tag; the batch gives each a number. A log
+-- is a key of its own.
+--
+-- A state is four numbers, and a fifth: when it expires. That is never before it equals none, and at
+-- most `slack` after, so that most writes leave the expiry alone (SETRANGE does, and costs the server
+-- half of what SET … PXAT does). A page expires with the last of its records; those that expire before
+-- are left out once it is long. A key that was there
+-- when the script began stays to its end: servers stop the clock of expiry meanwhile. MARGIN is for
+-- a slot that moves to a server whose clock is behind: MIGRATE hands over how long a key has left,
+-- not when it expires.
 --
 -- What most requests are, plain charges of buckets that fit, is decided by the loop at the end. All
 -- else is `careful`, whose many functions are made only when one is needed: making a function costs
 -- a server more than calling it.
 
-local POLICY, REQUEST, CHARGED, EXTRA = '>BI7I7I7I7I7I7', '>BHHHI7B', '>HHI7B', '>HH'
-local STATE, LEVEL, BYTES = '>I7I7I7I7I7', '>I7I7', 35
-local MARGIN = 1000000
+local POLICY, POLICY_BYTES = '>BI7I7I7I7I7I7c8', 51
+local REQUEST, CHARGED, EXTRA = '>BHHHHI7B', '>HHHI7B', '>HHH'
+local RECORD, RECORD_BYTES, ORDER = '>c8I7I7I7I7I7', 43, '>I6'
+local STATE, STATE_AT, EXPIRY, EXPIRY_AT, LEVEL = '>I7I7I7I7I7', 8, '>I7', 36, '>I7I7'
+local MARGIN, LONG = 1000000, 12 * RECORD_BYTES
 local CHARGE, PEEK, FORCE, REFUND, PLAIN, MOMENT = 0, 1, 2, 3, 5, 6
 
-local call, read, write, format = redis.call, struct.unpack, struct.pack, string.format
+local call, read, write = redis.call, struct.unpack, struct.pack
+local format, find, sub = string.format, string.find, string.sub
 local KEYS, requests, sent, policies = KEYS, ARGV[2], ARGV[1], {}
-for i = 1, #sent / 43 do policies[i] = { read(POLICY, sent, i * 43 - 42) } end
+for i = 0, #sent / POLICY_BYTES - 1 do
+  policies[i + 1] = { read(POLICY, sent, i * POLICY_BYTES + 1) }
+end
 
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local held = call('MGET', unpack(KEYS))
 local digests = {}
+
+-- Where the record of a tag begins; a number of a state may look like a tag.
+local function spot(page, tag)
+  local at = find(page, tag, 1, true)
+  while at and at % RECORD_BYTES ~= 1 do at = find(page, tag, at + 1, true) end
+  return at
+end
+
+-- A page with one record more.
+local function insert(page, record)
+  local order, at = read(ORDER, record), 1
+  while at <= #page and read(ORDER, page, at) < order do at = at + RECORD_BYTES end
+  return sub(page, 1, at - 1) .. record .. sub(page, at)
+end
+
+-- Writes a page until its last record expires.
+local function store(name, page)
+  local at, last, long = 1, now + MARGIN, #page > LONG
+  while at <= #page do
+    local expires = read(EXPIRY, page, at + EXPIRY_AT)
+    if expires > last then last = expires end
+    if long and expires <= now then
+      page = sub(page, 1, at - 1) .. sub(page, at + RECORD_BYTES)
+    else
+      at = at + RECORD_BYTES
+    end
+  end
+  if page == '' then
+    call('DEL', name)
+  else
+    call('SET', name, page, 'PXAT', format('%d', last / 1000))
+  end
+end
 
 -- All requests that are not plain: gives a function that decides one, and one that writes what they
 -- changed.
@@ -45,49 +92,75 @@ local function careful()
   local RENEW = 7
   local SHADOW, ALWAYS = 1, 2
   local ALLOW, DENY, SHADOW_DENY, WARN, BAN = 0, 1, 2, 3, 4
-  local FIFTH, SLACK = 29, 2 * MARGIN
+  local SLACK = 2 * MARGIN
 
-  -- The state of each key is four numbers, or `n1` is false where nothing is kept; whether it was
-  -- read or changed; from when on a changed one equals none, and how much longer it may be kept. The
-  -- lists are made from one that is long enough: growing them number by number would cost more than
-  -- deciding.
+  -- The state of each record is four numbers, or `n1` is false where nothing is kept, and when it
+  -- expires; whether it was read or changed; from when on a changed one equals none, and how much
+  -- longer it may be kept; its page and its tag. The lists are made from one that is long enough for
+  -- most: growing them number by number would cost more than deciding. What is said of a key below,
+  -- that it keeps a state, is said of a record, or of a log.
   local n1, n2, n3, n4 = { unpack(held) }, { unpack(held) }, { unpack(held) }, { unpack(held) }
-  local seen, till, slacks = { unpack(held) }, { unpack(held) }, { unpack(held) }
+  local n5, seen, till, slacks = { unpack(held) }, { unpack(held) }, { unpack(held) }, { unpack(held) }
+  local page_of, tag_of = { unpack(held) }, { unpack(held) }
   local READ, CHANGED = 1, 2
-  local logs = {}
+  local logs, records = {}, 0
+
+  -- What a page held; nothing if it is none of ours.
+  local function page_held(page)
+    local bytes = held[page]
+    return bytes and #bytes % RECORD_BYTES == 0 and bytes
+  end
 
   local function see(key)
     local seen_as = seen[key]
     if seen_as == READ or seen_as == CHANGED then return end
     seen[key] = READ
-    local bytes = held[key]
-    if bytes and #bytes == BYTES then
-      n1[key], n2[key], n3[key], n4[key] = read(STATE, bytes)
+    local page = page_held(page_of[key])
+    local at = page and spot(page, tag_of[key])
+    if at then
+      n1[key], n2[key], n3[key], n4[key], n5[key] = read(STATE, page, at + STATE_AT)
     else
-      n1[key] = false
+      n1[key], n5[key] = false, 0
     end
   end
 
   -- Keeps a state, to be written at the end.
   local function keep(key, a, b, c, d, fresh_at, slack)
+    see(key)
     n1[key], n2[key], n3[key], n4[key], seen[key] = a, b, c, d, CHANGED
     till[key], slacks[key] = fresh_at, slack or SLACK
   end
 
-  local function put(key)
-    local bytes, fresh_at, slack = held[key], till[key], slacks[key]
-    local expires = bytes and #bytes == BYTES and read('>I7', bytes, FIFTH) or 0
+  -- A changed record as it is written, nothing if it equals none; and whether its expiry stays.
+  local function changed(key)
+    local expires, fresh_at, slack = n5[key], till[key], slacks[key]
+    if fresh_at <= now then return '', false end
     local spare = expires - fresh_at
     local kept = spare >= MARGIN and spare <= slack
     if not kept then
       expires = fresh_at + slack
       expires = expires - expires % 1000
     end
-    local state = write(STATE, n1[key], n2[key], n3[key], n4[key], expires)
-    if kept then
-      call('SETRANGE', KEYS[key], '0', state)
-    else
-      call('SET', KEYS[key], state, 'PXAT', format('%d', expires / 1000))
+    return write(RECORD, tag_of[key], n1[key], n2[key], n3[key], n4[key], expires), kept
+  end
+
+  -- Writes a page of which records changed.
+  local function put(page, keys)
+    local bytes, stays = page_held(page) or '', true
+    for i = 1, #keys do
+      local record, kept = changed(keys[i])
+      local at = spot(bytes, tag_of[keys[i]])
+      stays = stays and kept
+      if at then
+        bytes = sub(bytes, 1, at - 1) .. record .. sub(bytes, at + RECORD_BYTES)
+      elseif record ~= '' then
+        bytes = insert(bytes, record)
+      end
+    end
+    if stays then
+      call('SETRANGE', KEYS[page], '0', bytes)
+    elseif bytes ~= '' or held[page] then
+      store(KEYS[page], bytes)
     end
   end
 
@@ -291,7 +364,7 @@ local function careful()
       local log = logs[key]
       if log then return log end
       log = new_log(policy, key, false)
-      local bytes = call('HGET', KEYS[key], 'd')
+      local bytes = call('HGET', KEYS[page_of[key]], 'd')
       if bytes then
         log.total, log.count = read(HEAD, bytes)
         log.directory = bytes:sub(HEAD_BYTES + 1)
@@ -308,7 +381,7 @@ local function careful()
       local _, _, _, number = log_entry(log, i)
       local chunk = log.chunks[number]
       if not chunk then
-        chunk = call('HGET', KEYS[log.key], number)
+        chunk = call('HGET', KEYS[page_of[log.key]], number)
         log.chunks[number] = chunk
       end
       return chunk
@@ -499,7 +572,7 @@ local function careful()
       renew = log_renew,
       rebase = log_rebase,
       write = function(log)
-        local name, fresh_at = KEYS[log.key], 0
+        local name, fresh_at = KEYS[page_of[log.key]], 0
         if log.count > 0 then fresh_at = log_newest(log) + log.window end
         if log.cleared or fresh_at <= now then call('DEL', name) end
         if fresh_at <= now then return end
@@ -583,22 +656,30 @@ local function careful()
     {}, {}, {}, {}, {}, {}, {}, {}
   local verdicts, memos, grace_memos = {}, {}, {}
 
+  -- A policy, and which record it is that it decides about.
+  local function place(policy, page, record)
+    policy = policies[policy]
+    page_of[record], tag_of[record] = page, policy[8]
+    if record > records then records = record end
+    return policy, record
+  end
+
   local function read_charge(i)
-    local policy, flags
-    policy, key_of[i], cost_of[i], flags, at = read(CHARGED, requests, at)
-    policy_of[i] = policies[policy]
+    local policy, page, record, flags
+    policy, page, record, cost_of[i], flags, at = read(CHARGED, requests, at)
+    policy_of[i], key_of[i] = place(policy, page, record)
     if flags < 4 then
       role_of[i], grace_of[i], ban_of[i] = flags, false, false
       return
     end
     role_of[i], grace_of[i], ban_of[i] = flags % 4, false, false
     if flags % 8 >= 4 then
-      policy, grace_key[i], at = read(EXTRA, requests, at)
-      grace_of[i] = policies[policy]
+      policy, page, record, at = read(EXTRA, requests, at)
+      grace_of[i], grace_key[i] = place(policy, page, record)
     end
     if flags >= 8 then
-      policy, ban_key[i], at = read(EXTRA, requests, at)
-      ban_of[i] = policies[policy]
+      policy, page, record, at = read(EXTRA, requests, at)
+      ban_of[i], ban_key[i] = place(policy, page, record)
     end
   end
 
@@ -705,17 +786,20 @@ local function careful()
   end
 
   local function finish()
-    for key = 1, #KEYS do
+    local pages = {}
+    for key = 1, records do
       if seen[key] == CHANGED then
+        local page = page_of[key]
         if logs[key] then
           kinds[LOG].write(logs[key])
-        elseif till[key] > now then
-          put(key)
-        elseif held[key] then
-          call('DEL', KEYS[key])
+        elseif pages[page] then
+          table.insert(pages[page], key)
+        else
+          pages[page] = { key }
         end
       end
     end
+    for page, keys in pairs(pages) do put(page, keys) end
   end
 
   return decide, finish
@@ -723,25 +807,32 @@ end
 
 -- The plain requests ------------------------------------------------------------------------------
 -- A plain request is of buckets alone, enforced, without warnings or bans, and nobody else in the
--- batch asks for its keys. Where it does not fit, or a state is not what the policy would write, it
--- takes the careful way.
+-- batch asks for its pages. Where it does not fit, or a page is not what such requests would write,
+-- it takes the careful way.
 
 local decide, finish
 local answers, answered, size, at, charged_at = {}, 0, #requests, 1, 0
-local names, states, ends = {}, {}, {}
+
+-- What is to be written of a request: the name of each page, from where on, and the records up to
+-- the last that changed; and if one is new or expires later, where the rest begins and what is new.
+local names, offsets, written, anew, rests, added = {}, {}, {}, {}, {}, {}
+local WHOLE, LEVEL_ALONE = '0', '8'
 
 while at <= size do
-  local op, count, policy, key, cost, _, next_at = read(REQUEST, requests, at)
-  local plain = op == PLAIN
+  local op, count, policy, page, _, cost, _, next_at = read(REQUEST, requests, at)
+  local plain, pages, last_page = op == PLAIN, 0, 0
   if plain then
     local i = 1
     while true do
       policy = policies[policy]
-      local used, expires, per_micro, per_request, bytes = 0, 0, policy[2], policy[3], held[key]
-      if bytes and #bytes == BYTES then
+      local bytes, tag, per_micro, per_request = held[page], policy[8], policy[2], policy[3]
+      local ours = bytes and #bytes % RECORD_BYTES == 0
+      local used, expires, from = 0, 0, ours and find(bytes, tag, 1, true)
+      if from then
         local since, old_per_micro, old_per_request
-        used, since, old_per_micro, old_per_request, expires = read(STATE, bytes)
-        plain = old_per_micro == per_micro and old_per_request == per_request
+        used, since, old_per_micro, old_per_request, expires = read(STATE, bytes, from + STATE_AT)
+        plain = from % RECORD_BYTES == 1
+          and old_per_micro == per_micro and old_per_request == per_request
           and since >= policy[6] and since <= now and used <= policy[5]
         used = used - (now - since) * per_micro
         if used < 0 then used = 0 end
@@ -752,27 +843,50 @@ while at <= size do
       local over = used % per_micro
       local fresh_at = now + (used - over) / per_micro
       if over > 0 then fresh_at = fresh_at + 1 end
-      names[i] = KEYS[key]
-      if expires >= fresh_at + MARGIN then
+      local stays = expires >= fresh_at + MARGIN
+      if stays and page ~= last_page and #bytes == RECORD_BYTES then
         -- The other numbers stay as they are. It is not too late: a plain charge never makes a state
         -- equal none sooner.
-        states[i], ends[i] = write(LEVEL, used, now), false
+        pages, last_page = pages + 1, page
+        names[pages], offsets[pages], anew[pages] = KEYS[page], LEVEL_ALONE, false
+        written[pages] = write(LEVEL, used, now)
       else
-        expires = fresh_at + policy[7]
-        expires = expires - expires % 1000
-        states[i], ends[i] = write(STATE, used, now, per_micro, per_request, expires), expires / 1000
+        if page ~= last_page then
+          pages, last_page = pages + 1, page
+          names[pages], offsets[pages], anew[pages] = KEYS[page], WHOLE, false
+          written[pages], rests[pages], added[pages] = '', 1, ''
+        end
+        local rest = rests[pages]
+        plain = offsets[pages] == WHOLE and (not from or from >= rest)
+        if not plain then break end
+        if not stays then
+          expires = fresh_at + policy[7]
+          expires = expires - expires % 1000
+          anew[pages] = ours and bytes or ''
+        end
+        local record = write(RECORD, tag, used, now, per_micro, per_request, expires)
+        if from then
+          if from > rest then record = sub(bytes, rest, from - 1) .. record end
+          written[pages], rests[pages] = written[pages] .. record, from + RECORD_BYTES
+        else
+          added[pages] = added[pages] .. record
+        end
       end
       if i == count then break end
       i = i + 1
-      policy, key, cost, _, next_at = read(CHARGED, requests, next_at)
+      policy, page, _, cost, _, next_at = read(CHARGED, requests, next_at)
     end
   end
   if plain then
-    for i = 1, count do
-      if ends[i] then
-        call('SET', names[i], states[i], 'PXAT', format('%d', ends[i]))
+    for i = 1, pages do
+      if anew[i] then
+        local all, new = written[i] .. sub(anew[i], rests[i]), added[i]
+        for from = 1, #new, RECORD_BYTES do
+          all = insert(all, sub(new, from, from + RECORD_BYTES - 1))
+        end
+        store(names[i], all)
       else
-        call('SETRANGE', names[i], '0', states[i])
+        call('SETRANGE', names[i], offsets[i], written[i])
       end
     end
     answered, at = answered + 1, next_at

@@ -20,6 +20,9 @@ const KEYS: usize = 3;
 
 const NAMES: [&str; 3] = ["user", "endpoint", "global"];
 
+/// What tells their counters of one owner apart; not in the order of the rules.
+const TAGS: [u64; 3] = [0x7000_0000_0000_0000, 0x1000_0000_0000_0000, 0xf000_0000_0000_0000];
+
 /// Histories end before this: instants plus what a bucket takes to drain stay below 2^53.
 const END_OF_TIME: Timestamp = Timestamp::from_micros(2_500_000_000_000_000);
 
@@ -228,15 +231,16 @@ impl<'a> Play<'a> {
     }
 
     pub(crate) fn charge<'b>(&'b self, i: usize, key: usize, policy: &'b Policy) -> Charge<'b> {
-        let lo = (i * KEYS + key) as u64;
-        // Apart in the upper half by more than the bits that tell a counter from its warnings.
-        let fingerprint = Fingerprint { hi: self.number << 8, lo };
+        // What rules count of a key lies together in every second history.
+        let namespace = Fingerprint { hi: TAGS[i] * (self.number % 2), lo: 0 };
+        let lo = if self.number.is_multiple_of(2) { i * KEYS + key } else { key } as u64;
+        let fingerprint = Fingerprint { hi: self.number << 8, lo } ^ namespace;
         let rule = &self.rules[i];
         Charge {
             role: rule.role,
             grace: rule.grace.as_ref(),
             ban: rule.ban.as_ref(),
-            ..Charge::plain(Key::alone(NAMES[i], fingerprint), policy, 1)
+            ..Charge::plain(Key { rule: NAMES[i], fingerprint, namespace }, policy, 1)
         }
     }
 

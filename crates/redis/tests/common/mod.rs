@@ -150,10 +150,18 @@ pub(crate) fn hash_tag(Fingerprint { hi, lo }: Fingerprint) -> String {
     (0..22).map(digit).collect()
 }
 
-/// The name of a counter, as it is documented.
-pub(crate) fn name_of(rule: &str, key: Fingerprint, part: &str) -> String {
-    format!("tg:{rule}:{{{}}}{part}", hash_tag(key))
+/// The name of the page of a counter that lies alone, as it is documented.
+pub(crate) fn name_of(rule: &str, key: Fingerprint) -> String {
+    format!("tg:{rule}:{{{}}}", hash_tag(key))
 }
+
+/// The name of a log, which ends with the tag of its rule's counters.
+pub(crate) fn log_name_of(rule: &str, owner: Fingerprint, tag: u64) -> String {
+    format!("tg:{rule}:{{{}}}{}", hash_tag(owner), &hash_tag(Fingerprint { hi: tag, lo: 0 })[..11])
+}
+
+/// The tag of counters that lie alone.
+pub(crate) const ALONE: u64 = 0xd3a5_7c19_e86b_42f4;
 
 /// How often a server was asked something, by command.
 #[derive(Clone, Debug, PartialEq, Eq)]

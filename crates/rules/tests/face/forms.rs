@@ -97,7 +97,8 @@ fn seed_003_table_rows_load() {
     assert!(!rules[4].is_active());
     let request = [("tier", "free"), ("user_id", "7"), ("path", "/api/search"), ("ip", "::1")];
     assert_eq!(matched(&set, &request), ["1", "3", "4"]);
-    let key = |method| rules[2].fingerprint(&facts(&[("method", method), ("path", "/api/search")]), &set);
+    let key =
+        |method| rules[2].fingerprint(&facts(&[("method", method), ("path", "/api/search")]), &set);
     assert_eq!(key("GET"), key("POST"), "the seed counts an endpoint, whatever the method");
 }
 
