@@ -1,7 +1,7 @@
 //! The Redis store against the plain way and against `redis-benchmark`, on one server, in one run.
 //!
-//! Rounds interleave. `redis 64 3 2000` measures only the store, with 64 callers and three rules for
-//! 2 s, for a profiler; no rules mean the plain way.
+//! Rounds interleave. `redis 64 three 2000` measures only the store, with 64 callers and three rules
+//! for 2 s, for a profiler; `one`, `apart` (three rules by three owners) and `plain` are the others.
 
 #![expect(clippy::expect_used, reason = "a benchmark that cannot run should say why and stop")]
 
@@ -14,7 +14,7 @@ use redis::Script;
 use redis::aio::MultiplexedConnection;
 use tidegate_bench::report::{Table, machine, median};
 use tidegate_core::decision::{AnsweredBy, Reading};
-use tidegate_core::key::{Key, KeyHasher, Secret};
+use tidegate_core::key::{Fingerprint, Key, KeyHasher, Secret};
 use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
 use tidegate_core::store::{Charge, Op, Store as _};
@@ -49,13 +49,17 @@ fn main() {
         .enable_all()
         .build()
         .expect("a runtime");
-    let words: Vec<u64> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
-    if let [callers, rules, millis] = words[..] {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [callers, what, millis] = &words[..] {
+        let number = |word: &str| word.parse().expect("a number");
+        let (callers, turn) = (number(callers), Duration::from_millis(number(millis)));
         let contenders = runtime.block_on(Contenders::new(&server));
-        let turn = Duration::from_millis(millis);
-        let per_second = match usize_of(rules) {
-            0 => runtime.block_on(contenders.plain(callers, turn)),
-            rules => runtime.block_on(contenders.store(callers, rules, turn)),
+        let store = |asked| runtime.block_on(contenders.store(callers, asked, turn));
+        let per_second = match what.as_str() {
+            "one" => store(Asked::One),
+            "three" => store(Asked::Three),
+            "apart" => store(Asked::Apart),
+            _ => runtime.block_on(contenders.plain(callers, turn)),
         };
         println!("{per_second:.0} decisions/s");
         return;
@@ -67,8 +71,15 @@ fn main() {
     println!("{}", bytes(&runtime));
 }
 
-fn usize_of(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
+/// What a decision is about.
+#[derive(Clone, Copy)]
+enum Asked {
+    /// One rule.
+    One,
+    /// Three rules that count by the same: one page.
+    Three,
+    /// Three rules that count by three things: three pages.
+    Apart,
 }
 
 /// Who is measured.
@@ -91,11 +102,11 @@ impl Contenders {
     }
 
     /// Decisions per second of the store.
-    async fn store(&self, callers: u64, rules: usize, turn: Duration) -> f64 {
+    async fn store(&self, callers: u64, asked: Asked, turn: Duration) -> f64 {
         let store = Arc::clone(&self.store);
         race(callers, turn, move |draw| {
             let store = Arc::clone(&store);
-            async move { decide(&store, draw, rules).await }
+            async move { decide(&store, draw, asked).await }
         })
         .await
     }
@@ -121,16 +132,26 @@ static POLICY: LazyLock<Policy> = LazyLock::new(|| {
     Policy::new(Algorithm::TokenBucket, quota).expect("a policy")
 });
 
-async fn decide(store: &RedisStore, draw: u64, rules: usize) {
+/// What the keys of each rule have in common, made once as well.
+static NAMESPACES: LazyLock<[Fingerprint; 3]> =
+    LazyLock::new(|| RULES.map(|rule| Secret::UNSET.namespace(&[rule.as_bytes()])));
+
+/// The counter of a rule.
+fn key(rule: usize, parts: [&[u8]; 2]) -> Key<'static> {
+    let mut hasher = KeyHasher::new(Secret::UNSET);
+    parts.iter().for_each(|part| hasher.part(part));
+    let namespace = NAMESPACES[rule];
+    Key { rule: RULES[rule], fingerprint: hasher.finish() ^ namespace, namespace }
+}
+
+async fn decide(store: &RedisStore, draw: u64, asked: Asked) {
     let user = draw.to_be_bytes();
-    let charge = |rule: &'static str| {
-        let mut hasher = KeyHasher::new(Secret::UNSET);
-        hasher.part(rule.as_bytes());
-        hasher.part(&user);
-        let key = Key::alone(rule, hasher.finish());
-        Charge::plain(key, &POLICY, 1)
+    let by: [&[u8]; 3] = match asked {
+        Asked::One | Asked::Three => [b"user"; 3],
+        Asked::Apart => [b"user", b"tenant", b"ip"],
     };
-    let charges = RULES.map(charge);
+    let rules = if matches!(asked, Asked::One) { 1 } else { 3 };
+    let charges = [0, 1, 2].map(|rule| Charge::plain(key(rule, [by[rule], &user]), &POLICY, 1));
     let mut readings = [Reading::default(); 3];
     let told = store.apply(Op::Charge, &charges[..rules], &mut readings[..rules]).await;
     told.expect("an answer");
@@ -175,24 +196,26 @@ fn throughput(runtime: &tokio::runtime::Runtime, server: &Server) -> String {
     let mut table = Table::new(&[
         "callers",
         "store, 1 rule",
-        "store, 3 rules",
+        "3 rules, one owner",
+        "3 rules, three owners",
         "plain way",
         "store / plain",
-        "3 rules / 1 rule, cost",
+        "3 rules / 1, one owner",
+        "3 rules / 1, three owners",
     ]);
     for callers in [1, 64, 256] {
         let race = |_| {
-            let one = runtime.block_on(contenders.store(callers, 1, TURN));
-            let three = runtime.block_on(contenders.store(callers, 3, TURN));
+            let store = |asked| runtime.block_on(contenders.store(callers, asked, TURN));
+            let (one, three, apart) = (store(Asked::One), store(Asked::Three), store(Asked::Apart));
             let plain = runtime.block_on(contenders.plain(callers, TURN));
-            [one, three, plain, one / plain, one / three]
+            [one, three, apart, plain, one / plain, one / three, one / apart]
         };
-        let races: Vec<[f64; 5]> = (0..RACES).map(race).collect();
+        let races: Vec<[f64; 7]> = (0..RACES).map(race).collect();
         let middle =
             |which: usize| median(&races.iter().map(|race| race[which]).collect::<Vec<_>>());
         let mut row = vec![callers.to_string()];
-        row.extend((0..3).map(|which| format!("{:.0}", middle(which))));
-        row.extend((3..5).map(|which| format!("{:.2}", middle(which))));
+        row.extend((0..4).map(|which| format!("{:.0}", middle(which))));
+        row.extend((4..7).map(|which| format!("{:.2}", middle(which))));
         table.row(&row);
     }
     let mut ceiling = Table::new(&["redis-benchmark, 64 connections", "-P 1", "-P 16"]);
@@ -237,7 +260,7 @@ fn overhead(runtime: &tokio::runtime::Runtime, server: &Server) -> String {
         let store = Arc::clone(&contenders.store);
         rows[0].push(paced(runtime, RATE, SECONDS, move |draw| {
             let store = Arc::clone(&store);
-            async move { decide(&store, draw, 1).await }
+            async move { decide(&store, draw, Asked::One).await }
         }));
         let (plain, script) = (contenders.plain.clone(), Arc::clone(&contenders.script));
         rows[1].push(paced(runtime, RATE, SECONDS, move |draw| {
@@ -353,18 +376,19 @@ fn paced<F: Future<Output = ()> + Send + 'static>(
 /// Bytes a key, by algorithm: the growth of `used_memory` over many keys.
 fn bytes(runtime: &tokio::runtime::Runtime) -> String {
     const COUNT: u64 = 20_000;
-    let mut table = Table::new(&["algorithm", "bytes a key", "MEMORY USAGE of one"]);
+    let mut table = Table::new(&["algorithm", "bytes an owner", "MEMORY USAGE of one"]);
     let used = |server: &Server| {
         let info = server.command(&["INFO", "memory"]).text();
         let line = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
         line.and_then(|digits| digits.trim().parse::<f64>().ok()).expect("used_memory")
     };
-    for (algorithm, requests, times) in [
-        (Algorithm::TokenBucket, 10, 1),
-        (Algorithm::FixedWindow, 10, 1),
-        (Algorithm::SlidingWindowCounter, 10, 1),
-        (Algorithm::SlidingWindowLog, 10, 10),
-        (Algorithm::SlidingWindowLog, 1_000, 1_000),
+    for (algorithm, requests, rules, times) in [
+        (Algorithm::TokenBucket, 10, 1, 2),
+        (Algorithm::TokenBucket, 10, 3, 2),
+        (Algorithm::FixedWindow, 10, 1, 2),
+        (Algorithm::SlidingWindowCounter, 10, 1, 2),
+        (Algorithm::SlidingWindowLog, 10, 1, 10),
+        (Algorithm::SlidingWindowLog, 1_000, 1, 1_000),
     ] {
         let count = if times > 100 { COUNT / 100 } else { COUNT };
         let server = Server::start();
@@ -374,13 +398,12 @@ fn bytes(runtime: &tokio::runtime::Runtime) -> String {
         let before = used(&server);
         runtime.block_on(async {
             for user in 0..count {
-                let mut hasher = KeyHasher::new(Secret::UNSET);
-                hasher.part(&user.to_be_bytes());
-                let key = Key::alone("free-writes", hasher.finish());
-                let charge = Charge::plain(key, &policy, 1);
+                let key = |rule| key(rule, [b"user", &user.to_be_bytes()]);
+                let charges: Vec<_> =
+                    (0..rules).map(|rule| Charge::plain(key(rule), &policy, 1)).collect();
                 for _ in 0..times {
-                    let mut reading = [Reading::default()];
-                    let told = contenders.store.apply(Op::Charge, &[charge], &mut reading).await;
+                    let mut readings = vec![Reading::default(); rules];
+                    let told = contenders.store.apply(Op::Charge, &charges, &mut readings).await;
                     told.expect("an answer");
                 }
             }
@@ -388,8 +411,12 @@ fn bytes(runtime: &tokio::runtime::Runtime) -> String {
         let grown = (used(&server) - before) / count as f64;
         let name = server.command(&["RANDOMKEY"]).text();
         let one = server.command(&["MEMORY", "USAGE", &name]).text();
-        let entries = if times > 1 { format!(", {times} entries") } else { String::new() };
-        table.row(&[format!("{algorithm}{entries}"), format!("{grown:.0}"), one]);
+        let what = match (rules, times) {
+            (1, 2) => String::new(),
+            (1, entries) => format!(", {entries} entries"),
+            (rules, _) => format!(", {rules} rules"),
+        };
+        table.row(&[format!("{algorithm}{what}"), format!("{grown:.0}"), one]);
     }
     format!("### Memory\n\n{table}")
 }
