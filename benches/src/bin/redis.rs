@@ -147,7 +147,9 @@ fn key(rule: usize, parts: [&[u8]; 2]) -> Key<'static> {
 async fn decide(store: &RedisStore, draw: u64, asked: Asked) {
     let user = draw.to_be_bytes();
     let by: [&[u8]; 3] = match asked {
-        Asked::One | Asked::Three => [b"user"; 3],
+        // Somebody else than `Three`: a page with one record.
+        Asked::One => [b"client"; 3],
+        Asked::Three => [b"user"; 3],
         Asked::Apart => [b"user", b"tenant", b"ip"],
     };
     let rules = if matches!(asked, Asked::One) { 1 } else { 3 };

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use redis::Cmd;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use tidegate_core::batch::Part;
 use tidegate_core::key::Fingerprint;
 use tidegate_core::penalty::BanPolicy;
@@ -68,6 +68,7 @@ pub(crate) struct Batch<'a> {
     pages: Vec<Page<'a>>,
     policies: Vec<u8>,
     requests: Vec<u8>,
+    shapes: Vec<u8>,
     /// Where the states of each request are.
     pub(crate) places: Vec<SmallVec<[Places; 2]>>,
 }
@@ -93,17 +94,16 @@ impl<'a> Batch<'a> {
     /// Several requests, in this order.
     pub(crate) fn new(asks: &'a [Arc<Ask>]) -> Self {
         let mut book = Book::default();
-        let places: Vec<SmallVec<[Places; 2]>> = asks
-            .iter()
-            .enumerate()
-            .map(|(by, ask)| ask.items.iter().map(|item| book.places(item, by)).collect())
-            .collect();
-        let mut policies = Policies::default();
-        let mut requests = Vec::with_capacity(18 * asks.len());
+        let places: Vec<SmallVec<[Places; 2]>> =
+            asks.iter().enumerate().map(|(by, ask)| book.all_places(ask, by)).collect();
+        let mut writer =
+            Writer { requests: Vec::with_capacity(18 * asks.len()), ..Writer::default() };
         for (ask, places) in asks.iter().zip(&places) {
-            write_request(&mut requests, ask, places, &book, &mut policies);
+            writer.request(ask, places, &book);
         }
-        Self { pages: book.pages, policies: policies.bytes, requests, places }
+        let Writer { requests, policies, shapes } = writer;
+        let (policies, shapes) = (policies.bytes, shapes.bytes);
+        Self { pages: book.pages, policies, requests, shapes, places }
     }
 
     /// The call, by the script's name or with its text.
@@ -118,7 +118,7 @@ impl<'a> Batch<'a> {
         for page in &self.pages {
             command.arg(page.name);
         }
-        command.arg(&self.policies).arg(&self.requests);
+        command.arg(&self.policies).arg(&self.requests).arg(&self.shapes);
         if let Some(now) = now {
             command.arg(now.as_micros());
         }
@@ -145,6 +145,19 @@ struct Page<'a> {
 }
 
 impl<'a> Book<'a> {
+    /// The places of a request's charges. Records of a page are numbered in the order of their tags.
+    fn all_places(&mut self, ask: &'a Ask, by: usize) -> SmallVec<[Places; 2]> {
+        if let [item] = &ask.items[..] {
+            return smallvec![self.places(item, by)];
+        }
+        let mut sorted: SmallVec<[(usize, &Item); 4]> = ask.items.iter().enumerate().collect();
+        sorted.sort_unstable_by_key(|(_, item)| (&item.home.name, item.home.tag));
+        let mut placed: SmallVec<[(usize, Places); 4]> =
+            sorted.into_iter().map(|(at, item)| (at, self.places(item, by))).collect();
+        placed.sort_unstable_by_key(|(at, _)| *at);
+        placed.into_iter().map(|(_, places)| places).collect()
+    }
+
     fn places(&mut self, item: &'a Item, by: usize) -> Places {
         Places {
             main: self.place(&item.home, by),
@@ -242,61 +255,136 @@ impl Sent {
     }
 }
 
-/// See `lua/decide.lua` for what is read back.
-fn write_request(
-    out: &mut Vec<u8>,
-    ask: &Ask,
-    places: &[Places],
-    book: &Book<'_>,
-    policies: &mut Policies,
-) {
-    let alone = |(item, places): &(&Item, &Places)| {
-        let plain = item.role == Role::Enforce && item.grace.is_none() && item.ban.is_none();
-        plain && item.policy.algorithm().is_bucket() && !book.pages[places.main.page].shared
-    };
-    let mut charges: SmallVec<[(&Item, &Places); 4]> = ask.items.iter().zip(places).collect();
-    let op = match ask.op {
-        Op::Charge if charges.iter().all(alone) => {
-            // All are charged or none, so their order is free: pages one by one, and in theirs.
-            charges.sort_unstable_by_key(|(_, places)| (places.main.page, places.main.tag));
-            5
+/// Writes requests; `lua/decide.lua` says what is read back.
+#[derive(Debug, Default)]
+struct Writer {
+    requests: Vec<u8>,
+    policies: Policies,
+    shapes: Shapes,
+}
+
+impl Writer {
+    fn request(&mut self, ask: &Ask, places: &[Places], book: &Book<'_>) {
+        if ask.op == Op::Charge
+            && let Some(parts) = self.plain(ask, places, book)
+        {
+            self.requests.push(5);
+            narrow(&mut self.requests, parts.len());
+            for OnPage { shape, first, cost } in parts {
+                let shape = self.shapes.number(shape);
+                write_charge(&mut self.requests, shape, first, cost, 0);
+            }
+            return;
         }
-        Op::Charge => 0,
-        Op::Peek => 1,
-        Op::Force => 2,
-        Op::Refund { charged_at } => {
-            write_moment(out, charged_at);
-            3
+        let op = match ask.op {
+            Op::Charge => 0,
+            Op::Peek => 1,
+            Op::Force => 2,
+            Op::Refund { charged_at } => {
+                write_moment(&mut self.requests, charged_at);
+                3
+            }
+            Op::Renew { charged_at } => {
+                write_moment(&mut self.requests, charged_at);
+                7
+            }
+            Op::Reset => 4,
+        };
+        self.requests.push(op);
+        narrow(&mut self.requests, ask.items.len());
+        for (item, places) in ask.items.iter().zip(places) {
+            self.charge(ask.op, item, places);
         }
-        Op::Renew { charged_at } => {
-            write_moment(out, charged_at);
-            7
+    }
+
+    /// A plain request page by page, if it is one: all are charged or none, so their order is free.
+    fn plain(
+        &mut self,
+        ask: &Ask,
+        places: &[Places],
+        book: &Book<'_>,
+    ) -> Option<SmallVec<[OnPage; 4]>> {
+        let mut parts: SmallVec<[OnPage; 4]> = SmallVec::new();
+        let mut charges: SmallVec<[(&Item, Place); 4]> =
+            ask.items.iter().zip(places.iter().map(|places| places.main)).collect();
+        charges.sort_unstable_by_key(|(_, place)| place.record);
+        for (item, place) in charges {
+            let plain = item.role == Role::Enforce && item.grace.is_none() && item.ban.is_none();
+            let bucket = item.policy.algorithm().is_bucket();
+            if !plain || !bucket || book.pages[place.page].shared {
+                return None;
+            }
+            let policy = self.policies.number(Sent::of(item, ask.op), place.tag);
+            match parts.iter_mut().find(|part| part.first.page == place.page) {
+                None => {
+                    let shape = smallvec![policy];
+                    parts.push(OnPage { shape, first: place, cost: item.cost });
+                }
+                Some(part) if part.cost == item.cost => part.shape.push(policy),
+                Some(_) => return None,
+            }
         }
-        Op::Reset => 4,
-    };
-    out.push(op);
-    narrow(out, charges.len());
-    for (item, places) in charges {
+        Some(parts)
+    }
+
+    fn charge(&mut self, op: Op, item: &Item, places: &Places) {
+        let (out, policies) = (&mut self.requests, &mut self.policies);
         let role = match item.role {
             Role::Enforce => 0,
             Role::Shadow => 1,
             Role::Always => 2,
         };
-        write_place(out, policies, Sent::of(item, ask.op), places.main);
-        wide(out, item.cost);
-        out.push(role + 4 * u8::from(item.grace.is_some()) + 8 * u8::from(item.ban.is_some()));
+        let flags = role + 4 * u8::from(item.grace.is_some()) + 8 * u8::from(item.ban.is_some());
+        let policy = policies.number(Sent::of(item, op), places.main.tag);
+        write_charge(out, policy, places.main, item.cost, flags);
         if let (Some((_, grace)), Some(place)) = (&item.grace, places.grace) {
-            write_place(out, policies, Sent::Policy(*grace), place);
+            write_place(out, policies.number(Sent::Policy(*grace), place.tag), place);
         }
         if let (Some((_, ban)), Some(place)) = (&item.ban, places.ban) {
-            write_place(out, policies, Sent::Ban(*ban), place);
+            write_place(out, policies.number(Sent::Ban(*ban), place.tag), place);
         }
     }
 }
 
+/// What a plain request is charged on one page.
+#[derive(Debug)]
+struct OnPage {
+    /// The policies, in the order of their tags.
+    shape: SmallVec<[usize; 4]>,
+    /// The first of the records; the others have the numbers that follow.
+    first: Place,
+    cost: u64,
+}
+
+/// The shapes of a batch, each once.
+#[derive(Debug, Default)]
+struct Shapes {
+    known: Vec<SmallVec<[usize; 4]>>,
+    bytes: Vec<u8>,
+}
+
+impl Shapes {
+    /// The number of a shape, from 1.
+    fn number(&mut self, shape: SmallVec<[usize; 4]>) -> usize {
+        let known = self.known.iter().position(|known| *known == shape);
+        known.unwrap_or_else(|| {
+            narrow(&mut self.bytes, shape.len());
+            shape.iter().for_each(|policy| narrow(&mut self.bytes, *policy));
+            self.known.push(shape);
+            self.known.len() - 1
+        }) + 1
+    }
+}
+
+fn write_charge(out: &mut Vec<u8>, policy: usize, place: Place, cost: u64, flags: u8) {
+    write_place(out, policy, place);
+    wide(out, cost);
+    out.push(flags);
+}
+
 /// Which policy decides about which record of which page; all count from 1 there.
-fn write_place(out: &mut Vec<u8>, policies: &mut Policies, policy: Sent, place: Place) {
-    narrow(out, policies.number(policy, place.tag));
+fn write_place(out: &mut Vec<u8>, policy: usize, place: Place) {
+    narrow(out, policy);
     narrow(out, place.page + 1);
     narrow(out, place.record + 1);
 }

@@ -237,12 +237,12 @@ fn state_on(page: &[u8], tag: u64) -> Option<&[u8]> {
     page.chunks_exact(RECORD_BYTES).find_map(|record| record.strip_prefix(&tag))
 }
 
-/// The four numbers of a state, without the fifth, or nothing if it is something else.
+/// The four numbers of a state, without the fifth, or nothing if it is something else. The last two are
+/// written first.
 fn numbers(bytes: &[u8]) -> Option<[u64; 4]> {
     let bytes: &[u8; 35] = bytes.try_into().ok()?;
     let (numbers, _) = bytes.as_chunks::<7>();
     let wide = |number: &[u8; 7]| number.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-    let mut four = [0; 4];
-    four.iter_mut().zip(numbers).for_each(|(each, number)| *each = wide(number));
-    Some(four)
+    let [third, fourth, first, second, _] = numbers else { return None };
+    Some([first, second, third, fourth].map(wide))
 }

@@ -6,7 +6,9 @@
 --           the others (CHARGED): policy, page, record, cost and flags, which are the role, and
 --           whether a policy, page and record (EXTRA) for warnings and the same for bans follow. The
 --           time that a refund or a renewal is of stands before it, as the cost of a request without
---           charges
+--           charges. The charges of a plain request are one for each of its pages, of a shape instead
+--           of a policy: the first of its records, the others follow
+-- ARGV[3]   shapes, each a number of policies, and the policies in the order of their tags
 -- returns   now, '1' or '0' for each request (was it admitted), digests of the logs that were looked
 --           at, and what each page held before
 --
@@ -16,11 +18,12 @@
 --
 -- A page holds what is counted of one owner: records, each the tag of its rule and a state. Calling
 -- a command costs the server more than anything that is done here, and so three rules on one page
--- cost little more than one. Records lie in the order of their tags (ORDER), and so do the charges
--- of a plain request. A record is found by its page and its tag; the batch gives each a number. A log
--- is a key of its own.
+-- cost little more than one. Records lie in the order of their tags (ORDER), and so do the policies
+-- of a shape. A record is found by its page and its tag; the batch gives each a number. A log is a
+-- key of its own.
 --
--- A state is four numbers, and a fifth: when it expires. That is never before it equals none, and at
+-- A state is four numbers, those that seldom change (the third and the fourth) before the others,
+-- and a fifth: when it expires. That is never before it equals none, and at
 -- most `slack` after, so that most writes leave the expiry alone (SETRANGE does, and costs the server
 -- half of what SET … PXAT does). A page expires with the last of its records; those that expire before
 -- are left out once it is long. A key that was there
@@ -35,7 +38,7 @@
 local POLICY, POLICY_BYTES = '>BI7I7I7I7I7I7c8', 51
 local REQUEST, CHARGED, EXTRA = '>BHHHHI7B', '>HHHI7B', '>HHH'
 local RECORD, RECORD_BYTES, ORDER = '>c8I7I7I7I7I7', 43, '>I6'
-local STATE, STATE_AT, EXPIRY, EXPIRY_AT, LEVEL = '>I7I7I7I7I7', 8, '>I7', 36, '>I7I7'
+local STATE, STATE_AT, EXPIRY, EXPIRY_AT, PAIR = '>I7I7I7I7I7', 8, '>I7', 36, '>I7I7'
 local MARGIN, LONG = 1000000, 12 * RECORD_BYTES
 local CHARGE, PEEK, FORCE, REFUND, PLAIN, MOMENT = 0, 1, 2, 3, 5, 6
 
@@ -44,6 +47,13 @@ local format, find, sub = string.format, string.find, string.sub
 local KEYS, requests, sent, policies = KEYS, ARGV[2], ARGV[1], {}
 for i = 0, #sent / POLICY_BYTES - 1 do
   policies[i + 1] = { read(POLICY, sent, i * POLICY_BYTES + 1) }
+end
+local shapes, shaped, sizes = {}, 1, ARGV[3]
+while shaped <= #sizes do
+  local shape, count = {}
+  count, shaped = read('>H', sizes, shaped)
+  for i = 1, count do shape[i], shaped = read('>H', sizes, shaped) end
+  shapes[#shapes + 1] = shape
 end
 
 local time = call('TIME')
@@ -90,7 +100,7 @@ local function careful()
   local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
   local BUCKET, LOG = 1, 4
   local RENEW = 7
-  local SHADOW, ALWAYS = 1, 2
+  local ENFORCE, SHADOW, ALWAYS = 0, 1, 2
   local ALLOW, DENY, SHADOW_DENY, WARN, BAN = 0, 1, 2, 3, 4
   local SLACK = 2 * MARGIN
 
@@ -118,7 +128,7 @@ local function careful()
     local page = page_held(page_of[key])
     local at = page and spot(page, tag_of[key])
     if at then
-      n1[key], n2[key], n3[key], n4[key], n5[key] = read(STATE, page, at + STATE_AT)
+      n3[key], n4[key], n1[key], n2[key], n5[key] = read(STATE, page, at + STATE_AT)
     else
       n1[key], n5[key] = false, 0
     end
@@ -141,7 +151,7 @@ local function careful()
       expires = fresh_at + slack
       expires = expires - expires % 1000
     end
-    return write(RECORD, tag_of[key], n1[key], n2[key], n3[key], n4[key], expires), kept
+    return write(RECORD, tag_of[key], n3[key], n4[key], n1[key], n2[key], expires), kept
   end
 
   -- Writes a page of which records changed.
@@ -683,6 +693,22 @@ local function careful()
     end
   end
 
+  -- The charges of a plain request; how many there are.
+  local function read_shapes(count)
+    local charges = 0
+    for _ = 1, count do
+      local shape, page, record, cost
+      shape, page, record, cost, _, at = read(CHARGED, requests, at)
+      for i, policy in ipairs(shapes[shape]) do
+        charges = charges + 1
+        policy_of[charges], key_of[charges] = place(policy, page, record + i - 1)
+        cost_of[charges], role_of[charges] = cost, ENFORCE
+        grace_of[charges], ban_of[charges] = false, false
+      end
+    end
+    return charges
+  end
+
   -- The most that ever fits.
   local function never_fits(policy, cost)
     if policy[1] == BUCKET then return cost * policy[3] > policy[4] end
@@ -718,7 +744,6 @@ local function careful()
   local function charge_all(count)
     local admitted = true
     for i = 1, count do
-      read_charge(i)
       local policy, verdict = policy_of[i], ALLOW
       local fits, memo = kinds[policy[1]].fits(policy, key_of[i], cost_of[i])
       memos[i] = memo
@@ -751,7 +776,6 @@ local function careful()
   -- Peek, force, refund, renew and reset: done to each charge, whatever the others say.
   local function amend(op, count, charged_at)
     for i = 1, count do
-      read_charge(i)
       local policy, key, cost = policy_of[i], key_of[i], cost_of[i]
       local kind, grace, ban = kinds[policy[1]], grace_of[i], ban_of[i]
       if op == PEEK then
@@ -776,6 +800,11 @@ local function careful()
 
   local function decide(op, count, from, charged_at)
     at = from
+    if op == PLAIN then
+      count = read_shapes(count)
+    else
+      for i = 1, count do read_charge(i) end
+    end
     local admitted = true
     if op == CHARGE or op == PLAIN then
       admitted = charge_all(count)
@@ -808,83 +837,78 @@ end
 -- The plain requests ------------------------------------------------------------------------------
 -- A plain request is of buckets alone, enforced, without warnings or bans, and nobody else in the
 -- batch asks for its pages. Where it does not fit, or a page is not what such requests would write,
--- it takes the careful way.
+-- it takes the careful way. A page is taken apart and put together again as a whole, by its LAYOUT: of
+-- each record the tag with the units (its head), used, at, and when it expires.
 
-local decide, finish
+local LAYOUT, LAYOUT_SIZE, LEVEL_AT, WHOLE = 'c22I7I7I7', 4, '22', '0'
+local layouts, decide, finish = {}
 local answers, answered, size, at, charged_at = {}, 0, #requests, 1, 0
 
--- What is to be written of a request: the name of each page, from where on, and the records up to
--- the last that changed; and if one is new or expires later, where the rest begins and what is new.
-local names, offsets, written, anew, rests, added = {}, {}, {}, {}, {}, {}
-local WHOLE, LEVEL_ALONE = '0', '8'
+for i = 1, #policies do
+  local policy = policies[i]
+  policy.head = policy[8] .. write(PAIR, policy[2], policy[3])
+end
+
+-- What is to be written of a request: each page, from where on, and whether it expires later.
+local names, written, offsets, later = {}, {}, {}, {}
 
 while at <= size do
-  local op, count, policy, page, _, cost, _, next_at = read(REQUEST, requests, at)
-  local plain, pages, last_page = op == PLAIN, 0, 0
+  local op, count, shape, page, _, cost, _, next_at = read(REQUEST, requests, at)
+  local plain = op == PLAIN
   if plain then
-    local i = 1
-    while true do
-      policy = policies[policy]
-      local bytes, tag, per_micro, per_request = held[page], policy[8], policy[2], policy[3]
-      local ours = bytes and #bytes % RECORD_BYTES == 0
-      local used, expires, from = 0, 0, ours and find(bytes, tag, 1, true)
-      if from then
-        local since, old_per_micro, old_per_request
-        used, since, old_per_micro, old_per_request, expires = read(STATE, bytes, from + STATE_AT)
-        plain = from % RECORD_BYTES == 1
-          and old_per_micro == per_micro and old_per_request == per_request
-          and since >= policy[6] and since <= now and used <= policy[5]
+    for i = 1, count do
+      if i > 1 then shape, page, _, cost, _, next_at = read(CHARGED, requests, next_at) end
+      shape = shapes[shape]
+      local bytes, stays, rules, k = held[page], true, #shape, 1
+      local length = bytes and #bytes or rules * RECORD_BYTES
+      local layout = layouts[length]
+      if not layout and length % RECORD_BYTES == 0 and length <= LONG then
+        layout = '>' .. string.rep(LAYOUT, length / RECORD_BYTES)
+        layouts[length] = layout
+      end
+      local values = bytes and layout and { read(layout, bytes) } or {}
+      for rule = 1, rules do
+        local policy = policies[shape[rule]]
+        local head, per_micro = policy.head, policy[2]
+        while values[k] and values[k] ~= head do k = k + LAYOUT_SIZE end
+        local used, since = values[k + 1], values[k + 2]
+        if not bytes then
+          values[k], values[k + 3], used, since = head, 0, 0, now
+        elseif not used or since < policy[6] or since > now or used > policy[5] then
+          plain = false
+          break
+        end
         used = used - (now - since) * per_micro
         if used < 0 then used = 0 end
+        used = used + cost * policy[3]
+        if used > policy[4] then
+          plain = false
+          break
+        end
+        local over = used % per_micro
+        local fresh_at = now + (used - over) / per_micro
+        if over > 0 then fresh_at = fresh_at + 1 end
+        -- It is not too late: a plain charge never makes a state equal none sooner.
+        if values[k + 3] < fresh_at + MARGIN then
+          local expires = fresh_at + policy[7]
+          values[k + 3], stays = expires - expires % 1000, false
+        end
+        values[k + 1], values[k + 2] = used, now
+        k = k + LAYOUT_SIZE
       end
-      used = used + cost * per_request
-      plain = plain and used <= policy[4]
       if not plain then break end
-      local over = used % per_micro
-      local fresh_at = now + (used - over) / per_micro
-      if over > 0 then fresh_at = fresh_at + 1 end
-      local stays = expires >= fresh_at + MARGIN
-      if stays and page ~= last_page and #bytes == RECORD_BYTES then
-        -- The other numbers stay as they are. It is not too late: a plain charge never makes a state
-        -- equal none sooner.
-        pages, last_page = pages + 1, page
-        names[pages], offsets[pages], anew[pages] = KEYS[page], LEVEL_ALONE, false
-        written[pages] = write(LEVEL, used, now)
+      names[i], later[i] = KEYS[page], not stays
+      if stays and length == RECORD_BYTES then
+        offsets[i], written[i] = LEVEL_AT, write(PAIR, values[2], values[3])
       else
-        if page ~= last_page then
-          pages, last_page = pages + 1, page
-          names[pages], offsets[pages], anew[pages] = KEYS[page], WHOLE, false
-          written[pages], rests[pages], added[pages] = '', 1, ''
-        end
-        local rest = rests[pages]
-        plain = offsets[pages] == WHOLE and (not from or from >= rest)
-        if not plain then break end
-        if not stays then
-          expires = fresh_at + policy[7]
-          expires = expires - expires % 1000
-          anew[pages] = ours and bytes or ''
-        end
-        local record = write(RECORD, tag, used, now, per_micro, per_request, expires)
-        if from then
-          if from > rest then record = sub(bytes, rest, from - 1) .. record end
-          written[pages], rests[pages] = written[pages] .. record, from + RECORD_BYTES
-        else
-          added[pages] = added[pages] .. record
-        end
+        offsets[i], written[i] = WHOLE, write(layout, unpack(values))
       end
-      if i == count then break end
-      i = i + 1
-      policy, page, _, cost, _, next_at = read(CHARGED, requests, next_at)
     end
   end
   if plain then
-    for i = 1, pages do
-      if anew[i] then
-        local all, new = written[i] .. sub(anew[i], rests[i]), added[i]
-        for from = 1, #new, RECORD_BYTES do
-          all = insert(all, sub(new, from, from + RECORD_BYTES - 1))
-        end
-        store(names[i], all)
+    for i = 1, count do
+      if later[i] then
+        store(names[i], written[i])
       else
         call('SETRANGE', names[i], offsets[i], written[i])
       end
