@@ -9,7 +9,7 @@ use tidegate_core::time::{Clock as _, SystemClock};
 use tokio::time::Instant;
 
 use crate::address::Topology;
-use crate::ask::Batch;
+use crate::batch::Batch;
 use crate::canary::canary;
 use crate::cluster::{Range, slots};
 use crate::connect::{Connector, Place, ask, instant};

@@ -11,7 +11,8 @@ use tidegate_core::time::{Clock as _, ManualClock};
 use tokio::sync::oneshot;
 
 use crate::address::Host;
-use crate::ask::{Ask, Batch};
+use crate::ask::Ask;
+use crate::batch::Batch;
 use crate::connect::said;
 use crate::link::{Failure, Link};
 use crate::replay::{Replay, Told};

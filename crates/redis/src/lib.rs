@@ -6,6 +6,7 @@
 
 mod address;
 mod ask;
+mod batch;
 mod breaker;
 mod canary;
 mod check;

@@ -14,7 +14,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::address::Host;
-use crate::ask::{Ask, Batch};
+use crate::ask::Ask;
+use crate::batch::Batch;
 use crate::breaker::{Breaker, Change};
 use crate::canary::canary;
 use crate::connect::{Connector, Place, ask, said};

@@ -20,7 +20,8 @@ use tidegate_core::scale::Scale;
 use tidegate_core::store::{Charge, Op};
 use tidegate_core::time::{Micros, Timestamp};
 
-use crate::ask::{Ask, Item, Place, Places};
+use crate::ask::{Ask, Item};
+use crate::batch::{Place, Places};
 
 /// The readings of one request.
 pub(crate) type Told = SmallVec<[Reading; 2]>;
