@@ -39,7 +39,7 @@ local POLICY, POLICY_BYTES = '>BI7I7I7I7I7I7c8', 51
 local REQUEST, CHARGED, EXTRA = '>BHHHHI7B', '>HHHI7B', '>HHH'
 local RECORD, RECORD_BYTES, ORDER = '>c8I7I7I7I7I7', 43, '>I6'
 local STATE, STATE_AT, EXPIRY, EXPIRY_AT, PAIR = '>I7I7I7I7I7', 8, '>I7', 36, '>I7I7'
-local MARGIN, LONG = 1000000, 12 * RECORD_BYTES
+local MARGIN, LONG = 1000000, 12
 local CHARGE, PEEK, FORCE, REFUND, PLAIN, MOMENT = 0, 1, 2, 3, 5, 6
 
 local call, read, write = redis.call, struct.unpack, struct.pack
@@ -77,7 +77,7 @@ end
 
 -- Writes a page until its last record expires.
 local function store(name, page)
-  local at, last, long = 1, now + MARGIN, #page > LONG
+  local at, last, long = 1, now + MARGIN, #page > LONG * RECORD_BYTES
   while at <= #page do
     local expires = read(EXPIRY, page, at + EXPIRY_AT)
     if expires > last then last = expires end
@@ -837,11 +837,11 @@ end
 -- The plain requests ------------------------------------------------------------------------------
 -- A plain request is of buckets alone, enforced, without warnings or bans, and nobody else in the
 -- batch asks for its pages. Where it does not fit, or a page is not what such requests would write,
--- it takes the careful way. A page is taken apart and put together again as a whole, by its LAYOUT: of
--- each record the tag with the units (its head), used, at, and when it expires.
+-- it takes the careful way. Of each record are read the tag with the units (its head), used, at, and
+-- when it expires.
 
-local LAYOUT, LAYOUT_SIZE, LEVEL_AT, WHOLE = 'c22I7I7I7', 4, '22', '0'
-local layouts, decide, finish = {}
+local PART, LEVEL_AT, WHOLE = 'c22I7I7I7', '22', '0'
+local ONE, values, layouts, decide, finish = '>' .. PART, {}, {}
 local answers, answered, size, at, charged_at = {}, 0, #requests, 1, 0
 
 for i = 1, #policies do
@@ -859,49 +859,55 @@ while at <= size do
     for i = 1, count do
       if i > 1 then shape, page, _, cost, _, next_at = read(CHARGED, requests, next_at) end
       shape = shapes[shape]
-      local bytes, stays, rules, k = held[page], true, #shape, 1
-      local length = bytes and #bytes or rules * RECORD_BYTES
-      local layout = layouts[length]
-      if not layout and length % RECORD_BYTES == 0 and length <= LONG then
-        layout = '>' .. string.rep(LAYOUT, length / RECORD_BYTES)
-        layouts[length] = layout
+      local bytes, stays, rule, policy = held[page], true, 1, policies[shape[1]]
+      local records = bytes and #bytes / RECORD_BYTES or #shape
+      plain = records % 1 == 0 and records <= LONG
+      if not plain then break end
+      local used, since
+      for record = 1, records do
+        local head, expires
+        if bytes then
+          head, used, since, expires = read(ONE, bytes, record * RECORD_BYTES - RECORD_BYTES + 1)
+        else
+          head, used, since, expires = policy.head, 0, now, 0
+        end
+        if policy and head == policy.head then
+          local per_micro = policy[2]
+          plain = since >= policy[6] and since <= now and used <= policy[5]
+          used = used - (now - since) * per_micro
+          if used < 0 then used = 0 end
+          used, since = used + cost * policy[3], now
+          plain = plain and used <= policy[4]
+          if not plain then break end
+          local over = used % per_micro
+          local fresh_at = now + (used - over) / per_micro
+          if over > 0 then fresh_at = fresh_at + 1 end
+          -- It is not too late: a plain charge never makes a state equal none sooner.
+          if expires < fresh_at + MARGIN then
+            expires, stays = fresh_at + policy[7], false
+            expires = expires - expires % 1000
+          end
+          rule = rule + 1
+          policy = policies[shape[rule]]
+        end
+        if records > 1 or not stays then
+          local k = 4 * record
+          values[k - 3], values[k - 2], values[k - 1], values[k] = head, used, since, expires
+        end
       end
-      local values = bytes and layout and { read(layout, bytes) } or {}
-      for rule = 1, rules do
-        local policy = policies[shape[rule]]
-        local head, per_micro = policy.head, policy[2]
-        while values[k] and values[k] ~= head do k = k + LAYOUT_SIZE end
-        local used, since = values[k + 1], values[k + 2]
-        if not bytes then
-          values[k], values[k + 3], used, since = head, 0, 0, now
-        elseif not used or since < policy[6] or since > now or used > policy[5] then
-          plain = false
-          break
-        end
-        used = used - (now - since) * per_micro
-        if used < 0 then used = 0 end
-        used = used + cost * policy[3]
-        if used > policy[4] then
-          plain = false
-          break
-        end
-        local over = used % per_micro
-        local fresh_at = now + (used - over) / per_micro
-        if over > 0 then fresh_at = fresh_at + 1 end
-        -- It is not too late: a plain charge never makes a state equal none sooner.
-        if values[k + 3] < fresh_at + MARGIN then
-          local expires = fresh_at + policy[7]
-          values[k + 3], stays = expires - expires % 1000, false
-        end
-        values[k + 1], values[k + 2] = used, now
-        k = k + LAYOUT_SIZE
-      end
+      -- Where a rule is left, the page does not have its record yet.
+      plain = plain and not policy
       if not plain then break end
       names[i], later[i] = KEYS[page], not stays
-      if stays and length == RECORD_BYTES then
-        offsets[i], written[i] = LEVEL_AT, write(PAIR, values[2], values[3])
+      if records == 1 and stays then
+        offsets[i], written[i] = LEVEL_AT, write(PAIR, used, since)
       else
-        offsets[i], written[i] = WHOLE, write(layout, unpack(values))
+        local layout = layouts[records]
+        if not layout then
+          layout = '>' .. string.rep(PART, records)
+          layouts[records] = layout
+        end
+        offsets[i], written[i] = WHOLE, write(layout, unpack(values, 1, 4 * records))
       end
     end
   end
