@@ -86,19 +86,26 @@ impl Drop for Seat {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
 
-    /// More at once than there are seats, and more after them, who take over the seats of those who ended.
+    /// More at once than there are seats, and more after them, who take over the seats of those who ended. They begin
+    /// together and count for long enough to be interrupted in the middle of an addition.
     #[test]
     fn nothing_is_lost_whoever_counts() {
-        let (counters, threads, times) = (Striped::<2>::new(), 2 * (SHARED + SEATS.count), 5_000);
-        for _ in 0..4 {
+        let (counters, threads, times) = (Striped::<2>::new(), 2 * (SHARED + SEATS.count), 4_000_000);
+        for _ in 0..2 {
+            let together = Barrier::new(threads);
             thread::scope(|scope| {
                 for _ in 0..threads {
-                    scope.spawn(|| (0..times).for_each(|_| counters.add(1, 3)));
+                    scope.spawn(|| {
+                        together.wait();
+                        (0..times).for_each(|_| counters.add(1, 3));
+                    });
                 }
             });
         }
-        assert_eq!((counters.sum(0), counters.sum(1)), (0, 4 * 3 * threads as u64 * times));
+        assert_eq!((counters.sum(0), counters.sum(1)), (0, 2 * 3 * threads as u64 * times));
     }
 }
