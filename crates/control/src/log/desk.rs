@@ -22,9 +22,9 @@ const BATCH: usize = 5_000;
 /// The most pages that are kept to be used again.
 const SPARE: usize = 4;
 
-/// What came of writing a batch.
+/// What came of writing a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Batch {
+pub(super) enum Outcome {
     /// Nothing waits.
     None,
     Written,
@@ -46,6 +46,8 @@ pub(super) struct Desk {
     waiting: usize,
     bytes: usize,
     spare: Vec<Page>,
+    /// How many pages were taken to be written, for the first time.
+    taken: u64,
     /// They are being written.
     writing: usize,
     written: u64,
@@ -92,12 +94,17 @@ impl Desk {
         self.shut.push_back(page);
     }
 
-    /// Takes a page to write it; [`Desk::settle`] hears what came of it.
+    /// Takes a page to write it; [`Desk::settle`] hears what came of it. It has a number from then on, and nothing is
+    /// added to it: what comes again under a number is what came before, or less.
     pub(super) fn take(&mut self) -> Option<Page> {
         if self.shut.is_empty() {
             self.shut_open();
         }
-        let page = self.shut.pop_front()?;
+        let mut page = self.shut.pop_front()?;
+        if page.number() == 0 {
+            self.taken += 1;
+            page.set_number(self.taken);
+        }
         self.writing = page.len();
         (self.waiting, self.bytes) = (self.waiting - page.len(), self.bytes - page.bytes());
         Some(page)
@@ -105,17 +112,17 @@ impl Desk {
 
     /// A page is on record, or goes back before all others; what has no room any more is dropped, the oldest
     /// first.
-    pub(super) fn settle(&mut self, page: Page, recorded: bool) -> Batch {
+    pub(super) fn settle(&mut self, page: Page, recorded: bool) -> Outcome {
         self.writing = 0;
         if recorded {
             self.written += page.len() as u64;
             self.keep(page);
-            return Batch::Written;
+            return Outcome::Written;
         }
         (self.waiting, self.bytes) = (self.waiting + page.len(), self.bytes + page.bytes());
         self.shut.push_front(page);
         self.drop_what_has_no_room();
-        Batch::Refused
+        Outcome::Refused
     }
 
     /// Drops all that waits.

@@ -33,6 +33,8 @@ pub(super) struct Page {
     text: Vec<u8>,
     /// So many of the first are dropped.
     dropped: usize,
+    /// Which of those that were to be written it is; nought if it is none yet.
+    number: u64,
 }
 
 /// Small, because each is written to memory that another thread has read meanwhile.
@@ -88,7 +90,16 @@ impl Page {
     pub(super) fn wipe(&mut self) {
         self.notes.clear();
         self.text.clear();
-        (self.rules, self.dropped) = (None, 0);
+        (self.rules, self.dropped, self.number) = (None, 0, 0);
+    }
+
+    /// Which of those that were to be written it is; nought if it is none yet.
+    pub(super) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) const fn set_number(&mut self, number: u64) {
+        self.number = number;
     }
 
     /// Drops the oldest.

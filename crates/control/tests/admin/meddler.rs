@@ -1,13 +1,14 @@
 //! A repository that is in the way of an edit: once, when what changed between two versions is asked for, an edit of
-//! somebody else comes first; and it can refuse every edit. Everything else is that of the repository behind.
+//! somebody else comes first; it can refuse every edit, and write violations without saying so. Everything else is that of the repository behind.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 use parking_lot::Mutex;
 use tidegate_control::{
-    Book, Change, Edit, Node, Page, Refused, Repository, Signal, Signed, Violation, ViolationQuery,
+    Batch, Book, Change, Edit, Node, Page, Refused, Repository, Signal, Signed, ViolationQuery,
     open,
 };
 use tidegate_core::time::Timestamp;
@@ -21,13 +22,20 @@ pub(crate) struct Meddler {
     pub(crate) next: Mutex<Option<Edit>>,
     /// Why no edit is made.
     pub(crate) refuses: Mutex<Option<Refused>>,
+    /// Whether the next violations are written and that is not heard.
+    pub(crate) is_deaf: AtomicBool,
 }
 
 impl Meddler {
     /// Before a file of SQLite.
     pub(crate) async fn before(file: &Path) -> Arc<Self> {
         let behind = open(&format!("sqlite:{}", file.display())).await.expect("a repository");
-        Arc::new(Self { behind, next: Mutex::default(), refuses: Mutex::default() })
+        Arc::new(Self {
+            behind,
+            next: Mutex::default(),
+            refuses: Mutex::default(),
+            is_deaf: AtomicBool::default(),
+        })
     }
 }
 
@@ -70,8 +78,14 @@ impl Repository for Meddler {
         self.behind.stirred()
     }
 
-    fn record<'a>(&'a self, violations: &'a [Violation]) -> Answer<'a, ()> {
-        self.behind.record(violations)
+    fn record<'a>(&'a self, batch: &'a Batch) -> Answer<'a, ()> {
+        let is_deaf = self.is_deaf.swap(false, Ordering::SeqCst);
+        async move {
+            self.behind.record(batch).await?;
+            let unheard = || Refused::Gone("nobody heard that it was written".to_owned());
+            if is_deaf { Err(unheard()) } else { Ok(()) }
+        }
+        .boxed()
     }
 
     fn violations<'a>(&'a self, query: &'a ViolationQuery) -> Answer<'a, Page> {

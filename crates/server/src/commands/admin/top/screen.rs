@@ -133,8 +133,10 @@ mod tests {
         let screen = tmux.wait_until("the end", |screen| {
             screen.contains("test result: FAILED") && screen.trim_end().ends_with("ready$")
         });
-        let place = |words: &str| screen.find(words).unwrap_or_else(|| panic!("{words}: {screen}"));
-        assert!(place("\nwhat was there before\n") < place("\nwhat a panic says"), "{screen}");
+        // All of it, in order: where the prompt went back, it would be written over.
+        let words = ["what was there before", "panicked at", "what a panic says", "test result"];
+        let places = words.map(|words| screen.rfind(words));
+        assert!(places.is_sorted() && places[0].is_some(), "{screen}");
         assert!(!screen.contains("the picture"), "{screen}");
         let state = [tmux.knows("alternate_on"), tmux.knows("cursor_flag")];
         assert_eq!(state, ["0", "1"], "the shell's screen, and its cursor");
