@@ -59,6 +59,7 @@ fn memory_stays_flat_while_somebody_watches() {
         batch += 1;
     }
     let after = resident(server.pid());
+    println!("{keys} keys, {batch} calls of {TOGETHER}: {before} KiB resident, and {after} after");
     assert!(after <= before * 11 / 10 + SLACK_KIB, "{before} KiB, and {after} after {batch} calls");
     let told = script.end();
     assert!(told["since"].as_str().unwrap().ends_with("since the start"), "{told}");
