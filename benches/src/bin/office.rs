@@ -31,6 +31,8 @@ const ROUNDS: usize = 15;
 const DECISIONS: usize = 200_000;
 
 const TURNS: usize = 12;
+/// Lines of each rule a second in the process's log, as a server has it by default.
+const LINES: u32 = 5;
 
 const CHANGES: usize = 200;
 const NODES: usize = 3;
@@ -106,6 +108,18 @@ fn alone() -> Limiter<MemoryStore> {
     Limiter::new(MemoryStore::new(), compile(source))
 }
 
+/// One that refuses all but the first.
+fn refusing() -> Limiter<MemoryStore> {
+    let source = "rules: [{ id: r, key_by: api_key, limit: 1/h }]";
+    Limiter::new(MemoryStore::new(), compile(source))
+}
+
+/// The log as a server keeps it, also with a few lines of each rule in the process's log, which go nowhere here.
+fn log() -> Arc<ViolationLog> {
+    let identities = Identities { secret: Secret::UNSET, plain: false };
+    Arc::new(ViolationLog::new(identities, clock()).telling(LINES, |_| ()))
+}
+
 /// One whose decisions are counted and looked at by the log.
 fn observed() -> Limiter<MemoryStore> {
     let identities = Identities { secret: Secret::UNSET, plain: false };
@@ -118,9 +132,14 @@ fn observed() -> Limiter<MemoryStore> {
 }
 
 /// So many decisions and nothing else, to be counted by callgrind:
-/// `valgrind --tool=callgrind target/release/office count heard 100000`.
+/// `valgrind --tool=callgrind target/release/office count heard 100000`. Of `logged` no more than wait in the log.
 fn count_decisions(name: &str, count: usize) {
-    let limiter = if name == "heard" { observed() } else { alone() };
+    let limiter = match name {
+        "heard" => observed(),
+        "refused" => refusing(),
+        "logged" => refusing().observed_by(log()),
+        _ => alone(),
+    };
     let keys: Vec<String> = (0..1_000).map(customer).collect();
     keys.iter().cycle().take(count).for_each(|key| {
         black_box(ready(limiter.decide(&facts_of(key), 1)));
@@ -158,18 +177,15 @@ fn nanos(limiter: &Limiter<MemoryStore>, keys: &[String]) -> f64 {
 
 /// Decisions at a steady rate, all refused, with and without the log.
 fn violations(runtime: &tokio::runtime::Runtime) -> String {
-    let source = "rules: [{ id: r, key_by: api_key, limit: 1/h }]";
     let folder = tempfile::tempdir().expect("a folder");
     let url = format!("sqlite:{}", folder.path().join("rules.db").display());
     let repository = runtime.block_on(open(&url)).expect("a database");
-    let identities = Identities { secret: Secret::UNSET, plain: false };
-    let log = Arc::new(ViolationLog::new(identities, clock()));
+    let log = log();
     let kept = (Arc::clone(&log), Arc::clone(&repository));
     let retention = Retention { age: Micros::from_secs(86_400), rows: u64::MAX >> 1 };
     let keeping = runtime.spawn(async move { kept.0.keep(&*kept.1, retention).await });
-    let plain = Limiter::new(MemoryStore::new(), compile(source));
-    let logged = Limiter::new(MemoryStore::new(), compile(source))
-        .observed_by(Arc::clone(&log) as Arc<dyn Observer>);
+    let plain = refusing();
+    let logged = refusing().observed_by(Arc::clone(&log) as Arc<dyn Observer>);
     let turns = [(&plain, None), (&plain, Some(&logged)), (&logged, None)];
     let mut shares = [const { Vec::<[f64; 3]>::new() }; 3];
     for _ in 0..TURNS {

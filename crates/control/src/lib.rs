@@ -40,4 +40,4 @@ pub use office::{By, Desk, Done, Fault, News, Office, Staff};
 pub use paper::{document, entries};
 pub use repository::{Draft, Patient, Refused, Repository, Signal, migrate, open};
 pub use top::{Burst, Sight, Top, TopKey, TopKind, TopQuery};
-pub use violation::{Identities, Page, Violation, ViolationQuery, ViolationRow};
+pub use violation::{Batch, Identities, Page, Violation, ViolationQuery, ViolationRow};

@@ -11,6 +11,7 @@ mod sample;
 
 use std::fmt;
 use std::future::pending;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,8 +26,8 @@ use tokio::time::MissedTickBehavior;
 use crate::live::{Live, Recent, Tells};
 use crate::metrics::{Exports, Exposition, Kind};
 use crate::repository::Repository;
-use crate::violation::{Identities, Violation};
-use desk::{Batch, Desk};
+use crate::violation::{Batch, Identities, Violation};
+use desk::{Desk, Outcome};
 use lines::Teller;
 use notes::{Page, Refusal};
 use sample::{Sample, Sheet};
@@ -74,6 +75,8 @@ pub struct Tally {
 /// A log of violations.
 pub struct ViolationLog {
     desk: Mutex<Desk>,
+    /// What this log is called where it is written to.
+    writer: String,
     filled: Notify,
     stopping: watch::Sender<bool>,
     identities: Identities,
@@ -86,8 +89,12 @@ impl ViolationLog {
     /// An empty log.
     #[must_use]
     pub fn new(identities: Identities, clock: Arc<dyn Fn() -> Timestamp + Send + Sync>) -> Self {
-        let (desk, filled, stopping) = (Mutex::default(), Notify::new(), watch::Sender::new(false));
-        Self { desk, filled, stopping, identities, clock, recent: Arc::default(), teller: None }
+        let (filled, stopping) = (Notify::new(), watch::Sender::new(false));
+        // What no other process draws.
+        let writer =
+            [(); 2].map(|()| format!("{:016x}", RandomState::new().hash_one(0_u8))).concat();
+        let (desk, recent, teller) = (Mutex::default(), Arc::default(), None);
+        Self { desk, writer, filled, stopping, identities, clock, recent, teller }
     }
 
     /// The same log, which also tells somebody of at most so many violations a second of each rule, and how many
@@ -195,9 +202,9 @@ impl ViolationLog {
         let mut pause = PAUSES.0;
         while !*self.stopping.borrow() {
             match self.write_batch(repository).await {
-                Batch::None => return,
-                Batch::Written => pause = PAUSES.0,
-                Batch::Refused => {
+                Outcome::None => return,
+                Outcome::Written => pause = PAUSES.0,
+                Outcome::Refused => {
                     self.unless_stopped(pause).await;
                     pause = (pause * 2).min(PAUSES.1);
                 }
@@ -207,13 +214,14 @@ impl ViolationLog {
 
     /// Writes what is queued; what the database refuses now is lost, and counted.
     async fn finish(&self, repository: &dyn Repository) {
-        while self.write_batch(repository).await == Batch::Written {}
+        while self.write_batch(repository).await == Outcome::Written {}
         self.desk.lock().clear();
     }
 
-    async fn write_batch(&self, repository: &dyn Repository) -> Batch {
-        let Some(page) = self.desk.lock().take() else { return Batch::None };
-        let batch = self.ready(&page).await;
+    async fn write_batch(&self, repository: &dyn Repository) -> Outcome {
+        let Some(page) = self.desk.lock().take() else { return Outcome::None };
+        let (writer, number) = (self.writer.clone(), page.number());
+        let batch = Batch { writer, number, violations: self.ready(&page).await };
         let recorded = repository.record(&batch).await;
         self.desk.lock().settle(page, recorded.is_ok())
     }

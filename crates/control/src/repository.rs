@@ -12,6 +12,7 @@ mod patient;
 mod postgres;
 mod read;
 mod refusal;
+mod remembered;
 mod schema;
 mod sheet;
 mod sql;
@@ -26,7 +27,7 @@ use tidegate_core::time::Timestamp;
 use crate::book::Book;
 use crate::edit::{Change, Edit, Signed};
 use crate::node::Node;
-use crate::violation::{Page, Violation, ViolationQuery};
+use crate::violation::{Batch, Page, ViolationQuery};
 
 pub use draft::Draft;
 pub use open::{migrate, open};
@@ -63,8 +64,8 @@ pub trait Repository: Send + Sync + fmt::Debug {
     /// Waits until there may be a new version: somebody said so, or somebody may have without being heard.
     fn stirred(&self) -> BoxFuture<'_, Signal>;
 
-    /// Writes violations, all of them or none.
-    fn record<'a>(&'a self, violations: &'a [Violation]) -> BoxFuture<'a, Result<(), Refused>>;
+    /// Writes violations, all of them or none. A batch that is on record already is left as it is.
+    fn record<'a>(&'a self, batch: &'a Batch) -> BoxFuture<'a, Result<(), Refused>>;
 
     /// Violations, newest first.
     fn violations<'a>(&'a self, query: &'a ViolationQuery) -> BoxFuture<'a, Result<Page, Refused>>;

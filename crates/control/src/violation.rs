@@ -53,6 +53,18 @@ pub struct Violation {
     pub enforced: bool,
 }
 
+/// Violations that are written together, and once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Who writes them: a name that no other process has.
+    pub writer: String,
+    /// Which of the writer's batches it is. They come in order; one that comes again, because nobody knows what became
+    /// of it, has the number that it had.
+    pub number: u64,
+    /// What happened, in order.
+    pub violations: Vec<Violation>,
+}
+
 impl Violation {
     /// What readers are told of it.
     pub(crate) fn view(&self) -> Json {

@@ -1,6 +1,7 @@
 //! A rules document as people write it: YAML with a line for each field.
 
 use serde_json::{Map, Value as Json};
+use tidegate_rules::yaml::quoted;
 
 /// A document.
 #[must_use]
@@ -71,18 +72,7 @@ fn scalar(text: &str) -> String {
     if plain && text.chars().all(word) {
         return text.to_owned();
     }
-    let mut quoted = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => quoted.extend(['\\', c]),
-            ' '..='~' => quoted.push(c),
-            // What is not ASCII may be a mark that reorders text, or one that YAML does not keep.
-            c if c.is_alphanumeric() => quoted.push(c),
-            c => quoted.push_str(&format!("\\U{:08X}", u32::from(c))),
-        }
-    }
-    quoted.push('"');
-    quoted
+    quoted(text)
 }
 
 #[cfg(test)]

@@ -3,12 +3,16 @@
 //! Scalars stay text: whether `10` is a number is for the reader of the field to say. Size, depth
 //! and alias expansion are bounded, so that no document can cost more than it is worth.
 
+mod quote;
+
 use std::collections::HashMap;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, StrInput};
 
 use crate::decode::Findings;
 use crate::problem::Remark;
+
+pub use quote::quoted;
 
 /// The largest document.
 pub(crate) const MAX_BYTES: usize = 1 << 20;

@@ -6,6 +6,8 @@
 //! `Gauge`) and none of its arithmetic.
 
 pub mod bound;
+#[cfg(feature = "servers")]
+pub mod certificates;
 pub mod conformance;
 pub mod damage;
 #[cfg(feature = "servers")]

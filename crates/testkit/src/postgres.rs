@@ -7,7 +7,7 @@
 #![expect(clippy::expect_used, reason = "a test whose server does not start cannot go on")]
 
 use std::fs;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tempfile::TempDir;
 
+use crate::certificates::Certificates;
 use crate::port::Port;
 use crate::process::{PATIENCE, Process, eventually, is_alive, within};
 
@@ -37,6 +38,7 @@ pub struct Cluster {
     process: Process,
     port: Port,
     folder: TempDir,
+    certificates: Option<Certificates>,
 }
 
 /// An empty database.
@@ -66,17 +68,52 @@ impl Cluster {
         Self::start_with(&["fsync=off"])
     }
 
+    /// Starts one that speaks to nobody but over TLS, with certificates of its own.
+    ///
+    /// # Panics
+    /// When it does not answer, with its log.
+    #[must_use]
+    pub fn start_tls() -> Self {
+        let folder = tempfile::Builder::new().prefix("tidegate-").tempdir().expect("a folder");
+        let certificates = Certificates::make(folder.path());
+        let files = [("cert", certificates.server()), ("key", certificates.server_key())];
+        let mut settings = vec!["ssl=on".to_owned()];
+        for (name, file) in &files {
+            // A key that others may read is refused.
+            fs::set_permissions(file, fs::Permissions::from_mode(0o600)).expect("a file of ours");
+            give(file);
+            settings.push(format!("ssl_{name}_file={}", file.display()));
+        }
+        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+        let allowed = "hostssl all all 127.0.0.1/32 trust\n";
+        let mut cluster = Self::start_in(folder, &settings, Some(allowed));
+        cluster.certificates = Some(certificates);
+        cluster
+    }
+
+    /// Its certificates, if it has any.
+    #[must_use]
+    pub const fn certificates(&self) -> Option<&Certificates> {
+        self.certificates.as_ref()
+    }
+
     fn start_with(settings: &[&str]) -> Self {
         let folder = tempfile::Builder::new().prefix("tidegate-").tempdir().expect("a folder");
+        Self::start_in(folder, settings, None)
+    }
+
+    /// Starts one; `allowed` says who may connect, if not everybody on this machine.
+    fn start_in(folder: TempDir, settings: &[&str], allowed: Option<&str>) -> Self {
         let (port, data) = (Port::take(), folder.path().join("data"));
-        if let Some((user, group)) = other_user() {
-            chown(folder.path(), Some(user), Some(group)).expect("the folder is ours to give");
-        }
+        give(folder.path());
         let mut make = command("initdb");
         make.args(["--username", USER, "--auth", "trust", "--no-sync", "--encoding", "UTF8"]);
         make.args(["--locale", "C.UTF-8", "-D"]).arg(&data).current_dir(folder.path());
         let output = make.output().expect("initdb: run `cargo xtask setup`");
         assert!(output.status.success(), "no cluster:\n{}", said(&output));
+        if let Some(allowed) = allowed {
+            fs::write(data.join("pg_hba.conf"), allowed).expect("a file of the cluster");
+        }
         let mut command = command("postgres");
         command.arg("-D").arg(&data).args(["-p", &port.number().to_string()]);
         for setting in SETTINGS.iter().chain(settings) {
@@ -84,7 +121,7 @@ impl Cluster {
         }
         command.current_dir(folder.path());
         let process = Process::start(&command, &folder.path().join("log"));
-        let cluster = Self { process, port, folder };
+        let cluster = Self { process, port, folder, certificates: None };
         cluster.await_ready();
         cluster
     }
@@ -238,6 +275,13 @@ fn folder() -> PathBuf {
     let number = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
     let newest = versions.map(|entry| entry.path()).max_by_key(|path| number(path));
     newest.expect("PostgreSQL is not here: run `cargo xtask setup`").join("bin")
+}
+
+/// Lets whoever runs it have a file or a folder.
+fn give(path: &Path) {
+    if let Some((user, group)) = other_user() {
+        chown(path, Some(user), Some(group)).expect("it is ours to give");
+    }
 }
 
 /// Who runs it if we are root: its own user, or nobody.

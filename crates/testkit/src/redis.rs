@@ -18,4 +18,5 @@ pub use self::client::{Client, Reply};
 pub use self::cluster::{Cluster, slot_of};
 pub use self::sentinels::Sentinels;
 pub use self::server::Server;
-pub use self::tls::{Certificates, ClientCertificate};
+pub use self::tls::ClientCertificate;
+pub use crate::certificates::Certificates;

@@ -1,6 +1,7 @@
 //! The queue between decisions and whoever writes violations: pages that are filled, written and used again.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::Arc;
 
 use tidegate_rules::{Facts, RuleSet};
@@ -21,9 +22,9 @@ const BATCH: usize = 5_000;
 /// The most pages that are kept to be used again.
 const SPARE: usize = 4;
 
-/// What came of writing a batch.
+/// What came of writing a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Batch {
+pub(super) enum Outcome {
     /// Nothing waits.
     None,
     Written,
@@ -31,27 +32,37 @@ pub(super) enum Batch {
     Refused,
 }
 
-/// What waits, and what became of the rest: under one lock, so that the sums are right at any time.
+/// What waits, and what became of the rest: under one lock, so that the sums are right at any time. A decision touches
+/// the open page and what the log is to say, and nothing else.
 #[derive(Default)]
 pub(super) struct Desk {
-    /// Oldest first; violations are added to the last.
-    pages: VecDeque<Page>,
-    spare: Vec<Page>,
-    waiting: usize,
-    bytes: usize,
-    /// They are being written.
-    writing: usize,
-    heard: u64,
-    written: u64,
-    dropped: u64,
+    /// Violations are added to it.
+    open: Page,
     /// What the log is to say of them.
     pub(super) sample: Sample,
+    /// Pages before it, oldest first.
+    shut: VecDeque<Page>,
+    /// How many violations are there, and the bytes that they take.
+    waiting: usize,
+    bytes: usize,
+    spare: Vec<Page>,
+    /// How many pages were taken to be written, for the first time.
+    taken: u64,
+    /// They are being written.
+    writing: usize,
+    written: u64,
+    dropped: u64,
 }
 
 impl Desk {
     pub(super) const fn tally(&self) -> Tally {
-        let waiting = (self.waiting + self.writing) as u64;
-        Tally { heard: self.heard, written: self.written, dropped: self.dropped, waiting }
+        let Self { written, dropped, .. } = *self;
+        let waiting = (self.waiting() + self.writing) as u64;
+        Tally { heard: written + dropped + waiting, written, dropped, waiting }
+    }
+
+    const fn waiting(&self) -> usize {
+        self.waiting + self.open.len()
     }
 
     /// Jots down one more. Whether it is the only one that waits.
@@ -61,64 +72,80 @@ impl Desk {
         refusal: Refusal,
         facts: &Facts<'_>,
     ) -> bool {
-        self.heard += 1;
         self.sample.put(rules, &refusal, facts);
-        if !self.pages.back().is_some_and(|page| page.is_for(rules) && page.len() < BATCH) {
-            let mut page = self.spare.pop().unwrap_or_default();
-            page.begin(rules);
-            self.pages.push_back(page);
+        if !self.open.is_for(rules) || self.open.len() == BATCH {
+            self.shut_open();
+            self.open.begin(rules);
         }
-        if let Some(page) = self.pages.back_mut() {
-            let before = page.bytes();
-            page.jot(refusal, facts);
-            self.bytes += page.bytes() - before;
-            self.waiting += 1;
+        self.open.jot(refusal, facts);
+        if self.waiting() > QUEUE || self.bytes + self.open.bytes() > QUEUE_BYTES {
+            self.drop_what_has_no_room();
         }
-        self.drop_what_has_no_room();
-        self.waiting == 1
+        self.waiting() == 1
     }
 
-    /// Takes a page to write it; [`Desk::settle`] hears what came of it.
+    /// Puts the open page to the others; another is open from then on.
+    fn shut_open(&mut self) {
+        let page = mem::replace(&mut self.open, self.spare.pop().unwrap_or_default());
+        if page.len() == 0 {
+            return self.keep(page);
+        }
+        (self.waiting, self.bytes) = (self.waiting + page.len(), self.bytes + page.bytes());
+        self.shut.push_back(page);
+    }
+
+    /// Takes a page to write it; [`Desk::settle`] hears what came of it. It has a number from then on, and nothing is
+    /// added to it: what comes again under a number is what came before, or less.
     pub(super) fn take(&mut self) -> Option<Page> {
-        let page = self.pages.pop_front()?;
+        if self.shut.is_empty() {
+            self.shut_open();
+        }
+        let mut page = self.shut.pop_front()?;
+        if page.number() == 0 {
+            self.taken += 1;
+            page.set_number(self.taken);
+        }
         self.writing = page.len();
-        self.waiting -= page.len();
-        self.bytes -= page.bytes();
+        (self.waiting, self.bytes) = (self.waiting - page.len(), self.bytes - page.bytes());
         Some(page)
     }
 
     /// A page is on record, or goes back before all others; what has no room any more is dropped, the oldest
     /// first.
-    pub(super) fn settle(&mut self, page: Page, recorded: bool) -> Batch {
+    pub(super) fn settle(&mut self, page: Page, recorded: bool) -> Outcome {
         self.writing = 0;
         if recorded {
             self.written += page.len() as u64;
             self.keep(page);
-            return Batch::Written;
+            return Outcome::Written;
         }
-        self.waiting += page.len();
-        self.bytes += page.bytes();
-        self.pages.push_front(page);
+        (self.waiting, self.bytes) = (self.waiting + page.len(), self.bytes + page.bytes());
+        self.shut.push_front(page);
         self.drop_what_has_no_room();
-        Batch::Refused
+        Outcome::Refused
     }
 
     /// Drops all that waits.
     pub(super) fn clear(&mut self) {
-        self.dropped += self.waiting as u64;
-        self.pages.clear();
+        self.dropped += self.waiting() as u64;
+        self.shut.clear();
+        self.open.wipe();
         (self.waiting, self.bytes) = (0, 0);
     }
 
+    #[cold]
     fn drop_what_has_no_room(&mut self) {
-        while self.waiting > QUEUE || self.bytes > QUEUE_BYTES {
-            let Some(oldest) = self.pages.front_mut() else { return };
+        while self.waiting() > QUEUE || self.bytes + self.open.bytes() > QUEUE_BYTES {
+            if self.shut.is_empty() {
+                self.shut_open();
+            }
+            let Some(oldest) = self.shut.front_mut() else { return };
             oldest.drop_oldest();
             self.dropped += 1;
             self.waiting -= 1;
             if oldest.len() == 0 {
                 self.bytes -= oldest.bytes();
-                if let Some(page) = self.pages.pop_front() {
+                if let Some(page) = self.shut.pop_front() {
                     self.keep(page);
                 }
             }

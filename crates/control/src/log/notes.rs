@@ -21,26 +21,31 @@ const MAX_ENDPOINT: usize = 255;
 /// The longest method in the log.
 const MAX_METHOD: usize = 32;
 
+/// Ends each text. No UTF-8 has this byte in it, so that lengths need not be kept.
+const END: u8 = 0xFF;
+
 /// Some violations, in order, under one rule set.
 #[derive(Default)]
 pub(super) struct Page {
     rules: Option<Arc<RuleSet>>,
     notes: Vec<Note>,
-    /// The facts of all notes, text after text, and how long each of them is.
+    /// The facts of all notes, text after text.
     text: Vec<u8>,
-    lengths: Vec<u32>,
     /// So many of the first are dropped.
     dropped: usize,
+    /// Which of those that were to be written it is; nought if it is none yet.
+    number: u64,
 }
 
+/// Small, because each is written to memory that another thread has read meanwhile.
 struct Note {
     refusal: Refusal,
-    door: Door,
+    /// Where its text begins.
+    from: u32,
     /// How many entries of a descriptor there are, and facts after them.
-    entries: u32,
-    facts: u32,
-    /// Where its text begins, and the lengths in it.
-    from: [usize; 2],
+    entries: u16,
+    facts: u16,
+    door: Door,
 }
 
 /// What a rule said that refused a request.
@@ -59,9 +64,9 @@ impl Page {
         self.notes.len() - self.dropped
     }
 
-    /// The bytes that they take.
+    /// The bytes that their texts take.
     pub(super) const fn bytes(&self) -> usize {
-        self.text.len() + size_of::<u32>() * self.lengths.len()
+        self.text.len()
     }
 
     /// The id of the rule at a place.
@@ -85,8 +90,16 @@ impl Page {
     pub(super) fn wipe(&mut self) {
         self.notes.clear();
         self.text.clear();
-        self.lengths.clear();
-        (self.rules, self.dropped) = (None, 0);
+        (self.rules, self.dropped, self.number) = (None, 0, 0);
+    }
+
+    /// Which of those that were to be written it is; nought if it is none yet.
+    pub(super) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) const fn set_number(&mut self, number: u64) {
+        self.number = number;
     }
 
     /// Drops the oldest.
@@ -96,26 +109,24 @@ impl Page {
 
     /// Jots down what a rule refused.
     pub(super) fn jot(&mut self, refusal: Refusal, facts: &Facts<'_>) {
-        let (door, from) = (facts.door(), [self.text.len(), self.lengths.len()]);
-        let mut note = Note { refusal, door, entries: 0, facts: 0, from };
-        for entry in facts.descriptor() {
+        // No page is that long, and no door takes that many facts.
+        let from = u32::try_from(self.text.len()).unwrap_or(u32::MAX);
+        let count = |many: usize| u16::try_from(many).unwrap_or(u16::MAX);
+        let (entries, told) = (count(facts.descriptor().len()), count(facts.len()));
+        for entry in facts.descriptor().iter().take(entries.into()) {
             self.copy(&entry.key);
             self.copy(&entry.value);
-            note.entries += 1;
         }
-        for (name, value) in facts.iter() {
+        for (name, value) in facts.iter().take(told.into()) {
             self.copy(name);
             self.copy(value);
-            note.facts += 1;
         }
-        self.notes.push(note);
+        self.notes.push(Note { refusal, from, entries, facts: told, door: facts.door() });
     }
 
     fn copy(&mut self, text: &str) {
-        // No door takes a request of four gigabytes.
-        let length = u32::try_from(text.len()).unwrap_or(0);
-        self.lengths.push(length);
-        self.text.extend_from_slice(&text.as_bytes()[..length as usize]);
+        self.text.extend_from_slice(text.as_bytes());
+        self.text.push(END);
     }
 
     /// What is put on record, in order.
@@ -135,16 +146,17 @@ impl Page {
     ) -> impl Iterator<Item = T> {
         let notes = self.notes.get(self.dropped..).unwrap_or_default();
         notes.iter().zip(self.rules.iter().cycle()).map(move |(note, rules)| {
-            let [text, lengths] = note.from;
-            let mut text = Texts {
-                text: self.text.get(text..).unwrap_or_default(),
-                lengths: self.lengths.get(lengths..).unwrap_or_default(),
-            };
-            let entry = |_| Entry { key: text.next().into(), value: text.next().into() };
+            let text = self.text.get(note.from as usize..).unwrap_or_default();
+            // It was text before.
+            let mut texts = text
+                .split(|byte| *byte == END)
+                .map(|text| str::from_utf8(text).unwrap_or_default());
+            let mut next = || texts.next().unwrap_or_default();
+            let entry = |_| Entry { key: next().into(), value: next().into() };
             let entries: Vec<Entry<'_>> = (0..note.entries).map(entry).collect();
             let mut facts = Facts::new();
             for _ in 0..note.facts {
-                let (name, value) = (text.next(), text.next());
+                let (name, value) = (next(), next());
                 facts.push(name, value);
             }
             facts.set_descriptor(&entries);
@@ -152,22 +164,6 @@ impl Page {
             rules.complete(&mut facts);
             make(&note.refusal, rules, &facts)
         })
-    }
-}
-
-/// Texts and their lengths, as [`Page::copy`] writes them.
-struct Texts<'a> {
-    text: &'a [u8],
-    lengths: &'a [u32],
-}
-
-impl<'a> Texts<'a> {
-    fn next(&mut self) -> &'a str {
-        let Some((length, lengths)) = self.lengths.split_first() else { return "" };
-        let (text, rest) = self.text.split_at((*length as usize).min(self.text.len()));
-        (self.text, self.lengths) = (rest, lengths);
-        // It was text before.
-        str::from_utf8(text).unwrap_or_default()
     }
 }
 

@@ -48,34 +48,37 @@ impl Sample {
         if self.most == 0 {
             return;
         }
-        let noted: usize = self.sheets.iter().map(|sheet| sheet.page.len()).sum();
-        let bytes: usize = self.sheets.iter().map(|sheet| sheet.page.bytes()).sum();
-        let room = noted < MOST && bytes < MOST_BYTES;
-        let most = self.most;
-        let sheet = self.sheet(rules);
-        let place = refusal.place();
-        if sheet.counts.len() <= place {
-            sheet.counts.resize(place + 1, Count::default());
+        let (at, place) = (self.sheet(rules), refusal.place());
+        if self.sheets[at].counts.len() <= place {
+            self.sheets[at].counts.resize(place + 1, Count::default());
         }
-        let count = &mut sheet.counts[place];
-        if room && count.noted < most {
-            count.noted += 1;
-            sheet.page.jot(*refusal, facts);
+        // Of very many nearly all are only counted: that they have room is not looked at.
+        let is_noted = self.sheets[at].counts[place].noted < self.most && self.has_room();
+        let Sheet { page, counts } = &mut self.sheets[at];
+        if is_noted {
+            counts[place].noted += 1;
+            page.jot(*refusal, facts);
         } else {
-            count.more += 1;
+            counts[place].more += 1;
         }
     }
 
-    /// The sheet of a rule set. While rules are replaced there are two.
-    fn sheet(&mut self, rules: &Arc<RuleSet>) -> &mut Sheet {
+    fn has_room(&self) -> bool {
+        let sum = |of: fn(&Page) -> usize| -> usize {
+            self.sheets.iter().map(|sheet| of(&sheet.page)).sum()
+        };
+        sum(Page::len) < MOST && sum(Page::bytes) < MOST_BYTES
+    }
+
+    /// Where the sheet of a rule set is. While rules are replaced there are two.
+    fn sheet(&mut self, rules: &Arc<RuleSet>) -> usize {
         let is_for = |sheet: &Sheet| sheet.page.is_for(rules);
-        let at = self.sheets.iter().rposition(is_for).unwrap_or_else(|| {
+        self.sheets.iter().rposition(is_for).unwrap_or_else(|| {
             let mut sheet = Sheet::default();
             sheet.page.begin(rules);
             self.sheets.push(sheet);
             self.sheets.len() - 1
-        });
-        &mut self.sheets[at]
+        })
     }
 
     /// What came since the last time.

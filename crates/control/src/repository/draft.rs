@@ -1,7 +1,6 @@
 //! Rules of a file, until somebody changes one through the office: from then on they are in an SQLite
 //! database, which takes over what the file said.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,14 +11,12 @@ use parking_lot::Mutex;
 use tidegate_core::time::Timestamp;
 use tokio::sync::OnceCell;
 
+use super::remembered::Remembered;
 use super::{Refused, Repository, Signal, open};
 use crate::book::{Book, Kind};
 use crate::edit::{Change, Edit, Entry, Signed};
 use crate::node::Node;
-use crate::violation::{Page, Violation, ViolationQuery, ViolationRow};
-
-/// How many violations are remembered while there is no database.
-const REMEMBERED: usize = 10_000;
+use crate::violation::{Batch, Page, ViolationQuery};
 
 /// How long to wait for a version that only this process could make.
 const QUIET: Duration = Duration::from_secs(1);
@@ -33,13 +30,7 @@ pub struct Draft {
     database: OnceCell<Arc<dyn Repository>>,
     /// Only one at a time makes the database.
     making: tokio::sync::Mutex<()>,
-    recent: Mutex<Recent>,
-}
-
-#[derive(Default)]
-struct Recent {
-    rows: VecDeque<ViolationRow>,
-    last: u64,
+    remembered: Mutex<Remembered>,
 }
 
 impl Draft {
@@ -53,7 +44,7 @@ impl Draft {
             file: Mutex::new(Arc::new(book)),
             database: OnceCell::new(),
             making: tokio::sync::Mutex::default(),
-            recent: Mutex::default(),
+            remembered: Mutex::default(),
         }
     }
 
@@ -72,6 +63,23 @@ impl Draft {
     /// The file says something else now.
     pub fn replace(&self, book: Book) {
         *self.file.lock() = Arc::new(book);
+    }
+
+    /// Makes the database of what the file says and of an edit, and puts there what was remembered.
+    async fn take_over(&self, edit: &Edit) -> Result<u64, Refused> {
+        let version = self.make(edit).await;
+        if let Some(database) = self.database.get() {
+            // What cannot be written now comes before the next that is.
+            let _ = self.hand_over(&**database).await;
+        }
+        version
+    }
+
+    async fn hand_over(&self, database: &dyn Repository) -> Result<(), Refused> {
+        let Some(batch) = self.remembered.lock().batch() else { return Ok(()) };
+        database.record(&batch).await?;
+        self.remembered.lock().forget();
+        Ok(())
     }
 
     async fn make(&self, edit: &Edit) -> Result<u64, Refused> {
@@ -144,7 +152,7 @@ impl Repository for Draft {
     fn commit<'a>(&'a self, on: u64, edit: &'a Edit) -> BoxFuture<'a, Result<u64, Refused>> {
         match self.database.get() {
             Some(database) => database.commit(on, edit),
-            None => self.make(edit).boxed(),
+            None => self.take_over(edit).boxed(),
         }
     }
 
@@ -159,43 +167,33 @@ impl Repository for Draft {
         }
     }
 
-    fn record<'a>(&'a self, violations: &'a [Violation]) -> BoxFuture<'a, Result<(), Refused>> {
-        if let Some(database) = self.database.get() {
-            return database.record(violations);
+    fn record<'a>(&'a self, batch: &'a Batch) -> BoxFuture<'a, Result<(), Refused>> {
+        // Under the lock, so that none is remembered once what was remembered is in the database.
+        let mut remembered = self.remembered.lock();
+        let Some(database) = self.database.get() else {
+            remembered.add(batch);
+            return async { Ok(()) }.boxed();
+        };
+        async move {
+            self.hand_over(&**database).await?;
+            database.record(batch).await
         }
-        let mut recent = self.recent.lock();
-        for violation in violations {
-            recent.last += 1;
-            let number = recent.last;
-            recent.rows.push_front(ViolationRow { number, violation: violation.clone() });
-        }
-        recent.rows.truncate(REMEMBERED);
-        async { Ok(()) }.boxed()
+        .boxed()
     }
 
     fn violations<'a>(&'a self, query: &'a ViolationQuery) -> BoxFuture<'a, Result<Page, Refused>> {
         if let Some(database) = self.database.get() {
             return database.violations(query);
         }
-        let recent = self.recent.lock();
-        let most = query.most as usize;
-        let wanted = recent.rows.iter().filter(|row| asked_for(row, query));
-        let mut rows: Vec<ViolationRow> = wanted.take(most + 1).cloned().collect();
-        let more = rows.len() > most;
-        rows.truncate(most);
-        let next = rows.last().filter(|_| more).map(|row| row.number);
-        async move { Ok(Page { rows, next }) }.boxed()
+        let page = self.remembered.lock().page(query);
+        async { Ok(page) }.boxed()
     }
 
     fn prune(&self, before: Timestamp, most: u64) -> BoxFuture<'_, Result<u64, Refused>> {
         if let Some(database) = self.database.get() {
             return database.prune(before, most);
         }
-        let mut recent = self.recent.lock();
-        let had = recent.rows.len();
-        recent.rows.retain(|row| row.violation.at >= before);
-        recent.rows.truncate(usize::try_from(most).unwrap_or(usize::MAX));
-        let gone = (had - recent.rows.len()) as u64;
+        let gone = self.remembered.lock().prune(before, most);
         async move { Ok(gone) }.boxed()
     }
 
@@ -224,18 +222,6 @@ impl Repository for Draft {
             None => async { Ok(Vec::new()) }.boxed(),
         }
     }
-}
-
-fn asked_for(row: &ViolationRow, query: &ViolationQuery) -> bool {
-    let ViolationRow { number, violation } = row;
-    let same =
-        |wanted: &Option<String>, is: Option<&str>| wanted.is_none() || wanted.as_deref() == is;
-    same(&query.rule, Some(&violation.rule))
-        && same(&query.user_id, violation.user_id.as_deref())
-        && same(&query.ip, violation.ip.as_deref())
-        && query.since.is_none_or(|since| violation.at >= since)
-        && query.until.is_none_or(|until| violation.at < until)
-        && query.before.is_none_or(|before| *number < before)
 }
 
 impl fmt::Debug for Draft {

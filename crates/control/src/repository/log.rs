@@ -1,12 +1,12 @@
 //! The violations on record: written by the thousand, read by pages, dropped when they are old.
 
 use sqlx::{AssertSqlSafe, SqlSafeStr as _, SqlStr};
-use tidegate_core::time::Timestamp;
+use tidegate_core::time::{Micros, Timestamp};
 
 use super::Refused;
 use super::database::{Database, Value, stored, told};
 use super::sheet::Sheets;
-use crate::violation::{Page, Violation, ViolationQuery, ViolationRow};
+use crate::violation::{Batch, Page, Violation, ViolationQuery, ViolationRow};
 
 /// How many are dropped at a time, so that nobody waits long for their turn.
 const STEP: i64 = 5_000;
@@ -15,11 +15,16 @@ const STEP: i64 = 5_000;
 /// must not cost us the whole batch.
 const LONGEST: usize = 512;
 
-/// Writes violations, all or none.
-pub(super) async fn record(database: &Database, violations: &[Violation]) -> Result<(), Refused> {
-    if violations.is_empty() {
+/// How much longer than violations it is kept which batch of a writer was the last: one that is sent again after longer
+/// than this is written again.
+const REMEMBERED: Micros = Micros::from_secs(86_400);
+
+/// Writes violations, all or none, unless they are there.
+pub(super) async fn record(database: &Database, batch: &Batch) -> Result<(), Refused> {
+    let Batch { writer, number, violations } = batch;
+    let Some(newest) = violations.iter().map(|violation| violation.at).max() else {
         return Ok(());
-    }
+    };
     let rows = violations.iter().map(|violation| {
         let Violation { at, rule, bucket_key, user_id, ip, endpoint, remaining, enforced } =
             violation;
@@ -41,6 +46,12 @@ pub(super) async fn record(database: &Database, violations: &[Violation]) -> Res
         )
     });
     let mut session = database.transaction().await?;
+    let (number, newest) = (stored(*number), stored(newest.as_micros()));
+    let taken = [Value::Text(writer), Value::Number(number), Value::Number(newest)];
+    if session.run(include_str!("../../sql/take_batch.sql"), &taken).await? == 0 {
+        // It was written, and only that was not heard.
+        return session.forget().await;
+    }
     let insert = session.over(include_str!("../../sql/record.sql"));
     for sheet in Sheets::of(rows) {
         session.run(insert.clone(), &[Value::Text(&sheet?)]).await?;
@@ -114,6 +125,9 @@ pub(super) async fn prune(
         ORDER BY violation_id DESC LIMIT 1 OFFSET $1";
     let old = include_str!("../../sql/prune_old.sql");
     let mut dropped = drop_all(database, old, stored(before.as_micros())).await?;
+    let gone = "DELETE FROM violation_writer WHERE seen_at < $1";
+    let long_ago = Value::Number(stored(before.minus(REMEMBERED).as_micros()));
+    database.writer().await?.run(gone, &[long_ago]).await?;
     let last: Vec<(i64,)> =
         database.reader().await?.rows(last, &[Value::Number(stored(most))]).await?;
     if let Some((last,)) = last.first() {

@@ -14,7 +14,7 @@ use super::{Refused, Repository, Signal, open};
 use crate::book::Book;
 use crate::edit::{Change, Edit, Signed};
 use crate::node::Node;
-use crate::violation::{Page, Violation, ViolationQuery};
+use crate::violation::{Batch, Page, ViolationQuery};
 
 /// How long after an attempt the next one is made.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -76,8 +76,8 @@ impl Repository for Patient {
         }
     }
 
-    fn record<'a>(&'a self, violations: &'a [Violation]) -> BoxFuture<'a, Result<(), Refused>> {
-        async move { self.open().await?.record(violations).await }.boxed()
+    fn record<'a>(&'a self, batch: &'a Batch) -> BoxFuture<'a, Result<(), Refused>> {
+        async move { self.open().await?.record(batch).await }.boxed()
     }
 
     fn violations<'a>(&'a self, query: &'a ViolationQuery) -> BoxFuture<'a, Result<Page, Refused>> {

@@ -12,7 +12,7 @@ use super::{Refused, Repository, Signal, commit, log, nodes, read};
 use crate::book::Book;
 use crate::edit::{Change, Edit, Signed};
 use crate::node::Node;
-use crate::violation::{Page, Violation, ViolationQuery};
+use crate::violation::{Batch, Page, ViolationQuery};
 
 /// A repository in a database.
 #[derive(Debug)]
@@ -70,8 +70,8 @@ impl Repository for Sql {
         Box::pin(self.bell.wait(self.pause()))
     }
 
-    fn record<'a>(&'a self, violations: &'a [Violation]) -> BoxFuture<'a, Result<(), Refused>> {
-        Box::pin(log::record(&self.database, violations))
+    fn record<'a>(&'a self, batch: &'a Batch) -> BoxFuture<'a, Result<(), Refused>> {
+        Box::pin(log::record(&self.database, batch))
     }
 
     fn violations<'a>(&'a self, query: &'a ViolationQuery) -> BoxFuture<'a, Result<Page, Refused>> {

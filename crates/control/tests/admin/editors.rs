@@ -1,8 +1,12 @@
 //! Two editors: what one has not seen they do not overwrite.
 
+use std::sync::Arc;
+
 use serde_json::json;
+use tidegate_control::{Refused, Repository};
 
 use crate::house::House;
+use crate::meddler::Meddler;
 
 const RULES: &str =
     "rules: [{ id: r, key_by: api_key, limit: 5/h }, { id: s, key_by: ip, limit: 5/h }]";
@@ -82,6 +86,33 @@ async fn many_editors_at_once_lose_no_edit() {
     ids.sort();
     assert_eq!((book.version(), version), (9, 9), "one version each");
     assert_eq!(ids, ["e0", "e1", "e2", "e3", "e4", "e5", "e6", "e7", "r", "s"]);
+}
+
+/// What the rules say is checked before; what is told here only the database knows.
+#[tokio::test]
+async fn why_the_database_does_not_make_an_edit_is_told_and_nothing_changes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let meddler = Meddler::before(&folder.path().join("rules.db")).await;
+    let house = House::on(Arc::clone(&meddler) as Arc<dyn Repository>).await;
+    house.apply(RULES).await;
+    let before = house.state().await;
+    let why = || "as the test wants it".to_owned();
+    for (refused, status, words) in [
+        (Refused::Unfit(why()), 422, "as the test wants it"),
+        (Refused::ReadOnly, 409, "can only be read here"),
+        (Refused::Outdated { head: 7 }, 409, "they are at version 7"),
+        (Refused::Gone(why()), 503, "does not answer: as the test wants it"),
+        (Refused::Foreign(why()), 503, "not one of ours: as the test wants it"),
+    ] {
+        *meddler.refuses.lock() = Some(refused);
+        for line in ["POST /v1/rules/r/disable", "POST /v1/versions/0/rollback"] {
+            let told = house.ask(line, &[], "").await.expect(status);
+            assert_eq!(told.head["content-type"], "application/problem+json");
+            let detail = told.body["detail"].as_str().expect("a detail");
+            assert!(detail.contains(words), "{detail}");
+        }
+    }
+    assert_eq!(house.state().await, before);
 }
 
 #[tokio::test]

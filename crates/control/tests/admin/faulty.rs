@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use futures_util::future::{BoxFuture, FutureExt as _};
 use parking_lot::Mutex;
 use tidegate_control::{
-    Book, Change, Edit, Node, Page, Refused, Repository, Signal, Signed, Violation, ViolationQuery,
+    Batch, Book, Change, Edit, Node, Page, Refused, Repository, Signal, Signed, Violation,
+    ViolationQuery,
 };
 use tidegate_core::time::Timestamp;
 use tokio::sync::Notify;
@@ -85,11 +86,11 @@ impl Repository for Faulty {
         std::future::pending().boxed()
     }
 
-    fn record<'a>(&'a self, violations: &'a [Violation]) -> BoxFuture<'a, Result<(), Refused>> {
+    fn record<'a>(&'a self, batch: &'a Batch) -> BoxFuture<'a, Result<(), Refused>> {
         async move {
             self.asked.fetch_add(1, Ordering::SeqCst);
             self.answer().await?;
-            self.batches.lock().push(violations.to_vec());
+            self.batches.lock().push(batch.violations.clone());
             Ok(())
         }
         .boxed()

@@ -93,6 +93,11 @@ impl House {
         house
     }
 
+    /// One on a repository of the test's own.
+    pub(crate) async fn on(repository: Arc<dyn Repository>) -> Self {
+        Self::built(Plan { repository: Some(repository), ..Plan::default() }).await
+    }
+
     pub(crate) async fn built(plan: Plan) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let clock = ManualClock::new(BEGIN);

@@ -140,6 +140,19 @@ async fn what_is_left_to_tell_is_told_at_the_end() {
     assert!(matches!(&said[3], Heard::LeftOut(rule, 97) if rule == "shut"), "{said:?}");
 }
 
+/// A database that hangs keeps the log from its end, and lines from nothing.
+#[tokio::test(start_paused = true)]
+async fn the_last_is_told_whether_the_database_answers_or_not() {
+    let scene = scene(MOST, Mood::Hangs);
+    scene.second().await;
+    scene.refuse("/shut", 100).await;
+    scene.log.stop();
+    scene.second().await;
+    assert_eq!(scene.sums()["shut"], (3, 97));
+    assert!(!scene.writer.is_finished());
+    scene.writer.abort();
+}
+
 #[tokio::test(start_paused = true)]
 async fn each_rule_has_its_own_and_a_reload_gives_no_more() {
     let scene = scene(MOST, Mood::Well);

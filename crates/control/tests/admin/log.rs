@@ -4,13 +4,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tidegate_control::{QUEUE, Retention, Tally};
+use tidegate_control::{QUEUE, Repository, Retention, Tally, ViolationQuery};
 use tidegate_core::time::Micros;
 use tidegate_rules::{Entry, Facts};
 use tokio::task::JoinHandle;
 
 use crate::faulty::{Faulty, Mood};
 use crate::house::{House, Plan};
+use crate::meddler::Meddler;
 
 /// Nothing is dropped for its age.
 pub(crate) const FOREVER: Retention = Retention { age: Micros::new(u64::MAX), rows: u64::MAX };
@@ -130,6 +131,30 @@ async fn at_the_end_what_is_left_is_written_once_or_counted_as_lost() {
     house.log.stop();
     writer.await.expect("it ends by itself");
     assert_eq!(house.log.tally(), tally(10, 0, 10, 0));
+}
+
+/// A real file of SQLite here, and so a real clock.
+#[tokio::test]
+async fn what_was_written_and_nobody_heard_of_is_on_record_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let meddler = Meddler::before(&folder.path().join("rules.db")).await;
+    let house = Arc::new(House::on(Arc::clone(&meddler) as Arc<dyn Repository>).await);
+    install(&house, "rules: [{ id: shut, key_by: user_id, limit: { requests: deny } }]").await;
+    let (log, into) = (Arc::clone(&house.log), Arc::clone(&meddler));
+    let writer = tokio::spawn(async move { log.keep(&*into, FOREVER).await });
+    meddler.is_deaf.store(true, Ordering::SeqCst);
+    refuse(&house, 0, 3).await;
+    until(|| !meddler.is_deaf.load(Ordering::SeqCst)).await;
+    // They come while the first are to be written again, and are not taken for some of those.
+    refuse(&house, 3, 4).await;
+    until(|| house.log.tally().waiting == 0).await;
+    assert_eq!(house.log.tally(), tally(7, 7, 0, 0));
+    let query = ViolationQuery { most: 100, ..ViolationQuery::default() };
+    let rows = meddler.violations(&query).await.expect("a page").rows;
+    let users: Vec<_> = rows.into_iter().rev().map(|row| row.violation.user_id).collect();
+    assert_eq!(users, hashes(&house, 0..7));
+    house.log.stop();
+    writer.await.expect("it ends by itself");
 }
 
 #[tokio::test(start_paused = true)]

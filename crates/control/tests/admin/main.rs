@@ -12,6 +12,7 @@ mod house;
 mod lines;
 mod live;
 mod log;
+mod meddler;
 mod overrides;
 mod rules;
 mod subjects;

@@ -1,9 +1,12 @@
 //! Versions: who changed what, and going back.
 
-use serde_json::{Value as Json, json};
-use tidegate_control::Kind;
+use std::sync::Arc;
 
-use crate::house::House;
+use serde_json::{Value as Json, json};
+use tidegate_control::{Edit, Entry, Kind, Repository};
+
+use crate::house::{BEGIN, House};
+use crate::meddler::Meddler;
 
 /// Everything that the book says, without what it is numbered.
 fn said(house: &House) -> Vec<(Kind, String, String)> {
@@ -57,6 +60,46 @@ async fn going_back_to_what_is_makes_no_version() {
     let before = house.state().await;
     house.ask("POST /v1/versions/5/rollback", &[], "").await.expect(200);
     assert_eq!(house.state().await, before);
+}
+
+#[tokio::test]
+async fn who_goes_back_undoes_nothing_that_came_after_what_they_saw() {
+    let (house, past) = with_a_past().await;
+    let seen = house.get("/v1/document").await.etag().to_owned();
+    house.apply("rules: [{ id: b, limit: 7/h }]").await;
+    let before = house.state().await;
+    let told = house.ask("POST /v1/versions/1/rollback", &[("if-match", &seen)], "").await;
+    let told = told.expect(412);
+    let detail = told.body["detail"].as_str().expect("a detail");
+    assert!(detail.contains("somebody changed this meanwhile, in version 6"), "{detail}");
+    assert_eq!(house.state().await, before, "nothing was gone back to");
+    let seen = house.get("/v1/document").await.etag().to_owned();
+    house.ask("POST /v1/versions/1/rollback", &[("if-match", &seen)], "").await.expect(200);
+    assert_eq!(said(&house), past[1]);
+}
+
+/// Somebody else's change comes while it is worked out what to undo; it would be undone with the rest.
+#[tokio::test]
+async fn a_change_that_nobody_has_looked_at_is_not_undone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let meddler = Meddler::before(&folder.path().join("rules.db")).await;
+    let house = House::on(Arc::clone(&meddler) as Arc<dyn Repository>).await;
+    house.apply("rules: [{ id: a, limit: 5/h }]").await;
+    house.apply("rules: [{ id: a, limit: 6/h }]").await;
+    let value = json!({"id": "a", "limit": "9/h"}).to_string();
+    let theirs = Entry { kind: Kind::Rule, id: "a".to_owned(), value: Some(value.clone()) };
+    let (author, reason) = ("bob".to_owned(), "quick".to_owned());
+    let edit = Edit { author, reason, at: BEGIN, entries: vec![theirs] };
+    *meddler.next.lock() = Some(edit);
+    let told = house.ask("POST /v1/versions/1/rollback", &[], "").await.expect(412);
+    let detail = told.body["detail"].as_str().expect("a detail");
+    assert!(detail.contains("in version 3"), "{detail}");
+    let book = meddler.book().await.expect("a book");
+    let kept = book.get(Kind::Rule, "a").map(|kept| kept.value.clone());
+    assert_eq!((book.version(), kept), (3, Some(value)), "theirs is on record, and nothing else");
+    // Whoever has seen it goes back all the same.
+    house.ask("POST /v1/versions/1/rollback", &[], "").await.expect(200);
+    assert_eq!(house.get("/v1/rules/a").await.body["rule"]["limit"], "5/h");
 }
 
 #[tokio::test]

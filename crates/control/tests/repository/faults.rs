@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::common::{Place, edit, put};
 use crate::stirred::{listening, quiet, told};
-use crate::violations::violation;
+use crate::violations::{batch, violation};
 
 /// How many entries each version changes: halves would show.
 const ENTRIES: u64 = 20;
@@ -67,7 +67,7 @@ async fn postgres_is_killed_and_comes_back() {
         assert!(matches!(office.head().await, Err(Refused::Gone(_))));
     }
     assert!(matches!(office.commit(1, &all_of(2)).await, Err(Refused::Gone(_))));
-    assert!(matches!(office.record(&[violation(1)]).await, Err(Refused::Gone(_))));
+    assert!(matches!(office.record(&batch([violation(1)])).await, Err(Refused::Gone(_))));
     let refused = office.book().await.expect_err("nobody is there").to_string();
     assert!(refused.contains("is it running"), "{refused}");
     quiet(other.as_ref()).await;

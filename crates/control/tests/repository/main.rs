@@ -10,4 +10,5 @@ mod nodes;
 mod race;
 mod schema;
 mod stirred;
+mod tls;
 mod violations;

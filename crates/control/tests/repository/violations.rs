@@ -1,12 +1,15 @@
 //! Violations: written by the thousand, found again, dropped when they are old.
 
-use tidegate_control::{Repository, Violation, ViolationQuery, ViolationRow};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tidegate_control::{Batch, Repository, Violation, ViolationQuery, ViolationRow};
 use tidegate_core::time::Timestamp;
 
 use crate::common::{NOON, Place, noise, on_both};
 
 on_both!(
     found_again_as_they_were,
+    written_once,
     by_pages_newest_first,
     by_whom_and_when,
     dropped_by_age_and_by_number,
@@ -28,6 +31,13 @@ pub(crate) fn violation(number: u64) -> Violation {
         remaining: number,
         enforced: !number.is_multiple_of(3),
     }
+}
+
+/// The next of one writer's batches.
+pub(crate) fn batch(violations: impl Into<Vec<Violation>>) -> Batch {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    Batch { writer: "the test".to_owned(), number, violations: violations.into() }
 }
 
 fn most(most: u32) -> ViolationQuery {
@@ -60,8 +70,8 @@ async fn found_again_as_they_were(place: Place) {
         at: Timestamp::from_micros(u64::MAX),
         ..violation(9)
     });
-    assert_eq!(office.record(&written).await, Ok(()));
-    assert_eq!(office.record(&[]).await, Ok(()));
+    assert_eq!(office.record(&batch(written.clone())).await, Ok(()));
+    assert_eq!(office.record(&batch([])).await, Ok(()));
     let last = written.last_mut().expect("one");
     // The end of time of a signed number, 292 000 years from now.
     (last.remaining, last.at) = (i64::MAX as u64, Timestamp::from_micros(i64::MAX as u64));
@@ -70,10 +80,39 @@ async fn found_again_as_they_were(place: Place) {
     assert_eq!(read, written);
 }
 
+/// What became of a batch is not always heard; it comes again then, perhaps without the oldest of it.
+async fn written_once(place: Place) {
+    let office = place.open().await;
+    let of = |writer: &str, number: u64, violations: std::ops::Range<u64>| Batch {
+        writer: writer.to_owned(),
+        number,
+        violations: violations.map(violation).collect(),
+    };
+    for again in [of("a", 1, 0..3), of("a", 1, 0..3), of("a", 1, 1..3), of("b", 1, 3..5)] {
+        office.record(&again).await.expect("recorded");
+    }
+    // Numbers may be left out, and do not go back.
+    for later in [of("a", 7, 5..6), of("a", 2, 90..99), of("b", 1, 90..99), of("a", 8, 6..7)] {
+        office.record(&later).await.expect("recorded");
+    }
+    let expected: Vec<u64> = (0..7).rev().collect();
+    assert_eq!(told(&all(office.as_ref(), most(10)).await), expected);
+    let again = async |number| office.record(&of("c", number, 7..8)).await;
+    let both = tokio::join!(again(4), again(4));
+    assert_eq!(both, (Ok(()), Ok(())));
+    assert_eq!(all(office.as_ref(), most(10)).await.len(), 8, "also when it comes twice at once");
+    // A writer that is not heard of any more is forgotten, and not as soon as its violations are.
+    let day = 86_400_000_000;
+    office.prune(at(day - 10), u64::MAX).await.expect("pruned");
+    assert_eq!(place.sql("SELECT count(*) FROM violation_writer"), "3");
+    office.prune(at(day + 7), u64::MAX).await.expect("pruned");
+    assert_eq!(place.sql("SELECT writer FROM violation_writer"), "c");
+}
+
 async fn by_pages_newest_first(place: Place) {
     let office = place.open().await;
     let written: Vec<Violation> = (0..25_000).map(violation).collect();
-    assert_eq!(office.record(&written).await, Ok(()));
+    assert_eq!(office.record(&batch(written.clone())).await, Ok(()));
     let first = office.violations(&most(10)).await.expect("a page");
     assert_eq!(told(&first.rows), (24_990..25_000).rev().collect::<Vec<_>>());
     let rows = all(office.as_ref(), most(999)).await;
@@ -88,7 +127,7 @@ async fn by_pages_newest_first(place: Place) {
 async fn by_whom_and_when(place: Place) {
     let office = place.open().await;
     let written: Vec<Violation> = (0..200).map(violation).collect();
-    office.record(&written).await.expect("recorded");
+    office.record(&batch(written.clone())).await.expect("recorded");
     let queries = [
         ViolationQuery { rule: Some("rule 1".into()), ..most(7) },
         ViolationQuery { user_id: Some("user 3".into()), ..most(7) },
@@ -122,7 +161,7 @@ async fn by_whom_and_when(place: Place) {
 async fn dropped_by_age_and_by_number(place: Place) {
     let office = place.open().await;
     let written: Vec<Violation> = (0..12_000).map(violation).collect();
-    office.record(&written).await.expect("recorded");
+    office.record(&batch(written.clone())).await.expect("recorded");
     assert_eq!(office.prune(at(0), 12_000).await, Ok(0));
     assert_eq!(office.prune(at(11_000), u64::MAX).await, Ok(11_000), "in several steps");
     assert_eq!(
@@ -136,7 +175,7 @@ async fn dropped_by_age_and_by_number(place: Place) {
     );
     let last = office.violations(&most(1)).await.expect("a page").rows[0].number;
     assert_eq!(office.prune(at(u64::from(u32::MAX)), 0).await, Ok(10));
-    office.record(&[violation(1)]).await.expect("recorded");
+    office.record(&batch([violation(1)])).await.expect("recorded");
     let next = office.violations(&most(1)).await.expect("a page").rows[0].number;
     assert!(next > last, "numbers grow even over an empty table: {last}, {next}");
 }
@@ -153,7 +192,7 @@ async fn whatever_a_stranger_is_called(place: Place) {
         rule: name.into(),
         ..violation(1)
     };
-    office.record(&names.map(named)).await.expect("recorded");
+    office.record(&batch(names.map(named))).await.expect("recorded");
     for name in names {
         let query =
             ViolationQuery { user_id: Some(name.into()), ip: Some(name.into()), ..most(10) };

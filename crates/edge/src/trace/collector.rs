@@ -185,6 +185,8 @@ mod tests {
             "http://",
             "http://u:p@a",
             "http://a?b",
+            "http://a/b?c",
+            "http://a/b#c",
         ] {
             assert!(text.parse::<CollectorAt>().is_err(), "{text}");
         }

@@ -165,6 +165,7 @@ mod tests {
         fn what_is_written_is_read(trace: [u8; 16], span: [u8; 8], sampled: bool) {
             prop_assume!(trace != [0; 16] && span != [0; 8]);
             let context = Context::first(trace, span, sampled);
+            prop_assert_eq!(context.is_sampled(), sampled);
             prop_assert_eq!(Context::parse(context.header().as_bytes()), Some(context));
         }
 

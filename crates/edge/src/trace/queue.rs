@@ -111,8 +111,10 @@ mod tests {
         queue.put(span());
         let told = Tally { exported: 0, dropped: 11, waiting: full };
         assert_eq!(queue.tally(), told, "what is under way has its place until it is settled");
-        queue.settle(BATCH, true);
         assert_eq!(queue.take().len(), BATCH);
+        queue.settle(BATCH, true);
+        let left = full - BATCH as u64;
+        assert_eq!(queue.tally().waiting, left, "the other is still under way");
         queue.settle(BATCH, false);
         queue.take();
         queue.clear();

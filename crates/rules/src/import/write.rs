@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::document::MAX_DOCUMENT_BYTES;
+use crate::yaml::quoted;
 
 /// A document that is being written.
 #[derive(Debug)]
@@ -137,20 +138,7 @@ pub(super) fn scalar(text: &str) -> String {
     if word && !said {
         return text.to_owned();
     }
-    let mut quoted = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => quoted.extend(['\\', c]),
-            ' '..='~' => quoted.push(c),
-            // What is not ASCII may be a mark that reorders text, or one that YAML does not keep.
-            c if c.is_alphanumeric() => quoted.push(c),
-            c => {
-                let _ = write!(quoted, "\\U{:08X}", u32::from(c));
-            }
-        }
-    }
-    quoted.push('"');
-    quoted
+    quoted(text)
 }
 
 #[cfg(test)]

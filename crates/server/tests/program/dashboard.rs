@@ -1,18 +1,17 @@
 //! The dashboard in a real Chromium, driven by playwright-core; both come with `cargo xtask setup`. What is done in
 //! the browser is in `tests/dashboard`, a script each; here are the servers that they are pointed at.
 
+mod fleet;
 mod pictures;
+mod script;
 mod soak;
-
-use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 use tidegate_testkit::port::Port;
 
 use crate::demo::Demo;
-use crate::support::{Folder, Server, text};
+use crate::support::{Folder, Server};
+use script::{Script, run};
 
 const RULES: &str = "\
 rules:
@@ -29,44 +28,6 @@ rules:
 
 const WRITE: &str = "a-token-for-writing";
 const READ: &str = "a-token-for-reading";
-
-/// A script that is on its way.
-fn script(name: &str, args: &Value) -> Child {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let modules = root.join("../../target/node/node_modules");
-    assert!(
-        modules.join("playwright-core").exists(),
-        "playwright-core is missing: run `cargo xtask setup`"
-    );
-    let mut args = args.clone();
-    args["chromium"] = json!(chromium());
-    // It ends in time, whatever a browser is up to.
-    let mut command = Command::new("timeout");
-    command.args(["--signal=KILL", "600", "node"]).arg(root.join("tests/dashboard").join(name));
-    command.arg(args.to_string()).env("NODE_PATH", modules);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-}
-
-/// Where Debian has it.
-fn chromium() -> PathBuf {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut found = std::env::split_paths(&path).map(|folder| folder.join("chromium"));
-    found.find(|file| file.exists()).expect("chromium is missing: run `cargo xtask setup`")
-}
-
-/// Runs a script to its end, which must be a good one; says what it told.
-#[track_caller]
-fn run(name: &str, args: &Value) -> Value {
-    told(script(name, args))
-}
-
-#[track_caller]
-fn told(script: Child) -> Value {
-    let output = script.wait_with_output().unwrap();
-    let (told, error) = (text(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{told}\n{error}");
-    serde_json::from_str(told.trim()).unwrap_or_else(|why| panic!("{why}: {told}\n{error}"))
-}
 
 /// A server with an admin door, and what scripts need to know of it.
 fn serve(folder: &Folder, more: &[&str]) -> (Server, Value) {
@@ -90,6 +51,33 @@ fn numbers_move_and_agree_with_the_metrics() {
     let folder = Folder::new();
     let (server, args) = serve(&folder, &[]);
     assert!(run("numbers.js", &args)["refused"].as_u64() > Some(0));
+    server.stop();
+}
+
+/// What each algorithm admits to one key in a window, wherever it begins: the table of docs/concepts.md.
+#[test]
+fn the_bound_of_every_rule_is_in_its_row() {
+    let rules = "rules:
+  - { id: bucket, key_by: ip, limit: 10/m burst 25 }
+  - { id: leaky, key_by: ip, limit: 10/m burst 15 using leaky_bucket }
+  - { id: fixed, key_by: ip, limit: 6200/m using fixed_window, match: { method: GET } }
+  - { id: log, key_by: ip, limit: 10/m using sliding_window_log, mode: shadow }
+  - { id: counter, key_by: ip, limit: 9/m using sliding_window_counter }
+  - { id: slots, key_by: ip, limit: { concurrent: 4, lease: 30s } }
+  - { id: free, key_by: ip, limit: { requests: unlimited } }\n";
+    let folder = Folder::new();
+    let server =
+        Server::with_config(&folder.write("rules.yaml", rules), &["--admin", "127.0.0.1:0"]);
+    let bounds = json!([
+        ["bucket", "35"],
+        ["counter", "18"],
+        ["fixed", "12,400"],
+        ["free", "–"],
+        ["leaky", "25"],
+        ["log", "10"],
+        ["slots", "4"],
+    ]);
+    run("bounds.js", &json!({"base": format!("http://{}", server.admin()), "bounds": bounds}));
     server.stop();
 }
 
@@ -166,22 +154,11 @@ fn a_lost_connection_is_shown_and_comes_back() {
     let at = port.address().to_string();
     let start = || Server::with_config(&file, &["--admin", &at]);
     let server = start();
-    let mut script = script("lost.js", &json!({"base": format!("http://{at}")}));
-    let mut lines = BufReader::new(script.stderr.take().unwrap()).lines();
-    let mut until = |word: &str| {
-        let mut before = String::new();
-        loop {
-            match lines.next() {
-                Some(Ok(line)) if line == word => break,
-                Some(Ok(line)) => before.push_str(&line),
-                _ => panic!("it ended before `{word}`: {before}"),
-            }
-        }
-    };
-    until("open");
+    let mut script = Script::start("lost.js", &json!({"base": format!("http://{at}")}));
+    script.until("open");
     server.stop();
-    until("lost");
+    script.until("lost");
     let server = start();
-    told(script);
+    script.end();
     server.stop();
 }

@@ -20,20 +20,20 @@ pub fn soak() -> bool {
 }
 
 /// A process with an admin door.
-fn serve(rules: &Path, args: &[&str]) -> Server {
+pub fn serve(rules: &Path, args: &[&str]) -> Server {
     let mut command = tidegate();
     command.args(["serve", "--http", "127.0.0.1:0", "--resp", "off", "--admin", "127.0.0.1:0"]);
     command.arg("--config").arg(rules).args(args);
     Server::spawn(command)
 }
 
-fn admin(server: &Server) -> Client {
+pub fn admin(server: &Server) -> Client {
     Client::connect(&server.admin())
 }
 
 /// A change of whatever is there.
 #[track_caller]
-fn apply(admin: &mut Client, document: &str) -> u64 {
+pub fn apply(admin: &mut Client, document: &str) -> u64 {
     let answer = admin.ask("PUT /v1/document", &[("if-match", "*")], document);
     assert_eq!(answer.status, 200, "{}", answer.body);
     answer.body["version"].as_u64().unwrap()

@@ -13,7 +13,8 @@ use tempfile::TempDir;
 
 use super::client::{Client, Reply};
 use super::faked::Clock;
-use super::tls::{Certificates, ClientCertificate};
+use super::tls::{ClientCertificate, settings};
+use crate::certificates::Certificates;
 use crate::port::Port;
 use crate::process::{PATIENCE, Process, within};
 
@@ -244,7 +245,7 @@ impl Plan {
         let certificates = Certificates::make(plan.folder.path());
         let port = plan.port.number().to_string();
         plan = plan.with(&PLAIN).with(&["--port", "0", "--tls-port", &port]).with_socket();
-        plan.words.extend(certificates.settings(client));
+        plan.words.extend(settings(&certificates, client));
         plan.certificates = Some(certificates);
         plan
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::run;
+use super::script::run;
 use crate::demo::Demo;
 
 /// A page with pictures should come quickly.

@@ -1,11 +1,10 @@
 //! Very many keys while the dashboard is open: memory is what the keys take, and stays there.
 
-use std::io::{BufRead as _, BufReader};
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::{script, told};
+use super::script::Script;
 use crate::office::soak;
 use crate::support::{Client, Folder, Server, now};
 
@@ -46,9 +45,9 @@ fn memory_stays_flat_while_somebody_watches() {
     let folder = Folder::new();
     let file = folder.write("rules.yaml", RULES);
     let server = Server::with_config(&file, &["--admin", "127.0.0.1:0"]);
-    let mut script = script("watch.js", &json!({"base": format!("http://{}", server.admin())}));
-    let mut lines = BufReader::new(script.stderr.take().unwrap()).lines();
-    assert_eq!(lines.next().unwrap().unwrap(), "open");
+    let base = format!("http://{}", server.admin());
+    let mut script = Script::start("watch.js", &json!({"base": base}));
+    script.until("open");
     let mut client = server.client();
     // Everybody has been seen, and has been refused: what is kept of keys and refusals is full.
     for _ in 0..4 {
@@ -60,9 +59,9 @@ fn memory_stays_flat_while_somebody_watches() {
         batch += 1;
     }
     let after = resident(server.pid());
+    println!("{keys} keys, {batch} calls of {TOGETHER}: {before} KiB resident, and {after} after");
     assert!(after <= before * 11 / 10 + SLACK_KIB, "{before} KiB, and {after} after {batch} calls");
-    drop(script.stdin.take());
-    let told = told(script);
+    let told = script.end();
     assert!(told["since"].as_str().unwrap().ends_with("since the start"), "{told}");
     server.stop();
 }

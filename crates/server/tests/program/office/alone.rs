@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::fleet::{pair, told};
 use super::{admin, apply, serve, version};
-use crate::support::{Folder, Successors};
+use crate::support::{Folder, Server, Successors, wait_for};
 
 #[test]
 fn the_database_takes_over_from_the_file_and_survives_a_restart() {
@@ -27,6 +27,39 @@ fn the_database_takes_over_from_the_file_and_survives_a_restart() {
     let back = admin(&server).ask("POST /v1/versions/1/rollback", &[], "");
     assert_eq!((back.status, told(&mut server.client())), (200, 0));
     server.stop();
+}
+
+/// They are remembered by the process until there is a database, and then they are in it.
+#[test]
+fn violations_from_before_the_database_are_in_it() {
+    let folder = Folder::new();
+    let closed =
+        |id: &str| format!("rules: [{{ id: {id}, key_by: user_id, limit: {{ requests: deny }} }}]");
+    let rules = folder.write("rules.yaml", closed("before"));
+    let server = serve(&rules, &[]);
+    let refuse = |times: usize| {
+        let mut client = server.client();
+        (0..times).for_each(|_| assert_eq!(client.check(&json!({"user_id": "u"})).status, 429));
+    };
+    let by_rule = |server: &Server| -> Vec<String> {
+        let body = admin(server).get("/v1/violations?limit=100").body;
+        let rows = body["violations"].as_array().unwrap().iter();
+        rows.map(|row| row["rule"].as_str().unwrap().to_owned()).collect()
+    };
+    let wait = |many: usize| {
+        wait_for("them to be on record", || (by_rule(&server).len() == many).then_some(()));
+    };
+    refuse(3);
+    wait(3);
+    apply(&mut admin(&server), &closed("after"));
+    wait(3);
+    refuse(2);
+    wait(5);
+    let tally = admin(&server).get("/v1/status").body["violations"].clone();
+    assert_eq!((&tally["written"], &tally["dropped"]), (&json!(5), &json!(0)));
+    server.stop();
+    let server = serve(&rules, &[]);
+    assert_eq!(by_rule(&server), ["after", "after", "before", "before", "before"]);
 }
 
 #[test]

@@ -154,6 +154,7 @@ fn no_request_is_decided_by_a_rule_set_that_never_was() {
         changed.unwrap();
         asked
     });
+    println!("{changes} changes, while so many requests were decided at each node: {asked:?}");
     assert!(asked.iter().all(|asked| *asked > 100), "{asked:?}");
     fleet.agree_on(changes + 1);
     for node in &fleet.nodes {

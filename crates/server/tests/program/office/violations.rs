@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tidegate_testkit::postgres::Database;
 
 use super::{admin, serve, soak};
-use crate::support::{Folder, Server, wait_for};
+use crate::support::{Folder, Server, now, wait_for};
 
 const WORKERS: usize = 4;
 
@@ -43,12 +43,15 @@ fn all_are_on_record_or_counted(url: &str, count: impl Fn() -> u64) {
     let folder = Folder::new();
     let server = serve(&folder.write("rules.yaml", RULES), &["--rules-db", url]);
     let total = if soak() { 1_000_000 } else { 100_000 };
+    let begun = now();
     refuse(&server, total / BATCH);
+    let took = begun.elapsed();
     let [heard, written, dropped, waiting] = tally(&server);
     assert_eq!((heard, written + dropped + waiting), (total as u64, heard));
     let [heard, written, dropped, _] = wait_for("all to be written", || {
         Some(tally(&server)).filter(|[.., waiting]| *waiting == 0)
     });
+    println!("{heard} refused in {took:?}, {written} written and {dropped} dropped");
     assert_eq!((heard, written + dropped), (total as u64, heard));
     assert_eq!(count(), written);
     // What is heard last is on record when the process has ended.

@@ -108,7 +108,39 @@ fn press(event: &Event) -> Option<Press> {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_testkit::tmux::Tmux;
+
     use super::*;
+
+    /// Set where this test is the program in the terminal.
+    const INSIDE: &str = "TIDEGATE_TEST_PANICS";
+
+    /// The terminal is given back before the words are written, and not again over them. Run in a terminal of its own:
+    /// this very test, which panics there in the middle of a picture.
+    #[test]
+    fn what_a_panic_says_is_seen_below_what_was_there_before() {
+        if std::env::var_os(INSIDE).is_some() {
+            let mut screen = Screen::take().unwrap();
+            screen.draw(|frame| frame.render_widget("the picture", frame.area())).unwrap();
+            panic!("what a panic says");
+        }
+        let (tmux, program) = (Tmux::start(120, 34), std::env::current_exe().unwrap());
+        let name = format!("{}::what_a_panic_says_is_seen", module_path!());
+        let (_, name) = name.split_once("::").unwrap();
+        tmux.run(&["echo", "what was there before"]);
+        tmux.wait("\nwhat was there before\nready$");
+        tmux.run(&["env", &format!("{INSIDE}=1"), program.to_str().unwrap(), "--nocapture", name]);
+        let screen = tmux.wait_until("the end", |screen| {
+            screen.contains("test result: FAILED") && screen.trim_end().ends_with("ready$")
+        });
+        // All of it, in order: where the prompt went back, it would be written over.
+        let words = ["what was there before", "panicked at", "what a panic says", "test result"];
+        let places = words.map(|words| screen.rfind(words));
+        assert!(places.is_sorted() && places[0].is_some(), "{screen}");
+        assert!(!screen.contains("the picture"), "{screen}");
+        let state = [tmux.knows("alternate_on"), tmux.knows("cursor_flag")];
+        assert_eq!(state, ["0", "1"], "the shell's screen, and its cursor");
+    }
 
     #[test]
     fn letters_are_letters_and_ctrl_c_is_none() {

@@ -1,0 +1,75 @@
+//! The latest violations while there is no database, and until they are in it.
+
+use std::collections::VecDeque;
+
+use tidegate_core::time::Timestamp;
+
+use crate::violation::{Batch, Page, ViolationQuery, ViolationRow};
+
+/// The most that are remembered.
+const MOST: usize = 10_000;
+
+/// The latest violations, newest first.
+#[derive(Default)]
+pub(super) struct Remembered {
+    rows: VecDeque<ViolationRow>,
+    last: u64,
+    /// Whose they are, and which batch was the last.
+    batch: Option<(String, u64)>,
+}
+
+impl Remembered {
+    /// Remembers a batch; the oldest are forgotten when there are too many.
+    pub(super) fn add(&mut self, batch: &Batch) {
+        for violation in &batch.violations {
+            self.last += 1;
+            let row = ViolationRow { number: self.last, violation: violation.clone() };
+            self.rows.push_front(row);
+        }
+        self.rows.truncate(MOST);
+        self.batch = Some((batch.writer.clone(), batch.number));
+    }
+
+    /// A page of them.
+    pub(super) fn page(&self, query: &ViolationQuery) -> Page {
+        let most = query.most as usize;
+        let wanted = self.rows.iter().filter(|row| asked_for(row, query));
+        let mut rows: Vec<ViolationRow> = wanted.take(most + 1).cloned().collect();
+        let more = rows.len() > most;
+        rows.truncate(most);
+        let next = rows.last().filter(|_| more).map(|row| row.number);
+        Page { rows, next }
+    }
+
+    /// Forgets those from before an instant, and the oldest of more than `most`. Tells how many.
+    pub(super) fn prune(&mut self, before: Timestamp, most: u64) -> u64 {
+        let had = self.rows.len();
+        self.rows.retain(|row| row.violation.at >= before);
+        self.rows.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+        (had - self.rows.len()) as u64
+    }
+
+    /// All of them as one batch, with the number of the last that was remembered: whoever writes it twice has it once.
+    pub(super) fn batch(&self) -> Option<Batch> {
+        let (writer, number) = self.batch.clone()?;
+        let violations = self.rows.iter().rev().map(|row| row.violation.clone()).collect();
+        Some(Batch { writer, number, violations })
+    }
+
+    /// They are somewhere else by now.
+    pub(super) fn forget(&mut self) {
+        (self.rows, self.batch) = (VecDeque::new(), None);
+    }
+}
+
+fn asked_for(row: &ViolationRow, query: &ViolationQuery) -> bool {
+    let ViolationRow { number, violation } = row;
+    let same =
+        |wanted: &Option<String>, is: Option<&str>| wanted.is_none() || wanted.as_deref() == is;
+    same(&query.rule, Some(&violation.rule))
+        && same(&query.user_id, violation.user_id.as_deref())
+        && same(&query.ip, violation.ip.as_deref())
+        && query.since.is_none_or(|since| violation.at >= since)
+        && query.until.is_none_or(|until| violation.at < until)
+        && query.before.is_none_or(|before| *number < before)
+}

@@ -1,0 +1,16 @@
+// The most that each rule admits in a window stands in its column, before anybody asked anything; what it is, `args.bounds` says.
+"use strict";
+
+const { run, same } = require("./browser.js");
+
+run(async ({ open, args }) => {
+  const page = await open();
+  await page.getByText("Live", { exact: true }).waitFor();
+  const table = page.getByRole("table", { name: "Rules and what they do" });
+  const heads = await table.locator("thead th").allTextContents();
+  await table.locator("tbody th").first().waitFor();
+  // A rule's name is a head of its row, with the endpoint below it.
+  const rows = await table.locator("tbody tr").evaluateAll((all, at) => all.map((row) => [
+    row.querySelector("th .theirs").textContent, row.children[at].textContent]), heads.indexOf("Most in a window"));
+  same(rows, args.bounds, "bounds");
+});
