@@ -6,6 +6,7 @@
 mod access;
 mod address;
 mod aftermath;
+mod deadline;
 mod failure;
 mod forward;
 mod headers;
@@ -223,7 +224,7 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         let request = Request::from_parts(head, body);
         let sent = match wanted {
             Some(wanted) => Box::pin(destination.change(request, wanted, caller)).await,
-            None => destination.send(request).await,
+            None => destination.send(&mut Some(request)).await,
         };
         if let Some(calling) = calling {
             let answer = sent.as_ref().ok();
