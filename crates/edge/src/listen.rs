@@ -9,6 +9,7 @@ mod framing;
 mod hall;
 mod peers;
 mod proxy_protocol;
+mod seldom;
 mod socket;
 mod stream;
 mod tls;

@@ -23,6 +23,7 @@ use super::flow::{Flows, Seen};
 use super::framing::Framing;
 use super::hall::{Shared, Stage};
 use super::proxy_protocol::{self, Parsed};
+use super::seldom::seldom;
 use super::socket::{Socket, peek, send_at_once};
 use super::stream::{Stream, Wire};
 use super::traffic::{Phase, Traffic, Watched};
@@ -195,7 +196,7 @@ async fn speak_http1<D: Answers>(
         tokio::select! {
             biased;
             ended = connection.as_mut() => return ended,
-            () = until(stage, Stage::Ending) => connection.as_mut().graceful_shutdown(),
+            () = seldom(until(stage, Stage::Ending)) => connection.as_mut().graceful_shutdown(),
         }
         connection.await
     };
@@ -224,8 +225,8 @@ async fn speak_http2<D: Answers>(
             biased;
             ended = connection.as_mut() => return ended,
             // GOAWAY costs nobody a request, so there is no reason to wait with it.
-            () = until(stage, Stage::Closing) => {}
-            () = old(link.shared.settings.max_age) => {}
+            () = seldom(until(stage, Stage::Closing)) => {}
+            () = seldom(old(link.shared.settings.max_age)) => {}
         }
         connection.as_mut().graceful_shutdown();
         // A call that never ends by itself must not keep it for ever.
@@ -241,7 +242,7 @@ async fn watched<D>(ended: impl Future<Output = hyper::Result<()>>, link: &Link<
         ended = ended => if let Err(error) = ended {
             tracing::debug!(%error, "connection ended early");
         },
-        () = dawdling(&link.traffic, link.flows.as_deref(), &link.shared.settings) => {}
+        () = seldom(dawdling(&link.traffic, link.flows.as_deref(), &link.shared.settings)) => {}
     }
 }
 
