@@ -18,6 +18,7 @@ mod patience;
 mod progress;
 mod queue;
 mod request_id;
+mod rereadable;
 mod route;
 mod server;
 mod trust;

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::address::{Address, Protocol};
 use super::failure::Failure;
 use super::link::{Dialled, Http1, Http2, dial};
-use super::outgoing::Outgoing;
+use super::outgoing::{Again, Outgoing};
 use super::progress::Progress;
 use super::trust::Trust;
 
@@ -231,7 +231,7 @@ impl Server {
     ) -> Result<Answered, Failure> {
         http2.ready().await.map_err(Failure::Broken)?;
         let mut request = unsent.take().ok_or(Failure::Sent)?;
-        let again = again(&request);
+        let again = Once::more(&mut request);
         absolute(&mut request, &self.address);
         let (progress, span) = (request.body().progress(), self.timeouts.response);
         match Progress::in_time(progress, span, http2.try_send_request(request)).await {
@@ -241,7 +241,10 @@ impl Server {
                 if unread {
                     self.leave(number);
                 }
-                *unsent = error.take_message().or(again.filter(|_| unread));
+                *unsent = error.take_message();
+                if unsent.is_none() && unread {
+                    *unsent = again.request();
+                }
                 Err(Failure::of(error.into_error()))
             }
             None => Err(Failure::ResponseTimeout),
@@ -249,13 +252,26 @@ impl Server {
     }
 }
 
-/// A request without a body once more, for a server that does not read the first.
-fn again(request: &Request<Outgoing>) -> Option<Request<Outgoing>> {
-    let mut again = Request::new(request.body().again()?);
-    again.method_mut().clone_from(request.method());
-    again.uri_mut().clone_from(request.uri());
-    again.headers_mut().clone_from(request.headers());
-    Some(again)
+/// A request once more, for a server that does not read the first.
+struct Once {
+    head: Request<()>,
+    body: Again,
+}
+
+impl Once {
+    fn more(request: &mut Request<Outgoing>) -> Self {
+        let mut head = Request::new(());
+        head.method_mut().clone_from(request.method());
+        head.uri_mut().clone_from(request.uri());
+        head.headers_mut().clone_from(request.headers());
+        Self { head, body: request.body_mut().rereadable() }
+    }
+
+    /// The request, if its body was short enough to be kept.
+    fn request(self) -> Option<Request<Outgoing>> {
+        let (head, ()) = self.head.into_parts();
+        Some(Request::from_parts(head, self.body.body()?))
+    }
 }
 
 /// Whether a server has said that it has not read a request and will not: it was on the way when the

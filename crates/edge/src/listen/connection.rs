@@ -25,7 +25,7 @@ use super::hall::{Shared, Stage};
 use super::proxy_protocol::{self, Parsed};
 use super::seldom::seldom;
 use super::socket::{Socket, peek, send_at_once};
-use super::stream::{Stream, Wire};
+use super::stream::{Stream, Wire, secured};
 use super::traffic::{Phase, Traffic, Watched};
 use super::{Answers, Caller, Settings};
 use crate::problem::Problem;
@@ -133,16 +133,15 @@ async fn open<D: Answers>(
             peer = Peer::Ip(named.ip().to_canonical());
         }
     }
-    let Some(tls) = &settings.tls else {
-        return sniff(socket, peer, settings.http2).await;
+    let wire = match secured(socket, settings.tls.as_ref()).await? {
+        Either::Left(socket) => return sniff(socket, peer, settings.http2).await,
+        Either::Right(tls) => tls,
     };
-    let acceptor = tokio_rustls::TlsAcceptor::from(tls.config());
-    let tls = Box::new(acceptor.accept(socket).await?);
-    let version = match tls.get_ref().1.alpn_protocol() {
+    let version = match wire.get_ref().1.alpn_protocol() {
         Some(b"h2") if settings.http2 => Version::HTTP_2,
         _ => Version::HTTP_11,
     };
-    Ok(Opened { wire: Either::Right(tls), first: Bytes::new(), version, peer })
+    Ok(Opened { wire: Either::Right(wire), first: Bytes::new(), version, peer })
 }
 
 /// Reads the header of the PROXY protocol and not a byte more: what follows may be a handshake.

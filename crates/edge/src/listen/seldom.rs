@@ -43,7 +43,7 @@ impl Wake for Bell {
 }
 
 /// The same future, polled at first and then only after it has asked for it.
-pub(super) fn seldom<F: Future>(future: F) -> impl Future<Output = F::Output> {
+pub(crate) fn seldom<F: Future>(future: F) -> impl Future<Output = F::Output> {
     let bell = Arc::new(Bell { rung: AtomicBool::new(true), ..Bell::default() });
     let waker = Waker::from(Arc::clone(&bell));
     let mut future = Box::pin(future);

@@ -3,7 +3,6 @@
 //! change in this file.
 
 use http::header::HeaderName;
-use memchr::memchr2;
 use tidegate_core::policy::Policy;
 
 use super::lines::Lines;
@@ -40,14 +39,15 @@ struct Item<'t>(&'t mut Vec<u8>);
 impl<'t> Item<'t> {
     fn string(item: &'t mut Vec<u8>, text: &str) -> Self {
         item.push(b'"');
-        match memchr2(b'"', b'\\', text.as_bytes()) {
-            None => item.extend_from_slice(text.as_bytes()),
-            Some(_) => {
-                for byte in text.bytes() {
-                    if matches!(byte, b'"' | b'\\') {
+        let escaped = |byte: &u8| matches!(byte, b'"' | b'\\');
+        match text.as_bytes().iter().any(escaped) {
+            false => item.extend_from_slice(text.as_bytes()),
+            true => {
+                for byte in text.as_bytes() {
+                    if escaped(byte) {
                         item.push(b'\\');
                     }
-                    item.push(byte);
+                    item.push(*byte);
                 }
             }
         }

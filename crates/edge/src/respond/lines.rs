@@ -64,10 +64,10 @@ impl<'h> Lines<'h> {
     }
 
     /// Writes them all, and names them to browsers beside what the upstream names.
-    pub(super) fn finish(self) {
+    pub(super) fn finish(&mut self) {
         let Self { headers, expose, lines, space } = self;
-        let (space, mut names) = (Bytes::from(space), BytesMut::new());
-        for (name, value) in lines {
+        let (space, mut names) = (Bytes::from(std::mem::take(space)), BytesMut::new());
+        for (name, value) in lines.drain(..) {
             let (value, exposed) = match value {
                 Value::Ready { value, exposed } => (value, exposed),
                 Value::Text(text) => match HeaderValue::from_maybe_shared(space.slice(text)) {
@@ -78,7 +78,7 @@ impl<'h> Lines<'h> {
                     }
                 },
             };
-            if expose && exposed {
+            if *expose && exposed {
                 if !names.is_empty() {
                     names.put_slice(b", ");
                 }

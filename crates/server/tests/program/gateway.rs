@@ -16,5 +16,6 @@ mod restart;
 mod routes;
 mod smuggling;
 mod tls;
+mod tokens;
 mod upgrade;
 mod upstream_tls;
