@@ -98,7 +98,7 @@ impl Server {
         let base = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
         let base = base.trim_end_matches('/').to_owned();
         let parsed = base.parse::<Uri>().ok().filter(|uri| uri.host().is_some());
-        match parsed.as_ref().and_then(Uri::scheme_str) {
+        match parsed.as_ref().and_then(Uri::scheme_str).filter(|_| !url.starts_with("unix:")) {
             Some("http") => Ok(Self { door, base, socket: None, token }),
             _ => Err(Failure::Usage(format!(
                 "{flag} takes the URL of a plain HTTP server, or its file, found `{url}`\n  \

@@ -56,46 +56,6 @@ fn three_restarts_under_load_lose_no_request() {
     assert_eq!(server.client().get("/readyz").status, 200, "the HTTP door was handed on too");
 }
 
-/// How often a curl of its own, with many requests at once on one connection, was told each thing.
-fn ask_over_http2(address: &str, stop: &AtomicBool, done: &AtomicU64) -> Vec<String> {
-    let mut failures = Vec::new();
-    while !stop.load(Ordering::Relaxed) {
-        let mut curl = std::process::Command::new("curl");
-        curl.args(["-q", "-sS", "--noproxy", "*", "--http2-prior-knowledge", "--max-time", "20"]);
-        curl.args(["-Z", "--parallel-max", "16", "-o", "/dev/null"]);
-        curl.args(["-w", "%{http_version} %{http_code}\n", &format!("http://{address}/[1-300]")]);
-        let output = curl.output().unwrap();
-        let told = String::from_utf8_lossy(&output.stdout).into_owned();
-        let (well, other): (Vec<&str>, Vec<&str>) = told.lines().partition(|line| *line == "2 200");
-        done.fetch_add(well.len() as u64, Ordering::Relaxed);
-        failures.extend(other.into_iter().map(str::to_owned));
-        failures.extend(String::from_utf8_lossy(&output.stderr).lines().map(str::to_owned));
-    }
-    failures
-}
-
-#[test]
-fn four_restarts_under_load_of_http2_lose_no_request() {
-    let nginx = Nginx::start("return 200 well;");
-    let server = Server::in_front_of(&nginx.url(), &["--limit", "1000000/s by ip"]);
-    let mut line = Successors::of(&server);
-    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
-    let failures = thread::scope(|scope| {
-        let (stop, done, address) = (&stop, &done, server.gateway.as_str());
-        let threads: Vec<_> =
-            (0..3).map(|_| scope.spawn(move || ask_over_http2(address, stop, done))).collect();
-        for _ in 0..4 {
-            let before = done.load(Ordering::Relaxed);
-            wait_for("load", || (done.load(Ordering::Relaxed) > before + 900).then_some(()));
-            line.next();
-        }
-        stop.store(true, Ordering::Relaxed);
-        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
-    });
-    assert!(failures.is_empty(), "{} of {done:?}: {failures:?}", failures.len());
-    assert_eq!(nginx.requests().len() as u64, done.into_inner(), "no request was sent twice");
-}
-
 #[test]
 fn counters_survive_with_a_snapshot() {
     let nginx = Nginx::start("return 200 well;");
