@@ -15,6 +15,9 @@ const CLOSE: HeaderValue = HeaderValue::from_static("close");
 /// Room for most views.
 const USUAL_BYTES: usize = 512;
 
+/// Room for those of a decision, and what the protocol adds.
+const USUAL_HEADERS: usize = 12;
+
 /// An answer whose JSON is written already.
 pub(crate) fn written<B: From<Bytes>>(status: StatusCode, json: String) -> Response<B> {
     typed(status, JSON, json.into())
@@ -55,6 +58,8 @@ fn bytes(view: &impl Serialize) -> Bytes {
 fn typed<B: From<Bytes>>(status: StatusCode, media_type: HeaderValue, body: Bytes) -> Response<B> {
     let mut response = Response::new(B::from(body));
     *response.status_mut() = status;
+    // At once as large as it gets for a decision, because it would grow twice on the way.
+    response.headers_mut().reserve(USUAL_HEADERS);
     response.headers_mut().insert(CONTENT_TYPE, media_type);
     response
 }

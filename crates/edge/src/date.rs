@@ -11,7 +11,26 @@ pub fn rfc3339(epoch_secs: u64) -> String {
     let secs = epoch_secs.min(LAST);
     let (year, month, day) = civil(secs / SECS_A_DAY);
     let (hour, minute, second) = (secs / 3_600 % 24, secs / 60 % 60, secs % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    let mut name = String::with_capacity("1970-01-01T00:00:00Z".len());
+    // Digit by digit: the formatting machinery takes longer than all else that a refusal says.
+    for (number, then) in [
+        (year / 100, ""),
+        (year % 100, "-"),
+        (month, "-"),
+        (day, "T"),
+        (hour, ":"),
+        (minute, ":"),
+        (second, "Z"),
+    ] {
+        name.extend([digit(number / 10), digit(number % 10)]);
+        name.push_str(then);
+    }
+    name
+}
+
+fn digit(number: u64) -> char {
+    // One of ten.
+    char::from(b"0123456789"[(number % 10) as usize])
 }
 
 /// The seconds after the epoch that such a name is of: `2026-12-31T23:59:59Z`, an offset instead of the

@@ -6,6 +6,7 @@
 mod access;
 mod address;
 mod aftermath;
+mod deadline;
 mod failure;
 mod forward;
 mod headers;
@@ -17,6 +18,7 @@ mod patience;
 mod progress;
 mod queue;
 mod request_id;
+mod rereadable;
 mod route;
 mod server;
 mod trust;
@@ -29,13 +31,13 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, HOST, ORIGIN};
+use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, ORIGIN};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::{Body, Incoming};
 use tidegate_core::store::Store;
 use tidegate_engine::{Decision, Limiter, NoLocal};
-use tidegate_rules::{Door, Rule};
+use tidegate_rules::{Door, Facts, Rule};
 use tokio::task::JoinSet;
 
 use crate::extract::BadIdentity;
@@ -175,18 +177,19 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
     ) -> Result<Response<GatewayBody>, Problem> {
         let wanted = Wanted::by(&mut request);
         let (mut head, body) = request.into_parts();
-        vet::vet(&mut head)?;
+        let host = vet::vet(&mut head)?;
         if body.size_hint().lower() > self.max_body_bytes {
             return Err(BodyFault::TooLarge.problem());
         }
-        let destination = self.destination(&head)?;
+        let destination = self.destination(host.as_ref(), head.uri.path())?;
         let identity = self.identity.under(self.limiter.rules())?;
         let client = identity.extractor.client(&head, caller.peer);
         if let Some(line) = line {
             line.client(client.ip);
         }
-        let mut facts = identity.extractor.facts(&head, head.uri.path(), caller.peer)?;
+        let mut facts = Facts::new();
         facts.set_door(Door::Gateway);
+        identity.extractor.tell(&head, head.uri.path(), client, &mut facts)?;
         let cost = |rule: &Rule| {
             let values =
                 |name: &str| head.headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
@@ -213,6 +216,7 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
             peer_text: caller.address_text().cloned(),
             peer_is_trusted: client.peer_is_trusted,
             tls: caller.tls,
+            host,
         };
         headers::forward(&mut head.headers, &forwarding);
         let name = self.request_ids.name(&mut head.headers, forwarding.peer_is_trusted);
@@ -223,7 +227,7 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         let request = Request::from_parts(head, body);
         let sent = match wanted {
             Some(wanted) => Box::pin(destination.change(request, wanted, caller)).await,
-            None => destination.send(request).await,
+            None => destination.send(&mut Some(request)).await,
         };
         if let Some(calling) = calling {
             let answer = sent.as_ref().ok();
@@ -239,9 +243,9 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         Ok(response)
     }
 
-    fn destination(&self, head: &Parts) -> Result<&Destination, Problem> {
-        let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
-        let found = self.routes.find(host, head.uri.path());
+    fn destination(&self, host: Option<&HeaderValue>, path: &str) -> Result<&Destination, Problem> {
+        let host = host.and_then(|host| host.to_str().ok());
+        let found = self.routes.find(host, path);
         found.and_then(|at| self.destinations.get(at)).ok_or_else(|| {
             Problem::new(StatusCode::NOT_FOUND, "no route is for this host and path")
         })

@@ -3,7 +3,7 @@
 mod answer;
 mod facts;
 mod request;
-mod write;
+pub(crate) mod write;
 
 pub(crate) use answer::retry_after_ms;
 pub use answer::{decision, decisions, explanation};
@@ -17,5 +17,5 @@ use tidegate_rules::Facts;
 /// # Errors
 /// When the text is no JSON, or a fact cannot be used.
 pub fn facts(text: &str) -> Result<Facts<'_>, Malformed> {
-    parse(text.as_bytes()).map(|facts::FactsOnly(facts)| facts)
+    parse(text.as_bytes()).map(|facts::FactsOnly(facts)| *facts)
 }

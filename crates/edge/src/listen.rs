@@ -9,6 +9,7 @@ mod framing;
 mod hall;
 mod peers;
 mod proxy_protocol;
+mod seldom;
 mod socket;
 mod stream;
 mod tls;
@@ -30,7 +31,9 @@ pub use crew::Crew;
 pub use hall::serve;
 pub(crate) use hall::{Shared, Speaks, Stage, attend};
 pub use socket::{Listener, Place};
+pub(crate) use seldom::seldom;
 pub(crate) use socket::{Socket, send_at_once};
+pub(crate) use stream::{Wire, secured};
 pub use tls::{BadCertificate, Tls};
 
 /// An error of any kind, as bodies have them.

@@ -12,7 +12,6 @@ mod refusal;
 mod told;
 mod wait;
 
-use bytes::BufMut;
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use tidegate_core::time::Micros;
 use tidegate_engine::Decision;
@@ -124,11 +123,11 @@ fn write_warnings(decision: &Decision, lines: &mut Lines<'_>) {
         return;
     }
     lines.put_text(WARNING, |ids| {
-        for rule in decision.warnings() {
-            if !ids.is_empty() {
-                ids.put_slice(b", ");
+        for (at, rule) in decision.warnings().enumerate() {
+            if at > 0 {
+                ids.extend_from_slice(b", ");
             }
-            ids.put_slice(rule.id().as_bytes());
+            ids.extend_from_slice(rule.id().as_bytes());
         }
     });
 }

@@ -205,7 +205,7 @@ pub(crate) struct AskArgs {
     )]
     pub(crate) cost: u32,
 
-    /// The running server to ask
+    /// The running server to ask, by its URL or as `unix:/PATH`
     #[arg(
         long,
         value_name = "URL",

@@ -3,6 +3,7 @@
 
 mod events;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,8 +11,10 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
+use hyper::client::conn::http1;
 use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::UnixStream;
 
 use crate::failure::Failure;
 pub(crate) use events::Events;
@@ -53,6 +56,8 @@ pub(crate) const ADMIN: Door = Door {
 pub(crate) struct Server {
     door: &'static Door,
     base: String,
+    /// The file that it listens in, if it is no port.
+    socket: Option<PathBuf>,
     token: Option<String>,
 }
 
@@ -76,22 +81,28 @@ pub(crate) struct Answer {
 }
 
 impl Server {
-    /// The server whose door is at a URL such as `http://127.0.0.1:8081`; the scheme may be left out.
+    /// The server whose door is at a URL such as `http://127.0.0.1:8081`, where the scheme may be left out, or in
+    /// a file, such as `unix:/run/tidegate/http.sock`.
     ///
     /// # Errors
-    /// When it is no URL of a plain HTTP server.
+    /// When it is no URL of a plain HTTP server, and no file.
     pub(crate) fn new(
         door: &'static Door,
         url: &str,
         token: Option<String>,
     ) -> Result<Self, Failure> {
+        if let Some(path) = url.strip_prefix("unix:").filter(|path| path.starts_with('/')) {
+            let (base, socket) = (url.to_owned(), Some(PathBuf::from(path)));
+            return Ok(Self { door, base, socket, token });
+        }
         let base = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
         let base = base.trim_end_matches('/').to_owned();
         let parsed = base.parse::<Uri>().ok().filter(|uri| uri.host().is_some());
-        match parsed.as_ref().and_then(Uri::scheme_str) {
-            Some("http") => Ok(Self { door, base, token }),
+        match parsed.as_ref().and_then(Uri::scheme_str).filter(|_| !url.starts_with("unix:")) {
+            Some("http") => Ok(Self { door, base, socket: None, token }),
             _ => Err(Failure::Usage(format!(
-                "{flag} takes the URL of a plain HTTP server, found `{url}`\n  write: {flag} {}",
+                "{flag} takes the URL of a plain HTTP server, or its file, found `{url}`\n  \
+                 write: {flag} {}, or {flag} unix:/run/tidegate/http.sock",
                 door.url,
                 flag = door.flag,
             ))),
@@ -118,7 +129,7 @@ impl Server {
     /// When no whole answer comes in time.
     pub(crate) async fn ask(&self, question: Question) -> Result<Answer, Failure> {
         let request = self.request(question)?;
-        self.in_time(async { whole(send(request).await?).await }).await
+        self.in_time(async { whole(self.send(request).await?).await }).await
     }
 
     /// Asks for what goes on at a path. Whoever has other things to say answers with them instead.
@@ -130,7 +141,7 @@ impl Server {
         let request =
             self.request(Question { method, path, headers: Vec::new(), body: String::new() })?;
         self.in_time(async {
-            let response = send(request).await?;
+            let response = self.send(request).await?;
             match Events::are_in(&response) {
                 true => Ok(Ok(Events::new(response.into_body()))),
                 false => whole(response).await.map(Err),
@@ -141,7 +152,8 @@ impl Server {
 
     fn request(&self, question: Question) -> Result<Request<Full<Bytes>>, Failure> {
         let Question { method, path, headers, body } = question;
-        let url = format!("{}{path}", self.base);
+        let base = if self.socket.is_some() { "http://localhost" } else { &self.base };
+        let url = format!("{base}{path}");
         let mut request = Request::builder().method(method).uri(&url);
         if !body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json");
@@ -160,6 +172,18 @@ impl Server {
         request.map_err(|error| Failure::Usage(format!("{url}: {error}")))
     }
 
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String> {
+        let Some(socket) = &self.socket else {
+            let client = Client::builder(TokioExecutor::new()).build_http();
+            return client.request(request).await.map_err(|error| root_cause(&error));
+        };
+        let stream = UnixStream::connect(socket).await.map_err(|error| error.to_string())?;
+        let handshake = http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = handshake.map_err(|error| root_cause(&error))?;
+        tokio::spawn(connection);
+        sender.send_request(request).await.map_err(|error| root_cause(&error))
+    }
+
     async fn in_time<T>(
         &self,
         asked: impl Future<Output = Result<T, String>>,
@@ -174,11 +198,6 @@ impl Server {
     fn silent(&self, why: &str) -> Failure {
         Failure::CouldNot(format!("no answer from {}: {why}\n  {}", self.base, self.door.advice))
     }
-}
-
-async fn send(request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String> {
-    let client = Client::builder(TokioExecutor::new()).build_http();
-    client.request(request).await.map_err(|error| root_cause(&error))
 }
 
 async fn whole(response: Response<Incoming>) -> Result<Answer, String> {

@@ -2,10 +2,12 @@
 //! then checked together as [`Settings`]. File gives way to environment, environment to flag.
 
 mod admin;
+mod certificate;
 mod gateway;
 mod grpc;
 mod headers;
 mod listen;
+mod resp;
 mod section;
 mod store;
 mod traces;
@@ -24,10 +26,12 @@ use tidegate_memory::DEFAULT_MAX_BYTES;
 
 use crate::failure::Failure;
 pub(crate) use admin::{AdminLayer, AdminSettings};
-pub(crate) use gateway::{Certificate, GatewayLayer, GatewaySettings};
+pub(crate) use certificate::Certificate;
+pub(crate) use gateway::{GatewayLayer, GatewaySettings};
 pub(crate) use grpc::{GrpcLayer, GrpcSettings};
 pub(crate) use headers::HeaderLayer;
 pub(crate) use listen::{DoorAt, Listen, SocketMode};
+pub(crate) use resp::{RespLayer, RespSettings};
 pub(crate) use section::read as read_section;
 pub(crate) use store::{RedisSettings, StoreLayer, StoreSettings};
 pub(crate) use traces::TraceLayer;
@@ -35,9 +39,6 @@ pub(crate) use value::{Bytes, LogFormat, LogLevel, UpstreamAt, duration};
 
 /// The HTTP door unless it is said otherwise.
 pub(crate) const DEFAULT_HTTP: Listen = Listen::loopback(8081);
-
-/// The RESP door unless it is said otherwise.
-const DEFAULT_RESP: Listen = Listen::loopback(8083);
 
 /// How many violations of a rule are logged each second unless it is said otherwise: enough to see what goes on,
 /// and not what fills a disk.
@@ -60,9 +61,8 @@ pub(crate) struct Layer {
     #[command(flatten)]
     pub(crate) grpc: GrpcLayer,
 
-    /// Where the RESP door listens, for Redis clients [default: 127.0.0.1:8083]
-    #[arg(long, value_name = "ADDR", env = "TIDEGATE_RESP", hide_env_values = true)]
-    pub(crate) resp: Option<Listen>,
+    #[command(flatten)]
+    pub(crate) resp: RespLayer,
 
     /// Who may use doors on unix sockets: the permissions of the files [default: 0660]
     #[arg(long, value_name = "MODE", env = "TIDEGATE_SOCKET_MODE", hide_env_values = true)]
@@ -149,7 +149,7 @@ impl Layer {
             gateway: self.gateway.over(below.gateway),
             http: self.http.or(below.http),
             grpc: self.grpc.over(below.grpc),
-            resp: self.resp.or(below.resp),
+            resp: self.resp.over(below.resp),
             socket_mode: self.socket_mode.or(below.socket_mode),
             door_threads: self.door_threads.or(below.door_threads),
             store: self.store.over(below.store),
@@ -173,10 +173,10 @@ impl Layer {
         for path in paths.into_iter().flatten() {
             *path = folder.join(&*path);
         }
-        for door in [&mut self.http, &mut self.resp, &mut self.grpc.grpc, &mut self.gateway.gateway]
-        {
+        for door in [&mut self.http, &mut self.grpc.grpc, &mut self.gateway.gateway] {
             *door = door.take().map(|door| door.beside(folder));
         }
+        self.resp = self.resp.beside(folder);
         self.store = self.store.beside(folder);
         self.admin = self.admin.beside(folder);
         self.gateway = self.gateway.beside(folder);
@@ -199,7 +199,7 @@ pub(crate) struct Settings {
     pub(crate) gateway: Option<GatewaySettings>,
     pub(crate) http: DoorAt,
     pub(crate) grpc: GrpcSettings,
-    pub(crate) resp: DoorAt,
+    pub(crate) resp: RespSettings,
     pub(crate) socket_mode: SocketMode,
     pub(crate) door_threads: usize,
     pub(crate) store: StoreSettings,
@@ -246,7 +246,7 @@ impl Settings {
             store,
             http: Listen::or_default(typed.http, DEFAULT_HTTP),
             grpc: GrpcSettings::new(typed.grpc, headers),
-            resp: Listen::or_default(typed.resp, DEFAULT_RESP),
+            resp: RespSettings::check(typed.resp)?,
             socket_mode: typed.socket_mode.unwrap_or_default(),
             door_threads: typed.door_threads.map_or_else(door_threads, usize::from),
             snapshot: typed.snapshot,

@@ -24,7 +24,7 @@ use tidegate_edge::Status;
 use tidegate_edge::gateway::{self, Gateway};
 use tidegate_edge::grpc;
 use tidegate_edge::http::{self, Door};
-use tidegate_edge::listen::{self, Crew, Place};
+use tidegate_edge::listen::{self, Crew, Place, Tls};
 use tidegate_edge::resp;
 use tidegate_edge::trace::Tracer;
 use tidegate_engine::{Limiter, Observer, Stopwatch};
@@ -34,7 +34,7 @@ use tokio::task::JoinSet;
 
 use crate::Outcome;
 use crate::cli::ServeArgs;
-use crate::config::{GatewaySettings, Layer, Settings, StoreSettings};
+use crate::config::{Certificate, GatewaySettings, Layer, Settings, StoreSettings};
 use crate::failure::Failure;
 use crate::office::{self, Start, WallClock};
 use crate::reload::Reloader;
@@ -269,7 +269,7 @@ impl<S: Tended> House<S> {
         let others = [
             (Kind::Http, http),
             (Kind::Grpc, &grpc.at),
-            (Kind::Resp, resp),
+            (Kind::Resp, &resp.at),
             (Kind::Admin, &admin.at),
         ];
         let mut opened = Vec::new();
@@ -310,10 +310,7 @@ impl<S: Tended> House<S> {
                     keepers.spawn(async move { kept.keep().await });
                     let mut listen = self.listening(kind, descriptors);
                     (listen.http2, listen.proxy_protocol) = (true, settings.proxy_protocol);
-                    if let Some(certificate) = &settings.certificate {
-                        listen.tls = Some(certificate.tls.clone());
-                        keepers.spawn(certificate::keep(certificate.clone()));
-                    }
+                    listen.tls = certified(settings.certificate.as_ref(), keepers);
                     doors.serve(kind, listener, gateway, listen);
                 }
                 Kind::Http => {
@@ -339,6 +336,7 @@ impl<S: Tended> House<S> {
                     let mut listen = self.listening(kind, descriptors);
                     listen.idle_timeout = RESP_IDLE_TIMEOUT;
                     listen.crew.clone_from(&crew);
+                    listen.tls = certified(self.settings.resp.certificate.as_ref(), keepers);
                     doors.serve_resp(listener, self.resp(), listen);
                 }
                 Kind::Admin => {
@@ -437,4 +435,11 @@ impl<S: Tended> House<S> {
         keepers.spawn(bursts::tell(Arc::clone(&self.top)));
         keepers
     }
+}
+
+/// The certificate of a door, replaced from now on when its files change.
+fn certified(certificate: Option<&Certificate>, keepers: &mut JoinSet<()>) -> Option<Tls> {
+    let certificate = certificate?;
+    keepers.spawn(certificate::keep(certificate.clone()));
+    Some(certificate.tls.clone())
 }

@@ -200,14 +200,26 @@ pub(crate) fn read_document(path: &Path) -> Result<Vec<u8>, Failure> {
 /// # Errors
 /// When it is not UTF-8, with the place.
 pub(crate) fn utf8<'b>(name: &str, bytes: &'b [u8]) -> Result<&'b str, Failure> {
-    str::from_utf8(bytes)
-        .map_err(|error| Failure::Invalid(not_utf8(name, &bytes[..error.valid_up_to()])))
+    let whole = |bytes: &'b [u8]| {
+        str::from_utf8(bytes)
+            .map_err(|error| Failure::Invalid(not_utf8(name, &bytes[..error.valid_up_to()])))
+    };
+    match str::from_utf8(bytes) {
+        // Reading ended within a letter, because the document is too long, and that is what is told.
+        Err(cut) if cut.error_len().is_none() && cut.valid_up_to() > MAX_DOCUMENT_BYTES => {
+            whole(&bytes[..cut.valid_up_to()])
+        }
+        _ => whole(bytes),
+    }
 }
 
-/// One byte more than there may be is read, so that whoever looks says that it is too long.
+/// The longest letter of UTF-8.
+const LETTER_BYTES: u64 = 4;
+
+/// A letter more than there may be is read, so that whoever looks says that it is too long.
 fn read(path: &Path, most: usize) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let most = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
+    let most = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(LETTER_BYTES);
     File::open(path)?.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

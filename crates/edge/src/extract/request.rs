@@ -103,8 +103,22 @@ impl Extractor {
         path: &'a str,
         peer: impl Into<Peer>,
     ) -> Result<Facts<'a>, BadFact> {
-        let client = self.client(head, peer);
         let mut facts = Facts::new();
+        self.tell(head, path, self.client(head, peer), &mut facts)?;
+        Ok(facts)
+    }
+
+    /// The same, added to facts where they stand, for a client that is known already.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) fn tell<'a>(
+        &'a self,
+        head: &'a Parts,
+        path: &'a str,
+        client: Client,
+        facts: &mut Facts<'a>,
+    ) -> Result<(), BadFact> {
         if let Some(ip) = client.ip {
             facts.push_ip(ip);
         }
@@ -119,7 +133,7 @@ impl Extractor {
                 facts.push(name.as_str(), value);
             }
         }
-        Ok(facts)
+        Ok(())
     }
 }
 

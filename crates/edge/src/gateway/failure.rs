@@ -1,21 +1,13 @@
-//! Why an upstream's server gave no answer, whether its request may be sent again, and what the client is told.
+//! Why an upstream's server gave no answer, and what the client is told.
 
 use std::fmt;
 use std::io;
 
-use http::{Request, StatusCode};
+use http::StatusCode;
 
-use super::outgoing::{BodyFault, Outgoing};
+use super::outgoing::BodyFault;
 use super::server::Server;
 use crate::problem::Problem;
-
-/// Why there is no answer.
-#[derive(Debug)]
-pub(super) struct Failed {
-    pub(super) why: Failure,
-    /// The request, if surely nothing of it was sent.
-    pub(super) unsent: Option<Box<Request<Outgoing>>>,
-}
 
 /// What went wrong.
 #[derive(Debug)]
@@ -30,6 +22,8 @@ pub(super) enum Failure {
     Nonsense(&'static str),
     /// It speaks only what cannot change its protocol.
     NoUpgrade,
+    /// The request was sent before, and is not there any more.
+    Sent,
 }
 
 impl Failure {
@@ -58,6 +52,7 @@ impl Failure {
             Self::Broken(_) => (StatusCode::BAD_GATEWAY, "the upstream's answer broke off"),
             Self::Nonsense(_) => (StatusCode::BAD_GATEWAY, "the upstream's answer makes no sense"),
             Self::NoUpgrade => (StatusCode::BAD_GATEWAY, "the upstream does not change protocols"),
+            Self::Sent => (StatusCode::BAD_GATEWAY, "the request was sent, and not answered"),
         };
         tracing::warn!(server = %server.address, why = %self, "an upstream failed");
         Problem::new(status, detail)
@@ -74,6 +69,7 @@ impl fmt::Display for Failure {
             Self::Broken(error) => write!(f, "the answer broke off: {error}"),
             Self::Nonsense(what) => write!(f, "the answer makes no sense: {what}"),
             Self::NoUpgrade => f.write_str("HTTP/2 does not change its protocol"),
+            Self::Sent => f.write_str("the request was sent before"),
         }
     }
 }

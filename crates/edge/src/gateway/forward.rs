@@ -7,7 +7,7 @@ use http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use smallvec::SmallVec;
 
-use super::failure::{Failed, Failure};
+use super::failure::Failure;
 use super::health::{self, Health};
 use super::link::Http1;
 use super::outgoing::Outgoing;
@@ -53,36 +53,27 @@ impl Destination {
     }
 
     /// Sends a request to the server whose turn it is, and again or to another if surely nothing was
-    /// sent.
+    /// sent: then the request is still there.
     pub(super) async fn send(
         &self,
-        mut request: Request<Outgoing>,
+        request: &mut Option<Request<Outgoing>>,
     ) -> Result<Response<GatewayBody>, Problem> {
         let mut tried: SmallVec<[&Arc<Server>; MAX_TRIES]> = SmallVec::new();
         for tries in 1.. {
             let server = self.upstream.choose(&tried).ok_or_else(no_server)?;
             let in_flight = server.occupy();
-            self.address_to(&mut request, server);
-            let Failed { why, unsent } = match server.send(request).await {
-                Ok(Answered { response, link }) => {
-                    sensible(&response, false).map_err(|why| why.problem(server))?;
-                    let (mut head, body) = response.into_parts();
-                    headers::strip(&mut head.headers);
-                    head.version = Version::HTTP_11;
-                    let body = Passed::new(body, link, in_flight);
-                    return Ok(Response::from_parts(head, GatewayBody::Passed(Box::new(body))));
-                }
-                Err(failed) => failed,
+            request.iter_mut().for_each(|request| self.address_to(request, server));
+            let why = match server.send(request).await {
+                Ok(answered) => return passed(answered, in_flight),
+                Err(why) => why,
             };
             if why.is_connecting() {
                 tried.push(server);
                 health::unreachable(server, self.health.is_some());
             }
-            match unsent {
-                Some(unsent) if tries < MAX_TRIES && tried.len() < self.upstream.servers.len() => {
-                    request = *unsent;
-                }
-                _ => return Err(why.problem(server)),
+            let last = tries == MAX_TRIES || tried.len() == self.upstream.servers.len();
+            if last || request.is_none() {
+                return Err(why.problem(server));
             }
         }
         Err(no_server())
@@ -131,6 +122,15 @@ impl Destination {
             headers.insert(HOST, HeaderValue::clone(server.host()));
         }
     }
+}
+
+/// An upstream's answer on its way to the client.
+fn passed(answered: Answered, in_flight: InFlight) -> Result<Response<GatewayBody>, Problem> {
+    let Answered { mut response, link } = answered;
+    sensible(&response, false).map_err(|why| why.problem(in_flight.server()))?;
+    headers::strip(response.headers_mut());
+    *response.version_mut() = Version::HTTP_11;
+    Ok(response.map(|body| GatewayBody::Passed(Box::new(Passed::new(body, link, in_flight)))))
 }
 
 /// Whether an answer can be passed on. hyper lets some through that it cannot: a change of protocol

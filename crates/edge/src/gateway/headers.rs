@@ -61,25 +61,25 @@ pub(super) struct Forwarding {
     pub(super) peer_is_trusted: bool,
     /// Whether it came over TLS.
     pub(super) tls: bool,
+    /// The host that it is for, if it says one.
+    pub(super) host: Option<HeaderValue>,
 }
 
 /// Takes out what is for one hop only.
 pub(super) fn strip(headers: &mut HeaderMap) {
-    // Most messages have little or nothing of it: one look at all is less than a look for each.
-    remove(headers, is_for_one_hop);
+    let gone = named(headers, is_for_one_hop);
+    remove(headers, gone);
 }
 
 /// Makes the headers of a request those that go on to the next server.
 pub(super) fn forward(headers: &mut HeaderMap, forwarding: &Forwarding) {
     let trusted = forwarding.peer_is_trusted;
-    let trailers = headers.get_all(TE).iter().any(|value| {
-        let coding = |part: &[u8]| part.trim_ascii().eq_ignore_ascii_case(b"trailers");
-        value.as_bytes().split(|byte| *byte == b',').any(coding)
-    });
     // `Expect` was answered by us, when the body was asked for.
-    remove(headers, |name| {
+    let gone = named(headers, |name| {
         is_for_one_hop(name) || matches!(name, "te" | "expect") || (!trusted && is_claim(name))
     });
+    let trailers = gone.contains(&TE) && takes_trailers(headers);
+    remove(headers, gone);
     if trailers {
         headers.insert(TE, TRAILERS);
     }
@@ -87,16 +87,32 @@ pub(super) fn forward(headers: &mut HeaderMap, forwarding: &Forwarding) {
     claim(headers, forwarding);
 }
 
+fn takes_trailers(headers: &HeaderMap) -> bool {
+    headers.get_all(TE).iter().any(|value| {
+        let coding = |part: &[u8]| part.trim_ascii().eq_ignore_ascii_case(b"trailers");
+        value.as_bytes().split(|byte| *byte == b',').any(coding)
+    })
+}
+
+/// Some names of headers.
+type Names = SmallVec<[HeaderName; 4]>;
+
+/// The names of those headers. Most messages have few or none of them: one look at all headers is less than a
+/// look for each name.
+fn named(headers: &HeaderMap, wanted: impl Fn(&str) -> bool) -> Names {
+    headers.keys().filter(|name| wanted(name.as_str())).cloned().collect()
+}
+
 /// Takes out those headers, and those that `Connection` names.
-fn remove(headers: &mut HeaderMap, goes: impl Fn(&str) -> bool) {
-    let mut gone: SmallVec<[HeaderName; 8]> =
-        headers.keys().filter(|name| goes(name.as_str())).cloned().collect();
+fn remove(headers: &mut HeaderMap, mut gone: Names) {
     if gone.contains(&CONNECTION) {
-        let named = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
-        let named =
-            named.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok());
+        let lines = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+        let names = lines.flat_map(|value| value.split(',')).map(str::trim);
+        // Most say only this, which is no header that is left.
+        let names = names.filter(|name| !["keep-alive", "close"].contains(name));
         // Nobody may take these away from the next server by naming them here.
-        gone.extend(named.filter(|name| ![HOST, FORWARDED, X_FORWARDED_FOR].contains(name)));
+        let names = names.filter_map(|name| name.parse().ok());
+        gone.extend(names.filter(|name| ![HOST, FORWARDED, X_FORWARDED_FOR].contains(name)));
     }
     for name in gone {
         headers.remove(name);
@@ -105,10 +121,10 @@ fn remove(headers: &mut HeaderMap, goes: impl Fn(&str) -> bool) {
 
 /// Says who forwards for whom.
 fn claim(headers: &mut HeaderMap, forwarding: &Forwarding) {
-    let Forwarding { client, peer, peer_text, tls, .. } = forwarding;
+    let Forwarding { client, peer, peer_text, tls, host, .. } = forwarding;
     // A peer without an address adds none: whoever reads the list would stop at something that is none.
     if let Some(peer) = peer_text {
-        let chain = match headers.contains_key(X_FORWARDED_FOR) {
+        let chain = match forwarding.peer_is_trusted && headers.contains_key(X_FORWARDED_FOR) {
             true => continued(headers, peer),
             false => peer.clone(),
         };
@@ -119,13 +135,9 @@ fn claim(headers: &mut HeaderMap, forwarding: &Forwarding) {
         (Some(client), _) => _ = headers.insert(X_REAL_IP, text(*client)),
         (None, _) => {}
     }
-    if !headers.contains_key(X_FORWARDED_PROTO) {
-        headers.insert(X_FORWARDED_PROTO, if *tls { HTTPS } else { HTTP });
-    }
-    if !headers.contains_key(X_FORWARDED_HOST)
-        && let Some(host) = headers.get(HOST).cloned()
-    {
-        headers.insert(X_FORWARDED_HOST, host);
+    headers.entry(X_FORWARDED_PROTO).or_insert(if *tls { HTTPS } else { HTTP });
+    if let Some(host) = host {
+        headers.entry(X_FORWARDED_HOST).or_insert_with(|| host.clone());
     }
 }
 
@@ -169,11 +181,12 @@ mod tests {
         told
     }
 
-    fn forwarding(peer_is_trusted: bool) -> Forwarding {
+    fn forwarding(peer_is_trusted: bool, host: &'static str) -> Forwarding {
         let ip = |text: &str| text.parse().unwrap();
         let (client, peer) = (ip("203.0.113.7"), ip("10.0.0.1"));
-        let peer_text = Some(text(peer));
-        Forwarding { client: Some(client), peer: Some(peer), peer_text, peer_is_trusted, tls: true }
+        let (client, peer, peer_text) = (Some(client), Some(peer), Some(text(peer)));
+        let host = Some(HeaderValue::from_static(host));
+        Forwarding { client, peer, peer_text, peer_is_trusted, tls: true, host }
     }
 
     #[test]
@@ -206,7 +219,7 @@ mod tests {
             ("x-real-ip", "1.1.1.1"),
             ("x-original-url", "/admin"),
         ]);
-        forward(&mut map, &forwarding(false));
+        forward(&mut map, &forwarding(false, "a"));
         let expected = [
             ("host", "a"),
             ("te", "trailers"),
@@ -229,7 +242,7 @@ mod tests {
             ("x-forwarded-host", "public"),
             ("via", "1.0 fred"),
         ]);
-        forward(&mut map, &forwarding(true));
+        forward(&mut map, &forwarding(true, "internal"));
         let expected = [
             ("host", "internal"),
             ("via", "1.0 fred"),

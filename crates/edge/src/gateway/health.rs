@@ -85,7 +85,7 @@ async fn ask(server: &Server, path: &str) -> bool {
         .header(USER_AGENT, ASKING)
         .body(Outgoing::none());
     let Ok(request) = request else { return false };
-    let answered = server.send(request).await;
+    let answered = server.send(&mut Some(request)).await;
     // Its body is not read, so the connection is closed with it.
     answered.is_ok_and(|answered| answered.response.status().as_u16() < 400)
 }

@@ -2,15 +2,17 @@
 //!
 //! One of HTTP/1.1 is driven by whoever uses it, in their own task: a request then costs no hop to a
 //! task that owns the connection and back, which is a good part of what a small one costs. In the pool
-//! nobody drives it; whether it still lives is looked at when it is taken out.
+//! nobody drives it; one that was closed meanwhile says so when it is used, and gives the request back.
 
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Request, Response};
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming};
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::pki_types::ServerName;
@@ -19,6 +21,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use super::address::{Address, Protocol};
+use super::deadline::{Deadline, Waiting};
 use super::outgoing::Outgoing;
 use super::trust::Trust;
 
@@ -31,8 +34,10 @@ pub(super) type Http2 = http2::SendRequest<Outgoing>;
 /// A connection of HTTP/1.1.
 pub(super) struct Http1 {
     sender: http1::SendRequest<Outgoing>,
-    connection: http1::Connection<Io, Outgoing>,
-    ended: bool,
+    /// None when it has ended.
+    connection: Option<http1::Connection<Io, Outgoing>>,
+    /// When the answer under way is late.
+    deadline: Deadline,
 }
 
 /// A new connection, as the server speaks it.
@@ -75,43 +80,62 @@ pub(super) async fn dial(address: &Address, trust: &Trust) -> io::Result<Dialled
     } else {
         let handshake = http1::handshake(io).await;
         let (sender, connection) = handshake.map_err(io::Error::other)?;
-        Dialled::Http1(Box::new(Http1 { sender, connection, ended: false }))
+        let connection = Some(connection);
+        Dialled::Http1(Box::new(Http1 { sender, connection, deadline: Deadline::default() }))
     };
     Ok(dialled)
 }
 
 impl Http1 {
-    /// Sends a request and waits for the head of the answer.
+    /// Sends a request and waits for the head of the answer; none if it does not come in time.
     pub(super) async fn send(
         &mut self,
         request: Request<Outgoing>,
-    ) -> Result<Response<Incoming>, TrySendError<Request<Outgoing>>> {
-        let mut answer = pin!(self.sender.try_send_request(request));
+        patience: Duration,
+    ) -> Option<Result<Response<Incoming>, TrySendError<Request<Outgoing>>>> {
+        let progress = request.body().progress();
+        let Self { sender, connection, deadline } = self;
+        let mut answer = pin!(sender.try_send_request(request));
+        let mut waiting = Waiting::new(progress, patience, deadline);
         poll_fn(|cx| {
-            if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
-                return Poll::Ready(answer);
+            drive(connection, cx);
+            match answer.as_mut().poll(&mut unheard()) {
+                Poll::Ready(answer) => Poll::Ready(Some(answer)),
+                Poll::Pending => waiting.poll_late(cx).map(|()| None),
             }
-            drive(&mut self.connection, &mut self.ended, cx);
-            answer.as_mut().poll(cx)
         })
         .await
     }
 
-    /// Lets the connection do its work.
-    pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
-        drive(&mut self.connection, &mut self.ended, cx);
+    /// The next piece of the body of the answer under way.
+    pub(super) fn poll_frame(
+        &mut self,
+        body: &mut Incoming,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        // A short body comes with its head, and is there already.
+        match Pin::new(&mut *body).poll_frame(&mut unheard()) {
+            Poll::Ready(frame) => Poll::Ready(frame),
+            Poll::Pending => {
+                drive(&mut self.connection, cx);
+                Pin::new(body).poll_frame(&mut unheard())
+            }
+        }
     }
 
     /// Whether another request may be sent, as far as the system has told.
     pub(super) fn is_free(&mut self) -> bool {
-        self.drive(&mut Context::from_waker(Waker::noop()));
-        !self.ended && self.sender.is_ready()
+        if !self.sender.is_ready() {
+            drive(&mut self.connection, &mut unheard());
+        }
+        self.connection.is_some() && self.sender.is_ready()
     }
 
     /// The same connection on a task of its own, for a request that may change the protocol.
     pub(super) fn with_upgrades(self) -> http1::SendRequest<Outgoing> {
-        let connection = self.connection.with_upgrades();
+        let connection = self.connection.map(http1::Connection::with_upgrades);
         tokio::spawn(async move {
+            let Some(connection) = connection else { return };
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "connection to an upstream ended early");
             }
@@ -120,8 +144,18 @@ impl Http1 {
     }
 }
 
-fn drive(connection: &mut http1::Connection<Io, Outgoing>, ended: &mut bool, cx: &mut Context<'_>) {
-    if !*ended && Pin::new(connection).poll(cx).is_ready() {
-        *ended = true;
+/// For what comes only while the connection is driven: whoever drives it looks afterwards, so that to wake them
+/// would be to run their whole task once more for nothing.
+fn unheard() -> Context<'static> {
+    Context::from_waker(Waker::noop())
+}
+
+/// Lets a connection do its work. One that has ended is dropped: a request that it has not begun to send comes
+/// back only then.
+fn drive(connection: &mut Option<http1::Connection<Io, Outgoing>>, cx: &mut Context<'_>) {
+    if let Some(alive) = connection
+        && Pin::new(alive).poll(cx).is_ready()
+    {
+        *connection = None;
     }
 }

@@ -1,4 +1,4 @@
-//! The body of a request on its way to an upstream: passed on piece by piece, never kept.
+//! The body of a request on its way to an upstream, passed on piece by piece.
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,17 +14,37 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::patience::Patience;
 use super::progress::Progress;
+use super::rereadable::{Piece, Reading, Rereadable};
 use crate::problem::Problem;
 
 /// The body of a request.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    body: Option<Incoming>,
+    body: Source,
     left: u64,
     patience: Patience,
     /// Where its bytes are counted, if somebody wants to know.
     counted: Option<Arc<AtomicU64>>,
     /// None where there is nothing to send.
+    progress: Option<Progress>,
+}
+
+/// Where it comes from.
+#[derive(Debug)]
+enum Source {
+    Nothing,
+    Once(Incoming),
+    Again(Reading),
+}
+
+/// A body that may be sent once more.
+#[derive(Debug)]
+pub(super) struct Again {
+    /// None where there is no body at all.
+    body: Option<Rereadable>,
+    left: u64,
+    patience: Patience,
+    counted: Option<Arc<AtomicU64>>,
     progress: Option<Progress>,
 }
 
@@ -38,9 +58,11 @@ pub(super) enum BodyFault {
 
 impl Outgoing {
     pub(super) fn new(body: Incoming, max_bytes: u64, patience: Duration) -> Self {
-        let body = (!body.is_end_stream()).then_some(body);
-        let progress = body.as_ref().map(|_| Progress::default());
         let patience = Patience::new(patience);
+        let (body, progress) = match body.is_end_stream() {
+            true => (Source::Nothing, None),
+            false => (Source::Once(body), Some(Progress::default())),
+        };
         Self { body, left: max_bytes, patience, counted: None, progress }
     }
 
@@ -49,9 +71,19 @@ impl Outgoing {
         Self { counted, ..self }
     }
 
-    /// The same, if it is no body at all.
-    pub(super) fn again(&self) -> Option<Self> {
-        self.body.is_none().then(Self::none)
+    /// Makes it one that can be sent again, as long as it is short.
+    pub(super) fn rereadable(&mut self) -> Again {
+        let body = match std::mem::replace(&mut self.body, Source::Nothing) {
+            Source::Nothing => None,
+            Source::Once(body) => Some(Rereadable::new(body)),
+            Source::Again(reading) => Some(reading.into_rereadable()),
+        };
+        if let Some(reading) = body.as_ref().and_then(Rereadable::read) {
+            self.body = Source::Again(reading);
+        }
+        let patience = Patience::new(self.patience.span());
+        let (counted, progress) = (self.counted.clone(), self.progress.clone());
+        Again { body, left: self.left, patience, counted, progress }
     }
 
     pub(super) fn progress(&self) -> Option<Progress> {
@@ -61,7 +93,29 @@ impl Outgoing {
     /// No body at all.
     pub(super) const fn none() -> Self {
         let patience = Patience::new(Duration::ZERO);
-        Self { body: None, left: 0, patience, counted: None, progress: None }
+        Self { body: Source::Nothing, left: 0, patience, counted: None, progress: None }
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Piece>> {
+        match &mut self.body {
+            Source::Nothing => Poll::Ready(None),
+            Source::Once(body) => Pin::new(body).poll_frame(cx).map(|frame| {
+                Some(Piece { frame: frame?.map_err(|_| ()), fresh: true })
+            }),
+            Source::Again(reading) => reading.poll_piece(cx),
+        }
+    }
+}
+
+impl Again {
+    /// The same body from its beginning; none if it was too long to be kept.
+    pub(super) fn body(self) -> Option<Outgoing> {
+        let Self { body, left, patience, counted, progress } = self;
+        let body = match body {
+            Some(body) => Source::Again(body.read()?),
+            None => Source::Nothing,
+        };
+        Some(Outgoing { body, left, patience, counted, progress })
     }
 }
 
@@ -74,9 +128,8 @@ impl Body for Outgoing {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
         let this = self.get_mut();
-        let Some(body) = &mut this.body else { return Poll::Ready(None) };
-        let frame = match Pin::new(body).poll_frame(cx) {
-            Poll::Ready(frame) => frame,
+        let piece = match this.poll_piece(cx) {
+            Poll::Ready(piece) => piece,
             Poll::Pending => {
                 let lost = this.patience.poll_lost(cx);
                 return lost.map(|()| Some(Err(BodyFault::TooSlow)));
@@ -86,11 +139,11 @@ impl Body for Outgoing {
         if let Some(progress) = &this.progress {
             progress.made();
         }
-        Poll::Ready(frame.map(|frame| {
-            let frame = frame.map_err(|_| BodyFault::BrokenOff)?;
+        Poll::Ready(piece.map(|Piece { frame, fresh }| {
+            let frame = frame.map_err(|()| BodyFault::BrokenOff)?;
             let length = frame.data_ref().map_or(0, |data| data.len() as u64);
             this.left = this.left.checked_sub(length).ok_or(BodyFault::TooLarge)?;
-            if let Some(counted) = &this.counted {
+            if let Some(counted) = this.counted.as_ref().filter(|_| fresh) {
                 counted.fetch_add(length, Relaxed);
             }
             Ok(frame)
@@ -98,11 +151,19 @@ impl Body for Outgoing {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(Body::is_end_stream)
+        match &self.body {
+            Source::Nothing => true,
+            Source::Once(body) => body.is_end_stream(),
+            Source::Again(reading) => reading.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+        match &self.body {
+            Source::Nothing => SizeHint::with_exact(0),
+            Source::Once(body) => body.size_hint(),
+            Source::Again(reading) => reading.size_hint(),
+        }
     }
 }
 

@@ -74,10 +74,11 @@ impl Body for Passed {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
-        if let Some(link) = &mut this.link {
-            link.drive(cx);
-        }
-        match Pin::new(&mut this.body).poll_frame(cx) {
+        let frame = match &mut this.link {
+            Some(link) => link.poll_frame(&mut this.body, cx),
+            None => Pin::new(&mut this.body).poll_frame(cx),
+        };
+        match frame {
             Poll::Ready(frame) => {
                 this.patience.progressed();
                 // Trailers are the last that comes, and nobody may ask for more after them.

@@ -20,6 +20,10 @@ impl Patience {
         Self { span, timer: None, progressed: false }
     }
 
+    pub(super) const fn span(&self) -> Duration {
+        self.span
+    }
+
     /// Notes that a piece came.
     pub(super) const fn progressed(&mut self) {
         self.progressed = true;

@@ -8,31 +8,38 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-/// How many pieces of a body have been passed on.
+/// How many pieces of a body have been passed on, and how many there were at the last look.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Progress(Arc<AtomicU64>);
+pub(super) struct Progress {
+    pieces: Arc<AtomicU64>,
+    seen: u64,
+}
 
 impl Progress {
     /// Notes one more piece.
     pub(super) fn made(&self) {
-        self.0.fetch_add(1, Relaxed);
+        self.pieces.fetch_add(1, Relaxed);
+    }
+
+    /// Whether a piece was passed on since the last look.
+    pub(super) fn was_made(&mut self) -> bool {
+        let pieces = self.pieces.load(Relaxed);
+        std::mem::replace(&mut self.seen, pieces) != pieces
     }
 
     /// Waits for an answer for as long as the span says; it begins anew while the body is under way,
     /// because nobody answers before they were asked. Whether the client dawdles is seen elsewhere.
     pub(super) async fn in_time<T>(
-        of: Option<Self>,
+        mut of: Option<Self>,
         span: Duration,
         answer: impl Future<Output = T>,
     ) -> Option<T> {
-        let Some(Self(pieces)) = of else { return timeout(span, answer).await.ok() };
         let mut answer = pin!(answer);
         loop {
-            let before = pieces.load(Relaxed);
             match timeout(span, answer.as_mut()).await {
                 Ok(answer) => return Some(answer),
-                Err(_) if pieces.load(Relaxed) == before => return None,
-                Err(_) => {}
+                Err(_) if of.as_mut().is_some_and(Self::was_made) => {}
+                Err(_) => return None,
             }
         }
     }

@@ -22,10 +22,7 @@ impl RequestIds {
     /// The name of a request: what a trusted proxy calls it, or a new one. It is in the headers from
     /// then on.
     pub(super) fn name(&self, headers: &mut HeaderMap, peer_is_trusted: bool) -> HeaderValue {
-        let mut known = headers.get_all(X_REQUEST_ID).iter();
-        if let (true, Some(known), None) = (peer_is_trusted, known.next(), known.next())
-            && is_name(known.as_bytes())
-        {
+        if let Some(known) = peer_is_trusted.then(|| given(headers)).flatten() {
             return known.clone();
         }
         let name = self.new_name();
@@ -45,6 +42,15 @@ impl RequestIds {
         }
         // Digits are a header's value.
         HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("-"))
+    }
+}
+
+/// The one name that a request has already.
+fn given(headers: &HeaderMap) -> Option<&HeaderValue> {
+    let mut known = headers.get_all(X_REQUEST_ID).iter();
+    match (known.next(), known.next()) {
+        (Some(known), None) => Some(known).filter(|known| is_name(known.as_bytes())),
+        _ => None,
     }
 }
 

@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::address::{Address, Protocol};
-use super::failure::{Failed, Failure};
+use super::failure::Failure;
 use super::link::{Dialled, Http1, Http2, dial};
-use super::outgoing::Outgoing;
+use super::outgoing::{Again, Outgoing};
 use super::progress::Progress;
 use super::trust::Trust;
 
@@ -120,26 +120,35 @@ impl Server {
         InFlight(Arc::clone(self))
     }
 
-    /// Sends a request and waits for the head of the answer.
-    pub(super) async fn send(&self, request: Request<Outgoing>) -> Result<Answered, Failed> {
+    /// Sends a request and waits for the head of the answer. The request is taken, and put back where surely
+    /// nothing of it was sent: by reference, because it is large and moved at every step otherwise.
+    pub(super) async fn send(
+        &self,
+        request: &mut Option<Request<Outgoing>>,
+    ) -> Result<Answered, Failure> {
         let shared = self.shared.lock().clone();
         if let Some(shared) = shared
             && !shared.http2.is_closed()
         {
-            return self.send_http2(shared, request).await;
+            return Box::pin(self.send_http2(shared, request)).await;
         }
-        let link = match self.take() {
-            Some(link) => link,
-            // Rare, and large: boxed, because its state would be carried about with every request.
-            None => match Box::pin(self.dial()).await {
-                Ok(Dialled::Http1(link)) => link,
-                Ok(Dialled::Http2(http2)) => {
-                    return Box::pin(self.send_http2(self.share(http2), request)).await;
-                }
-                Err(why) => return Err(Failed { why, unsent: Some(Box::new(request)) }),
-            },
-        };
-        self.send_http1(link, request).await
+        loop {
+            let (link, kept) = match self.take() {
+                Some(link) => (link, true),
+                // Rare, and large: boxed, because its state would be carried about with every request.
+                None => match Box::pin(self.dial()).await? {
+                    Dialled::Http1(link) => (link, false),
+                    Dialled::Http2(http2) => {
+                        return Box::pin(self.send_http2(self.share(http2), request)).await;
+                    }
+                },
+            };
+            match self.send_http1(link, request).await {
+                // It was closed while it was kept; there are no more of these than are kept.
+                Err(_) if kept && request.is_some() => {}
+                answered => return answered,
+            }
+        }
     }
 
     /// Has all requests use a connection from now on.
@@ -189,11 +198,11 @@ impl Server {
         drop(stale);
     }
 
-    /// A kept connection that lives.
+    /// A kept connection that may live; one that was closed says so when it is used.
     fn take(&self) -> Option<Box<Http1>> {
         loop {
-            let (since, mut link) = self.kept.lock().pop()?;
-            if since.elapsed() < self.timeouts.keep && link.is_free() {
+            let (since, link) = self.kept.lock().pop()?;
+            if since.elapsed() < self.timeouts.keep {
                 return Some(link);
             }
         }
@@ -202,54 +211,67 @@ impl Server {
     async fn send_http1(
         &self,
         mut link: Box<Http1>,
-        request: Request<Outgoing>,
-    ) -> Result<Answered, Failed> {
-        let progress = request.body().progress();
-        match Progress::in_time(progress, self.timeouts.response, link.send(request)).await {
+        unsent: &mut Option<Request<Outgoing>>,
+    ) -> Result<Answered, Failure> {
+        let request = unsent.take().ok_or(Failure::Sent)?;
+        match link.send(request, self.timeouts.response).await {
             Some(Ok(response)) => Ok(Answered { response, link: Some(link) }),
             Some(Err(mut error)) => {
-                let unsent = error.take_message().map(Box::new);
-                Err(Failed { why: Failure::of(error.into_error()), unsent })
+                *unsent = error.take_message();
+                Err(Failure::of(error.into_error()))
             }
-            None => Err(Failed { why: Failure::ResponseTimeout, unsent: None }),
+            None => Err(Failure::ResponseTimeout),
         }
     }
 
     async fn send_http2(
         &self,
         Shared { mut http2, number }: Shared,
-        mut request: Request<Outgoing>,
-    ) -> Result<Answered, Failed> {
-        if let Err(error) = http2.ready().await {
-            let unsent = Some(Box::new(request));
-            return Err(Failed { why: Failure::Broken(error), unsent });
-        }
-        let again = again(&request);
+        unsent: &mut Option<Request<Outgoing>>,
+    ) -> Result<Answered, Failure> {
+        http2.ready().await.map_err(Failure::Broken)?;
+        let mut request = unsent.take().ok_or(Failure::Sent)?;
+        let again = Once::more(&mut request);
         absolute(&mut request, &self.address);
         let (progress, span) = (request.body().progress(), self.timeouts.response);
         match Progress::in_time(progress, span, http2.try_send_request(request)).await {
             Some(Ok(response)) => Ok(Answered { response, link: None }),
             Some(Err(mut error)) => {
-                let unsent = error.take_message();
                 let unread = is_unread(error.error());
                 if unread {
                     self.leave(number);
                 }
-                let unsent = unsent.or(again.filter(|_| unread)).map(Box::new);
-                Err(Failed { why: Failure::of(error.into_error()), unsent })
+                *unsent = error.take_message();
+                if unsent.is_none() && unread {
+                    *unsent = again.request();
+                }
+                Err(Failure::of(error.into_error()))
             }
-            None => Err(Failed { why: Failure::ResponseTimeout, unsent: None }),
+            None => Err(Failure::ResponseTimeout),
         }
     }
 }
 
-/// A request without a body once more, for a server that does not read the first.
-fn again(request: &Request<Outgoing>) -> Option<Request<Outgoing>> {
-    let mut again = Request::new(request.body().again()?);
-    again.method_mut().clone_from(request.method());
-    again.uri_mut().clone_from(request.uri());
-    again.headers_mut().clone_from(request.headers());
-    Some(again)
+/// A request once more, for a server that does not read the first.
+struct Once {
+    head: Request<()>,
+    body: Again,
+}
+
+impl Once {
+    fn more(request: &mut Request<Outgoing>) -> Self {
+        let mut head = Request::new(());
+        head.method_mut().clone_from(request.method());
+        head.uri_mut().clone_from(request.uri());
+        head.headers_mut().clone_from(request.headers());
+        Self { head, body: request.body_mut().rereadable() }
+    }
+
+    /// The request, if its body was short enough to be kept.
+    fn request(self) -> Option<Request<Outgoing>> {
+        let (head, ()) = self.head.into_parts();
+        Some(Request::from_parts(head, self.body.body()?))
+    }
 }
 
 /// Whether a server has said that it has not read a request and will not: it was on the way when the

@@ -15,8 +15,9 @@ use crate::problem::Problem;
 pub(super) const MAX_TARGET_BYTES: usize = 8 * 1024;
 
 /// Checks the head of a request and puts it into the form in which it goes on: the target is an
-/// absolute path in its canonical spelling with the query as it came, and `Host` says for whom.
-pub(super) fn vet(head: &mut Parts) -> Result<(), Problem> {
+/// absolute path in its canonical spelling with the query as it came, and `Host` says for whom. That is returned
+/// too; only HTTP/1.0 does without.
+pub(super) fn vet(head: &mut Parts) -> Result<Option<HeaderValue>, Problem> {
     let bad = |detail: &str| Problem::new(StatusCode::BAD_REQUEST, detail);
     if head.method == Method::CONNECT {
         let detail = "this is no forward proxy: CONNECT is not served";
@@ -40,10 +41,23 @@ pub(super) fn vet(head: &mut Parts) -> Result<(), Problem> {
         };
         head.uri = Uri::from(target);
     }
-    if let Some(host) = host {
-        head.headers.insert(HOST, host);
-    }
-    Ok(())
+    Ok(match host {
+        Host::Said(host) => Some(host),
+        Host::Target(host) => {
+            head.headers.insert(HOST, host.clone());
+            Some(host)
+        }
+        Host::None => None,
+    })
+}
+
+/// Where a request says for whom it is.
+enum Host {
+    /// In its header.
+    Said(HeaderValue),
+    /// Only in its target.
+    Target(HeaderValue),
+    None,
 }
 
 fn with_query(path: String, query: Option<&str>) -> Result<PathAndQuery, Problem> {
@@ -55,27 +69,28 @@ fn with_query(path: String, query: Option<&str>) -> Result<PathAndQuery, Problem
         .map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "the target is no path"))
 }
 
-/// For whom the request is, if `Host` does not say it yet. hyper lets pass what servers are known to
-/// disagree on: no host, several, and one that contradicts the target (RFC 9112 section 3.2).
-fn host(head: &Parts) -> Result<Option<HeaderValue>, Problem> {
+/// For whom the request is. hyper lets pass what servers are known to disagree on: no host, several, and one
+/// that contradicts the target (RFC 9112 section 3.2).
+fn host(head: &Parts) -> Result<Host, Problem> {
     let bad = |detail: &str| Err(Problem::new(StatusCode::BAD_REQUEST, detail));
     let mut said = head.headers.get_all(HOST).iter();
     match (said.next(), said.next(), head.uri.authority()) {
         (_, Some(_), _) => bad("there are several Host headers"),
-        (Some(host), None, None) if is_host(host.as_bytes()) => Ok(None),
+        (Some(host), None, None) if is_host(host.as_bytes()) => Ok(Host::Said(host.clone())),
         (Some(host), None, Some(authority))
             if host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()) =>
         {
-            Ok(None)
+            Ok(Host::Said(host.clone()))
         }
         (Some(_), None, Some(_)) => bad("Host and the target name different hosts"),
         (Some(_), None, None) => bad("Host names no host"),
         (None, _, Some(authority)) if is_host(authority.as_str().as_bytes()) => {
-            HeaderValue::from_str(authority.as_str()).map(Some).or(bad("the target names no host"))
+            let host = HeaderValue::from_str(authority.as_str());
+            host.map(Host::Target).or(bad("the target names no host"))
         }
         (None, _, Some(_)) => bad("the target names no host"),
         // HTTP/1.0 does without.
-        (None, _, None) if head.version < Version::HTTP_11 => Ok(None),
+        (None, _, None) if head.version < Version::HTTP_11 => Ok(Host::None),
         (None, _, None) => bad("there is no Host header"),
     }
 }

@@ -1,5 +1,8 @@
 //! Reads the body of a request up to a cap and no further.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -35,11 +38,12 @@ where
     if body.size_hint().lower() > max_bytes as u64 {
         return Err(Unread::TooLarge { max_bytes });
     }
-    // The timer is touched only when the body is not there yet.
-    match tokio::time::timeout(patience, collect(body, max_bytes)).await {
-        Ok(read) => read,
-        Err(_) => Err(Unread::TooSlow),
+    let mut read = pin!(collect(body, max_bytes));
+    // Most bodies are there with their head; a timer is set for the others.
+    if let Poll::Ready(read) = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await {
+        return read;
     }
+    Box::pin(tokio::time::timeout(patience, read)).await.unwrap_or(Err(Unread::TooSlow))
 }
 
 async fn collect<B>(mut body: B, max_bytes: usize) -> Result<Bytes, Unread>

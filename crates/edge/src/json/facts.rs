@@ -13,7 +13,7 @@ use tidegate_rules::Facts;
 use crate::extract::{check_name, check_room, check_value};
 
 /// Facts and nothing else.
-pub(crate) struct FactsOnly<'a>(pub(crate) Facts<'a>);
+pub(crate) struct FactsOnly<'a>(pub(crate) Box<Facts<'a>>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for FactsOnly<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -21,24 +21,24 @@ impl<'de: 'a, 'a> Deserialize<'de> for FactsOnly<'a> {
     }
 }
 
-/// For `#[serde(deserialize_with)]`.
+/// For `#[serde(deserialize_with)]`. Boxed, because serde hands on by value what it has read, through every layer.
 pub(crate) fn deserialize<'de: 'a, 'a, D: Deserializer<'de>>(
     from: D,
-) -> Result<Facts<'a>, D::Error> {
+) -> Result<Box<Facts<'a>>, D::Error> {
     from.deserialize_map(FactsVisitor(PhantomData))
 }
 
 struct FactsVisitor<'a>(PhantomData<Facts<'a>>);
 
 impl<'de: 'a, 'a> Visitor<'de> for FactsVisitor<'a> {
-    type Value = Facts<'a>;
+    type Value = Box<Facts<'a>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object of facts")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Facts<'a>, A::Error> {
-        let mut facts = Facts::new();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut facts = Box::new(Facts::new());
         while let Some(name) = map.next_key_seed(Name { known: &facts })? {
             check_room(&facts).map_err(A::Error::custom)?;
             let value = map.next_value_seed(Value { name: &name })?;

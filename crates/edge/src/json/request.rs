@@ -22,7 +22,7 @@ const MAX_REPEATED: usize = 200;
 pub struct Check<'a> {
     /// What is known of the request.
     #[serde(borrow, deserialize_with = "facts::deserialize")]
-    pub facts: Facts<'a>,
+    pub facts: Box<Facts<'a>>,
     /// What it costs; 1 where it does not say.
     #[serde(default = "one", deserialize_with = "cost")]
     pub cost: u32,
@@ -43,7 +43,7 @@ pub struct Checks<'a> {
 pub struct Peek<'a> {
     /// What is known of the request.
     #[serde(borrow, deserialize_with = "facts::deserialize")]
-    pub facts: Facts<'a>,
+    pub facts: Box<Facts<'a>>,
     /// The one rule that is asked about; all where it does not say.
     #[serde(default)]
     pub rule: Option<String>,
@@ -58,7 +58,7 @@ pub struct Peek<'a> {
 pub struct Refund<'a> {
     /// What is known of the request.
     #[serde(borrow, deserialize_with = "facts::deserialize")]
-    pub facts: Facts<'a>,
+    pub facts: Box<Facts<'a>>,
     /// The one rule that gives back; all where it does not say.
     #[serde(default)]
     pub rule: Option<String>,
@@ -76,7 +76,7 @@ pub struct Refund<'a> {
 pub struct Reset<'a> {
     /// Whose counters.
     #[serde(borrow, deserialize_with = "facts::deserialize")]
-    pub facts: Facts<'a>,
+    pub facts: Box<Facts<'a>>,
     /// The one rule that forgets; all where it does not say.
     #[serde(default)]
     pub rule: Option<String>,

@@ -2,18 +2,18 @@
 //! every letter of every name for what must be escaped, and that was a fifth of what a check took.
 
 /// A value, as JSON has it.
-pub(super) trait Value {
+pub(crate) trait Value {
     fn write(self, out: &mut String);
 }
 
 /// Puts a value after the text that comes before it.
-pub(super) fn put(out: &mut String, before: &str, value: impl Value) {
+pub(crate) fn put(out: &mut String, before: &str, value: impl Value) {
     out.push_str(before);
     value.write(out);
 }
 
 /// Puts a list after the text that comes before it.
-pub(super) fn list<T>(
+pub(crate) fn list<T>(
     out: &mut String,
     before: &str,
     values: impl IntoIterator<Item = T>,

@@ -23,8 +23,9 @@ use super::flow::{Flows, Seen};
 use super::framing::Framing;
 use super::hall::{Shared, Stage};
 use super::proxy_protocol::{self, Parsed};
+use super::seldom::seldom;
 use super::socket::{Socket, peek, send_at_once};
-use super::stream::{Stream, Wire};
+use super::stream::{Stream, Wire, secured};
 use super::traffic::{Phase, Traffic, Watched};
 use super::{Answers, Caller, Settings};
 use crate::problem::Problem;
@@ -132,16 +133,15 @@ async fn open<D: Answers>(
             peer = Peer::Ip(named.ip().to_canonical());
         }
     }
-    let Some(tls) = &settings.tls else {
-        return sniff(socket, peer, settings.http2).await;
+    let wire = match secured(socket, settings.tls.as_ref()).await? {
+        Either::Left(socket) => return sniff(socket, peer, settings.http2).await,
+        Either::Right(tls) => tls,
     };
-    let acceptor = tokio_rustls::TlsAcceptor::from(tls.config());
-    let tls = Box::new(acceptor.accept(socket).await?);
-    let version = match tls.get_ref().1.alpn_protocol() {
+    let version = match wire.get_ref().1.alpn_protocol() {
         Some(b"h2") if settings.http2 => Version::HTTP_2,
         _ => Version::HTTP_11,
     };
-    Ok(Opened { wire: Either::Right(tls), first: Bytes::new(), version, peer })
+    Ok(Opened { wire: Either::Right(wire), first: Bytes::new(), version, peer })
 }
 
 /// Reads the header of the PROXY protocol and not a byte more: what follows may be a handshake.
@@ -195,7 +195,7 @@ async fn speak_http1<D: Answers>(
         tokio::select! {
             biased;
             ended = connection.as_mut() => return ended,
-            () = until(stage, Stage::Ending) => connection.as_mut().graceful_shutdown(),
+            () = seldom(until(stage, Stage::Ending)) => connection.as_mut().graceful_shutdown(),
         }
         connection.await
     };
@@ -224,8 +224,8 @@ async fn speak_http2<D: Answers>(
             biased;
             ended = connection.as_mut() => return ended,
             // GOAWAY costs nobody a request, so there is no reason to wait with it.
-            () = until(stage, Stage::Closing) => {}
-            () = old(link.shared.settings.max_age) => {}
+            () = seldom(until(stage, Stage::Closing)) => {}
+            () = seldom(old(link.shared.settings.max_age)) => {}
         }
         connection.as_mut().graceful_shutdown();
         // A call that never ends by itself must not keep it for ever.
@@ -241,7 +241,7 @@ async fn watched<D>(ended: impl Future<Output = hyper::Result<()>>, link: &Link<
         ended = ended => if let Err(error) = ended {
             tracing::debug!(%error, "connection ended early");
         },
-        () = dawdling(&link.traffic, link.flows.as_deref(), &link.shared.settings) => {}
+        () = seldom(dawdling(&link.traffic, link.flows.as_deref(), &link.shared.settings)) => {}
     }
 }
 

@@ -9,11 +9,13 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
+use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
 use super::framing::Framing;
 use super::socket::Socket;
+use super::tls::Tls;
 use super::traffic::Traffic;
 
 /// A closed connection is read for so long, or for so many bytes: to close with bytes unread would
@@ -22,7 +24,14 @@ const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 1024 * 1024;
 
 /// What the bytes come over.
-pub(super) type Wire = Either<Socket, Box<TlsStream<Socket>>>;
+pub(crate) type Wire = Either<Socket, Box<TlsStream<Socket>>>;
+
+/// Shakes hands where the listener has a certificate.
+pub(crate) async fn secured(socket: Socket, tls: Option<&Tls>) -> io::Result<Wire> {
+    let Some(tls) = tls else { return Ok(Either::Left(socket)) };
+    let tls = TlsAcceptor::from(tls.config()).accept(socket).await?;
+    Ok(Either::Right(Box::new(tls)))
+}
 
 /// A connection whose traffic is noted.
 pub(super) struct Stream {

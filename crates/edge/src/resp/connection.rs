@@ -9,12 +9,15 @@ use bytes::{Buf as _, BytesMut};
 use tidegate_core::store::Store;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch::Receiver;
+use tokio::time::timeout;
 
 use super::Door;
 use super::pipeline::Next;
 use super::session::Session;
 use super::watch::{Phase, Progress, dawdling};
-use crate::listen::{Shared, Socket, Speaks, Stage, send_at_once};
+use crate::listen::{
+    Shared, Socket, Speaks, Stage, Wire, secured, seldom, send_at_once,
+};
 use crate::{Peer, Status};
 
 /// Room for a few commands; a connection with nothing to say holds no more than that.
@@ -34,9 +37,14 @@ impl<S: Store + 'static, L: Store + 'static> Speaks for Door<S, L> {
         let Some(_place) = shared.peers.enter(peer) else {
             return tracing::debug!("closed: as many connections as one address may have");
         };
+        let wire = match timeout(shared.settings.header_timeout, open(socket, &shared)).await {
+            Ok(Ok(wire)) => wire,
+            Ok(Err(error)) => return tracing::debug!(%error, "connection not opened"),
+            Err(_) => return tracing::debug!("connection not opened in time"),
+        };
         let id = shared.door.connections.fetch_add(1, Relaxed) + 1;
         let progress = Progress::new();
-        let mut line = Line { socket, progress: &progress, read: BytesMut::new(), out: Vec::new() };
+        let mut line = Line { wire, progress: &progress, read: BytesMut::new(), out: Vec::new() };
         let mut session = Session::new(id, peer);
         tokio::select! {
             biased;
@@ -45,14 +53,19 @@ impl<S: Store + 'static, L: Store + 'static> Speaks for Door<S, L> {
                     tracing::debug!(%error, "connection ended early");
                 }
             }
-            () = dawdling(&progress, &shared.settings, stage) => {}
+            () = seldom(dawdling(&progress, &shared.settings, stage)) => {}
         }
     }
 }
 
+async fn open<D>(socket: Socket, shared: &Shared<D>) -> io::Result<Wire> {
+    send_at_once(&socket)?;
+    secured(socket, shared.settings.tls.as_ref()).await
+}
+
 /// A connection with what was read and not yet answered, and answered and not yet sent.
 struct Line<'p> {
-    socket: Socket,
+    wire: Wire,
     progress: &'p Progress,
     read: BytesMut,
     out: Vec<u8>,
@@ -65,7 +78,6 @@ impl Line<'_> {
         session: &mut Session,
         status: &Status,
     ) -> io::Result<()> {
-        send_at_once(&self.socket)?;
         while self.read().await? {
             loop {
                 self.progress.at(Phase::Answering);
@@ -82,7 +94,7 @@ impl Line<'_> {
                 }
             }
             if status.is_draining() && self.read.is_empty() {
-                return self.socket.shutdown().await;
+                return self.wire.shutdown().await;
             }
         }
         Ok(())
@@ -99,7 +111,7 @@ impl Line<'_> {
         if held == 0 && self.read.capacity() > KEPT_BYTES {
             self.read = BytesMut::with_capacity(FIRST_BYTES);
         }
-        let count = self.socket.read_buf(&mut self.read).await?;
+        let count = self.wire.read_buf(&mut self.read).await?;
         if self.read.len() == self.read.capacity() && self.read.capacity() < KEPT_BYTES {
             // A sign of a long pipeline: from now on there is room for much of it.
             self.read.reserve(KEPT_BYTES - self.read.len());
@@ -114,12 +126,13 @@ impl Line<'_> {
         self.progress.at(Phase::Sending);
         let mut sent = 0;
         while sent < self.out.len() {
-            match self.socket.write(&self.out[sent..]).await? {
+            match self.wire.write(&self.out[sent..]).await? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
                 count => sent += count,
             }
             self.progress.step();
         }
+        self.wire.flush().await?;
         self.out.clear();
         if self.out.capacity() > KEPT_BYTES {
             self.out = Vec::new();
@@ -129,12 +142,12 @@ impl Line<'_> {
 
     /// Ends the connection after the last reply.
     async fn hang_up(&mut self) -> io::Result<()> {
-        self.socket.shutdown().await?;
+        self.wire.shutdown().await?;
         let heard = async {
             let mut left = LINGER_BYTES;
             while left > 0 {
                 self.read.clear();
-                match self.socket.read_buf(&mut self.read).await {
+                match self.wire.read_buf(&mut self.read).await {
                     Ok(count) if count > 0 => left = left.saturating_sub(count),
                     _ => break,
                 }

@@ -2,7 +2,6 @@
 //! and letters are not settled (an open change has `a` for `r` and `w` for `t`): a newer draft is a
 //! change in this file.
 
-use bytes::{BufMut, BytesMut};
 use http::header::HeaderName;
 use tidegate_core::policy::Policy;
 
@@ -18,48 +17,52 @@ const MAX_INTEGER: u64 = 999_999_999_999_999;
 pub(super) fn write(counted: &Counted<'_>, lines: &mut Lines<'_>) {
     let name = counted.rule.id();
     lines.put_text(POLICY, |text| {
-        let policy = Item::string(text, name).integer("q", counted.numbers.limit);
+        let policy = Item::string(text, name).integer(b'q', counted.numbers.limit);
         if counted.rule.limit().policy().is_some_and(Policy::is_concurrency) {
             // What is in use at once has no window.
             policy.word("qu", "concurrent-requests");
         } else if let Some(secs) = counted.window_secs() {
-            policy.integer("w", secs);
+            policy.integer(b'w', secs);
         }
     });
     lines.put_text(STATE, |text| {
-        let state = Item::string(text, name).integer("r", counted.numbers.remaining);
+        let state = Item::string(text, name).integer(b'r', counted.numbers.remaining);
         if let Some(secs) = counted.effective_secs() {
-            state.integer("t", secs);
+            state.integer(b't', secs);
         }
     });
 }
 
 /// A member of a List of RFC 9651: a String with Integers for parameters.
-struct Item<'t>(&'t mut BytesMut);
+struct Item<'t>(&'t mut Vec<u8>);
 
 impl<'t> Item<'t> {
-    fn string(item: &'t mut BytesMut, text: &str) -> Self {
-        item.put_u8(b'"');
-        for byte in text.bytes() {
-            if matches!(byte, b'"' | b'\\') {
-                item.put_u8(b'\\');
+    fn string(item: &'t mut Vec<u8>, text: &str) -> Self {
+        item.push(b'"');
+        let escaped = |byte: &u8| matches!(byte, b'"' | b'\\');
+        match text.as_bytes().iter().any(escaped) {
+            false => item.extend_from_slice(text.as_bytes()),
+            true => {
+                for byte in text.as_bytes() {
+                    if escaped(byte) {
+                        item.push(b'\\');
+                    }
+                    item.push(*byte);
+                }
             }
-            item.put_u8(byte);
         }
-        item.put_u8(b'"');
+        item.push(b'"');
         Self(item)
     }
 
     /// A String that needs no escape.
     fn word(self, name: &str, word: &str) {
-        self.0.put_slice(format!(";{name}=\"{word}\"").as_bytes());
+        self.0.extend_from_slice(format!(";{name}=\"{word}\"").as_bytes());
     }
 
-    fn integer(self, name: &str, integer: u64) -> Self {
-        self.0.put_u8(b';');
-        self.0.put_slice(name.as_bytes());
-        self.0.put_u8(b'=');
-        self.0.put_slice(itoa::Buffer::new().format(integer.min(MAX_INTEGER)).as_bytes());
+    fn integer(self, name: u8, integer: u64) -> Self {
+        self.0.extend_from_slice(&[b';', name, b'=']);
+        self.0.extend_from_slice(itoa::Buffer::new().format(integer.min(MAX_INTEGER)).as_bytes());
         self
     }
 }
@@ -70,10 +73,10 @@ mod tests {
 
     #[test]
     fn names_and_numbers_are_as_rfc_9651_has_them() {
-        let mut text = BytesMut::new();
+        let mut text = Vec::new();
         let item = Item::string(&mut text, r#"a"b\c, d;e"#);
-        item.integer("q", u64::MAX).integer("w", MAX_INTEGER).integer("t", 0);
+        item.integer(b'q', u64::MAX).integer(b'w', MAX_INTEGER).integer(b't', 0);
         let expected = r#""a\"b\\c, d;e";q=999999999999999;w=999999999999999;t=0"#;
-        assert_eq!(text, expected);
+        assert_eq!(text, expected.as_bytes());
     }
 }

@@ -19,6 +19,9 @@ use super::told::Told;
 use super::{HeaderSettings, write};
 use body::Body;
 
+/// Room for all that a refusal says, and what the protocol adds.
+const USUAL_HEADERS: usize = 12;
+
 const ACCEPT: HeaderValue = HeaderValue::from_static("accept");
 
 /// The answer to a request that a decision refuses, by what the headers of the request ask for.
@@ -55,6 +58,8 @@ pub fn refusal(
 fn typed(status: StatusCode, media_type: HeaderValue, body: Bytes) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body));
     *response.status_mut() = status;
+    // At once as large as it gets, because it would grow twice on the way.
+    response.headers_mut().reserve(USUAL_HEADERS);
     response.headers_mut().insert(CONTENT_TYPE, media_type);
     response
 }

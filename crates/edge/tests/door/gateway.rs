@@ -2,6 +2,7 @@
 
 mod costs;
 mod faults;
+mod go_away;
 mod http2;
 mod identity;
 mod limits;

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tidegate_core::key::Secret;
+use tidegate_edge::gateway::Route;
 use tidegate_rules::problem::{Problem, Problems};
 use tidegate_rules::{Limit, RuleSet};
 
 use crate::Outcome;
 use crate::cli::ConfigCheckArgs;
-use crate::config::{DEFAULT_HTTP, Layer};
+use crate::config::{DEFAULT_HTTP, GatewayLayer, GatewaySettings, Layer};
 use crate::failure::Failure;
 use crate::output::{self, BOLD, GOOD};
 use crate::source::Source;
@@ -34,14 +35,15 @@ pub(crate) fn run(args: &ConfigCheckArgs) -> Result<Outcome, Failure> {
     let source = Source::file(&args.file);
     let checked = source.load().and_then(|loaded| {
         let rules = loaded.compile(Secret::UNSET)?;
-        Ok((rules, loaded.section))
+        let gateway = gateway(&loaded.section.gateway)?;
+        Ok((rules, loaded.section, gateway))
     });
     match checked {
-        Ok((rules, section)) => {
+        Ok((rules, section, gateway)) => {
             if args.output.json {
                 output::json(&[(); 0])?;
             } else {
-                output::text(&summary(&source.name(), &rules, &section))?;
+                output::text(&summary(&source.name(), &rules, &section, gateway.as_ref()))?;
             }
             Ok(Outcome::Well)
         }
@@ -53,7 +55,21 @@ pub(crate) fn run(args: &ConfigCheckArgs) -> Result<Outcome, Failure> {
     }
 }
 
-fn summary(name: &str, rules: &RuleSet, section: &Layer) -> String {
+/// The gateway that the document sets up, with its files read; what it is in front of may also be said on the
+/// command line.
+fn gateway(typed: &GatewayLayer) -> Result<Option<GatewaySettings>, Failure> {
+    match typed.is_in_front_of_something() {
+        true => GatewaySettings::check(typed.clone()),
+        false => Ok(None),
+    }
+}
+
+fn summary(
+    name: &str,
+    rules: &RuleSet,
+    section: &Layer,
+    gateway: Option<&GatewaySettings>,
+) -> String {
     let all = rules.rules();
     let idle = all.iter().filter(|rule| !rule.is_active()).count();
     let mut count = match all.len() {
@@ -74,13 +90,29 @@ fn summary(name: &str, rules: &RuleSet, section: &Layer) -> String {
     }
     let used: Vec<_> = algorithms.iter().map(|(name, times)| format!("{times} {name}")).collect();
     let http = section.http.clone().unwrap_or(DEFAULT_HTTP);
-    let rows = [("rules", count), ("limits", used.join(", ")), ("listens", format!("http {http}"))];
+    let mut rows = vec![("rules", count), ("limits", used.join(", "))];
+    rows.push(("listens", format!("http {http}")));
+    rows.extend(gateway.into_iter().flat_map(gateway_rows));
     let rows: Vec<_> = rows
         .into_iter()
         .filter(|(_, value)| !value.is_empty())
         .map(|(name, value)| vec![name.to_owned(), value])
         .collect();
     format!("{BOLD}{name}{BOLD:#} is {GOOD}valid{GOOD:#}\n{}", output::columns(2, &rows))
+}
+
+/// Where the gateway listens, and where each of its routes leads.
+fn gateway_rows(gateway: &GatewaySettings) -> Vec<(&'static str, String)> {
+    let tls = if gateway.certificate.is_some() { " with TLS" } else { "" };
+    let mut rows = vec![("", format!("gateway {}{tls}", gateway.at.listen()))];
+    for (at, Route { host, prefix, upstream }) in gateway.routes.iter().enumerate() {
+        let servers = gateway.upstreams.get(*upstream).into_iter().flat_map(|known| &known.servers);
+        let servers: Vec<_> = servers.map(|(address, _)| address.to_string()).collect();
+        let name = if at == 0 { "routes" } else { "" };
+        let host = host.as_deref().unwrap_or_default();
+        rows.push((name, format!("{host}{prefix} to {}", servers.join(", "))));
+    }
+    rows
 }
 
 fn told<'p>(problems: &'p Problems) -> Vec<Told<'p>> {

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use clap::builder::FalseyValueParser;
 use tidegate_edge::gateway::{Route, UpstreamSettings};
-use tidegate_edge::listen::Tls;
 use tidegate_rules::decode::Fields;
 
+use super::certificate::Certificate;
 use super::listen::{DoorAt, Listen};
 use super::section::{parsed, path};
 use super::value::{Length, UpstreamAt};
@@ -22,6 +22,9 @@ const DEFAULT_GATEWAY: Listen = Listen::loopback(8080);
 
 /// The longest body of a request unless it is said otherwise.
 const DEFAULT_MAX_BODY: Length = Length(100 * 1024 * 1024);
+
+/// The flags of its certificate and key.
+const FLAGS: [&str; 2] = ["--tls-cert", "--tls-key"];
 
 /// What was typed about the gateway in one place.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
@@ -74,6 +77,11 @@ pub(crate) struct GatewayLayer {
 }
 
 impl GatewayLayer {
+    /// Whether it is said what the gateway is in front of.
+    pub(crate) const fn is_in_front_of_something(&self) -> bool {
+        self.upstream.is_some() || self.behind.is_some()
+    }
+
     pub(super) fn read(fields: &mut Fields<'_>) -> Self {
         Self {
             upstream: fields.take("upstream").and_then(|field| parsed(&field)),
@@ -126,7 +134,7 @@ impl GatewaySettings {
     ///
     /// # Errors
     /// When a gateway is asked for that has nothing behind it, or a file cannot be used.
-    pub(super) fn check(typed: GatewayLayer) -> Result<Option<Self>, Failure> {
+    pub(crate) fn check(typed: GatewayLayer) -> Result<Option<Self>, Failure> {
         if typed.gateway == Some(Listen::Off) {
             return Ok(None);
         }
@@ -143,7 +151,7 @@ impl GatewaySettings {
         }
         Ok(Some(Self {
             at: Listen::or_default(typed.gateway, DEFAULT_GATEWAY),
-            certificate: Certificate::check(typed.tls_cert, typed.tls_key)?,
+            certificate: Certificate::check(FLAGS, typed.tls_cert, typed.tls_key)?,
             proxy_protocol: typed.proxy_protocol.unwrap_or(false),
             max_body: typed.max_body.unwrap_or(DEFAULT_MAX_BODY),
             access_log: typed.access_log.unwrap_or(false),
@@ -151,54 +159,4 @@ impl GatewaySettings {
             upstreams,
         }))
     }
-}
-
-/// A certificate in use, and the files that it may be replaced from.
-#[derive(Clone, Debug)]
-pub(crate) struct Certificate {
-    pub(crate) chain: PathBuf,
-    pub(crate) key: PathBuf,
-    pub(crate) tls: Tls,
-}
-
-impl Certificate {
-    fn check(chain: Option<PathBuf>, key: Option<PathBuf>) -> Result<Option<Self>, Failure> {
-        let (chain, key) = match (chain, key) {
-            (None, None) => return Ok(None),
-            (Some(chain), Some(key)) => (chain, key),
-            (chain, _) => {
-                let missing = if chain.is_some() { "--tls-key" } else { "--tls-cert" };
-                return Err(Failure::Usage(format!(
-                    "a certificate and its key go together, {missing} is missing\n  \
-                     write: --tls-cert cert.pem --tls-key key.pem"
-                )));
-            }
-        };
-        let (chain_pem, key_pem) = (read(&chain, "--tls-cert")?, read(&key, "--tls-key")?);
-        let tls = Tls::new(&chain_pem, &key_pem).map_err(|error| {
-            Failure::CouldNot(format!("{} with {}: {error}", chain.display(), key.display()))
-        })?;
-        Ok(Some(Self { chain, key, tls }))
-    }
-
-    /// Reads the files again.
-    ///
-    /// # Errors
-    /// When they cannot be used; the certificate in use stays.
-    pub(crate) fn replace(&self) -> Result<(), Failure> {
-        let (chain, key) = (read(&self.chain, "--tls-cert")?, read(&self.key, "--tls-key")?);
-        self.tls.replace(&chain, &key).map_err(|error| {
-            Failure::CouldNot(format!(
-                "{} with {}: {error}",
-                self.chain.display(),
-                self.key.display()
-            ))
-        })
-    }
-}
-
-fn read(path: &Path, flag: &str) -> Result<Vec<u8>, Failure> {
-    std::fs::read(path).map_err(|error| {
-        Failure::CouldNot(format!("cannot read {} for {flag}: {error}", path.display()))
-    })
 }

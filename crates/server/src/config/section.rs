@@ -12,6 +12,7 @@ use super::admin::AdminLayer;
 use super::gateway::GatewayLayer;
 use super::grpc::GrpcLayer;
 use super::headers::HeaderLayer;
+use super::resp::RespLayer;
 use super::store::StoreLayer;
 use super::traces::TraceLayer;
 use super::value::Wrong;
@@ -28,7 +29,7 @@ pub(crate) fn read(field: Option<&Field<'_>>) -> Layer {
         headers: HeaderLayer::read(&mut fields),
         grpc: GrpcLayer::read(&mut fields),
         http: fields.take("http").and_then(|field| parsed(&field)),
-        resp: fields.take("resp").and_then(|field| parsed(&field)),
+        resp: RespLayer::read(&mut fields),
         socket_mode: fields.take("socket_mode").and_then(|field| parsed(&field)),
         door_threads: fields.take("door_threads").and_then(|field| threads(&field)),
         snapshot: fields.take("snapshot").and_then(|field| path(&field)),

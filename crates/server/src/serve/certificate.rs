@@ -1,4 +1,4 @@
-//! Replaces the gateway's certificate when its files change.
+//! Replaces a door's certificate when its files change.
 
 use crate::config::Certificate;
 use crate::telemetry::Event;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Folder, assert_golden, run, text};
+use crate::support::{Authority, Folder, assert_golden, run, text};
 
 #[test]
 fn a_broken_document_is_exit_code_1_with_every_problem_on_stderr() {
@@ -90,4 +90,72 @@ fn the_key_for_tokens_is_looked_for_beside_the_document_and_checked() {
     }
     folder.write("keys/jwt.pub", PUBLIC_KEY);
     assert_eq!(check().status.code(), Some(0));
+}
+
+#[test]
+fn the_gateway_is_told_with_its_routes_and_its_files_are_read() {
+    let folder = Folder::new();
+    let document = "server:\n  gateway: 127.0.0.1:9080\n  upstreams:\n    \
+                    api: { servers: [\"https://10.0.0.1:3000\", \"https://10.0.0.2\"], ca_file: ca.pem }\n    \
+                    web: { servers: \"http://10.0.0.3:80\" }\n  routes:\n    \
+                    - { host: api.example.com, path: /v1, upstream: api }\n    \
+                    - { upstream: web }\n\
+                    rules: [{ id: a, key_by: ip, limit: 1/s }]\n";
+    let file = folder.write("rules.yaml", document);
+    let check = || run(&["config", "check", file.to_str().unwrap()]);
+    let output = check();
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("ca.pem for `ca_file`"), "{}", text(&output.stderr));
+    folder.write("ca.pem", "nonsense");
+    let output = check();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stderr).contains("certificate authorities of"), "{}", text(&output.stderr));
+    let _authority = Authority::make(&folder.path("."), "ca");
+    let output = check();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let told = text(&output.stdout);
+    for line in [
+        "gateway 127.0.0.1:9080",
+        "api.example.com/v1 to https://10.0.0.1:3000, https://10.0.0.2:443",
+        "/ to http://10.0.0.3:80",
+    ] {
+        assert!(told.lines().any(|told| told.ends_with(&format!("  {line}"))), "{line}: {told}");
+    }
+}
+
+#[test]
+fn an_upstream_that_no_route_leads_to_is_a_problem_with_a_place() {
+    let folder = Folder::new();
+    let document = "server:\n  upstreams:\n    a: { servers: \"http://10.0.0.1\" }\n    \
+                    b: { servers: \"http://10.0.0.2\" }\n  routes: [{ upstream: a }]\nrules: []\n";
+    let file = folder.write("rules.yaml", document);
+    let output = run(&["config", "check", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    let told = text(&output.stderr);
+    assert!(told.contains("rules.yaml:4:8: server.upstreams.b: no route leads to this"), "{told}");
+    assert!(told.contains("write: routes: [{ path: /, upstream: b }]"), "{told}");
+}
+
+/// RELIABILITY.md section 4: a document of at most 1 MiB.
+#[test]
+fn a_document_of_one_mebibyte_is_the_longest_there_is() {
+    const MOST: usize = 1024 * 1024;
+    let folder = Folder::new();
+    let rules = "rules: [{ id: a, key_by: ip, limit: 1/s }]\n#";
+    // Letters of two bytes, so that wherever reading stops there may be half of one.
+    let filled = |bytes: usize| {
+        let fill = bytes - rules.len();
+        format!("{rules}{}{}", "x".repeat(fill % 2), "é".repeat(fill / 2))
+    };
+    let check = |bytes: usize| {
+        let file = folder.write("rules.yaml", filled(bytes));
+        run(&["config", "check", file.to_str().unwrap()])
+    };
+    assert_eq!(check(MOST).status.code(), Some(0));
+    for longer in [MOST + 1, MOST + 2, 3 * MOST] {
+        let output = check(longer);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{longer}: {told}");
+        assert!(told.contains("the document is larger than 1048576 bytes"), "{longer}: {told}");
+    }
 }

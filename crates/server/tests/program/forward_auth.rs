@@ -1,9 +1,10 @@
-//! The recipes of `examples/forward-auth` as they are written: nginx, Caddy and HAProxy ask before they pass
-//! a request on.
+//! The recipes of `examples/forward-auth` as they are written: nginx, Caddy, HAProxy and Envoy ask before they
+//! pass a request on.
 
 use std::net::TcpStream;
 use std::path::Path;
 
+use tidegate_testkit::envoy::Envoy;
 use tidegate_testkit::nginx::Nginx;
 use tidegate_testkit::port::Port;
 use tidegate_testkit::process::{Process, server_command};
@@ -171,4 +172,27 @@ fn haproxy_limits_and_passes_everything_while_nobody_answers() {
     assert_limited(&site, &haproxy.url());
     let _app = site.close();
     assert_eq!(curl(&[&format!("{}/api/things", haproxy.url())]).status, 200);
+}
+
+#[test]
+fn envoy_limits_and_passes_everything_while_nobody_answers() {
+    let site = Site::open();
+    let port = |at: &str| format!("port_value: {}", at.rsplit_once(':').unwrap().1);
+    // Tests assert outcomes; on a busy machine the example's 100 ms may pass with nobody at fault.
+    let text = example("envoy.yaml").replace("timeout: 0.1s", "timeout: 10s");
+    let envoy = Envoy::start(|listen, admin| {
+        text.replace("port_value: 8000", &format!("port_value: {listen}"))
+            .replace("port_value: 9901", &format!("port_value: {admin}"))
+            .replace("port_value: 8081", &port(&site.tidegate.address))
+            .replace("port_value: 3000", &port(&site.app.address().to_string()))
+    });
+    let refused = assert_limited(&site, &envoy.url(""));
+    assert!(refused.body.contains("\"error\":\"rate_limit_exceeded\""), "{refused:?}");
+    let passed = curl(&[&envoy.url("/api/things"), "-H", "X-Api-Key: another"]);
+    assert_eq!(passed.status, 200, "the key is told too");
+    assert!(passed.header("ratelimit").unwrap().starts_with("\"per-client\";r=4;"), "{passed:?}");
+    assert_eq!(envoy.count("ext_authz.error"), 0);
+    let _app = site.close();
+    assert_eq!(curl(&[&envoy.url("/api/things")]).status, 200, "open while it is away");
+    assert_eq!(envoy.count("ext_authz.failure_mode_allowed"), 1);
 }

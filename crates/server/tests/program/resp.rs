@@ -5,6 +5,7 @@ mod clients;
 mod door;
 mod flood;
 mod store;
+mod tls;
 
 use std::process::Command;
 

@@ -11,7 +11,7 @@ use serde_json::json;
 use tidegate_testkit::python::python;
 
 use crate::support::programs::Fetched;
-use crate::support::{Folder, Server, curl, text, tidegate};
+use crate::support::{Folder, Server, curl, run, text, tidegate};
 
 /// A server whose doors are files of a folder, and which has no others.
 fn start(folder: &Folder, args: &[&str]) -> Server {
@@ -97,4 +97,25 @@ fn what_is_no_place_for_a_socket_is_a_mistake_with_advice() {
         assert_eq!(output.status.code(), Some(2), "{told}");
         assert!(told.contains(advice), "{told}");
     }
+}
+
+#[test]
+fn the_command_line_asks_over_a_unix_socket() {
+    let folder = Folder::new();
+    let server = start(&folder, &["--limit", "2/d by ip"]);
+    let at = at(&folder, "http.sock");
+    let ask = |command: &str| run(&[command, "--server", &at, "ip=192.0.2.1"]);
+    let codes = [(); 3].map(|()| ask("check").status.code());
+    assert_eq!(codes, [Some(0), Some(0), Some(1)], "{}", server.log());
+    assert_eq!(check(&folder.path("http.sock")).status, 429, "it is one and the same server");
+    assert!(text(&ask("explain").stdout).contains("refused"));
+    server.stop();
+    let output = ask("check");
+    assert_eq!(output.status.code(), Some(3));
+    let told = text(&output.stderr);
+    assert!(told.contains(&format!("no answer from {at}: No such file")), "{told}");
+    let output = run(&["check", "--server", "unix:http.sock", "ip=192.0.2.1"]);
+    assert_eq!(output.status.code(), Some(2), "a path from the root is meant");
+    let told = text(&output.stderr);
+    assert!(told.contains("--server unix:/run/tidegate/http.sock"), "{told}");
 }

@@ -12,6 +12,7 @@ use tidegate_engine::Decision;
 use super::super::accept::Accept;
 use super::super::told::{Counted, Told};
 use crate::date::rfc3339;
+use crate::json::write::put;
 use crate::problem::Problem;
 
 /// Plain enough to need neither scripts nor styles.
@@ -20,6 +21,9 @@ const PAGE: &str = include_str!("../../../assets/refused.html");
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const ABNORMAL_USAGE: &str =
     "https://iana.org/assignments/http-problem-types#abnormal-usage-detected";
+
+/// Room for most.
+const USUAL_BYTES: usize = 256;
 
 /// A body and its media type.
 pub(super) struct Body {
@@ -62,16 +66,6 @@ impl Kind {
     }
 }
 
-/// The plain form.
-#[derive(Serialize)]
-struct Refused<'a> {
-    error: &'static str,
-    message: &'a str,
-    limit: Option<u64>,
-    retry_after: Option<u64>,
-    reset_at: Option<String>,
-}
-
 /// The form of RFC 9457, with the member that the problem types of the draft define.
 #[derive(Serialize)]
 struct RefusedProblem<'a> {
@@ -93,7 +87,7 @@ impl Body {
         let kind = Kind::wanted(request);
         let bytes = match kind {
             Kind::Problem => json(&problem(decision, told, message)),
-            Kind::Json => json(&plain(told, message)),
+            Kind::Json => plain(told, message),
             Kind::Text => format!("Too many requests\n\n{message}\n").into_bytes(),
             Kind::Html => PAGE.replace("{message}", &escaped(message)).into_bytes(),
         };
@@ -101,16 +95,18 @@ impl Body {
     }
 }
 
-fn plain<'a>(told: Option<&Told<'_>>, message: &'a str) -> Refused<'a> {
+/// The plain form.
+fn plain(told: Option<&Told<'_>>, message: &str) -> Vec<u8> {
     let counted = told.and_then(Told::counted);
     let reset_at = counted.as_ref().and_then(Counted::reset_at);
-    Refused {
-        error: "rate_limit_exceeded",
-        message,
-        limit: counted.as_ref().map(|counted| counted.numbers.limit),
-        retry_after: told.and_then(Told::wait_secs),
-        reset_at: reset_at.map(|at| rfc3339(at.since(Timestamp::EPOCH).as_secs_ceil())),
-    }
+    let reset_at = reset_at.map(|at| rfc3339(at.since(Timestamp::EPOCH).as_secs_ceil()));
+    let mut out = String::with_capacity(USUAL_BYTES);
+    put(&mut out, r#"{"error":"rate_limit_exceeded","message":"#, message);
+    put(&mut out, r#","limit":"#, counted.as_ref().map(|counted| counted.numbers.limit));
+    put(&mut out, r#","retry_after":"#, told.and_then(Told::wait_secs));
+    put(&mut out, r#","reset_at":"#, reset_at.as_deref());
+    out.push('}');
+    out.into_bytes()
 }
 
 fn problem<'a>(

@@ -37,7 +37,7 @@ pub(super) fn media_type(request: &HeaderMap) -> Option<HeaderValue> {
 /// Writes the status of the call.
 pub(super) fn write_status(message: &str, wait: Option<Wait>, lines: &mut Lines<'_>) {
     lines.put(STATUS, RESOURCE_EXHAUSTED);
-    lines.put_text(MESSAGE, |text| text.put_slice(&percent_encoded(message)));
+    lines.put_text(MESSAGE, |text| text.extend_from_slice(&percent_encoded(message)));
     let pushback = match wait {
         Some(wait) => HeaderValue::from(wait.millis().min(LONGEST_PUSHBACK_MS)),
         None => DO_NOT_RETRY,
@@ -113,6 +113,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             let mut lines = Lines::new(&mut headers, false);
             write_status("", Wait::of(retry, None, 0), &mut lines);
+            lines.finish();
             assert_eq!(headers[PUSHBACK_MS], told);
         }
     }

@@ -11,9 +11,9 @@ use tidegate_rules::decode::{Field, Fields};
 use tidegate_rules::problem::Remark;
 use tidegate_rules::yaml::Value;
 
+use super::super::certificate::read as read_file;
 use super::super::section::{parsed, path};
 use super::super::value::UpstreamAt;
-use super::read as read_file;
 use crate::failure::Failure;
 
 const BALANCES: [(&str, Balance); 2] =
@@ -53,15 +53,16 @@ impl Behind {
             return None;
         }
         let named = upstreams.as_ref().and_then(Field::fields);
-        let upstreams: Vec<Named> = named
-            .into_iter()
-            .flat_map(|named| {
-                let read = |(name, _, field): (&str, _, Field<'_>)| read_upstream(name, &field);
-                named.all().filter_map(read).collect::<Vec<_>>()
-            })
-            .collect();
+        let named: Vec<_> = named.iter().flat_map(Fields::all).collect();
+        let upstreams: Vec<Named> =
+            named.iter().filter_map(|(name, _, field)| read_upstream(name, field)).collect();
         let routes = routes.and_then(|field| field.list()).unwrap_or_default();
-        let routes = routes.iter().filter_map(|field| read_route(field, &upstreams)).collect();
+        let routes: Vec<(Route, String)> =
+            routes.iter().filter_map(|field| read_route(field, &upstreams)).collect();
+        // One alone needs no route.
+        if named.len() > 1 || !routes.is_empty() {
+            named.iter().for_each(|(name, _, field)| refuse_unused(name, field, &routes));
+        }
         Some(Self { upstreams, routes })
     }
 
@@ -156,6 +157,13 @@ fn read_route(field: &Field<'_>, upstreams: &[Named]) -> Option<(Route, String)>
     }
     let prefix = prefix.unwrap_or_else(|| Some("/".to_owned()))?;
     Some((Route { host, prefix, upstream: 0 }, name.to_owned()))
+}
+
+fn refuse_unused(name: &str, field: &Field<'_>, routes: &[(Route, String)]) {
+    if !routes.iter().any(|(_, upstream)| upstream == name) {
+        let remark = Remark::new("no route leads to this upstream").found(name);
+        field.refuse(remark.write(format!("routes: [{{ path: /, upstream: {name} }}]")));
+    }
 }
 
 /// A path as requests have it after they were vetted.

@@ -2,18 +2,15 @@
 
 use tidegate_testkit::nginx::Nginx;
 
-use crate::support::authority::openssl;
 use crate::support::{Client, Folder, Server};
 
-const URL_SAFE: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-fn start(nginx: &Nginx, folder: &Folder, document: &str) -> Server {
+pub(super) fn start(nginx: &Nginx, folder: &Folder, document: &str) -> Server {
     let rules = folder.write("rules.yaml", document);
     Server::gateway_with(&rules, &["--upstream", &nginx.url()])
 }
 
 /// How many of so many requests pass.
-fn passed(client: &mut Client, count: usize, path: &str, headers: &[(&str, &str)]) -> usize {
+pub(super) fn passed(client: &mut Client, count: usize, path: &str, headers: &[(&str, &str)]) -> usize {
     (0..count).filter(|_| client.get_with(path, headers).status == 200).count()
 }
 
@@ -111,89 +108,4 @@ fn a_trusted_proxy_is_believed_up_to_the_first_stranger() {
     assert_eq!(ask("203.0.113.8"), 1);
     let told = nginx.requests();
     assert!(told[0].ends_with("for=1.1.1.1, 203.0.113.7, 127.0.0.1 ip=203.0.113.7"), "{told:?}");
-}
-
-#[test]
-fn users_are_who_a_good_signature_says() {
-    let nginx = Nginx::start("return 200 well;");
-    for (kind, words) in [
-        ("ES256", &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"][..]),
-        ("RS256", &["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"]),
-    ] {
-        let folder = Folder::new();
-        let [key, other, public] = ["key", "other", "jwt.pub"].map(|name| folder.path(name));
-        for key in [&key, &other] {
-            openssl(&[&["genpkey"], words, &["-out", key.to_str().unwrap()]].concat());
-        }
-        openssl(&[
-            "pkey",
-            "-in",
-            key.to_str().unwrap(),
-            "-pubout",
-            "-out",
-            public.to_str().unwrap(),
-        ]);
-        let server = start(
-            &nginx,
-            &folder,
-            "identity: { user_id: { jwt: { key_file: jwt.pub } } }\n\
-             rules: [{ id: a, key_by: user_id, limit: 2/d }]",
-        );
-        let mut client = server.visitor();
-        let mut ask = |token: &str| {
-            let value = format!("Bearer {token}");
-            passed(&mut client, 3, "/", &[("authorization", &value)])
-        };
-        let token = |key, user: &str, until: u64| token(&folder, kind, key, user, until);
-        assert_eq!(ask(&token(&key, "anna", 4_000_000_000)), 2, "{kind}");
-        assert_eq!(ask(&token(&key, "bert", 4_000_000_000)), 2, "{kind}");
-        assert_eq!(ask(&token(&key, "anna", 4_000_000_001)), 0, "another token, the same user");
-        // All of these are nobody, which is the address.
-        let forged = token(&other, "carl", 4_000_000_000);
-        assert_eq!(ask(&forged), 2, "{kind}");
-        let none =
-            format!("{}.{}.", encoded(br#"{"alg":"none"}"#), forged.split('.').nth(1).unwrap());
-        for nobody in [
-            token(&other, "dora", 4_000_000_000),
-            token(&key, "emil", 1_000_000_000),
-            none,
-            "nonsense".to_owned(),
-        ] {
-            assert_eq!(ask(&nobody), 0, "{kind} {nobody}");
-        }
-    }
-}
-
-/// A token for a user, signed by openssl.
-fn token(folder: &Folder, kind: &str, key: &std::path::Path, user: &str, until: u64) -> String {
-    let head = encoded(format!(r#"{{"alg":"{kind}","typ":"JWT"}}"#).as_bytes());
-    let claims = encoded(format!(r#"{{"sub":"{user}","exp":{until}}}"#).as_bytes());
-    let text = folder.write("token", format!("{head}.{claims}"));
-    let key = key.to_str().unwrap();
-    let signature = openssl(&["dgst", "-sha256", "-sign", key, text.to_str().unwrap()]);
-    let signature = if kind == "ES256" { plain(&signature) } else { signature };
-    format!("{head}.{claims}.{}", encoded(&signature))
-}
-
-/// The two numbers of a signature, each of 32 bytes, out of the DER that openssl writes.
-fn plain(der: &[u8]) -> Vec<u8> {
-    let mut rest = &der[2..];
-    let mut number = || {
-        let length = usize::from(rest[1]);
-        let digits = &rest[2..2 + length];
-        rest = &rest[2 + length..];
-        let digits = &digits[digits.len().saturating_sub(32)..];
-        [vec![0; 32 - digits.len()], digits.to_vec()].concat()
-    };
-    [number(), number()].concat()
-}
-
-/// In base64url without padding.
-fn encoded(bytes: &[u8]) -> String {
-    let sextets = |chunk: &[u8]| {
-        let word = chunk.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte));
-        let word = word << (8 * (3 - chunk.len()));
-        (0..=chunk.len()).map(move |at| URL_SAFE[(word >> (18 - 6 * at)) as usize & 63] as char)
-    };
-    bytes.chunks(3).flat_map(|chunk| sextets(chunk).collect::<Vec<_>>()).collect()
 }

@@ -39,7 +39,11 @@ fn an_upstream_that_says_go_away_costs_no_request() {
     // Of each connection nginx takes so many requests and then sends GOAWAY.
     let nginx = authority.nginx("ssl http2", "keepalive_requests 50; return 200 well;");
     let server = start(&folder, &nginx, "good.pem");
-    let load = h2load(&["-n", "3000", "-c", "20", "--h1", &format!("http://{}/", server.gateway)]);
-    let expected = Load { done: 3000, errors: 0, passed: 3000, refused: 0, failed: 0 };
-    assert_eq!(load, expected, "{}", server.log());
+    let url = format!("http://{}/", server.gateway);
+    let body = folder.write("body", "x".repeat(10_000));
+    for body in [&[][..], &["-d", body.to_str().unwrap()]] {
+        let load = h2load(&[&["-n", "3000", "-c", "20", "--h1", &url], body].concat());
+        let expected = Load { done: 3000, errors: 0, passed: 3000, refused: 0, failed: 0 };
+        assert_eq!(load, expected, "{body:?} {}", server.log());
+    }
 }
