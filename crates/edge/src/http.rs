@@ -18,6 +18,7 @@ use http::header::{ALLOW, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::{Body, Incoming};
+use tidegate_core::decision::AnsweredBy;
 use tidegate_core::store::Store;
 use tidegate_core::time::Timestamp;
 use tidegate_engine::{Limiter, NoLocal};
@@ -27,7 +28,7 @@ use crate::envoy::{self, Service};
 use crate::identity::IdentityInForce;
 use crate::json::{self, Check, Checks, Peek, Refund, Reset};
 use crate::listen::{Answers, Caller};
-use crate::problem::Problem;
+use crate::problem::{NOT_RESET, Problem};
 use crate::respond::{self, HeaderSettings};
 use crate::trace::{self, Asked, Serving, Tracer};
 use crate::{Peer, Status, Token, answer};
@@ -281,7 +282,11 @@ impl<S: Store, L: Store> Door<S, L> {
             }
             Endpoint::Reset => {
                 let Reset { facts, rule } = json::parse(body)?;
-                limiter.reset(&facts, self.known(rule.as_deref())?).await
+                let decision = limiter.reset(&facts, self.known(rule.as_deref())?).await;
+                if decision.answered_by() == AnsweredBy::Fallback {
+                    return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, NOT_RESET));
+                }
+                decision
             }
             Endpoint::Live | Endpoint::Ready | Endpoint::Healthcheck | Endpoint::ForwardAuth => {
                 return Ok(self.probe(endpoint));

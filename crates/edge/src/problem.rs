@@ -5,6 +5,9 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use crate::json::Malformed;
 
+/// Why a reset is not reported as done: who is refused would go on being refused.
+pub(crate) const NOT_RESET: &str = "the store does not answer, so what it counts was not reset; ask again when `/readyz` no longer says `degraded`";
+
 /// A request that cannot be served as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {

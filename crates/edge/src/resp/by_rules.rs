@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use smallvec::SmallVec;
-use tidegate_core::decision::Retry;
+use tidegate_core::decision::{AnsweredBy, Retry};
 use tidegate_core::store::Store;
 use tidegate_core::time::Timestamp;
 use tidegate_engine::Decision;
@@ -17,6 +17,7 @@ use super::reply::{Version, Writer};
 use super::session::Session;
 use crate::extract;
 use crate::json::retry_after_ms;
+use crate::problem::NOT_RESET;
 
 /// What is asked of the rules.
 #[derive(Debug)]
@@ -101,7 +102,11 @@ impl<S: Store, L: Store> Door<S, L> {
             Verb::Peek => self.limiter.peek_at_once(facts, *rule, *cost).await,
             Verb::Reset => self.limiter.reset(facts, *rule).await,
         };
-        write(&mut Writer::new(out, version), &decision);
+        let mut reply = Writer::new(out, version);
+        match (verb, decision.answered_by()) {
+            (Verb::Reset, AnsweredBy::Fallback) => reply.error("ERR", NOT_RESET),
+            _ => write(&mut reply, &decision),
+        }
     }
 }
 

@@ -88,6 +88,15 @@ fn violations_are_followed_as_they_come() {
     assert_eq!(lines(), 3, "each of them once");
 }
 
+/// Whoever is refused would go on being refused, and who runs the command would look elsewhere.
+#[test]
+fn a_reset_that_no_store_heard_is_not_told_as_done() {
+    // Nobody listens there.
+    let store = ["--store", "redis://127.0.0.1:1"];
+    let office = Office::with("rules:\n  - { id: a, key_by: ip, limit: 1/h }\n", &store);
+    office.run(&["reset", "ip=192.0.2.1"]).says(1, &["was not reset", "/readyz"]);
+}
+
 #[test]
 fn counters_are_reset_by_all_rules_or_by_one() {
     let office = Office::open();
