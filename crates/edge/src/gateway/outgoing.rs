@@ -99,9 +99,9 @@ impl Outgoing {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Piece>> {
         match &mut self.body {
             Source::Nothing => Poll::Ready(None),
-            Source::Once(body) => Pin::new(body).poll_frame(cx).map(|frame| {
-                Some(Piece { frame: frame?.map_err(|_| ()), fresh: true })
-            }),
+            Source::Once(body) => Pin::new(body)
+                .poll_frame(cx)
+                .map(|frame| Some(Piece { frame: frame?.map_err(|_| ()), fresh: true })),
             Source::Again(reading) => reading.poll_piece(cx),
         }
     }

@@ -15,9 +15,7 @@ use super::Door;
 use super::pipeline::Next;
 use super::session::Session;
 use super::watch::{Phase, Progress, dawdling};
-use crate::listen::{
-    Shared, Socket, Speaks, Stage, Wire, secured, seldom, send_at_once,
-};
+use crate::listen::{Shared, Socket, Speaks, Stage, Wire, secured, seldom, send_at_once};
 use crate::{Peer, Status};
 
 /// Room for a few commands; a connection with nothing to say holds no more than that.

@@ -109,7 +109,11 @@ fn the_gateway_is_told_with_its_routes_and_its_files_are_read() {
     folder.write("ca.pem", "nonsense");
     let output = check();
     assert_eq!(output.status.code(), Some(3));
-    assert!(text(&output.stderr).contains("certificate authorities of"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("certificate authorities of"),
+        "{}",
+        text(&output.stderr)
+    );
     let _authority = Authority::make(&folder.path("."), "ca");
     let output = check();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));

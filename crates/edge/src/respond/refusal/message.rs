@@ -34,9 +34,8 @@ pub(super) fn of(told: Option<&Told<'_>>) -> String {
 fn say_why(told: &Told<'_>, said: &mut String) {
     let counted = match told.counted() {
         _ if told.verdict == Verdict::Ban => {
-            return said.push_str(
-                "bans this client for a while, after too many requests over its limit",
-            );
+            return said
+                .push_str("bans this client for a while, after too many requests over its limit");
         }
         Some(counted) if counted.reset_at().is_none() => {
             return said.push_str("refuses requests for the moment");

@@ -10,7 +10,12 @@ pub(super) fn start(nginx: &Nginx, folder: &Folder, document: &str) -> Server {
 }
 
 /// How many of so many requests pass.
-pub(super) fn passed(client: &mut Client, count: usize, path: &str, headers: &[(&str, &str)]) -> usize {
+pub(super) fn passed(
+    client: &mut Client,
+    count: usize,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> usize {
     (0..count).filter(|_| client.get_with(path, headers).status == 200).count()
 }
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use tidegate_testkit::nginx::Nginx;
 
 use super::identity::{passed, start};
-use crate::support::authority::openssl;
 use crate::support::Folder;
+use crate::support::authority::openssl;
 
 const URL_SAFE: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
