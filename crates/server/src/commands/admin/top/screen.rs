@@ -115,6 +115,9 @@ mod tests {
     /// Set where this test is the program in the terminal.
     const INSIDE: &str = "TIDEGATE_TEST_PANICS";
 
+    /// What a panic says, on more lines than what comes after it leaves out.
+    const WORDS: [&str; 6] = ["the first word", "second", "third", "fourth", "fifth", "the last"];
+
     /// The terminal is given back before the words are written, and not again over them. Run in a terminal of its own:
     /// this very test, which panics there in the middle of a picture.
     #[test]
@@ -122,9 +125,10 @@ mod tests {
         if std::env::var_os(INSIDE).is_some() {
             let mut screen = Screen::take().unwrap();
             screen.draw(|frame| frame.render_widget("the picture", frame.area())).unwrap();
-            panic!("what a panic says");
+            panic!("{}", WORDS.join("\n"));
         }
-        let (tmux, program) = (Tmux::start(120, 34), std::env::current_exe().unwrap());
+        // As wide as the longest line.
+        let (tmux, program) = (Tmux::start(250, 34), std::env::current_exe().unwrap());
         let name = format!("{}::what_a_panic_says_is_seen", module_path!());
         let (_, name) = name.split_once("::").unwrap();
         tmux.run(&["echo", "what was there before"]);
@@ -133,9 +137,10 @@ mod tests {
         let screen = tmux.wait_until("the end", |screen| {
             screen.contains("test result: FAILED") && screen.trim_end().ends_with("ready$")
         });
-        // All of it, in order: where the prompt went back, it would be written over.
-        let words = ["what was there before", "panicked at", "what a panic says", "test result"];
-        let places = words.map(|words| screen.rfind(words));
+        // All of it: were the prompt to go back, some of it would be written over.
+        let said = format!("panicked at {}:", file!());
+        let all = ["what was there before", &said].into_iter().chain(WORDS);
+        let places: Vec<_> = all.map(|words| screen.rfind(words)).collect();
         assert!(places.is_sorted() && places[0].is_some(), "{screen}");
         assert!(!screen.contains("the picture"), "{screen}");
         let state = [tmux.knows("alternate_on"), tmux.knows("cursor_flag")];
