@@ -13,6 +13,7 @@ mod proxy_protocol;
 mod queue;
 mod reload;
 mod restart;
+mod restart_http2;
 mod routes;
 mod smuggling;
 mod tls;
