@@ -23,6 +23,7 @@ use tidegate_memory::{FastClock, MemoryStore};
 use tidegate_rules::problem::Problems;
 use tidegate_rules::{Allowance, Document, OverrideRecord, Records, RuleSet};
 use tidegate_testkit::postgres::Database;
+use tidegate_testkit::process::eventually;
 
 const OVERRIDES: usize = 100_000;
 /// One decision in so many is timed, as the server does.
@@ -30,7 +31,7 @@ const TIMED: u32 = 16;
 const ROUNDS: usize = 15;
 const DECISIONS: usize = 200_000;
 
-const TURNS: usize = 12;
+const TURNS: usize = 20;
 /// Lines of each rule a second in the process's log, as a server has it by default.
 const LINES: u32 = 5;
 
@@ -191,6 +192,8 @@ fn violations(runtime: &tokio::runtime::Runtime) -> String {
     for _ in 0..TURNS {
         for (shares, (limiter, beside)) in shares.iter_mut().zip(turns) {
             shares.push(paced(limiter, beside));
+            // What is still to be written is no burden of the next.
+            eventually("all is written", || log.tally().waiting == 0);
         }
     }
     // It writes what is left, and ends.

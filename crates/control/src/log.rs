@@ -38,8 +38,11 @@ pub use lines::{Line, Said};
 /// How many are made ready to be written before others on the same thread have a turn.
 const AT_A_STRETCH: usize = 128;
 
-/// How long violations are gathered before they are written.
+/// How long violations are gathered before they are written. Where there are many by then it is longer: an index is written page
+/// by page, and a thousand keys are a thousand pages in each transaction, however few violations are in it.
 const GATHERED: Duration = Duration::from_millis(100);
+const MANY: usize = 256;
+const GATHERED_OF_MANY: Duration = Duration::from_secs(1);
 
 /// How long after the database refused a batch it is asked again, at first and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
@@ -163,12 +166,24 @@ impl ViolationLog {
             tokio::select! {
                 () = self.stopped() => {}
                 () = self.filled.notified() => {
-                    self.unless_stopped(GATHERED).await;
+                    self.gather().await;
                     self.write(repository).await;
                 }
             }
         }
         self.finish(repository).await;
+    }
+
+    /// Waits until it is worth it to write.
+    async fn gather(&self) {
+        self.unless_stopped(GATHERED).await;
+        if self.desk.lock().waiting() >= MANY {
+            tokio::select! {
+                () = self.unless_stopped(GATHERED_OF_MANY) => {}
+                // A whole batch is there.
+                () = self.filled.notified() => {}
+            }
+        }
     }
 
     /// Drops what is old, again and again.

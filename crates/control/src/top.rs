@@ -32,8 +32,8 @@ use watch::{Bursting, Watch};
 pub use who::Sight;
 use who::{Veil, Who};
 
-/// The most decisions that are looked at in an eighth of a second before it is one in four: about 60 000 a second.
-const BUDGET: u32 = 8_192;
+/// The most decisions that are looked at in an eighth of a second before it is one in four: about 16 000 a second.
+const BUDGET: u32 = 2_048;
 
 /// Keys that a list has room for in each generation.
 const ROOM: usize = 64;

@@ -17,7 +17,7 @@ pub const QUEUE: usize = 1 << 16;
 const QUEUE_BYTES: usize = 32 << 20;
 
 /// The most that are written at once.
-const BATCH: usize = 5_000;
+const BATCH: usize = QUEUE / 4;
 
 /// The most pages that are kept to be used again.
 const SPARE: usize = 4;
@@ -61,11 +61,12 @@ impl Desk {
         Tally { heard: written + dropped + waiting, written, dropped, waiting }
     }
 
-    const fn waiting(&self) -> usize {
+    /// How many wait to be written.
+    pub(super) const fn waiting(&self) -> usize {
         self.waiting + self.open.len()
     }
 
-    /// Jots down one more. Whether it is the only one that waits.
+    /// Jots down one more. Whether it is the first that waits, or the last of a batch.
     pub(super) fn put(
         &mut self,
         rules: &Arc<RuleSet>,
@@ -81,7 +82,7 @@ impl Desk {
         if self.waiting() > QUEUE || self.bytes + self.open.bytes() > QUEUE_BYTES {
             self.drop_what_has_no_room();
         }
-        self.waiting() == 1
+        matches!(self.waiting(), 1 | BATCH)
     }
 
     /// Puts the open page to the others; another is open from then on.

@@ -13,6 +13,9 @@ use crate::faulty::{Faulty, Mood};
 use crate::house::{House, Plan};
 use crate::meddler::Meddler;
 
+/// The most that are written at once.
+const BATCH: usize = QUEUE / 4;
+
 /// Nothing is dropped for its age.
 pub(crate) const FOREVER: Retention = Retention { age: Micros::new(u64::MAX), rows: u64::MAX };
 
@@ -67,15 +70,32 @@ async fn until(mut seen: impl FnMut() -> bool) {
 
 #[tokio::test(start_paused = true)]
 async fn refusals_are_written_in_batches_and_in_order() {
+    const MANY: usize = 40_000;
     let (house, faulty, writer) = over(Mood::Well).await;
-    refuse(&house, 0, 12_000).await;
-    assert_eq!(house.log.tally(), tally(12_000, 0, 0, 12_000), "no decision has waited for it");
-    until(|| house.log.tally().written == 12_000).await;
+    refuse(&house, 0, MANY).await;
+    assert_eq!(house.log.tally(), tally(MANY, 0, 0, MANY), "no decision has waited for it");
+    until(|| house.log.tally().written == MANY as u64).await;
     let sizes: Vec<usize> = faulty.batches.lock().iter().map(Vec::len).collect();
-    assert_eq!(sizes, [5_000, 5_000, 2_000]);
-    assert_eq!(users(&faulty), hashes(&house, 0..12_000));
+    assert_eq!(sizes, [BATCH, BATCH, MANY - 2 * BATCH]);
+    assert_eq!(users(&faulty), hashes(&house, 0..MANY));
     house.log.stop();
     writer.await.expect("it ends by itself");
+}
+
+#[tokio::test(start_paused = true)]
+async fn few_are_written_soon_and_many_are_gathered_for_longer() {
+    let (house, faulty, writer) = over(Mood::Well).await;
+    let mut from = 0;
+    for (count, millis) in [(1, 100), (255, 100), (256, 1_100), (BATCH - 1, 1_100), (BATCH, 100)] {
+        let begun = tokio::time::Instant::now();
+        refuse(&house, from, count).await;
+        from += count;
+        until(|| house.log.tally().written == from as u64).await;
+        let took = begun.elapsed().as_millis();
+        assert!((millis..millis + 50).contains(&took), "{count} in {took} ms");
+        assert_eq!(faulty.batches.lock().last().map(Vec::len), Some(count));
+    }
+    writer.abort();
 }
 
 #[tokio::test(start_paused = true)]

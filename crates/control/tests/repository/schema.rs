@@ -29,13 +29,13 @@ async fn made_by_whoever_comes_first(place: Place) {
     for opened in opened.collect::<Vec<_>>() {
         opened.await.expect("a task").expect("a repository");
     }
-    assert_eq!(place.sql("SELECT count(*) FROM tidegate_migration"), "3");
+    assert_eq!(place.sql("SELECT count(*) FROM tidegate_migration"), "4");
 }
 
 async fn told_what_was_applied(place: Place) {
     assert_eq!(
         migrate(&place.url()).await,
-        Ok(["0001 rule office", "0002 nodes", "0003 violation writers"]
+        Ok(["0001 rule office", "0002 nodes", "0003 violation writers", "0004 violation pages"]
             .map(str::to_owned)
             .to_vec())
     );
@@ -68,7 +68,7 @@ async fn a_newer_one_is_refused(place: Place) {
          SELECT 7, 'of the future', success, checksum, 0 FROM tidegate_migration
          WHERE version = 1",
     );
-    foreign(&place, "its schema is at 7 and this program knows up to 3").await;
+    foreign(&place, "its schema is at 7 and this program knows up to 4").await;
 }
 
 async fn another_history_is_refused(place: Place) {
@@ -123,7 +123,7 @@ async fn who_reads_a_file_is_waited_for() {
     said.write_all(b"BEGIN; SELECT count(*) FROM tidegate_migration;\n").expect("a reader");
     let mut answers = BufReader::new(reader.stdout.take().expect("a pipe"));
     answers.read_line(&mut heard).expect("an answer");
-    assert_eq!(heard, "3\n");
+    assert_eq!(heard, "4\n");
 
     let url = place.url();
     let mut opened = tokio::spawn(async move { open(&url).await.map(|_| ()) });
@@ -200,4 +200,18 @@ async fn secrets_are_in_no_name_and_no_error() {
         open(&url.replace("/rules", "/nowhere?user=tidegate&password=s3cret")).await.map(|_| ());
     let shown = format!("{refused:?}");
     assert!(shown.contains("nowhere") && !shown.contains("s3cret"), "{shown}");
+}
+
+#[tokio::test]
+async fn violations_of_one_are_read_from_the_end_of_an_index() {
+    let place = Place::sqlite();
+    migrate(&place.url()).await.expect("the schema");
+    for column in ["user_id", "ip_address", "rule_id"] {
+        let plan = place.sql(&format!(
+            "EXPLAIN QUERY PLAN SELECT * FROM rate_limit_violation
+             WHERE {column} = 'x' AND violation_id < 9 ORDER BY violation_id DESC LIMIT 5"
+        ));
+        let wanted = format!("({column}=? AND violation_id<?)");
+        assert!(plan.contains(&wanted) && !plan.contains("TEMP B-TREE"), "{plan}");
+    }
 }

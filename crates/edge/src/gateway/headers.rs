@@ -105,11 +105,9 @@ fn named(headers: &HeaderMap, wanted: impl Fn(&str) -> bool) -> Names {
 
 /// Takes out those headers, and those that `Connection` names.
 fn remove(headers: &mut HeaderMap, mut gone: Names) {
-    if gone.contains(&CONNECTION) {
+    if gone.contains(&CONNECTION) && !says_only_whether_it_stays(headers) {
         let lines = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
         let names = lines.flat_map(|value| value.split(',')).map(str::trim);
-        // Most say only this, which is no header that is left.
-        let names = names.filter(|name| !["keep-alive", "close"].contains(name));
         // Nobody may take these away from the next server by naming them here.
         let names = names.filter_map(|name| name.parse().ok());
         gone.extend(names.filter(|name| ![HOST, FORWARDED, X_FORWARDED_FOR].contains(name)));
@@ -117,6 +115,13 @@ fn remove(headers: &mut HeaderMap, mut gone: Names) {
     for name in gone {
         headers.remove(name);
     }
+}
+
+/// Whether `Connection` names no header, as most do not.
+fn says_only_whether_it_stays(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(CONNECTION).iter();
+    let first = lines.next().map(HeaderValue::as_bytes);
+    lines.next().is_none() && matches!(first, Some(b"keep-alive" | b"close"))
 }
 
 /// Says who forwards for whom.

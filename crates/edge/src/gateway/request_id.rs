@@ -11,11 +11,23 @@ pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-i
 /// The longest name that is taken over from others.
 const MAX_BYTES: usize = 128;
 
-/// Gives names: a number that only goes up, hidden under secrets of the process.
-#[derive(Debug, Default)]
+/// How long the half of a name is that tells the process, and the half that tells the request.
+const HALF: usize = 16;
+
+/// Gives names: first what all names of this process have in common, then a number that only goes up, hidden under a
+/// secret.
+#[derive(Debug)]
 pub(super) struct RequestIds {
+    process: [u8; HALF],
     next: AtomicU64,
-    secrets: [RandomState; 2],
+    secret: RandomState,
+}
+
+impl Default for RequestIds {
+    fn default() -> Self {
+        let process = digits(RandomState::new().hash_one(0));
+        Self { process, next: AtomicU64::new(0), secret: RandomState::new() }
+    }
 }
 
 impl RequestIds {
@@ -32,17 +44,20 @@ impl RequestIds {
 
     fn new_name(&self) -> HeaderValue {
         let number = self.next.fetch_add(1, Relaxed);
-        let mut text = [0; 32];
-        for (secret, half) in self.secrets.iter().zip(text.chunks_exact_mut(16)) {
-            let mut left = secret.hash_one(number);
-            for digit in half {
-                *digit = b"0123456789abcdef"[(left & 15) as usize];
-                left >>= 4;
-            }
-        }
+        let mut text = [0; 2 * HALF];
+        text[..HALF].copy_from_slice(&self.process);
+        text[HALF..].copy_from_slice(&digits(self.secret.hash_one(number)));
         // Digits are a header's value.
         HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("-"))
     }
+}
+
+fn digits(mut number: u64) -> [u8; HALF] {
+    [(); HALF].map(|()| {
+        let digit = b"0123456789abcdef"[(number & 15) as usize];
+        number >>= 4;
+        digit
+    })
 }
 
 /// The one name that a request has already.
@@ -76,8 +91,12 @@ mod tests {
         assert_eq!(named("abc-123", true), "abc-123");
         let (first, second) = (named("abc-123", false), named("abc 123", true));
         assert_ne!(first, second);
-        for new in [first, second, named("", true)] {
+        let other = named("", true);
+        for new in [&first, &second, &other] {
             assert_eq!(new.len(), 32, "{new}");
+            assert_eq!(new[..HALF], first[..HALF], "all names of a process begin alike");
         }
+        let elsewhere = RequestIds::default().new_name();
+        assert_ne!(elsewhere.as_bytes()[..HALF], first.as_bytes()[..HALF]);
     }
 }
