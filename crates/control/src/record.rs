@@ -112,7 +112,7 @@ impl From<Fingerprint> for Hash {
 
 impl std::fmt::Display for Hash {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:016x}{:016x}", self.0.hi, self.0.lo)
+        f.write_str(&self.0.hex())
     }
 }
 

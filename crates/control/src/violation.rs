@@ -1,7 +1,8 @@
 //! Refusals on record.
 
 use serde_json::{Value as Json, json};
-use tidegate_core::key::{KeyHasher, Secret};
+use tidegate_core::hex;
+use tidegate_core::key::{Fingerprint, KeyHasher, Secret};
 use tidegate_core::time::Timestamp;
 use tidegate_edge::date::rfc3339;
 
@@ -28,8 +29,16 @@ impl Identities {
         hasher.part(b"identity");
         hasher.part(fact.as_bytes());
         hasher.part(value.as_bytes());
-        format!("h:{:016x}", hasher.finish().lo)
+        as_hash(hasher.finish())
     }
+}
+
+/// A hash that stands for somebody.
+pub(crate) fn as_hash(print: Fingerprint) -> String {
+    let mut text = String::with_capacity("h:".len() + 16);
+    text.push_str("h:");
+    hex::push(&mut text, print.lo);
+    text
 }
 
 /// A request that a rule refused.

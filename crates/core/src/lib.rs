@@ -20,6 +20,7 @@
 pub mod algorithm;
 pub mod batch;
 pub mod decision;
+pub mod hex;
 pub mod key;
 pub mod penalty;
 pub mod policy;

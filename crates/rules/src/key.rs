@@ -147,7 +147,7 @@ impl Keying {
                 format!("{ip}/{}", self.ipv6_prefix)
             }
             PartValue::Address(ip) => ip.to_string(),
-            PartValue::Endpoint { method: Some(method), path } => format!("{method} {path}"),
+            PartValue::Endpoint { method: Some(method), path } => [method, path].join(" "),
             PartValue::Endpoint { method: None, path } => path.to_owned(),
             PartValue::Descriptor { entries, shared } => {
                 let told = told(entries, shared).map(|(key, value)| match value {

@@ -194,11 +194,12 @@ impl Refusal {
         let user = facts.get("user_id").map(|user| identities.kept("user_id", user));
         // A key is a secret, whatever is kept of others.
         let by_key = || facts.get("api_key").map(|key| identities.hashed("api_key", key));
-        let shown = |key: Fingerprint| format!("{:016x}{:016x}", key.hi, key.lo);
         Violation {
             at: self.at,
             rule: rule.id().to_owned(),
-            bucket_key: rule.shown_fingerprint(facts, rules).map_or_else(String::new, shown),
+            bucket_key: rule
+                .shown_fingerprint(facts, rules)
+                .map_or_else(String::new, Fingerprint::hex),
             user_id: user.or_else(by_key),
             ip: facts.get("ip").map(|ip| identities.kept("ip", ip)),
             endpoint: endpoint(rules, facts),

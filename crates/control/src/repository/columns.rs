@@ -5,7 +5,7 @@
 //! is judged where rules are compiled.
 
 use serde_json::{Value as Json, json};
-use tidegate_core::key::{Fingerprint, KeyHasher, Secret};
+use tidegate_core::key::{KeyHasher, Secret};
 use tidegate_rules::{Document, Limit, Rule, RuleSet};
 
 use super::database::stored;
@@ -147,8 +147,7 @@ fn digest(rule: &Rule) -> String {
     conditions.sort_unstable();
     let mut hasher = KeyHasher::new(Secret::UNSET);
     conditions.iter().for_each(|condition| hasher.part(condition.as_bytes()));
-    let Fingerprint { hi, lo } = hasher.finish();
-    format!("{hi:016x}{lo:016x}")
+    hasher.finish().hex()
 }
 
 /// A text that a column can hold: JSON may say NUL, PostgreSQL may not.

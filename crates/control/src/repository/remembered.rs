@@ -21,7 +21,9 @@ pub(super) struct Remembered {
 impl Remembered {
     /// Remembers a batch; the oldest are forgotten when there are too many.
     pub(super) fn add(&mut self, batch: &Batch) {
-        for violation in &batch.violations {
+        let surplus = batch.violations.len().saturating_sub(MOST);
+        self.last += surplus as u64;
+        for violation in &batch.violations[surplus..] {
             self.last += 1;
             let row = ViolationRow { number: self.last, violation: violation.clone() };
             self.rows.push_front(row);

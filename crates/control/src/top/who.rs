@@ -5,7 +5,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use tidegate_core::key::{Fingerprint, KeyHasher, Secret};
 use tidegate_engine::Decided;
 
-use crate::violation::Identities;
+use crate::violation::{Identities, as_hash};
 
 /// The longest value that is kept of a part, in bytes: a client may send thousands.
 const LONGEST: usize = 200;
@@ -59,7 +59,7 @@ impl Veil {
     /// A key as it is shown.
     pub(super) fn key(self, key: Fingerprint, who: Option<&Who>, sight: Sight) -> String {
         if sight == Sight::Clear && who.is_some_and(|who| who.key_may_be_seen) {
-            return format!("{:016x}{:016x}", key.hi, key.lo);
+            return key.hex();
         }
         self.hashed("key", &[key.hi.to_le_bytes(), key.lo.to_le_bytes()].concat())
     }
@@ -80,7 +80,7 @@ impl Veil {
         let mut hasher = KeyHasher::new(self.0);
         hasher.part(what.as_bytes());
         hasher.part(value);
-        format!("h:{:016x}", hasher.finish().lo)
+        as_hash(hasher.finish())
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
+use tidegate_core::hex;
 
 pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -25,7 +26,7 @@ pub(super) struct RequestIds {
 
 impl Default for RequestIds {
     fn default() -> Self {
-        let process = digits(RandomState::new().hash_one(0));
+        let process = hex::digits(RandomState::new().hash_one(0));
         Self { process, next: AtomicU64::new(0), secret: RandomState::new() }
     }
 }
@@ -46,18 +47,10 @@ impl RequestIds {
         let number = self.next.fetch_add(1, Relaxed);
         let mut text = [0; 2 * HALF];
         text[..HALF].copy_from_slice(&self.process);
-        text[HALF..].copy_from_slice(&digits(self.secret.hash_one(number)));
+        text[HALF..].copy_from_slice(&hex::digits(self.secret.hash_one(number)));
         // Digits are a header's value.
         HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("-"))
     }
-}
-
-fn digits(mut number: u64) -> [u8; HALF] {
-    [(); HALF].map(|()| {
-        let digit = b"0123456789abcdef"[(number & 15) as usize];
-        number >>= 4;
-        digit
-    })
 }
 
 /// The one name that a request has already.

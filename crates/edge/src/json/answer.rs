@@ -84,7 +84,7 @@ fn write_reading(out: &mut String, rule: &Rule, reading: &RuleReading) {
 
 fn write_explained(out: &mut String, explained: &Explained, reading: &RuleReading) {
     let Explained { id, matched, key, fingerprint, limit, most_in_window, bound, why } = explained;
-    let hex = fingerprint.map(|Fingerprint { hi, lo }| format!("{hi:016x}{lo:016x}"));
+    let hex = fingerprint.map(Fingerprint::hex);
     put(out, r#"{"id":"#, id.as_str());
     list(out, r#","matched":"#, matched, |out, name| put(out, "", name.as_str()));
     write_pairs(out, r#","key":"#, key);
