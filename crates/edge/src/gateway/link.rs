@@ -24,9 +24,10 @@ use super::address::{Address, Protocol};
 use super::deadline::{Deadline, Waiting};
 use super::outgoing::Outgoing;
 use super::trust::Trust;
+use crate::brief::Brief;
 
 /// The bytes of a connection.
-pub(crate) type Io = TokioIo<Either<TcpStream, Box<TlsStream<TcpStream>>>>;
+pub(crate) type Io = TokioIo<Brief<Either<TcpStream, Box<TlsStream<TcpStream>>>>>;
 
 /// A sender of requests over HTTP/2; copies share the connection.
 pub(super) type Http2 = http2::SendRequest<Outgoing>;
@@ -60,7 +61,7 @@ pub(crate) async fn connect(address: &Address, trust: &Trust) -> io::Result<(Io,
             (Either::Right(Box::new(tls)), http2)
         }
     };
-    Ok((TokioIo::new(io), http2))
+    Ok((TokioIo::new(Brief(io)), http2))
 }
 
 /// A new connection to an upstream.

@@ -17,6 +17,7 @@ use super::framing::Framing;
 use super::socket::Socket;
 use super::tls::Tls;
 use super::traffic::Traffic;
+use crate::brief::Brief;
 
 /// A closed connection is read for so long, or for so many bytes: to close with bytes unread would
 /// reset it, and the caller could lose the answer (RFC 9112 section 9.6).
@@ -35,7 +36,7 @@ pub(crate) async fn secured(socket: Socket, tls: Option<&Tls>) -> io::Result<Wir
 
 /// A connection whose traffic is noted.
 pub(super) struct Stream {
-    wire: Wire,
+    wire: Brief<Wire>,
     /// What was read to see what it is.
     first: Bytes,
     traffic: Arc<Traffic>,
@@ -51,7 +52,7 @@ impl Stream {
         traffic: Arc<Traffic>,
         framing: Option<Framing>,
     ) -> Self {
-        Self { wire, first, traffic, framing, linger: None }
+        Self { wire: Brief(wire), first, traffic, framing, linger: None }
     }
 
     /// Reads and forgets until the other side closes too, or patience ends.
