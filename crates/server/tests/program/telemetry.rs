@@ -22,7 +22,7 @@ rules:
 
 /// The page of metrics.
 #[track_caller]
-fn page(server: &Server) -> String {
+pub(crate) fn page(server: &Server) -> String {
     let told = curl(&[&format!("http://{}/metrics", server.admin())]);
     assert_eq!(told.status, 200, "{told:?}");
     told.body
@@ -30,7 +30,7 @@ fn page(server: &Server) -> String {
 
 /// The value of a sample, as it is written.
 #[track_caller]
-fn sample(page: &str, series: &str) -> f64 {
+pub(crate) fn sample(page: &str, series: &str) -> f64 {
     let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("{series} is not in:\n{page}")).parse().unwrap()
 }
