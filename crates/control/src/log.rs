@@ -27,7 +27,7 @@ use crate::live::{Live, Recent, Tells};
 use crate::metrics::{Exports, Exposition, Kind};
 use crate::repository::Repository;
 use crate::violation::{Batch, Identities, Violation};
-use desk::{Desk, Outcome};
+use desk::{BATCH, Desk, Outcome};
 use lines::Teller;
 use notes::{Page, Refusal};
 use sample::{Sample, Sheet};
@@ -165,7 +165,7 @@ impl ViolationLog {
         while !*self.stopping.borrow() {
             tokio::select! {
                 () = self.stopped() => {}
-                () = self.filled.notified() => {
+                () = self.waiting(1) => {
                     self.gather().await;
                     self.write(repository).await;
                 }
@@ -180,9 +180,15 @@ impl ViolationLog {
         if self.desk.lock().waiting() >= MANY {
             tokio::select! {
                 () = self.unless_stopped(GATHERED_OF_MANY) => {}
-                // A whole batch is there.
-                () = self.filled.notified() => {}
+                () = self.waiting(BATCH) => {}
             }
+        }
+    }
+
+    /// Waits until so many wait to be written: one, or a whole batch.
+    async fn waiting(&self, count: usize) {
+        while self.desk.lock().waiting() < count {
+            self.filled.notified().await;
         }
     }
 
@@ -212,12 +218,14 @@ impl ViolationLog {
         let _ = tokio::time::timeout(pause, self.stopped()).await;
     }
 
-    /// Writes all that is queued now and comes meanwhile; asks again as long as the database refuses.
+    /// Writes what is queued until less than a batch is left; asks again as long as the database refuses.
     async fn write(&self, repository: &dyn Repository) {
         let mut pause = PAUSES.0;
         while !*self.stopping.borrow() {
             match self.write_batch(repository).await {
                 Outcome::None => return,
+                // What came meanwhile is gathered first.
+                Outcome::Written if self.desk.lock().waiting() < BATCH => return,
                 Outcome::Written => pause = PAUSES.0,
                 Outcome::Refused => {
                     self.unless_stopped(pause).await;

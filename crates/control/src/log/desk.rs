@@ -17,7 +17,7 @@ pub const QUEUE: usize = 1 << 16;
 const QUEUE_BYTES: usize = 32 << 20;
 
 /// The most that are written at once.
-const BATCH: usize = QUEUE / 4;
+pub(super) const BATCH: usize = QUEUE / 4;
 
 /// The most pages that are kept to be used again.
 const SPARE: usize = 4;

@@ -99,6 +99,22 @@ async fn few_are_written_soon_and_many_are_gathered_for_longer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_comes_while_others_are_written_is_gathered_too() {
+    let (house, faulty, writer) = over(Mood::Hangs).await;
+    refuse(&house, 0, 1).await;
+    until(|| faulty.asked.load(Ordering::SeqCst) == 1).await;
+    refuse(&house, 1, 300).await;
+    faulty.be(Mood::Well);
+    let begun = tokio::time::Instant::now();
+    until(|| house.log.tally().waiting == 0).await;
+    let took = begun.elapsed().as_millis();
+    assert!((1_100..1_150).contains(&took), "in {took} ms");
+    let sizes: Vec<usize> = faulty.batches.lock().iter().map(Vec::len).collect();
+    assert_eq!(sizes, [1, 300]);
+    writer.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn while_the_database_hangs_the_oldest_are_dropped_and_counted() {
     let (house, faulty, writer) = over(Mood::Hangs).await;
     refuse(&house, 0, 10).await;
