@@ -88,20 +88,17 @@ pub(super) async fn speak<D: Answers>(
     shared: Arc<Shared<D>>,
     stage: watch::Receiver<Stage>,
 ) {
-    let full = || tracing::debug!("closed: as many connections as one address may have");
-    // Who says nothing has a place too. Whom the PROXY protocol names is known only later.
-    let peers = |peer| shared.peers.enter(peer);
-    let early = (!shared.settings.proxy_protocol).then(|| peers(peer));
-    if matches!(early, Some(None)) {
-        return full();
-    }
     let opening = tokio::time::timeout(shared.settings.header_timeout, open(socket, peer, &shared));
     let Opened { wire, first, version, peer } = match opening.await {
         Ok(Ok(opened)) => opened,
         Ok(Err(error)) => return tracing::debug!(%error, "connection not opened"),
         Err(_) => return tracing::debug!("connection not opened in time"),
     };
-    let Some(_place) = early.unwrap_or_else(|| peers(peer)) else { return full() };
+    // Whom the PROXY protocol names is known only now; all others have their place since they came.
+    let place = shared.settings.proxy_protocol.then(|| shared.peers.enter(peer));
+    if matches!(place, Some(None)) {
+        return;
+    }
     let tls = matches!(wire, Either::Right(_));
     let flows = (version >= Version::HTTP_2).then(Arc::default);
     let link = Link { caller: Caller::new(peer, tls), shared, traffic: Arc::default(), flows };

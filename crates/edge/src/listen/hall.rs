@@ -26,7 +26,7 @@ pub(crate) struct Shared<D> {
     pub(crate) door: Arc<D>,
     pub(crate) settings: Settings,
     pub(crate) status: Arc<Status>,
-    pub(crate) peers: Peers,
+    pub(super) peers: Peers,
 }
 
 /// A protocol, and the door that is behind it.
@@ -146,6 +146,13 @@ impl<D: Speaks> Hall<D> {
 
     fn welcome(&mut self, socket: Socket, peer: Peer, place: Option<OwnedSemaphorePermit>) {
         let (shared, stage) = (Arc::clone(&self.shared), self.stage.subscribe());
+        // In the order in which they come, so that the last is the one too many. Who says nothing has a place too.
+        // Whom the PROXY protocol names is known only later.
+        let own = (!shared.settings.proxy_protocol).then(|| shared.peers.enter(peer));
+        if matches!(own, Some(None)) {
+            return;
+        }
+        let place = (place, own);
         match self.shared.settings.crew.as_ref().and_then(Crew::seat) {
             None => self.connections.spawn(async move {
                 D::speak(shared, socket, peer, stage).await;

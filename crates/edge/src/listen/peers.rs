@@ -17,7 +17,7 @@ pub(crate) struct Peers {
 
 /// The place of one connection.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(super) struct Seat {
     peers: Peers,
     /// None where there are no addresses to tell callers apart by.
     network: Option<IpAddr>,
@@ -29,13 +29,14 @@ impl Peers {
     }
 
     /// Counts one more connection; none if the address has as many as it may have.
-    pub(crate) fn enter(&self, peer: Peer) -> Option<Seat> {
+    pub(super) fn enter(&self, peer: Peer) -> Option<Seat> {
         let Some(network) = peer.ip().map(network) else {
             return Some(Seat { peers: self.clone(), network: None });
         };
         let mut counts = self.counts.lock();
         let count = counts.entry(network).or_default();
         if *count >= self.most {
+            tracing::debug!("closed: as many connections as one address may have");
             return None;
         }
         *count += 1;

@@ -32,9 +32,6 @@ const LINGER_BYTES: usize = 256 * 1024;
 
 impl<S: Store + 'static, L: Store + 'static> Speaks for Door<S, L> {
     async fn speak(shared: Arc<Shared<Self>>, socket: Socket, peer: Peer, stage: Receiver<Stage>) {
-        let Some(_place) = shared.peers.enter(peer) else {
-            return tracing::debug!("closed: as many connections as one address may have");
-        };
         let wire = match timeout(shared.settings.header_timeout, open(socket, &shared)).await {
             Ok(Ok(wire)) => wire,
             Ok(Err(error)) => return tracing::debug!(%error, "connection not opened"),
