@@ -30,7 +30,6 @@ use crate::violation::{Batch, Identities, Violation};
 use desk::{BATCH, Desk, Outcome};
 use lines::Teller;
 use notes::{Page, Refusal};
-use sample::{Sample, Sheet};
 
 pub use desk::QUEUE;
 pub use lines::{Line, Said};
@@ -104,8 +103,10 @@ impl ViolationLog {
     /// there were besides; of none if `most` is nought. [`ViolationLog::keep`] does the telling.
     #[must_use]
     pub fn telling(self, most: u32, hear: impl Fn(Said<'_>) + Send + Sync + 'static) -> Self {
-        self.desk.lock().sample = Sample::of(most);
         let teller = (most > 0).then(|| Teller::new(most, self.identities, hear));
+        if teller.is_some() {
+            self.desk.lock().be_looked_at();
+        }
         Self { teller, ..self }
     }
 
@@ -142,7 +143,10 @@ impl ViolationLog {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                _ = tick.tick() => teller.tell(&self.sampled()),
+                _ = tick.tick() => {
+                    self.look(teller);
+                    teller.tell();
+                }
                 () = self.stopped() => break,
             }
         }
@@ -153,12 +157,18 @@ impl ViolationLog {
     /// Tells what is left to tell.
     fn tell_last(&self) {
         if let Some(teller) = &self.teller {
-            teller.finish(&self.sampled());
+            self.look(teller);
+            teller.finish();
         }
     }
 
-    fn sampled(&self) -> Vec<Sheet> {
-        self.desk.lock().sample.take()
+    /// Looks at what was jotted down; outside of the lock, for which decisions would wait.
+    fn look(&self, teller: &Teller) {
+        let unseen = self.desk.lock().unseen();
+        unseen.iter().for_each(|page| teller.look(page));
+        let mut desk = self.desk.lock();
+        desk.seen(unseen);
+        teller.miss(desk.missed());
     }
 
     async fn write_all(&self, repository: &dyn Repository) {
@@ -242,11 +252,20 @@ impl ViolationLog {
     }
 
     async fn write_batch(&self, repository: &dyn Repository) -> Outcome {
-        let Some(page) = self.desk.lock().take() else { return Outcome::None };
+        let Some(page) = self.taken() else { return Outcome::None };
         let (writer, number) = (self.writer.clone(), page.number());
         let batch = Batch { writer, number, violations: self.ready(&page).await };
         let recorded = repository.record(&batch).await;
         self.desk.lock().settle(page, recorded.is_ok())
+    }
+
+    /// A page to be written, which the lines know of.
+    fn taken(&self) -> Option<Page> {
+        let page = self.desk.lock().take()?;
+        if let Some(teller) = self.teller.as_ref().filter(|_| !page.is_seen()) {
+            teller.look(&page);
+        }
+        Some(page.into_seen())
     }
 
     /// What is put on record of a page.

@@ -8,7 +8,7 @@ use tidegate_rules::{Facts, RuleSet};
 
 use super::Tally;
 use super::notes::{Page, Refusal};
-use super::sample::Sample;
+use super::sample::{Sample, Sheet};
 
 /// The most that wait to be written.
 pub const QUEUE: usize = 1 << 16;
@@ -33,13 +33,11 @@ pub(super) enum Outcome {
 }
 
 /// What waits, and what became of the rest: under one lock, so that the sums are right at any time. A decision touches
-/// the open page and what the log is to say, and nothing else.
+/// the open page and nothing else.
 #[derive(Default)]
 pub(super) struct Desk {
     /// Violations are added to it.
     open: Page,
-    /// What the log is to say of them.
-    pub(super) sample: Sample,
     /// Pages before it, oldest first.
     shut: VecDeque<Page>,
     /// How many violations are there, and the bytes that they take.
@@ -52,6 +50,10 @@ pub(super) struct Desk {
     writing: usize,
     written: u64,
     dropped: u64,
+    /// Those that were dropped before somebody looked at them, where somebody looks at them.
+    missed: Option<Sample>,
+    /// Somebody looks at pages right now.
+    looked_at: bool,
 }
 
 impl Desk {
@@ -66,6 +68,10 @@ impl Desk {
         self.waiting + self.open.len()
     }
 
+    const fn is_overfull(&self) -> bool {
+        self.waiting() > QUEUE || self.bytes + self.open.bytes() > QUEUE_BYTES
+    }
+
     /// Jots down one more. Whether it is the first that waits, or the last of a batch.
     pub(super) fn put(
         &mut self,
@@ -73,13 +79,12 @@ impl Desk {
         refusal: Refusal,
         facts: &Facts<'_>,
     ) -> bool {
-        self.sample.put(rules, &refusal, facts);
         if !self.open.is_for(rules) || self.open.len() == BATCH {
             self.shut_open();
             self.open.begin(rules);
         }
         self.open.jot(refusal, facts);
-        if self.waiting() > QUEUE || self.bytes + self.open.bytes() > QUEUE_BYTES {
+        if self.is_overfull() {
             self.drop_what_has_no_room();
         }
         matches!(self.waiting(), 1 | BATCH)
@@ -111,6 +116,37 @@ impl Desk {
         Some(page)
     }
 
+    /// From now on somebody looks at all pages, and hears of what is dropped before.
+    pub(super) fn be_looked_at(&mut self) {
+        self.missed = Some(Sample::default());
+    }
+
+    /// Takes all pages that nobody has looked at; [`Desk::seen`] has them back. Until then nothing is dropped: they are
+    /// older than what comes meanwhile.
+    pub(super) fn unseen(&mut self) -> Vec<Page> {
+        if self.open.len() > 0 {
+            self.shut_open();
+        }
+        self.looked_at = true;
+        let first = self.shut.iter().position(|page| !page.is_seen()).unwrap_or(self.shut.len());
+        self.shut.drain(first..).collect()
+    }
+
+    /// Has pages back that somebody has looked at: before those that came meanwhile.
+    pub(super) fn seen(&mut self, pages: Vec<Page>) {
+        self.looked_at = false;
+        let since = self.shut.iter().position(|page| !page.is_seen()).unwrap_or(self.shut.len());
+        let came = self.shut.split_off(since);
+        self.shut.extend(pages.into_iter().map(Page::into_seen));
+        self.shut.extend(came);
+        self.drop_what_has_no_room();
+    }
+
+    /// What was dropped before somebody looked at it.
+    pub(super) fn missed(&mut self) -> Vec<Sheet> {
+        self.missed.as_mut().map(Sample::take).unwrap_or_default()
+    }
+
     /// A page is on record, or goes back before all others; what has no room any more is dropped, the oldest
     /// first.
     pub(super) fn settle(&mut self, page: Page, recorded: bool) -> Outcome {
@@ -128,29 +164,35 @@ impl Desk {
 
     /// Drops all that waits.
     pub(super) fn clear(&mut self) {
-        self.dropped += self.waiting() as u64;
-        self.shut.clear();
-        self.open.wipe();
-        (self.waiting, self.bytes) = (0, 0);
+        while self.drop_oldest() {}
     }
 
     #[cold]
     fn drop_what_has_no_room(&mut self) {
-        while self.waiting() > QUEUE || self.bytes + self.open.bytes() > QUEUE_BYTES {
-            if self.shut.is_empty() {
-                self.shut_open();
-            }
-            let Some(oldest) = self.shut.front_mut() else { return };
-            oldest.drop_oldest();
-            self.dropped += 1;
-            self.waiting -= 1;
-            if oldest.len() == 0 {
-                self.bytes -= oldest.bytes();
-                if let Some(page) = self.shut.pop_front() {
-                    self.keep(page);
-                }
+        while !self.looked_at && self.is_overfull() && self.drop_oldest() {}
+    }
+
+    /// Whether there was one.
+    fn drop_oldest(&mut self) -> bool {
+        if self.shut.is_empty() {
+            self.shut_open();
+        }
+        let Some(oldest) = self.shut.front_mut() else { return false };
+        let place = oldest.drop_oldest();
+        if let (Some(missed), Some(rules), Some(place)) = (&mut self.missed, oldest.rules(), place)
+            && !oldest.is_seen()
+        {
+            missed.miss(rules, place);
+        }
+        self.dropped += 1;
+        self.waiting -= 1;
+        if oldest.len() == 0 {
+            self.bytes -= oldest.bytes();
+            if let Some(page) = self.shut.pop_front() {
+                self.keep(page);
             }
         }
+        true
     }
 
     /// Keeps a page to use it again.

@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 use tidegate_core::decision::{Retry, Verdict};
 use tidegate_rules::Door;
 
-use super::sample::Sheet;
+use super::notes::Page;
+use super::sample::{Sample, Sheet};
 use crate::violation::{Identities, Violation};
 
 /// A violation with what the log says of it besides what is on record. Identities are hashed, always.
@@ -54,8 +55,16 @@ pub(super) struct Teller {
     most: u32,
     identities: Identities,
     hear: Box<dyn Fn(Said<'_>) + Send + Sync>,
+    heard: Mutex<Heard>,
+}
+
+/// What is to be told.
+struct Heard {
+    sample: Sample,
+    /// Under rule sets of which nobody looked at more.
+    missed: Vec<Sheet>,
     /// How many were left out since the last line, by rule.
-    owed: Mutex<HashMap<String, u64>>,
+    owed: HashMap<String, u64>,
 }
 
 impl Teller {
@@ -65,12 +74,24 @@ impl Teller {
         hear: impl Fn(Said<'_>) + Send + Sync + 'static,
     ) -> Self {
         let identities = Identities { plain: false, ..identities };
-        Self { most, identities, hear: Box::new(hear), owed: Mutex::default() }
+        let heard = Heard { sample: Sample::of(most), missed: Vec::new(), owed: HashMap::new() };
+        Self { most, identities, hear: Box::new(hear), heard: Mutex::new(heard) }
+    }
+
+    /// Looks at what decisions jotted down.
+    pub(super) fn look(&self, page: &Page) {
+        self.heard.lock().sample.read(page);
+    }
+
+    /// Hears of those that nobody looked at.
+    pub(super) fn miss(&self, missed: Vec<Sheet>) {
+        self.heard.lock().missed.extend(missed);
     }
 
     /// Tells what came in a second.
-    pub(super) fn tell(&self, sheets: &[Sheet]) {
-        let mut owed = self.owed.lock();
+    pub(super) fn tell(&self) {
+        let Heard { sample, missed, owed } = &mut *self.heard.lock();
+        let (sheets, missed) = (sample.take(), std::mem::take(missed));
         let mut told: HashMap<String, u32> = HashMap::new();
         for mut line in sheets.iter().flat_map(|sheet| sheet.lines(self.identities)) {
             let rule = &line.violation.rule;
@@ -86,14 +107,14 @@ impl Teller {
         }
         let silent = owed.extract_if(|rule, _| !told.contains_key(rule));
         silent.for_each(|(rule, count)| (self.hear)(Said::LeftOut { rule: &rule, count }));
-        for (rule, more) in sheets.iter().flat_map(Sheet::more) {
+        for (rule, more) in sheets.iter().chain(&missed).flat_map(Sheet::more) {
             *owed.entry(rule.to_owned()).or_default() += more;
         }
     }
 
     /// Tells what came last, and what nobody waits for any more.
-    pub(super) fn finish(&self, sheets: &[Sheet]) {
-        self.tell(sheets);
-        self.tell(&[]);
+    pub(super) fn finish(&self) {
+        self.tell();
+        self.tell();
     }
 }

@@ -3,6 +3,7 @@
 //! What is put on record of them (hashes, patterns, texts) is worked out later by whoever writes it. A decision
 //! only copies bytes into a page that was used before, so that it neither allocates nor touches new memory.
 
+use std::slice;
 use std::sync::Arc;
 
 use tidegate_core::decision::{Retry, Verdict};
@@ -35,9 +36,12 @@ pub(super) struct Page {
     dropped: usize,
     /// Which of those that were to be written it is; nought if it is none yet.
     number: u64,
+    /// Whether they are counted among those that the log tells of.
+    seen: bool,
 }
 
 /// Small, because each is written to memory that another thread has read meanwhile.
+#[derive(Clone, Copy)]
 struct Note {
     refusal: Refusal,
     /// Where its text begins.
@@ -46,6 +50,12 @@ struct Note {
     entries: u16,
     facts: u16,
     door: Door,
+}
+
+impl Note {
+    const fn from(&self) -> usize {
+        self.from as usize
+    }
 }
 
 /// What a rule said that refused a request.
@@ -90,7 +100,7 @@ impl Page {
     pub(super) fn wipe(&mut self) {
         self.notes.clear();
         self.text.clear();
-        (self.rules, self.dropped, self.number) = (None, 0, 0);
+        (self.rules, self.dropped, self.number, self.seen) = (None, 0, 0, false);
     }
 
     /// Which of those that were to be written it is; nought if it is none yet.
@@ -102,9 +112,43 @@ impl Page {
         self.number = number;
     }
 
-    /// Drops the oldest.
-    pub(super) const fn drop_oldest(&mut self) {
+    pub(super) const fn is_seen(&self) -> bool {
+        self.seen
+    }
+
+    /// The same, of which the log tells.
+    pub(super) fn into_seen(self) -> Self {
+        Self { seen: true, ..self }
+    }
+
+    /// The rule set that they are under; none if there are none.
+    pub(super) const fn rules(&self) -> Option<&Arc<RuleSet>> {
+        self.rules.as_ref()
+    }
+
+    /// Drops the oldest; says which rule it was of.
+    pub(super) fn drop_oldest(&mut self) -> Option<usize> {
+        let oldest = self.notes.get(self.dropped)?;
         self.dropped += 1;
+        Some(oldest.refusal.place())
+    }
+
+    /// The rules of all, in order.
+    pub(super) fn places(&self) -> impl Iterator<Item = usize> {
+        self.kept().map(|note| note.refusal.place())
+    }
+
+    fn kept(&self) -> slice::Iter<'_, Note> {
+        self.notes.get(self.dropped..).unwrap_or_default().iter()
+    }
+
+    /// Takes over one of another page under the same rule set.
+    pub(super) fn copy_from(&mut self, page: &Self, at: usize) {
+        let Some(note) = page.notes.get(page.dropped + at) else { return };
+        let end = page.notes.get(page.dropped + at + 1).map_or(page.text.len(), Note::from);
+        let from = u32::try_from(self.text.len()).unwrap_or(u32::MAX);
+        self.text.extend_from_slice(page.text.get(note.from()..end).unwrap_or_default());
+        self.notes.push(Note { from, ..*note });
     }
 
     /// Jots down what a rule refused.
@@ -144,9 +188,8 @@ impl Page {
         &self,
         make: impl Fn(&Refusal, &RuleSet, &Facts<'_>) -> T,
     ) -> impl Iterator<Item = T> {
-        let notes = self.notes.get(self.dropped..).unwrap_or_default();
-        notes.iter().zip(self.rules.iter().cycle()).map(move |(note, rules)| {
-            let text = self.text.get(note.from as usize..).unwrap_or_default();
+        self.kept().zip(self.rules.iter().cycle()).map(move |(note, rules)| {
+            let text = self.text.get(note.from()..).unwrap_or_default();
             // It was text before.
             let mut texts = text
                 .split(|byte| *byte == END)

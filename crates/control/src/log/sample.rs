@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use tidegate_rules::{Facts, RuleSet};
+use tidegate_rules::RuleSet;
 
 use super::lines::Line;
-use super::notes::{Page, Refusal};
+use super::notes::Page;
 use crate::violation::Identities;
 
 /// The most that are noted in a second, however many rules there are, and the most bytes that they take.
@@ -18,7 +18,7 @@ const MOST_BYTES: usize = 1 << 20;
 /// What is noted and counted since the last look.
 #[derive(Default)]
 pub(super) struct Sample {
-    /// The most lines of one rule; none at all if it is nought.
+    /// The most lines of one rule.
     most: u32,
     sheets: Vec<Sheet>,
 }
@@ -43,24 +43,27 @@ impl Sample {
         Self { most, sheets: Vec::new() }
     }
 
-    /// Hears of one.
-    pub(super) fn put(&mut self, rules: &Arc<RuleSet>, refusal: &Refusal, facts: &Facts<'_>) {
-        if self.most == 0 {
-            return;
+    /// Looks at what decisions jotted down.
+    pub(super) fn read(&mut self, page: &Page) {
+        let Some(rules) = page.rules() else { return };
+        let on = self.sheet(rules);
+        for (at, place) in page.places().enumerate() {
+            // Of very many nearly all are only counted: that they have room is not looked at.
+            let is_noted = self.sheets[on].count(place).noted < self.most && self.has_room();
+            let sheet = &mut self.sheets[on];
+            if is_noted {
+                sheet.count(place).noted += 1;
+                sheet.page.copy_from(page, at);
+            } else {
+                sheet.count(place).more += 1;
+            }
         }
-        let (at, place) = (self.sheet(rules), refusal.place());
-        if self.sheets[at].counts.len() <= place {
-            self.sheets[at].counts.resize(place + 1, Count::default());
-        }
-        // Of very many nearly all are only counted: that they have room is not looked at.
-        let is_noted = self.sheets[at].counts[place].noted < self.most && self.has_room();
-        let Sheet { page, counts } = &mut self.sheets[at];
-        if is_noted {
-            counts[place].noted += 1;
-            page.jot(*refusal, facts);
-        } else {
-            counts[place].more += 1;
-        }
+    }
+
+    /// Counts one that nobody will look at.
+    pub(super) fn miss(&mut self, rules: &Arc<RuleSet>, place: usize) {
+        let on = self.sheet(rules);
+        self.sheets[on].count(place).more += 1;
     }
 
     fn has_room(&self) -> bool {
@@ -88,6 +91,13 @@ impl Sample {
 }
 
 impl Sheet {
+    fn count(&mut self, place: usize) -> &mut Count {
+        if self.counts.len() <= place {
+            self.counts.resize(place + 1, Count::default());
+        }
+        &mut self.counts[place]
+    }
+
     /// What was noted, in order.
     pub(super) fn lines(&self, identities: Identities) -> impl Iterator<Item = Line> {
         self.page.lines(identities)
