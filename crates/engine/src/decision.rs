@@ -118,12 +118,13 @@ impl Decision {
         let refusing = self.readings.iter().filter(|reading| reading.verdict.refuses());
         // `min_by_key` takes the first of equals: document order.
         let tightest = refusing.min_by_key(|reading| Reverse(longest(reading))).or_else(|| {
+            let left = |reading: &RuleReading| Some(reading.numbers.as_ref()?.remaining);
             let counted =
-                self.readings.iter().filter_map(|reading| Some((reading, reading.numbers?)));
+                self.readings.iter().filter_map(|reading| Some((left(reading)?, reading)));
             let shadow = |reading: &RuleReading| *self.rule(reading).mode() == Mode::Shadow;
             counted
-                .min_by_key(|(reading, numbers)| (shadow(reading), numbers.remaining))
-                .map(|(reading, _)| reading)
+                .min_by_key(|(left, reading)| (shadow(reading), *left))
+                .map(|(_, reading)| reading)
         });
         tightest.map(|reading| (self.rule(reading), reading))
     }

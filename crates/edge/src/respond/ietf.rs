@@ -5,7 +5,7 @@
 use http::header::HeaderName;
 use tidegate_core::policy::Policy;
 
-use super::lines::Lines;
+use super::lines::{Lines, Same, digits};
 use super::told::Counted;
 
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -16,7 +16,7 @@ const MAX_INTEGER: u64 = 999_999_999_999_999;
 
 pub(super) fn write(counted: &Counted<'_>, lines: &mut Lines<'_>) {
     let name = counted.rule.id();
-    lines.put_text(POLICY, |text| {
+    lines.put_again(POLICY, Same::Policy, |text| {
         let policy = Item::string(text, name).integer(b'q', counted.numbers.limit);
         if counted.rule.limit().policy().is_some_and(Policy::is_concurrency) {
             // What is in use at once has no window.
@@ -62,7 +62,7 @@ impl<'t> Item<'t> {
 
     fn integer(self, name: u8, integer: u64) -> Self {
         self.0.extend_from_slice(&[b';', name, b'=']);
-        self.0.extend_from_slice(itoa::Buffer::new().format(integer.min(MAX_INTEGER)).as_bytes());
+        digits(self.0, integer.min(MAX_INTEGER));
         self
     }
 }
