@@ -27,8 +27,10 @@ mod upstream;
 mod vet;
 mod waiting;
 
+use std::pin::pin;
 use std::slice;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, ORIGIN};
@@ -40,8 +42,8 @@ use tidegate_engine::{Decision, Limiter, NoLocal};
 use tidegate_rules::{Door, Facts, Rule};
 use tokio::task::JoinSet;
 
-use crate::extract::BadIdentity;
-use crate::identity::IdentityInForce;
+use crate::extract::{BadIdentity, Client};
+use crate::identity::Extractors;
 use crate::listen::{Answers, Caller};
 use crate::problem::Problem;
 use crate::respond::{self, HeaderSettings};
@@ -113,10 +115,18 @@ pub struct UpstreamSettings {
     pub health: Option<Health>,
 }
 
+/// What was decided of a request.
+struct Judged {
+    decision: Decision,
+    /// For the jitter of its headers.
+    random: u64,
+    client: Client,
+}
+
 /// A reverse proxy that asks a limiter.
 pub struct Gateway<S, L = NoLocal> {
     limiter: Arc<Limiter<S, L>>,
-    identity: IdentityInForce,
+    extractors: Extractors,
     headers: HeaderSettings,
     max_body_bytes: u64,
     body_timeout: Duration,
@@ -139,7 +149,7 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         settings: Settings,
     ) -> Result<Self, BadIdentity> {
         Ok(Self {
-            identity: IdentityInForce::new(limiter.rules())?,
+            extractors: Extractors::starting_with(&limiter.rules())?,
             limiter,
             headers: settings.headers,
             max_body_bytes: settings.max_body_bytes,
@@ -168,79 +178,105 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         }
     }
 
-    async fn pass(
+    /// Decides a request, by what is known of who asks.
+    async fn judge(
         &self,
-        mut request: Request<Incoming>,
+        head: &Parts,
+        length: Option<u64>,
         caller: &Caller,
         line: Option<&mut Line>,
         serving: Option<&Serving>,
-    ) -> Result<Response<GatewayBody>, Problem> {
-        let wanted = Wanted::by(&mut request);
-        let (mut head, body) = request.into_parts();
-        let host = vet::vet(&mut head)?;
-        if body.size_hint().lower() > self.max_body_bytes {
-            return Err(BodyFault::TooLarge.problem());
-        }
-        let destination = self.destination(host.as_ref(), head.uri.path())?;
-        let identity = self.identity.under(self.limiter.rules())?;
-        let client = identity.extractor.client(&head, caller.peer);
+    ) -> Result<Judged, Problem> {
+        let rules = self.limiter.rules();
+        let extractor = self.extractors.of(&rules)?;
+        let client = extractor.client(head, caller.peer);
         if let Some(line) = line {
             line.client(client.ip);
         }
         let mut facts = Facts::new();
         facts.set_door(Door::Gateway);
-        identity.extractor.tell(&head, head.uri.path(), client, &mut facts)?;
+        extractor.tell(head, head.uri.path(), client, &mut facts)?;
         let cost = |rule: &Rule| {
             let values =
                 |name: &str| head.headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
-            rule.cost().of_request(values, body.size_hint().exact())
+            rule.cost().of_request(values, length)
         };
-        let rules = Arc::clone(&identity.rules);
         let deciding = serving.and_then(Serving::decides);
-        let decision = self.limiter.decide_under(rules, &facts, cost).await;
+        let decision = self.limiter.decide_under(Arc::clone(&rules), &facts, cost).await;
         trace::decided(deciding, slice::from_ref(&decision));
         let random = self.headers.draw(&decision, &facts);
-        drop(facts);
-        if !decision.is_allowed() {
-            return Ok(self.refuse(&decision, &head, random));
+        Ok(Judged { decision, random, client })
+    }
+
+    /// Passes a request on, if it may pass.
+    ///
+    /// Here and around it, what a task carries about is kept small, and copied seldom: it is in no near cache
+    /// any more when the next request of a connection comes.
+    #[expect(clippy::manual_async_fn, reason = "what an `async fn` is given is copied once more")]
+    fn pass(
+        &self,
+        mut request: Request<Incoming>,
+        caller: &Caller,
+        line: Option<&mut Line>,
+        serving: Option<&Serving>,
+    ) -> impl Future<Output = Result<Response<GatewayBody>, Problem>> + Send {
+        async move {
+            let wanted = Wanted::by(&mut request);
+            let (mut head, body) = request.into_parts();
+            let host = vet::vet(&mut head)?;
+            if body.size_hint().lower() > self.max_body_bytes {
+                return Err(BodyFault::TooLarge.problem());
+            }
+            let destination = self.destination(host.as_ref(), head.uri.path())?;
+            let length = body.size_hint().exact();
+            // What is decided in memory is decided at once, so that nothing of it is carried about.
+            let Judged { decision, random, client } = match S::IMMEDIATE {
+                true => at_once(self.judge(&head, length, caller, line, serving))?,
+                false => Box::pin(self.judge(&head, length, caller, line, serving)).await?,
+            };
+            if !decision.is_allowed() {
+                return Ok(self.refuse(&decision, &head, random));
+            }
+            // What is rare is boxed for the same reason.
+            let mut decision = match decision.turn() {
+                Some(turn) => {
+                    Box::pin(self.waiting_room.wait(&self.limiter, decision, turn)).await?
+                }
+                None => decision,
+            };
+            let aftermath = Aftermath::of(&self.limiter, &mut decision);
+            let forwarding = Forwarding {
+                client: client.ip,
+                peer: caller.peer.ip(),
+                peer_text: caller.address_text().cloned(),
+                peer_is_trusted: client.peer_is_trusted,
+                tls: caller.tls,
+                host,
+            };
+            headers::forward(&mut head.headers, &forwarding);
+            let name = self.request_ids.name(&mut head.headers, forwarding.peer_is_trusted);
+            let calling = serving.and_then(|serving| serving.calls(&mut head.headers));
+            head.version = Version::HTTP_11;
+            let body = Outgoing::new(body, self.max_body_bytes, self.body_timeout);
+            let body = body.counted(aftermath.as_ref().map(Aftermath::received));
+            let mut request = Some(Request::from_parts(head, body));
+            let sent = match wanted {
+                Some(wanted) => Box::pin(destination.change(request, wanted, caller)).await,
+                None => destination.send(&mut request).await,
+            };
+            if let Some(calling) = calling {
+                let answer = sent.as_ref().ok();
+                let server = answer.and_then(|answer| answer.body().server());
+                calling.answered(server, answer.map(Response::status));
+            }
+            let mut response = sent?;
+            if let Some(aftermath) = aftermath {
+                attach(aftermath, &mut response, caller);
+            }
+            response.headers_mut().insert(X_REQUEST_ID, name);
+            respond::headers(&decision, &self.headers, random, response.headers_mut());
+            Ok(response)
         }
-        // What is rare is boxed: its state would be carried about with every request.
-        let mut decision = match decision.turn() {
-            Some(turn) => Box::pin(self.waiting_room.wait(&self.limiter, decision, turn)).await?,
-            None => decision,
-        };
-        let aftermath = Aftermath::of(&self.limiter, &mut decision);
-        let forwarding = Forwarding {
-            client: client.ip,
-            peer: caller.peer.ip(),
-            peer_text: caller.address_text().cloned(),
-            peer_is_trusted: client.peer_is_trusted,
-            tls: caller.tls,
-            host,
-        };
-        headers::forward(&mut head.headers, &forwarding);
-        let name = self.request_ids.name(&mut head.headers, forwarding.peer_is_trusted);
-        let calling = serving.and_then(|serving| serving.calls(&mut head.headers));
-        head.version = Version::HTTP_11;
-        let body = Outgoing::new(body, self.max_body_bytes, self.body_timeout);
-        let body = body.counted(aftermath.as_ref().map(Aftermath::received));
-        let request = Request::from_parts(head, body);
-        let sent = match wanted {
-            Some(wanted) => Box::pin(destination.change(request, wanted, caller)).await,
-            None => destination.send(&mut Some(request)).await,
-        };
-        if let Some(calling) = calling {
-            let answer = sent.as_ref().ok();
-            let server = answer.and_then(|answer| answer.body().server());
-            calling.answered(server, answer.map(Response::status));
-        }
-        let mut response = sent?;
-        if let Some(aftermath) = aftermath {
-            attach(aftermath, &mut response, caller);
-        }
-        response.headers_mut().insert(X_REQUEST_ID, name);
-        respond::headers(&decision, &self.headers, random, response.headers_mut());
-        Ok(response)
     }
 
     fn destination(&self, host: Option<&HeaderValue>, path: &str) -> Result<&Destination, Problem> {
@@ -261,6 +297,16 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
     }
 }
 
+/// What a future gives that is ready when first polled.
+fn at_once<T>(future: impl Future<Output = Result<T, Problem>>) -> Result<T, Problem> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(given) => given,
+        Poll::Pending => {
+            Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the store lets nobody wait"))
+        }
+    }
+}
+
 /// What is left to do is done when the answer has gone out, or the tunnel that it opens has ended.
 fn attach(mut aftermath: Aftermath, response: &mut Response<GatewayBody>, caller: &Caller) {
     aftermath.answered(response.headers());
@@ -273,26 +319,33 @@ fn attach(mut aftermath: Aftermath, response: &mut Response<GatewayBody>, caller
 impl<S: Store + 'static, L: Store + 'static> Answers for Gateway<S, L> {
     type Body = GatewayBody;
 
-    async fn answer(&self, request: Request<Incoming>, caller: &Caller) -> Response<GatewayBody> {
-        let begin = |log| Box::new(Line::begin(log, &request, caller.peer.ip()));
-        let mut line = self.access_log.as_ref().map(begin);
-        let begin = |tracer: &Tracer| tracer.serve(Asked::of(Door::Gateway, &request, None));
-        let serving = self.tracer.as_ref().map(begin);
-        let passed = self.pass(request, caller, line.as_deref_mut(), serving.as_deref()).await;
-        let mut response = passed.unwrap_or_else(|problem| answer::problem(&problem));
-        if let Some(mut line) = line {
-            line.answered(&response);
-            response.body_mut().tell(line);
+    #[expect(clippy::manual_async_fn, reason = "what an `async fn` is given is copied once more")]
+    fn answer(
+        &self,
+        request: Request<Incoming>,
+        caller: &Caller,
+    ) -> impl Future<Output = Response<GatewayBody>> + Send {
+        async move {
+            let begin = |log| Box::new(Line::begin(log, &request, caller.peer.ip()));
+            let mut line = self.access_log.as_ref().map(begin);
+            let begin = |tracer: &Tracer| tracer.serve(Asked::of(Door::Gateway, &request, None));
+            let serving = self.tracer.as_ref().map(begin);
+            let passed = self.pass(request, caller, line.as_deref_mut(), serving.as_deref()).await;
+            let mut response = passed.unwrap_or_else(|problem| answer::problem(&problem));
+            if let Some(mut line) = line {
+                line.answered(&response);
+                response.body_mut().tell(line);
+            }
+            if let Some(mut serving) = serving {
+                serving.answered(response.status());
+                response.body_mut().end(serving);
+            }
+            response
         }
-        if let Some(mut serving) = serving {
-            serving.answered(response.status());
-            response.body_mut().end(serving);
-        }
-        response
     }
 
     fn believes(&self, peer: Peer) -> bool {
-        let identity = self.identity.under(self.limiter.rules());
-        identity.is_ok_and(|identity| identity.extractor.trusts(peer))
+        let rules = self.limiter.rules();
+        self.extractors.of(&rules).is_ok_and(|extractor| extractor.trusts(peer))
     }
 }

@@ -25,7 +25,7 @@ use tidegate_engine::{Limiter, NoLocal};
 use tidegate_rules::Door as AskedAt;
 
 use crate::envoy::{self, Service};
-use crate::identity::IdentityInForce;
+use crate::identity::Extractors;
 use crate::json::{self, Check, Checks, Peek, Refund, Reset};
 use crate::listen::{Answers, Caller};
 use crate::problem::{NOT_RESET, Problem};
@@ -72,7 +72,7 @@ pub struct Door<S, L = NoLocal> {
     limiter: Arc<Limiter<S, L>>,
     envoy: Service<S, L>,
     /// Whose requests they are that proxies ask about.
-    identity: IdentityInForce,
+    extractors: Extractors,
     status: Arc<Status>,
     settings: Settings,
 }
@@ -161,7 +161,7 @@ impl<S: Store, L: Store> Door<S, L> {
     #[must_use]
     pub fn new(limiter: Arc<Limiter<S, L>>, status: Arc<Status>, settings: Settings) -> Self {
         let envoy = Service::new(Arc::clone(&limiter), settings.envoy, AskedAt::Http);
-        Self { limiter, envoy, identity: IdentityInForce::default(), status, settings }
+        Self { limiter, envoy, extractors: Extractors::default(), status, settings }
     }
 
     /// Answers one request of a caller. It always answers.

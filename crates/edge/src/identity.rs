@@ -1,62 +1,54 @@
-//! The extractor that belongs to the rules in force: a request is taken apart and decided under one and
-//! the same rule set.
+//! The extractor of a rule set: a request is taken apart and decided under one and the same rules.
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwapOption;
 use http::StatusCode;
-use tidegate_rules::RuleSet;
+use tidegate_rules::{Owner, RuleSet};
 
 use crate::extract::{BadFact, BadIdentity, Extractor};
 use crate::problem::Problem;
 
-/// Rules with the extractor that is made for them.
+/// Finds extractors, which are kept beside their rule sets.
 #[derive(Debug)]
-pub(crate) struct Ruled {
-    pub(crate) rules: Arc<RuleSet>,
-    pub(crate) extractor: Extractor,
-}
+pub(crate) struct Extractors(Owner);
 
-/// What is in force at present; nothing before the first request.
-#[derive(Debug, Default)]
-pub(crate) struct IdentityInForce(ArcSwapOption<Ruled>);
-
-impl Ruled {
-    fn new(rules: Arc<RuleSet>) -> Result<Self, BadIdentity> {
-        Ok(Self { extractor: Extractor::new(rules.identity())?, rules })
+impl Default for Extractors {
+    fn default() -> Self {
+        Self(Owner::new())
     }
 }
 
-impl IdentityInForce {
-    /// With the extractor for these rules made already.
+impl Extractors {
+    /// With the extractor of these rules made already.
     ///
     /// # Errors
     /// When none can be made.
-    pub(crate) fn new(rules: Arc<RuleSet>) -> Result<Self, BadIdentity> {
-        Ruled::new(rules).map(|ruled| Self(ArcSwapOption::from_pointee(ruled)))
+    pub(crate) fn starting_with(rules: &RuleSet) -> Result<Self, BadIdentity> {
+        let extractors = Self::default();
+        extractors.make(rules)?;
+        Ok(extractors)
     }
 
-    /// The extractor for these rules; it is made by the first request under them.
+    /// The extractor of these rules; it is made by the first request under them.
     ///
     /// # Errors
     /// When none can be made. Whoever loads rules tries that before they come into force.
-    pub(crate) fn under(&self, rules: Arc<RuleSet>) -> Result<Arc<Ruled>, Problem> {
-        let known = self.0.load_full();
-        if let Some(known) = known.filter(|known| Arc::ptr_eq(&known.rules, &rules)) {
+    pub(crate) fn of<'r>(&self, rules: &'r RuleSet) -> Result<&'r Extractor, Problem> {
+        if let Some(known) = rules.beside().get(self.0) {
             return Ok(known);
         }
-        match Ruled::new(rules) {
-            Ok(ruled) => {
-                let ruled = Arc::new(ruled);
-                self.0.store(Some(Arc::clone(&ruled)));
-                Ok(ruled)
-            }
-            Err(error) => {
-                tracing::error!(%error, "the identity of the rules cannot be used");
-                let detail = "who asks cannot be told at present";
-                Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail))
-            }
-        }
+        let made = self.make(rules).inspect_err(|error| {
+            tracing::error!(%error, "the identity of the rules cannot be used");
+        });
+        made.ok().and_then(|()| rules.beside().get(self.0)).ok_or_else(|| {
+            let detail = "who asks cannot be told at present";
+            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
+        })
+    }
+
+    fn make(&self, rules: &RuleSet) -> Result<(), BadIdentity> {
+        rules.beside().keep(self.0, &Arc::new(Extractor::new(rules.identity())?));
+        Ok(())
     }
 }
 

@@ -82,10 +82,11 @@ impl Destination {
     /// Sends a request that wants to change the protocol of its connection.
     pub(super) async fn change(
         &self,
-        mut request: Request<Outgoing>,
+        request: Option<Request<Outgoing>>,
         wanted: Wanted,
         caller: &Caller,
     ) -> Result<Response<GatewayBody>, Problem> {
+        let mut request = request.ok_or_else(no_server)?;
         let (server, link) = self.dial().await?;
         let in_flight = server.occupy();
         self.address_to(&mut request, server);

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::{Body, Frame, Incoming};
-use hyper::client::conn::{TrySendError, http1, http2};
+use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
@@ -22,6 +22,7 @@ use tokio_util::either::Either;
 
 use super::address::{Address, Protocol};
 use super::deadline::{Deadline, Waiting};
+use super::failure::Failure;
 use super::outgoing::Outgoing;
 use super::trust::Trust;
 use crate::brief::Brief;
@@ -88,12 +89,14 @@ pub(super) async fn dial(address: &Address, trust: &Trust) -> io::Result<Dialled
 }
 
 impl Http1 {
-    /// Sends a request and waits for the head of the answer; none if it does not come in time.
+    /// Sends a request and waits for the head of the answer. The request is taken, and put back where surely
+    /// nothing of it was sent.
     pub(super) async fn send(
         &mut self,
-        request: Request<Outgoing>,
+        unsent: &mut Option<Request<Outgoing>>,
         patience: Duration,
-    ) -> Option<Result<Response<Incoming>, TrySendError<Request<Outgoing>>>> {
+    ) -> Result<Response<Incoming>, Failure> {
+        let Some(request) = unsent.take() else { return Err(Failure::Sent) };
         let progress = request.body().progress();
         let Self { sender, connection, deadline } = self;
         let mut answer = pin!(sender.try_send_request(request));
@@ -101,8 +104,12 @@ impl Http1 {
         poll_fn(|cx| {
             drive(connection, cx);
             match answer.as_mut().poll(&mut unheard()) {
-                Poll::Ready(answer) => Poll::Ready(Some(answer)),
-                Poll::Pending => waiting.poll_late(cx).map(|()| None),
+                Poll::Ready(Ok(response)) => Poll::Ready(Ok(response)),
+                Poll::Ready(Err(mut error)) => {
+                    *unsent = error.take_message();
+                    Poll::Ready(Err(Failure::of(error.into_error())))
+                }
+                Poll::Pending => waiting.poll_late(cx).map(|()| Err(Failure::ResponseTimeout)),
             }
         })
         .await

@@ -56,6 +56,8 @@ pub(super) struct Server {
     in_flight: AtomicUsize,
     unwell: AtomicBool,
     kept: Mutex<Vec<(Instant, Box<Http1>)>>,
+    /// Whether there was ever a shared connection.
+    speaks_http2: AtomicBool,
     shared: Mutex<Option<Shared>>,
 }
 
@@ -89,6 +91,7 @@ impl Server {
             in_flight: AtomicUsize::new(0),
             unwell: AtomicBool::new(false),
             kept: Mutex::default(),
+            speaks_http2: AtomicBool::new(false),
             shared: Mutex::default(),
         }
     }
@@ -126,14 +129,14 @@ impl Server {
         &self,
         request: &mut Option<Request<Outgoing>>,
     ) -> Result<Answered, Failure> {
-        let shared = self.shared.lock().clone();
+        let shared = self.speaks_http2.load(Relaxed).then(|| self.shared.lock().clone()).flatten();
         if let Some(shared) = shared
             && !shared.http2.is_closed()
         {
             return Box::pin(self.send_http2(shared, request)).await;
         }
         loop {
-            let (link, kept) = match self.take() {
+            let (mut link, kept) = match self.take() {
                 Some(link) => (link, true),
                 // Rare, and large: boxed, because its state would be carried about with every request.
                 None => match Box::pin(self.dial()).await? {
@@ -143,10 +146,11 @@ impl Server {
                     }
                 },
             };
-            match self.send_http1(link, request).await {
+            match link.send(request, self.timeouts.response).await {
+                Ok(response) => return Ok(Answered { response, link: Some(link) }),
                 // It was closed while it was kept; there are no more of these than are kept.
                 Err(_) if kept && request.is_some() => {}
-                answered => return answered,
+                Err(why) => return Err(why),
             }
         }
     }
@@ -157,6 +161,7 @@ impl Server {
         let number = last.as_ref().map_or(0, |last| last.number + 1);
         let shared = Shared { http2, number };
         *last = Some(shared.clone());
+        self.speaks_http2.store(true, Relaxed);
         shared
     }
 
@@ -205,22 +210,6 @@ impl Server {
             if since.elapsed() < self.timeouts.keep {
                 return Some(link);
             }
-        }
-    }
-
-    async fn send_http1(
-        &self,
-        mut link: Box<Http1>,
-        unsent: &mut Option<Request<Outgoing>>,
-    ) -> Result<Answered, Failure> {
-        let request = unsent.take().ok_or(Failure::Sent)?;
-        match link.send(request, self.timeouts.response).await {
-            Some(Ok(response)) => Ok(Answered { response, link: Some(link) }),
-            Some(Err(mut error)) => {
-                *unsent = error.take_message();
-                Err(Failure::of(error.into_error()))
-            }
-            None => Err(Failure::ResponseTimeout),
         }
     }
 

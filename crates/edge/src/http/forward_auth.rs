@@ -4,6 +4,8 @@
 //! from what the proxy tells of it and then taken apart as the gateway would. Only trusted proxies are
 //! heard, and never two who contradict each other: what a proxy does not set itself, its clients can.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
@@ -47,11 +49,12 @@ impl<S: Store, L: Store> Door<S, L> {
         serving: Option<&Serving>,
     ) -> Result<Response<Full<Bytes>>, Problem> {
         let denied = denied_status(&head.uri)?;
-        let identity = self.identity.under(self.limiter.rules())?;
-        let trusted = identity.extractor.trusts(peer);
+        let rules = self.limiter.rules();
+        let extractor = self.extractors.of(&rules)?;
+        let trusted = extractor.trusts(peer);
         rebuild(&mut head, peer, trusted)?;
         let path = path::canonical(head.uri.path()).map_err(|why| bad(&why.to_string()))?;
-        let mut facts = identity.extractor.facts(&head, &path, peer)?;
+        let mut facts = extractor.facts(&head, &path, peer)?;
         facts.set_door(AskedAt::ForwardAuth);
         // The proxy keeps the body, and with it its length.
         let cost = |rule: &Rule| {
@@ -59,9 +62,8 @@ impl<S: Store, L: Store> Door<S, L> {
                 |name: &str| head.headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
             rule.cost().of_request(values, None)
         };
-        let rules = std::sync::Arc::clone(&identity.rules);
         let deciding = serving.and_then(Serving::decides);
-        let decision = self.limiter.decide_at_once_under(rules, &facts, cost).await;
+        let decision = self.limiter.decide_at_once_under(Arc::clone(&rules), &facts, cost).await;
         trace::decided(deciding, std::slice::from_ref(&decision));
         let settings = &self.settings.headers;
         let random = settings.draw(&decision, &facts);

@@ -80,6 +80,25 @@ struct Link<D> {
     flows: Option<Arc<Flows>>,
 }
 
+/// What a door says, on its way out.
+type Answer<D> = Response<Watched<<D as Answers>::Body, AtWork<D>>>;
+
+/// A request that is being answered.
+struct AtWork<D>(Arc<Link<D>>);
+
+impl<D> AtWork<D> {
+    /// Whether it can be told where the request ends.
+    fn begin(link: Arc<Link<D>>) -> (bool, Self) {
+        (link.traffic.begin(), Self(link))
+    }
+}
+
+impl<D> Drop for AtWork<D> {
+    fn drop(&mut self) {
+        self.0.traffic.ended();
+    }
+}
+
 /// Speaks HTTP on a connection until it ends, dawdles, or is told to end and the request under way is
 /// answered.
 pub(super) async fn speak<D: Answers>(
@@ -248,25 +267,29 @@ pub(crate) async fn until(mut stage: watch::Receiver<Stage>, wanted: Stage) {
     let _ = stage.wait_for(|stage| *stage >= wanted).await;
 }
 
-async fn answered<D: Answers>(
+#[expect(clippy::manual_async_fn, reason = "what an `async fn` is given is copied once more")]
+fn answered<D: Answers>(
     link: Arc<Link<D>>,
     request: Request<Incoming>,
-) -> Result<Response<Watched<D::Body>>, Infallible> {
-    let (at_work, clear) = link.traffic.begin();
-    let version = request.version();
-    let mut response = if clear {
-        link.shared.door.answer(request, &link.caller).await
-    } else {
-        let detail = "the headers disagree on where the request ends";
-        let mut response = answer::problem(&Problem::new(StatusCode::BAD_REQUEST, detail));
-        answer::close(&mut response);
-        response
-    };
-    if version < Version::HTTP_2 && link.shared.status.is_draining() {
-        answer::close(&mut response);
+) -> impl Future<Output = Result<Answer<D>, Infallible>> + Send {
+    async move {
+        let (clear, at_work) = AtWork::begin(link);
+        let link = &*at_work.0;
+        let version = request.version();
+        let mut response = if clear {
+            link.shared.door.answer(request, &link.caller).await
+        } else {
+            let detail = "the headers disagree on where the request ends";
+            let mut response = answer::problem(&Problem::new(StatusCode::BAD_REQUEST, detail));
+            answer::close(&mut response);
+            response
+        };
+        if version < Version::HTTP_2 && link.shared.status.is_draining() {
+            answer::close(&mut response);
+        }
+        let flow = link.flows.as_ref().map(Flows::begin);
+        Ok(response.map(|body| Watched { body, flow, _at_work: at_work }))
     }
-    let flow = link.flows.as_ref().map(Flows::begin);
-    Ok(response.map(|body| Watched { body, flow, _at_work: at_work }))
 }
 
 /// Returns when a connection has been at the same thing for too long. It looks now and then rather

@@ -21,10 +21,7 @@ struct Bell {
 impl Bell {
     /// Has this task woken from now on.
     fn hear(&self, waker: &Waker) {
-        let mut task = self.task.lock();
-        if !task.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            *task = Some(waker.clone());
-        }
+        *self.task.lock() = Some(waker.clone());
     }
 
     fn was_rung(&self) -> bool {
@@ -46,10 +43,13 @@ impl Wake for Bell {
 pub(crate) fn seldom<F: Future>(future: F) -> impl Future<Output = F::Output> {
     let bell = Arc::new(Bell { rung: AtomicBool::new(true), ..Bell::default() });
     let waker = Waker::from(Arc::clone(&bell));
-    let mut future = Box::pin(future);
+    let (mut future, mut heard) = (Box::pin(future), None::<Waker>);
     poll_fn(move |cx| {
-        // Heard first and looked at then, so that nothing is missed in between.
-        bell.hear(cx.waker());
+        // Heard first and looked at then, so that nothing is missed in between. It is the same task every time.
+        if !heard.as_ref().is_some_and(|heard| heard.will_wake(cx.waker())) {
+            bell.hear(cx.waker());
+            heard = Some(cx.waker().clone());
+        }
         match bell.was_rung() {
             true => future.as_mut().poll(&mut Context::from_waker(&waker)),
             false => Poll::Pending,

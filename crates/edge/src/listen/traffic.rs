@@ -1,9 +1,8 @@
 //! What has passed on a connection, as its watchdog needs to know it.
 
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -18,9 +17,8 @@ pub(super) struct Traffic {
     begun: AtomicU64,
     /// The request from which on nothing can be told apart.
     ambiguous_from: AtomicU64,
-    /// Requests whose answer has not gone out to its end.
-    answering: AtomicU32,
-    answers: AtomicU64,
+    /// Requests whose answer has gone out to its end.
+    answered: AtomicU64,
     inside_head: AtomicBool,
     bytes_written: AtomicU64,
     /// Whether the other side takes no more for now.
@@ -45,8 +43,7 @@ impl Default for Traffic {
         Self {
             begun: AtomicU64::new(0),
             ambiguous_from: AtomicU64::new(u64::MAX),
-            answering: AtomicU32::new(0),
-            answers: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
             inside_head: AtomicBool::new(false),
             bytes_written: AtomicU64::new(0),
             blocked: AtomicBool::new(false),
@@ -56,10 +53,11 @@ impl Default for Traffic {
 
 impl Traffic {
     pub(super) fn phase(&self) -> Phase {
-        let answers = self.answers.load(Relaxed);
+        // In this order: what ends in between has begun as well.
+        let answers = self.answered.load(Acquire);
         if self.blocked.load(Relaxed) {
             Phase::Blocked { bytes_written: self.bytes_written.load(Relaxed) }
-        } else if self.answering.load(Relaxed) > 0 {
+        } else if self.begun.load(Relaxed) > answers {
             Phase::Answering
         } else if answers == 0 || self.inside_head.load(Relaxed) {
             Phase::Head { answers }
@@ -68,12 +66,16 @@ impl Traffic {
         }
     }
 
-    /// Notes that a request is here; it is at work until the value is dropped. None if it cannot be
-    /// told where the request ends.
-    pub(super) fn begin(self: &Arc<Self>) -> (AtWork, bool) {
+    /// Notes that a request is here; it is at work until it has [`Traffic::ended`]. False if it cannot be told where
+    /// the request ends.
+    pub(super) fn begin(&self) -> bool {
         let number = self.begun.fetch_add(1, Relaxed);
-        self.answering.fetch_add(1, Relaxed);
-        (AtWork(Arc::clone(self)), number < self.ambiguous_from.load(Relaxed))
+        number < self.ambiguous_from.load(Relaxed)
+    }
+
+    /// Notes that an answer has gone out to its end, or never will.
+    pub(super) fn ended(&self) {
+        self.answered.fetch_add(1, Release);
     }
 
     pub(super) fn heads(&self, inside: bool, ambiguous_from: Option<u64>) {
@@ -86,31 +88,22 @@ impl Traffic {
     pub(super) fn written(&self, bytes: Option<usize>) {
         self.blocked.store(bytes.is_none(), Relaxed);
         if let Some(bytes) = bytes {
-            self.bytes_written.fetch_add(bytes as u64, Relaxed);
+            // Only the connection itself writes.
+            let before = self.bytes_written.load(Relaxed);
+            self.bytes_written.store(before.wrapping_add(bytes as u64), Relaxed);
         }
     }
 }
 
-/// A request that is being answered.
-#[derive(Debug)]
-pub(super) struct AtWork(Arc<Traffic>);
-
-impl Drop for AtWork {
-    fn drop(&mut self) {
-        self.0.answers.fetch_add(1, Relaxed);
-        self.0.answering.fetch_sub(1, Relaxed);
-    }
-}
-
 /// The body of an answer, at work until it has gone out.
-pub(super) struct Watched<B> {
+pub(super) struct Watched<B, W> {
     pub(super) body: B,
     /// None where a connection has one answer at a time.
     pub(super) flow: Option<Flow>,
-    pub(super) _at_work: AtWork,
+    pub(super) _at_work: W,
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Watched<B> {
+impl<B: Body<Data = Bytes> + Unpin, W: Unpin> Body for Watched<B, W> {
     type Data = Bytes;
     type Error = B::Error;
 
