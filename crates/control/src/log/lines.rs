@@ -61,7 +61,7 @@ pub(super) struct Teller {
 /// What is to be told.
 struct Heard {
     sample: Sample,
-    /// Under rule sets of which nobody looked at more.
+    /// What was dropped before somebody looked at it.
     missed: Vec<Sheet>,
     /// How many were left out since the last line, by rule.
     owed: HashMap<String, u64>,
