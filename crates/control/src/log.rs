@@ -286,9 +286,9 @@ impl Observer for ViolationLog {
             if reading.verdict.is_violation() {
                 let refusal = Refusal::new(rule, reading, &*self.clock);
                 self.recent.hear(rule, || {
-                    let mut facts = decided.facts.borrowed();
-                    decided.rules.complete(&mut facts);
-                    refusal.on_record(decided.rules, &facts, self.identities)
+                    let Decided { rules, facts, .. } = decided;
+                    rules
+                        .completing(facts, |facts| refusal.on_record(rules, facts, self.identities))
                 });
                 if self.desk.lock().put(decided.rules, refusal, decided.facts) {
                     self.filled.notify_one();

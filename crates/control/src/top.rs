@@ -229,9 +229,8 @@ impl Observer for Top {
 }
 
 fn key_of(decided: &Decided<'_, '_>, rule: u32) -> Fingerprint {
-    let mut facts = decided.facts.borrowed();
-    decided.rules.complete(&mut facts);
-    decided.rules[rule].fingerprint(&facts, decided.rules)
+    let Decided { rules, facts, .. } = decided;
+    rules.completing(facts, |facts| rules[rule].fingerprint(facts, rules))
 }
 
 impl Exports for Top {

@@ -5,6 +5,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The longest message that is copied together.
@@ -45,12 +46,9 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for Brief<W> {
         if slices.iter().map(|slice| slice.len()).sum::<usize>() > SHORT {
             return wire.poll_write_vectored(cx, slices);
         }
-        let (mut space, mut length) = ([0; SHORT], 0);
-        for slice in slices {
-            space[length..length + slice.len()].copy_from_slice(slice);
-            length += slice.len();
-        }
-        wire.poll_write(cx, &space[..length])
+        let mut whole: SmallVec<[u8; SHORT]> = SmallVec::new();
+        slices.iter().for_each(|slice| whole.extend_from_slice(slice));
+        wire.poll_write(cx, &whole)
     }
 
     fn is_write_vectored(&self) -> bool {

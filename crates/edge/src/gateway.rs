@@ -202,7 +202,7 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
             rule.cost().of_request(values, length)
         };
         let deciding = serving.and_then(Serving::decides);
-        let decision = self.limiter.decide_under(Arc::clone(&rules), &facts, cost).await;
+        let decision = pin!(self.limiter.decide_under(Arc::clone(&rules), &facts, cost)).await;
         trace::decided(deciding, slice::from_ref(&decision));
         let random = self.headers.draw(&decision, &facts);
         Ok(Judged { decision, random, client })
@@ -257,12 +257,12 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
             let name = self.request_ids.name(&mut head.headers, forwarding.peer_is_trusted);
             let calling = serving.and_then(|serving| serving.calls(&mut head.headers));
             head.version = Version::HTTP_11;
-            let body = Outgoing::new(body, self.max_body_bytes, self.body_timeout);
-            let body = body.counted(aftermath.as_ref().map(Aftermath::received));
-            let mut request = Some(Request::from_parts(head, body));
+            let counted = || aftermath.as_ref().map(Aftermath::received);
+            let body = Outgoing::new(body, self.max_body_bytes, self.body_timeout, counted);
+            let request = Request::from_parts(head, body);
             let sent = match wanted {
                 Some(wanted) => Box::pin(destination.change(request, wanted, caller)).await,
-                None => destination.send(&mut request).await,
+                None => destination.send(request).await,
             };
             if let Some(calling) = calling {
                 let answer = sent.as_ref().ok();

@@ -1,5 +1,6 @@
 //! The limiter: one rule set at a time over one store.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -229,12 +230,14 @@ impl<S: Store, L: Store> Limiter<S, L> {
             if rules.carries() {
                 Box::pin(self.carry_over(&rules, facts)).await;
             }
-            let mut plan = Plan::new(&rules, facts, asking, cost);
+            let mut plan = Plan::empty();
+            plan.fill(&rules, facts, asking, cost);
             let op = match asking.op {
                 Op::Charge if plan.refused => Op::Peek,
                 op => op,
             };
-            self.ask(op, &mut plan, &rules).await;
+            // Pinned where it is made: what is awaited is moved first, with all the room it has.
+            pin!(self.ask(op, &mut plan, &rules)).await;
             self.stop(started);
             if asking.op == Op::Charge {
                 self.tell_observer(&plan, &rules, facts);

@@ -57,27 +57,36 @@ pub(crate) struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// The plan for all rules that govern the facts, which are completed for it, or for the one that is named.
-    pub(crate) fn new(
+    /// Plans for all rules that govern the facts, which are completed for it, or for the one that is named. A plan
+    /// is filled where it lies, because it is large.
+    pub(crate) fn fill(
+        &mut self,
         rules: &'a RuleSet,
         facts: &Facts<'_>,
         asking: Asking<'_>,
         cost: impl Fn(&Rule) -> u64,
-    ) -> Self {
+    ) {
         // Only for as long as it takes: the plan waits for a store, and does without.
-        let mut completed = facts.borrowed();
-        rules.complete(&mut completed);
-        let mut matches = Matches::new();
-        rules.matching(&completed, &mut matches);
-        let (mut plan, mut whose) = (Self::empty(), Whose::new(rules, &completed));
+        rules.completing(facts, |facts| self.add_governing(rules, facts, asking, cost));
+    }
+
+    #[inline(never)]
+    fn add_governing(
+        &mut self,
+        rules: &'a RuleSet,
+        facts: &Facts<'_>,
+        asking: Asking<'_>,
+        cost: impl Fn(&Rule) -> u64,
+    ) {
+        let (mut matches, mut whose) = (Matches::new(), Whose::new(rules, facts));
+        rules.matching(facts, &mut matches);
         for at in matches.into_iter().filter(|at| !asking.without.contains(at)) {
-            let at = rules.variant(at, &completed);
+            let at = rules.variant(at, facts);
             let rule = &rules[at];
             if asking.only.is_none_or(|only| only == rule.id()) {
-                plan.add(at, rule, &mut whose, cost(rule), asking.queue);
+                self.add(at, rule, &mut whose, cost(rule), asking.queue);
             }
         }
-        plan
     }
 
     /// The plan for counters that are known already.
@@ -102,7 +111,8 @@ impl<'a> Plan<'a> {
         plan
     }
 
-    fn empty() -> Self {
+    /// Nothing is to be done.
+    pub(crate) fn empty() -> Self {
         Self {
             charges: SmallVec::new(),
             places: SmallVec::new(),

@@ -182,8 +182,10 @@ impl Question<'_, '_> {
         // A limit that is brought is no rule's, and nothing replaces it.
         let without = if rules.is_brought() { &[] } else { replaced };
         let asking = Asking { queue: Queue::Refuse, without, ..Asking::all(Op::Charge) };
-        let plan = Plan::new(rules, self.facts, asking, times(cost));
-        Part { asked: self.asked, brought: rules.is_brought(), plan }
+        let (asked, brought) = (self.asked, rules.is_brought());
+        let mut part = Part { asked, brought, plan: Plan::empty() };
+        part.plan.fill(rules, self.facts, asking, times(cost));
+        part
     }
 }
 

@@ -186,6 +186,17 @@ impl RuleSet {
         self.subjects.complete(facts);
     }
 
+    /// Does something with facts that are [completed](Self::complete) for it. They are not copied where there is
+    /// nothing to complete.
+    pub fn completing<T>(&self, facts: &Facts<'_>, then: impl FnOnce(&Facts<'_>) -> T) -> T {
+        if self.subjects.complete_nothing() {
+            return then(facts);
+        }
+        let mut completed = facts.borrowed();
+        self.complete(&mut completed);
+        then(&completed)
+    }
+
     /// The active rules that govern a request, in document order, without those that others of them
     /// replace.
     pub fn matching(&self, facts: &Facts<'_>, found: &mut Matches) {
@@ -204,9 +215,7 @@ impl RuleSet {
         if self.replacing {
             let mut found = Matches::new();
             for facts in call {
-                let mut facts = facts.borrowed();
-                self.complete(&mut facts);
-                self.governing(&facts, &mut found);
+                self.completing(facts, |facts| self.governing(facts, &mut found));
                 replaced.extend(self.replaced_by(&found));
             }
         }

@@ -30,17 +30,19 @@ pub(super) struct Who {
 impl Who {
     /// Whose key a decision is about, by the rule at a place.
     pub(super) fn of(decided: &Decided<'_, '_>, rule: u32, identities: &Identities) -> Self {
-        let rule = &decided.rules[rule];
-        let mut facts = decided.facts.borrowed();
-        decided.rules.complete(&mut facts);
-        let parts = rule.key_parts(&facts, decided.rules).into_iter().map(|(name, value)| {
+        let Decided { rules, facts, .. } = decided;
+        let rule = &rules[rule];
+        let (parts, key_may_be_seen) = rules.completing(facts, |facts| {
+            let seen = rule.shown_fingerprint(facts, rules).is_some();
+            (rule.key_parts(facts, rules), seen)
+        });
+        let parts = parts.into_iter().map(|(name, value)| {
             // Not even for a while: a key is a secret.
             let secret = name == "api_key" || name == "descriptor" && value.contains("api_key");
             let value = if secret { identities.hashed(&name, &value) } else { cut(value) };
             (name, value)
         });
-        let parts = parts.collect();
-        Self { parts, key_may_be_seen: rule.shown_fingerprint(&facts, decided.rules).is_some() }
+        Self { parts: parts.collect(), key_may_be_seen }
     }
 }
 

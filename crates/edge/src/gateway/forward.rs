@@ -54,39 +54,42 @@ impl Destination {
 
     /// Sends a request to the server whose turn it is, and again or to another if surely nothing was
     /// sent: then the request is still there.
-    pub(super) async fn send(
+    #[expect(clippy::manual_async_fn, reason = "what an `async fn` is given is copied once more")]
+    pub(super) fn send(
         &self,
-        request: &mut Option<Request<Outgoing>>,
-    ) -> Result<Response<GatewayBody>, Problem> {
-        let mut tried: SmallVec<[&Arc<Server>; MAX_TRIES]> = SmallVec::new();
-        for tries in 1.. {
-            let server = self.upstream.choose(&tried).ok_or_else(no_server)?;
-            let in_flight = server.occupy();
-            request.iter_mut().for_each(|request| self.address_to(request, server));
-            let why = match server.send(request).await {
-                Ok(answered) => return passed(answered, in_flight),
-                Err(why) => why,
-            };
-            if why.is_connecting() {
-                tried.push(server);
-                health::unreachable(server, self.health.is_some());
+        request: Request<Outgoing>,
+    ) -> impl Future<Output = Result<Response<GatewayBody>, Problem>> + Send {
+        async move {
+            let mut request = Some(request);
+            let mut tried: SmallVec<[&Arc<Server>; MAX_TRIES]> = SmallVec::new();
+            for tries in 1.. {
+                let server = self.upstream.choose(&tried).ok_or_else(no_server)?;
+                let in_flight = server.occupy();
+                request.iter_mut().for_each(|request| self.address_to(request, server));
+                let why = match server.send(&mut request).await {
+                    Ok(answered) => return passed(answered, in_flight),
+                    Err(why) => why,
+                };
+                if why.is_connecting() {
+                    tried.push(server);
+                    health::unreachable(server, self.health.is_some());
+                }
+                let last = tries == MAX_TRIES || tried.len() == self.upstream.servers.len();
+                if last || request.is_none() {
+                    return Err(why.problem(server));
+                }
             }
-            let last = tries == MAX_TRIES || tried.len() == self.upstream.servers.len();
-            if last || request.is_none() {
-                return Err(why.problem(server));
-            }
+            Err(no_server())
         }
-        Err(no_server())
     }
 
     /// Sends a request that wants to change the protocol of its connection.
     pub(super) async fn change(
         &self,
-        request: Option<Request<Outgoing>>,
+        mut request: Request<Outgoing>,
         wanted: Wanted,
         caller: &Caller,
     ) -> Result<Response<GatewayBody>, Problem> {
-        let mut request = request.ok_or_else(no_server)?;
         let (server, link) = self.dial().await?;
         let in_flight = server.occupy();
         self.address_to(&mut request, server);

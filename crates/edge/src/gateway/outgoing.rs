@@ -17,35 +17,39 @@ use super::progress::Progress;
 use super::rereadable::{Piece, Reading, Rereadable};
 use crate::problem::Problem;
 
-/// The body of a request.
+/// The body of a request. Most have none, and a request is moved often: what a body needs lies elsewhere.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(super) struct Outgoing(Option<Box<Sending>>);
+
+/// A body on its way.
+#[derive(Debug)]
+struct Sending {
     body: Source,
     left: u64,
     patience: Patience,
     /// Where its bytes are counted, if somebody wants to know.
     counted: Option<Arc<AtomicU64>>,
-    /// None where there is nothing to send.
-    progress: Option<Progress>,
+    progress: Progress,
 }
 
 /// Where it comes from.
 #[derive(Debug)]
 enum Source {
-    Nothing,
     Once(Incoming),
     Again(Reading),
 }
 
-/// A body that may be sent once more.
+/// A body that may be sent once more; none where there is no body at all.
 #[derive(Debug)]
-pub(super) struct Again {
-    /// None where there is no body at all.
-    body: Option<Rereadable>,
+pub(super) struct Again(Option<Kept>);
+
+#[derive(Debug)]
+struct Kept {
+    body: Rereadable,
     left: u64,
-    patience: Patience,
+    patience: Duration,
     counted: Option<Arc<AtomicU64>>,
-    progress: Option<Progress>,
+    progress: Progress,
 }
 
 /// What went wrong with the body of a request; it is the client's doing.
@@ -57,48 +61,52 @@ pub(super) enum BodyFault {
 }
 
 impl Outgoing {
-    pub(super) fn new(body: Incoming, max_bytes: u64, patience: Duration) -> Self {
-        let patience = Patience::new(patience);
-        let (body, progress) = match body.is_end_stream() {
-            true => (Source::Nothing, None),
-            false => (Source::Once(body), Some(Progress::default())),
-        };
-        Self { body, left: max_bytes, patience, counted: None, progress }
-    }
-
-    /// The same, with its bytes counted as they pass.
-    pub(super) fn counted(self, counted: Option<Arc<AtomicU64>>) -> Self {
-        Self { counted, ..self }
-    }
-
-    /// Makes it one that can be sent again, as long as it is short.
-    pub(super) fn rereadable(&mut self) -> Again {
-        let body = match std::mem::replace(&mut self.body, Source::Nothing) {
-            Source::Nothing => None,
-            Source::Once(body) => Some(Rereadable::new(body)),
-            Source::Again(reading) => Some(reading.into_rereadable()),
-        };
-        if let Some(reading) = body.as_ref().and_then(Rereadable::read) {
-            self.body = Source::Again(reading);
+    /// A body of so many bytes at most, which are counted as they pass if somebody wants to know.
+    pub(super) fn new(
+        body: Incoming,
+        max_bytes: u64,
+        patience: Duration,
+        counted: impl FnOnce() -> Option<Arc<AtomicU64>>,
+    ) -> Self {
+        if body.is_end_stream() {
+            return Self::none();
         }
-        let patience = Patience::new(self.patience.span());
-        let (counted, progress) = (self.counted.clone(), self.progress.clone());
-        Again { body, left: self.left, patience, counted, progress }
-    }
-
-    pub(super) fn progress(&self) -> Option<Progress> {
-        self.progress.clone()
+        let (left, patience) = (max_bytes, Patience::new(patience));
+        let (counted, progress) = (counted(), Progress::default());
+        let body = Source::Once(body);
+        Self(Some(Box::new(Sending { body, left, patience, counted, progress })))
     }
 
     /// No body at all.
     pub(super) const fn none() -> Self {
-        let patience = Patience::new(Duration::ZERO);
-        Self { body: Source::Nothing, left: 0, patience, counted: None, progress: None }
+        Self(None)
+    }
+
+    /// Makes it one that can be sent again, as long as it is short.
+    pub(super) fn rereadable(&mut self) -> Again {
+        let kept = self.0.take().map(|sending| sending.keep());
+        self.0 = kept.as_ref().and_then(Kept::send);
+        Again(kept)
+    }
+
+    /// How it gets on; none where there is nothing to send.
+    pub(super) fn progress(&self) -> Option<Progress> {
+        self.0.as_ref().map(|sending| sending.progress.clone())
+    }
+}
+
+impl Sending {
+    fn keep(self) -> Kept {
+        let Self { body, left, patience, counted, progress } = self;
+        let body = match body {
+            Source::Once(body) => Rereadable::new(body),
+            Source::Again(reading) => reading.into_rereadable(),
+        };
+        Kept { body, left, patience: patience.span(), counted, progress }
     }
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Piece>> {
         match &mut self.body {
-            Source::Nothing => Poll::Ready(None),
             Source::Once(body) => Pin::new(body)
                 .poll_frame(cx)
                 .map(|frame| Some(Piece { frame: frame?.map_err(|_| ()), fresh: true })),
@@ -109,13 +117,20 @@ impl Outgoing {
 
 impl Again {
     /// The same body from its beginning; none if it was too long to be kept.
-    pub(super) fn body(self) -> Option<Outgoing> {
-        let Self { body, left, patience, counted, progress } = self;
-        let body = match body {
-            Some(body) => Source::Again(body.read()?),
-            None => Source::Nothing,
-        };
-        Some(Outgoing { body, left, patience, counted, progress })
+    pub(super) fn body(&self) -> Option<Outgoing> {
+        match &self.0 {
+            Some(kept) => Some(Outgoing(Some(kept.send()?))),
+            None => Some(Outgoing::none()),
+        }
+    }
+}
+
+impl Kept {
+    fn send(&self) -> Option<Box<Sending>> {
+        let (left, patience) = (self.left, Patience::new(self.patience));
+        let (counted, progress) = (self.counted.clone(), self.progress.clone());
+        let body = Source::Again(self.body.read()?);
+        Some(Box::new(Sending { body, left, patience, counted, progress }))
     }
 }
 
@@ -127,7 +142,7 @@ impl Body for Outgoing {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
-        let this = self.get_mut();
+        let Some(this) = &mut self.get_mut().0 else { return Poll::Ready(None) };
         let piece = match this.poll_piece(cx) {
             Poll::Ready(piece) => piece,
             Poll::Pending => {
@@ -136,9 +151,7 @@ impl Body for Outgoing {
             }
         };
         this.patience.progressed();
-        if let Some(progress) = &this.progress {
-            progress.made();
-        }
+        this.progress.made();
         Poll::Ready(piece.map(|Piece { frame, fresh }| {
             let frame = frame.map_err(|()| BodyFault::BrokenOff)?;
             let length = frame.data_ref().map_or(0, |data| data.len() as u64);
@@ -151,18 +164,17 @@ impl Body for Outgoing {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.body {
-            Source::Nothing => true,
+        self.0.as_ref().is_none_or(|sending| match &sending.body {
             Source::Once(body) => body.is_end_stream(),
             Source::Again(reading) => reading.is_end_stream(),
-        }
+        })
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.body {
-            Source::Nothing => SizeHint::with_exact(0),
-            Source::Once(body) => body.size_hint(),
-            Source::Again(reading) => reading.size_hint(),
+        match self.0.as_ref().map(|sending| &sending.body) {
+            None => SizeHint::with_exact(0),
+            Some(Source::Once(body)) => body.size_hint(),
+            Some(Source::Again(reading)) => reading.size_hint(),
         }
     }
 }

@@ -76,6 +76,13 @@ impl Subjects {
         &mut self.known[at]
     }
 
+    /// Whether there is anything to add to facts, or to take away.
+    pub(crate) fn complete_nothing(&self) -> bool {
+        self.known.is_empty()
+            && self.default_tier.is_none()
+            && self.unknown_key != Some(UnknownKey::Ip)
+    }
+
     pub(crate) fn complete<'a>(&'a self, facts: &mut Facts<'a>) {
         if self.unknown_key == Some(UnknownKey::Ip) && !self.knows_key(facts) {
             facts.remove("api_key");
