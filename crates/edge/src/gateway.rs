@@ -186,7 +186,7 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         caller: &Caller,
         line: Option<&mut Line>,
         serving: Option<&Serving>,
-    ) -> Result<Judged, Problem> {
+    ) -> Result<Box<Judged>, Problem> {
         let rules = self.limiter.rules();
         let extractor = self.extractors.of(&rules)?;
         let client = extractor.client(head, caller.peer);
@@ -205,7 +205,8 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         let decision = pin!(self.limiter.decide_under(Arc::clone(&rules), &facts, cost)).await;
         trace::decided(deciding, slice::from_ref(&decision));
         let random = self.headers.draw(&decision, &facts);
-        Ok(Judged { decision, random, client })
+        // Boxed, because it is large and moved at every step.
+        Ok(Box::new(Judged { decision, random, client }))
     }
 
     /// Passes a request on, if it may pass.
@@ -230,26 +231,24 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
             let destination = self.destination(host.as_ref(), head.uri.path())?;
             let length = body.size_hint().exact();
             // What is decided in memory is decided at once, so that nothing of it is carried about.
-            let Judged { decision, random, client } = match S::IMMEDIATE {
+            let mut judged = match S::IMMEDIATE {
                 true => at_once(self.judge(&head, length, caller, line, serving))?,
                 false => Box::pin(self.judge(&head, length, caller, line, serving)).await?,
             };
-            if !decision.is_allowed() {
-                return Ok(self.refuse(&decision, &head, random));
+            if !judged.decision.is_allowed() {
+                return Ok(self.refuse(&judged, &head));
             }
-            // What is rare is boxed for the same reason.
-            let mut decision = match decision.turn() {
-                Some(turn) => {
-                    Box::pin(self.waiting_room.wait(&self.limiter, decision, turn)).await?
-                }
-                None => decision,
-            };
-            let aftermath = Aftermath::of(&self.limiter, &mut decision);
+            if let Some(turn) = judged.decision.turn() {
+                // What is rare is boxed for the same reason.
+                let waiting = self.waiting_room.wait(&self.limiter, judged.decision, turn);
+                judged.decision = Box::pin(waiting).await?;
+            }
+            let aftermath = Aftermath::of(&self.limiter, &mut judged.decision);
             let forwarding = Forwarding {
-                client: client.ip,
+                client: judged.client.ip,
                 peer: caller.peer.ip(),
                 peer_text: caller.address_text().cloned(),
-                peer_is_trusted: client.peer_is_trusted,
+                peer_is_trusted: judged.client.peer_is_trusted,
                 tls: caller.tls,
                 host,
             };
@@ -274,7 +273,8 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
                 attach(aftermath, &mut response, caller);
             }
             response.headers_mut().insert(X_REQUEST_ID, name);
-            respond::headers(&decision, &self.headers, random, response.headers_mut());
+            let Judged { decision, random, .. } = &*judged;
+            respond::headers(decision, &self.headers, *random, response.headers_mut());
             Ok(response)
         }
     }
@@ -287,8 +287,9 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         })
     }
 
-    fn refuse(&self, decision: &Decision, head: &Parts, random: u64) -> Response<GatewayBody> {
-        let mut response = respond::refusal(decision, &head.headers, &self.headers, random);
+    fn refuse(&self, judged: &Judged, head: &Parts) -> Response<GatewayBody> {
+        let Judged { decision, random, .. } = judged;
+        let mut response = respond::refusal(decision, &head.headers, &self.headers, *random);
         if self.headers.expose && head.headers.contains_key(ORIGIN) {
             // The upstream, which knows its origins, is not asked; a refusal is no secret.
             response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, ANY_ORIGIN);

@@ -5,6 +5,7 @@
 //! ([`respond`], [`json`]). No rule is matched and nothing is counted here.
 
 pub mod answer;
+mod bell;
 mod brief;
 pub mod date;
 pub mod envoy;

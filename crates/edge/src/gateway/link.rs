@@ -7,6 +7,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ use super::deadline::{Deadline, Waiting};
 use super::failure::Failure;
 use super::outgoing::Outgoing;
 use super::trust::Trust;
+use crate::bell::{Bell, muffled};
 use crate::brief::Brief;
 
 /// The bytes of a connection.
@@ -36,10 +38,18 @@ pub(super) type Http2 = http2::SendRequest<Outgoing>;
 /// A connection of HTTP/1.1.
 pub(super) struct Http1 {
     sender: http1::SendRequest<Outgoing>,
-    /// None when it has ended.
-    connection: Option<http1::Connection<Io, Outgoing>>,
+    driven: Driven,
     /// When the answer under way is late.
     deadline: Deadline,
+}
+
+/// What drives it.
+struct Driven {
+    /// None when it has ended.
+    connection: Option<http1::Connection<Io, Outgoing>>,
+    /// Wakes whoever drives it.
+    bell: Arc<Bell>,
+    waker: Waker,
 }
 
 /// A new connection, as the server speaks it.
@@ -82,8 +92,8 @@ pub(super) async fn dial(address: &Address, trust: &Trust) -> io::Result<Dialled
     } else {
         let handshake = http1::handshake(io).await;
         let (sender, connection) = handshake.map_err(io::Error::other)?;
-        let connection = Some(connection);
-        Dialled::Http1(Box::new(Http1 { sender, connection, deadline: Deadline::default() }))
+        let (driven, deadline) = (Driven::new(connection), Deadline::default());
+        Dialled::Http1(Box::new(Http1 { sender, driven, deadline }))
     };
     Ok(dialled)
 }
@@ -98,11 +108,11 @@ impl Http1 {
     ) -> Result<Response<Incoming>, Failure> {
         let Some(request) = unsent.take() else { return Err(Failure::Sent) };
         let progress = request.body().progress();
-        let Self { sender, connection, deadline } = self;
-        let mut answer = pin!(sender.try_send_request(request));
+        let Self { sender, driven, deadline } = self;
+        let mut answer = pin!(muffled(|| sender.try_send_request(request)));
         let mut waiting = Waiting::new(progress, patience, deadline);
         poll_fn(|cx| {
-            drive(connection, cx);
+            driven.drive(cx);
             match answer.as_mut().poll(&mut unheard()) {
                 Poll::Ready(Ok(response)) => Poll::Ready(Ok(response)),
                 Poll::Ready(Err(mut error)) => {
@@ -122,11 +132,12 @@ impl Http1 {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         // A short body comes with its head, and is there already.
-        match Pin::new(&mut *body).poll_frame(&mut unheard()) {
+        let mut next = || muffled(|| Pin::new(&mut *body).poll_frame(&mut unheard()));
+        match next() {
             Poll::Ready(frame) => Poll::Ready(frame),
             Poll::Pending => {
-                drive(&mut self.connection, cx);
-                Pin::new(body).poll_frame(&mut unheard())
+                self.driven.drive(cx);
+                next()
             }
         }
     }
@@ -134,14 +145,14 @@ impl Http1 {
     /// Whether another request may be sent, as far as the system has told.
     pub(super) fn is_free(&mut self) -> bool {
         if !self.sender.is_ready() {
-            drive(&mut self.connection, &mut unheard());
+            self.driven.drive(&unheard());
         }
-        self.connection.is_some() && self.sender.is_ready()
+        self.driven.connection.is_some() && self.sender.is_ready()
     }
 
     /// The same connection on a task of its own, for a request that may change the protocol.
     pub(super) fn with_upgrades(self) -> http1::SendRequest<Outgoing> {
-        let connection = self.connection.map(http1::Connection::with_upgrades);
+        let connection = self.driven.connection.map(http1::Connection::with_upgrades);
         tokio::spawn(async move {
             let Some(connection) = connection else { return };
             if let Err(error) = connection.await {
@@ -158,12 +169,24 @@ fn unheard() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }
 
-/// Lets a connection do its work. One that has ended is dropped: a request that it has not begun to send comes
-/// back only then.
-fn drive(connection: &mut Option<http1::Connection<Io, Outgoing>>, cx: &mut Context<'_>) {
-    if let Some(alive) = connection
-        && Pin::new(alive).poll(cx).is_ready()
-    {
-        *connection = None;
+impl Driven {
+    fn new(connection: http1::Connection<Io, Outgoing>) -> Self {
+        let bell = Bell::new(false);
+        let waker = Waker::from(Arc::clone(&bell));
+        Self { connection: Some(connection), bell, waker }
+    }
+
+    /// Lets the connection do its work. One that has ended is dropped: a request that it has not begun to send comes
+    /// back only then.
+    ///
+    /// It is given a waker of its own. hyper wakes whoever drives a connection also when there is something for it to
+    /// do, and that comes from those who drive it next: they would run their whole task, or that of whoever
+    /// had the connection before, once more for nothing.
+    fn drive(&mut self, cx: &Context<'_>) {
+        let Some(alive) = &mut self.connection else { return };
+        self.bell.hear(cx.waker());
+        if Pin::new(alive).poll(&mut Context::from_waker(&self.waker)).is_ready() {
+            self.connection = None;
+        }
     }
 }

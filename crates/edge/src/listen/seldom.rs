@@ -5,43 +5,13 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Release};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 
-use parking_lot::Mutex;
-
-/// Wakes the task, and remembers who has asked for it.
-#[derive(Debug, Default)]
-struct Bell {
-    rung: AtomicBool,
-    task: Mutex<Option<Waker>>,
-}
-
-impl Bell {
-    /// Has this task woken from now on.
-    fn hear(&self, waker: &Waker) {
-        *self.task.lock() = Some(waker.clone());
-    }
-
-    fn was_rung(&self) -> bool {
-        self.rung.load(Acquire) && self.rung.swap(false, Acquire)
-    }
-}
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.rung.store(true, Release);
-        let task = self.task.lock().clone();
-        if let Some(task) = task {
-            task.wake();
-        }
-    }
-}
+use crate::bell::Bell;
 
 /// The same future, polled at first and then only after it has asked for it.
 pub(crate) fn seldom<F: Future>(future: F) -> impl Future<Output = F::Output> {
-    let bell = Arc::new(Bell { rung: AtomicBool::new(true), ..Bell::default() });
+    let bell = Bell::new(true);
     let waker = Waker::from(Arc::clone(&bell));
     let (mut future, mut heard) = (Box::pin(future), None::<Waker>);
     poll_fn(move |cx| {
@@ -75,7 +45,7 @@ mod tests {
             asked.fetch_add(1, Relaxed);
             inner.as_mut().poll(cx)
         })));
-        let bell = Arc::new(Bell::default());
+        let bell = Bell::new(false);
         let waker = Waker::from(Arc::clone(&bell));
         let mut cx = Context::from_waker(&waker);
         for _ in 0..3 {
@@ -92,7 +62,7 @@ mod tests {
     fn the_task_that_polled_last_is_woken() {
         let notify = Notify::new();
         let mut outer = pin!(seldom(notify.notified()));
-        let bells: [Arc<Bell>; 2] = Default::default();
+        let bells = [Bell::new(false), Bell::new(false)];
         for bell in &bells {
             let waker = Waker::from(Arc::clone(bell));
             assert!(outer.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
