@@ -9,7 +9,7 @@ pub mod paced;
 pub mod setup;
 pub mod wrk;
 
-/// What one turn of one contender gave.
+/// What one turn of one contender gave under full load.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
     /// Requests a second, as many as it takes.
@@ -17,9 +17,7 @@ pub struct Turn {
     /// Processor time of the contender, a request.
     pub cpu_us: f64,
     /// Latencies meanwhile.
-    pub full: Latencies,
-    /// Latencies at the fixed rate.
-    pub paced: Latencies,
+    pub latencies: Latencies,
 }
 
 /// Latencies in microseconds.

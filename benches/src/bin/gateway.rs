@@ -9,11 +9,13 @@
 use std::sync::Arc;
 
 use tidegate_bench::gateway::contender::{CONNECTIONS, Contender, PER_SECOND, SECONDS, Who};
-use tidegate_bench::gateway::goals::{self, Rounds};
-use tidegate_bench::gateway::{Turn, setup, wrk};
+use tidegate_bench::gateway::goals::{self, Measured};
+use tidegate_bench::gateway::{Latencies, Turn, setup, wrk};
 use tidegate_bench::report::{Table, machine, median};
 
-const ROUNDS: usize = 11;
+/// Rounds under full load, which is what most goals are about, and at the fixed rate.
+const ROUNDS: usize = 25;
+const PACED_ROUNDS: usize = 11;
 
 fn main() {
     let upstream = Arc::new(setup::upstream());
@@ -22,7 +24,8 @@ fn main() {
         return profile(name, seconds.parse().expect("seconds"), &upstream);
     }
     println!(
-        "{}. {ROUNDS} interleaved rounds, turns of {SECONDS} s, {CONNECTIONS} connections; medians.\n",
+        "{}. {ROUNDS} interleaved rounds under full load, then {PACED_ROUNDS} at {PER_SECOND}/s, turns of {SECONDS} s, \
+         {CONNECTIONS} connections; medians.\n",
         machine()
     );
     let mut absent = Vec::new();
@@ -36,28 +39,39 @@ fn main() {
             }
         })
         .collect();
-    let rounds = measure(&contenders);
-    println!("{}", figures(&rounds, &absent));
-    println!("### Goals\n\n{}", goals::table(&rounds));
+    let measured = measure(&contenders);
+    println!("{}", figures(&measured, &absent));
+    println!("### Goals\n\n{}", goals::table(&measured));
 }
 
-fn measure(contenders: &[(Who, Contender)]) -> Vec<(Who, Vec<Turn>)> {
-    let mut rounds: Vec<(Who, Vec<Turn>)> =
-        contenders.iter().map(|(who, _)| (*who, Vec::new())).collect();
+fn measure(contenders: &[(Who, Contender)]) -> Vec<Measured> {
+    let full = in_turn(contenders, ROUNDS, Contender::full);
+    let paced = in_turn(contenders, PACED_ROUNDS, Contender::paced);
+    let both = contenders.iter().zip(full).zip(paced);
+    both.map(|(((who, _), full), paced)| Measured { who: *who, full, paced }).collect()
+}
+
+/// A turn for everybody in every round.
+fn in_turn<T: std::fmt::Debug>(
+    contenders: &[(Who, Contender)],
+    rounds: usize,
+    turn: fn(&Contender) -> T,
+) -> Vec<Vec<T>> {
+    let mut all: Vec<Vec<T>> = contenders.iter().map(|_| Vec::new()).collect();
     // The first round warms up: connections are opened, caches filled.
-    for round in 0..=ROUNDS {
-        for ((who, contender), (_, turns)) in contenders.iter().zip(&mut rounds) {
-            let turn = contender.turn();
+    for round in 0..=rounds {
+        for ((who, contender), turns) in contenders.iter().zip(&mut all) {
+            let turn = turn(contender);
             eprintln!("round {round}: {}: {turn:.1?}", who.name());
             if round > 0 {
                 turns.push(turn);
             }
         }
     }
-    rounds
+    all
 }
 
-fn figures(rounds: &Rounds, absent: &[(Who, String)]) -> Table {
+fn figures(measured: &[Measured], absent: &[(Who, String)]) -> Table {
     let paced = format!("p50 at {PER_SECOND}/s");
     let mut table = Table::new(&[
         "",
@@ -70,30 +84,25 @@ fn figures(rounds: &Rounds, absent: &[(Who, String)]) -> Table {
         "p99 then",
         "added",
     ]);
-    let column = |turns: &[Turn], tell: fn(&Turn) -> f64| {
-        median(&turns.iter().map(tell).collect::<Vec<_>>())
-    };
-    let direct = rounds.iter().find(|(who, _)| *who == Who::Direct).map(|(_, turns)| turns);
-    for (who, turns) in rounds {
-        let number = |tell| format!("{:.0}", column(turns, tell));
-        let added = |tell: fn(&Turn) -> f64| match direct.filter(|_| *who != Who::Direct) {
-            Some(direct) => {
-                let pairs =
-                    turns.iter().zip(direct).map(|(turn, direct)| tell(turn) - tell(direct));
-                format!("{:+.0}", median(&pairs.collect::<Vec<_>>()))
-            }
+    let direct = measured.iter().find(|measured| measured.who == Who::Direct);
+    for Measured { who, full, paced } in measured {
+        let at_full = |tell: fn(&Turn) -> f64| median(&full.iter().map(tell).collect::<Vec<_>>());
+        let at_pace =
+            |tell: fn(&Latencies) -> f64| median(&paced.iter().map(tell).collect::<Vec<_>>());
+        let added = |tell| match direct.filter(|_| *who != Who::Direct) {
+            Some(direct) => format!("{:+.0}", goals::added(paced, &direct.paced, tell)),
             None => String::new(),
         };
         table.row(&[
             who.name().to_owned(),
-            number(|turn| turn.per_second),
-            format!("{:.1}", column(turns, |turn| turn.cpu_us)),
-            number(|turn| turn.full.p50),
-            number(|turn| turn.full.p99),
-            number(|turn| turn.paced.p50),
-            added(|turn| turn.paced.p50),
-            number(|turn| turn.paced.p99),
-            added(|turn| turn.paced.p99),
+            format!("{:.0}", at_full(|turn| turn.per_second)),
+            format!("{:.1}", at_full(|turn| turn.cpu_us)),
+            format!("{:.0}", at_full(|turn| turn.latencies.p50)),
+            format!("{:.0}", at_full(|turn| turn.latencies.p99)),
+            format!("{:.0}", at_pace(|latencies| latencies.p50)),
+            added(|latencies| latencies.p50),
+            format!("{:.0}", at_pace(|latencies| latencies.p99)),
+            added(|latencies| latencies.p99),
         ]);
     }
     for (who, why) in absent {

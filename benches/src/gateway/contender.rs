@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::paced::{self, Pace};
 use super::setup::{self, Running};
-use super::{Turn, cpu, wrk};
+use super::{Latencies, Turn, cpu, wrk};
 
 /// Connections that ask at once.
 pub const CONNECTIONS: u32 = 50;
@@ -118,12 +118,12 @@ impl Contender {
         self.running.pid()
     }
 
-    /// One turn under either load.
+    /// One turn under full load.
     ///
     /// # Panics
     /// When it does not answer as it should.
     #[must_use]
-    pub fn turn(&self) -> Turn {
+    pub fn full(&self) -> Turn {
         let before = cpu::taken_us(self.pid());
         let told = wrk::run(self.address(), CONNECTIONS as usize, SECONDS);
         let taken = cpu::taken_us(self.pid()) - before;
@@ -132,13 +132,21 @@ impl Contender {
             _ => told.requests - told.refused,
         };
         assert_eq!(wrong, 0, "{:?} did not answer as it should: {told:?}", self.who);
-        let lasts = Duration::from_secs(SECONDS);
-        let pace = Pace { connections: CONNECTIONS, per_second: PER_SECOND, lasts };
         Turn {
             per_second: told.per_second,
             cpu_us: taken as f64 / told.requests as f64,
-            full: told.latencies(),
-            paced: paced::run(self.address(), self.who.status(), pace),
+            latencies: told.latencies(),
         }
+    }
+
+    /// One turn at the fixed rate.
+    ///
+    /// # Panics
+    /// When it does not answer as it should.
+    #[must_use]
+    pub fn paced(&self) -> Latencies {
+        let lasts = Duration::from_secs(SECONDS);
+        let pace = Pace { connections: CONNECTIONS, per_second: PER_SECOND, lasts };
+        paced::run(self.address(), self.who.status(), pace)
     }
 }

@@ -124,7 +124,7 @@ pub fn tidegate(upstream: SocketAddr, rules: &str) -> Running {
         command
             .args(["serve", "--http", "off", "--grpc", "off", "--log-level", "warn", "--config"])
             .arg(file);
-        command.args(["--gateway", &listen.to_string()]);
+        command.args(["--gateway-threads", "1", "--gateway", &listen.to_string()]);
         command.args(["--upstream", &format!("http://{upstream}")]);
         command
     })

@@ -21,6 +21,7 @@ mod request_id;
 mod rereadable;
 mod route;
 mod server;
+mod shelves;
 mod trust;
 mod tunnel;
 mod upstream;
@@ -88,6 +89,8 @@ pub struct Settings {
     pub max_waiting: usize,
     /// How long requests have to finish after the stop.
     pub drain_timeout: Duration,
+    /// How many threads connections stay on ([`Crew`](crate::listen::Crew)); one where they are moved between threads.
+    pub threads: usize,
     /// Who hears what became of each request.
     pub access_log: Option<AccessLog>,
     /// Who tells what becomes of requests as traces.
@@ -159,7 +162,11 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
             access_log: settings.access_log,
             tracer: settings.tracer,
             routes: Routes::new(settings.routes),
-            destinations: settings.upstreams.into_iter().map(Destination::new).collect(),
+            destinations: settings
+                .upstreams
+                .into_iter()
+                .map(|upstream| Destination::new(upstream, settings.threads))
+                .collect(),
         })
     }
 

@@ -28,6 +28,7 @@ use crate::Peer;
 
 pub(crate) use connection::until;
 pub use crew::Crew;
+pub(crate) use crew::number as thread_number;
 pub use hall::serve;
 pub(crate) use hall::{Shared, Speaks, Stage, attend};
 pub(crate) use seldom::seldom;

@@ -72,7 +72,7 @@ pub(crate) struct Layer {
     #[arg(
         long,
         value_name = "COUNT",
-        value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_DOOR_THREADS)),
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_THREADS)),
         env = "TIDEGATE_DOOR_THREADS",
         hide_env_values = true
     )]
@@ -185,12 +185,17 @@ impl Layer {
 }
 
 /// More threads than this are a slip of the finger.
-pub(crate) const MOST_DOOR_THREADS: u16 = 1_024;
+pub(crate) const MOST_THREADS: u16 = 1_024;
 
 /// One core is left to whoever asks and to the rest of the house: on as many threads as there are cores, callers of
 /// this machine wait for a whole time slice of the system's before they run.
 fn door_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1))
+    cores().saturating_sub(1).max(1)
+}
+
+/// How many cores there are for us.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Settings that were checked, with the files they name already read.

@@ -295,9 +295,12 @@ impl<S: Tended> House<S> {
         keepers: &mut JoinSet<()>,
         asker: Option<Asker>,
     ) -> Result<Doors, Failure> {
-        let mut doors = Doors::new(Arc::clone(&self.status));
         let descriptors = Descriptors::raise();
-        let crew = Some(Crew::start(self.settings.door_threads)?);
+        let crew = Crew::start("door", self.settings.door_threads)?;
+        let gateway = self.settings.gateway.as_ref().map(|gateway| gateway.threads);
+        let gateway_crew = gateway.map(|threads| Crew::start("gateway", threads)).transpose()?;
+        let crews = gateway_crew.iter().chain([&crew]).cloned().collect();
+        let mut doors = Doors::new(Arc::clone(&self.status), crews);
         let mut open = Vec::new();
         for Opened { kind, listener, .. } in opened {
             let at = listener.place()?;
@@ -310,13 +313,14 @@ impl<S: Tended> House<S> {
                     keepers.spawn(async move { kept.keep().await });
                     let mut listen = self.listening(kind, descriptors);
                     (listen.http2, listen.proxy_protocol) = (true, settings.proxy_protocol);
+                    listen.crew.clone_from(&gateway_crew);
                     listen.tls = certified(settings.certificate.as_ref(), keepers);
                     doors.serve(kind, listener, gateway, listen);
                 }
                 Kind::Http => {
                     self.warn_if_open(kind, &at);
                     let mut listen = self.listening(kind, descriptors);
-                    listen.crew.clone_from(&crew);
+                    listen.crew = Some(crew.clone());
                     doors.serve(kind, listener, Arc::new(self.door()), listen);
                 }
                 Kind::Grpc => {
@@ -325,7 +329,7 @@ impl<S: Tended> House<S> {
                         max_age: Some(self.settings.grpc.max_age),
                         // Envoy keeps idle connections for an hour, and should be the first to close.
                         idle_timeout: GRPC_IDLE_TIMEOUT,
-                        crew: crew.clone(),
+                        crew: Some(crew.clone()),
                         ..self.listening(kind, descriptors)
                     };
                     doors.serve(kind, listener, Arc::new(self.grpc_door()), listen);
@@ -335,7 +339,7 @@ impl<S: Tended> House<S> {
                     // Pools of Redis clients keep connections for good and do not expect them closed.
                     let mut listen = self.listening(kind, descriptors);
                     listen.idle_timeout = RESP_IDLE_TIMEOUT;
-                    listen.crew.clone_from(&crew);
+                    listen.crew = Some(crew.clone());
                     listen.tls = certified(self.settings.resp.certificate.as_ref(), keepers);
                     doors.serve_resp(listener, self.resp(), listen);
                 }
@@ -382,6 +386,7 @@ impl<S: Tended> House<S> {
             body_timeout: BODY_TIMEOUT,
             max_waiting: MAX_WAITING,
             drain_timeout: self.settings.drain_timeout,
+            threads: settings.threads,
             access_log: settings.access_log.then(|| telling::access_log(self.settings.secret)),
             tracer: self.tracer.clone(),
             routes: settings.routes.clone(),

@@ -40,10 +40,10 @@ pub(super) struct Destination {
 }
 
 impl Destination {
-    pub(super) fn new(settings: UpstreamSettings) -> Self {
+    pub(super) fn new(settings: UpstreamSettings, threads: usize) -> Self {
         let UpstreamSettings { servers, balance, timeouts, trust, host, health } = settings;
         let servers = servers.into_iter().map(|(address, weight)| {
-            Arc::new(Server::new(address, weight, timeouts, trust.clone()))
+            Arc::new(Server::new(address, weight, timeouts, trust.clone(), threads))
         });
         Self { upstream: Upstream::new(servers.collect(), balance), host, health }
     }

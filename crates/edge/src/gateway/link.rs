@@ -190,3 +190,91 @@ impl Driven {
         }
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use http_body_util::BodyExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    /// A connection to a server that answers everything alike.
+    pub(in crate::gateway) async fn link() -> Box<Http1> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        tokio::spawn(async move {
+            let (mut server, _) = listener.accept().await.unwrap();
+            let mut asked = [0; 1024];
+            while server.read(&mut asked).await.is_ok_and(|length| length > 0) {
+                let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+                server.write_all(answer).await.unwrap();
+            }
+        });
+        match dial(&address, &Trust::nobody().unwrap()).await.unwrap() {
+            Dialled::Http1(link) => link,
+            Dialled::Http2(_) => panic!("it speaks HTTP/1.1"),
+        }
+    }
+
+    /// Asks, and reads the answer to its end.
+    async fn ask(link: &mut Http1) {
+        let request = Request::builder().header("host", "a").body(Outgoing::none()).unwrap();
+        let answer = link.send(&mut Some(request), Duration::from_secs(60)).await.unwrap();
+        let mut body = answer.into_body();
+        let frame = poll_fn(|cx| link.poll_frame(&mut body, cx)).await.unwrap().unwrap();
+        assert_eq!(frame.into_data().unwrap(), "ok");
+        assert!(body.frame().await.is_none());
+        assert!(link.is_free());
+    }
+
+    /// How often a future is polled until it is ready.
+    async fn polls<T>(future: impl Future<Output = T>) -> (usize, T) {
+        let (mut future, mut polls) = (pin!(future), 0);
+        let given = poll_fn(|cx| {
+            polls += 1;
+            future.as_mut().poll(cx)
+        });
+        let given = given.await;
+        (polls, given)
+    }
+
+    #[tokio::test]
+    async fn only_what_comes_from_the_server_wakes_whoever_asks() {
+        let mut link = link().await;
+        for _ in 0..3 {
+            let (polls, ()) = polls(ask(&mut link)).await;
+            assert_eq!(polls, 2, "once to ask, once when there is an answer");
+        }
+    }
+
+    #[tokio::test]
+    async fn nobody_is_woken_for_a_connection_that_another_has_by_now() {
+        let mut link = link().await;
+        let polls = Arc::new(AtomicUsize::new(0));
+        let ((give, given), (end, mut ended)) = (oneshot::channel(), oneshot::channel::<()>());
+        let counted = Arc::clone(&polls);
+        let before = tokio::spawn(async move {
+            ask(&mut link).await;
+            give.send(link).ok();
+            poll_fn(|cx| {
+                counted.fetch_add(1, Relaxed);
+                Pin::new(&mut ended).poll(cx)
+            })
+            .await
+            .unwrap();
+        });
+        let mut link = given.await.unwrap();
+        for _ in 0..3 {
+            ask(&mut link).await;
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(polls.load(Relaxed), 1, "it waits for something else");
+        end.send(()).unwrap();
+        before.await.unwrap();
+    }
+}

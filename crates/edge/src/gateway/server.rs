@@ -10,13 +10,13 @@ use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Request, Response, Uri};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
-use tokio::time::Instant;
 
 use super::address::{Address, Protocol};
 use super::failure::Failure;
 use super::link::{Dialled, Http1, Http2, dial};
 use super::outgoing::{Again, Outgoing};
 use super::progress::Progress;
+use super::shelves::Shelves;
 use super::trust::Trust;
 
 /// How long a server may take.
@@ -43,9 +43,6 @@ impl Default for Timeouts {
     }
 }
 
-/// The most connections that are kept without use.
-const MAX_KEPT: usize = 1_024;
-
 /// One server.
 pub(super) struct Server {
     pub(super) address: Address,
@@ -55,7 +52,7 @@ pub(super) struct Server {
     trust: Trust,
     in_flight: AtomicUsize,
     unwell: AtomicBool,
-    kept: Mutex<Vec<(Instant, Box<Http1>)>>,
+    kept: Shelves,
     /// Whether there was ever a shared connection.
     speaks_http2: AtomicBool,
     shared: Mutex<Option<Shared>>,
@@ -79,7 +76,14 @@ pub(super) struct Answered {
 }
 
 impl Server {
-    pub(super) fn new(address: Address, weight: u32, timeouts: Timeouts, trust: Trust) -> Self {
+    /// A server whose connections are used on so many threads.
+    pub(super) fn new(
+        address: Address,
+        weight: u32,
+        timeouts: Timeouts,
+        trust: Trust,
+        threads: usize,
+    ) -> Self {
         let host = HeaderValue::from_str(&address.authority());
         Self {
             // An address was an authority when it was parsed.
@@ -90,7 +94,7 @@ impl Server {
             trust,
             in_flight: AtomicUsize::new(0),
             unwell: AtomicBool::new(false),
-            kept: Mutex::default(),
+            kept: Shelves::new(threads),
             speaks_http2: AtomicBool::new(false),
             shared: Mutex::default(),
         }
@@ -136,7 +140,7 @@ impl Server {
             return Box::pin(self.send_http2(shared, request)).await;
         }
         loop {
-            let (mut link, kept) = match self.take() {
+            let (mut link, kept) = match self.kept.take(self.timeouts.keep) {
                 Some(link) => (link, true),
                 // Rare, and large: boxed, because its state would be carried about with every request.
                 None => match Box::pin(self.dial()).await? {
@@ -148,7 +152,8 @@ impl Server {
             };
             match link.send(request, self.timeouts.response).await {
                 Ok(response) => return Ok(Answered { response, link: Some(link) }),
-                // It was closed while it was kept; there are no more of these than are kept.
+                // One that was closed while it was kept says so when it is used; there are no more of these than
+                // are kept.
                 Err(_) if kept && request.is_some() => {}
                 Err(why) => return Err(why),
             }
@@ -185,32 +190,13 @@ impl Server {
     /// Keeps a connection whose answer has come to its end for the next request, if it can be used.
     pub(super) fn keep(&self, mut link: Box<Http1>) {
         if link.is_free() {
-            let mut kept = self.kept.lock();
-            if kept.len() < MAX_KEPT {
-                kept.push((Instant::now(), link));
-            }
+            self.kept.keep(link);
         }
     }
 
     /// Closes what has been kept for too long.
     pub(super) fn tidy(&self) {
-        let Some(oldest) = Instant::now().checked_sub(self.timeouts.keep) else { return };
-        let mut kept = self.kept.lock();
-        // The last one in is the first one out, so those that nobody needs are in front.
-        let stale = kept.iter().take_while(|(since, _)| *since < oldest).count();
-        let stale: Vec<_> = kept.drain(..stale).collect();
-        drop(kept);
-        drop(stale);
-    }
-
-    /// A kept connection that may live; one that was closed says so when it is used.
-    fn take(&self) -> Option<Box<Http1>> {
-        loop {
-            let (since, link) = self.kept.lock().pop()?;
-            if since.elapsed() < self.timeouts.keep {
-                return Some(link);
-            }
-        }
+        self.kept.tidy(self.timeouts.keep);
     }
 
     async fn send_http2(

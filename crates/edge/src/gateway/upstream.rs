@@ -103,7 +103,7 @@ mod tests {
         let trust = Trust::nobody().unwrap();
         let server = |(i, weight): (usize, &u32)| {
             let address = format!("http://127.0.0.1:{}", i + 1).parse().unwrap();
-            Arc::new(Server::new(address, *weight, Timeouts::default(), trust.clone()))
+            Arc::new(Server::new(address, *weight, Timeouts::default(), trust.clone(), 1))
         };
         Upstream::new(weights.iter().enumerate().map(server).collect(), balance)
     }

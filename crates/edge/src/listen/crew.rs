@@ -4,6 +4,7 @@
 //! microseconds: a runtime that moves tasks between threads spends more on waking a second thread than that
 //! thread saves.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -12,6 +13,15 @@ use std::thread;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
+
+thread_local! {
+    static NUMBER: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Which thread of its crew this is, counted from 0, as others than a crew's are too.
+pub(crate) fn number() -> usize {
+    NUMBER.get()
+}
 
 /// Threads that connections are put on. They end with the last copy of this, and what runs on them ends too.
 #[derive(Clone)]
@@ -25,21 +35,22 @@ struct Hand {
 }
 
 /// A connection's place on a thread, until it is dropped.
-pub(super) struct Seat {
+pub(crate) struct Seat {
     connections: Arc<AtomicUsize>,
 }
 
 impl Crew {
-    /// So many threads, at least one.
+    /// So many threads, at least one, of a name by which the system knows them.
     ///
     /// # Errors
     /// When the system has none to give.
-    pub fn start(threads: usize) -> io::Result<Self> {
-        (0..threads.max(1)).map(Hand::start).collect::<io::Result<_>>().map(Self)
+    pub fn start(name: &str, threads: usize) -> io::Result<Self> {
+        let hands = (0..threads.max(1)).map(|number| Hand::start(name, number));
+        hands.collect::<io::Result<_>>().map(Self)
     }
 
     /// A seat on the thread that has the fewest connections.
-    pub(super) fn seat(&self) -> Option<(&Handle, Seat)> {
+    pub(crate) fn seat(&self) -> Option<(&Handle, Seat)> {
         let fewest = |hand: &&Hand| hand.connections.load(Ordering::Relaxed);
         let Hand { runtime, connections, .. } = self.0.iter().min_by_key(fewest)?;
         connections.fetch_add(1, Ordering::Relaxed);
@@ -48,16 +59,17 @@ impl Crew {
 }
 
 impl Hand {
-    fn start(number: usize) -> io::Result<Self> {
+    fn start(name: &str, number: usize) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (ends, ended) = oneshot::channel::<()>();
         let work = move || {
+            NUMBER.set(number);
             // An error says that the crew is gone.
             let _ = runtime.block_on(ended);
             runtime.shutdown_background();
         };
-        thread::Builder::new().name(format!("door-{number}")).spawn(work)?;
+        thread::Builder::new().name(format!("{name}-{number}")).spawn(work)?;
         Ok(Self { runtime: handle, connections: Arc::default(), _ends: ends })
     }
 }
@@ -83,17 +95,18 @@ mod tests {
     use super::*;
 
     /// On which thread a seat is.
-    async fn thread(handle: &Handle) -> ThreadId {
-        handle.spawn(async { thread::current().id() }).await.unwrap()
+    async fn thread(handle: &Handle) -> (ThreadId, usize) {
+        handle.spawn(async { (thread::current().id(), number()) }).await.unwrap()
     }
 
     #[tokio::test]
     async fn connections_are_spread_and_seats_are_free_again() {
-        let crew = Crew::start(2).unwrap();
+        let crew = Crew::start("ours", 2).unwrap();
         let (first, kept) = crew.seat().unwrap();
         let (second, left) = crew.seat().unwrap();
         let (first, second) = (thread(first).await, thread(second).await);
-        assert_ne!(first, second);
+        assert_ne!(first.0, second.0);
+        assert_eq!((first.1, second.1), (0, 1));
         drop(left);
         let (again, _stays) = crew.seat().unwrap();
         assert_eq!(thread(again).await, second, "the other one is taken");
@@ -104,7 +117,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_runs_on_them_ends_with_the_last_copy() {
-        let crew = Crew::start(1).unwrap();
+        let crew = Crew::start("ours", 1).unwrap();
         let copy = crew.clone();
         let (alive, mut ended) = mpsc::channel::<()>(1);
         copy.seat().unwrap().0.spawn(async move {
@@ -112,13 +125,13 @@ mod tests {
             drop(alive);
         });
         drop(crew);
-        assert!(thread(copy.seat().unwrap().0).await != thread::current().id());
+        assert_ne!(thread(copy.seat().unwrap().0).await.0, thread::current().id());
         drop(copy);
         assert_eq!(ended.recv().await, None, "whoever runs there is dropped");
     }
 
     #[test]
     fn there_is_always_somebody() {
-        assert!(Crew::start(0).unwrap().seat().is_some());
+        assert!(Crew::start("ours", 0).unwrap().seat().is_some());
     }
 }

@@ -14,7 +14,7 @@ async fn two_hundred_connections_admit_exactly_the_limit() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn so_they_do_on_threads_of_their_own() {
-    let crew = Some(Crew::start(3).unwrap());
+    let crew = Some(Crew::start("door", 3).unwrap());
     admit_exactly_the_limit(&Settings { crew, ..Settings::default() }).await;
 }
 

@@ -52,6 +52,7 @@ fn to(upstreams: &[SocketAddr]) -> Settings {
         body_timeout: Duration::from_secs(30),
         max_waiting: 100,
         drain_timeout: Duration::from_secs(30),
+        threads: 1,
         access_log: None,
         tracer: None,
         routes: vec![Route { host: None, prefix: "/".to_owned(), upstream: 0 }],

@@ -12,8 +12,9 @@ use tidegate_rules::decode::Fields;
 
 use super::certificate::Certificate;
 use super::listen::{DoorAt, Listen};
-use super::section::{parsed, path};
+use super::section::{parsed, path, threads};
 use super::value::{Length, UpstreamAt};
+use super::{MOST_THREADS, cores};
 use crate::failure::Failure;
 use upstreams::Behind;
 
@@ -71,6 +72,16 @@ pub(crate) struct GatewayLayer {
     )]
     pub(crate) access_log: Option<bool>,
 
+    /// Threads that the gateway works on [default: as many as there are cores]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_THREADS)),
+        env = "TIDEGATE_GATEWAY_THREADS",
+        hide_env_values = true
+    )]
+    pub(crate) gateway_threads: Option<u16>,
+
     /// Upstreams with several servers, and the routes to them: in the document only.
     #[arg(skip)]
     pub(crate) behind: Option<Behind>,
@@ -91,6 +102,7 @@ impl GatewayLayer {
             proxy_protocol: fields.take("proxy_protocol").and_then(|field| field.boolean()),
             max_body: fields.take("max_body").and_then(|field| parsed(&field)),
             access_log: fields.take("access_log").and_then(|field| field.boolean()),
+            gateway_threads: fields.take("gateway_threads").and_then(|field| threads(&field)),
             behind: Behind::read(fields),
         }
     }
@@ -104,6 +116,7 @@ impl GatewayLayer {
             proxy_protocol: self.proxy_protocol.or(below.proxy_protocol),
             max_body: self.max_body.or(below.max_body),
             access_log: self.access_log.or(below.access_log),
+            gateway_threads: self.gateway_threads.or(below.gateway_threads),
             behind: self.behind.or(below.behind),
         }
     }
@@ -125,6 +138,7 @@ pub(crate) struct GatewaySettings {
     pub(crate) proxy_protocol: bool,
     pub(crate) max_body: Length,
     pub(crate) access_log: bool,
+    pub(crate) threads: usize,
     pub(crate) routes: Vec<Route>,
     pub(crate) upstreams: Vec<UpstreamSettings>,
 }
@@ -155,6 +169,7 @@ impl GatewaySettings {
             proxy_protocol: typed.proxy_protocol.unwrap_or(false),
             max_body: typed.max_body.unwrap_or(DEFAULT_MAX_BODY),
             access_log: typed.access_log.unwrap_or(false),
+            threads: typed.gateway_threads.map_or_else(cores, usize::from),
             routes,
             upstreams,
         }))

@@ -16,7 +16,7 @@ use super::resp::RespLayer;
 use super::store::StoreLayer;
 use super::traces::TraceLayer;
 use super::value::Wrong;
-use super::{Layer, MOST_DOOR_THREADS};
+use super::{Layer, MOST_THREADS};
 
 /// Reads the section; a missing one says nothing.
 pub(crate) fn read(field: Option<&Field<'_>>) -> Layer {
@@ -47,8 +47,8 @@ pub(crate) fn read(field: Option<&Field<'_>>) -> Layer {
     layer
 }
 
-fn threads(field: &Field<'_>) -> Option<u16> {
-    field.integer(1, MOST_DOOR_THREADS.into()).and_then(|count| count.try_into().ok())
+pub(super) fn threads(field: &Field<'_>) -> Option<u16> {
+    field.integer(1, MOST_THREADS.into()).and_then(|count| count.try_into().ok())
 }
 
 fn count(field: &Field<'_>) -> Option<u32> {

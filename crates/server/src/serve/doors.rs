@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate_core::store::Store;
 use tidegate_edge::Status;
-use tidegate_edge::listen::{self, Answers, Listener};
+use tidegate_edge::listen::{self, Answers, Crew, Listener};
 use tidegate_edge::resp;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -46,11 +46,15 @@ pub(super) struct Doors {
     status: Arc<Status>,
     stop: CancellationToken,
     serving: JoinSet<&'static str>,
+    /// Kept for what requests leave to be done when they are answered.
+    _crews: Vec<Crew>,
 }
 
 impl Doors {
-    pub(super) fn new(status: Arc<Status>) -> Self {
-        Self { status, stop: CancellationToken::new(), serving: JoinSet::new() }
+    /// Doors whose connections are on these threads, which end with them.
+    pub(super) fn new(status: Arc<Status>, crews: Vec<Crew>) -> Self {
+        let (stop, serving) = (CancellationToken::new(), JoinSet::new());
+        Self { status, stop, serving, _crews: crews }
     }
 
     /// Serves at one more door that speaks HTTP.
@@ -98,7 +102,7 @@ impl Doors {
 
     /// Accepts nobody any more and waits until everybody inside is served, for as long as the
     /// doors' settings say.
-    pub(super) async fn close(mut self) {
+    pub(super) async fn close(&mut self) {
         self.stop.cancel();
         while self.serving.join_next().await.is_some() {}
     }

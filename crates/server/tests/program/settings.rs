@@ -120,3 +120,29 @@ fn a_secret_that_is_missing_or_short_is_exit_code_3() {
         }
     }
 }
+
+/// How many threads of a process are called so, and a number.
+fn threads(server: &Server, name: &str) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+    let names =
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|known| known.trim_end_matches(|c: char| !c.is_alphabetic()) == name).count()
+}
+
+#[test]
+fn the_gateway_and_the_doors_have_as_many_threads_as_the_settings_say() {
+    let folder = Folder::new();
+    let section = "server: { gateway_threads: 3, door_threads: 2, upstream: http://127.0.0.1:9 }";
+    let file = folder.write("rules.yaml", format!("{section}\nrules: []"));
+    let with = |args: &[&str]| {
+        let server = Server::with_config(&file, &[&["--gateway", "127.0.0.1:0"], args].concat());
+        (threads(&server, "gateway"), threads(&server, "door"))
+    };
+    assert_eq!(with(&[]), (3, 2));
+    assert_eq!(with(&["--gateway-threads", "1", "--door-threads", "4"]), (1, 4));
+    for none in ["0", "1025", "many"] {
+        let output = run(&["serve", "--gateway-threads", none]);
+        assert_eq!(output.status.code(), Some(2), "{none}");
+        assert!(text(&output.stderr).contains("--gateway-threads"), "{}", text(&output.stderr));
+    }
+}

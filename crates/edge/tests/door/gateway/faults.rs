@@ -1,11 +1,14 @@
 //! Upstreams that are gone, slow, rude or confused: the right status, and the next request is well.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tidegate_edge::gateway::{Settings, Timeouts};
 use tidegate_edge::listen;
 use tokio::net::TcpListener;
+use tokio::sync::{Barrier, Notify};
 
 use super::upstream::{Reply, Upstream, ok};
 use super::{Gate, MANY, to};
@@ -121,6 +124,31 @@ async fn a_kept_connection_that_the_upstream_closed_is_not_used() {
         assert_eq!((answer.status, answer.body.as_str()), (200, "bye"));
     }
     assert_eq!(upstream.seen().len(), 50);
+}
+
+#[tokio::test]
+async fn many_kept_connections_that_the_upstream_closed_are_none_too_many() {
+    const AT_ONCE: usize = 40;
+    let (all, close) = (Arc::new(Barrier::new(AT_ONCE)), Arc::new(Notify::new()));
+    let told = Arc::clone(&close);
+    let together =
+        move |_: &str| Reply::SayTogether(Arc::clone(&all), Arc::clone(&told), ok("bye"));
+    let mut upstream = Upstream::replying(together).await;
+    let gate = Gate::open(MANY, &upstream).await;
+    let mut callers = Vec::new();
+    for _ in 0..AT_ONCE {
+        callers.push(gate.caller().await);
+    }
+    for round in 1..=3 {
+        let asking = callers.iter_mut().map(|caller| caller.ask("POST", "/", b"not twice"));
+        for answer in join_all(asking).await {
+            assert_eq!((answer.status, answer.body.as_str()), (200, "bye"), "round {round}");
+        }
+        assert_eq!(upstream.seen().len(), AT_ONCE, "round {round}");
+        assert_eq!(upstream.connections.load(Relaxed), round * AT_ONCE);
+        // Whoever has answered waits for it by now: all are on this thread, and wait for nothing in between.
+        close.notify_waiters();
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{Barrier, Notify, mpsc};
 use tokio::task::JoinHandle;
 
 /// What an upstream does when a request has come.
@@ -16,6 +16,8 @@ pub(crate) enum Reply {
     Say(Vec<u8>),
     /// Says this, and closes.
     SayAndClose(Vec<u8>),
+    /// Says this when as many are asking as the barrier waits for, and closes when it is told to.
+    SayTogether(Arc<Barrier>, Arc<Notify>, Vec<u8>),
     /// Says nothing for so long, then this.
     SayLater(Duration, Vec<u8>),
     /// Says this, then sends back whatever comes.
@@ -97,6 +99,10 @@ async fn converse(
         let _ = noted.send(request);
         let said = match &reply {
             Reply::Say(bytes) | Reply::SayAndClose(bytes) | Reply::Echo(bytes) => bytes,
+            Reply::SayTogether(all, _, bytes) => {
+                all.wait().await;
+                bytes
+            }
             Reply::SayLater(after, bytes) => {
                 tokio::time::sleep(*after).await;
                 bytes
@@ -107,6 +113,7 @@ async fn converse(
         }
         match reply {
             Reply::SayAndClose(_) => return,
+            Reply::SayTogether(_, told, _) => return told.notified().await,
             Reply::Echo(_) => {
                 let (mut from, mut to) = tcp.split();
                 let _ = to.write_all(&read).await;
