@@ -49,12 +49,20 @@ impl KeyPart {
 }
 
 /// Whose counters a request is charged to: an owner is hashed once for all rules in a row that count
-/// by the same.
+/// by the same, and on from there for one that counts by more (`ip`, then `ip:endpoint`).
 #[derive(Debug)]
 pub struct Whose<'a, 'f, 'v> {
     set: &'a RuleSet,
     facts: &'f Facts<'v>,
-    last: Option<(&'a Arc<[KeyPart]>, Fingerprint)>,
+    last: Option<Owner<'a>>,
+}
+
+/// Whose counter, with the hasher that has seen as much.
+#[derive(Debug)]
+struct Owner<'a> {
+    parts: &'a Arc<[KeyPart]>,
+    hasher: KeyHasher,
+    hash: Fingerprint,
 }
 
 impl<'a, 'f, 'v> Whose<'a, 'f, 'v> {
@@ -67,12 +75,21 @@ impl<'a, 'f, 'v> Whose<'a, 'f, 'v> {
     /// The counter of a rule of the set.
     #[inline]
     pub fn key(&mut self, rule: &'a Rule) -> Key<'a> {
-        let owner = match self.last {
-            Some((parts, owner)) if Arc::ptr_eq(parts, &rule.parts) => owner,
-            _ => self.set.owner(&rule.parts, self.facts),
+        rule.key(self.owner(&rule.parts) ^ rule.namespace)
+    }
+
+    #[inline]
+    fn owner(&mut self, parts: &'a Arc<[KeyPart]>) -> Fingerprint {
+        let (hasher, seen) = match &self.last {
+            _ if parts.is_empty() => return self.set.everyone(),
+            Some(last) if Arc::ptr_eq(last.parts, parts) => return last.hash,
+            Some(last) if parts.starts_with(last.parts) => (last.hasher, last.parts.len()),
+            _ => (self.set.seed(), 0),
         };
-        self.last = Some((&rule.parts, owner));
-        rule.key(owner ^ rule.namespace)
+        let hasher = self.set.keying().absorbed(hasher, &parts[seen..], self.facts);
+        let hash = hasher.finish();
+        self.last = Some(Owner { parts, hasher, hash });
+        hash
     }
 }
 
@@ -102,8 +119,19 @@ impl Keying {
         Self { ipv6_prefix, templates }
     }
 
+    /// A hasher that has seen some more parts of a key.
+    pub(crate) fn absorbed(
+        &self,
+        mut hasher: KeyHasher,
+        parts: &[KeyPart],
+        facts: &Facts<'_>,
+    ) -> KeyHasher {
+        parts.iter().for_each(|part| self.absorb(part, facts, &mut hasher));
+        hasher
+    }
+
     /// Adds a part to a key. Allocates nothing for endpoints of ordinary length.
-    pub(crate) fn absorb(&self, part: &KeyPart, facts: &Facts<'_>, hasher: &mut KeyHasher) {
+    fn absorb(&self, part: &KeyPart, facts: &Facts<'_>, hasher: &mut KeyHasher) {
         let (name, value) = self.part(part, facts);
         hasher.part(name.as_bytes());
         match value {
@@ -221,4 +249,43 @@ fn told<'f>(
         let own = shared.checked_shr(u32::try_from(at).unwrap_or(u32::MAX)).unwrap_or(0) & 1 == 0;
         (&*entry.key, own.then_some(&*entry.value))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::key::Secret;
+
+    use super::*;
+    use crate::document::Document;
+
+    #[test]
+    fn whoever_was_hashed_before_a_rule_has_the_counter_that_it_says_alone() {
+        let kinds = ["global", "ip", "ip:endpoint", "ip:endpoint:user_id", "user_id", "user_id:ip"];
+        let rules: Vec<String> = kinds
+            .iter()
+            .map(|kind| format!("  - {{ id: \"{kind}\", key_by: \"{kind}\", limit: 5/s }}\n"))
+            .collect();
+        let text = format!("rules:\n{}", rules.concat());
+        let document = Document::parse("rules.yaml", &text).unwrap();
+        let facts: Facts =
+            [("ip", "192.0.2.7"), ("path", "/a"), ("user_id", "7")].into_iter().collect();
+        for secret in [Secret::UNSET, Secret::random()] {
+            let set = RuleSet::compile(&document, secret).unwrap();
+            let alone = |rule: &Rule| rule.fingerprint(&facts, &set);
+            for first in set.rules() {
+                for second in set.rules() {
+                    let mut whose = Whose::new(&set, &facts);
+                    for rule in [first, second, first] {
+                        assert_eq!(
+                            whose.key(rule).fingerprint,
+                            alone(rule),
+                            "{} {}",
+                            first.id(),
+                            second.id()
+                        );
+                    }
+                }
+            }
+        }
+    }
 }

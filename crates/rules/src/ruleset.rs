@@ -55,6 +55,8 @@ pub struct RuleSet {
     serial: u64,
     /// The beginning of keys that no rule of the document has.
     seed: KeyHasher,
+    /// What it says of a key without parts.
+    everyone: Fingerprint,
     brought: bool,
     /// Whether any rule replaces another: most documents need not look.
     replacing: bool,
@@ -81,7 +83,7 @@ impl RuleSet {
         let keying = Keying::new(prefix, declared.chain(document.endpoints()));
         let subjects = Subjects::new(document, secret);
         let (identity, version) = (document.identity().clone(), version(document));
-        let (seed, brought) = (KeyHasher::new(secret), false);
+        let seed = KeyHasher::new(secret);
         let replacing = rules.iter().any(|rule| rule.active && !rule.replaces.is_empty());
         let (listed, overrides) = (rules.len(), Overrides::default());
         Ok(Self {
@@ -97,7 +99,8 @@ impl RuleSet {
             version,
             serial: next_serial(),
             seed,
-            brought,
+            everyone: seed.finish(),
+            brought: false,
             replacing,
             beside: Beside::default(),
         })
@@ -120,9 +123,17 @@ impl RuleSet {
 
     /// Whose counters: the hash of the parts of a key.
     pub(crate) fn owner(&self, parts: &[KeyPart], facts: &Facts<'_>) -> Fingerprint {
-        let mut hasher = self.seed;
-        parts.iter().for_each(|part| self.keying.absorb(part, facts, &mut hasher));
-        hasher.finish()
+        self.keying.absorbed(self.seed, parts, facts).finish()
+    }
+
+    /// Who counts where nobody is told apart.
+    pub(crate) const fn everyone(&self) -> Fingerprint {
+        self.everyone
+    }
+
+    /// A hasher that has seen nothing of a key.
+    pub(crate) const fn seed(&self) -> KeyHasher {
+        self.seed
     }
 
     /// The same rules under a version of whoever keeps them.

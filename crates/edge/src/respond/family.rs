@@ -3,7 +3,7 @@
 use http::header::HeaderName;
 use tidegate_core::time::Timestamp;
 
-use super::lines::{Lines, Same, digits};
+use super::lines::{Lines, Same};
 use super::told::Counted;
 use super::{HeaderStyle, ResetStyle, ietf};
 
@@ -56,10 +56,10 @@ impl Family {
 
 impl Trio {
     fn write(self, counted: &Counted<'_>, reset: Option<u64>, lines: &mut Lines<'_>) {
-        lines.put_again(self.limit, Same::Limit, |text| digits(text, counted.numbers.limit));
+        lines.put_number_again(self.limit, Same::Limit, counted.numbers.limit);
         lines.put_number(self.remaining, counted.numbers.remaining);
         match reset {
-            Some(reset) => lines.put_again(self.reset, Same::Reset, |text| digits(text, reset)),
+            Some(reset) => lines.put_number_again(self.reset, Same::Reset, reset),
             None => lines.leave_out(&self.reset),
         }
     }

@@ -5,7 +5,7 @@
 use http::header::HeaderName;
 use tidegate_core::policy::Policy;
 
-use super::lines::{Lines, Same, digits};
+use super::lines::{Lines, digits};
 use super::told::Counted;
 
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -16,7 +16,7 @@ const MAX_INTEGER: u64 = 999_999_999_999_999;
 
 pub(super) fn write(counted: &Counted<'_>, lines: &mut Lines<'_>) {
     let name = counted.rule.id();
-    lines.put_again(POLICY, Same::Policy, |text| {
+    lines.put_again(POLICY, |text| {
         let policy = Item::string(text, name).integer(b'q', counted.numbers.limit);
         if counted.rule.limit().policy().is_some_and(Policy::is_concurrency) {
             // What is in use at once has no window.

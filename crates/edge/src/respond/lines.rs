@@ -13,43 +13,56 @@ pub(super) struct Lines<'h> {
     names: BytesMut,
 }
 
-/// What nearly every answer says again: the limit, the second of its reset, the policy.
+/// Numbers that nearly every answer says again.
 #[derive(Clone, Copy)]
 pub(super) enum Same {
     Limit,
+    /// The second of the reset.
     Reset,
-    Policy,
 }
 
 /// Where a thread writes values, and the last ones that it said again and again: to copy a value is less than to
 /// make it, and no other thread counts who has a copy.
 struct Pad {
     text: Vec<u8>,
-    last: [HeaderValue; 3],
+    /// The last number of each kind with its text.
+    numbers: [(u64, HeaderValue); 2],
+    /// The last text that was to be said again.
+    last: HeaderValue,
 }
 
 thread_local! {
     static PAD: RefCell<Pad> = const {
-        RefCell::new(Pad { text: Vec::new(), last: [const { HeaderValue::from_static("") }; 3] })
+        let numbers = [const { (0, HeaderValue::from_static("0")) }; 2];
+        RefCell::new(Pad { text: Vec::new(), numbers, last: HeaderValue::from_static("") })
     };
 }
 
 impl Pad {
     /// The value of a text, which is printable ASCII; none were it not.
-    fn value(
-        &mut self,
-        same: Option<Same>,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) -> Option<HeaderValue> {
-        let Self { text, last } = self;
-        text.clear();
-        write(text);
-        let Some(same) = same else { return HeaderValue::from_bytes(text).ok() };
-        let last = &mut last[same as usize];
-        if last.as_bytes() != *text {
-            *last = HeaderValue::from_bytes(text).ok()?;
+    fn value(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Option<HeaderValue> {
+        self.text.clear();
+        write(&mut self.text);
+        HeaderValue::from_bytes(&self.text).ok()
+    }
+
+    /// The same of a text that is mostly the same as the last time.
+    fn value_again(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Option<HeaderValue> {
+        self.text.clear();
+        write(&mut self.text);
+        if self.last.as_bytes() != self.text {
+            self.last = HeaderValue::from_bytes(&self.text).ok()?;
         }
-        Some(last.clone())
+        Some(self.last.clone())
+    }
+
+    /// The same of a number.
+    fn number_again(&mut self, same: Same, number: u64) -> HeaderValue {
+        let (last, value) = &mut self.numbers[same as usize];
+        if *last != number {
+            (*last, *value) = (number, HeaderValue::from(number));
+        }
+        value.clone()
     }
 }
 
@@ -81,26 +94,21 @@ impl<'h> Lines<'h> {
 
     /// The same for text, which is printable ASCII; were it not, the header would be left out.
     pub(super) fn put_text(&mut self, name: HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
-        self.put_written(name, None, write);
+        self.put_or_leave_out(name, PAD.with_borrow_mut(|pad| pad.value(write)));
     }
 
-    /// The same for what is mostly the same as in the answer before.
-    pub(super) fn put_again(
-        &mut self,
-        name: HeaderName,
-        same: Same,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) {
-        self.put_written(name, Some(same), write);
+    /// The same for text that is mostly the same as in the answer before.
+    pub(super) fn put_again(&mut self, name: HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
+        self.put_or_leave_out(name, PAD.with_borrow_mut(|pad| pad.value_again(write)));
     }
 
-    fn put_written(
-        &mut self,
-        name: HeaderName,
-        same: Option<Same>,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) {
-        match PAD.with_borrow_mut(|pad| pad.value(same, write)) {
+    /// The same for such a number.
+    pub(super) fn put_number_again(&mut self, name: HeaderName, same: Same, number: u64) {
+        self.put(name, PAD.with_borrow_mut(|pad| pad.number_again(same, number)));
+    }
+
+    fn put_or_leave_out(&mut self, name: HeaderName, value: Option<HeaderValue>) {
+        match value {
             Some(value) => self.put(name, value),
             None => self.leave_out(&name),
         }
@@ -134,11 +142,16 @@ mod tests {
 
     #[test]
     fn text_that_no_header_can_carry_is_left_out_and_not_exposed() {
-        for same in [None, Some(Same::Policy)] {
+        let unsayable = |text: &mut Vec<u8>| text.extend_from_slice(b"a\r\nSet-Cookie: b");
+        let put: [fn(&mut Lines<'_>, _); 2] = [
+            |lines, write: fn(&mut Vec<u8>)| lines.put_text(NAME, write),
+            |lines, write| lines.put_again(NAME, write),
+        ];
+        for put in put {
             let mut headers = HeaderMap::new();
             headers.insert(NAME, HeaderValue::from_static("the upstream's"));
             let mut lines = Lines::new(&mut headers, true);
-            lines.put_written(NAME, same, |text| text.extend_from_slice(b"a\r\nSet-Cookie: b"));
+            put(&mut lines, unsayable);
             lines.finish();
             assert!(headers.is_empty(), "{headers:?}");
         }
@@ -149,11 +162,13 @@ mod tests {
         for number in [10, 10, 7, 10, 0] {
             let mut headers = HeaderMap::new();
             let mut lines = Lines::new(&mut headers, false);
-            lines.put_again(NAME, Same::Limit, |text| digits(text, number));
-            lines.put_again(HeaderName::from_static("x"), Same::Reset, |text| digits(text, 7));
+            lines.put_number_again(NAME, Same::Limit, number);
+            lines.put_number_again(HeaderName::from_static("x"), Same::Reset, 7);
+            lines.put_again(HeaderName::from_static("y"), |text| digits(text, number));
             lines.finish();
             assert_eq!(headers[NAME], number.to_string());
             assert_eq!(headers["x"], "7");
+            assert_eq!(headers["y"], number.to_string());
         }
     }
 }

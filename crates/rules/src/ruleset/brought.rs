@@ -79,6 +79,7 @@ impl RuleSet {
             version: self.version,
             serial: self.serial,
             seed: self.seed,
+            everyone: self.everyone,
             brought: true,
             replacing: false,
             beside: Beside::default(),

@@ -101,8 +101,7 @@ impl RuleSet {
     fn key_of_override(&self, rule: &Rule, facts: &Facts<'_>) -> Fingerprint {
         let mut hasher = self.seed;
         hasher.part(b"override");
-        rule.parts.iter().for_each(|part| self.keying().absorb(part, facts, &mut hasher));
-        hasher.finish()
+        self.keying().absorbed(hasher, &rule.parts, facts).finish()
     }
 
     /// Puts overrides into a rule set that has none.
