@@ -22,6 +22,8 @@ pub struct Decision {
     pub(crate) readings: SmallVec<[RuleReading; 4]>,
     pub(crate) answered_by: AnsweredBy,
     pub(crate) paid: SmallVec<[Paid; 4]>,
+    /// Whether a rule holds slots or waits to hear of the cost.
+    pub(crate) open_ended: bool,
     /// The local clock when local buckets were told what the store had charged.
     pub(crate) local_at: Timestamp,
     pub(crate) store_time: Option<Micros>,
@@ -158,6 +160,13 @@ impl Decision {
         Some(self.readings.get(paid.place as usize)?.numbers?.now)
     }
 
+    /// Which rule it is that a reading is of, of all that were ever in force in this process; none where the limit
+    /// was brought by the request.
+    #[must_use]
+    pub fn which(&self, reading: &RuleReading) -> Option<(u64, u32)> {
+        (!self.rules.is_brought()).then(|| (self.rules.serial(), reading.rule))
+    }
+
     /// The version of the rule set that decided.
     #[must_use]
     pub fn rules_version(&self) -> u64 {
@@ -168,6 +177,9 @@ impl Decision {
     /// their leases.
     #[must_use]
     pub fn holds_slots(&self) -> Option<Micros> {
+        if !self.open_ended {
+            return None;
+        }
         let lease = |paid: &Paid| self.paid_rule(paid)?.limit().policy()?.lease();
         self.paid.iter().filter_map(lease).min()
     }
@@ -182,7 +194,8 @@ impl Decision {
     /// Whether a rule that was charged waits to hear what the request has cost in the end.
     #[must_use]
     pub fn awaits_cost(&self) -> bool {
-        self.paid.iter().filter_map(|paid| self.paid_rule(paid)).any(is_estimated)
+        self.open_ended
+            && self.paid.iter().filter_map(|paid| self.paid_rule(paid)).any(is_estimated)
     }
 
     /// The bill for what was charged to rules that wait to hear what the request has cost in the end.

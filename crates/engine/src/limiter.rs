@@ -242,10 +242,11 @@ impl<S: Store, L: Store> Limiter<S, L> {
             if asking.op == Op::Charge {
                 self.tell_observer(&plan, &rules, facts);
             }
-            (plan.readings, plan.answered_by, plan.paid, plan.local_at, plan.store_time)
+            let Plan { readings, answered_by, paid, open_ended, local_at, store_time, .. } = plan;
+            (readings, answered_by, paid, open_ended, local_at, store_time)
         };
-        let (readings, answered_by, paid, local_at, store_time) = decided;
-        Decision { rules, readings, answered_by, paid, local_at, store_time }
+        let (readings, answered_by, paid, open_ended, local_at, store_time) = decided;
+        Decision { rules, readings, answered_by, paid, open_ended, local_at, store_time }
     }
 
     /// Tells whoever hears of decisions.

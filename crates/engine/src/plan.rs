@@ -50,6 +50,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) answered_by: AnsweredBy,
     /// What was charged.
     pub(crate) paid: SmallVec<[Paid; 4]>,
+    /// Whether a rule holds slots or waits to hear of the cost.
+    pub(crate) open_ended: bool,
     /// The local clock when local buckets were told what the store had charged.
     pub(crate) local_at: Timestamp,
     /// How long the store took, if that is timed.
@@ -120,6 +122,7 @@ impl<'a> Plan<'a> {
             refused: false,
             answered_by: AnsweredBy::Store,
             paid: SmallVec::new(),
+            open_ended: false,
             local_at: Timestamp::EPOCH,
             store_time: None,
         }
@@ -167,8 +170,8 @@ impl<'a> Plan<'a> {
 
     /// The answer, once everything is filled in; `rules` are those it was planned under.
     pub(crate) fn decision(self, rules: Arc<RuleSet>) -> Decision {
-        let Self { readings, answered_by, paid, local_at, store_time, .. } = self;
-        Decision { rules, readings, answered_by, paid, local_at, store_time }
+        let Self { readings, answered_by, paid, open_ended, local_at, store_time, .. } = self;
+        Decision { rules, readings, answered_by, paid, open_ended, local_at, store_time }
     }
 
     /// Fills in what was said to a charge.
@@ -230,6 +233,7 @@ impl<'a> Plan<'a> {
         };
         self.refused |= verdict.refuses();
         if let Limit::Policy(policy) = rule.limit() {
+            self.open_ended |= policy.is_concurrency() || rule.cost().is_known_afterwards();
             let enforced = *rule.mode() != Mode::Shadow;
             self.place(Charge {
                 key: whose.key(rule),

@@ -16,7 +16,7 @@ const MAX_INTEGER: u64 = 999_999_999_999_999;
 
 pub(super) fn write(counted: &Counted<'_>, lines: &mut Lines<'_>) {
     let name = counted.rule.id();
-    lines.put_again(POLICY, |text| {
+    let policy = |text: &mut Vec<u8>| {
         let policy = Item::string(text, name).integer(b'q', counted.numbers.limit);
         if counted.rule.limit().policy().is_some_and(Policy::is_concurrency) {
             // What is in use at once has no window.
@@ -24,7 +24,11 @@ pub(super) fn write(counted: &Counted<'_>, lines: &mut Lines<'_>) {
         } else if let Some(secs) = counted.window_secs() {
             policy.integer(b'w', secs);
         }
-    });
+    };
+    match counted.which {
+        Some(which) => lines.put_again(POLICY, (which, counted.numbers.limit), policy),
+        None => lines.put_text(POLICY, policy),
+    }
     lines.put_text(STATE, |text| {
         let state = Item::string(text, name).integer(b'r', counted.numbers.remaining);
         if let Some(secs) = counted.effective_secs() {

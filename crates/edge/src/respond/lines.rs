@@ -27,14 +27,19 @@ struct Pad {
     text: Vec<u8>,
     /// The last number of each kind with its text.
     numbers: [(u64, HeaderValue); 2],
-    /// The last text that was to be said again.
-    last: HeaderValue,
+    /// The last text that was to be said again, and of what it was.
+    last: (Of, HeaderValue),
 }
+
+/// A rule of all there were, and its limit: what a text is of.
+pub(super) type Of = ((u64, u32), u64);
 
 thread_local! {
     static PAD: RefCell<Pad> = const {
         let numbers = [const { (0, HeaderValue::from_static("0")) }; 2];
-        RefCell::new(Pad { text: Vec::new(), numbers, last: HeaderValue::from_static("") })
+        // No rule set has this number.
+        let last = (((0, 0), 0), HeaderValue::from_static(""));
+        RefCell::new(Pad { text: Vec::new(), numbers, last })
     };
 }
 
@@ -46,14 +51,12 @@ impl Pad {
         HeaderValue::from_bytes(&self.text).ok()
     }
 
-    /// The same of a text that is mostly the same as the last time.
-    fn value_again(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Option<HeaderValue> {
-        self.text.clear();
-        write(&mut self.text);
-        if self.last.as_bytes() != self.text {
-            self.last = HeaderValue::from_bytes(&self.text).ok()?;
+    /// The same of a text that is mostly of the same as the last time.
+    fn value_again(&mut self, of: Of, write: impl FnOnce(&mut Vec<u8>)) -> Option<HeaderValue> {
+        if self.last.0 != of {
+            self.last = (of, self.value(write)?);
         }
-        Some(self.last.clone())
+        Some(self.last.1.clone())
     }
 
     /// The same of a number.
@@ -97,9 +100,9 @@ impl<'h> Lines<'h> {
         self.put_or_leave_out(name, PAD.with_borrow_mut(|pad| pad.value(write)));
     }
 
-    /// The same for text that is mostly the same as in the answer before.
-    pub(super) fn put_again(&mut self, name: HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
-        self.put_or_leave_out(name, PAD.with_borrow_mut(|pad| pad.value_again(write)));
+    /// The same for text that is mostly of the same as in the answer before.
+    pub(super) fn put_again(&mut self, name: HeaderName, of: Of, write: impl FnOnce(&mut Vec<u8>)) {
+        self.put_or_leave_out(name, PAD.with_borrow_mut(|pad| pad.value_again(of, write)));
     }
 
     /// The same for such a number.
@@ -145,7 +148,7 @@ mod tests {
         let unsayable = |text: &mut Vec<u8>| text.extend_from_slice(b"a\r\nSet-Cookie: b");
         let put: [fn(&mut Lines<'_>, _); 2] = [
             |lines, write: fn(&mut Vec<u8>)| lines.put_text(NAME, write),
-            |lines, write| lines.put_again(NAME, write),
+            |lines, write| lines.put_again(NAME, ((1, 0), 5), write),
         ];
         for put in put {
             let mut headers = HeaderMap::new();
@@ -164,7 +167,8 @@ mod tests {
             let mut lines = Lines::new(&mut headers, false);
             lines.put_number_again(NAME, Same::Limit, number);
             lines.put_number_again(HeaderName::from_static("x"), Same::Reset, 7);
-            lines.put_again(HeaderName::from_static("y"), |text| digits(text, number));
+            let of = ((1, 0), number);
+            lines.put_again(HeaderName::from_static("y"), of, |text| digits(text, number));
             lines.finish();
             assert_eq!(headers[NAME], number.to_string());
             assert_eq!(headers["x"], "7");

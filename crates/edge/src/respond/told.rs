@@ -2,7 +2,7 @@
 
 use tidegate_core::decision::{Reading, Retry, Verdict};
 use tidegate_core::time::Timestamp;
-use tidegate_engine::Decision;
+use tidegate_engine::{Decision, RuleReading};
 use tidegate_rules::{Mode, Rule};
 
 use super::HeaderSettings;
@@ -11,6 +11,8 @@ use super::wait::Wait;
 /// The rule that is told of, and what it says.
 pub(super) struct Told<'a> {
     pub(super) rule: &'a Rule,
+    /// Which of all rules that is, if it is one.
+    which: Option<(u64, u32)>,
     pub(super) verdict: Verdict,
     /// None where the rule counts nothing.
     pub(super) numbers: Option<Reading>,
@@ -21,6 +23,7 @@ pub(super) struct Told<'a> {
 /// The same where the rule has counted.
 pub(super) struct Counted<'a> {
     pub(super) rule: &'a Rule,
+    pub(super) which: Option<(u64, u32)>,
     pub(super) numbers: Reading,
     refused: bool,
     wait: Option<Wait>,
@@ -40,7 +43,8 @@ impl<'a> Told<'a> {
             true => None,
             false => Wait::of(reading.retry(), settings.retry_jitter, random),
         };
-        Some(Self { rule, verdict: reading.verdict, numbers: reading.numbers, wait })
+        let RuleReading { verdict, numbers, .. } = *reading;
+        Some(Self { rule, which: decision.which(reading), verdict, numbers, wait })
     }
 
     pub(super) fn counted(&self) -> Option<Counted<'a>> {
@@ -50,7 +54,8 @@ impl<'a> Told<'a> {
             // A ban outlasts the counter; whoever looks at the reset alone must not come too early.
             numbers.reset_after = numbers.reset_after.max(wait);
         }
-        Some(Counted { rule: self.rule, numbers, refused, wait: self.wait })
+        let Self { rule, which, wait, .. } = *self;
+        Some(Counted { rule, which, numbers, refused, wait })
     }
 
     /// The wait as in `Retry-After`.

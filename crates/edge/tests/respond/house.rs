@@ -20,7 +20,7 @@ pub(crate) const ONE: &str = "rules: [{ id: one, key_by: ip, limit: 1/h }]";
 
 pub(crate) struct House {
     pub(crate) clock: ManualClock,
-    limiter: Limiter<Fragile>,
+    pub(crate) limiter: Limiter<Fragile>,
 }
 
 impl House {
