@@ -8,9 +8,9 @@ use tidegate_core::key::Secret;
 use tidegate_core::store::{Charge, Op, Store, StoreError};
 use tidegate_core::time::{ManualClock, Micros, Timestamp};
 use tidegate_edge::respond::{HeaderSettings, HeaderStyle, ResetStyle};
-use tidegate_engine::{Decision, Limiter};
+use tidegate_engine::{Asked, Decision, Limiter, Question};
 use tidegate_memory::{DEFAULT_MAX_BYTES, MemoryStore};
-use tidegate_rules::{Document, Facts, RuleSet};
+use tidegate_rules::{BroughtLimit, Document, Facts, RuleSet};
 
 /// 2023-11-14T22:13:20Z.
 pub(crate) const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
@@ -20,7 +20,7 @@ pub(crate) const ONE: &str = "rules: [{ id: one, key_by: ip, limit: 1/h }]";
 
 pub(crate) struct House {
     pub(crate) clock: ManualClock,
-    pub(crate) limiter: Limiter<Fragile>,
+    limiter: Limiter<Fragile>,
 }
 
 impl House {
@@ -40,6 +40,18 @@ impl House {
 
     pub(crate) async fn decide(&self, facts: &Facts<'_>, cost: u32) -> Decision {
         self.limiter.decide(facts, cost).await
+    }
+
+    /// A request that brings its limit: so many in as many seconds.
+    pub(crate) async fn decide_brought(
+        &self,
+        facts: &Facts<'_>,
+        requests: u32,
+        secs: u64,
+    ) -> Decision {
+        let limit = Some(BroughtLimit { requests, window: Micros::from_secs(secs) });
+        let question = Question { facts, asked: Asked::Charge(1), limit };
+        self.limiter.decide_together(&[question]).await.unwrap().remove(0)
     }
 
     /// The refusal of a client that is over the limit.

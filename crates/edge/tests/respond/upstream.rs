@@ -3,10 +3,8 @@
 use http::header::{
     ACCESS_CONTROL_EXPOSE_HEADERS, CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
 };
-use tidegate_core::time::Micros;
 use tidegate_edge::respond;
-use tidegate_engine::{Asked, Decision, Question};
-use tidegate_rules::BroughtLimit;
+use tidegate_engine::Decision;
 
 use crate::house::{House, ONE, client, settings};
 
@@ -91,18 +89,13 @@ async fn a_policy_is_told_as_it_is_whatever_was_told_before() {
         "rules: [{ id: one, limit: 9/d, match: { ip: 192.0.2.1 } }, { id: two, limit: 9/d, match: { ip: 192.0.2.2 } }]",
     );
     let (one, other) = (client("192.0.2.1"), client("192.0.2.2"));
-    let brought = async |secs| {
-        let limit = Some(BroughtLimit { requests: 9, window: Micros::from_secs(secs) });
-        let question = Question { facts: &one, asked: Asked::Charge(1), limit };
-        minute.limiter.decide_together(&[question]).await.unwrap().remove(0)
-    };
     for _ in 0..2 {
         assert_eq!(told(&minute.decide(&one, 1).await), r#""one";q=9;w=60"#);
         assert_eq!(told(&hour.decide(&one, 1).await), r#""one";q=9;w=3600"#);
         assert_eq!(told(&two.decide(&one, 1).await), r#""one";q=9;w=86400"#);
         assert_eq!(told(&two.decide(&other, 1).await), r#""two";q=9;w=86400"#);
-        assert_eq!(told(&brought(1).await), r#""override";q=9;w=1"#);
-        assert_eq!(told(&brought(60).await), r#""override";q=9;w=60"#);
+        assert_eq!(told(&minute.decide_brought(&one, 9, 1).await), r#""override";q=9;w=1"#);
+        assert_eq!(told(&minute.decide_brought(&one, 9, 60).await), r#""override";q=9;w=60"#);
         assert_eq!(told(&minute.decide(&one, 1).await), r#""one";q=9;w=60"#);
     }
 }
