@@ -9,10 +9,10 @@ pub mod paced;
 pub mod setup;
 pub mod wrk;
 
-/// What one turn of one contender gave under full load.
+/// What one turn of one contender gave.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
-    /// Requests a second, as many as it takes.
+    /// Requests a second, as many as it takes or as many as it was asked.
     pub per_second: f64,
     /// Processor time of the contender, a request.
     pub cpu_us: f64,

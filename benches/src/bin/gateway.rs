@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use tidegate_bench::gateway::contender::{CONNECTIONS, Contender, PER_SECOND, SECONDS, Who};
 use tidegate_bench::gateway::goals::{self, Measured};
-use tidegate_bench::gateway::{Latencies, Turn, setup, wrk};
+use tidegate_bench::gateway::{Turn, setup, wrk};
 use tidegate_bench::report::{Table, machine, median};
 
 /// Rounds under full load, which is what most goals are about, and at the fixed rate.
@@ -83,12 +83,13 @@ fn figures(measured: &[Measured], absent: &[(Who, String)]) -> Table {
         "added",
         "p99 then",
         "added",
+        "CPU then",
     ]);
     let direct = measured.iter().find(|measured| measured.who == Who::Direct);
     for Measured { who, full, paced } in measured {
-        let at_full = |tell: fn(&Turn) -> f64| median(&full.iter().map(tell).collect::<Vec<_>>());
-        let at_pace =
-            |tell: fn(&Latencies) -> f64| median(&paced.iter().map(tell).collect::<Vec<_>>());
+        type Tell = fn(&Turn) -> f64;
+        let at_full = |tell: Tell| median(&full.iter().map(tell).collect::<Vec<_>>());
+        let at_pace = |tell: Tell| median(&paced.iter().map(tell).collect::<Vec<_>>());
         let added = |tell| match direct.filter(|_| *who != Who::Direct) {
             Some(direct) => format!("{:+.0}", goals::added(paced, &direct.paced, tell)),
             None => String::new(),
@@ -99,15 +100,16 @@ fn figures(measured: &[Measured], absent: &[(Who, String)]) -> Table {
             format!("{:.1}", at_full(|turn| turn.cpu_us)),
             format!("{:.0}", at_full(|turn| turn.latencies.p50)),
             format!("{:.0}", at_full(|turn| turn.latencies.p99)),
-            format!("{:.0}", at_pace(|latencies| latencies.p50)),
-            added(|latencies| latencies.p50),
-            format!("{:.0}", at_pace(|latencies| latencies.p99)),
-            added(|latencies| latencies.p99),
+            format!("{:.0}", at_pace(|turn| turn.latencies.p50)),
+            added(|turn| turn.latencies.p50),
+            format!("{:.0}", at_pace(|turn| turn.latencies.p99)),
+            added(|turn| turn.latencies.p99),
+            format!("{:.1}", at_pace(|turn| turn.cpu_us)),
         ]);
     }
     for (who, why) in absent {
         let mut row = vec![who.name().to_owned(), format!("not measured: {why}")];
-        row.extend(std::iter::repeat_n(String::new(), 7));
+        row.extend(std::iter::repeat_n(String::new(), 8));
         table.row(&row);
     }
     table

@@ -82,7 +82,7 @@ impl Contenders {
             Door::Http => http(running, who),
             Door::Grpc => grpc(running, who),
         };
-        turn.cpu_us = (cpu::taken_us(running.pid()) - before) as f64 / answers as f64;
+        turn.cpu_us = (cpu::taken_us(running.pid()) - before) / answers as f64;
         turn
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::paced::{self, Pace};
 use super::setup::{self, Running};
-use super::{Latencies, Turn, cpu, wrk};
+use super::{Turn, cpu, wrk};
 
 /// Connections that ask at once.
 pub const CONNECTIONS: u32 = 50;
@@ -134,7 +134,7 @@ impl Contender {
         assert_eq!(wrong, 0, "{:?} did not answer as it should: {told:?}", self.who);
         Turn {
             per_second: told.per_second,
-            cpu_us: taken as f64 / told.requests as f64,
+            cpu_us: taken / told.requests as f64,
             latencies: told.latencies(),
         }
     }
@@ -144,9 +144,12 @@ impl Contender {
     /// # Panics
     /// When it does not answer as it should.
     #[must_use]
-    pub fn paced(&self) -> Latencies {
+    pub fn paced(&self) -> Turn {
         let lasts = Duration::from_secs(SECONDS);
         let pace = Pace { connections: CONNECTIONS, per_second: PER_SECOND, lasts };
-        paced::run(self.address(), self.who.status(), pace)
+        let before = cpu::taken_us(self.pid());
+        let (requests, latencies) = paced::run(self.address(), self.who.status(), pace);
+        let taken = cpu::taken_us(self.pid()) - before;
+        Turn { per_second: PER_SECOND.into(), cpu_us: taken / requests as f64, latencies }
     }
 }

@@ -23,16 +23,16 @@ pub struct Pace {
     pub lasts: Duration,
 }
 
-/// Asks at a pace; how long answers with this status took.
+/// Asks at a pace; how many answers with this status there were, and how long they took.
 ///
 /// # Panics
 /// When a request is not answered with it.
 #[must_use]
-pub fn run(address: SocketAddr, status: u16, pace: Pace) -> Latencies {
+pub fn run(address: SocketAddr, status: u16, pace: Pace) -> (usize, Latencies) {
     let interval = Duration::from_secs(1) * pace.connections / pace.per_second;
     // Everyone is connected before the first is due.
     let begin = now() + Duration::from_millis(100);
-    let all = thread::scope(|scope| {
+    let all: Vec<Duration> = thread::scope(|scope| {
         let threads: Vec<_> = (0..pace.connections)
             .map(|at| {
                 // Connections take turns: requests are spread over the interval.
@@ -43,7 +43,7 @@ pub fn run(address: SocketAddr, status: u16, pace: Pace) -> Latencies {
         let latencies = threads.into_iter().flat_map(|thread| thread.join().expect("a thread"));
         latencies.collect()
     });
-    percentiles(all)
+    (all.len(), percentiles(all))
 }
 
 /// The latencies of one connection.

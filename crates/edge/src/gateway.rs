@@ -39,7 +39,7 @@ use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::{Body, Incoming};
 use tidegate_core::store::Store;
-use tidegate_engine::{Decision, Limiter, NoLocal};
+use tidegate_engine::{Decision, Limiter, NoLocal, Turn};
 use tidegate_rules::{Door, Facts, Rule};
 use tokio::task::JoinSet;
 
@@ -47,7 +47,7 @@ use crate::extract::{BadIdentity, Client};
 use crate::identity::Extractors;
 use crate::listen::{Answers, Caller};
 use crate::problem::Problem;
-use crate::respond::{self, HeaderSettings};
+use crate::respond::{self, HeaderSettings, Notice};
 use crate::trace::{self, Asked, Serving, Tracer};
 use crate::{Peer, Status, answer};
 use access::Line;
@@ -118,12 +118,20 @@ pub struct UpstreamSettings {
     pub health: Option<Health>,
 }
 
-/// What was decided of a request.
-struct Judged {
-    decision: Decision,
-    /// For the jitter of its headers.
-    random: u64,
+/// What was decided of a request. What is large in it is boxed: it is handed on at every step.
+enum Judged {
+    Admitted(Admitted),
+    /// It is admitted, and is to wait its turn.
+    Queued(Box<Decision>, Turn, Client),
+    /// The answer to it.
+    Refused(Box<Response<GatewayBody>>),
+}
+
+/// What is left of a decision by which a request passes.
+struct Admitted {
     client: Client,
+    aftermath: Option<Box<Aftermath>>,
+    notice: Option<Notice>,
 }
 
 /// A reverse proxy that asks a limiter.
@@ -193,7 +201,7 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         caller: &Caller,
         line: Option<&mut Line>,
         serving: Option<&Serving>,
-    ) -> Result<Box<Judged>, Problem> {
+    ) -> Result<Judged, Problem> {
         let rules = self.limiter.rules();
         let extractor = self.extractors.of(&rules)?;
         let client = extractor.client(head, caller.peer);
@@ -209,11 +217,21 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
             rule.cost().of_request(values, length)
         };
         let deciding = serving.and_then(Serving::decides);
-        let decision = pin!(self.limiter.decide_under(Arc::clone(&rules), &facts, cost)).await;
+        let mut decision = pin!(self.limiter.decide_under(Arc::clone(&rules), &facts, cost)).await;
         trace::decided(deciding, slice::from_ref(&decision));
-        let random = self.headers.draw(&decision, &facts);
-        // Boxed, because it is large and moved at every step.
-        Ok(Box::new(Judged { decision, random, client }))
+        if !decision.is_allowed() {
+            let random = self.headers.draw(&decision, &facts);
+            return Ok(Judged::Refused(Box::new(self.refuse(&decision, random, head))));
+        }
+        Ok(match decision.turn() {
+            Some(turn) => Judged::Queued(Box::new(decision), turn, client),
+            None => Judged::Admitted(self.admit(&mut decision, client)),
+        })
+    }
+
+    fn admit(&self, decision: &mut Decision, client: Client) -> Admitted {
+        let aftermath = Aftermath::of(&self.limiter, decision);
+        Admitted { client, aftermath, notice: Notice::of(decision, &self.headers) }
     }
 
     /// Passes a request on, if it may pass.
@@ -238,24 +256,24 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
             let destination = self.destination(host.as_ref(), head.uri.path())?;
             let length = body.size_hint().exact();
             // What is decided in memory is decided at once, so that nothing of it is carried about.
-            let mut judged = match S::IMMEDIATE {
+            let judged = match S::IMMEDIATE {
                 true => at_once(self.judge(&head, length, caller, line, serving))?,
                 false => Box::pin(self.judge(&head, length, caller, line, serving)).await?,
             };
-            if !judged.decision.is_allowed() {
-                return Ok(self.refuse(&judged, &head));
-            }
-            if let Some(turn) = judged.decision.turn() {
-                // What is rare is boxed for the same reason.
-                let waiting = self.waiting_room.wait(&self.limiter, judged.decision, turn);
-                judged.decision = Box::pin(waiting).await?;
-            }
-            let aftermath = Aftermath::of(&self.limiter, &mut judged.decision);
+            let Admitted { client, aftermath, notice } = match judged {
+                Judged::Admitted(admitted) => admitted,
+                Judged::Refused(answer) => return Ok(*answer),
+                Judged::Queued(decision, turn, client) => {
+                    // What is rare is boxed for the same reason.
+                    let waiting = self.waiting_room.wait(&self.limiter, *decision, turn);
+                    self.admit(&mut Box::pin(waiting).await?, client)
+                }
+            };
             let forwarding = Forwarding {
-                client: judged.client.ip,
+                client: client.ip,
                 peer: caller.peer.ip(),
                 peer_text: caller.address_text().cloned(),
-                peer_is_trusted: judged.client.peer_is_trusted,
+                peer_is_trusted: client.peer_is_trusted,
                 tls: caller.tls,
                 host,
             };
@@ -263,7 +281,7 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
             let name = self.request_ids.name(&mut head.headers, forwarding.peer_is_trusted);
             let calling = serving.and_then(|serving| serving.calls(&mut head.headers));
             head.version = Version::HTTP_11;
-            let counted = || aftermath.as_ref().map(Aftermath::received);
+            let counted = || aftermath.as_deref().map(Aftermath::received);
             let body = Outgoing::new(body, self.max_body_bytes, self.body_timeout, counted);
             let request = Request::from_parts(head, body);
             let sent = match wanted {
@@ -280,8 +298,9 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
                 attach(aftermath, &mut response, caller);
             }
             response.headers_mut().insert(X_REQUEST_ID, name);
-            let Judged { decision, random, .. } = &*judged;
-            respond::headers(decision, &self.headers, *random, response.headers_mut());
+            if let Some(notice) = notice {
+                notice.write(&self.headers, response.headers_mut());
+            }
             Ok(response)
         }
     }
@@ -294,9 +313,8 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         })
     }
 
-    fn refuse(&self, judged: &Judged, head: &Parts) -> Response<GatewayBody> {
-        let Judged { decision, random, .. } = judged;
-        let mut response = respond::refusal(decision, &head.headers, &self.headers, *random);
+    fn refuse(&self, decision: &Decision, random: u64, head: &Parts) -> Response<GatewayBody> {
+        let mut response = respond::refusal(decision, &head.headers, &self.headers, random);
         if self.headers.expose && head.headers.contains_key(ORIGIN) {
             // The upstream, which knows its origins, is not asked; a refusal is no secret.
             response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, ANY_ORIGIN);
@@ -316,7 +334,7 @@ fn at_once<T>(future: impl Future<Output = Result<T, Problem>>) -> Result<T, Pro
 }
 
 /// What is left to do is done when the answer has gone out, or the tunnel that it opens has ended.
-fn attach(mut aftermath: Aftermath, response: &mut Response<GatewayBody>, caller: &Caller) {
+fn attach(mut aftermath: Box<Aftermath>, response: &mut Response<GatewayBody>, caller: &Caller) {
     aftermath.answered(response.headers());
     match response.body_mut() {
         GatewayBody::Passed(passed) => passed.aftermath = Some(aftermath),

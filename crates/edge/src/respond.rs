@@ -8,6 +8,7 @@ mod accept;
 mod family;
 mod ietf;
 mod lines;
+mod notice;
 mod refusal;
 mod told;
 mod wait;
@@ -18,6 +19,7 @@ use tidegate_engine::Decision;
 use tidegate_rules::Facts;
 
 use lines::Lines;
+pub(crate) use notice::Notice;
 pub(crate) use refusal::grpc::percent_encoded;
 pub use refusal::refusal;
 use told::Told;
@@ -100,34 +102,39 @@ fn write(
     settings: &HeaderSettings,
     lines: &mut Lines<'_>,
 ) {
-    if let Some(counted) = told.and_then(Told::counted) {
-        for family in settings.style.families() {
-            family.write(&counted, settings.reset, lines);
-        }
-    }
-    if let Some(wait) = told.and_then(|told| told.wait) {
-        lines.put_number(RETRY_AFTER, wait.secs());
-        lines.put_number(RETRY_AFTER_MS, wait.millis());
+    if let Some(told) = told {
+        write_told(told, settings, lines);
     }
     if !decision.is_allowed() {
         // Scripts may read it anyhow, so it is not among the exposed ones.
         lines.put_unexposed(CACHE_CONTROL, NO_STORE);
     }
-    if settings.style != HeaderStyle::None {
-        write_warnings(decision, lines);
+    if settings.style != HeaderStyle::None
+        && let Some(warnings) = warnings(decision)
+    {
+        lines.put(WARNING, warnings);
     }
 }
 
-fn write_warnings(decision: &Decision, lines: &mut Lines<'_>) {
-    if decision.warnings().next().is_none() {
-        return;
-    }
-    lines.put_text(WARNING, |ids| {
-        for (at, rule) in decision.warnings().enumerate() {
-            if at > 0 {
-                ids.extend_from_slice(b", ");
-            }
-            ids.extend_from_slice(rule.id().as_bytes());
+fn write_told(told: &Told<'_>, settings: &HeaderSettings, lines: &mut Lines<'_>) {
+    if let Some(counted) = told.counted() {
+        for family in settings.style.families() {
+            family.write(&counted, settings.reset, lines);
         }
-    });
+    }
+    if let Some(wait) = told.wait {
+        lines.put_number(RETRY_AFTER, wait.secs());
+        lines.put_number(RETRY_AFTER_MS, wait.millis());
+    }
+}
+
+/// The ids of the rules that warn, which are printable ASCII; none if none does.
+fn warnings(decision: &Decision) -> Option<HeaderValue> {
+    let mut warnings = decision.warnings();
+    let mut ids = warnings.next()?.id().to_owned();
+    for rule in warnings {
+        ids.push_str(", ");
+        ids.push_str(rule.id());
+    }
+    HeaderValue::try_from(ids).ok()
 }

@@ -22,7 +22,7 @@ pub struct Decision {
     pub(crate) readings: SmallVec<[RuleReading; 4]>,
     pub(crate) answered_by: AnsweredBy,
     pub(crate) paid: SmallVec<[Paid; 4]>,
-    /// Whether a rule holds slots or waits to hear of the cost.
+    /// Whether a rule queues, holds slots or waits to hear of the cost.
     pub(crate) open_ended: bool,
     /// The local clock when local buckets were told what the store had charged.
     pub(crate) local_at: Timestamp,
@@ -52,7 +52,7 @@ pub(crate) enum Counter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleReading {
     /// The rule's place in its rule set.
-    pub(crate) rule: u32,
+    pub rule: u32,
     /// What it says.
     pub verdict: Verdict,
     /// The numbers; none where the rule counts nothing (`unlimited`, `deny`) or was not asked
@@ -160,11 +160,10 @@ impl Decision {
         Some(self.readings.get(paid.place as usize)?.numbers?.now)
     }
 
-    /// Which rule it is that a reading is of, of all that were ever in force in this process; none where the limit
-    /// was brought by the request.
+    /// The rules that it was made under.
     #[must_use]
-    pub fn which(&self, reading: &RuleReading) -> Option<(u64, u32)> {
-        (!self.rules.is_brought()).then(|| (self.rules.serial(), reading.rule))
+    pub const fn rules(&self) -> &Arc<RuleSet> {
+        &self.rules
     }
 
     /// The version of the rule set that decided.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tidegate_core::decision::{AnsweredBy, Reading, Verdict};
+use tidegate_core::policy::{Leak, Meter};
 use tidegate_core::store::{Charge, Op, Queue, Role};
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_rules::{ChargeWhen, Facts, Limit, Matches, Mode, OnFail, Rule, RuleSet, Whose};
@@ -50,7 +51,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) answered_by: AnsweredBy,
     /// What was charged.
     pub(crate) paid: SmallVec<[Paid; 4]>,
-    /// Whether a rule holds slots or waits to hear of the cost.
+    /// Whether a rule queues, holds slots or waits to hear of the cost.
     pub(crate) open_ended: bool,
     /// The local clock when local buckets were told what the store had charged.
     pub(crate) local_at: Timestamp,
@@ -183,17 +184,9 @@ impl<'a> Plan<'a> {
     /// The charges that were made, as their places, once all of them are answered: `op` charges all
     /// or none, except what is charged always.
     pub(crate) fn made(&self, op: Op, numbers: &[Reading]) -> impl Iterator<Item = usize> {
-        let admitted = !numbers.iter().any(|told| told.verdict.refuses());
+        let is_made = is_made(op, numbers);
         let answered = self.charges.iter().zip(numbers).enumerate();
-        answered
-            .filter(move |(_, (charge, told))| match op {
-                Op::Charge => {
-                    charge.role == Role::Always || admitted && told.verdict == Verdict::Allow
-                }
-                Op::Force => true,
-                Op::Peek | Op::Refund { .. } | Op::Renew { .. } | Op::Reset => false,
-            })
-            .map(|(i, _)| i)
+        answered.filter(move |(_, (charge, told))| is_made(charge, told)).map(|(i, _)| i)
     }
 
     /// Fills in what was said to all charges, and what was charged by whom.
@@ -203,18 +196,19 @@ impl<'a> Plan<'a> {
         numbers: &[Reading],
         counter: impl Fn(usize) -> Option<Counter>,
     ) {
-        numbers.iter().enumerate().for_each(|(i, told)| self.tell(i, *told));
-        if op == Op::Charge {
-            let receipt = |i: usize| {
-                let (Charge { key, cost, .. }, place) = (&self.charges[i], self.places[i]);
-                Some(Paid {
-                    place,
-                    counter: counter(i)?,
-                    fingerprint: key.fingerprint,
-                    cost: *cost,
-                })
-            };
-            self.paid = self.made(op, numbers).filter_map(receipt).collect();
+        let is_made = is_made(op, numbers);
+        self.paid.clear();
+        let charges = self.charges.iter().zip(&self.places).zip(numbers).enumerate();
+        for (i, ((charge, place), told)) in charges {
+            let reading = &mut self.readings[*place as usize];
+            (reading.verdict, reading.numbers) = (told.verdict, Some(*told));
+            if op == Op::Charge
+                && is_made(charge, told)
+                && let Some(counter) = counter(i)
+            {
+                let (fingerprint, cost) = (charge.key.fingerprint, charge.cost);
+                self.paid.push(Paid { place: *place, counter, fingerprint, cost });
+            }
         }
     }
 
@@ -233,7 +227,14 @@ impl<'a> Plan<'a> {
         };
         self.refused |= verdict.refuses();
         if let Limit::Policy(policy) = rule.limit() {
-            self.open_ended |= policy.is_concurrency() || rule.cost().is_known_afterwards();
+            let is_over_at_once = matches!(
+                policy.meter(),
+                Meter::Bucket { leak: Leak::Police, .. }
+                    | Meter::Fixed
+                    | Meter::Log
+                    | Meter::Counter(_)
+            );
+            self.open_ended |= !is_over_at_once || rule.cost().is_known_afterwards();
             let enforced = *rule.mode() != Mode::Shadow;
             self.place(Charge {
                 key: whose.key(rule),
@@ -250,5 +251,15 @@ impl<'a> Plan<'a> {
             });
         }
         self.readings.push(RuleReading { rule: at, verdict, numbers: None });
+    }
+}
+
+/// Which charges were made, once all of them are answered.
+fn is_made(op: Op, numbers: &[Reading]) -> impl Fn(&Charge<'_>, &Reading) -> bool {
+    let admitted = !numbers.iter().any(|told| told.verdict.refuses());
+    move |charge, told| match op {
+        Op::Charge => charge.role == Role::Always || admitted && told.verdict == Verdict::Allow,
+        Op::Force => true,
+        Op::Peek | Op::Refund { .. } | Op::Renew { .. } | Op::Reset => false,
     }
 }

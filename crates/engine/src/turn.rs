@@ -22,6 +22,9 @@ impl Decision {
     /// is refused when rules are loaded, and when they are matched.
     #[must_use]
     pub fn turn(&self) -> Option<Turn> {
+        if !self.open_ended {
+            return None;
+        }
         self.paid.iter().find_map(|paid| {
             let reading = self.readings.get(paid.place as usize)?;
             let policy = self.rules[reading.rule].limit().policy()?;

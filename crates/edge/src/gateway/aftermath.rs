@@ -33,18 +33,19 @@ struct Ended {
 }
 
 impl Aftermath {
-    /// Looks after what a decision holds and owes; none where it does neither, which is usual.
+    /// Looks after what a decision holds and owes; none where it does neither, which is usual, and hence boxed.
     pub(super) fn of<S: Store + 'static, L: Store + 'static>(
         limiter: &Arc<Limiter<S, L>>,
         decision: &mut Decision,
-    ) -> Option<Self> {
+    ) -> Option<Box<Self>> {
         let (slots, bill) = (decision.take_slots(), decision.take_bill());
         if slots.is_none() && bill.is_none() {
             return None;
         }
         let (ended, end) = oneshot::channel();
         tokio::spawn(look_after(Arc::clone(limiter), slots, bill, end));
-        Some(Self { ended: Some(ended), received: Arc::default(), sent: 0, headers: None })
+        let received = Arc::default();
+        Some(Box::new(Self { ended: Some(ended), received, sent: 0, headers: None }))
     }
 
     /// Where the bytes of the request's body are counted.

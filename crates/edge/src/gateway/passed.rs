@@ -30,7 +30,7 @@ pub struct Passed {
     in_flight: InFlight,
     patience: Patience,
     /// What is left to do after it.
-    pub(super) aftermath: Option<Aftermath>,
+    pub(super) aftermath: Option<Box<Aftermath>>,
     line: Option<Box<Line>>,
     /// Told when it has gone out.
     serving: Option<Box<Serving>>,

@@ -3,7 +3,7 @@
 use tidegate_core::decision::{Reading, Retry, Verdict};
 use tidegate_core::time::Timestamp;
 use tidegate_engine::{Decision, RuleReading};
-use tidegate_rules::{Mode, Rule};
+use tidegate_rules::{Mode, Rule, RuleSet};
 
 use super::HeaderSettings;
 use super::wait::Wait;
@@ -35,16 +35,20 @@ impl<'a> Told<'a> {
         settings: &HeaderSettings,
         random: u64,
     ) -> Option<Self> {
-        let (rule, reading) = decision.tightest()?;
-        if *rule.mode() == Mode::Shadow {
-            return None;
-        }
+        let reading = tightest(decision)?;
+        let told = Self::of_passing(decision.rules(), reading);
         let wait = match decision.is_allowed() {
             true => None,
             false => Wait::of(reading.retry(), settings.retry_jitter, random),
         };
-        let RuleReading { verdict, numbers, .. } = *reading;
-        Some(Self { rule, which: decision.which(reading), verdict, numbers, wait })
+        Some(Self { wait, ..told })
+    }
+
+    /// What a rule says of a request that passes.
+    pub(super) fn of_passing(rules: &'a RuleSet, reading: &RuleReading) -> Self {
+        let RuleReading { rule, verdict, numbers } = *reading;
+        let which = (!rules.is_brought()).then(|| (rules.serial(), rule));
+        Self { rule: &rules[rule], which, verdict, numbers, wait: None }
     }
 
     pub(super) fn counted(&self) -> Option<Counted<'a>> {
@@ -68,6 +72,12 @@ impl<'a> Told<'a> {
     pub(super) fn is_unknown(&self) -> bool {
         self.counted().is_some_and(|counted| counted.reset_at().is_none())
     }
+}
+
+/// What the rule says that is told of, if one is: none is of rules that only watch.
+pub(super) fn tightest(decision: &Decision) -> Option<&RuleReading> {
+    let (rule, reading) = decision.tightest()?;
+    (*rule.mode() != Mode::Shadow).then_some(reading)
 }
 
 impl Counted<'_> {

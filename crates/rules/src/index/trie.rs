@@ -59,7 +59,7 @@ impl<T> Trie<T> {
             if let Some(kept) = &self.here {
                 visitor(kept)?;
             }
-        } else {
+        } else if !self.literals.is_empty() || self.any.is_some() {
             let (segment, rest) = path.split_once('/').unwrap_or((path, ""));
             if let Some(node) = self.literals.get(segment) {
                 node.walk(rest, visitor)?;
