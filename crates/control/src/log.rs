@@ -17,9 +17,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::Serialize;
+use tidegate_core::decision::{Reading, Verdict};
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_edge::Status;
-use tidegate_engine::{Decided, Observer};
+use tidegate_engine::{Decided, Observer, RuleReading};
 use tokio::sync::{Notify, watch};
 use tokio::time::MissedTickBehavior;
 
@@ -268,6 +269,34 @@ impl ViolationLog {
         Some(page.into_seen())
     }
 
+    /// Hears of a violation. There is little code on this way, and what is seldom done is not in it: a decision after a pause
+    /// finds none of it in a near cache, and waits for each line.
+    #[inline]
+    fn hear(&self, rule: u32, verdict: Verdict, told: &Reading, decided: &Decided<'_, '_>) {
+        let refusal = || Refusal::new(rule, verdict, told);
+        if self.recent.is_open() {
+            self.show(&refusal(), decided);
+        }
+        if self.desk.lock().put(decided.rules, refusal, decided.facts) {
+            self.filled.notify_one();
+        }
+    }
+
+    /// The same of a rule that refuses without counting: nothing is left, and it is now.
+    #[cold]
+    fn hear_uncounted(&self, rule: u32, reading: &RuleReading, decided: &Decided<'_, '_>) {
+        let told = Reading { retry: reading.retry(), now: (self.clock)(), ..Reading::default() };
+        self.hear(rule, reading.verdict, &told, decided);
+    }
+
+    /// Shows a violation to whoever watches.
+    #[cold]
+    fn show(&self, refusal: &Refusal, Decided { rules, facts, .. }: &Decided<'_, '_>) {
+        self.recent.hear(refusal.rule(), || {
+            rules.completing(facts, |facts| refusal.on_record(rules, facts, self.identities))
+        });
+    }
+
     /// What is put on record of a page.
     async fn ready(&self, page: &Page) -> Vec<Violation> {
         let mut ready = Vec::with_capacity(page.len());
@@ -284,14 +313,9 @@ impl Observer for ViolationLog {
     fn decided(&self, decided: &Decided<'_, '_>) {
         for (rule, reading) in decided.places() {
             if reading.verdict.is_violation() {
-                let refusal = Refusal::new(rule, reading, &*self.clock);
-                self.recent.hear(rule, || {
-                    let Decided { rules, facts, .. } = decided;
-                    rules
-                        .completing(facts, |facts| refusal.on_record(rules, facts, self.identities))
-                });
-                if self.desk.lock().put(decided.rules, refusal, decided.facts) {
-                    self.filled.notify_one();
+                match &reading.numbers {
+                    Some(told) => self.hear(rule, reading.verdict, told, decided),
+                    None => self.hear_uncounted(rule, reading, decided),
                 }
             }
         }

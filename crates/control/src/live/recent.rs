@@ -38,9 +38,14 @@ impl Recent {
         *self.kept.lock() = Kept::default();
     }
 
+    /// Whether violations are kept.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
+    }
+
     /// Hears of one of a rule, which is made only if it is told: a decision waits for that.
     pub(crate) fn hear(&self, rule: u32, make: impl FnOnce() -> Violation) {
-        if !self.is_open.load(Ordering::Relaxed) {
+        if !self.is_open() {
             return;
         }
         let mut kept = self.kept.lock();

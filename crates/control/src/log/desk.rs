@@ -73,21 +73,28 @@ impl Desk {
     }
 
     /// Jots down one more. Whether it is the first that waits, or the last of a batch.
+    #[inline]
     pub(super) fn put(
         &mut self,
         rules: &Arc<RuleSet>,
-        refusal: Refusal,
+        refusal: impl FnOnce() -> Refusal,
         facts: &Facts<'_>,
     ) -> bool {
         if !self.open.is_for(rules) || self.open.len() == BATCH {
-            self.shut_open();
-            self.open.begin(rules);
+            self.turn_over(rules);
         }
         self.open.jot(refusal, facts);
         if self.is_overfull() {
             self.drop_what_has_no_room();
         }
         matches!(self.waiting(), 1 | BATCH)
+    }
+
+    /// Begins a new page, for violations under a rule set.
+    #[cold]
+    fn turn_over(&mut self, rules: &Arc<RuleSet>) {
+        self.shut_open();
+        self.open.begin(rules);
     }
 
     /// Puts the open page to the others; another is open from then on.

@@ -3,14 +3,13 @@
 //! What is put on record of them (hashes, patterns, texts) is worked out later by whoever writes it. A decision
 //! only copies bytes into a page that was used before, so that it neither allocates nor touches new memory.
 
-use std::slice;
 use std::sync::Arc;
+use std::{iter, slice};
 
-use tidegate_core::decision::{Retry, Verdict};
+use tidegate_core::decision::{Reading, Retry, Verdict};
 use tidegate_core::key::Fingerprint;
 use tidegate_core::policy::Policy;
 use tidegate_core::time::Timestamp;
-use tidegate_engine::RuleReading;
 use tidegate_rules::{Door, Entry, Facts, Rule, RuleSet};
 
 use super::lines::Line;
@@ -44,28 +43,21 @@ pub(super) struct Page {
 #[derive(Clone, Copy)]
 struct Note {
     refusal: Refusal,
-    /// Where its text begins.
-    from: u32,
-    /// How many entries of a descriptor there are, and facts after them.
-    entries: u16,
-    facts: u16,
+    /// Where its text begins; it ends where the next one begins.
+    from: usize,
+    /// How many entries of a descriptor there are before the facts.
+    entries: usize,
     door: Door,
-}
-
-impl Note {
-    const fn from(&self) -> usize {
-        self.from as usize
-    }
 }
 
 /// What a rule said that refused a request.
 #[derive(Clone, Copy)]
 pub(super) struct Refusal {
     at: Timestamp,
-    rule: u32,
     remaining: u64,
-    verdict: Verdict,
     retry: Retry,
+    rule: u32,
+    verdict: Verdict,
 }
 
 impl Page {
@@ -142,33 +134,48 @@ impl Page {
         self.notes.get(self.dropped..).unwrap_or_default().iter()
     }
 
+    /// The text of a note.
+    fn text(&self, at: usize) -> &[u8] {
+        let from = self.notes.get(at).map_or(self.text.len(), |note| note.from);
+        let end = self.notes.get(at + 1).map_or(self.text.len(), |note| note.from);
+        self.text.get(from..end).unwrap_or_default()
+    }
+
     /// Takes over one of another page under the same rule set.
     pub(super) fn copy_from(&mut self, page: &Self, at: usize) {
-        let Some(note) = page.notes.get(page.dropped + at) else { return };
-        let end = page.notes.get(page.dropped + at + 1).map_or(page.text.len(), Note::from);
-        let from = u32::try_from(self.text.len()).unwrap_or(u32::MAX);
-        self.text.extend_from_slice(page.text.get(note.from()..end).unwrap_or_default());
-        self.notes.push(Note { from, ..*note });
+        let at = page.dropped + at;
+        let Some(note) = page.notes.get(at) else { return };
+        self.notes.push(Note { from: self.text.len(), ..*note });
+        self.text.extend_from_slice(page.text(at));
     }
 
     /// Jots down what a rule refused.
-    pub(super) fn jot(&mut self, refusal: Refusal, facts: &Facts<'_>) {
-        // No page is that long, and no door takes that many facts.
-        let from = u32::try_from(self.text.len()).unwrap_or(u32::MAX);
-        let count = |many: usize| u16::try_from(many).unwrap_or(u16::MAX);
-        let (entries, told) = (count(facts.descriptor().len()), count(facts.len()));
-        for entry in facts.descriptor().iter().take(entries.into()) {
-            self.copy(&entry.key);
-            self.copy(&entry.value);
+    #[inline]
+    pub(super) fn jot(&mut self, refusal: impl FnOnce() -> Refusal, facts: &Facts<'_>) {
+        let (from, entries) = (self.text.len(), facts.descriptor());
+        if !entries.is_empty() {
+            self.copy_entries(entries);
         }
-        for (name, value) in facts.iter().take(told.into()) {
+        for (name, value) in facts.iter() {
             self.copy(name);
             self.copy(value);
         }
-        self.notes.push(Note { refusal, from, entries, facts: told, door: facts.door() });
+        let (refusal, entries, door) = (refusal(), entries.len(), facts.door());
+        self.notes.push(Note { refusal, from, entries, door });
     }
 
+    #[cold]
+    fn copy_entries(&mut self, entries: &[Entry<'_>]) {
+        for entry in entries {
+            self.copy(&entry.key);
+            self.copy(&entry.value);
+        }
+    }
+
+    /// One piece of code for all texts: a decision that finds nothing of it in a near cache waits for each line.
+    #[inline(never)]
     fn copy(&mut self, text: &str) {
+        self.text.reserve(text.len() + 1);
         self.text.extend_from_slice(text.as_bytes());
         self.text.push(END);
     }
@@ -188,20 +195,20 @@ impl Page {
         &self,
         make: impl Fn(&Refusal, &RuleSet, &Facts<'_>) -> T,
     ) -> impl Iterator<Item = T> {
-        self.kept().zip(self.rules.iter().cycle()).map(move |(note, rules)| {
-            let text = self.text.get(note.from()..).unwrap_or_default();
+        let notes = self.notes.iter().enumerate().skip(self.dropped);
+        notes.zip(self.rules.iter().cycle()).map(move |((at, note), rules)| {
+            let texts = self.text(at).split_inclusive(|byte| *byte == END);
             // It was text before.
-            let mut texts = text
-                .split(|byte| *byte == END)
-                .map(|text| str::from_utf8(text).unwrap_or_default());
-            let mut next = || texts.next().unwrap_or_default();
-            let entry = |_| Entry { key: next().into(), value: next().into() };
-            let entries: Vec<Entry<'_>> = (0..note.entries).map(entry).collect();
+            let mut texts = texts.map(|text| {
+                str::from_utf8(text.strip_suffix(&[END]).unwrap_or(text)).unwrap_or_default()
+            });
+            let mut pairs = iter::from_fn(|| texts.next().zip(texts.next()));
+            let entries = pairs.by_ref().take(note.entries);
+            let entries: Vec<Entry<'_>> = entries
+                .map(|(key, value)| Entry { key: key.into(), value: value.into() })
+                .collect();
             let mut facts = Facts::new();
-            for _ in 0..note.facts {
-                let (name, value) = (next(), next());
-                facts.push(name, value);
-            }
+            pairs.for_each(|(name, value)| facts.push(name, value));
             facts.set_descriptor(&entries);
             facts.set_door(note.door);
             rules.complete(&mut facts);
@@ -211,17 +218,19 @@ impl Page {
 }
 
 impl Refusal {
-    pub(super) fn new(rule: u32, reading: &RuleReading, clock: &dyn Fn() -> Timestamp) -> Self {
-        Self {
-            at: reading.numbers.map_or_else(clock, |told| told.now),
-            rule,
-            remaining: reading.numbers.map_or(0, |told| told.remaining),
-            verdict: reading.verdict,
-            retry: reading.retry(),
-        }
+    /// What the rule at a place said, with its numbers.
+    #[inline]
+    pub(super) const fn new(rule: u32, verdict: Verdict, told: &Reading) -> Self {
+        let Reading { now, remaining, retry, .. } = *told;
+        Self { at: now, remaining, retry, rule, verdict }
     }
 
     /// The place of the rule in its rule set.
+    pub(super) const fn rule(&self) -> u32 {
+        self.rule
+    }
+
+    /// The same to count by.
     pub(super) const fn place(&self) -> usize {
         self.rule as usize
     }
