@@ -17,7 +17,7 @@ use crate::rules::ready;
 pub const RATE: u64 = 30_000;
 
 /// For how long.
-pub const TURN: Duration = Duration::from_secs(3);
+pub const TURN: Duration = Duration::from_secs(1);
 
 /// Different clients.
 const CLIENTS: usize = 1_000;

@@ -16,7 +16,7 @@ use tidegate_edge::Status;
 use tidegate_engine::{Limiter, Observer};
 use tidegate_memory::MemoryStore;
 
-const TURNS: usize = 12;
+const TURNS: usize = 36;
 
 /// One decision in so many is timed, as the server does.
 const TIMED: u32 = 16;

@@ -31,7 +31,7 @@ const TIMED: u32 = 16;
 const ROUNDS: usize = 15;
 const DECISIONS: usize = 200_000;
 
-const TURNS: usize = 20;
+const TURNS: usize = 60;
 /// Lines of each rule a second in the process's log, as a server has it by default.
 const LINES: u32 = 5;
 

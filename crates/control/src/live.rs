@@ -24,6 +24,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::broadcast::{Receiver, Sender};
 use tokio::time::MissedTickBehavior;
 
+use crate::log::ViolationLog;
 pub(crate) use recent::Recent;
 
 /// The most who listen at once.
@@ -54,7 +55,7 @@ pub struct Crowded;
 /// Tells what goes on.
 pub struct Live {
     tellers: Vec<Arc<dyn Tells>>,
-    recent: Arc<Recent>,
+    log: Arc<ViolationLog>,
     status: Arc<Status>,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     events: Sender<Bytes>,
@@ -65,12 +66,12 @@ pub struct Live {
 impl Live {
     pub(crate) fn new(
         tellers: Vec<Arc<dyn Tells>>,
-        recent: Arc<Recent>,
+        log: Arc<ViolationLog>,
         status: Arc<Status>,
         clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     ) -> Self {
         let (events, running) = (Sender::new(LATE), Mutex::new(false));
-        Self { tellers, recent, status, clock, events, running }
+        Self { tellers, log, status, clock, events, running }
     }
 
     /// Events from now on, the first one at once, until the process is on its way out.
@@ -84,7 +85,7 @@ impl Live {
         }
         let events = self.events.subscribe();
         if !std::mem::replace(&mut *running, true) {
-            self.recent.open();
+            self.log.watch();
             tokio::spawn(Arc::clone(self).run());
         }
         drop(running);
@@ -107,7 +108,7 @@ impl Live {
                 return;
             }
             // Nobody left to hear it is found out with the next step.
-            if let Some(told) = self.recent.take() {
+            if let Some(told) = self.log.recent() {
                 let _ = self.events.send(event("violations", &told));
             }
             if steps % STEPS_A_TICK == 0 {
@@ -122,7 +123,7 @@ impl Live {
         let alone = self.events.receiver_count() == 0;
         if alone {
             *running = false;
-            self.recent.close();
+            self.log.look_away();
         }
         alone
     }

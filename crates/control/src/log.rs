@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::Serialize;
+use serde_json::Value as Json;
 use tidegate_core::decision::{Reading, Verdict};
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_edge::Status;
@@ -28,7 +29,7 @@ use crate::live::{Live, Recent, Tells};
 use crate::metrics::{Exports, Exposition, Kind};
 use crate::repository::Repository;
 use crate::violation::{Batch, Identities, Violation};
-use desk::{BATCH, Desk, Outcome};
+use desk::{BATCH, Desk, Due, Outcome};
 use lines::Teller;
 use notes::{Page, Refusal};
 
@@ -84,7 +85,7 @@ pub struct ViolationLog {
     stopping: watch::Sender<bool>,
     identities: Identities,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    recent: Arc<Recent>,
+    recent: Recent,
     teller: Option<Teller>,
 }
 
@@ -96,7 +97,7 @@ impl ViolationLog {
         // What no other process draws.
         let writer =
             [(); 2].map(|()| format!("{:016x}", RandomState::new().hash_one(0_u8))).concat();
-        let (desk, recent, teller) = (Mutex::default(), Arc::default(), None);
+        let (desk, recent, teller) = (Mutex::default(), Recent::default(), None);
         Self { desk, writer, filled, stopping, identities, clock, recent, teller }
     }
 
@@ -113,8 +114,24 @@ impl ViolationLog {
 
     /// Tells what `tellers` tell and violations as they come, until `status` says that it is enough.
     #[must_use]
-    pub fn live(&self, tellers: Vec<Arc<dyn Tells>>, status: Arc<Status>) -> Live {
-        Live::new(tellers, Arc::clone(&self.recent), status, Arc::clone(&self.clock))
+    pub fn live(self: &Arc<Self>, tellers: Vec<Arc<dyn Tells>>, status: Arc<Status>) -> Live {
+        Live::new(tellers, Arc::clone(self), status, Arc::clone(&self.clock))
+    }
+
+    /// Keeps some violations for whoever watches, from now on.
+    pub(crate) fn watch(&self) {
+        self.desk.lock().watch(true);
+    }
+
+    /// Keeps none any more.
+    pub(crate) fn look_away(&self) {
+        self.desk.lock().watch(false);
+        self.recent.clear();
+    }
+
+    /// Those that were kept since the last time, if any were.
+    pub(crate) fn recent(&self) -> Option<Json> {
+        self.recent.take()
     }
 
     /// What became of violations since the start.
@@ -274,11 +291,23 @@ impl ViolationLog {
     #[inline]
     fn hear(&self, rule: u32, verdict: Verdict, told: &Reading, decided: &Decided<'_, '_>) {
         let refusal = || Refusal::new(rule, verdict, told);
-        if self.recent.is_open() {
-            self.show(&refusal(), decided);
+        let due = self.desk.lock().put(decided.rules, refusal, decided.facts);
+        if due.wake || due.show {
+            self.follow_up(due, &refusal(), decided);
         }
-        if self.desk.lock().put(decided.rules, refusal, decided.facts) {
+    }
+
+    /// Does what is due about a violation.
+    #[cold]
+    fn follow_up(&self, due: Due, refusal: &Refusal, decided: &Decided<'_, '_>) {
+        if due.wake {
             self.filled.notify_one();
+        }
+        if due.show {
+            let Decided { rules, facts, .. } = decided;
+            self.recent.hear(refusal.rule(), || {
+                rules.completing(facts, |facts| refusal.on_record(rules, facts, self.identities))
+            });
         }
     }
 
@@ -287,14 +316,6 @@ impl ViolationLog {
     fn hear_uncounted(&self, rule: u32, reading: &RuleReading, decided: &Decided<'_, '_>) {
         let told = Reading { retry: reading.retry(), now: (self.clock)(), ..Reading::default() };
         self.hear(rule, reading.verdict, &told, decided);
-    }
-
-    /// Shows a violation to whoever watches.
-    #[cold]
-    fn show(&self, refusal: &Refusal, Decided { rules, facts, .. }: &Decided<'_, '_>) {
-        self.recent.hear(refusal.rule(), || {
-            rules.completing(facts, |facts| refusal.on_record(rules, facts, self.identities))
-        });
     }
 
     /// What is put on record of a page.

@@ -1,7 +1,4 @@
-//! Violations on their way to whoever watches: the first few of each step, and how many more there were. While
-//! nobody watches, none is kept.
-
-use std::sync::atomic::{AtomicBool, Ordering};
+//! Violations on their way to whoever watches: the first few of each step, and how many more there were.
 
 use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
@@ -14,10 +11,7 @@ const MOST_OF_A_RULE: usize = 5;
 
 /// Some of the violations.
 #[derive(Debug, Default)]
-pub(crate) struct Recent {
-    is_open: AtomicBool,
-    kept: Mutex<Kept>,
-}
+pub(crate) struct Recent(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
@@ -27,28 +21,14 @@ struct Kept {
 }
 
 impl Recent {
-    /// Keeps violations from now on.
-    pub(super) fn open(&self) {
-        self.is_open.store(true, Ordering::Relaxed);
-    }
-
-    /// Keeps none any more.
-    pub(super) fn close(&self) {
-        self.is_open.store(false, Ordering::Relaxed);
-        *self.kept.lock() = Kept::default();
-    }
-
-    /// Whether violations are kept.
-    pub(crate) fn is_open(&self) -> bool {
-        self.is_open.load(Ordering::Relaxed)
+    /// Forgets what nobody heard of.
+    pub(crate) fn clear(&self) {
+        *self.0.lock() = Kept::default();
     }
 
     /// Hears of one of a rule, which is made only if it is told: a decision waits for that.
     pub(crate) fn hear(&self, rule: u32, make: impl FnOnce() -> Violation) {
-        if !self.is_open() {
-            return;
-        }
-        let mut kept = self.kept.lock();
+        let mut kept = self.0.lock();
         let of_the_rule = kept.list.iter().filter(|(known, _)| *known == rule).count();
         if kept.list.len() < MOST && of_the_rule < MOST_OF_A_RULE {
             kept.list.push((rule, make()));
@@ -58,8 +38,8 @@ impl Recent {
     }
 
     /// What came since the last time, if anything did.
-    pub(super) fn take(&self) -> Option<Json> {
-        let Kept { list, skipped } = std::mem::take(&mut *self.kept.lock());
+    pub(crate) fn take(&self) -> Option<Json> {
+        let Kept { list, skipped } = std::mem::take(&mut *self.0.lock());
         if list.is_empty() {
             return None;
         }
@@ -88,11 +68,9 @@ mod tests {
     }
 
     #[test]
-    fn a_few_are_kept_and_the_rest_counted_only_while_somebody_watches() {
+    fn a_few_are_kept_and_the_rest_counted() {
         let recent = Recent::default();
-        recent.hear(0, violation);
         assert_eq!(recent.take(), None);
-        recent.open();
         for rule in 0..10 {
             recent.hear(rule, violation);
         }
@@ -110,7 +88,7 @@ mod tests {
         assert_eq!(recent.take().unwrap()["list"].as_array().unwrap().len(), MOST);
         assert_eq!(recent.take(), None);
         recent.hear(0, violation);
-        recent.close();
+        recent.clear();
         assert_eq!(recent.take(), None);
     }
 }

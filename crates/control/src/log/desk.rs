@@ -32,17 +32,29 @@ pub(super) enum Outcome {
     Refused,
 }
 
-/// What waits, and what became of the rest: under one lock, so that the sums are right at any time. A decision touches
-/// the open page and nothing else.
+/// What is due when a violation is jotted down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Due {
+    /// To wake whoever writes: it is the first that waits, or the last of a batch.
+    pub(super) wake: bool,
+    /// To show it to somebody who watches.
+    pub(super) show: bool,
+}
+
+/// What waits, and what became of the rest: under one lock, so that the sums are right at any time.
 #[derive(Default)]
+// In order: what a decision touches comes first, in one place.
+#[repr(C)]
 pub(super) struct Desk {
     /// Violations are added to it.
     open: Page,
-    /// Pages before it, oldest first.
-    shut: VecDeque<Page>,
-    /// How many violations are there, and the bytes that they take.
+    /// How many violations are on the pages before it, and the bytes that they take.
     waiting: usize,
     bytes: usize,
+    /// Whether somebody watches.
+    watched: bool,
+    /// Those pages, oldest first.
+    shut: VecDeque<Page>,
     spare: Vec<Page>,
     /// How many pages were taken to be written, for the first time.
     taken: u64,
@@ -72,14 +84,19 @@ impl Desk {
         self.waiting() > QUEUE || self.bytes + self.open.bytes() > QUEUE_BYTES
     }
 
-    /// Jots down one more. Whether it is the first that waits, or the last of a batch.
+    /// Whether violations are to be shown from now on.
+    pub(super) const fn watch(&mut self, watched: bool) {
+        self.watched = watched;
+    }
+
+    /// Jots down one more.
     #[inline]
     pub(super) fn put(
         &mut self,
         rules: &Arc<RuleSet>,
         refusal: impl FnOnce() -> Refusal,
         facts: &Facts<'_>,
-    ) -> bool {
+    ) -> Due {
         if !self.open.is_for(rules) || self.open.len() == BATCH {
             self.turn_over(rules);
         }
@@ -87,7 +104,7 @@ impl Desk {
         if self.is_overfull() {
             self.drop_what_has_no_room();
         }
-        matches!(self.waiting(), 1 | BATCH)
+        Due { wake: matches!(self.waiting(), 1 | BATCH), show: self.watched }
     }
 
     /// Begins a new page, for violations under a rule set.
