@@ -363,3 +363,35 @@ impl fmt::Debug for ViolationLog {
         f.debug_struct("ViolationLog").field("tally", &self.tally()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::key::Secret;
+    use tidegate_engine::Limiter;
+    use tidegate_memory::MemoryStore;
+    use tidegate_rules::{Document, Facts, RuleSet};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn violations_are_kept_for_whoever_watches_only_while_somebody_does() {
+        let identities = Identities { secret: Secret::UNSET, plain: false };
+        let log = Arc::new(ViolationLog::new(identities, Arc::new(|| Timestamp::EPOCH)));
+        let document = Document::parse("rules.yaml", "rules: [{ id: shut, limit: deny }]").unwrap();
+        let rules = RuleSet::compile(&document, Secret::UNSET).unwrap();
+        let limiter = Limiter::new(MemoryStore::new(), rules)
+            .observed_by(Arc::clone(&log) as Arc<dyn Observer>);
+        let refused = async || assert!(!limiter.decide(&Facts::new(), 1).await.is_allowed());
+        refused().await;
+        assert_eq!(log.recent(), None);
+        log.watch();
+        refused().await;
+        assert_eq!(log.recent().unwrap()["list"].as_array().unwrap().len(), 1);
+        refused().await;
+        log.look_away();
+        assert_eq!(log.recent(), None, "nobody heard of it");
+        refused().await;
+        assert_eq!(log.recent(), None);
+        assert_eq!(log.tally().heard, 4);
+    }
+}
