@@ -11,6 +11,9 @@ use smallvec::SmallVec;
 /// of these with more is up to no good.
 const LINE_BYTES: usize = 64;
 
+/// A line of `LINE_BYTES` may end with a carriage return.
+const KEPT_BYTES: usize = LINE_BYTES + 1;
+
 /// As much of its end as is needed to tell the version of HTTP.
 const LINE_END_BYTES: usize = b"HTTP/1.0\r".len();
 
@@ -47,7 +50,7 @@ enum At {
 /// What is kept of a line that comes in pieces: as much as is looked at.
 #[derive(Debug, Default)]
 struct Line {
-    first: SmallVec<[u8; LINE_BYTES]>,
+    first: SmallVec<[u8; KEPT_BYTES]>,
     last: SmallVec<[u8; LINE_END_BYTES]>,
 }
 
@@ -117,8 +120,10 @@ impl Framing {
         rest
     }
 
-    /// Judges a line by its beginning and its end, which overlap unless it is long.
+    /// Judges a line by its beginning and its end, which overlap unless it is long. It sees no more
+    /// of a line that came at once than of one that came in pieces.
     fn judge(&mut self, first: &[u8], last: &[u8]) -> Result<(), Ambiguous> {
+        let first = &first[..first.len().min(KEPT_BYTES)];
         let bare = |line: &'_ [u8]| line.strip_suffix(b"\r").unwrap_or(line).len();
         let (line, last) = (&first[..bare(first)], &last[..bare(last)]);
         match self.at {
@@ -164,7 +169,7 @@ impl Line {
     }
 
     fn keep(&mut self, bytes: &[u8]) {
-        let room = (LINE_BYTES + 1).saturating_sub(self.first.len());
+        let room = KEPT_BYTES.saturating_sub(self.first.len());
         self.first.extend_from_slice(&bytes[..bytes.len().min(room)]);
         let over = (self.last.len() + bytes.len()).saturating_sub(LINE_END_BYTES);
         self.last.drain(..over.min(self.last.len()));
@@ -174,13 +179,15 @@ impl Line {
 
 impl Head {
     fn read(&mut self, line: &[u8]) -> Result<(), Ambiguous> {
+        if let Some(b' ' | b'\t') = line.first() {
+            // A folded line: hyper refuses it too.
+            return Err(Ambiguous);
+        }
         // Most names are told apart by their first letter.
         let (Some(first), Some(colon)) = (line.first(), memchr(b':', line)) else { return Ok(()) };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         let value = if line.len() < LINE_BYTES { value } else { b"" };
         match first {
-            // A folded line: hyper refuses it too.
-            b' ' | b'\t' => Err(Ambiguous),
             b'c' | b'C' if name.eq_ignore_ascii_case(b"content-length") => self.read_length(value),
             b't' | b'T' if name.eq_ignore_ascii_case(b"transfer-encoding") => {
                 self.read_coding(value)
@@ -212,7 +219,8 @@ fn digits(text: &[u8]) -> Option<u64> {
 }
 
 fn chunk_size(line: &[u8]) -> Option<u64> {
-    let end = memchr(b';', line).unwrap_or(line.len());
+    let whole = (line.len() < LINE_BYTES).then_some(line.len());
+    let end = memchr(b';', line).or(whole)?;
     let text = line[..end].trim_ascii_end();
     let plain = !text.is_empty() && text.iter().all(u8::is_ascii_hexdigit);
     u64::from_str_radix(str::from_utf8(text).ok().filter(|_| plain)?, 16).ok()
@@ -274,6 +282,9 @@ mod tests {
             "Transfer-Encoding: \x0bchunked",
             "X: y\r\n folded: z",
             "X: y\r\n\tContent-Length: 3",
+            "X: y\r\n no colon",
+            &format!("X: y\r\n {}: z", "a".repeat(99)),
+            &format!("Content-Length: {}3", "0".repeat(99)),
         ] {
             let text = format!("{PLAIN}POST / HTTP/1.1\r\n{headers}\r\n\r\nabc{PLAIN}");
             assert_eq!(follow(text.as_bytes()), (1, Some(1), false), "{headers}");
@@ -286,7 +297,10 @@ mod tests {
             assert_eq!(follow(text("1.0").as_bytes()), (0, Some(0), false), "{target}");
             assert_eq!(follow(text("1.1").as_bytes()), (1, None, false), "{target}");
         }
-        for size in ["", "g", "-1", "0x1", "1 1", "fffffffffffffffff", "ffffffffffffffff"] {
+        let zeros = format!("{}3", "0".repeat(99));
+        let blanks = format!("3{}4", " ".repeat(99));
+        let overflowing = ["fffffffffffffffff", "ffffffffffffffff"];
+        for size in ["", "g", "-1", "0x1", "1 1", &zeros, &blanks].into_iter().chain(overflowing) {
             let text = format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{size}\r\nx");
             assert_eq!(follow(text.as_bytes()).1, Some(1), "{size}");
         }
@@ -300,6 +314,9 @@ mod tests {
                     Just(b"\r\n".to_vec()), Just(b"\n".to_vec()), Just(b"POST / HTTP/1.1\r\n".to_vec()),
                     Just(b"Content-Length: 3\r\n".to_vec()), Just(b"Transfer-Encoding: chunked\r\n".to_vec()),
                     Just(b"3\r\nabc\r\n".to_vec()), Just(b"0\r\n\r\n".to_vec()),
+                    (prop_oneof![Just(b'0'), Just(b' '), Just(b'a'), Just(b'\r')], 50_usize..80)
+                        .prop_map(|(byte, times)| vec![byte; times]),
+                    prop_oneof![Just(b":".to_vec()), Just(b";".to_vec()), Just(b" ".to_vec())],
                     proptest::collection::vec(any::<u8>(), 0..70),
                 ],
                 0..12,
