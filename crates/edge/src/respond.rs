@@ -91,9 +91,10 @@ pub fn headers(
     random: u64,
     headers: &mut HeaderMap,
 ) {
-    let mut lines = Lines::new(headers, settings.expose);
-    write(decision, Told::of(decision, settings, random).as_ref(), settings, &mut lines);
-    lines.finish();
+    let told = Told::of(decision, settings, random);
+    Lines::write(headers, settings.expose, |lines| {
+        write(decision, told.as_ref(), settings, lines);
+    });
 }
 
 fn write(
