@@ -125,6 +125,7 @@ impl Framing {
     fn judge(&mut self, first: &[u8], last: &[u8]) -> Result<(), Ambiguous> {
         let first = &first[..first.len().min(KEPT_BYTES)];
         let bare = |line: &'_ [u8]| line.strip_suffix(b"\r").unwrap_or(line).len();
+        let ends_bare = !last.ends_with(b"\r");
         let (line, last) = (&first[..bare(first)], &last[..bare(last)]);
         match self.at {
             At::Between if line.is_empty() => {}
@@ -134,6 +135,8 @@ impl Framing {
             }
             At::Headers if line.is_empty() => self.end_head()?,
             At::Headers => self.head.read(line)?,
+            // To hyper a line feed alone ends a line of a head, but none between chunks and after them.
+            At::ChunkSize | At::Trailers if ends_bare => return Err(Ambiguous),
             At::ChunkSize => {
                 let size = chunk_size(line).ok_or(Ambiguous)?;
                 // Two bytes more end the data's line.
@@ -227,6 +230,9 @@ fn chunk_size(line: &[u8]) -> Option<u64> {
 }
 
 #[cfg(test)]
+mod beside_hyper;
+
+#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
@@ -296,6 +302,11 @@ mod tests {
             };
             assert_eq!(follow(text("1.0").as_bytes()), (0, Some(0), false), "{target}");
             assert_eq!(follow(text("1.1").as_bytes()), (1, None, false), "{target}");
+        }
+        for rest in ["0\r\n\n", "0\r\nX: y\n\r\n", "3\nabc\r\n0\r\n\r\n"] {
+            let text =
+                format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{rest}{PLAIN}");
+            assert_eq!(follow(text.as_bytes()), (1, Some(1), false), "{rest}");
         }
         let zeros = format!("{}3", "0".repeat(99));
         let blanks = format!("3{}4", " ".repeat(99));
