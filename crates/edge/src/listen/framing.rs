@@ -318,6 +318,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
         #[test]
         fn any_bytes_are_followed_the_same_however_they_are_cut(
             bytes in proptest::collection::vec(

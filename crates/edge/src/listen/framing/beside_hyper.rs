@@ -186,6 +186,8 @@ fn slip() -> impl Strategy<Value = (prop::sample::Index, usize, String)> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20_000))]
+
     #[test]
     fn hyper_hands_on_as_many_requests_as_are_counted(
         requests in prop::collection::vec(prop_oneof![4 => good(), 1 => odd()], 1..5),
