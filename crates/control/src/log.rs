@@ -313,9 +313,9 @@ impl ViolationLog {
 
     /// The same of a rule that refuses without counting: nothing is left, and it is now.
     #[cold]
-    fn hear_uncounted(&self, reading: &RuleReading<'_>, decided: &Decided<'_, '_>) {
+    fn hear_uncounted(&self, rule: u32, reading: &RuleReading, decided: &Decided<'_, '_>) {
         let told = Reading { retry: reading.retry(), now: (self.clock)(), ..Reading::default() };
-        self.hear(reading.rule, reading.verdict, &told, decided);
+        self.hear(rule, reading.verdict, &told, decided);
     }
 
     /// What is put on record of a page.
@@ -332,11 +332,11 @@ impl ViolationLog {
 
 impl Observer for ViolationLog {
     fn decided(&self, decided: &Decided<'_, '_>) {
-        for reading in decided.readings() {
+        for (rule, reading) in decided.places() {
             if reading.verdict.is_violation() {
-                match reading.numbers {
-                    Some(told) => self.hear(reading.rule, reading.verdict, told, decided),
-                    None => self.hear_uncounted(&reading, decided),
+                match &reading.numbers {
+                    Some(told) => self.hear(rule, reading.verdict, told, decided),
+                    None => self.hear_uncounted(rule, reading, decided),
                 }
             }
         }

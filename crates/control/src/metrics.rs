@@ -94,10 +94,10 @@ impl Observer for Metrics {
     fn decided(&self, decided: &Decided<'_, '_>) {
         let table = self.rules.of(decided.rules);
         let (mut refused, mut endpoint) = (false, usize::MAX);
-        for reading in decided.readings() {
+        for (at, reading) in decided.places() {
             refused |= reading.verdict.refuses();
             if let Some(table) = table {
-                let named = table.count(reading.rule, reading.verdict, reading.numbers);
+                let named = table.count(at, reading.verdict, reading.numbers.as_ref());
                 endpoint = endpoint.min(named);
             }
         }

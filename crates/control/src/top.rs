@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tidegate_core::key::Fingerprint;
 use tidegate_core::time::Timestamp;
-use tidegate_engine::{Decided, Observer, RuleReading};
+use tidegate_engine::{Decided, Observer};
 use tidegate_rules::RuleSet;
 
 use crate::by_rule::{Follows, InForce, Row, Rows};
@@ -190,9 +190,9 @@ impl Top {
         let Some(table) = self.rules.of(decided.rules) else { return };
         let now = (self.clock)();
         self.sample.looked_at(now);
-        for (reading, key) in decided.counters() {
-            let Some(row) = table.rows.get(reading.rule) else { continue };
-            let who = || Who::of(decided, reading.rule, &self.identities);
+        for (rule, reading, key) in decided.counters() {
+            let Some(row) = table.rows.get(rule) else { continue };
+            let who = || Who::of(decided, rule, &self.identities);
             if let Some(bursting) = row.kept.busiest.count(times, now, || key, &who) {
                 self.burst(row, bursting);
             }
@@ -201,8 +201,8 @@ impl Top {
             }
         }
         // Rules that refuse without counting have no counter, but they have keys.
-        let uncounted = decided.readings().filter(|reading| reading.numbers.is_none());
-        for RuleReading { rule, .. } in uncounted.filter(|reading| reading.verdict.is_violation()) {
+        let uncounted = decided.places().filter(|(_, reading)| reading.numbers.is_none());
+        for (rule, _) in uncounted.filter(|(_, reading)| reading.verdict.is_violation()) {
             let Some(row) = table.rows.get(rule) else { continue };
             let who = || Who::of(decided, rule, &self.identities);
             row.kept.refused.count(times, now, || key_of(decided, rule), &who);

@@ -91,10 +91,9 @@ pub fn headers(
     random: u64,
     headers: &mut HeaderMap,
 ) {
-    let told = Told::of(decision, settings, random);
-    Lines::write(headers, settings.expose, |lines| {
-        write(decision, told.as_ref(), settings, lines);
-    });
+    let mut lines = Lines::new(headers, settings.expose);
+    write(decision, Told::of(decision, settings, random).as_ref(), settings, &mut lines);
+    lines.finish();
 }
 
 fn write(

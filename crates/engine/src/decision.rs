@@ -19,57 +19,21 @@ use crate::slots::Slots;
 #[derive(Debug)]
 pub struct Decision {
     pub(crate) rules: Arc<RuleSet>,
-    pub(crate) outcome: Outcome,
-}
-
-/// What came of a request. What the store tells is written here, where it stays, and looked at from here.
-#[derive(Debug, Default)]
-pub(crate) struct Outcome {
-    /// The rules that govern the request, in document order.
-    pub(crate) governing: SmallVec<[Governing; 4]>,
-    /// What each charge was told.
-    pub(crate) numbers: Numbers,
-    /// Who answered.
+    pub(crate) readings: SmallVec<[RuleReading; 4]>,
     pub(crate) answered_by: AnsweredBy,
-    /// What was charged.
     pub(crate) paid: SmallVec<[Paid; 4]>,
     /// Whether a rule queues, holds slots or waits to hear of the cost.
     pub(crate) open_ended: bool,
     /// The local clock when local buckets were told what the store had charged.
     pub(crate) local_at: Timestamp,
-    /// How long the store took, if that is timed.
     pub(crate) store_time: Option<Micros>,
-}
-
-/// One reading for each charge.
-pub(crate) type Numbers = SmallVec<[Reading; 4]>;
-
-/// A rule that governs the request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Governing {
-    /// Its place in the rule set.
-    pub(crate) rule: u32,
-    pub(crate) says: Says,
-}
-
-/// What a rule says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Says {
-    /// This, without counting.
-    Verdict(Verdict),
-    /// What its charge was told, which has this place.
-    Told(u32),
-    /// Nothing: its charge was not answered, because another is known to refuse.
-    Nothing(u32),
 }
 
 /// What was charged to one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Paid {
-    /// The rule's place in its rule set.
-    pub(crate) rule: u32,
-    /// The place of the charge.
-    pub(crate) charge: u32,
+    /// The place of the rule's reading in the decision.
+    pub(crate) place: u32,
     pub(crate) counter: Counter,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) cost: u64,
@@ -86,17 +50,17 @@ pub(crate) enum Counter {
 
 /// What one rule says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RuleReading<'d> {
+pub struct RuleReading {
     /// The rule's place in its rule set.
     pub rule: u32,
     /// What it says.
     pub verdict: Verdict,
     /// The numbers; none where the rule counts nothing (`unlimited`, `deny`) or was not asked
     /// because another is known to refuse.
-    pub numbers: Option<&'d Reading>,
+    pub numbers: Option<Reading>,
 }
 
-impl RuleReading<'_> {
+impl RuleReading {
     /// When to come back. A rule that refuses without counting never passes anyone.
     #[must_use]
     pub fn retry(&self) -> Retry {
@@ -108,44 +72,17 @@ impl RuleReading<'_> {
     }
 }
 
-impl Outcome {
-    /// What each rule said, in document order.
-    #[inline]
-    pub(crate) fn readings(&self) -> impl ExactSizeIterator<Item = RuleReading<'_>> {
-        self.governing.iter().map(|governing| self.reading(governing))
-    }
-
-    #[inline]
-    pub(crate) fn reading(&self, governing: &Governing) -> RuleReading<'_> {
-        let (verdict, numbers) = match governing.says {
-            Says::Verdict(verdict) => (verdict, None),
-            Says::Told(charge) => {
-                let told = &self.numbers[charge as usize];
-                (told.verdict, Some(told))
-            }
-            Says::Nothing(_) => (Verdict::Allow, None),
-        };
-        RuleReading { rule: governing.rule, verdict, numbers }
-    }
-
-    /// Whether a rule refuses the request.
-    #[inline]
-    pub(crate) fn is_refused(&self) -> bool {
-        self.readings().any(|reading| reading.verdict.refuses())
-    }
-}
-
 impl Decision {
     /// Whether the request passes.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
-        !self.outcome.is_refused()
+        !self.readings.iter().any(|reading| reading.verdict.refuses())
     }
 
     /// Who answered.
     #[must_use]
     pub const fn answered_by(&self) -> AnsweredBy {
-        self.outcome.answered_by
+        self.answered_by
     }
 
     /// How long the store took, where it was asked and that is timed ([`Limiter::store_timed_by`]).
@@ -153,53 +90,45 @@ impl Decision {
     /// [`Limiter::store_timed_by`]: crate::Limiter::store_timed_by
     #[must_use]
     pub const fn store_time(&self) -> Option<Micros> {
-        self.outcome.store_time
+        self.store_time
     }
 
     /// What was charged to the rule of one of its readings, and is not handed in yet; nothing to one that was refused.
     #[must_use]
-    pub fn charged(&self, reading: &RuleReading<'_>) -> u64 {
-        let of_the_rule = self.outcome.paid.iter().filter(|paid| paid.rule == reading.rule);
-        of_the_rule.map(|paid| paid.cost).sum()
+    pub fn charged(&self, reading: &RuleReading) -> u64 {
+        let of_the_rule = |paid: &&Paid| {
+            let charged = self.readings.get(paid.place as usize);
+            charged.is_some_and(|charged| charged.rule == reading.rule)
+        };
+        self.paid.iter().filter(of_the_rule).map(|paid| paid.cost).sum()
     }
 
     /// Every rule that governs the request with what it says, in document order.
-    pub fn readings(&self) -> impl ExactSizeIterator<Item = (&Rule, RuleReading<'_>)> {
-        self.outcome.readings().map(|reading| (self.rule(&reading), reading))
+    pub fn readings(&self) -> impl ExactSizeIterator<Item = (&Rule, &RuleReading)> {
+        self.readings.iter().map(|reading| (self.rule(reading), reading))
     }
 
     /// The rule that counts most: of those that refuse the one with the longest wait, else the one
     /// with the least left. Rules in shadow count only where there is no other.
     #[must_use]
-    pub fn tightest(&self) -> Option<(&Rule, RuleReading<'_>)> {
-        let tightest = match self.is_allowed() {
-            true => self.least_left(),
-            false => self.longest_wait(),
-        };
-        tightest.map(|reading| (self.rule(&reading), reading))
-    }
-
-    // In both, the first of equals counts: document order.
-    fn least_left(&self) -> Option<RuleReading<'_>> {
-        let mut tightest = None;
-        for reading in self.outcome.readings() {
-            let Some(numbers) = reading.numbers else { continue };
-            let left = (*self.rule(&reading).mode() == Mode::Shadow, numbers.remaining);
-            if tightest.is_none_or(|(least, _)| left < least) {
-                tightest = Some((left, reading));
-            }
-        }
-        tightest.map(|(_, reading)| reading)
-    }
-
-    fn longest_wait(&self) -> Option<RuleReading<'_>> {
-        let wait = |reading: &RuleReading<'_>| match reading.retry() {
+    pub fn tightest(&self) -> Option<(&Rule, &RuleReading)> {
+        let longest = |reading: &RuleReading| match reading.retry() {
             Retry::Now => (0, Micros::ZERO),
             Retry::After(wait) => (1, wait),
             Retry::Never => (2, Micros::ZERO),
         };
-        let refusing = self.outcome.readings().filter(|reading| reading.verdict.refuses());
-        refusing.min_by_key(|reading| Reverse(wait(reading)))
+        let refusing = self.readings.iter().filter(|reading| reading.verdict.refuses());
+        // `min_by_key` takes the first of equals: document order.
+        let tightest = refusing.min_by_key(|reading| Reverse(longest(reading))).or_else(|| {
+            let left = |reading: &RuleReading| Some(reading.numbers.as_ref()?.remaining);
+            let counted =
+                self.readings.iter().filter_map(|reading| Some((left(reading)?, reading)));
+            let shadow = |reading: &RuleReading| *self.rule(reading).mode() == Mode::Shadow;
+            counted
+                .min_by_key(|(left, reading)| (shadow(reading), *left))
+                .map(|(_, reading)| reading)
+        });
+        tightest.map(|reading| (self.rule(reading), reading))
     }
 
     /// The rules that let the request pass with a warning.
@@ -212,21 +141,23 @@ impl Decision {
     /// How long the request has to wait its turn.
     #[must_use]
     pub fn delay(&self) -> Micros {
-        self.told().map(|numbers| numbers.delay).max().unwrap_or_default()
+        let delays = self.readings.iter().filter_map(|reading| reading.numbers);
+        delays.map(|numbers| numbers.delay).max().unwrap_or_default()
     }
 
     /// The clock of who counted at the decision, if anybody did: the store's, or for what a local
     /// share decided the local one's.
     #[must_use]
     pub fn now(&self) -> Option<Timestamp> {
-        self.told().map(|numbers| numbers.now).find(|now| *now > Timestamp::EPOCH)
+        let told = self.readings.iter().filter_map(|reading| reading.numbers);
+        told.map(|numbers| numbers.now).find(|now| *now > Timestamp::EPOCH)
     }
 
     /// When it was charged, on the clock of the store that was; a refund needs it.
     #[must_use]
     pub fn charged_at(&self) -> Option<Timestamp> {
-        let paid = self.outcome.paid.first()?;
-        Some(self.outcome.numbers.get(paid.charge as usize)?.now)
+        let paid = self.paid.first()?;
+        Some(self.readings.get(paid.place as usize)?.numbers?.now)
     }
 
     /// The rules that it was made under.
@@ -245,11 +176,11 @@ impl Decision {
     /// their leases.
     #[must_use]
     pub fn holds_slots(&self) -> Option<Micros> {
-        if !self.outcome.open_ended {
+        if !self.open_ended {
             return None;
         }
-        let lease = |paid: &Paid| self.rules[paid.rule].limit().policy()?.lease();
-        self.outcome.paid.iter().filter_map(lease).min()
+        let lease = |paid: &Paid| self.paid_rule(paid)?.limit().policy()?.lease();
+        self.paid.iter().filter_map(lease).min()
     }
 
     /// The slots that are held for the request, to be released when its response has ended. The
@@ -262,8 +193,8 @@ impl Decision {
     /// Whether a rule that was charged waits to hear what the request has cost in the end.
     #[must_use]
     pub fn awaits_cost(&self) -> bool {
-        self.outcome.open_ended
-            && self.outcome.paid.iter().any(|paid| is_estimated(&self.rules[paid.rule]))
+        self.open_ended
+            && self.paid.iter().filter_map(|paid| self.paid_rule(paid)).any(is_estimated)
     }
 
     /// The bill for what was charged to rules that wait to hear what the request has cost in the end.
@@ -275,17 +206,18 @@ impl Decision {
     /// Takes out the receipt for what was charged to some rules.
     pub(crate) fn take_receipt(&mut self, which: impl Fn(&Rule) -> bool) -> Receipt {
         let (rules, mut charged) = (Arc::clone(&self.rules), SmallVec::new());
-        let Outcome { numbers, paid, local_at, .. } = &mut self.outcome;
-        paid.retain(|paid| {
-            let taken = which(&rules[paid.rule]);
+        let (readings, local_at) = (&self.readings, self.local_at);
+        self.paid.retain(|paid| {
+            let reading = &readings[paid.place as usize];
+            let taken = which(&rules[reading.rule]);
             if taken {
                 charged.push(Charged {
-                    rule: paid.rule,
+                    rule: reading.rule,
                     counter: paid.counter,
                     fingerprint: paid.fingerprint,
                     cost: paid.cost,
-                    at: numbers[paid.charge as usize].now,
-                    local_at: *local_at,
+                    at: reading.numbers.unwrap_or_default().now,
+                    local_at,
                 });
             }
             !taken
@@ -293,12 +225,11 @@ impl Decision {
         Receipt { rules, charged }
     }
 
-    /// What those rules were told that count.
-    fn told(&self) -> impl Iterator<Item = &Reading> {
-        self.outcome.readings().filter_map(|reading| reading.numbers)
+    fn paid_rule(&self, paid: &Paid) -> Option<&Rule> {
+        Some(self.rule(self.readings.get(paid.place as usize)?))
     }
 
-    fn rule(&self, reading: &RuleReading<'_>) -> &Rule {
+    fn rule(&self, reading: &RuleReading) -> &Rule {
         &self.rules[reading.rule]
     }
 }

@@ -55,7 +55,7 @@ impl Explanation {
                 limit: format!("{}{}", limit_in_words(rule), cost_in_words(rule)),
                 most_in_window: rule.limit().most_in_window(),
                 bound: bound_in_words(rule),
-                why: reading_in_words(rule, &reading, cost),
+                why: reading_in_words(rule, reading, cost),
             })
             .collect();
         let deciding = decision.tightest().map(|(rule, _)| rule.id().to_owned());
@@ -65,7 +65,7 @@ impl Explanation {
                 format!("it passes; {} has the least left", rule.id())
             }
             Some((rule, reading)) => {
-                format!("refused by {}: {}", rule.id(), reading_in_words(rule, &reading, cost))
+                format!("refused by {}: {}", rule.id(), reading_in_words(rule, reading, cost))
             }
         };
         let facts = facts.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -114,7 +114,7 @@ fn cost_in_words(rule: &Rule) -> String {
     }
 }
 
-fn reading_in_words(rule: &Rule, reading: &RuleReading<'_>, cost: u32) -> String {
+fn reading_in_words(rule: &Rule, reading: &RuleReading, cost: u32) -> String {
     let Some(numbers) = reading.numbers else {
         return match rule.limit() {
             Limit::Deny => "it refuses every request".to_owned(),

@@ -12,9 +12,9 @@ use tidegate_core::store::{Charge, Op, Role, Store, StoreError};
 use tidegate_core::time::Micros;
 use tidegate_rules::{OnFail, RuleSet};
 
-use crate::decision::{Counter, Numbers};
+use crate::decision::Counter;
 use crate::limiter::Limiter;
-use crate::plan::Plan;
+use crate::plan::{Numbers, Plan};
 use crate::refund;
 
 /// How long a client that is refused for want of a store is asked to wait.
@@ -24,16 +24,15 @@ pub(crate) const COME_BACK: Micros = Micros::from_secs(1);
 type Counters = SmallVec<[Option<Counter>; 4]>;
 
 impl<S: Store, L: Store> Limiter<S, L> {
-    /// Answers a plan that the store answered in part or not at all.
+    /// Answers a plan that the store answered in part or not at all. `numbers` tells what it did.
     pub(crate) async fn fall_back(
         &self,
         op: Op,
         plan: &mut Plan<'_>,
         rules: &Arc<RuleSet>,
+        numbers: &mut [Reading],
         error: &StoreError,
     ) {
-        let mut told = std::mem::take(&mut plan.outcome.numbers);
-        let numbers = &mut told[..];
         let on_fail = |plan: &Plan<'_>, i: usize| plan.on_fail(i, rules);
         let mut counters: Counters = (0..plan.charges.len())
             .map(|i| match on_fail(plan, i) {
@@ -60,13 +59,12 @@ impl<S: Store, L: Store> Limiter<S, L> {
         }
         if let Some(local) = &self.local {
             let by_store = which(&counters, Some(Counter::Store));
-            plan.outcome.local_at = local.follow(op, plan, rules, numbers, &by_store).await;
+            plan.local_at = local.follow(op, plan, rules, numbers, &by_store).await;
         }
         if counters.iter().any(|counter| *counter != Some(Counter::Store)) {
-            plan.outcome.answered_by = AnsweredBy::Fallback;
+            plan.answered_by = AnsweredBy::Fallback;
         }
-        plan.outcome.numbers = told;
-        plan.pay(op, |i| counters[i]);
+        plan.tell_all(op, numbers, |i| counters[i]);
     }
 
     /// Gives back what the store charged to a request that is refused by a rule it did not answer for.

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tidegate_core::decision::{AnsweredBy, Verdict};
+use tidegate_core::decision::{AnsweredBy, Reading, Verdict};
 use tidegate_core::store::{Op, Store, StoreError};
 use tidegate_core::time::Timestamp;
 use tidegate_rules::{Door, Facts, OnFail, Rule, RuleSet};
@@ -13,7 +13,7 @@ use crate::decision::{Counter, Decision};
 use crate::explain::Explanation;
 use crate::local::{Local, NoLocal};
 use crate::observe::{Decided, Observer, Stopwatch, StoreClock};
-use crate::plan::{Asking, Plan};
+use crate::plan::{Asking, FEW, Plan};
 
 /// Decides requests. Share it by reference or in an `Arc`; rules are swapped while it works.
 #[derive(Debug)]
@@ -226,11 +226,11 @@ impl<S: Store, L: Store> Limiter<S, L> {
         cost: impl Fn(&Rule) -> u64,
     ) -> Decision {
         let started = self.start(asking.op);
-        let outcome = {
+        let decided = {
             if rules.carries() {
                 Box::pin(self.carry_over(&rules, facts)).await;
             }
-            let mut plan = Plan::default();
+            let mut plan = Plan::empty();
             plan.fill(&rules, facts, asking, cost);
             let op = match asking.op {
                 Op::Charge if plan.refused => Op::Peek,
@@ -242,9 +242,11 @@ impl<S: Store, L: Store> Limiter<S, L> {
             if asking.op == Op::Charge {
                 self.tell_observer(&plan, &rules, facts);
             }
-            plan.outcome
+            let Plan { readings, answered_by, paid, open_ended, local_at, store_time, .. } = plan;
+            (readings, answered_by, paid, open_ended, local_at, store_time)
         };
-        Decision { rules, outcome }
+        let (readings, answered_by, paid, open_ended, local_at, store_time) = decided;
+        Decision { rules, readings, answered_by, paid, open_ended, local_at, store_time }
     }
 
     /// Tells whoever hears of decisions.
@@ -289,10 +291,18 @@ impl<S: Store, L: Store> Limiter<S, L> {
         if plan.charges.is_empty() {
             return;
         }
+        let (mut few, mut many) = ([Reading::default(); FEW], Vec::new());
+        let numbers = match few.get_mut(..plan.charges.len()) {
+            Some(few) => few,
+            None => {
+                many.resize(plan.charges.len(), Reading::default());
+                many.as_mut_slice()
+            }
+        };
         let asked_at = self.store_clock.as_ref().map(StoreClock::now);
-        let answered = self.store.apply(op, &plan.charges, &mut plan.outcome.numbers).await;
+        let answered = self.store.apply(op, &plan.charges, numbers).await;
         if let (Some(clock), Some(asked_at)) = (&self.store_clock, asked_at) {
-            plan.outcome.store_time = Some(clock.now().since(asked_at));
+            plan.store_time = Some(clock.now().since(asked_at));
         }
         match answered {
             Ok(AnsweredBy::Store) => {
@@ -300,13 +310,18 @@ impl<S: Store, L: Store> Limiter<S, L> {
                     && has_local(plan, rules)
                 {
                     let nodes = self.store.nodes();
-                    Box::pin(local.keep_warm(op, plan, rules, nodes)).await;
+                    Box::pin(local.keep_warm(op, plan, rules, numbers, nodes)).await;
                 }
-                plan.pay(op, |_| Some(Counter::Store));
+                plan.tell_all(op, numbers, |_| Some(Counter::Store));
             }
             // A remembered refusal changed nothing and did not ask for the others' counters.
-            Ok(by) => plan.tell_refusals(by),
-            Err(error) => Box::pin(self.fall_back(op, plan, rules, &error)).await,
+            Ok(by) => {
+                plan.answered_by = by;
+                let told = numbers.iter().enumerate();
+                told.filter(|(_, told)| told.verdict.refuses())
+                    .for_each(|(i, told)| plan.tell(i, *told));
+            }
+            Err(error) => Box::pin(self.fall_back(op, plan, rules, numbers, &error)).await,
         }
     }
 }

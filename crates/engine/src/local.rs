@@ -16,9 +16,9 @@ use tidegate_core::time::Timestamp;
 use tidegate_rules::RuleSet;
 
 use crate::debt::{Debts, used};
-use crate::decision::{Counter, Numbers};
+use crate::decision::Counter;
 use crate::failure::COME_BACK;
-use crate::plan::Plan;
+use crate::plan::{Numbers, Plan};
 use crate::receipt::Receipt;
 use crate::share::Shares;
 
@@ -68,6 +68,7 @@ impl<L: Store> Local<L> {
         op: Op,
         plan: &mut Plan<'_>,
         rules: &Arc<RuleSet>,
+        numbers: &[Reading],
         nodes: u32,
     ) {
         if self.shares.load().nodes() != nodes {
@@ -75,8 +76,7 @@ impl<L: Store> Local<L> {
             self.shares.rcu(|shares| shares.followed_by(Arc::clone(shares.rules()), nodes, now));
         }
         let all: SmallVec<[usize; 4]> = (0..plan.charges.len()).collect();
-        let numbers = &plan.outcome.numbers;
-        plan.outcome.local_at = self.follow(op, plan, rules, numbers, &all).await;
+        plan.local_at = self.follow(op, plan, rules, numbers, &all).await;
     }
 
     /// Does to the local buckets what the store did to its own: charges what was charged, whether it

@@ -7,9 +7,9 @@ use tidegate_core::decision::{AnsweredBy, Verdict};
 use tidegate_core::key::Fingerprint;
 use tidegate_core::store::Charge;
 use tidegate_core::time::Timestamp;
-use tidegate_rules::{Door, Facts, RuleSet};
+use tidegate_rules::{Door, Facts, Rule, RuleSet};
 
-use crate::decision::{Outcome, RuleReading, Says};
+use crate::decision::RuleReading;
 use crate::plan::Plan;
 
 /// Hears of every decision that charges, before it is answered: it must not wait for anything.
@@ -63,8 +63,9 @@ pub struct Decided<'a, 'f> {
     pub facts: &'a Facts<'f>,
     /// Who answered.
     pub answered_by: AnsweredBy,
-    outcome: &'a Outcome,
+    readings: &'a [RuleReading],
     charges: &'a [Charge<'a>],
+    places: &'a [u32],
 }
 
 impl<'a, 'f> Decided<'a, 'f> {
@@ -72,24 +73,31 @@ impl<'a, 'f> Decided<'a, 'f> {
         Self {
             rules,
             facts,
-            answered_by: plan.outcome.answered_by,
-            outcome: &plan.outcome,
+            answered_by: plan.answered_by,
+            readings: &plan.readings,
             charges: &plan.charges,
+            places: plan.places(),
         }
     }
 
     /// What each rule said that governs the request, in document order.
-    pub fn readings(&self) -> impl Iterator<Item = RuleReading<'a>> {
-        self.outcome.readings()
+    pub fn readings(&self) -> impl Iterator<Item = (&'a Rule, &'a RuleReading)> {
+        let rules = self.rules;
+        self.readings.iter().map(move |reading| (&rules[reading.rule], reading))
     }
 
-    /// The counters that the request was charged to, or would have been: what its rule said, and the key.
-    pub fn counters(&self) -> impl Iterator<Item = (RuleReading<'a>, Fingerprint)> {
-        let (outcome, charges) = (self.outcome, self.charges);
-        outcome.governing.iter().filter_map(move |governing| {
-            let (Says::Told(charge) | Says::Nothing(charge)) = governing.says else { return None };
-            let key = charges.get(charge as usize)?.key;
-            Some((outcome.reading(governing), key.fingerprint))
+    /// The same with the places of the rules in their rule set.
+    pub fn places(&self) -> impl Iterator<Item = (u32, &'a RuleReading)> {
+        self.readings.iter().map(|reading| (reading.rule, reading))
+    }
+
+    /// The counters that the request was charged to, or would have been: the place of the rule in its rule set,
+    /// what it said, and the key.
+    pub fn counters(&self) -> impl Iterator<Item = (u32, &'a RuleReading, Fingerprint)> {
+        let readings = self.readings;
+        self.charges.iter().zip(self.places).filter_map(move |(charge, place)| {
+            let reading = readings.get(*place as usize)?;
+            Some((reading.rule, reading, charge.key.fingerprint))
         })
     }
 }

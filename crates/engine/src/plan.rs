@@ -6,10 +6,17 @@ use smallvec::SmallVec;
 use tidegate_core::decision::{AnsweredBy, Reading, Verdict};
 use tidegate_core::policy::{Leak, Meter};
 use tidegate_core::store::{Charge, Op, Queue, Role};
+use tidegate_core::time::{Micros, Timestamp};
 use tidegate_rules::{ChargeWhen, Facts, Limit, Matches, Mode, OnFail, Rule, RuleSet, Whose};
 
-use crate::decision::{Counter, Decision, Governing, Outcome, Paid, Says};
+use crate::decision::{Counter, Decision, Paid, RuleReading};
 use crate::receipt::Charged;
+
+/// One reading for each charge of a plan.
+pub(crate) type Numbers = SmallVec<[Reading; FEW]>;
+
+/// As many charges as most requests have; for more, memory is taken.
+pub(crate) const FEW: usize = 4;
 
 /// What is asking of the rules that govern a request.
 #[derive(Clone, Copy, Debug)]
@@ -31,16 +38,25 @@ impl Asking<'_> {
 }
 
 /// What is to be done for a request, and what came of it.
-#[derive(Default)]
 pub(crate) struct Plan<'a> {
     /// What the store is asking, in document order.
     pub(crate) charges: SmallVec<[Charge<'a>; 4]>,
-    /// The rule of each charge, as its place in the rule set.
-    rules: SmallVec<[u32; 4]>,
+    /// For each charge the place of its rule's reading.
+    places: SmallVec<[u32; 4]>,
+    /// One for each rule in document order; those that are charged get their numbers later.
+    pub(crate) readings: SmallVec<[RuleReading; 4]>,
     /// A rule refuses without counting, so nothing may be charged.
     pub(crate) refused: bool,
-    /// What came of it. The numbers of charges are filled in later.
-    pub(crate) outcome: Outcome,
+    /// Who answered.
+    pub(crate) answered_by: AnsweredBy,
+    /// What was charged.
+    pub(crate) paid: SmallVec<[Paid; 4]>,
+    /// Whether a rule queues, holds slots or waits to hear of the cost.
+    pub(crate) open_ended: bool,
+    /// The local clock when local buckets were told what the store had charged.
+    pub(crate) local_at: Timestamp,
+    /// How long the store took, if that is timed.
+    pub(crate) store_time: Option<Micros>,
 }
 
 impl<'a> Plan<'a> {
@@ -78,36 +94,56 @@ impl<'a> Plan<'a> {
 
     /// The plan for counters that are known already.
     pub(crate) fn of(rules: &'a RuleSet, charged: &[Charged]) -> Self {
-        let mut plan = Self::default();
+        let mut plan = Self::empty();
         for Charged { rule: at, fingerprint, cost, .. } in charged {
             let rule = &rules[*at];
             let Some(policy) = rule.limit().policy() else { continue };
-            plan.charge(*at, Charge::plain(rule.key(*fingerprint), policy, *cost));
+            plan.place(Charge::plain(rule.key(*fingerprint), policy, *cost));
+            plan.readings.push(RuleReading { rule: *at, verdict: Verdict::Allow, numbers: None });
         }
         plan
     }
 
     /// The plan for charges of several plans, each with the place of its rule.
     pub(crate) fn of_charges(charges: impl IntoIterator<Item = (Charge<'a>, u32)>) -> Self {
-        let mut plan = Self::default();
-        charges.into_iter().for_each(|(charge, rule)| plan.charge(rule, charge));
+        let mut plan = Self::empty();
+        for (charge, rule) in charges {
+            plan.place(charge);
+            plan.readings.push(RuleReading { rule, verdict: Verdict::Allow, numbers: None });
+        }
         plan
     }
 
-    /// Adds a rule that counts.
-    #[inline]
-    fn charge(&mut self, rule: u32, charge: Charge<'a>) {
+    /// Nothing is to be done.
+    pub(crate) fn empty() -> Self {
+        Self {
+            charges: SmallVec::new(),
+            places: SmallVec::new(),
+            readings: SmallVec::new(),
+            refused: false,
+            answered_by: AnsweredBy::Store,
+            paid: SmallVec::new(),
+            open_ended: false,
+            local_at: Timestamp::EPOCH,
+            store_time: None,
+        }
+    }
+
+    /// For each charge the place of its rule's reading.
+    pub(crate) fn places(&self) -> &[u32] {
+        &self.places
+    }
+
+    /// Adds a charge whose reading comes next.
+    fn place(&mut self, charge: Charge<'a>) {
         // There are no more rules than a `u32` counts.
-        let place = u32::try_from(self.charges.len()).unwrap_or(u32::MAX);
+        self.places.push(u32::try_from(self.readings.len()).unwrap_or(u32::MAX));
         self.charges.push(charge);
-        self.rules.push(rule);
-        self.outcome.numbers.push(Reading::default());
-        self.outcome.governing.push(Governing { rule, says: Says::Told(place) });
     }
 
     /// The rule of a charge, as its place in the rule set.
     pub(crate) fn rule(&self, charge: usize) -> u32 {
-        self.rules[charge]
+        self.readings[self.places[charge] as usize].rule
     }
 
     /// What the rule of a charge says while the store is gone.
@@ -120,37 +156,29 @@ impl<'a> Plan<'a> {
     /// Takes over what was said to its charges in a plan for several; `at` says where each is. Of what was
     /// paid for a counter that others charge too, its own part is its own.
     pub(crate) fn tell_from(&mut self, whole: &Plan<'_>, at: &[u32]) {
-        let (own, whole) = (&mut self.outcome, &whole.outcome);
-        for ((charge, rule), (place, at)) in self.charges.iter().zip(&self.rules).zip((0..).zip(at))
-        {
-            own.numbers[place as usize] = whole.numbers[*at as usize];
-            if whole.governing[*at as usize].says == Says::Nothing(*at) {
-                own.leave_untold(place);
-            }
-            let paid = whole.paid.iter().find(|paid| paid.charge == *at);
+        for ((charge, place), at) in self.charges.iter().zip(&self.places).zip(at) {
+            let told = whole.readings[*at as usize];
+            let own = &mut self.readings[*place as usize];
+            (own.verdict, own.numbers) = (told.verdict, told.numbers);
+            let paid = whole.paid.iter().find(|paid| paid.place == *at);
             if let Some(paid) = paid.filter(|_| charge.cost > 0) {
-                let (rule, charge, cost) = (*rule, place, charge.cost);
-                own.paid.push(Paid { rule, charge, cost, ..*paid });
+                self.paid.push(Paid { place: *place, cost: charge.cost, ..*paid });
             }
         }
-        (own.answered_by, own.local_at) = (whole.answered_by, whole.local_at);
-        own.store_time = whole.store_time;
+        (self.answered_by, self.local_at) = (whole.answered_by, whole.local_at);
+        self.store_time = whole.store_time;
     }
 
     /// The answer, once everything is filled in; `rules` are those it was planned under.
     pub(crate) fn decision(self, rules: Arc<RuleSet>) -> Decision {
-        Decision { rules, outcome: self.outcome }
+        let Self { readings, answered_by, paid, open_ended, local_at, store_time, .. } = self;
+        Decision { rules, readings, answered_by, paid, open_ended, local_at, store_time }
     }
 
-    /// Somebody remembers a refusal: what does not refuse was not asked for.
-    #[cold]
-    pub(crate) fn tell_refusals(&mut self, by: AnsweredBy) {
-        self.outcome.answered_by = by;
-        for place in 0..self.charges.len() {
-            if !self.outcome.numbers[place].verdict.refuses() {
-                self.outcome.leave_untold(u32::try_from(place).unwrap_or(u32::MAX));
-            }
-        }
+    /// Fills in what was said to a charge.
+    pub(crate) fn tell(&mut self, charge: usize, told: Reading) {
+        let reading = &mut self.readings[self.places[charge] as usize];
+        (reading.verdict, reading.numbers) = (told.verdict, Some(told));
     }
 
     /// The charges that were made, as their places, once all of them are answered: `op` charges all
@@ -161,20 +189,25 @@ impl<'a> Plan<'a> {
         answered.filter(move |(_, (charge, told))| is_made(charge, told)).map(|(i, _)| i)
     }
 
-    /// Writes down what was charged by whom, once all charges are answered.
-    pub(crate) fn pay(&mut self, op: Op, counter: impl Fn(usize) -> Option<Counter>) {
-        if op != Op::Charge {
-            return;
-        }
-        let Outcome { numbers, paid, .. } = &mut self.outcome;
+    /// Fills in what was said to all charges, and what was charged by whom.
+    pub(crate) fn tell_all(
+        &mut self,
+        op: Op,
+        numbers: &[Reading],
+        counter: impl Fn(usize) -> Option<Counter>,
+    ) {
         let is_made = is_made(op, numbers);
-        let charges = self.charges.iter().zip(&self.rules).zip(&*numbers);
-        for (place, ((charge, rule), told)) in (0..).zip(charges) {
-            if is_made(charge, told)
-                && let Some(counter) = counter(place as usize)
+        self.paid.clear();
+        let charges = self.charges.iter().zip(&self.places).zip(numbers).enumerate();
+        for (i, ((charge, place), told)) in charges {
+            let reading = &mut self.readings[*place as usize];
+            (reading.verdict, reading.numbers) = (told.verdict, Some(*told));
+            if op == Op::Charge
+                && is_made(charge, told)
+                && let Some(counter) = counter(i)
             {
                 let (fingerprint, cost) = (charge.key.fingerprint, charge.cost);
-                paid.push(Paid { rule: *rule, charge: place, counter, fingerprint, cost });
+                self.paid.push(Paid { place: *place, counter, fingerprint, cost });
             }
         }
     }
@@ -187,50 +220,37 @@ impl<'a> Plan<'a> {
         cost: u64,
         queue: Queue,
     ) {
-        let Limit::Policy(policy) = rule.limit() else {
-            let verdict = match (rule.limit(), rule.mode()) {
-                (Limit::Deny, Mode::Shadow) => Verdict::ShadowDeny,
-                (Limit::Deny, _) => Verdict::Deny,
-                _ => Verdict::Allow,
-            };
-            self.refused |= verdict.refuses();
-            self.outcome.governing.push(Governing { rule: at, says: Says::Verdict(verdict) });
-            return;
+        let verdict = match (rule.limit(), rule.mode()) {
+            (Limit::Deny, Mode::Shadow) => Verdict::ShadowDeny,
+            (Limit::Deny, _) => Verdict::Deny,
+            _ => Verdict::Allow,
         };
-        let is_over_at_once = matches!(
-            policy.meter(),
-            Meter::Bucket { leak: Leak::Police, .. }
-                | Meter::Fixed
-                | Meter::Log
-                | Meter::Counter(_)
-        );
-        self.outcome.open_ended |= !is_over_at_once || rule.cost().is_known_afterwards();
-        let enforced = *rule.mode() != Mode::Shadow;
-        let charge = Charge {
-            key: whose.key(rule),
-            policy,
-            cost,
-            role: match rule.charge() {
-                _ if !enforced => Role::Shadow,
-                ChargeWhen::Always => Role::Always,
-                ChargeWhen::Admitted => Role::Enforce,
-            },
-            grace: rule.mode().warnings(),
-            ban: rule.ban().filter(|_| enforced),
-            queue,
-        };
-        self.charge(at, charge);
-    }
-}
-
-impl Outcome {
-    /// Forgets what a charge was told.
-    fn leave_untold(&mut self, charge: u32) {
-        for governing in &mut self.governing {
-            if governing.says == Says::Told(charge) {
-                governing.says = Says::Nothing(charge);
-            }
+        self.refused |= verdict.refuses();
+        if let Limit::Policy(policy) = rule.limit() {
+            let is_over_at_once = matches!(
+                policy.meter(),
+                Meter::Bucket { leak: Leak::Police, .. }
+                    | Meter::Fixed
+                    | Meter::Log
+                    | Meter::Counter(_)
+            );
+            self.open_ended |= !is_over_at_once || rule.cost().is_known_afterwards();
+            let enforced = *rule.mode() != Mode::Shadow;
+            self.place(Charge {
+                key: whose.key(rule),
+                policy,
+                cost,
+                role: match rule.charge() {
+                    _ if !enforced => Role::Shadow,
+                    ChargeWhen::Always => Role::Always,
+                    ChargeWhen::Admitted => Role::Enforce,
+                },
+                grace: rule.mode().warnings(),
+                ban: rule.ban().filter(|_| enforced),
+                queue,
+            });
         }
+        self.readings.push(RuleReading { rule: at, verdict, numbers: None });
     }
 }
 

@@ -5,8 +5,8 @@ use tidegate_core::decision::Reading;
 use tidegate_core::store::{Charge, Op, Store};
 
 use crate::decision::Counter;
-use crate::decision::Numbers;
 use crate::limiter::Limiter;
+use crate::plan::Numbers;
 use crate::receipt::Receipt;
 
 /// Gives charges back to a store. `told` says when each was charged and is told how it stands after.

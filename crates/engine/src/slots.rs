@@ -9,8 +9,8 @@ use tidegate_core::store::{Charge, Op, Store};
 use tidegate_core::time::{Micros, Timestamp};
 
 use crate::decision::Counter;
-use crate::decision::Numbers;
 use crate::limiter::Limiter;
+use crate::plan::Numbers;
 use crate::receipt::{Charged, Receipt};
 
 /// The slots of one request. They are handed in once, by [`Limiter::release`]; what is dropped instead

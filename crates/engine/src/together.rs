@@ -155,7 +155,8 @@ impl<S: Store, L: Store> Limiter<S, L> {
 
     /// Gives back what is to be given back; nothing in a call that is refused.
     async fn give_back_together(&self, parts: &mut [Part<'_>], rules: &Arc<RuleSet>) {
-        let refuses = |part: &Part<'_>| part.plan.outcome.is_refused();
+        let refuses =
+            |part: &Part<'_>| part.plan.readings.iter().any(|told| told.verdict.refuses());
         let refused = parts.iter().any(|part| part.kind() == Kind::Charges && refuses(part));
         let mut merged = Merged::of(parts, Kind::GivesBack);
         if refused {
@@ -182,7 +183,7 @@ impl Question<'_, '_> {
         let without = if rules.is_brought() { &[] } else { replaced };
         let asking = Asking { queue: Queue::Refuse, without, ..Asking::all(Op::Charge) };
         let (asked, brought) = (self.asked, rules.is_brought());
-        let mut part = Part { asked, brought, plan: Plan::default() };
+        let mut part = Part { asked, brought, plan: Plan::empty() };
         part.plan.fill(rules, self.facts, asking, times(cost));
         part
     }
@@ -234,7 +235,7 @@ impl Part<'_> {
 
     /// Whether the store was to be asked about a limit that no rule stands for, and did not answer.
     fn is_unanswered(&self) -> bool {
-        let told = self.plan.outcome.readings().next().and_then(|reading| reading.numbers);
+        let told = self.plan.readings.first().and_then(|reading| reading.numbers);
         self.brought && told.is_some_and(|told| told.now == Timestamp::EPOCH)
     }
 }

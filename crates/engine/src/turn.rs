@@ -22,14 +22,15 @@ impl Decision {
     /// is refused when rules are loaded, and when they are matched.
     #[must_use]
     pub fn turn(&self) -> Option<Turn> {
-        if !self.outcome.open_ended {
+        if !self.open_ended {
             return None;
         }
-        self.outcome.paid.iter().find_map(|paid| {
-            let policy = self.rules[paid.rule].limit().policy()?;
+        self.paid.iter().find_map(|paid| {
+            let reading = self.readings.get(paid.place as usize)?;
+            let policy = self.rules[reading.rule].limit().policy()?;
             let Meter::Bucket { units, leak: Leak::Queue } = policy.meter() else { return None };
             let cost = paid.cost.saturating_mul(units.per_request).min(units.ceiling);
-            let delay = self.outcome.numbers.get(paid.charge as usize)?.delay;
+            let delay = reading.numbers?.delay;
             Some(Turn { queue: paid.fingerprint, delay, spacing: units.drain_time(cost) })
         })
     }

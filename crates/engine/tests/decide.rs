@@ -300,7 +300,7 @@ fn how_long_the_store_took_and_what_was_charged_is_told_to_who_asks() {
     let clock = move || Timestamp::from_micros(reads.fetch_add(70, Ordering::Relaxed));
     let timed = timed.store_timed_by(Arc::new(clock));
     let charged = |decision: &Decision| -> Vec<u64> {
-        decision.readings().map(|(_, reading)| decision.charged(&reading)).collect()
+        decision.readings().map(|(_, reading)| decision.charged(reading)).collect()
     };
     let passed = ready(timed.decide(&facts(IP), 1));
     assert_eq!((passed.store_time(), charged(&passed)), (Some(Micros::new(70)), vec![2, 1]));

@@ -209,7 +209,7 @@ impl House {
     pub(crate) async fn left(&self, facts: &[(&str, &str)]) -> Vec<(String, Option<u64>)> {
         let facts: Facts<'_> = facts.iter().copied().collect();
         let decision = self.limiter.peek(&facts, None, 1).await;
-        let told = |numbers: &tidegate_core::decision::Reading| numbers.remaining;
+        let told = |numbers: tidegate_core::decision::Reading| numbers.remaining;
         decision
             .readings()
             .map(|(rule, read)| (rule.id().to_owned(), read.numbers.map(told)))

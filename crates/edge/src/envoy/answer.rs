@@ -78,14 +78,14 @@ impl<'d> DescriptorStatus<'d> {
     fn of(decision: &'d Decision) -> Self {
         let unlimited = || decision.readings().any(|(rule, _)| *rule.limit() == Limit::Unlimited);
         match decision.tightest() {
-            Some((rule, reading)) if *rule.mode() != Mode::Shadow => Self::told(rule, &reading),
+            Some((rule, reading)) if *rule.mode() != Mode::Shadow => Self::told(rule, reading),
             None if unlimited() => Self { limit_remaining: u32::MAX, ..Self::PASSES },
             _ => Self::PASSES,
         }
     }
 
-    fn told(rule: &'d Rule, reading: &RuleReading<'_>) -> Self {
-        let numbers = reading.numbers.copied().unwrap_or_default();
+    fn told(rule: &'d Rule, reading: &RuleReading) -> Self {
+        let numbers = reading.numbers.unwrap_or_default();
         let code = if reading.verdict.refuses() { Code::OverLimit } else { Code::Ok };
         let reset_secs = match (code, reading.retry()) {
             // Envoy tells its client to come back when a refused status resets.

@@ -40,7 +40,7 @@ pub fn explanation(explanation: &Explanation) -> String {
     put(&mut out, r#","why":"#, why.as_str());
     let explained = rules.iter().zip(decision.readings());
     list(&mut out, r#","rules":"#, explained, |out, (rule, (_, reading))| {
-        write_explained(out, rule, &reading);
+        write_explained(out, rule, reading);
     });
     out.push_str(r#","decision":"#);
     write_decision(&mut out, decision);
@@ -68,12 +68,12 @@ fn write_decision(out: &mut String, decision: &Decision) {
     put(out, r#","charged_at_us":"#, decision.charged_at().map(Timestamp::as_micros));
     put(out, r#","answered_by":"#, decision.answered_by().name());
     list(out, r#","rules":"#, decision.readings(), |out, (rule, reading)| {
-        write_reading(out, rule, &reading);
+        write_reading(out, rule, reading);
     });
     out.push('}');
 }
 
-fn write_reading(out: &mut String, rule: &Rule, reading: &RuleReading<'_>) {
+fn write_reading(out: &mut String, rule: &Rule, reading: &RuleReading) {
     put(out, r#"{"id":"#, rule.id());
     put(out, r#","verdict":"#, reading.verdict.name());
     put(out, r#","mode":"#, rule.mode().name());
@@ -82,7 +82,7 @@ fn write_reading(out: &mut String, rule: &Rule, reading: &RuleReading<'_>) {
     out.push('}');
 }
 
-fn write_explained(out: &mut String, explained: &Explained, reading: &RuleReading<'_>) {
+fn write_explained(out: &mut String, explained: &Explained, reading: &RuleReading) {
     let Explained { id, matched, key, fingerprint, limit, most_in_window, bound, why } = explained;
     let hex = fingerprint.map(Fingerprint::hex);
     put(out, r#"{"id":"#, id.as_str());
@@ -98,8 +98,8 @@ fn write_explained(out: &mut String, explained: &Explained, reading: &RuleReadin
     out.push('}');
 }
 
-fn write_numbers(out: &mut String, reading: &RuleReading<'_>) {
-    let numbers = reading.numbers.copied().unwrap_or_default();
+fn write_numbers(out: &mut String, reading: &RuleReading) {
+    let numbers = reading.numbers.unwrap_or_default();
     put(out, r#","remaining":"#, reading.numbers.map(|numbers| numbers.remaining));
     put(out, r#","reset_after_ms":"#, numbers.reset_after.as_millis_ceil());
     put(out, r#","retry_after_ms":"#, retry_after_ms(reading.retry()));

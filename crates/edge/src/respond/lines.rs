@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use bytes::{BufMut, BytesMut};
 use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, HeaderMap, HeaderName, HeaderValue};
 
 /// The headers of an answer, which may be an upstream's and have some already.
@@ -9,8 +10,7 @@ pub(super) struct Lines<'h> {
     headers: &'h mut HeaderMap,
     expose: bool,
     /// Those that are to be exposed.
-    names: Vec<u8>,
-    pad: &'h mut Pad,
+    names: BytesMut,
 }
 
 /// Numbers that nearly every answer says again.
@@ -44,14 +44,22 @@ thread_local! {
 }
 
 impl Pad {
-    /// The value of what is written, which is printable ASCII; none were it not. Never inlined: it is
-    /// long, and runs for most lines of an answer.
-    #[inline(never)]
-    fn value(&self) -> Option<HeaderValue> {
+    /// The value of a text, which is printable ASCII; none were it not.
+    fn value(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Option<HeaderValue> {
+        self.text.clear();
+        write(&mut self.text);
         HeaderValue::from_bytes(&self.text).ok()
     }
 
-    /// The value of a number that is mostly the same as the last time.
+    /// The same of a text that is mostly of the same as the last time.
+    fn value_again(&mut self, of: Of, write: impl FnOnce(&mut Vec<u8>)) -> Option<HeaderValue> {
+        if self.last.0 != of {
+            self.last = (of, self.value(write)?);
+        }
+        Some(self.last.1.clone())
+    }
+
+    /// The same of a number.
     fn number_again(&mut self, same: Same, number: u64) -> HeaderValue {
         let (last, value) = &mut self.numbers[same as usize];
         if *last != number {
@@ -61,25 +69,18 @@ impl Pad {
     }
 }
 
-impl Lines<'_> {
-    /// Writes lines into the headers of an answer, and names them to browsers beside what the upstream names.
-    pub(super) fn write(headers: &mut HeaderMap, expose: bool, write: impl FnOnce(&mut Lines<'_>)) {
-        PAD.with_borrow_mut(|pad| {
-            let mut lines = Lines { headers, expose, names: Vec::new(), pad };
-            write(&mut lines);
-            if expose {
-                lines.name_to_browsers();
-            }
-        });
+impl<'h> Lines<'h> {
+    pub(super) fn new(headers: &'h mut HeaderMap, expose: bool) -> Self {
+        Self { headers, expose, names: BytesMut::new() }
     }
 
     /// Writes a header in place of all that have its name.
     pub(super) fn put(&mut self, name: HeaderName, value: HeaderValue) {
         if self.expose {
             if !self.names.is_empty() {
-                self.names.extend_from_slice(b", ");
+                self.names.put_slice(b", ");
             }
-            self.names.extend_from_slice(name.as_str().as_bytes());
+            self.names.put_slice(name.as_str().as_bytes());
         }
         self.put_unexposed(name, value);
     }
@@ -96,26 +97,17 @@ impl Lines<'_> {
 
     /// The same for text, which is printable ASCII; were it not, the header would be left out.
     pub(super) fn put_text(&mut self, name: HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
-        self.pad.text.clear();
-        write(&mut self.pad.text);
-        self.put_or_leave_out(name, self.pad.value());
+        self.put_or_leave_out(name, PAD.with_borrow_mut(|pad| pad.value(write)));
     }
 
     /// The same for text that is mostly of the same as in the answer before.
     pub(super) fn put_again(&mut self, name: HeaderName, of: Of, write: impl FnOnce(&mut Vec<u8>)) {
-        if self.pad.last.0 == of {
-            return self.put(name, self.pad.last.1.clone());
-        }
-        self.put_text(name.clone(), write);
-        if let Some(value) = self.headers.get(name) {
-            self.pad.last = (of, value.clone());
-        }
+        self.put_or_leave_out(name, PAD.with_borrow_mut(|pad| pad.value_again(of, write)));
     }
 
     /// The same for such a number.
     pub(super) fn put_number_again(&mut self, name: HeaderName, same: Same, number: u64) {
-        let value = self.pad.number_again(same, number);
-        self.put(name, value);
+        self.put(name, PAD.with_borrow_mut(|pad| pad.number_again(same, number)));
     }
 
     fn put_or_leave_out(&mut self, name: HeaderName, value: Option<HeaderValue>) {
@@ -130,10 +122,10 @@ impl Lines<'_> {
         self.headers.remove(name);
     }
 
-    #[cold]
-    fn name_to_browsers(self) {
+    /// Names them to browsers beside what the upstream names.
+    pub(super) fn finish(self) {
         if !self.names.is_empty()
-            && let Ok(names) = HeaderValue::try_from(self.names)
+            && let Ok(names) = HeaderValue::from_maybe_shared(self.names.freeze())
         {
             self.headers.append(ACCESS_CONTROL_EXPOSE_HEADERS, names);
         }
@@ -141,7 +133,6 @@ impl Lines<'_> {
 }
 
 /// A number as text.
-#[inline(never)]
 pub(super) fn digits(text: &mut Vec<u8>, number: u64) {
     text.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
@@ -162,7 +153,9 @@ mod tests {
         for put in put {
             let mut headers = HeaderMap::new();
             headers.insert(NAME, HeaderValue::from_static("the upstream's"));
-            Lines::write(&mut headers, true, |lines| put(lines, unsayable));
+            let mut lines = Lines::new(&mut headers, true);
+            put(&mut lines, unsayable);
+            lines.finish();
             assert!(headers.is_empty(), "{headers:?}");
         }
     }
@@ -171,12 +164,12 @@ mod tests {
     fn what_was_said_before_is_said_only_where_it_is_the_same() {
         for number in [10, 10, 7, 10, 0] {
             let mut headers = HeaderMap::new();
-            Lines::write(&mut headers, false, |lines| {
-                lines.put_number_again(NAME, Same::Limit, number);
-                lines.put_number_again(HeaderName::from_static("x"), Same::Reset, 7);
-                let of = ((1, 0), number);
-                lines.put_again(HeaderName::from_static("y"), of, |text| digits(text, number));
-            });
+            let mut lines = Lines::new(&mut headers, false);
+            lines.put_number_again(NAME, Same::Limit, number);
+            lines.put_number_again(HeaderName::from_static("x"), Same::Reset, 7);
+            let of = ((1, 0), number);
+            lines.put_again(HeaderName::from_static("y"), of, |text| digits(text, number));
+            lines.finish();
             assert_eq!(headers[NAME], number.to_string());
             assert_eq!(headers["x"], "7");
             assert_eq!(headers["y"], number.to_string());

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use http::header::{HeaderMap, HeaderValue};
-use tidegate_core::decision::Reading;
 use tidegate_engine::{Decision, RuleReading};
 use tidegate_rules::RuleSet;
 
@@ -16,7 +15,7 @@ use super::{HeaderSettings, HeaderStyle, WARNING, warnings, write_told};
 #[derive(Debug)]
 pub(crate) struct Notice {
     /// The rule that is told of, and what it said.
-    told: Option<(Arc<RuleSet>, u32, Reading)>,
+    told: Option<(Arc<RuleSet>, RuleReading)>,
     /// Seldom any.
     warnings: Option<Box<HeaderValue>>,
 }
@@ -27,25 +26,21 @@ impl Notice {
         if settings.style == HeaderStyle::None {
             return None;
         }
-        let told = tightest(decision).and_then(|RuleReading { rule, numbers, .. }| {
-            Some((Arc::clone(decision.rules()), rule, *numbers?))
-        });
+        let told = tightest(decision).map(|reading| (Arc::clone(decision.rules()), *reading));
         let warnings = warnings(decision).map(Box::new);
         (told.is_some() || warnings.is_some()).then_some(Self { told, warnings })
     }
 
     /// Adds it to the headers of the answer; of those that are there already, ours count.
     pub(crate) fn write(self, settings: &HeaderSettings, headers: &mut HeaderMap) {
-        Lines::write(headers, settings.expose, |lines| {
-            if let Some((rules, rule, told)) = &self.told {
-                let (rule, verdict, numbers) = (*rule, told.verdict, Some(told));
-                let reading = RuleReading { rule, verdict, numbers };
-                write_told(&Told::of_passing(rules, &reading), settings, lines);
-            }
-            if let Some(warnings) = self.warnings {
-                lines.put(WARNING, *warnings);
-            }
-        });
+        let mut lines = Lines::new(headers, settings.expose);
+        if let Some((rules, reading)) = &self.told {
+            write_told(&Told::of_passing(rules, reading), settings, &mut lines);
+        }
+        if let Some(warnings) = self.warnings {
+            lines.put(WARNING, *warnings);
+        }
+        lines.finish();
     }
 }
 

@@ -46,12 +46,12 @@ pub fn refusal(
             response
         }
     };
-    Lines::write(response.headers_mut(), settings.expose, |lines| {
-        write(decision, told.as_ref(), settings, lines);
-        if grpc.is_some() {
-            grpc::write_status(&message, told.and_then(|told| told.wait), lines);
-        }
-    });
+    let mut lines = Lines::new(response.headers_mut(), settings.expose);
+    write(decision, told.as_ref(), settings, &mut lines);
+    if grpc.is_some() {
+        grpc::write_status(&message, told.and_then(|told| told.wait), &mut lines);
+    }
+    lines.finish();
     response
 }
 

@@ -15,7 +15,7 @@ pub(super) struct Told<'a> {
     which: Option<(u64, u32)>,
     pub(super) verdict: Verdict,
     /// None where the rule counts nothing.
-    pub(super) numbers: Option<&'a Reading>,
+    pub(super) numbers: Option<Reading>,
     /// When to come back; none if the request passes, or never will.
     pub(super) wait: Option<Wait>,
 }
@@ -36,7 +36,7 @@ impl<'a> Told<'a> {
         random: u64,
     ) -> Option<Self> {
         let reading = tightest(decision)?;
-        let told = Self::of_passing(decision.rules(), &reading);
+        let told = Self::of_passing(decision.rules(), reading);
         let wait = match decision.is_allowed() {
             true => None,
             false => Wait::of(reading.retry(), settings.retry_jitter, random),
@@ -45,7 +45,7 @@ impl<'a> Told<'a> {
     }
 
     /// What a rule says of a request that passes.
-    pub(super) fn of_passing(rules: &'a RuleSet, reading: &RuleReading<'a>) -> Self {
+    pub(super) fn of_passing(rules: &'a RuleSet, reading: &RuleReading) -> Self {
         let RuleReading { rule, verdict, numbers } = *reading;
         let which = (!rules.is_brought()).then(|| (rules.serial(), rule));
         Self { rule: &rules[rule], which, verdict, numbers, wait: None }
@@ -53,7 +53,7 @@ impl<'a> Told<'a> {
 
     pub(super) fn counted(&self) -> Option<Counted<'a>> {
         let refused = self.verdict.refuses();
-        let mut numbers = *self.numbers?;
+        let mut numbers = self.numbers?;
         if let (true, Retry::After(wait)) = (refused, numbers.retry) {
             // A ban outlasts the counter; whoever looks at the reset alone must not come too early.
             numbers.reset_after = numbers.reset_after.max(wait);
@@ -75,7 +75,7 @@ impl<'a> Told<'a> {
 }
 
 /// What the rule says that is told of, if one is: none is of rules that only watch.
-pub(super) fn tightest(decision: &Decision) -> Option<RuleReading<'_>> {
+pub(super) fn tightest(decision: &Decision) -> Option<&RuleReading> {
     let (rule, reading) = decision.tightest()?;
     (*rule.mode() != Mode::Shadow).then_some(reading)
 }

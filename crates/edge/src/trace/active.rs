@@ -143,7 +143,7 @@ impl Deciding {
             rule: rule.id().to_owned(),
             mode: rule.mode().name(),
             verdict: reading.verdict,
-            cost: decision.charged(&reading),
+            cost: decision.charged(reading),
             left: reading.numbers.map(|told| (told.limit, told.remaining)),
         });
         let what = What::Decided(Box::new(Decided {

@@ -111,9 +111,9 @@ mod tests {
             (Retry::Never, "-1"),
         ] {
             let mut headers = HeaderMap::new();
-            Lines::write(&mut headers, false, |lines| {
-                write_status("", Wait::of(retry, None, 0), lines);
-            });
+            let mut lines = Lines::new(&mut headers, false);
+            write_status("", Wait::of(retry, None, 0), &mut lines);
+            lines.finish();
             assert_eq!(headers[PUSHBACK_MS], told);
         }
     }
