@@ -15,7 +15,7 @@ use tidegate_bench::report::{Table, machine, median};
 
 /// Rounds under full load, which is what most goals are about, and at the fixed rate.
 const ROUNDS: usize = 25;
-const PACED_ROUNDS: usize = 11;
+const PACED_ROUNDS: usize = 25;
 
 fn main() {
     let upstream = Arc::new(setup::upstream());
