@@ -25,6 +25,7 @@ use tidegate_rules::Door as AskedAt;
 use tokio::time::Instant;
 
 use crate::envoy::{self, Answer, Service};
+use crate::http::body::{Room, SHORT_BYTES, Whole};
 use crate::listen::{Answers, Caller};
 use crate::problem::Problem;
 use crate::trace::{self, Asked, Deciding, Serving, Tracer};
@@ -39,8 +40,11 @@ const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/Sh
 /// How the door behaves.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The longest message.
+    /// The longest call to the rate limit service. Envoy puts headers of its clients into calls, the same one into
+    /// several descriptors if it is configured so.
     pub max_message_bytes: usize,
+    /// The memory that long calls share; those for which there is none wait.
+    pub max_held_bytes: usize,
     /// How long a caller may take to send a message.
     pub message_timeout: Duration,
     /// How calls are decided and answered.
@@ -52,7 +56,8 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            max_message_bytes: 256 * 1024,
+            max_message_bytes: 4 * 1024 * 1024,
+            max_held_bytes: 64 * 1024 * 1024,
             message_timeout: Duration::from_secs(10),
             envoy: envoy::Settings::default(),
             tracer: None,
@@ -64,6 +69,7 @@ impl Default for Settings {
 pub struct Door<S, L = NoLocal> {
     service: Arc<Service<S, L>>,
     health: Health,
+    room: Room,
     settings: Settings,
 }
 
@@ -100,7 +106,8 @@ impl<S: Store + 'static, L: Store + 'static> Door<S, L> {
         settings: Settings,
     ) -> Self {
         let service = Arc::new(Service::new(limiter, settings.envoy, AskedAt::Grpc));
-        Self { service, health: Health::new(status), settings }
+        let room = Room::new(settings.max_held_bytes);
+        Self { service, health: Health::new(status), room, settings }
     }
 
     async fn route(&self, request: Request<Incoming>) -> Result<Response<Reply>, Status> {
@@ -110,9 +117,7 @@ impl<S: Store + 'static, L: Store + 'static> Door<S, L> {
             return Err(Status::new(Code::Unimplemented, message));
         };
         Ok(match call {
-            Call::Reflect => {
-                reflection::answer(request.into_body(), self.settings.max_message_bytes)
-            }
+            Call::Reflect => reflection::answer(request.into_body(), SHORT_BYTES),
             Call::ShouldRateLimit => {
                 let asked = Asked::of(AskedAt::Grpc, &request, Some(SHOULD_RATE_LIMIT));
                 let mut serving = self.settings.tracer.as_ref().map(|tracer| tracer.serve(asked));
@@ -123,9 +128,15 @@ impl<S: Store + 'static, L: Store + 'static> Door<S, L> {
                 }
                 Reply::one(answered?)
             }
-            Call::Check => Reply::one(self.health.check(&self.message(request).await?.0)?),
+            Call::Check => {
+                let (message, _) = self.message(request, SHORT_BYTES).await?;
+                Reply::one(self.health.check(&message.bytes)?)
+            }
             Call::List => Reply::one(self.health.list()),
-            Call::Watch => self.health.watch(&self.message(request).await?.0)?,
+            Call::Watch => {
+                let (message, _) = self.message(request, SHORT_BYTES).await?;
+                self.health.watch(&message.bytes)?
+            }
         })
     }
 
@@ -133,12 +144,13 @@ impl<S: Store + 'static, L: Store + 'static> Door<S, L> {
     async fn message(
         &self,
         request: Request<Incoming>,
-    ) -> Result<(Bytes, Option<Instant>), Status> {
+        max_bytes: usize,
+    ) -> Result<(Whole, Option<Instant>), Status> {
         let timeout = timeout::of(request.headers())?;
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let Settings { max_message_bytes, message_timeout: patience, .. } = self.settings;
+        let patience = self.settings.message_timeout;
         let patience = timeout.map_or(patience, |timeout| timeout.min(patience));
-        let message = frame::read(request.into_body(), max_message_bytes, patience).await?;
+        let message = frame::read(request.into_body(), max_bytes, patience, &self.room).await?;
         Ok((message, deadline))
     }
 
@@ -147,20 +159,20 @@ impl<S: Store + 'static, L: Store + 'static> Door<S, L> {
         request: Request<Incoming>,
         serving: Option<&Serving>,
     ) -> Result<Bytes, Status> {
-        let (message, deadline) = self.message(request).await?;
+        let (message, deadline) = self.message(request, self.settings.max_message_bytes).await?;
         let deciding = serving.and_then(Serving::decides);
         self.should_rate_limit(message, deadline, deciding).await
     }
 
     async fn should_rate_limit(
         &self,
-        message: Bytes,
+        message: Whole,
         deadline: Option<Instant>,
         deciding: Option<Deciding>,
     ) -> Result<Bytes, Status> {
         let service = Arc::clone(&self.service);
         let mut decision = Box::pin(async move {
-            let call = envoy::read(&message)
+            let call = envoy::read(&message.bytes)
                 .map_err(|invalid| Status::new(Code::InvalidArgument, invalid.to_string()))?;
             // Never an answer with a code of its own: Envoy takes an unknown one for "passes".
             let decided = service.decide(&call).await;

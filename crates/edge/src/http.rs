@@ -32,6 +32,7 @@ use crate::problem::{NOT_RESET, Problem};
 use crate::respond::{self, HeaderSettings};
 use crate::trace::{self, Asked, Serving, Tracer};
 use crate::{Peer, Status, Token, answer};
+use body::{Announced, Room};
 use guard::Refusal;
 
 /// How the door behaves.
@@ -41,6 +42,10 @@ pub struct Settings {
     pub max_body_bytes: usize,
     /// The longest body of `/v1/checks`.
     pub max_batch_bytes: usize,
+    /// The longest body of `/json`.
+    pub max_envoy_bytes: usize,
+    /// The memory that long bodies share; those for which there is none wait.
+    pub max_held_bytes: usize,
     /// How long a caller may take to send a body.
     pub body_timeout: Duration,
     /// How rate-limit headers are written.
@@ -58,6 +63,8 @@ impl Default for Settings {
         Self {
             max_body_bytes: 64 * 1024,
             max_batch_bytes: 1024 * 1024,
+            max_envoy_bytes: 4 * 1024 * 1024,
+            max_held_bytes: 64 * 1024 * 1024,
             body_timeout: Duration::from_secs(10),
             headers: HeaderSettings::default(),
             envoy: envoy::Settings::default(),
@@ -74,6 +81,7 @@ pub struct Door<S, L = NoLocal> {
     /// Whose requests they are that proxies ask about.
     extractors: Extractors,
     status: Arc<Status>,
+    room: Room,
     settings: Settings,
 }
 
@@ -161,7 +169,8 @@ impl<S: Store, L: Store> Door<S, L> {
     #[must_use]
     pub fn new(limiter: Arc<Limiter<S, L>>, status: Arc<Status>, settings: Settings) -> Self {
         let envoy = Service::new(Arc::clone(&limiter), settings.envoy, AskedAt::Http);
-        Self { limiter, envoy, extractors: Extractors::default(), status, settings }
+        let room = Room::new(settings.max_held_bytes);
+        Self { limiter, envoy, extractors: Extractors::default(), status, room, settings }
     }
 
     /// Answers one request of a caller. It always answers.
@@ -237,11 +246,13 @@ impl<S: Store, L: Store> Door<S, L> {
         }
         let max_bytes = match endpoint {
             Endpoint::Checks => self.settings.max_batch_bytes,
+            Endpoint::Json => self.settings.max_envoy_bytes,
             _ => self.settings.max_body_bytes,
         };
-        match body::read(body, max_bytes, self.settings.body_timeout).await {
-            Ok(body) if endpoint == Endpoint::Check => self.check(&body, serving).await,
-            Ok(body) => Box::pin(self.question(endpoint, &body, admitted, serving)).await,
+        let (patience, room) = (self.settings.body_timeout, (&self.room, no_length as Announced));
+        match body::read_long(body, max_bytes, patience, room).await {
+            Ok(body) if endpoint == Endpoint::Check => self.check(&body.bytes, serving).await,
+            Ok(body) => Box::pin(self.question(endpoint, &body.bytes, admitted, serving)).await,
             Err(unread) => Ok(unread.into_response()),
         }
     }
@@ -345,6 +356,11 @@ impl<S: Store, L: Store> Door<S, L> {
             _ => Ok(rule),
         }
     }
+}
+
+/// JSON does not say how long it is; its head may.
+const fn no_length(_: &[u8]) -> Option<usize> {
+    None
 }
 
 impl<S: Store + 'static, L: Store + 'static> Answers for Door<S, L> {

@@ -63,6 +63,8 @@ pub struct Settings {
     pub drain_timeout: Duration,
     /// Whether HTTP/2 is spoken too.
     pub http2: bool,
+    /// What callers of HTTP/2 may send before it is read.
+    pub windows: Windows,
     /// With what certificate; none for plain text.
     pub tls: Option<Tls>,
     /// Whether every connection begins with the PROXY protocol.
@@ -84,11 +86,38 @@ impl Default for Settings {
             drain_grace: Duration::from_secs(1),
             drain_timeout: Duration::from_secs(30),
             http2: false,
+            windows: Windows::PROXY,
             tls: None,
             proxy_protocol: false,
             crew: None,
         }
     }
+}
+
+/// What callers of HTTP/2 may send before it is read, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Windows {
+    /// The head of a request.
+    pub head_bytes: u32,
+    /// The body of a request, as far as it is not read yet.
+    pub stream_bytes: u32,
+    /// The bodies of all requests of a connection.
+    pub connection_bytes: u32,
+}
+
+impl Windows {
+    /// For bodies that are passed on: wide enough for uploads over long distances.
+    pub const PROXY: Self =
+        Self { head_bytes: 16 * 1024, stream_bytes: 256 * 1024, connection_bytes: 1024 * 1024 };
+
+    /// For calls of gRPC. Each may wait to be read until there is room for it, so the connection has a window for
+    /// all of them: otherwise those that wait would hold up the one that is read. Heads are as long as those that
+    /// Envoy takes by default, because it passes some of a client's headers on (`tracestate`, `baggage`).
+    pub const CALLS: Self = Self {
+        head_bytes: 96 * 1024,
+        stream_bytes: 64 * 1024,
+        connection_bytes: connection::MAX_STREAMS * 64 * 1024,
+    };
 }
 
 /// What is behind a listener. It answers every request.

@@ -1,7 +1,9 @@
 //! What Envoy asks, and what is wrong with a call that cannot be answered.
 //!
-//! An error lets a request pass where Envoy is told to fail open, so nothing that a client of Envoy can bring
-//! about is one: its values may be of any length that fits the message, and need not even be text.
+//! An error lets a request pass where Envoy is told to fail open, so whatever Envoy can send is decided: values of
+//! any length that fits the message, which need not be text; a descriptor without entries (every action had
+//! `skip_if_absent` and its header was missing); a limit in a unit that is none (`UNKNOWN` in metadata); and as many
+//! descriptors and entries as a configuration may have.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,10 +14,10 @@ use tidegate_rules::{BroughtLimit, Entry};
 
 use super::unit::Unit;
 
-/// The most descriptors of a call. Envoy's configuration says how many there are.
-pub(crate) const MAX_DESCRIPTORS: usize = 32;
-/// The most entries of a descriptor.
-pub(crate) const MAX_ENTRIES: usize = 32;
+/// The most descriptors of a call. Envoy's configuration says how many there are; the cap bounds memory.
+pub(crate) const MAX_DESCRIPTORS: usize = 1_024;
+/// The most entries of a call, in all its descriptors together.
+pub(crate) const MAX_ENTRIES: usize = 16_384;
 
 /// A `RateLimitRequest`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,10 +51,8 @@ pub(crate) enum Invalid {
     NoDomain,
     NoDescriptors,
     TooManyDescriptors,
-    /// The places of the descriptor and of what is wrong in it.
-    NoEntries(usize),
-    TooManyEntries(usize),
-    EmptyKey(usize),
+    TooManyEntries,
+    /// The place of the descriptor and the unit of its limit.
     Unit(usize, u64),
 }
 
@@ -67,8 +67,21 @@ impl Call<'_> {
             1..=MAX_DESCRIPTORS => {}
             _ => return Err(Invalid::TooManyDescriptors),
         }
-        let mut descriptors = self.descriptors.iter().enumerate();
-        descriptors.try_for_each(|(at, descriptor)| descriptor.check(at))
+        let entries: usize = self.descriptors.iter().map(|one| one.entries.len()).sum();
+        if entries > MAX_ENTRIES { Err(Invalid::TooManyEntries) } else { Ok(()) }
+    }
+
+    /// Looks for a limit in a unit that is none, which a person who writes the call can correct. Of Envoy such a
+    /// call is decided by the rules, as if the limit were not there.
+    pub(crate) fn check_units(&self) -> Result<(), Invalid> {
+        for (at, descriptor) in self.descriptors.iter().enumerate() {
+            if let Some(limit) = descriptor.limit
+                && Unit::of_override(limit.unit).is_none()
+            {
+                return Err(Invalid::Unit(at, limit.unit));
+            }
+        }
+        Ok(())
     }
 
     /// Whether it gives anything back.
@@ -78,23 +91,6 @@ impl Call<'_> {
 }
 
 impl Descriptor<'_> {
-    fn check(&self, at: usize) -> Result<(), Invalid> {
-        match self.entries.len() {
-            0 => return Err(Invalid::NoEntries(at)),
-            1..=MAX_ENTRIES => {}
-            _ => return Err(Invalid::TooManyEntries(at)),
-        }
-        if self.entries.iter().any(|entry| entry.key.is_empty()) {
-            return Err(Invalid::EmptyKey(at));
-        }
-        match self.limit {
-            Some(limit) if Unit::of_override(limit.unit).is_none() => {
-                Err(Invalid::Unit(at, limit.unit))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// What is asked. The call's own addend is what Envoy sends normally, and 0 there means 1; the
     /// descriptor's is there only if it is meant, and its 0 is a look.
     pub(super) fn asked(&self, call: &Call<'_>) -> Asked {
@@ -102,6 +98,7 @@ impl Descriptor<'_> {
         if self.is_negative_hits { Asked::GiveBack(hits) } else { Asked::Charge(hits) }
     }
 
+    /// The limit that it brings, if that is in a unit.
     pub(super) fn brought(&self) -> Option<BroughtLimit> {
         let Override { requests_per_unit: requests, unit } = self.limit?;
         Some(BroughtLimit { requests, window: Unit::of_override(unit)?.window() })
@@ -117,11 +114,9 @@ impl fmt::Display for Invalid {
             Self::TooManyDescriptors => {
                 write!(f, "there are more than {MAX_DESCRIPTORS} descriptors")
             }
-            Self::NoEntries(at) => write!(f, "descriptors[{at}] has no entries"),
-            Self::TooManyEntries(at) => {
-                write!(f, "descriptors[{at}] has more than {MAX_ENTRIES} entries")
+            Self::TooManyEntries => {
+                write!(f, "the descriptors have more than {MAX_ENTRIES} entries together")
             }
-            Self::EmptyKey(at) => write!(f, "an entry of descriptors[{at}] has no key"),
             Self::Unit(at, unit) => write!(
                 f,
                 "descriptors[{at}].limit.unit is {unit}; send 1 (SECOND) to 6 (YEAR) with a limit"

@@ -1,6 +1,8 @@
 //! Calls and answers in proto-JSON, as the reference server's `POST /json` takes and gives them: names in
 //! camelCase or as in the `.proto`, 64-bit numbers as text, `null` for what is not said.
 
+mod sizes;
+
 use std::borrow::Cow;
 use std::fmt;
 
@@ -11,26 +13,35 @@ use tidegate_rules::Entry;
 use super::answer::{Answer, CurrentLimit, DescriptorStatus};
 use super::call::{Call, Descriptor, Override};
 use super::unit::Unit;
+use crate::http::body::SHORT_BYTES;
 use crate::json::{Malformed, Object, parse as parse_object};
+use sizes::Sizes;
 
-/// Reads a `RateLimitRequest`, which is yet to be checked.
-pub(crate) fn parse(body: &[u8]) -> Result<Call<'static>, Malformed> {
+/// Reads a `RateLimitRequest`, which is yet to be checked. Text without escapes is borrowed from the body.
+pub(crate) fn parse(body: &[u8]) -> Result<Call<'_>, Malformed> {
+    // What is kept of a list takes more memory than its text: a long one is counted before it is kept.
+    if body.len() > SHORT_BYTES {
+        parse_object::<Sizes>(body)?.check()?;
+    }
     parse_object(body).map(TypedCall::into)
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-struct TypedCall {
-    domain: Option<String>,
-    descriptors: Option<Vec<Object<TypedDescriptor>>>,
+struct TypedCall<'a> {
+    #[serde(borrow)]
+    domain: Option<Text<'a>>,
+    #[serde(borrow)]
+    descriptors: Option<Vec<Object<TypedDescriptor<'a>>>>,
     #[serde(alias = "hits_addend")]
     hits_addend: Option<Number<{ u32::MAX as u64 }>>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-struct TypedDescriptor {
-    entries: Option<Vec<Object<TypedEntry>>>,
+struct TypedDescriptor<'a> {
+    #[serde(borrow)]
+    entries: Option<Vec<Object<TypedEntry<'a>>>>,
     limit: Option<Object<TypedOverride>>,
     #[serde(alias = "hits_addend")]
     hits_addend: Option<Number<{ u64::MAX }>>,
@@ -40,10 +51,17 @@ struct TypedDescriptor {
 
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct TypedEntry {
-    key: Option<String>,
-    value: Option<String>,
+struct TypedEntry<'a> {
+    #[serde(borrow)]
+    key: Option<Text<'a>>,
+    #[serde(borrow)]
+    value: Option<Text<'a>>,
 }
+
+/// Text, borrowed where it has no escapes. (An optional `Cow` is never borrowed by serde itself.)
+#[derive(Debug, serde::Deserialize)]
+#[serde(transparent)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
@@ -61,8 +79,8 @@ struct Number<const MOST: u64>(u64);
 #[derive(Clone, Copy, Debug)]
 struct TypedUnit(u64);
 
-impl From<TypedCall> for Call<'static> {
-    fn from(typed: TypedCall) -> Self {
+impl<'a> From<TypedCall<'a>> for Call<'a> {
+    fn from(typed: TypedCall<'a>) -> Self {
         let descriptors = typed.descriptors.unwrap_or_default();
         Self {
             domain: text(typed.domain),
@@ -72,8 +90,8 @@ impl From<TypedCall> for Call<'static> {
     }
 }
 
-impl From<TypedDescriptor> for Descriptor<'static> {
-    fn from(typed: TypedDescriptor) -> Self {
+impl<'a> From<TypedDescriptor<'a>> for Descriptor<'a> {
+    fn from(typed: TypedDescriptor<'a>) -> Self {
         let entries = typed.entries.unwrap_or_default().into_iter();
         let limit = |Object(typed): Object<TypedOverride>| Override {
             requests_per_unit: low(typed.requests_per_unit),
@@ -90,8 +108,8 @@ impl From<TypedDescriptor> for Descriptor<'static> {
     }
 }
 
-fn text(typed: Option<String>) -> Cow<'static, str> {
-    Cow::Owned(typed.unwrap_or_default())
+fn text(typed: Option<Text<'_>>) -> Cow<'_, str> {
+    typed.map(|Text(text)| text).unwrap_or_default()
 }
 
 /// A number whose type has checked that it has 32 bits.

@@ -20,11 +20,14 @@ pub(crate) fn read(message: &[u8]) -> Result<Call<'_>, Invalid> {
 
 pub(super) fn read_call(message: &[u8]) -> Result<Call<'_>, Malformed> {
     let (mut call, mut reader) = (Call::default(), Reader::new(message));
+    let mut room = MAX_ENTRIES + 1;
     while let Some(field) = reader.field()? {
         match field {
             (1, Value::Bytes(domain)) => call.domain = text(domain),
             (2, Value::Bytes(bytes)) if call.descriptors.len() <= MAX_DESCRIPTORS => {
-                call.descriptors.push(read_descriptor(bytes)?);
+                let descriptor = read_descriptor(bytes, room)?;
+                room -= descriptor.entries.len();
+                call.descriptors.push(descriptor);
             }
             (3, Value::Number(hits)) => call.hits_addend = low(hits),
             _ => {}
@@ -33,11 +36,12 @@ pub(super) fn read_call(message: &[u8]) -> Result<Call<'_>, Malformed> {
     Ok(call)
 }
 
-fn read_descriptor(message: &[u8]) -> Result<Descriptor<'_>, Malformed> {
+/// Reads a descriptor, of which as many entries are kept as there is room for.
+fn read_descriptor(message: &[u8], room: usize) -> Result<Descriptor<'_>, Malformed> {
     let (mut descriptor, mut reader) = (Descriptor::default(), Reader::new(message));
     while let Some(field) = reader.field()? {
         match field {
-            (1, Value::Bytes(bytes)) if descriptor.entries.len() <= MAX_ENTRIES => {
+            (1, Value::Bytes(bytes)) if descriptor.entries.len() < room => {
                 descriptor.entries.push(read_entry(bytes)?);
             }
             // A message that comes twice is one message with the fields of both.

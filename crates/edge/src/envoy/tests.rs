@@ -8,8 +8,9 @@ mod statuses;
 use std::borrow::Cow;
 
 use smallvec::smallvec;
+use tidegate_core::time::Micros;
 use tidegate_engine::Asked;
-use tidegate_rules::{Door, Entry};
+use tidegate_rules::{BroughtLimit, Door, Entry};
 
 use super::call::{Call, Descriptor, Invalid, MAX_DESCRIPTORS, MAX_ENTRIES, Override};
 use super::facts::facts;
@@ -34,6 +35,14 @@ fn field(number: u8, inner: &[u8]) -> Vec<u8> {
 /// A call to `edge` with one descriptor.
 fn call_with(descriptor: &[u8]) -> Vec<u8> {
     [field(1, b"edge"), field(2, descriptor)].concat()
+}
+
+/// A call to `edge` with one descriptor of so many entries, which say nothing.
+fn call_with_entries(count: usize) -> Vec<u8> {
+    let mut writer = Writer::default();
+    writer.bytes(1, b"edge");
+    writer.entry(2, &field(1, b"").repeat(count));
+    writer.finish()
 }
 
 const KV: &[u8] = b"\x0a\x06\x0a\x01k\x12\x01v";
@@ -72,13 +81,19 @@ fn addends_are_read_with_their_presence_and_mean_what_envoy_means() {
 fn overrides_are_read_and_their_units_are_those_of_their_own_enum() {
     let limit = |inner: &[u8]| {
         let bytes = call_with(&[KV, &field(2, inner)].concat());
-        read(&bytes).map(|call| call.descriptors[0].limit)
+        let call = read(&bytes).unwrap();
+        (call.descriptors[0].limit, call.descriptors[0].brought(), call.check_units())
     };
     let minute = Override { requests_per_unit: 10, unit: 2 };
-    assert_eq!(limit(b"\x08\x0a\x10\x02"), Ok(Some(minute)));
-    assert_eq!(limit(b"\x10\x02"), Ok(Some(Override { requests_per_unit: 0, unit: 2 })));
+    let window = Micros::from_secs(60);
+    let brought = |requests| Some(BroughtLimit { requests, window });
+    assert_eq!(limit(b"\x08\x0a\x10\x02"), (Some(minute), brought(10), Ok(())));
+    let none = Override { requests_per_unit: 0, unit: 2 };
+    assert_eq!(limit(b"\x10\x02"), (Some(none), brought(0), Ok(())));
+    // Envoy takes `UNKNOWN` from metadata; the week is in the answer's enum only.
     for (unit, told) in [(&b""[..], 0), (b"\x10\x07", 7), (b"\x10\x08", 8)] {
-        assert_eq!(limit(unit), Err(Invalid::Unit(0, told)), "the week is in the answer's only");
+        let (_, brought, checked) = limit(unit);
+        assert_eq!((brought, checked), (None, Err(Invalid::Unit(0, told))), "rules decide");
     }
     assert_eq!(Unit::number_of("WEEK"), None);
     let twice = [KV, &field(2, b"\x08\x0a"), &field(2, b"\x10\x02")].concat();
@@ -91,30 +106,44 @@ fn calls_that_cannot_be_answered_say_why() {
     assert_eq!(of(b""), Invalid::NoDomain);
     assert_eq!(of(&field(2, KV)), Invalid::NoDomain);
     assert_eq!(of(&field(1, b"edge")), Invalid::NoDescriptors);
-    assert_eq!(of(&call_with(b"")), Invalid::NoEntries(0));
-    assert_eq!(of(&call_with(&field(1, b"\x12\x01v"))), Invalid::EmptyKey(0));
     assert_eq!(of(b"\x0a\x05edge"), Invalid::Malformed, "cut off");
     let many = |count: usize| [field(1, b"edge"), field(2, KV).repeat(count)].concat();
     assert_eq!(of(&many(MAX_DESCRIPTORS + 1)), Invalid::TooManyDescriptors);
     let kept = read_call(&many(100_000)).unwrap().descriptors.len();
     assert_eq!(kept, MAX_DESCRIPTORS + 1, "no more are kept than show that there are too many");
     assert_eq!(read(&many(MAX_DESCRIPTORS)).unwrap().descriptors.len(), MAX_DESCRIPTORS);
-    let entries = |count: usize| Call {
-        domain: "edge".into(),
-        descriptors: vec![Descriptor {
-            entries: smallvec![entry("k", "v"); count],
-            ..Descriptor::default()
-        }],
-        hits_addend: 0,
+    let entries = |counts: &[usize]| {
+        let mut bytes = field(1, b"edge");
+        for count in counts {
+            let mut writer = Writer::default();
+            writer.entry(2, &field(1, b"\x0a\x01k").repeat(*count));
+            bytes.extend(writer.finish());
+        }
+        read(&bytes).map(|call| call.descriptors.iter().map(|one| one.entries.len()).collect())
     };
-    let bytes = call_with(&field(1, b"\x0a\x01k").repeat(25));
-    assert_eq!(read(&bytes).unwrap().descriptors[0].entries.len(), 25);
-    assert_eq!(entries(MAX_ENTRIES).check(), Ok(()));
-    assert_eq!(entries(MAX_ENTRIES + 1).check(), Err(Invalid::TooManyEntries(0)));
+    let counts = vec![25, MAX_ENTRIES - 26, 1];
+    assert_eq!(entries(&counts), Ok(counts));
+    assert_eq!(entries(&[25, MAX_ENTRIES - 25, 1]), Err(Invalid::TooManyEntries));
+    let kept = read_call(&call_with_entries(100_000)).unwrap().descriptors[0].entries.len();
+    assert_eq!(kept, MAX_ENTRIES + 1, "nor are more entries kept");
     assert_eq!(
         Invalid::Unit(3, 7).to_string(),
         "descriptors[3].limit.unit is 7; send 1 (SECOND) to 6 (YEAR) with a limit"
     );
+}
+
+/// It was refused as a whole, and Envoy let the request pass.
+#[test]
+fn a_descriptor_without_entries_and_an_entry_without_a_key_are_read_in_their_places() {
+    let bytes = [field(1, b"edge"), field(2, KV), field(2, b""), field(2, &field(1, b""))].concat();
+    let call = read(&bytes).unwrap();
+    let told = call.descriptors.iter().map(|one| {
+        one.entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect()
+    });
+    assert_eq!(told.collect::<Vec<Vec<String>>>(), [vec!["k=v"], vec![], vec!["="]]);
+    let none = descriptor(&[]);
+    let facts = facts("edge", &none, Door::Grpc);
+    assert_eq!(facts.iter().collect::<Vec<_>>(), [("domain", "edge")]);
 }
 
 /// Envoy lets a request pass where it gets an error, so that a client must not be able to make one.

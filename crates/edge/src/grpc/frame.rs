@@ -6,25 +6,40 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use hyper::body::Body;
 
 use super::status::{Code, Status};
-use crate::http::body::{self, Unread};
+use crate::http::body::{self, Room, Unread, Whole};
 
 /// What comes before a message.
 pub(super) const HEAD_BYTES: usize = 5;
 
-/// The one message of a call.
-pub(super) async fn read<B>(body: B, max_bytes: usize, patience: Duration) -> Result<Bytes, Status>
+/// The one message of a call, which keeps its place in the room until it is dropped.
+pub(super) async fn read<B>(
+    body: B,
+    max_bytes: usize,
+    patience: Duration,
+    room: &Room,
+) -> Result<Whole, Status>
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    let framed = body::read(body, max_bytes + HEAD_BYTES, patience).await;
-    let mut framed = framed.map_err(|unread| match unread {
+    let read = body::read_long(body, max_bytes + HEAD_BYTES, patience, (room, announced)).await;
+    let mut read = read.map_err(|unread| match unread {
         Unread::TooLarge { .. } => too_large(max_bytes),
         Unread::TooSlow => Status::new(Code::DeadlineExceeded, "the message did not come in time"),
         Unread::BrokenOff => Status::new(Code::Cancelled, "the call broke off"),
     })?;
     let one = || Status::new(Code::Unimplemented, "this method takes exactly one message");
-    let message = take(&mut framed, max_bytes)?.ok_or_else(one)?;
-    if framed.is_empty() { Ok(message) } else { Err(one()) }
+    let message = take(&mut read.bytes, max_bytes)?.ok_or_else(one)?;
+    if !read.bytes.is_empty() {
+        return Err(one());
+    }
+    read.bytes = message;
+    Ok(read)
+}
+
+/// How long a call with one message is, as its head says.
+fn announced(framed: &[u8]) -> Option<usize> {
+    let [_, a, b, c, d] = framed.first_chunk().copied()?;
+    usize::try_from(u32::from_be_bytes([a, b, c, d])).ok()?.checked_add(HEAD_BYTES)
 }
 
 /// Takes the first message off what came; none if it has not come to its end.

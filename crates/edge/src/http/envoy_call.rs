@@ -26,7 +26,8 @@ impl<S: Store, L: Store> Door<S, L> {
             status: StatusCode::BAD_REQUEST,
             ..Problem::from(malformed)
         })?;
-        call.check().map_err(|invalid| wrong(invalid.to_string()))?;
+        let checked = call.check().and_then(|()| call.check_units());
+        checked.map_err(|invalid| wrong(invalid.to_string()))?;
         if let (true, Err(refusal)) = (call.gives_back(), admitted) {
             return Ok(refusal.into_response());
         }

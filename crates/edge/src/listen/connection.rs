@@ -37,12 +37,9 @@ const MAX_HEADERS: usize = 100;
 
 /// HTTP/2: what a caller may have under way, and how often it may change its mind. A caller beyond is
 /// told to go (CVE-2023-44487, CVE-2024-27316, CVE-2025-8671).
-const MAX_STREAMS: u32 = 128;
-const MAX_HEADER_LIST_BYTES: u32 = 16 * 1024;
+pub(super) const MAX_STREAMS: u32 = 128;
 const MAX_PENDING_RESETS: usize = 20;
 const MAX_OWN_RESETS: usize = 256;
-const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
-const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 
 /// How often somebody who says nothing is asked whether they are there.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
@@ -224,14 +221,15 @@ async fn speak_http2<D: Answers>(
     stage: watch::Receiver<Stage>,
 ) {
     let service = service_fn(|request| answered(Arc::clone(link), request));
+    let windows = link.shared.settings.windows;
     let mut http = http2::Builder::new(Boxing);
     http.timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(MAX_HEADER_LIST_BYTES)
+        .max_header_list_size(windows.head_bytes)
         .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
         .max_local_error_reset_streams(MAX_OWN_RESETS)
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .initial_stream_window_size(windows.stream_bytes)
+        .initial_connection_window_size(windows.connection_bytes)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_INTERVAL);
     let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));

@@ -48,7 +48,6 @@ async fn whatever_is_wrong_is_400_and_charges_nothing() {
         ("{".to_owned(), "not JSON"),
         ("{}".to_owned(), "domain is empty"),
         (r#"{"domain":"edge"}"#.to_owned(), "no descriptors"),
-        (r#"{"domain":"edge","descriptors":[{}]}"#.to_owned(), "descriptors[0] has no entries"),
         (r#"{"domain":"edge","descriptors":[[]]}"#.to_owned(), "object"),
         (r#"{"domain":7}"#.to_owned(), "string"),
         (r#"{"domian":"edge"}"#.to_owned(), "unknown field"),
@@ -69,9 +68,21 @@ async fn whatever_is_wrong_is_400_and_charges_nothing() {
         (
             format!(
                 r#"{{"domain":"a","descriptors":[{}]}}"#,
-                vec![format!("{{{entry}}}"); 33].join(",")
+                vec![format!("{{{entry}}}"); 1_025].join(",")
             ),
-            "32",
+            "1024",
+        ),
+        (
+            // Too long to be kept, and never kept.
+            format!(r#"{{"domain":"a","descriptors":[{}]}}"#, vec!["{}"; 1_000_000].join(",")),
+            "more than 1024 descriptors",
+        ),
+        (
+            format!(
+                r#"{{"domain":"a","descriptors":[{{"entries":[{}]}}]}}"#,
+                vec!["{}"; 1_000_000].join(",")
+            ),
+            "more than 16384 entries",
         ),
     ] {
         let answer = caller.post("/json", &body).await;
@@ -80,6 +91,25 @@ async fn whatever_is_wrong_is_400_and_charges_nothing() {
         assert!(answer.body.contains(words), "{words}: {}", answer.body);
     }
     assert_eq!(house.left().await, 10);
+}
+
+/// It was refused as a whole where one descriptor had no entries, or where a header was long.
+#[tokio::test]
+async fn what_envoy_may_send_is_decided_however_little_or_much_it_says() {
+    let house = House::open(TEN).await;
+    let mut caller = house.caller().await;
+    let path = "/a".repeat(30_000);
+    let long = format!(r#"{{"entries":[{{"key":"path","value":"{path}"}}]}}"#);
+    let large = vec![long; 60].join(",");
+    assert!(large.len() > 3_500_000);
+    for descriptors in ["{}", r#"{"entries":[{"value":"no key"}]}"#, &large] {
+        let body = format!(r#"{{"domain":"edge","hitsAddend":0,"descriptors":[{descriptors}]}}"#);
+        let answer = caller.post("/json", &body).await;
+        let refused = body.len() > 1_000;
+        assert_eq!(answer.status, if refused { 429 } else { 200 }, "{}", answer.body);
+    }
+    let over = format!(r#"{{"domain":"{}"}}"#, "x".repeat(4 * 1024 * 1024));
+    assert_eq!(caller.post("/json", &over).await.status, 413);
 }
 
 #[tokio::test]

@@ -75,6 +75,7 @@ impl<S: Tended> House<S> {
                 Kind::Grpc => {
                     let listen = listen::Settings {
                         http2: true,
+                        windows: listen::Windows::CALLS,
                         max_age: Some(self.settings.grpc.max_age),
                         // Envoy keeps idle connections for an hour, and should be the first to close.
                         idle_timeout: GRPC_IDLE_TIMEOUT,

@@ -20,8 +20,9 @@ fn cases() -> u32 {
 /// What must hold of whatever is taken for a call.
 fn bounded(call: &Call<'_>) {
     assert!(!call.domain.is_empty() && call.descriptors.len() <= MAX_DESCRIPTORS);
+    let entries: usize = call.descriptors.iter().map(|descriptor| descriptor.entries.len()).sum();
+    assert!(entries <= MAX_ENTRIES);
     for descriptor in &call.descriptors {
-        assert!((1..=MAX_ENTRIES).contains(&descriptor.entries.len()));
         let facts = facts(&call.domain, descriptor, Door::Grpc);
         assert_eq!(facts.get("domain"), Some(&*call.domain));
     }
@@ -31,6 +32,7 @@ const JSON: &[&str] = &[
     r#"{"domain":"edge","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}"#,
     r#"{"domain":"edge","hitsAddend":7,"descriptors":[{"entries":[{"key":"k"}],"limit":
         {"requestsPerUnit":"10","unit":"MINUTE"},"hitsAddend":"18446744073709551615","isNegativeHits":true}]}"#,
+    r#"{"domain":"edge","descriptors":[{},{"entries":[]},{"entries":null},{"entries":[{}]}]}"#,
     r#"{"descriptors":[{"entries":[{"key":"é","value":null}],"hits_addend":null,"limit":null}],"domain":"\u0065"}"#,
 ];
 
@@ -51,6 +53,12 @@ proptest! {
         if let Ok(call) = read(&bytes) {
             bounded(&call);
         }
+    }
+
+    /// What was not damaged is always decided: an error would let the request pass.
+    #[test]
+    fn calls_that_envoy_may_send_are_taken(request in requests()) {
+        prop_assert!(read(&request.encode_to_vec()).is_ok());
     }
 
     #[test]

@@ -113,13 +113,21 @@ fn expected(request: &RateLimitRequest) -> Call<'_> {
     }
 }
 
+/// Values as headers have them: mostly short, sometimes as long as Envoy passes on.
+fn values() -> impl Strategy<Value = String> {
+    let long = (".{1,20}", 0_usize..3_000).prop_map(|(text, times)| text.repeat(times));
+    prop_oneof![400 => ".{0,200}", 1 => long]
+}
+
+/// Calls as Envoy may send them: descriptors without entries, entries without a key, limits in a unit that is none,
+/// few or many descriptors.
 pub(super) fn requests() -> impl Strategy<Value = RateLimitRequest> {
-    let entry = ("\\PC{1,200}", ".{0,200}").prop_map(|(key, value)| DescriptorEntry { key, value });
-    let limit = (any::<u32>(), 1..7)
+    let entry = ("\\PC{0,200}", values()).prop_map(|(key, value)| DescriptorEntry { key, value });
+    let limit = (any::<u32>(), 0..9)
         .prop_map(|(requests_per_unit, unit)| RateLimitOverride { requests_per_unit, unit });
     let descriptor =
         (
-            prop::collection::vec(entry, 1..5),
+            prop_oneof![9 => prop::collection::vec(entry, 0..5), 1 => Just(Vec::new())],
             prop::option::of(limit),
             prop::option::of(any::<u64>().prop_map(|value| UInt64Value { value })),
             any::<bool>(),
@@ -127,9 +135,13 @@ pub(super) fn requests() -> impl Strategy<Value = RateLimitRequest> {
             .prop_map(|(entries, limit, hits_addend, is_negative_hits)| {
                 RateLimitDescriptor { entries, limit, hits_addend, is_negative_hits }
             });
-    (".{1,20}", prop::collection::vec(descriptor, 1..5), any::<u32>()).prop_map(
-        |(domain, descriptors, hits_addend)| RateLimitRequest { domain, descriptors, hits_addend },
-    )
+    let descriptors = prop::collection::vec(descriptor, 1..5);
+    // Now and then the same ones again and again, past the number that was once the most.
+    let many = prop_oneof![60 => Just(1_usize), 1 => 2_usize..20];
+    (".{1,20}", descriptors, many, any::<u32>()).prop_map(|(domain, some, times, hits_addend)| {
+        let descriptors = some.iter().cycle().take(some.len() * times).cloned().collect();
+        RateLimitRequest { domain, descriptors, hits_addend }
+    })
 }
 
 proptest! {

@@ -188,6 +188,37 @@ fn statuses_are_as_many_as_descriptors_and_in_their_order() {
     assert_eq!(house.told(&call), ["1 5/3 b 4 2797", "1 - 0 -", "2 1/3 a 0 2797"], "none or all");
 }
 
+/// Its only fact is the domain: rules on that alone apply, and nothing else does.
+#[test]
+fn a_descriptor_without_entries_is_decided_by_its_domain_alone_and_the_others_count() {
+    let rules = "rules:
+      - { id: a, match: { k: a }, key_by: k, limit: 5/h using fixed_window }
+      - { id: one, match: { domain: edge, descriptor: [k] }, key_by: descriptor, limit: 9/h using fixed_window }";
+    let call = both(r#"{"entries":[]}"#, &part("k", "a", ""));
+    for charge in [ChargeMode::Together, ChargeMode::Independent] {
+        let house = house(rules, Settings { charge, ..plain() });
+        assert_eq!(house.told(&call), ["1 - 0 -", "1 5/3 a 4 2797"]);
+        assert_eq!(house.told(&call), ["1 - 0 -", "1 5/3 a 3 2797"]);
+    }
+    let rules = "rules:
+      - { id: all, match: { domain: edge }, key_by: global, limit: 3/h using fixed_window }
+      - { id: a, match: { k: a }, key_by: k, limit: 5/h using fixed_window }";
+    let house = house(rules, plain());
+    assert_eq!(house.told(&call), ["1 3/3 all 1 2797", "1 3/3 all 1 2797"], "two of three");
+    assert_eq!(house.told(&call), ["2 3/3 all 1 2797", "2 3/3 all 1 2797"]);
+    assert_eq!(house.told(r#"{"domain":"edge","descriptors":[{}]}"#), ["1 3/3 all 0 2797"]);
+}
+
+/// Envoy takes any name of its enum from metadata, `UNKNOWN` included.
+#[test]
+fn a_limit_in_no_unit_is_decided_by_the_rules() {
+    let rules = "rules: [{ id: r, match: { k: v }, key_by: k, limit: 1/h using fixed_window }]";
+    let house = house(rules, plain());
+    let call = one("k", "v", r#","limit":{"requestsPerUnit":9,"unit":"UNKNOWN"}"#);
+    assert_eq!(house.told(&call), ["1 1/3 r 0 2797"]);
+    assert_eq!(house.told(&call), ["2 1/3 r 0 2797"]);
+}
+
 #[test]
 fn independent_descriptors_are_charged_though_another_is_refused() {
     let rules = "rules:

@@ -1,5 +1,7 @@
 //! Calls to the rate limit service, right and wrong. What is wrong charges nothing.
 
+use std::time::Duration;
+
 use http::Request;
 use http_body_util::{BodyExt, Either, Full};
 use tidegate_core::decision::{AnsweredBy, Reading};
@@ -43,17 +45,18 @@ async fn a_call_as_envoy_sends_it_is_answered_byte_for_byte() {
 async fn calls_that_are_wrong_say_so_in_a_status_and_charge_nothing() {
     let desk = Desk::open(TEN).await;
     let mut client = desk.client().await;
-    let large = framed(&[&[0x0a, 0x80, 0x80, 0x10], &vec![b'x'; 256 * 1024][..], CALL].concat());
+    let most = 4 * 1024 * 1024;
+    let large = framed(&[&[0x0a, 0x80, 0x80, 0x80, 0x02], &vec![b'x'; most][..], CALL].concat());
     let second = [framed(CALL), framed(CALL)].concat();
     let descriptors = |count: usize| [&b"\x0a\x04edge"[..], &CALL[6..].repeat(count)].concat();
     for (body, code, words) in [
         (framed(b""), 3, "domain is empty"),
         (framed(b"\x0a\x04edge"), 3, "there are no descriptors"),
-        (framed(&descriptors(33)), 3, "more than 32 descriptors"),
+        (framed(&descriptors(1_025)), 3, "more than 1024 descriptors"),
         (framed(b"\x0a\x09edge"), 3, "no RateLimitRequest"),
         (framed(b"not protobuf"), 3, "no RateLimitRequest"),
-        (large, 8, "more than 262144 bytes"),
-        ([&[0, 0xff, 0xff, 0xff, 0xff], CALL].concat(), 8, "more than 262144 bytes"),
+        (large, 8, "more than 4194304 bytes"),
+        ([&[0, 0xff, 0xff, 0xff, 0xff], CALL].concat(), 8, "more than 4194304 bytes"),
         ([&[1, 0, 0, 0, 37], CALL].concat(), 12, "identity"),
         (second, 12, "exactly one message"),
         (vec![], 12, "exactly one message"),
@@ -66,6 +69,78 @@ async fn calls_that_are_wrong_say_so_in_a_status_and_charge_nothing() {
     assert_eq!(left(&desk.limiter).await, 10);
     assert_eq!(client.call(ASK, framed(&descriptors(10)), &[]).await.code, Some(0), "10 in one");
     assert_eq!(left(&desk.limiter).await, 0);
+}
+
+/// A call with so many descriptors, each with a long path.
+fn long_call(descriptors: usize, path_bytes: usize) -> Vec<u8> {
+    let varint = |mut length: usize| {
+        let mut bytes = Vec::new();
+        while length >= 0x80 {
+            bytes.push(u8::try_from(length & 0x7f).unwrap() | 0x80);
+            length >>= 7;
+        }
+        bytes.push(u8::try_from(length).unwrap());
+        bytes
+    };
+    let field = |tag: u8, inner: &[u8]| [&[tag], &varint(inner.len())[..], inner].concat();
+    let entry = [field(0x0a, b"path"), field(0x12, &vec![b'/'; path_bytes])].concat();
+    let descriptor = field(0x12, &field(0x0a, &entry));
+    [field(0x0a, b"edge"), descriptor.repeat(descriptors)].concat()
+}
+
+/// Five descriptors with the same long path are within what Envoy takes by default.
+#[tokio::test]
+async fn a_large_call_is_decided_by_what_it_says() {
+    let rules = "rules: [{ id: r, match: { path: '/' }, key_by: global, limit: 6/m }]";
+    let desk = Desk::open(rules).await;
+    let mut client = desk.client().await;
+    let five = framed(&long_call(5, 55_000));
+    let told = client.call(ASK, five.clone(), &[]).await;
+    assert_eq!((told.code, &told.body[5..7]), (Some(0), &[8, 1][..]), "{}", told.message);
+    let told = client.call(ASK, five, &[]).await;
+    assert_eq!((told.code, &told.body[5..7]), (Some(0), &[8, 2][..]), "{}", told.message);
+    let told = client.call(ASK, framed(&long_call(1, 4_000_000)), &[]).await;
+    assert_eq!((told.code, &told.body[5..7]), (Some(0), &[8, 1][..]), "{}", told.message);
+}
+
+/// Those for which there is no memory wait until there is; on one connection too, where those that wait must not
+/// hold up those that are read.
+#[tokio::test]
+async fn many_large_calls_at_once_take_turns_in_little_memory() {
+    let rules = "rules: [{ id: r, key_by: global, limit: 1000/m }]";
+    let settings = grpc::Settings {
+        max_held_bytes: 1 << 20,
+        // Only who waits for ever is given up: the machine may have other things to do.
+        message_timeout: Duration::from_secs(120),
+        ..grpc::Settings::default()
+    };
+    let listen =
+        listen::Settings { windows: listen::Windows::CALLS, ..listen::Settings::default() };
+    let desk = Desk::open_with(rules, super::memory(), settings, listen).await;
+    let (client, message) = (desk.client().await, framed(&long_call(2, 150_000)));
+    let calls = (0..60).map(|_| {
+        let sender = client.sender.clone();
+        let mut client = super::Client { sender, connection: tokio::spawn(async { Ok(()) }) };
+        let message = message.clone();
+        tokio::spawn(async move { client.call(ASK, message, &[]).await })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        let told = call.await.unwrap();
+        assert_eq!((told.code, told.message.as_str()), (Some(0), ""));
+        assert_eq!(told.body[5..7], [8, 1], "OK");
+    }
+}
+
+/// Envoy passes some of its client's headers on with a call (`tracestate`), and takes up to 60 KiB of them.
+#[tokio::test]
+async fn a_call_with_a_long_head_is_decided() {
+    let windows = listen::Windows::CALLS;
+    let listen = listen::Settings { windows, ..listen::Settings::default() };
+    let desk = Desk::open_with(TEN, super::memory(), grpc::Settings::default(), listen).await;
+    let mut client = desk.client().await;
+    let long = "x".repeat(60_000);
+    let told = client.call(ASK, framed(CALL), &[("tracestate", &long)]).await;
+    assert_eq!((told.status, told.code), (200, Some(0)));
 }
 
 #[tokio::test]

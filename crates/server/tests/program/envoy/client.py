@@ -108,9 +108,14 @@ equal((answer.overall_code, answer.statuses[0].HasField("current_limit")), (OK, 
 invalid = grpc.StatusCode.INVALID_ARGUMENT
 assert "domain" in refused(invalid, lambda: ask(IP, domain=""))
 assert "descriptors" in refused(invalid, lambda: ask())
-assert "32" in refused(invalid, lambda: ask(*[IP] * 33))
-large = ([("user", "x" * 300_000)], {})
-refused(grpc.StatusCode.RESOURCE_EXHAUSTED, lambda: ask(large))
+assert "1024" in refused(invalid, lambda: ask(*[IP] * 1025))
+large = lambda size: ([("user", "x" * size)], {})
+refused(grpc.StatusCode.RESOURCE_EXHAUSTED, lambda: ask(large(4 << 20)))
+
+# Whatever Envoy can send is decided, in its place: no entries, many descriptors, long values.
+equal([s.code for s in ask(([], {}), (ann, back), ([], {})).statuses], [OK, OK, OK])
+equal([s.code for s in ask(*[([], {})] * 40, IP).statuses], [OK] * 40 + [OVER_LIMIT])
+equal(ask(large(3 << 20)).statuses[0].limit_remaining, 9)
 zipped = request((ann, {}), ([("user", "y" * 2_000)], {}))
 compress = lambda: should_rate_limit(zipped, timeout=20, compression=grpc.Compression.Gzip)
 refused(grpc.StatusCode.UNIMPLEMENTED, compress)

@@ -100,6 +100,46 @@ fn a_header_that_is_not_text_is_no_way_round_the_limit() {
     assert_eq!(envoy.count("ratelimit.error"), 0);
 }
 
+/// The call was refused as a whole, and Envoy let the request pass.
+#[test]
+fn a_header_that_is_missing_is_no_way_round_the_limit() {
+    let (folder, api) = (Folder::new(), Nginx::start(API));
+    let server = tidegate(&folder, &[("100/min", "2/30d")], &[]);
+    let skipped = "- actions:
+                            - request_headers: { header_name: x-tenant, descriptor_key: tenant, skip_if_absent: true }
+                        - actions:
+                            - remote_address: {}
+                        # Without an API key";
+    let address = "- actions:
+                            - remote_address: {}
+                        # Without an API key";
+    let envoy = envoy(&server.grpc(), &api, &[(address, skipped)]);
+    let status = || curl(&[&envoy.url("/")]).status;
+    assert_eq!([status(), status(), status()], [200, 200, 429]);
+    assert_eq!(curl(&["-H", "x-tenant: t", &envoy.url("/")]).status, 429);
+    assert_eq!(envoy.count("ratelimit.error"), 0);
+}
+
+/// Each of the descriptors has the whole path: together more than calls were once allowed to have.
+#[test]
+fn a_long_path_in_several_descriptors_is_no_way_round_the_limit() {
+    let (folder, api) = (Folder::new(), Nginx::start(API));
+    let server = tidegate(&folder, &[("100/min", "1/30d")], &[]);
+    let action = "- request_headers: { header_name: \":path\", descriptor_key: path }";
+    let long = format!(
+        "- remote_address: {{}}\n{}",
+        format!("                        - actions:\n                            {action}\n")
+            .repeat(5)
+    );
+    let envoy = envoy(&server.grpc(), &api, &[("- remote_address: {}", long.trim_end())]);
+    let url =
+        folder.write("long", format!("url = {}", envoy.url(&format!("/{}", "x".repeat(55_000)))));
+    let status = || curl(&["-K", url.to_str().unwrap()]).status;
+    // The first is nginx's answer, which takes no path as long as that.
+    assert_eq!([status(), status()], [414, 429]);
+    assert_eq!(envoy.count("ratelimit.error"), 0);
+}
+
 #[test]
 fn what_is_known_after_the_answer_is_charged_past_the_limit_and_shuts_the_gate() {
     let (folder, api) = (Folder::new(), Nginx::start(API));

@@ -143,7 +143,8 @@ pub(super) struct Asked {
 pub(super) fn asked() -> impl Strategy<Value = Asked> {
     let keys = prop::sample::select(vec!["k", "k", "l", "k-l", "none"]);
     let values = vec!["", "x", "xy", "xay", "y", "q=1", "q", "*", "x*", "xzz", "xz"];
-    let entries = prop::collection::vec((keys, prop::sample::select(values)), 1..4);
+    // None at all is what Envoy sends where every header of an action is missing (`skip_if_absent`).
+    let entries = prop::collection::vec((keys, prop::sample::select(values)), 0..4);
     let descriptor = (entries, prop::option::weighted(0.3, 0_u64..9));
     let descriptors = prop::collection::vec(descriptor, 1..4);
     let domain = prop::sample::select(vec!["d", "d", "d", "e", "f"]);
