@@ -10,7 +10,7 @@ pub enum Verdict {
     Allow,
     /// It is over the limit.
     Deny,
-    /// It would be refused, but the rule only watches.
+    /// It would be refused, but the rule is in shadow mode.
     ShadowDeny,
     /// It is over the limit and passes with a warning.
     Warn,
@@ -66,7 +66,7 @@ pub struct Reading {
     pub limit: u64,
     /// Requests of cost 1 that would pass now.
     pub remaining: u64,
-    /// How long until the counter is as if untouched.
+    /// How long until the counter is back to its full limit.
     pub reset_after: Micros,
     /// When to come back, if it is over the limit.
     pub retry: Retry,

@@ -90,6 +90,32 @@ impl Micros {
     pub const fn as_secs_ceil(self) -> u64 {
         self.0.div_ceil(1_000_000)
     }
+
+    /// The span for people to read, in at most two units: `250 ms`, `1.9 s`, `15 min`, `1 h 10 min`.
+    /// Rounded up, so that a client that waits this long has waited long enough.
+    #[must_use]
+    pub fn in_words(self) -> String {
+        let (millis, seconds) = (self.as_millis_ceil(), self.as_secs_ceil());
+        let tenths = millis.div_ceil(100);
+        match seconds {
+            0 => "0 s".to_owned(),
+            1 if millis < 1_000 => format!("{millis} ms"),
+            1..10 if tenths % 10 > 0 => format!("{}.{} s", tenths / 10, tenths % 10),
+            1..10 => format!("{} s", tenths / 10),
+            10..60 => format!("{seconds} s"),
+            60..3_600 => two_units(seconds, 60, ["min", "s"]),
+            3_600..86_400 => two_units(seconds.div_ceil(60), 60, ["h", "min"]),
+            86_400.. => two_units(seconds.div_ceil(3_600), 24, ["d", "h"]),
+        }
+    }
+}
+
+/// `number` of the smaller of two units, of which `size` make one of the larger.
+fn two_units(number: u64, size: u64, [large, small]: [&str; 2]) -> String {
+    match (number / size, number % size) {
+        (whole, 0) => format!("{whole} {large}"),
+        (whole, rest) => format!("{whole} {large} {rest} {small}"),
+    }
 }
 
 impl From<Micros> for Duration {
@@ -206,6 +232,26 @@ mod tests {
         assert_eq!(Micros::from_secs(129_600).to_string(), "36h");
         assert_eq!(Micros::from_secs(90).to_string(), "90s");
         assert_eq!(Micros::from_millis(1_500).to_string(), "1500ms");
+    }
+
+    #[test]
+    fn spans_in_words_are_short_and_never_too_small() {
+        for (micros, words) in [
+            (0, "0 s"),
+            (1, "1 ms"),
+            (999_001, "1 s"),
+            (1_911_000, "2 s"),
+            (1_811_000, "1.9 s"),
+            (9_950_001, "10 s"),
+            (59_000_001, "1 min"),
+            (61_000_000, "1 min 1 s"),
+            (899_942_164, "15 min"),
+            (4_178_895_000, "1 h 10 min"),
+            (86_340_000_001, "24 h"),
+            (90_000_000_001, "1 d 2 h"),
+        ] {
+            assert_eq!(Micros::new(micros).in_words(), words);
+        }
     }
 
     #[test]

@@ -220,7 +220,7 @@ fn unfit<B>(request: &Request<B>) -> Option<Problem> {
     let (status, detail) = match media_type.map(<[u8]>::trim_ascii) {
         _ if request.version() < Version::HTTP_2 => (
             StatusCode::HTTP_VERSION_NOT_SUPPORTED,
-            "this door speaks gRPC over HTTP/2; for JSON ask the HTTP door, POST /json",
+            "this listener speaks gRPC over HTTP/2; for JSON ask the HTTP listener, POST /json",
         ),
         _ if request.method() != Method::POST => {
             (StatusCode::METHOD_NOT_ALLOWED, "gRPC calls are POST")
@@ -228,7 +228,7 @@ fn unfit<B>(request: &Request<B>) -> Option<Problem> {
         Some(b"application/grpc" | b"application/grpc+proto") => return None,
         _ => (
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "this door takes application/grpc; for JSON ask the HTTP door, POST /json",
+            "this listener takes application/grpc; for JSON ask the HTTP listener, POST /json",
         ),
     };
     Some(Problem::new(status, detail))

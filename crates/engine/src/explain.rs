@@ -131,7 +131,7 @@ fn reading_in_words(rule: &Rule, reading: &RuleReading, cost: u32) -> String {
         Retry::After(_) if rule.limit().policy().is_some_and(Policy::is_concurrency) => {
             format!("{left}, {asked} asked for, fits when others have ended")
         }
-        Retry::After(wait) => format!("{left}, {asked} asked for, fits in {wait}"),
+        Retry::After(wait) => format!("{left}, {asked} asked for, retry in {}", wait.in_words()),
         Retry::Never => {
             format!("{asked} asked for is more than the limit of {} ever holds", numbers.limit)
         }

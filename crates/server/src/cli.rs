@@ -37,7 +37,7 @@ pub(crate) struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run the limiter: open its doors and decide requests until told to stop
+    /// Run the limiter: listen and decide requests until stopped
     #[command(after_help = help::SERVE)]
     Serve(Box<ServeArgs>),
     /// See it work: a server with example rules, made-up clients, and a dashboard in the browser

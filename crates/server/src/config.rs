@@ -37,7 +37,7 @@ pub(crate) use store::{RedisSettings, StoreLayer, StoreSettings};
 pub(crate) use traces::TraceLayer;
 pub(crate) use value::{Bytes, LogFormat, LogLevel, UpstreamAt, duration};
 
-/// The HTTP door unless it is said otherwise.
+/// The HTTP listener unless it is said otherwise.
 pub(crate) const DEFAULT_HTTP: Listen = Listen::loopback(8081);
 
 /// How many violations of a rule are logged each second unless it is said otherwise: enough to see what goes on,
@@ -53,7 +53,7 @@ pub(crate) struct Layer {
     #[command(flatten)]
     pub(crate) gateway: GatewayLayer,
 
-    /// Where the HTTP door listens; port 0 takes a free one, `unix:/PATH` is a unix socket, `off`
+    /// Where the HTTP listener is; port 0 takes a free one, `unix:/PATH` is a unix socket, `off`
     /// closes it [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_HTTP", hide_env_values = true)]
     pub(crate) http: Option<Listen>,
@@ -64,11 +64,11 @@ pub(crate) struct Layer {
     #[command(flatten)]
     pub(crate) resp: RespLayer,
 
-    /// Who may use doors on unix sockets: the permissions of the files [default: 0660]
+    /// Who may use listeners on unix sockets: the permissions of the files [default: 0660]
     #[arg(long, value_name = "MODE", env = "TIDEGATE_SOCKET_MODE", hide_env_values = true)]
     pub(crate) socket_mode: Option<SocketMode>,
 
-    /// Threads that answer at the HTTP, gRPC and RESP doors [default: one less than there are cores]
+    /// Threads that answer at the HTTP, gRPC and RESP listeners [default: one less than there are cores]
     #[arg(
         long,
         value_name = "COUNT",

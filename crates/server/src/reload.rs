@@ -61,8 +61,8 @@ impl fmt::Display for Refusal {
             Self::Faulty(failure) => failure.fmt(f),
             Self::Emptied { rules } => write!(
                 f,
-                "the document has no rules any more, which would lift all {rules} limits; to do \
-                 that on purpose, write `rules: []` and restart"
+                "the document has no rules any more, which would lift all {rules} limits; restart \
+                 to apply an empty rule set"
             ),
         }
     }

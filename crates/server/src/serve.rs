@@ -259,7 +259,7 @@ impl<S: Tended> House<S> {
         }
         if opened.is_empty() {
             return Err(Failure::Usage(
-                "every door is off, so there is nothing to serve\n  write: --http 127.0.0.1:8081"
+                "every listener is off, so there is nothing to serve\n  write: --http 127.0.0.1:8081"
                     .to_owned(),
             ));
         }

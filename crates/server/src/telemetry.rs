@@ -78,7 +78,7 @@ impl Event<'_> {
                 warn!(%source, "there are no rules: every request passes");
             }
             Self::DoorTaken { door, wanted, instead } => {
-                warn!(%door, %wanted, %instead, "the default port of a door is taken");
+                warn!(%door, %wanted, %instead, "the default port of a listener is taken");
             }
             Self::FewDescriptors { door, limit, connections } => warn!(
                 door,
@@ -184,7 +184,7 @@ impl Event<'_> {
                 info!(%client, %method, path, status, bytes, took_us, id, "answered");
             }
             Self::SocketsLeft { count } => {
-                warn!(count, "sockets were handed to us that no door is configured for");
+                warn!(count, "sockets were handed to us that no listener is configured for");
             }
             Self::HandingOver { successor } => {
                 info!(successor, "SIGUSR2: a new process is starting with our sockets");

@@ -17,7 +17,7 @@ impl Exports for Metrics {
 }
 
 fn decisions(counts: &Counts, to: &mut Exposition) {
-    let help = "Decisions, by door, by who answered and by what came of them.";
+    let help = "Decisions by listener (door), by what answered and by outcome.";
     to.family("tidegate_decisions", Kind::Counter, help);
     for told in &counts.decisions {
         let by = ("answered_by", told.answered_by);

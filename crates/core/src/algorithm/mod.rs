@@ -76,7 +76,7 @@ impl Fit {
 pub struct Gauge {
     /// Requests of cost 1 that would pass now.
     pub remaining: u64,
-    /// How long until the counter is as if untouched, if nothing else comes.
+    /// How long until the counter is back to its full limit, if nothing else comes.
     pub reset_after: Micros,
 }
 

@@ -69,10 +69,10 @@ pub(super) fn unreachable(server: &Arc<Server>, is_watched: bool) {
 fn tell(server: &Server, well: bool) -> bool {
     let news = server.set_well(well);
     match (news, well) {
-        (true, true) => tracing::info!(server = %server.address, "the upstream's server is back"),
+        (true, true) => tracing::info!(server = %server.address, "upstream server healthy again"),
         (true, false) => tracing::warn!(
             server = %server.address,
-            "the upstream's server is unwell: others get its requests"
+            "upstream server unhealthy: it gets requests only while no other server is healthy"
         ),
         (false, _) => {}
     }

@@ -184,7 +184,7 @@ impl fmt::Display for ProtocolError {
             Self::LongLine => f.write_str("Protocol error: too big inline request"),
             Self::Quotes => f.write_str("Protocol error: unbalanced quotes in request"),
             Self::Http => f.write_str(
-                "this door speaks the Redis protocol; HTTP is spoken at another one (--http)",
+                "this listener speaks the Redis protocol; HTTP has another one (--http)",
             ),
         }
     }

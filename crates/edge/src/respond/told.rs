@@ -95,7 +95,7 @@ impl Counted<'_> {
         }
     }
 
-    /// When the counter is as if untouched. A fallback knows no store's clock, so it cannot say.
+    /// When the counter is back to its full limit. A fallback knows no store's clock, so it cannot say.
     pub(super) fn reset_at(&self) -> Option<Timestamp> {
         let Reading { now, reset_after, .. } = self.numbers;
         (now > Timestamp::EPOCH).then(|| now.plus(reset_after))

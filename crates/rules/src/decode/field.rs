@@ -151,7 +151,7 @@ impl<'a> Field<'a> {
                 Some(name) => format!("`{name}`"),
                 None => one_of(&names),
             };
-            self.refuse(Remark::new("this word is not known here").found(text).write(hint));
+            self.refuse(Remark::new("unknown value").found(text).write(hint));
         }
         known.map(|(_, value)| *value)
     }
@@ -190,14 +190,14 @@ impl<'a> Field<'a> {
 
     /// Notes that something else should stand here.
     pub fn wrong_kind(&self, expected: &str) {
-        let found = match &self.node.value {
-            Value::Scalar { text, quoted: true } => format!("\"{text}\""),
-            Value::Scalar { .. } if self.node.is_null() => "null".to_owned(),
-            Value::Scalar { text, .. } => text.clone(),
-            Value::List(_) => "[…]".to_owned(),
-            Value::Map(_) => "{…}".to_owned(),
-        };
-        self.refuse(Remark::new("this is of the wrong kind").found(&found).write(expected));
+        let scalar = |text: &str| Remark::new(format!("expected {expected}")).found(text);
+        self.refuse(match &self.node.value {
+            Value::Scalar { text, quoted: true } => scalar(&format!("\"{text}\"")),
+            Value::Scalar { .. } if self.node.is_null() => scalar("null"),
+            Value::Scalar { text, .. } => scalar(text),
+            Value::List(_) => Remark::new(format!("expected {expected}, found a list")),
+            Value::Map(_) => Remark::new(format!("expected {expected}, found a mapping")),
+        });
     }
 
     fn numbered(&self, items: &'a [Node]) -> Vec<Self> {

@@ -54,7 +54,7 @@ impl<'t> Shorthand<'t> {
                 _ => {
                     let hint = nearest(word, ["by", "burst", "using"]);
                     let hint = hint.map_or(FORM.to_owned(), |near| format!("`{near}`"));
-                    return Err(wrong("this word is not known in a limit", word).write(hint));
+                    return Err(wrong("unknown word in a limit", word).write(hint));
                 }
             };
             if said_twice {
@@ -97,7 +97,7 @@ fn algorithm(name: &str) -> Result<Algorithm, Remark> {
     known.map(|(_, algorithm)| *algorithm).ok_or_else(|| {
         let names = ALGORITHMS.map(|(name, _)| name);
         let near = nearest(name, names).unwrap_or("token_bucket");
-        wrong("this algorithm is not known", name).write(format!("`{near}`"))
+        wrong("unknown algorithm", name).write(format!("`{near}`"))
     })
 }
 

@@ -52,9 +52,9 @@ fn mistakes_about_identity_are_told_with_their_places() {
          \x20   e: { cookie: e, trust: anyone }\n    f: { header: f, trust: all }\n",
     );
     for expected in [
-        "2:15: identity.ip.from: this word is not known here, found `x_forwarded_fro`",
+        "2:15: identity.ip.from: unknown value, found `x_forwarded_fro`",
         "3:12: identity.api_key: this says twice where it comes from",
-        "4:45: identity.user_id.jwt.algorithm: this word is not known here, found `none`",
+        "4:45: identity.user_id.jwt.algorithm: unknown value, found `none`",
         "4:59: identity.user_id.jwt.leeway: clocks do not differ that much, found `2h`",
         "identity.user_id.jwt.issuer: the list is empty",
         "5:20: identity.tier.subject: the tier is looked up by a fact that `identity` does not find",
@@ -62,7 +62,7 @@ fn mistakes_about_identity_are_told_with_their_places() {
         "identity.facts.a.cookie: this is not the name of a cookie, found `b c`",
         "identity.facts.d: where it comes from is missing",
         "identity.facts.e.trust: a cookie is always the client's own word",
-        "identity.facts.f.trust: this word is not known here, found `all`",
+        "identity.facts.f.trust: unknown value, found `all`",
     ] {
         assert!(told.contains(expected), "{expected}\n{told}");
     }
@@ -165,7 +165,7 @@ fn hostile_documents_are_refused_with_a_reason() {
         ("rules: [1/s]\n---\nrules: []".to_owned(), "one document"),
         ("- 1\n- 2".to_owned(), "a document is a mapping"),
         ("hello".to_owned(), "a document is a mapping"),
-        ("rules: {}".to_owned(), "wrong kind"),
+        ("rules: {}".to_owned(), "expected a list, found a mapping"),
         ("rules: [1/s".to_owned(), "not YAML"),
         ("rules: []\nrules: []".to_owned(), "already set on line 1"),
         ("{[a]: b}".to_owned(), "the name of a field must be a word"),

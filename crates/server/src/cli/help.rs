@@ -5,7 +5,7 @@ use clap::builder::Styles;
 
 /// What the program is.
 pub(super) const ABOUT: &str = "Tidegate decides which requests pass.\n\n\
-    One set of rules, exact counters, one answer: allowed or refused, and when to come back.";
+    One set of rules, exact counters, one answer: allowed or refused, and when to retry.";
 
 /// Quiet colours; clap leaves them out where there is no terminal.
 pub(super) const STYLES: Styles = Styles::styled()
@@ -35,7 +35,7 @@ Start here:
 Every flag has an environment variable, TIDEGATE_ and its name. A setting in the file gives way
 to the environment, and that to the flag.
 
-Exit codes: 0 well, 1 the answer is no (refused, invalid), 2 wrong usage, 3 could not.";
+Exit codes: 0 success, 1 the answer is no (refused, invalid), 2 wrong usage, 3 failed.";
 
 /// After `tidegate serve --help`.
 pub(super) const SERVE: &str = "\
@@ -49,11 +49,11 @@ Examples:
   tidegate serve --config rules.yaml --store redis://10.0.0.5:6379 --key-secret-file secret
   tidegate serve --config rules.yaml --http unix:/run/tidegate/http.sock      for nginx here
   tidegate serve --config rules.yaml --otlp http://127.0.0.1:4318             traces to a collector
-  redis-cli -p 8083 CL.THROTTLE user:7 15 30 60      asks the RESP door, which Redis clients use
+  redis-cli -p 8083 CL.THROTTLE user:7 15 30 60      asks the RESP listener, which Redis clients use
 
 The rules are read again when the file changes or on SIGHUP; a file with mistakes changes nothing.
 SIGTERM and SIGINT stop it: requests under way are answered first, a second signal does not wait.
-SIGUSR2 lets a new process take over the open doors; no request is lost.
+SIGUSR2 lets a new process take over the listeners; no request is lost.
 Every setting but --config and --limit may also stand in the document, under `server:`, with
 underscores for dashes; relative paths there start at the document.";
 
@@ -64,7 +64,7 @@ Examples:
   tidegate demo --for 30s
   tidegate demo --admin 127.0.0.1:0        any free port
 
-It opens its doors on this machine only, on free ports where the usual ones are taken, sends itself
+It listens on this machine only, on free ports where the usual ones are taken, sends itself
 about 230 requests a second, and prints where the dashboard is. Rules may be changed there; they are
 in a temporary folder that is removed when it ends.";
 
@@ -98,7 +98,7 @@ Examples:
 
 It charges a counter of its own that limits nobody, and changes nothing else.
 
-Exit codes: 0 well, 1 something must be changed, 2 wrong usage, 3 could not.";
+Exit codes: 0 usable (warnings included), 1 not usable, 2 wrong usage, 3 failed.";
 
 /// After `tidegate bench --help`.
 pub(super) const BENCH: &str = "\
@@ -157,11 +157,11 @@ subjects and all overrides stay. Somebody else's change between the comparison a
 error, and nothing is applied.
 
 Exit codes: 0 applied, or nothing to change; 1 not valid, refused, or changed meanwhile; 2 wrong
-usage; 3 could not.";
+usage; 3 failed.";
 
 /// After `tidegate rules diff --help`.
 pub(super) const RULES_DIFF: &str = "\
-Exit codes: 0 no difference, 1 a difference or not valid, 2 wrong usage, 3 could not.";
+Exit codes: 0 no difference, 1 a difference or not valid, 2 wrong usage, 3 failed.";
 
 /// After `tidegate rules export --help`.
 pub(super) const RULES_EXPORT: &str = "\
@@ -196,7 +196,7 @@ Examples:
   tidegate reset login ip=203.0.113.7                       by one rule
   tidegate reset tier=free method=POST path=/api/orders --api-key-file key.txt
 
-Exit codes: 0 reset, 1 no rule counts this, 2 wrong usage, 3 could not.";
+Exit codes: 0 reset, 1 no rule counts this, 2 wrong usage, 3 failed.";
 
 /// After `tidegate violations --help`.
 pub(super) const VIOLATIONS: &str = "\
@@ -222,14 +222,14 @@ pub(super) const TOP_LIVE: &str = "\
 Examples:
   tidegate top
   tidegate top --admin http://10.0.0.7:8084 --token-file token
-  tidegate top --once                                one picture as text, also where it is piped
+  tidegate top --once                                one snapshot as text, also where it is piped
   tidegate top --json | jq '.rules[] | {id, refused_per_second}'
 
 Rates of all decisions are of the last 10 s, those of rules of the last minute, as on the dashboard.
-Keys: s sort, r reverse, / filter, p pause, ? help, q leave. When the server is gone, the last
-picture stays until it is back. NO_COLOR=1 leaves the colours out.
+Keys: s sort, r reverse, / filter, p pause, ? help, q quit. When the server is gone, the last
+numbers stay until it is back. NO_COLOR=1 leaves the colours out.
 
-Exit codes: 0 left, 2 wrong usage, 3 no answer.";
+Exit codes: 0 success, 2 wrong usage, 3 no answer.";
 
 /// After `tidegate db migrate --help`.
 pub(super) const DB_MIGRATE: &str = "\
@@ -239,4 +239,4 @@ Examples:
 
 `tidegate serve` does the same when it starts. This is for a start with a user who may not make tables.
 
-Exit codes: 0 up to date, 2 wrong usage, 3 could not.";
+Exit codes: 0 up to date, 2 wrong usage, 3 failed.";

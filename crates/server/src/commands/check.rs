@@ -80,7 +80,8 @@ impl Decision {
 
     /// What every rule has left.
     pub(super) fn readings(&self) -> String {
-        let mut rows = vec![["rule", "verdict", "left", "as new in"].map(str::to_owned).to_vec()];
+        let mut rows =
+            vec![["rule", "verdict", "left", "full again in"].map(str::to_owned).to_vec()];
         rows.extend(self.rules.iter().map(|reading| {
             let left = reading.remaining.zip(reading.limit);
             let left = left.map_or("-".to_owned(), |(left, limit)| format!("{left} of {limit}"));
@@ -106,31 +107,13 @@ impl Decision {
                 format!("{GOOD}allowed{GOOD:#}, after a wait of {}", span(delay))
             }
             (false, _, Some(wait)) => {
-                format!("{BAD}refused{BAD:#} by {rule}: come back in {}", span(wait))
+                format!("{BAD}refused{BAD:#} by {rule}: retry in {}", span(wait))
             }
             (false, _, None) => format!("{BAD}refused{BAD:#} by {rule}: it never passes"),
         }
     }
 }
 
-/// A wait as people say it, rounded up to what matters: `100ms`, `2500ms`, `1h9m39s`.
 fn span(millis: u64) -> String {
-    if millis < 10_000 {
-        return Micros::from_millis(millis).to_string();
-    }
-    let seconds = millis.div_ceil(1_000);
-    let parts = [(seconds / 3_600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
-    let said = parts.iter().filter(|(number, _)| *number > 0);
-    said.map(|(number, unit)| format!("{number}{unit}")).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::span;
-
-    #[test]
-    fn waits_are_told_as_people_say_them() {
-        let told = [0, 100, 2_500, 9_000, 10_001, 60_000, 4_178_895, 3_600_000].map(span);
-        assert_eq!(told, ["0s", "100ms", "2500ms", "9s", "11s", "1m", "1h9m39s", "1h"]);
-    }
+    Micros::from_millis(millis).in_words()
 }

@@ -50,29 +50,61 @@ pub(crate) fn run(args: DoctorArgs) -> Result<Outcome, Failure> {
         });
         found.findings.sort_by_key(|finding| finding.weight);
     }
-    let well = found.findings.iter().all(|finding| finding.weight == Weight::Note);
-    let store = settings.address.to_string();
+    let (store, verdict) = (settings.address.to_string(), Verdict::of(&found.findings));
     if args.output.json {
-        output::json(&Told::new(&store, &found, well))?;
+        output::json(&Told::new(&store, &found, &verdict))?;
     } else {
-        output::text(&report(&store, &found))?;
+        output::text(&report(&store, &found, &verdict))?;
     }
-    Ok(well.into())
+    Ok(verdict.is_usable().into())
 }
 
-fn report(store: &str, found: &Examination) -> String {
+/// Whether the store can be used: any error says no, warnings do not.
+struct Verdict {
+    errors: usize,
+    warnings: usize,
+}
+
+impl Verdict {
+    fn of(findings: &[Finding]) -> Self {
+        let count = |weight| findings.iter().filter(|finding| finding.weight == weight).count();
+        Self { errors: count(Weight::Error), warnings: count(Weight::Warning) }
+    }
+
+    const fn is_usable(&self) -> bool {
+        self.errors == 0
+    }
+
+    /// Such as `usable, 1 warning`.
+    fn in_words(&self) -> String {
+        let counted = |number: usize, noun: &str| match number {
+            0 => String::new(),
+            1 => format!(", 1 {noun}"),
+            more => format!(", {more} {noun}s"),
+        };
+        let found =
+            format!("{}{}", counted(self.errors, "error"), counted(self.warnings, "warning"));
+        match (self.is_usable(), found.is_empty()) {
+            (false, _) => format!("{BAD}not usable{BAD:#}{found}"),
+            (true, false) => format!("{GOOD}usable{GOOD:#}{found}"),
+            (true, true) => format!("{GOOD}usable{GOOD:#}, nothing needs to be changed"),
+        }
+    }
+}
+
+fn report(store: &str, found: &Examination, verdict: &Verdict) -> String {
     let mut text = format!("{BOLD}store{BOLD:#}       {store}\n");
     // Writing to a string does not fail.
     for server in &found.servers {
         let Server { place, version, memory, eviction, clock_ahead, round_trip, decision } = server;
-        let ahead = *clock_ahead as f64 / 1_000.0;
         _ = write!(
             text,
             "\n{BOLD}server{BOLD:#}      {place}, {version}\n\
              memory      {memory}, {eviction}\n\
-             clock       {ahead:+.1} ms from ours\n\
+             clock       {} ms from the clock of this machine\n\
              round trip  {}\n\
              decision    {} {DIM}(the real script, one rule){DIM:#}\n",
+            signed_millis(*clock_ahead),
             timing(round_trip),
             timing(decision),
         );
@@ -88,10 +120,18 @@ fn report(store: &str, found: &Examination) -> String {
         let what = output::printable(&format!("{server}{what}"));
         _ = writeln!(text, "{mark} {what}\n        {}", output::printable(advice));
     }
-    if found.findings.iter().all(|finding| finding.weight == Weight::Note) {
-        _ = writeln!(text, "{GOOD}well{GOOD:#}    nothing needs to be changed");
+    if !found.findings.is_empty() {
+        text.push('\n');
     }
+    _ = writeln!(text, "{}", verdict.in_words());
     text
+}
+
+/// Microseconds as milliseconds with a sign and one decimal place; what rounds to nothing is `+0.0`.
+fn signed_millis(micros: i64) -> String {
+    let tenths = (micros.unsigned_abs() + 50) / 100;
+    let sign = if micros < 0 && tenths > 0 { '-' } else { '+' };
+    format!("{sign}{}.{}", tenths / 10, tenths % 10)
 }
 
 fn timing(timing: &Timing) -> String {
@@ -109,7 +149,9 @@ fn span(span: Duration) -> String {
 #[derive(Debug, Serialize)]
 struct Told<'a> {
     store: &'a str,
-    well: bool,
+    usable: bool,
+    errors: usize,
+    warnings: usize,
     servers: Vec<ToldServer<'a>>,
     findings: Vec<ToldFinding<'a>>,
 }
@@ -136,7 +178,7 @@ struct ToldFinding<'a> {
 }
 
 impl<'a> Told<'a> {
-    fn new(store: &'a str, found: &'a Examination, well: bool) -> Self {
+    fn new(store: &'a str, found: &'a Examination, verdict: &Verdict) -> Self {
         let server = |server: &'a Server| ToldServer {
             server: &server.place,
             version: &server.version,
@@ -160,9 +202,33 @@ impl<'a> Told<'a> {
         };
         Self {
             store,
-            well,
+            usable: verdict.is_usable(),
+            errors: verdict.errors,
+            warnings: verdict.warnings,
             servers: found.servers.iter().map(server).collect(),
             findings: found.findings.iter().map(finding).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clock_difference_never_prints_negative_zero() {
+        let told = [0, -49, 49, -50, 50, -1_250, 1_000_000].map(signed_millis);
+        assert_eq!(told, ["+0.0", "+0.0", "+0.0", "-0.1", "+0.1", "-1.3", "+1000.0"]);
+    }
+
+    #[test]
+    fn verdict_counts_errors_and_warnings() {
+        let verdict = |errors, warnings| {
+            let verdict = Verdict { errors, warnings };
+            (verdict.is_usable(), anstream::adapter::strip_str(&verdict.in_words()).to_string())
+        };
+        assert_eq!(verdict(0, 0), (true, "usable, nothing needs to be changed".to_owned()));
+        assert_eq!(verdict(0, 1), (true, "usable, 1 warning".to_owned()));
+        assert_eq!(verdict(2, 1), (false, "not usable, 2 errors, 1 warning".to_owned()));
     }
 }

@@ -79,9 +79,12 @@ fn rendered(explanation: &Explanation) -> String {
     if explanation.rules.is_empty() {
         text.push_str("  none\n");
     }
-    let headline = explanation.decision.headline();
-    let why = printable(&explanation.why);
-    text.push_str(&format!("\n{BOLD}decision{BOLD:#}\n  {headline}\n  {why}\n"));
+    let decision = &explanation.decision;
+    text.push_str(&format!("\n{BOLD}decision{BOLD:#}\n  {}\n", decision.headline()));
+    // The headline and the rule's state have said why a request is refused.
+    if decision.allowed && !decision.is_ungoverned() {
+        text.push_str(&format!("  {}\n", printable(&explanation.why)));
+    }
     text
 }
 

@@ -14,7 +14,7 @@ use super::section::{choice, path};
 use super::{read_token, value};
 use crate::failure::Failure;
 
-/// The admin door unless it is said otherwise.
+/// The admin listener unless it is said otherwise.
 const DEFAULT_ADMIN: Listen = Listen::loopback(8084);
 
 /// How long violations are kept unless it is said otherwise.

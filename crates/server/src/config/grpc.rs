@@ -12,17 +12,17 @@ use super::listen::{DoorAt, Listen};
 use super::section::{choice, parsed};
 use super::value;
 
-/// The gRPC door unless it is said otherwise.
+/// The gRPC listener unless it is said otherwise.
 const DEFAULT_GRPC: Listen = Listen::loopback(8082);
 
 /// How long a connection is kept unless it is said otherwise: long enough to cost nothing, short enough that
 /// new nodes are found.
 const DEFAULT_MAX_AGE: Micros = Micros::from_secs(600);
 
-/// What was typed about the gRPC door in one place.
+/// What was typed about the gRPC listener in one place.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GrpcLayer {
-    /// Where the gRPC door listens, for Envoy; port 0 takes a free one, `off` closes it
+    /// Where the gRPC listener is, for Envoy; port 0 takes a free one, `off` closes it
     /// [default: 127.0.0.1:8082]
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_GRPC", hide_env_values = true)]
     pub(crate) grpc: Option<Listen>,
@@ -49,7 +49,7 @@ pub(crate) struct GrpcLayer {
     )]
     pub(crate) grpc_headers: Option<Headers>,
 
-    /// How long a connection to the gRPC door is kept, give or take a tenth [default: 10m]
+    /// How long a connection to the gRPC listener is kept, give or take a tenth [default: 10m]
     #[arg(
         long,
         value_name = "TIME",
@@ -104,7 +104,7 @@ impl GrpcLayer {
     }
 }
 
-/// The gRPC door's settings, checked.
+/// The gRPC listener's settings, checked.
 #[derive(Debug)]
 pub(crate) struct GrpcSettings {
     pub(crate) at: DoorAt,

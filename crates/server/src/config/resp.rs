@@ -10,20 +10,20 @@ use super::listen::{DoorAt, Listen};
 use super::section::{parsed, path};
 use crate::failure::Failure;
 
-/// The RESP door unless it is said otherwise.
+/// The RESP listener unless it is said otherwise.
 const DEFAULT_RESP: Listen = Listen::loopback(8083);
 
 /// The flags of its certificate and key.
 const FLAGS: [&str; 2] = ["--resp-tls-cert", "--resp-tls-key"];
 
-/// What was typed about the RESP door in one place.
+/// What was typed about the RESP listener in one place.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RespLayer {
-    /// Where the RESP door listens, for Redis clients [default: 127.0.0.1:8083]
+    /// Where the RESP listener is, for Redis clients [default: 127.0.0.1:8083]
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_RESP", hide_env_values = true)]
     pub(crate) resp: Option<Listen>,
 
-    /// The RESP door's certificate chain, in PEM: clients then come with TLS (`rediss://`)
+    /// The RESP listener's certificate chain, in PEM: clients then come with TLS (`rediss://`)
     #[arg(long, value_name = "FILE", env = "TIDEGATE_RESP_TLS_CERT", hide_env_values = true)]
     pub(crate) resp_tls_cert: Option<PathBuf>,
 
@@ -58,7 +58,7 @@ impl RespLayer {
     }
 }
 
-/// The RESP door's settings, checked.
+/// The RESP listener's settings, checked.
 #[derive(Debug)]
 pub(crate) struct RespSettings {
     pub(crate) at: DoorAt,

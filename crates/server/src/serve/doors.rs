@@ -93,9 +93,9 @@ impl Doors {
     /// Waits for what should not happen: that a door closes by itself.
     pub(super) async fn ended(&mut self) -> Failure {
         let why = match self.serving.join_next().await {
-            Some(Ok(door)) => format!("the door {door} stopped accepting"),
-            Some(Err(error)) => format!("a door closed by itself: {error}"),
-            None => "there is no door".to_owned(),
+            Some(Ok(door)) => format!("the listener {door} stopped accepting"),
+            Some(Err(error)) => format!("a listener closed by itself: {error}"),
+            None => "there is no listener".to_owned(),
         };
         Failure::CouldNot(why)
     }

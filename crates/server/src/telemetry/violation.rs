@@ -18,7 +18,7 @@ pub(super) fn tell(said: Said<'_>) {
             target: TARGET,
             rule = &*escaped(rule),
             suppressed = count,
-            "more violations, of which there are no lines"
+            "further violations not logged individually"
         ),
     }
 }
@@ -34,7 +34,7 @@ fn one(line: &Line) {
         Retry::Never => None,
     };
     let message = match verdict {
-        Verdict::ShadowDeny => "would be refused, but the rule only watches",
+        Verdict::ShadowDeny => "would be refused (shadow mode)",
         Verdict::Ban => "refused: banned",
         Verdict::Deny | Verdict::Warn | Verdict::Allow => "refused",
     };

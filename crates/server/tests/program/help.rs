@@ -72,7 +72,7 @@ fn wrong_usage_is_exit_code_2_and_says_what_to_write() {
         (&["serv"][..], "serve"),
         (&["serve", "--htpp", "off"], "--http"),
         (&["serve", "--http", "somewhere"], "127.0.0.1:8081"),
-        (&["serve", "--http", "off", "--resp", "off"], "every door is off"),
+        (&["serve", "--http", "off", "--resp", "off"], "every listener is off"),
         (&["serve", "--limit", "100 per minute"], "N/WINDOW"),
         (&["serve", "--snapshot-interval", "10"], "`10s`"),
         (&["serve", "--memory-limit", "1KiB"], "1MiB"),

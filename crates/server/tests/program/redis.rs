@@ -156,14 +156,21 @@ fn the_doctor_tells_what_to_change() {
     let (code, told) = doctor(&redis.url(), &["--key-secret-file", secret]);
     assert_eq!(code, Some(0), "{told}");
     assert_eq!(redis.command(&["ZCARD", "tg:nodes"]).integer(), 1, "a node that lives is kept");
-    for words in ["Redis ", "round trip  p50 ", "decision    p50 ", "noeviction", "well"] {
+    for words in [
+        "Redis ",
+        "round trip  p50 ",
+        "decision    p50 ",
+        "noeviction",
+        "usable, nothing needs to be changed",
+    ] {
         assert!(told.contains(words), "{words} in {told}");
     }
     redis.command(&["CONFIG", "SET", "maxmemory", "100mb"]);
     redis.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"]);
     let (code, told) = doctor(&redis.url(), &["--json"]);
     let told: Value = serde_json::from_str(&told).unwrap();
-    assert_eq!((code, &told["well"]), (Some(1), &json!(false)));
+    assert_eq!((code, &told["usable"]), (Some(0), &json!(true)), "{told}");
+    assert_eq!((&told["errors"], &told["warnings"]), (&json!(0), &json!(2)), "{told}");
     let advice: Vec<&str> =
         told["findings"].as_array().unwrap().iter().filter_map(|f| f["advice"].as_str()).collect();
     assert!(advice.iter().any(|advice| advice.contains("maxmemory-policy noeviction")));
@@ -172,6 +179,7 @@ fn the_doctor_tells_what_to_change() {
     let weak = redis.url().replace("redis://", "redis://weak:pw@");
     let (code, told) = doctor(&weak, &[]);
     assert_eq!(code, Some(1));
+    assert!(told.contains("\nnot usable, "), "{told}");
     assert!(told.contains("ACL SETUSER NAME on >PASSWORD ~tg:*"), "{told}");
     let (code, told) = doctor("redis://127.0.0.1:1", &[]);
     assert_eq!(code, Some(1));

@@ -50,7 +50,7 @@ fn the_default_door_moves_aside_with_a_warning_when_it_is_taken() {
     command.args(["serve", "--limit", "1/s"]);
     let server = Server::spawn(command);
     assert_ne!(server.address, "127.0.0.1:8081");
-    server.wait_log("the default port of a door is taken");
+    server.wait_log("the default port of a listener is taken");
     assert_eq!(server.client().get("/livez").status, 200);
 }
 

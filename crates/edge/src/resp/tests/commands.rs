@@ -161,7 +161,7 @@ fn a_browser_gets_nothing_done() {
     let attack = b"POST / HTTP/1.1\r\nHost: localhost:8083\r\nContent-Length: 40\r\n\r\n\
         TIDEGATE.CHECK ip 1.2.3.4\r\nTIDEGATE.CHECK ip 1.2.3.4\r\n";
     let (reply, ends) = desk.raw(attack);
-    assert!(ends && reply.starts_with("-ERR this door speaks the Redis protocol"), "{reply}");
+    assert!(ends && reply.starts_with("-ERR this listener speaks the Redis protocol"), "{reply}");
     assert!(desk.say("TIDEGATE.PEEK ip 1.2.3.4").contains("remaining :10"));
 }
 

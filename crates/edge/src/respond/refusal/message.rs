@@ -1,61 +1,78 @@
-//! Why a request is refused, in two sentences for people.
+//! Why a request is refused, in two sentences for the end user of an API. A rule's id means nothing
+//! to that user; operators find it in the policy headers, in `violated-policies` and in the log.
 //!
 //! Put together piece by piece: the formatting machinery took a third of what a whole refusal takes.
 
-use std::fmt::Write as _;
-
 use tidegate_core::decision::Verdict;
+use tidegate_core::time::Micros;
 
 use super::super::told::{Counted, Told};
 
 /// Room for most.
 const USUAL_BYTES: usize = 128;
 
+/// Units of a period, in microseconds.
+const UNITS: [(u64, &str); 4] = [
+    (86_400_000_000, "day"),
+    (3_600_000_000, "hour"),
+    (60_000_000, "minute"),
+    (1_000_000, "second"),
+];
+
 /// What is said of a refusal.
 pub(super) fn of(told: Option<&Told<'_>>) -> String {
     let Some(told) = told else { return "The request is refused.".to_owned() };
     let mut said = String::with_capacity(USUAL_BYTES);
-    said.push_str("Rule ");
-    said.push_str(told.rule.id());
-    said.push(' ');
     say_why(told, &mut said);
-    said.push_str(". ");
     match told.wait_secs() {
         Some(secs) => {
-            said.push_str("Retry after ");
+            said.push_str(". Retry after ");
             say_number(secs, "second", &mut said);
+            said.push('.');
         }
-        None => said.push_str("Retrying will not help"),
+        None => said.push_str(". Retrying will not help."),
     }
-    said.push('.');
     said
 }
 
 fn say_why(told: &Told<'_>, said: &mut String) {
     let counted = match told.counted() {
         _ if told.verdict == Verdict::Ban => {
-            return said
-                .push_str("bans this client for a while, after too many requests over its limit");
+            return said.push_str("Banned for a while after too many requests over the limit");
         }
         Some(counted) if counted.reset_at().is_none() => {
-            return said.push_str("refuses requests for the moment");
+            return said.push_str("Requests cannot be counted at the moment");
         }
-        None => return said.push_str("refuses requests of this kind"),
+        None => return said.push_str("Requests of this kind are not allowed"),
         Some(counted) => counted,
     };
-    said.push_str("allows ");
+    let (before, after) = match told.wait {
+        Some(_) => ("Limit of ", " reached"),
+        None => ("This request costs more than the limit of ", ""),
+    };
+    said.push_str(before);
     say_allowance(&counted, said);
-    if told.wait.is_none() {
-        said.push_str(", and this request alone costs more");
+    said.push_str(after);
+}
+
+/// Such as `20 requests per 2 seconds`.
+fn say_allowance(counted: &Counted<'_>, said: &mut String) {
+    say_number(counted.numbers.limit, "request", said);
+    match counted.rule.limit().policy() {
+        Some(policy) if policy.is_concurrency() => said.push_str(" at a time"),
+        Some(policy) => say_period(policy.period(), said),
+        None => {}
     }
 }
 
-/// Such as `20 requests per 2s`.
-fn say_allowance(counted: &Counted<'_>, said: &mut String) {
-    say_number(counted.numbers.limit, "request", said);
-    if let Some(policy) = counted.rule.limit().policy() {
-        // To write into a string cannot fail.
-        let _ = write!(said, " per {}", policy.period());
+/// Such as ` per minute` or ` per 2 seconds`.
+fn say_period(period: Micros, said: &mut String) {
+    said.push_str(" per ");
+    let unit = UNITS.into_iter().find(|(size, _)| period.get().is_multiple_of(*size));
+    match unit.map(|(size, name)| (period.get() / size, name)) {
+        Some((1, name)) => said.push_str(name),
+        Some((number, name)) => say_number(number, name, said),
+        None => said.push_str(&period.in_words()),
     }
 }
 

@@ -60,7 +60,7 @@ async fn the_error_is_read_though_more_was_sent_than_anybody_looks_at() {
     bytes.extend(vec![b'x'; 100_000]);
     caller.send(&bytes).await;
     let told = caller.raw_to_end().await;
-    assert!(told.starts_with("-ERR this door speaks the Redis protocol"), "{told}");
+    assert!(told.starts_with("-ERR this listener speaks the Redis protocol"), "{told}");
     assert_eq!(told.matches("\r\n").count(), 1);
 }
 

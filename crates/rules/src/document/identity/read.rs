@@ -101,7 +101,7 @@ fn read_from(field: &Field<'_>) -> Option<ForwardedBy> {
         // A slip of `x_forwarded_for` must not become a header that nobody sends.
         name if name.contains('_') => {
             let hint = "`x_forwarded_for`, `forwarded`, or a header such as `x-real-ip`";
-            field.refuse(Remark::new("this word is not known here").found(name).write(hint));
+            field.refuse(Remark::new("unknown value").found(name).write(hint));
             None
         }
         _ => header_name(field).map(ForwardedBy::Header),

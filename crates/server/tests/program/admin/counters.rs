@@ -108,7 +108,7 @@ fn counters_are_reset_by_all_rules_or_by_one() {
     let out = office.well(&["reset", "user_id=ann"]);
     assert_eq!(
         out,
-        "reset\n  rule      verdict  left    as new in\n  per-user  allow    2 of 2  0s\n"
+        "reset\n  rule      verdict  left    full again in\n  per-user  allow    2 of 2  0 s\n"
     );
     assert_eq!(left(), Some(1));
     office.well(&["reset", "per-user", "user_id=ann"]);

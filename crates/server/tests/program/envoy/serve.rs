@@ -12,7 +12,7 @@ fn it_listens_by_default_says_where_and_moves_aside_when_its_port_is_taken() {
     command.args(["serve", "--http", "127.0.0.1:0", "--limit", "1/s"]).env_remove("TIDEGATE_GRPC");
     let server = Server::spawn(command);
     assert_ne!(server.grpc(), "127.0.0.1:8082");
-    server.wait_log("the default port of a door is taken");
+    server.wait_log("the default port of a listener is taken");
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn what_cannot_be_meant_is_told() {
             3,
             "cannot read none.pem for --tls-cert",
         ),
-        (&["--http", "off", "--resp", "off", "--limit", "1/s"], 2, "every door is off"),
+        (&["--http", "off", "--resp", "off", "--limit", "1/s"], 2, "every listener is off"),
     ] {
         let args = [&["serve", "--http", "127.0.0.1:0"], args].concat();
         let args = if args.contains(&"off") {

@@ -97,10 +97,10 @@ fn a_dead_server_costs_no_more_than_what_it_had_and_comes_back() {
             let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(ask)).collect();
             passed();
             servers[0].process().kill();
-            server.wait_log("is unwell");
+            server.wait_log("upstream server unhealthy");
             passed();
             servers[0].restart();
-            server.wait_log("is back");
+            server.wait_log("upstream server healthy again");
             let before = count(&servers[0]);
             wait_for("it to be used again", || (count(&servers[0]) > before + 20).then_some(()));
             stop.store(true, Ordering::Relaxed);

@@ -25,7 +25,7 @@ fn the_default_door_moves_aside_with_a_warning_when_it_is_taken() {
     command.args(["serve", "--http", "127.0.0.1:0", "--limit", "1/s"]);
     let server = Server::spawn(command);
     assert_ne!(server.resp, "127.0.0.1:8083");
-    server.wait_log("the default port of a door is taken");
+    server.wait_log("the default port of a listener is taken");
     assert_eq!(redis_cli(&server, &["PING"]), "PONG");
 }
 
