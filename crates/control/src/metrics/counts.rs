@@ -16,6 +16,13 @@ pub struct Counts {
     pub rules: Vec<RuleCount>,
 }
 
+impl Counts {
+    /// How many decisions are of a kind.
+    pub(crate) fn decided(&self, is_counted: impl Fn(&DecisionCount) -> bool) -> u64 {
+        self.decisions.iter().filter(|one| is_counted(one)).map(|one| one.count).sum()
+    }
+}
+
 /// So many decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct DecisionCount {
@@ -49,6 +56,8 @@ pub struct RuleCount {
     pub endpoint: String,
     /// `enforce`, `shadow` or `warn`.
     pub mode: &'static str,
+    /// Whether it is switched on.
+    pub is_active: bool,
     /// The most that it admits to one key in any interval as long as its window; none where it counts nothing.
     pub most_in_window: Option<u64>,
     /// How often it said what.
@@ -65,12 +74,41 @@ pub struct VerdictCounts {
     pub allow: u64,
     /// It is over the limit.
     pub deny: u64,
-    /// It would be refused, but the rule only watches.
+    /// It would be refused, but the rule is in shadow mode.
     pub shadow_deny: u64,
     /// It passes with a warning.
     pub warn: u64,
     /// The key is banned.
     pub ban: u64,
+}
+
+impl VerdictCounts {
+    /// How many there are.
+    pub(crate) const fn total(&self) -> u64 {
+        self.allow + self.deny + self.shadow_deny + self.warn + self.ban
+    }
+
+    /// Both together.
+    pub(crate) const fn plus(self, more: Self) -> Self {
+        Self {
+            allow: self.allow + more.allow,
+            deny: self.deny + more.deny,
+            shadow_deny: self.shadow_deny + more.shadow_deny,
+            warn: self.warn + more.warn,
+            ban: self.ban + more.ban,
+        }
+    }
+
+    /// What came since `before`; nothing where the count has started again.
+    pub(crate) const fn less(self, before: Self) -> Self {
+        Self {
+            allow: self.allow.saturating_sub(before.allow),
+            deny: self.deny.saturating_sub(before.deny),
+            shadow_deny: self.shadow_deny.saturating_sub(before.shadow_deny),
+            warn: self.warn.saturating_sub(before.warn),
+            ban: self.ban.saturating_sub(before.ban),
+        }
+    }
 }
 
 /// A distribution of whole numbers.

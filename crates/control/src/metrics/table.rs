@@ -38,6 +38,7 @@ pub(super) struct Table {
 
 struct RuleRow {
     mode: &'static str,
+    is_active: bool,
     most_in_window: Option<u64>,
     /// The place of its pattern.
     endpoint: usize,
@@ -62,6 +63,7 @@ impl Follows for Table {
             endpoints.iter().enumerate().map(|(at, (known, _))| (known.as_str(), at)).collect();
         let rows = self.rows.following(rules, |rule, before| RuleRow {
             mode: rule.mode().name(),
+            is_active: rule.is_active(),
             most_in_window: rule.limit().most_in_window(),
             endpoint: places.get(endpoint(rule).as_str()).copied().unwrap_or(0),
             counts: before.map_or_else(RuleCounts::new, |row| Arc::clone(&row.counts)),
@@ -104,11 +106,12 @@ impl Table {
 
     pub(super) fn rules(&self) -> Vec<RuleCount> {
         let told = self.rows.by_id().into_iter().map(|row| {
-            let RuleRow { mode, most_in_window, endpoint, counts } = &row.kept;
+            let RuleRow { mode, is_active, most_in_window, endpoint, counts } = &row.kept;
             RuleCount {
                 id: row.id.clone(),
                 endpoint: self.endpoints[*endpoint].0.clone(),
                 mode,
+                is_active: *is_active,
                 most_in_window: *most_in_window,
                 verdicts: counts.verdicts(),
                 headroom_percent: counts.headroom(),

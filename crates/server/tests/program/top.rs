@@ -136,9 +136,9 @@ fn rules_are_sorted_reversed_filtered_and_paused_and_help_comes() {
     tmux.wait_until("all again", |screen| order(screen).len() == 3 && !screen.contains("filter:"));
 
     tmux.type_in("?");
-    tmux.wait("any key goes back");
+    tmux.wait("any key closes this help");
     tmux.type_in("x");
-    tmux.wait_until("no help", |screen| !screen.contains("any key goes back"));
+    tmux.wait_until("no help", |screen| !screen.contains("any key closes this help"));
 
     tmux.type_in("p");
     tmux.wait("PAUSED");
@@ -162,7 +162,7 @@ fn a_terminal_may_change_its_size_and_be_small() {
         !screen.contains("LAST MINUTE") && row(screen, "writes").len() == 3
     });
     assert_eq!(screen.lines().count(), 12, "{screen}");
-    assert!(screen.contains("q leave"), "{screen}");
+    assert!(screen.contains("q quit"), "{screen}");
     for (columns, rows) in [(1, 1), (10, 3), (200, 50)] {
         tmux.resize(columns, rows);
     }

@@ -41,6 +41,19 @@ fn programs_get_json() {
 }
 
 #[test]
+fn disabled_rule_is_shown_as_disabled() {
+    let rules = RULES.replace("limit: 5/h }", "limit: 5/h, is_active: false }");
+    let office = Office::with(&rules, &[]);
+    let told = office.well(&["top"]);
+    let row = |id: &str| told.lines().find(|line| line.starts_with(id)).unwrap_or_default();
+    assert!(row("unused").contains("disabled") && !row("unused").contains("enforce"), "{told}");
+    assert!(row("writes").contains("enforce"), "{told}");
+    let rules = office.json(&["top"])["rules"].clone();
+    let unused = rules.as_array().unwrap().iter().find(|rule| rule["id"] == "unused").unwrap();
+    assert_eq!((&unused["is_active"], &unused["mode"]), (&false.into(), &"enforce".into()));
+}
+
+#[test]
 fn who_cannot_watch_hears_why() {
     let nobody = run(&["top", "--admin", "http://127.0.0.1:1"]);
     assert_eq!(nobody.status.code(), Some(3));

@@ -35,6 +35,7 @@ fn rule(row: &RuleRow) -> Json {
         "id": row.id,
         "endpoint": row.endpoint,
         "mode": row.mode,
+        "is_active": row.is_active,
         "asked_per_second": whole(row.asked),
         "refused_per_second": whole(row.refused),
         "refused_share": row.share.map(whole),

@@ -42,6 +42,7 @@ pub(super) struct RuleRow {
     pub(super) id: String,
     pub(super) endpoint: String,
     pub(super) mode: String,
+    pub(super) is_active: bool,
     /// In thousandths a second.
     pub(super) asked: u64,
     pub(super) refused: u64,
@@ -101,7 +102,7 @@ impl Picture {
         let mut not_closed = breakers.iter().filter(|one| one.breaker != "closed");
         let state = match (process.status.store_error.is_some(), not_closed.next()) {
             (_, Some(one)) => format!(", breaker of {} {}", one.server, one.breaker),
-            (true, None) => ", gone".to_owned(),
+            (true, None) => ", down".to_owned(),
             (false, None) if breakers.is_empty() => String::new(),
             (false, None) => ", breaker closed".to_owned(),
         };
@@ -126,6 +127,11 @@ pub(super) fn in_words(nodes: &[Node]) -> String {
 }
 
 impl RuleRow {
+    /// Its mode, or that it is switched off.
+    pub(super) fn state(&self) -> &str {
+        if self.is_active { &self.mode } else { "disabled" }
+    }
+
     fn of(rule: &Rule, history: &History) -> Self {
         let (mut verdicts, mut headroom, mut micros) =
             (Verdicts::default(), Distribution::default(), 0);
@@ -147,6 +153,7 @@ impl RuleRow {
             id: rule.id.clone(),
             endpoint: rule.endpoint.clone(),
             mode: rule.mode.clone(),
+            is_active: rule.is_active,
             asked: rate_of(verdicts.asked(), micros),
             refused: rate_of(verdicts.refused(), micros),
             share: share_of(verdicts.refused(), verdicts.asked()),
@@ -228,7 +235,7 @@ mod tests {
         process.servers = Some(Servers { breakers: vec![breaker("a:1", "closed")] });
         assert_eq!(picture.store(), "redis, breaker closed");
         picture.tick.process.status.store_error = Some("it does not answer".to_owned());
-        assert_eq!(picture.store(), "redis, gone");
+        assert_eq!(picture.store(), "redis, down");
         assert_eq!(picture.trouble(), Some("it does not answer"));
         let servers = vec![breaker("a:1", "closed"), breaker("b:2", "open")];
         picture.tick.process.servers = Some(Servers { breakers: servers });

@@ -37,7 +37,7 @@ fn facts(picture: &Picture) -> Vec<Vec<String>> {
         ("store", picture.store()),
         ("decisions", format!("{all}/s ({bands}), {total} since the start")),
         ("refused", percent(picture.refused)),
-        ("within", took),
+        ("latency", took),
     ];
     let nodes = picture.nodes.iter().map(|node| ("node", node.in_words()));
     let trouble = picture.trouble().map(|trouble| ("trouble", trouble.to_owned()));
@@ -55,7 +55,7 @@ fn rules(picture: &Picture) -> Vec<Vec<String>> {
     let rows = View::default().rules(picture).into_iter().map(|rule| {
         vec![
             printable(&rule.id),
-            printable(&rule.mode),
+            printable(rule.state()),
             rate(rule.asked),
             rate(rule.refused),
             percent(rule.share),

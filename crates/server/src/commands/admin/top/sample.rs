@@ -38,6 +38,7 @@ pub(super) fn rule(id: &str, verdicts: Verdicts) -> Rule {
         id: id.to_owned(),
         endpoint: "*".to_owned(),
         mode: "enforce".to_owned(),
+        is_active: true,
         most_in_window: Some(20),
         verdicts,
         headroom_percent: Distribution {

@@ -33,9 +33,16 @@ pub(super) struct Rule {
     pub(super) id: String,
     pub(super) endpoint: String,
     pub(super) mode: String,
+    /// Whether it is switched on; servers of earlier versions do not say.
+    #[serde(default = "is_active")]
+    pub(super) is_active: bool,
     pub(super) most_in_window: Option<u64>,
     pub(super) verdicts: Verdicts,
     pub(super) headroom_percent: Distribution,
+}
+
+const fn is_active() -> bool {
+    true
 }
 
 /// How often it said what.

@@ -14,7 +14,7 @@ use super::Ink;
 /// A line of words, and below it the drawing.
 pub(super) fn draw(frame: &mut Frame<'_>, at: Rect, picture: &Picture, ink: Ink) {
     let [words, drawing] = split(at);
-    frame.render_widget(in_words(picture, ink), words);
+    frame.render_widget(legend(picture, usize::from(at.width), ink), words);
     stack(frame.buffer_mut(), drawing, &picture.past, ink);
 }
 
@@ -23,28 +23,44 @@ fn split(at: Rect) -> [Rect; 2] {
     [words, Rect { y: at.y + words.height, height: at.height - words.height, ..at }]
 }
 
-fn in_words(picture: &Picture, ink: Ink) -> Line<'static> {
-    let all: u64 = picture.bands.iter().sum();
-    let mut spans = vec![
-        Span::styled(format!("{}/s", rate(all)), ink.bold()),
-        Span::raw(format!(" refused {}  ", percent(picture.refused))),
-    ];
-    for (at, name) in BANDS.into_iter().enumerate() {
-        let sign = ink.cell(at, '■');
-        spans.push(Span::styled(format!("{sign} "), ink.band(at)));
-        spans.push(Span::raw(format!("{name} {}  ", rate(picture.bands[at]))));
-    }
-    spans.push(Span::styled(format!("{} since the start", count(picture.total)), ink.dim()));
-    Line::from(spans)
+/// Decisions a second, and what the bands of the drawing mean: the first form that fits. A narrow
+/// terminal has no room for bands without a request, then for wide gaps, then for the sum.
+fn legend(picture: &Picture, width: usize, ink: Ink) -> Line<'static> {
+    let forms = [("  ", true, true), ("  ", false, true), (" ", false, true), (" ", false, false)];
+    let mut lines = forms.map(|(gap, has_idle, has_sum)| {
+        let mut spans = bands(picture, gap, has_idle, ink);
+        if has_sum {
+            let sum = rate(picture.bands.iter().sum());
+            spans.insert(0, Span::styled(format!("{sum}/s{gap}"), ink.bold()));
+        }
+        Line::from(spans)
+    });
+    let fitting = lines.iter().position(|line| line.width() <= width);
+    std::mem::take(&mut lines[fitting.unwrap_or(forms.len() - 1)])
 }
 
-/// How long decisions take.
+fn bands(picture: &Picture, gap: &str, has_idle: bool, ink: Ink) -> Vec<Span<'static>> {
+    let mut spans = Vec::new();
+    for (at, (name, count)) in BANDS.into_iter().zip(picture.bands).enumerate() {
+        if has_idle || count > 0 {
+            let before = if spans.is_empty() { "" } else { gap };
+            let sign = ink.cell(at, '■');
+            spans.push(Span::styled(format!("{before}{sign} "), ink.band(at)));
+            spans.push(Span::raw(format!("{name} {}", rate(count))));
+        }
+    }
+    spans
+}
+
+/// How long decisions take, the share that is refused, and how many there were in all.
 pub(super) fn times(picture: &Picture, ink: Ink) -> Line<'static> {
-    let mut spans = vec![Span::raw("decided within ")];
+    let mut spans = vec![Span::raw("decision time ")];
     for ((name, _), took) in QUANTILES.into_iter().zip(picture.times) {
         spans.push(Span::styled(format!("{name} "), ink.dim()));
         spans.push(Span::raw(format!("{}  ", time(took))));
     }
+    spans.push(Span::raw(format!("refused {}  ", percent(picture.refused))));
+    spans.push(Span::styled(format!("{} since the start", count(picture.total)), ink.dim()));
     Line::from(spans)
 }
 

@@ -10,14 +10,14 @@ use crate::output::printable;
 
 const KEYS: [(&str, &str); 9] = [
     ("s  >  <", "sort by the next or the last column"),
-    ("r", "the other way round"),
-    ("/", "show only what has these letters in it; Enter keeps it"),
-    ("Esc", "show all again"),
-    ("p  Space", "stop the picture, and let it go on"),
+    ("r", "reverse the order"),
+    ("/", "show only rows that contain a text; Enter keeps the filter"),
+    ("Esc", "clear the filter"),
+    ("p  Space", "pause / resume"),
     ("↑ ↓  j k", "move through the rules; also Page Up and Down, Home"),
     ("?  h", "this help"),
-    ("q  Ctrl-C", "leave"),
-    ("", "any key goes back"),
+    ("q  Ctrl-C", "quit"),
+    ("", "any key closes this help"),
 ];
 
 /// The last line: what is typed, or the keys that one needs first.
@@ -30,7 +30,7 @@ pub(super) fn foot(view: &View, ink: Ink) -> Line<'static> {
         ]);
     }
     let mut spans =
-        vec![Span::styled("q leave  ? help  s sort  r reverse  / filter  p pause", ink.dim())];
+        vec![Span::styled("q quit  ? help  s sort  r reverse  / filter  p pause", ink.dim())];
     if !view.filter.is_empty() {
         let filter = format!("filter: {} (Esc clears)  ", printable(&view.filter));
         spans.insert(0, Span::styled(filter, ink.bold()));

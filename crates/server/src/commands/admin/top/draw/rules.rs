@@ -32,7 +32,7 @@ use Column::{Asked, Mode, Most, Past, Refused, Rule, Scarce, Share, Used};
 const ORDER: [Column; 9] = [Rule, Mode, Asked, Refused, Share, Used, Scarce, Most, Past];
 
 /// Which are there as long as there is room, the most important first.
-const WORTH: [Column; 9] = [Rule, Asked, Refused, Share, Used, Past, Scarce, Most, Mode];
+const WORTH: [Column; 9] = [Rule, Asked, Refused, Mode, Share, Used, Past, Scarce, Most];
 
 /// The most that a name takes while others want the room.
 const LONGEST_NAME: usize = 32;
@@ -143,7 +143,7 @@ impl Column {
     const fn least(self) -> usize {
         match self {
             Rule => 12,
-            Mode => 7,
+            Mode => 8,
             Asked | Share => 8,
             Refused => 10,
             Used => 5,
@@ -173,7 +173,7 @@ impl Column {
     fn text(self, rule: &RuleRow) -> String {
         match self {
             Rule => rule.id.clone(),
-            Mode => rule.mode.clone(),
+            Mode => rule.state().to_owned(),
             Asked => rate(rule.asked),
             Refused => rate(rule.refused),
             Share => percent(rule.share),
@@ -186,6 +186,7 @@ impl Column {
 
     fn style(self, rule: &RuleRow, ink: Ink) -> Style {
         match self {
+            _ if !rule.is_active => ink.dim(),
             Rule => ink.bold(),
             Refused | Share if rule.refused > 0 => ink.bad(),
             _ => Style::new(),

@@ -31,9 +31,18 @@ fn picture() -> Picture {
 }
 
 fn drawn(width: u16, height: u16, view: &View, ink: Ink) -> (String, Vec<Color>) {
+    drawn_from(&picture(), width, height, view, ink)
+}
+
+fn drawn_from(
+    picture: &Picture,
+    width: u16,
+    height: u16,
+    view: &View,
+    ink: Ink,
+) -> (String, Vec<Color>) {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    let picture = picture();
-    terminal.draw(|frame| all(frame, Some(&picture), view, ink)).unwrap();
+    terminal.draw(|frame| all(frame, Some(picture), view, ink)).unwrap();
     let buffer = terminal.backend().buffer();
     let lines = buffer.content().chunks(usize::from(width).max(1));
     let lines = lines.map(|line| line.iter().map(Cell::symbol).collect::<String>());
@@ -47,9 +56,10 @@ fn everything_is_on_an_ordinary_terminal() {
     for words in [
         "north ready up 1m 0s  tidegate 0.1.0, process 7",
         "rules version 3, 2 rules (00000000000000ab)  store memory",
-        "40/s refused 25%",
+        "40/s  ■ allowed 30",
+        "refused 25%  2400 since the start",
         "■ allowed 30  ■ shadow 0  ■ warned 0  ■ refused 10",
-        "decided within p50",
+        "decision time p50",
         "RULE",
         "ASKED/S▼",
         "all\\u{202e}",
@@ -80,6 +90,32 @@ fn a_row_says_what_its_rule_did_and_columns_line_up_under_wide_names() {
 }
 
 #[test]
+fn disabled_rule_is_shown_as_disabled_at_80_columns() {
+    let mut picture = picture();
+    picture.rules[0].is_active = false;
+    let (screen, _) = drawn_from(&picture, 80, 24, &View::default(), Ink::Plain);
+    let row = |name: &str| screen.lines().find(|line| line.starts_with(name)).unwrap();
+    assert!(row("all").contains("disabled") && !row("all").contains("enforce"), "{screen}");
+    assert!(row("日").contains("enforce"), "{screen}");
+}
+
+#[test]
+fn legend_is_whole_at_80_columns() {
+    let mut picture = picture();
+    for (bands, first, last) in [
+        ([153_000, 4_300, 2_500, 51_000, 0], "211/s  ■ allowed 153", "■ banned 0"),
+        ([12_345_000, 1_234_000, 123_000, 12_345_000, 12_000], "26059/s ■ allowed", "■ banned 12"),
+        ([12_345_000; 5], "■ allowed 12345", "■ banned 12345"),
+        ([1_234_567_000, 0, 0, 99_999_000, 0], "1.3M/s  ■ allowed 1.2M", "■ refused 99999"),
+    ] {
+        picture.bands = bands;
+        let (screen, _) = drawn_from(&picture, 80, 24, &View::default(), Ink::Colours);
+        let legend = screen.lines().nth(2).unwrap().trim_end().to_owned();
+        assert!(legend.starts_with(first) && legend.ends_with(last), "{legend}");
+    }
+}
+
+#[test]
 fn without_colours_nothing_is_told_by_a_colour() {
     let (screen, colours) = drawn(100, 30, &View::default(), Ink::Plain);
     assert!(colours.iter().all(|colour| *colour == Color::Reset));
@@ -104,7 +140,7 @@ fn a_filter_and_help_are_seen() {
     assert!(drawn(80, 24, &view, Ink::Plain).0.contains("(Esc clears)"));
     view.press(Press::Escape);
     view.press(Press::Char('?'));
-    assert!(drawn(80, 24, &view, Ink::Plain).0.contains("the other way round"));
+    assert!(drawn(80, 24, &view, Ink::Plain).0.contains("reverse the order"));
 }
 
 /// Also on one that is smaller than anybody's.
