@@ -2,11 +2,14 @@
 //! a second, and violations as they come.
 //!
 //! Counts are told as they are since the start; rates are the business of who reads. All listeners get the same
-//! bytes, made once. While nobody listens, nothing runs and a refusal costs one look.
+//! bytes, made once. Without listeners a refusal costs one look, and
+//! only the [`History`] takes a sample each second.
 
+mod history;
 mod recent;
 mod tellers;
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
@@ -25,6 +28,7 @@ use tokio::sync::broadcast::{Receiver, Sender};
 use tokio::time::MissedTickBehavior;
 
 use crate::log::ViolationLog;
+pub use history::{History, RULES_PER_STEP, STEPS};
 pub(crate) use recent::Recent;
 
 /// The most who listen at once.
@@ -58,6 +62,8 @@ pub struct Live {
     log: Arc<ViolationLog>,
     status: Arc<Status>,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    /// What a listener gets first: the last minutes.
+    history: Option<Arc<History>>,
     events: Sender<Bytes>,
     /// Whether somebody makes events. Who comes and who stops look at it one after the other.
     running: Mutex<bool>,
@@ -71,10 +77,22 @@ impl Live {
         clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     ) -> Self {
         let (events, running) = (Sender::new(LATE), Mutex::new(false));
-        Self { tellers, log, status, clock, events, running }
+        Self { tellers, log, status, clock, history: None, events, running }
     }
 
-    /// Events from now on, the first one at once, until the process is on its way out.
+    /// With the last minutes for a new listener. The caller runs [`History::run`].
+    #[must_use]
+    pub fn with_history(self, history: Arc<History>) -> Self {
+        Self { history: Some(history), ..self }
+    }
+
+    /// The last minutes, if they are kept.
+    #[must_use]
+    pub fn history(&self) -> Option<Arc<History>> {
+        self.history.clone()
+    }
+
+    /// Events from now on, the history and a tick at once, until the process is on its way out.
     ///
     /// # Errors
     /// When too many listen.
@@ -89,8 +107,9 @@ impl Live {
             tokio::spawn(Arc::clone(self).run());
         }
         drop(running);
-        let listener =
-            Listener { events, first: Some(self.tick()), status: Arc::clone(&self.status) };
+        let history = self.history.as_ref().map(|history| event("history", &history.steps()));
+        let first = history.into_iter().chain([self.tick()]).collect();
+        let listener = Listener { events, first, status: Arc::clone(&self.status) };
         let frames = unfold(listener, |mut listener| async {
             let event = listener.next().await?;
             Some((Ok(Frame::data(event)), listener))
@@ -141,13 +160,14 @@ impl Live {
 /// One who listens.
 struct Listener {
     events: Receiver<Bytes>,
-    first: Option<Bytes>,
+    /// Events that are there already.
+    first: VecDeque<Bytes>,
     status: Arc<Status>,
 }
 
 impl Listener {
     async fn next(&mut self) -> Option<Bytes> {
-        if let Some(first) = self.first.take() {
+        if let Some(first) = self.first.pop_front() {
             return Some(first);
         }
         loop {

@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
+use serde_json::Value as Json;
+use tidegate_control::live::{History, RULES_PER_STEP, STEPS};
 use tidegate_control::{Exports as _, Exposition, Identities, Metrics, Sight, Top, TopQuery};
 use tidegate_core::key::Secret;
-use tidegate_core::time::Timestamp;
+use tidegate_core::time::{Clock as _, ManualClock, Micros, Timestamp};
 use tidegate_engine::{Limiter, Observer, Stopwatch};
 use tidegate_memory::MemoryStore;
 use tidegate_rules::{Document, Facts, RuleSet};
@@ -249,4 +251,105 @@ fn what_is_counted_is_plain_json() {
     assert_eq!(told["duration_us"]["bounds"][0], 5);
     let decisions = told["decisions"].as_array().unwrap();
     assert_eq!(decisions.len(), 36);
+}
+
+/// A history on a clock that stands at 100 s, and has its first sample.
+fn history(metrics: &Arc<Metrics>) -> (History, ManualClock) {
+    let clock = ManualClock::new(Timestamp::from_micros(100_000_000));
+    let read = clock.clone();
+    let history = History::new(Arc::clone(metrics), Arc::new(move || read.now()));
+    history.sample();
+    (history, clock)
+}
+
+fn steps(history: &History) -> Vec<Json> {
+    history.steps()["steps"].as_array().unwrap().clone()
+}
+
+#[test]
+fn history_keeps_the_last_two_minutes_as_differences() {
+    let (limiter, metrics) = limiter(WATCHED);
+    let (history, clock) = history(&metrics);
+    assert_eq!(steps(&history), [Json::Null; 0]);
+    for second in 0..STEPS + 10 {
+        (0..second % 3).for_each(|_| decide(&limiter, "192.0.2.1"));
+        clock.advance(Micros::from_secs(1));
+        history.sample();
+    }
+    let steps = steps(&history);
+    assert_eq!(steps.len(), STEPS);
+    let (first, last) = (&steps[0], &steps[STEPS - 1]);
+    let at = |second: u64| Json::from((100 + second) * 1_000_000);
+    assert_eq!((&first["at_us"], &last["at_us"]), (&at(11), &at(STEPS as u64 + 10)));
+    assert_eq!(last["span_us"], 1_000_000);
+    // Second 129 decides nothing, second 128 two requests that rule `a` refuses and rule `b` reports.
+    assert_eq!(
+        (&last["allowed"], &last["refused"], &last["rules"]),
+        (&0.into(), &0.into(), &Json::Array(vec![]))
+    );
+    let before = &steps[STEPS - 2];
+    assert_eq!((&before["allowed"], &before["refused"]), (&0.into(), &2.into()));
+    assert_eq!(
+        (&before["verdicts"]["deny"], &before["verdicts"]["shadow_deny"]),
+        (&2.into(), &2.into())
+    );
+    assert_eq!(
+        (&before["rules"][0]["id"], &before["rules"][0]["verdicts"]["deny"]),
+        (&"a".into(), &2.into())
+    );
+    assert_eq!(before["rules"][0]["headroom"][0], 2);
+    let durations = before["durations"].as_array().unwrap();
+    assert_eq!(
+        durations.len(),
+        history.steps()["duration_bounds_us"].as_array().unwrap().len() + 1
+    );
+    assert_eq!(durations.iter().filter_map(Json::as_u64).sum::<u64>(), 2, "each was timed");
+}
+
+#[test]
+fn history_names_only_the_busiest_rules_of_a_step() {
+    let rules: String = (0..RULES_PER_STEP + 6)
+        .map(|rule| {
+            format!("  - {{ id: r{rule}, match: {{ path: /a }}, key_by: ip, limit: 5/h }}\n")
+        })
+        .collect();
+    let (limiter, metrics) =
+        limiter(&format!("rules:\n{rules}  - {{ id: z-busy, key_by: ip, limit: 5/h }}\n"));
+    let (history, clock) = history(&metrics);
+    decide(&limiter, "192.0.2.1");
+    let other: Facts<'_> = [("ip", "192.0.2.1"), ("path", "/b")].into_iter().collect();
+    ready(limiter.decide(&other, 1));
+    clock.advance(Micros::from_secs(1));
+    history.sample();
+    let steps = steps(&history);
+    assert_eq!(steps[0]["rules"].as_array().unwrap().len(), RULES_PER_STEP);
+    assert_eq!(steps[0]["rules"][0]["id"], "z-busy", "the busiest first");
+    assert_eq!(steps[0]["verdicts"]["allow"], RULES_PER_STEP + 6 + 2, "the totals count all");
+}
+
+#[test]
+fn history_skips_a_step_when_the_clock_goes_back() {
+    let (limiter, metrics) = limiter(WATCHED);
+    let (history, clock) = history(&metrics);
+    decide(&limiter, "192.0.2.1");
+    clock.set(Timestamp::from_micros(50_000_000));
+    history.sample();
+    assert!(steps(&history).is_empty());
+    decide(&limiter, "192.0.2.1");
+    clock.advance(Micros::from_secs(2));
+    history.sample();
+    let steps = steps(&history);
+    assert_eq!(
+        (steps.len(), &steps[0]["span_us"], &steps[0]["allowed"]),
+        (1, &2_000_000.into(), &1.into())
+    );
+}
+
+#[test]
+fn disabled_rule_is_counted_as_not_active() {
+    let rules = "rules: [{ id: off, key_by: ip, limit: 5/h, is_active: false }, { id: on, key_by: ip, limit: 5/h }]";
+    let (_limiter, metrics) = limiter(rules);
+    let active: Vec<_> =
+        metrics.counts().rules.into_iter().map(|rule| (rule.id, rule.is_active)).collect();
+    assert_eq!(active, [("off".to_owned(), false), ("on".to_owned(), true)]);
 }

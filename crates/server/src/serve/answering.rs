@@ -96,7 +96,11 @@ impl<S: Tended> House<S> {
                 Kind::Admin => {
                     let guard = self.settings.admin.guard.clone();
                     let office = Arc::clone(&self.office);
-                    let admin = Admin::new(office, self.door(), guard, self.telling());
+                    let telling = self.telling();
+                    if let Some(history) = telling.live.history() {
+                        keepers.spawn(async move { history.run().await });
+                    }
+                    let admin = Admin::new(office, self.door(), guard, telling);
                     let mut listen = self.listening(kind, descriptors);
                     listen.max_connections = listen.max_connections.min(ADMIN_CONNECTIONS);
                     doors.serve(kind, listener, Arc::new(admin), listen);

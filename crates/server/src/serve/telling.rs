@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_control::admin::Telling;
-use tidegate_control::live::{Live, Tells};
+use tidegate_control::live::{History, Live, Tells};
 use tidegate_control::{Exports, Metrics, ViolationLog};
 use tidegate_core::key::{KeyHasher, Secret};
 use tidegate_core::store::Store;
@@ -67,7 +67,8 @@ impl<S: Tended> House<S> {
             Arc::clone(&self.office) as Arc<dyn Tells>,
             Arc::clone(&self.log) as Arc<dyn Tells>,
         ];
-        self.log.live(tellers, Arc::clone(&self.status))
+        let history = History::new(Arc::clone(&self.metrics), office::wall_clock());
+        self.log.live(tellers, Arc::clone(&self.status)).with_history(Arc::new(history))
     }
 }
 
