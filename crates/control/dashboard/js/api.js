@@ -11,8 +11,8 @@ export class Wrong extends Error {
 }
 
 const WHY = {
-  401: "This server tells and changes nothing without a token.",
-  403: "This token is for reading. To change something, the other one is needed.",
+  401: "This server requires an access token.",
+  403: "This token is read-only. To change something, use the write token.",
 };
 
 /** Fetches with the token, and asks for one as often as it is refused. Anything else is the caller's business. */
@@ -41,6 +41,12 @@ export async function call(method, path, { body, headers = {}, text = false } = 
   const told = answer.headers.get("content-type")?.includes("json") ? JSON.parse(said) : said;
   if (!answer.ok && answer.status !== 429) throw new Wrong(answer.status, typeof told === "object" ? told : { detail: told });
   return { body: told, version: answer.headers.get("etag"), status: answer.status };
+}
+
+/** Why the rules cannot be changed here; null where they can be. */
+export async function readOnlyReason() {
+  const { body } = await call("GET", "/v1/status");
+  return body.rules?.read_only_reason ?? null;
 }
 
 /** Who changes something and why, as headers can hold it. */

@@ -6,6 +6,36 @@ export function between(before, after) {
   return { at_us: after.at_us, seconds, ...decisions(before.counts, after.counts, seconds), rules: rules(before.counts, after.counts) };
 }
 
+/** What happened in a step of the server's own history. A rule that is not named in it was idle. */
+export function recorded(step, bounds) {
+  const seconds = Math.max(step.span_us / 1e6, 0.001);
+  return {
+    at_us: step.at_us,
+    seconds,
+    bands: bands(step.allowed, step.refused, step.verdicts, seconds),
+    allowed: step.allowed,
+    refused: step.refused,
+    fallback: step.fallback,
+    durations: step.durations,
+    bounds,
+    rules: new Map(step.rules.map((rule) => [rule.id, rule])),
+    idle: step.rules.length < RULES_PER_STEP ? IDLE : undefined,
+  };
+}
+
+/** The server names at most so many rules in a step: of the others nothing is known. */
+const RULES_PER_STEP = 64;
+const IDLE = { verdicts: { allow: 0, deny: 0, shadow_deny: 0, warn: 0, ban: 0 }, headroom: [], left: 0 };
+
+/** Requests a second by verdict. A request counts once: by the hardest verdict, as far as rules' counts tell. */
+function bands(allowed, refused, said, seconds) {
+  const ban = Math.min(said.ban, refused);
+  const warn = Math.min(said.warn, allowed);
+  const shadow = Math.min(said.shadow_deny, allowed - warn);
+  const counts = { allow: allowed - warn - shadow, shadow, warn, deny: refused - ban, ban };
+  return Object.fromEntries(Object.entries(counts).map(([name, number]) => [name, number / seconds]));
+}
+
 function decisions(before, after, seconds) {
   const of = (counts, outcome) => sum(counts.decisions, (one) => (one.outcome === outcome ? one.count : 0));
   const by = (counts, who) => sum(counts.decisions, (one) => (one.answered_by === who ? one.count : 0));
@@ -13,14 +43,9 @@ function decisions(before, after, seconds) {
   const said = (verdict) => Math.max(total(after, verdict) - total(before, verdict), 0);
   const allowed = grown("allowed");
   const refused = grown("refused");
-  // A request counts once: by the hardest thing that was said to it, as far as rules' counts tell.
-  const ban = Math.min(said("ban"), refused);
-  const warn = Math.min(said("warn"), allowed);
-  const shadow = Math.min(said("shadow_deny"), allowed - warn);
-  const bands = { allow: allowed - warn - shadow, shadow, warn, deny: refused - ban, ban };
-  for (const name of Object.keys(bands)) bands[name] /= seconds;
+  const verdicts = { ban: said("ban"), warn: said("warn"), shadow_deny: said("shadow_deny") };
   return {
-    bands,
+    bands: bands(allowed, refused, verdicts, seconds),
     allowed,
     refused,
     fallback: Math.max(by(after, "fallback") - by(before, "fallback"), 0),

@@ -49,8 +49,16 @@ export function field(label, control) {
 
 let serial = 0;
 
+/** Names each cell by its column: on a phone cells stand below each other, with these names. */
+export function label(body, heads) {
+  for (const row of body.rows) {
+    [...row.cells].forEach((cell, at) => { cell.dataset.label = heads[at]?.text ?? heads[at] ?? ""; });
+  }
+}
+
 /** A table with a caption that only readers of screens need, from heads and rows of cells. */
 export function table(caption, heads, body) {
+  label(body, heads);
   const cells = heads.map((head) => h("th", { scope: "col", class: head.class }, head.text ?? head));
   const hidden = h("caption", null, h("span", { class: "visually-hidden" }, caption));
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },

@@ -28,12 +28,22 @@ export function micros(us) {
   return `${(us / 1e6).toFixed(1)} s`;
 }
 
-/** A time in milliseconds, as waits are told. */
+/** A wait in milliseconds, in at most two units; rounded up, so that it is long enough. */
 export function millis(ms) {
   if (ms === null || ms === undefined) return "never";
+  if (ms === 0) return "0 s";
   if (ms < 1000) return `${ms} ms`;
-  if (ms < 120000) return `${(ms / 1000).toFixed(ms % 1000 ? 1 : 0)} s`;
-  return ms < 7.2e6 ? `${Math.round(ms / 60000)} min` : `${(ms / 3.6e6).toFixed(1)} h`;
+  const [tenths, seconds] = [Math.ceil(ms / 100), Math.ceil(ms / 1000)];
+  if (seconds < 10) return `${tenths / 10} s`;
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3600) return twoUnits(seconds, 60, "min", "s");
+  if (seconds < 86400) return twoUnits(Math.ceil(seconds / 60), 60, "h", "min");
+  return twoUnits(Math.ceil(seconds / 3600), 24, "d", "h");
+}
+
+function twoUnits(number, size, large, small) {
+  const rest = number % size;
+  return `${Math.floor(number / size)} ${large}${rest ? ` ${rest} ${small}` : ""}`;
 }
 
 /** Bytes. */

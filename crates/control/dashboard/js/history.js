@@ -1,6 +1,6 @@
-// What was heard: the last ticks, what happened between them, and the last violations. Pages watch it.
+// What the server sent: its last minutes, then a tick each second, and the last violations. Pages watch it.
 
-import { between } from "/dashboard/js/counts.js";
+import { between, recorded } from "/dashboard/js/counts.js";
 
 /** How many seconds are kept, and how many violations. */
 export const SECONDS = 120;
@@ -14,6 +14,7 @@ let skipped = 0;
 
 /** Hears of an event of the server. */
 export function hear(name, data) {
+  if (name === "history") start(data);
   if (name === "tick") tick(data);
   if (name === "violations") {
     violations = [...data.list].reverse().concat(violations).slice(0, VIOLATIONS);
@@ -22,8 +23,14 @@ export function hear(name, data) {
   for (const watcher of watchers) watcher();
 }
 
+/** A connection starts with the server's last minutes, which also fill what a lost one has missed. */
+function start({ steps: list, duration_bounds_us: bounds }) {
+  steps = list.map((step) => recorded(step, bounds)).slice(-SECONDS);
+  last = null;
+}
+
 function tick(now) {
-  // Another process, or the same one started anew: what it counts has begun again.
+  // Another process: its counts have started again.
   if (last && (last.process.pid !== now.process.pid || now.at_us <= last.at_us)) {
     if (last.process.pid !== now.process.pid) steps = [];
     last = null;

@@ -46,7 +46,7 @@ function tell(state, why) {
   link.classList.toggle("is-lost", state === "lost");
   say(link, state === "live" ? "Live" : "Connection lost, trying again");
   notice.hidden = state === "live";
-  if (state === "lost") say(notice, `${why} What you see is what was last heard; this page tries again by itself.`);
+  if (state === "lost") say(notice, `${why} The page shows the last numbers it received, and reconnects by itself.`);
 }
 
 window.addEventListener("hashchange", () => {

@@ -1,4 +1,4 @@
-// The token: asked for when the server wants one, kept for this tab alone.
+// The access token: asked for when the server requires one, kept for this tab alone.
 
 const KEY = "tidegate-token";
 const dialog = document.getElementById("token");
@@ -20,7 +20,7 @@ export function ask(reason) {
   if (waiting) return waiting.promise;
   const had = sessionStorage.getItem(KEY) !== null;
   why.textContent = reason;
-  wrong.textContent = had ? "The server does not take this token. Is it the right one, without spaces around it?" : "";
+  wrong.textContent = had ? "The server does not accept this token. Check that it is complete and has no spaces around it." : "";
   input.value = "";
   waiting = Promise.withResolvers ? Promise.withResolvers() : resolvers();
   dialog.showModal();
@@ -44,7 +44,7 @@ form.addEventListener("submit", (event) => {
   event.preventDefault();
   const token = input.value.trim();
   if (!token) {
-    wrong.textContent = "Write or paste the token first.";
+    wrong.textContent = "Enter the token first.";
     return;
   }
   if (/[^\x21-\x7e]/.test(token)) {

@@ -22,7 +22,7 @@ export const PATTERNS = {
       return list;
     },
   },
-  "One who never stops": {
+  "A client that never stops": {
     about: "Four times the limit, all the time.",
     arrivals: (requests, w) => spread(requests * 4 * 4, 0, w * 4),
   },

@@ -21,7 +21,7 @@ run(async ({ open, args }) => {
   for (const name of NAMES) for (let times = 0; times < 3; times += 1) await ask(name);
   for (const width of [1280, 390]) {
     const page = await open({ width, expected: [/401/, /422/] });
-    const token = page.getByLabel("Token", { exact: true });
+    const token = page.getByLabel("Access token", { exact: true });
     await token.fill(args.token);
     await token.press("Enter");
     await page.getByText("Live", { exact: true }).waitFor();
@@ -30,11 +30,16 @@ run(async ({ open, args }) => {
     for (const hash of PAGES) {
       await page.click(`nav a[href="${hash}"]`);
       if (hash === "#/clients") {
-        // In what is refused most, and on record.
+        // Among the most refused, and in the log.
         await page.locator("section", { hasText: "Most refused" }).getByText("<img src=x onerror=", { exact: false }).first().waitFor();
-        await page.locator("section", { hasText: "On record" }).getByText("<img src=x onerror=", { exact: false }).first().waitFor();
+        await page.locator("section", { hasText: "Violation log" }).getByText("<img src=x onerror=", { exact: false }).first().waitFor();
         await page.getByText("⟨202e⟩gnp.exe", { exact: false }).first().waitFor();
         await page.getByText("bell⟨07⟩ esc⟨1b⟩", { exact: false }).first().waitFor();
+        // A client's own page shows the same text.
+        await page.locator("section", { hasText: "Most refused" }).locator("a.client", { hasText: "<img src=x onerror=" }).first().click();
+        await page.locator("h1", { hasText: "<img src=x onerror=" }).waitFor();
+        await page.locator("section", { hasText: "Violations" }).locator("tbody tr").first().waitFor();
+        must((await overhang(page)) <= 0, `a client's page is wider than ${width}`);
       }
       if (hash === "#/try") {
         await page.getByLabel("method").selectOption("GET");

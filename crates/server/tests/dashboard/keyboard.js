@@ -31,10 +31,28 @@ run(async ({ open }) => {
   await page.keyboard.type("/somewhere");
   await page.keyboard.press("Enter");
   await page.getByText("It would pass").waitFor();
-  // Send it and charge: the button after the one that explains.
-  while ((await tab()).text !== "Send it, and charge");
+  // The button after the one that explains.
+  while ((await tab()).text !== "Send it and use quota");
   await page.keyboard.press("Space");
-  await page.getByText("What came of it").waitFor();
+  await page.getByRole("heading", { name: "Outcome" }).waitFor();
+
+  // A rule is switched off without a mouse: the dialog takes the focus, Escape leaves all as it was, Enter confirms.
+  await page.goto(page.url().replace(/#.*/, "#/rules"));
+  const off = page.getByRole("button", { name: "Switch off writes" });
+  await off.focus();
+  await page.keyboard.press("Enter");
+  await page.getByRole("dialog", { name: "Switch off writes?" }).waitFor();
+  same(await page.evaluate(() => document.activeElement.labels?.[0]?.textContent), "Reason", "the field with the focus");
+  await page.keyboard.press("Escape");
+  same(await page.locator("dialog[open]").count(), 0, "open dialogs");
+  same((await here()).text, "Switch off writes", "the focus after Escape");
+  await page.keyboard.press("Enter");
+  await page.keyboard.press("Enter");
+  await page.getByText("Write a reason", { exact: false }).waitFor();
+  await page.keyboard.type("load test");
+  await page.keyboard.press("Enter");
+  await page.getByText("writes is off now.", { exact: false }).waitFor();
+  same((await here()).text, "Switch on writes", "the focus after the change");
 
   // Charts are read with arrow keys.
   await page.goto(page.url().replace(/#.*/, "#/"));

@@ -11,6 +11,9 @@ run(async ({ open, args }) => {
   await page.waitForFunction(() => document.querySelector("textarea").value.includes("writes"));
   const text = await area.inputValue();
 
+  const isPrimary = (name) => page.getByRole("button", { name }).evaluate((one) => one.classList.contains("main"));
+  must((await isPrimary("Check and preview")) && !(await isPrimary("Apply")), "to check is the next step");
+  same(await page.locator(".line-numbers").textContent(), text.split("\n").map((_, at) => at + 1).join("\n"), "line numbers");
   await area.fill(text.replace("requests: 10", "requests: 0"));
   await page.getByRole("button", { name: "Check and preview" }).click();
   await page.locator(".told.bad", { hasText: "admits nothing" }).waitFor();
@@ -18,32 +21,63 @@ run(async ({ open, args }) => {
   await page.locator(".told.bad button").first().click();
   const chosen = await area.evaluate((one) => one.value.slice(one.selectionStart, one.selectionEnd));
   must(chosen.includes("requests: 0"), `the line is shown: ${chosen}`);
+  // The error cites the line that has this number, which is marked.
+  const cited = Number(/line (\d+)/.exec(await page.locator(".told.bad button").first().textContent())[1]);
+  must((await page.locator(".line-numbers").textContent()).split("\n")[cited - 1] === `✕ ${cited}`, `line ${cited} is marked`);
+  same((await area.inputValue()).split("\n")[cited - 1], chosen, "the line that is cited");
 
   await area.fill(text.replace("requests: 10", "requests: 7"));
   must(await page.getByRole("button", { name: "Apply" }).isDisabled(), "what was not checked cannot be applied");
   await area.press("Control+Enter");
   await page.locator(".diff .gone", { hasText: "limit.requests: 10" }).waitFor();
   await page.locator(".diff .come", { hasText: "limit.requests: 7" }).waitFor();
+  const back = (selector) => page.locator(selector).first().evaluate((one) => getComputedStyle(one).backgroundColor);
+  must((await back(".diff .come")) !== (await back(".told.good")), "a new line stands out from its box");
+  must(!(await isPrimary("Check and preview")) && (await isPrimary("Apply")), "to apply is the next step");
   same(await rule(), before, "nothing changed yet");
-  await page.getByLabel("Who").fill("ann");
-  await page.getByLabel("Why").fill("they asked for it – twice");
+  await page.getByLabel("Your name").fill("ann");
+  await page.getByLabel("Reason").fill("they asked for it – twice");
   await page.getByRole("button", { name: "Apply" }).click();
-  await page.getByText("Version 2 is in force.", { exact: false }).first().waitFor();
+  await page.getByText("Version 2 is active.", { exact: false }).first().waitFor();
   same((await rule()).requests, 7, "applied");
 
   await page.click('nav a[href="#/versions"]');
   await page.locator("summary", { hasText: "they asked for it – twice" }).waitFor();
   await page.locator("summary", { hasText: "Version 1" }).click();
-  await page.getByRole("button", { name: "Go back to version 1", exact: true }).click();
-  await page.getByRole("button", { name: "Yes, go back to version 1" }).click();
-  await page.getByText("Version 3 is in force; it says what version 1 said.").waitFor();
+  await page.getByRole("button", { name: "Roll back to version 1", exact: true }).click();
+  await page.getByRole("button", { name: "Yes, roll back to version 1" }).click();
+  await page.getByText("Version 3 is active; it has the content of version 1.").waitFor();
   same(await rule(), before, "rolled back");
 
+  // Switching a rule off asks for confirmation and a reason, and can be undone.
   await page.click('nav a[href="#/rules"]');
-  await page.getByRole("button", { name: "Switch off writes" }).click();
-  await page.getByText("writes is off now.").waitFor();
+  const off = page.getByRole("button", { name: "Switch off writes" });
+  const dialog = page.getByRole("dialog", { name: "Switch off writes?" });
+  await off.click();
+  await dialog.getByRole("button", { name: "Cancel" }).click();
+  await off.click();
+  await dialog.getByRole("button", { name: "Switch off" }).click();
+  await dialog.getByText("Write a reason", { exact: false }).waitFor();
+  const active = async () => (await (await fetch(`${args.base}/v1/rules/writes`)).json()).rule.is_active !== false;
+  must(await active(), "nothing changes without a reason");
+  await dialog.getByLabel("Reason").fill("incident 7");
+  await dialog.getByRole("button", { name: "Switch off" }).click();
+  await page.getByText("writes is off now.", { exact: false }).waitFor();
+  const card = page.locator("article", { has: page.getByRole("heading", { name: "writes" }) });
+  await card.locator(".badge", { hasText: "disabled" }).waitFor();
+  must(!(await active()), "it is off");
+  await page.click('nav a[href="#/"]');
+  await page.locator("tr.is-disabled", { hasText: "writes" }).locator(".badge", { hasText: "disabled" }).waitFor();
+  await page.click('nav a[href="#/rules"]');
   await page.getByRole("button", { name: "Switch on writes" }).click();
-  await page.getByText("writes is on now.").waitFor();
+  await page.getByRole("dialog").getByRole("button", { name: "Switch on" }).click();
+  await page.getByText("writes is on now.", { exact: false }).waitFor();
+  await page.getByRole("button", { name: "Undo" }).click();
+  await page.getByText("writes is off now.", { exact: false }).waitFor();
+  same(await page.getByRole("button", { name: "Undo" }).count(), 0, "undoing is not undone");
+  // What no version has changed says nothing of versions.
+  must((await card.textContent()).includes("Last changed in version 6"), "the version that changed it");
+  must(!(await page.locator("article", { has: page.getByRole("heading", { name: "quiet" }) }).textContent()).includes("version"), "a rule that was not changed");
   const { versions } = await (await fetch(`${args.base}/v1/versions`)).json();
   return { versions: versions.map((one) => [one.version, one.author, one.reason]) };
 });

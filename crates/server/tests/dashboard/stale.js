@@ -11,9 +11,9 @@ run(async ({ open, args }) => {
   await page.getByRole("button", { name: "Check and preview" }).click();
   await page.locator(".told.good").waitFor();
   const other = await fetch(`${args.base}/v1/rules/writes/disable`, { method: "POST" });
-  must(other.ok, "somebody else was faster");
+  must(other.ok, "someone else was faster");
   await page.getByRole("button", { name: "Apply" }).click();
-  await page.getByText("Somebody else has changed the rules meanwhile.", { exact: false }).waitFor();
+  await page.getByText("Someone else changed the rules in the meantime.", { exact: false }).waitFor();
   const kept = (await (await fetch(`${args.base}/v1/rules/writes`)).json()).rule;
   must(kept.limit.requests === 10 && kept.is_active === false, "theirs is there");
 });

@@ -5,23 +5,25 @@ const { must, run, same } = require("./browser.js");
 
 run(async ({ open, args }) => {
   const page = await open({ hash: "#/rules", expected: [/401/, /403/] });
-  const dialog = page.getByRole("dialog");
+  const dialog = page.getByRole("dialog", { name: "Sign in" });
   const give = async (token) => {
-    await page.getByLabel("Token", { exact: true }).fill(token);
-    await page.getByRole("button", { name: "Use it" }).click();
+    await page.getByLabel("Access token", { exact: true }).fill(token);
+    await page.getByRole("button", { name: "Sign in" }).click();
   };
   await dialog.waitFor();
   await give("");
-  await page.getByText("Write or paste the token first.").waitFor();
+  await page.getByText("Enter the token first.").waitFor();
   await give("not-the-token");
-  await page.getByText("The server does not take this token.", { exact: false }).waitFor();
+  await page.getByText("The server does not accept this token.", { exact: false }).waitFor();
   await give(args.read);
   await dialog.waitFor({ state: "hidden" });
   await page.getByText("Live", { exact: true }).waitFor();
   await page.getByRole("button", { name: "Switch off writes" }).click();
-  await page.getByText("This token is for reading.", { exact: false }).waitFor();
+  await page.getByLabel("Reason").fill("test");
+  await page.getByRole("button", { name: "Switch off", exact: true }).click();
+  await page.getByText("This token is read-only.", { exact: false }).waitFor();
   await give(args.write);
-  await page.getByText("writes is off now.").waitFor();
+  await page.getByText("writes is off now.", { exact: false }).waitFor();
 
   const kept = await page.evaluate(() => [localStorage.length, document.cookie, Object.values(sessionStorage), location.href]);
   same(kept.slice(0, 3), [0, "", [args.write]], "where it is kept");

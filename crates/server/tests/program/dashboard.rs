@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tidegate_testkit::port::Port;
 
 use crate::demo::Demo;
-use crate::support::{Folder, Server};
+use crate::support::{Folder, Server, curl, wait_for};
 use script::{Script, run};
 
 const RULES: &str = "\
@@ -88,14 +88,59 @@ fn a_rule_is_edited_checked_applied_and_rolled_back() {
     let told = run("rules.js", &args);
     let versions = told["versions"].as_array().unwrap();
     assert_eq!(
-        versions[..4],
+        versions[..5],
         [
-            json!([5, "dashboard", "enabled in the dashboard"]),
-            json!([4, "dashboard", "disabled in the dashboard"]),
-            json!([3, "dashboard", "went back to version 1"]),
+            json!([6, "ann", "undo: enabled in the dashboard"]),
+            json!([5, "ann", "enabled in the dashboard"]),
+            json!([4, "ann", "incident 7"]),
+            json!([3, "ann", "rolled back to version 1"]),
             json!([2, "ann", "they asked for it – twice"]),
         ]
     );
+    server.stop();
+}
+
+#[test]
+fn rates_and_addresses_fit_a_phone() {
+    let folder = Folder::new();
+    let (server, args) = serve(&folder, &[]);
+    run("phone.js", &args);
+    server.stop();
+}
+
+#[test]
+fn client_is_followed_through_all_tables() {
+    let folder = Folder::new();
+    let (server, args) = serve(&folder, &[]);
+    run("clients.js", &args);
+    server.stop();
+}
+
+/// The steps that the server has recorded, as the first event of `/v1/live` sends them.
+fn recorded_steps(server: &Server) -> Vec<Value> {
+    let url = format!("http://{}/v1/live", server.admin());
+    let text = curl(&["--no-buffer", "--max-time", "1", &url]).body;
+    let data = text.lines().find_map(|line| line.strip_prefix("data: ")).unwrap_or("{}");
+    let event: Value = serde_json::from_str(data).unwrap_or_default();
+    event["steps"].as_array().cloned().unwrap_or_default()
+}
+
+#[test]
+fn charts_start_with_the_last_minutes_of_the_server() {
+    let folder = Folder::new();
+    let (server, mut args) = serve(&folder, &[]);
+    let mut client = server.client();
+    let facts = json!({ "api_key": "one", "method": "POST", "path": "/api/orders" });
+    (0..25).for_each(|_| _ = client.check(&facts));
+    let decided = |steps: &[Value]| {
+        let sum = |name: &str| steps.iter().filter_map(|step| step[name].as_u64()).sum::<u64>();
+        sum("allowed") + sum("refused")
+    };
+    let steps = wait_for("three steps with all decisions", || {
+        Some(recorded_steps(&server)).filter(|steps| steps.len() >= 3 && decided(steps) == 25)
+    });
+    args["steps"] = json!(steps.len());
+    run("minutes.js", &args);
     server.stop();
 }
 

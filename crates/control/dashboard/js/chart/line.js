@@ -1,4 +1,4 @@
-// How long decisions take: the median, the slowest tenth and the slowest hundredth.
+// Decision time: the median, the 90th and the 99th percentile.
 
 import { h, say } from "/dashboard/js/dom.js";
 import { micros } from "/dashboard/js/format.js";
@@ -35,7 +35,7 @@ export function latency(seconds) {
     points = steps.map((_, i) => quantiles(steps.slice(Math.max(i - SPAN + 1, 0), i + 1)));
     tell();
     const words = LINES.map(([name], line) => `${name} ${micros(points.at(-1)?.[line] ?? null)}`).join(", ");
-    chart.name(`How long decisions take, over the last ${seconds} seconds. Now: ${words}. Arrow keys move the cursor.`);
+    chart.name(`Decision time over the last ${seconds} seconds. Now: ${words}. Arrow keys move the cursor.`);
     chart.render();
   };
   return { place: h("figure", null, legend, chart.place), update, ended: chart.ended };

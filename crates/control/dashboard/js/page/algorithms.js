@@ -19,7 +19,7 @@ export function show(main) {
   const controls = h("form", { class: "fields", on: { input: () => compare(), submit: (event) => event.preventDefault() } },
     field("Requests", requests), field("In a window of", windows), field("Burst, of buckets", burst), field("Traffic", pattern));
   fill(main, h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Algorithms"),
-    h("p", null, "The same requests, decided by each algorithm of this server on a clock of its own. Nothing is charged.")),
+    h("p", null, "The same requests, decided by each algorithm of this server on a separate clock. No quota is used.")),
   h("div", { class: "stack" }, h("section", { class: "card" }, controls, note, legend()), lanes));
   let latest = 0;
 

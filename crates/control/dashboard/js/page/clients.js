@@ -1,14 +1,23 @@
-// Who is refused and who is busy at present, by rule, whose requests have jumped, and the violations on record.
+// Who is refused and who is busy at present, by rule, whose request rate jumped, and the violation log. Each client is a
+// link to everything about it.
 
 import { call } from "/dashboard/js/api.js";
 import { field, fill, h, table, theirs } from "/dashboard/js/dom.js";
-import { clock, count, date } from "/dashboard/js/format.js";
+import { count } from "/dashboard/js/format.js";
+import { clientLink, namesByKey } from "/dashboard/js/identity.js";
+import { show as showClient } from "/dashboard/js/page/client.js";
+import { jumped, times, violations } from "/dashboard/js/page/client_tables.js";
 
 const NUMBER = "number";
 const EVERY_MS = 2000;
 
-/** Shows the page. */
+/** Shows the page, or the one client that its address names. */
 export function show(main) {
+  const client = new URLSearchParams(location.hash.split("?")[1]).get("client");
+  return client ? showClient(main, client) : showAll(main);
+}
+
+function showAll(main) {
   const top = h("div", { class: "even" });
   const bursts = h("div");
   const records = h("div");
@@ -16,27 +25,29 @@ export function show(main) {
   const since = field("Since", h("select", null, [["5 minutes", 300], ["1 hour", 3600], ["1 day", 86400], ["30 days", 2592000]]
     .map(([words, seconds]) => h("option", { value: seconds }, words))));
   const ask = h("form", { on: { submit: (event) => { event.preventDefault(); look(); } } },
-    h("div", { class: "fields" }, rule, since), h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Look"),
-      h("button", { type: "button", on: { click: () => look(true) } }, "Who most")));
+    h("div", { class: "fields" }, rule, since), h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Search"),
+      h("button", { type: "button", on: { click: () => look(true) } }, "Group by client")));
   fill(main, h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Clients"),
-    h("p", null, "The last one to two minutes, in sketches of a fixed size: a count is never too low, and never more than “too high by” above the truth. Who a key belongs to is told to those who may read everything here.")),
+    h("p", null, "Approximate counts for the last 1–2 minutes; each may be overstated by at most “Max. error”. Identities are visible only with full read access. Follow a client by its link.")),
   h("div", { class: "stack" }, top, h("section", { class: "card" }, h("h2", null, "Sudden jumps"), bursts),
-    h("section", { class: "card" }, h("h2", null, "On record"), ask, records)));
+    h("section", { class: "card" }, h("h2", null, "Violation log"), ask, records)));
+  let names = new Map();
 
-  async function look(most = false) {
+  async function look(grouped = false) {
     const query = new URLSearchParams({ since: new Date(Date.now() - since.input.value * 1000).toISOString().replace(/\.\d+Z/, "Z"), limit: 20 });
     if (rule.input.value.trim()) query.set("rule", rule.input.value.trim());
     try {
-      const { body } = await call("GET", `/v1/violations${most ? "/top" : ""}?${query}`);
-      fill(records, violations(most ? body.top : body.violations, most));
+      const { body } = await call("GET", `/v1/violations${grouped ? "/top" : ""}?${query}`);
+      fill(records, violations(grouped ? body.top : body.violations, names, grouped));
     } catch (error) {
       fill(records, h("p", { class: "told bad", role: "alert" }, error.message));
     }
   }
   async function rank() {
     try {
-      const [{ body: keys }, { body: jumps }] = await Promise.all([call("GET", "/v1/top?limit=10"), call("GET", "/v1/bursts?limit=8")]);
-      const of = (kind) => keys.top.filter((one) => one.kind === kind);
+      const [{ body: keys }, { body: jumps }] = await Promise.all([call("GET", "/v1/top?limit=100"), call("GET", "/v1/bursts?limit=8")]);
+      const of = (kind) => keys.top.filter((one) => one.kind === kind).slice(0, 10);
+      names = namesByKey(keys.top, jumps.bursts);
       fill(top, ranked("Most refused", "refused", of("refused")), ranked("Busiest", "seen", of("busiest")));
       fill(bursts, jumped(jumps.bursts.reverse()));
     } catch (error) {
@@ -47,36 +58,19 @@ export function show(main) {
 
   let shown = true;
   let later;
-  look();
-  rank();
+  // The log shows clients under the names that the lists know.
+  rank().then(() => look());
   return () => {
     shown = false;
     clearTimeout(later);
   };
 }
 
-function jumped(list) {
-  if (!list.length) return h("p", { class: "empty" }, "Nobody’s requests came ten times as fast as before.");
-  return table("Keys whose requests jumped", ["When", "Key", "Rule", { text: "Requests/s", class: NUMBER }, { text: "Before", class: NUMBER }],
-    h("tbody", null, list.map((one) => h("tr", null, h("td", null, clock(one.at_us)), h("th", { scope: "row" }, theirs(one.who ?? one.key)),
-      h("td", null, theirs(one.rule)), h("td", { class: NUMBER }, count(one.rate)), h("td", { class: NUMBER }, count(one.mean))))));
-}
-
 function ranked(title, word, list) {
   const inside = list?.length
-    ? table(title, ["Key", "Rule", { text: `Times ${word}`, class: NUMBER }, { text: "Too high by", class: NUMBER }],
-      h("tbody", null, list.map((one) => h("tr", null, h("th", { scope: "row" }, theirs(one.who || "everybody")), h("td", null, theirs(one.rule)),
-        h("td", { class: NUMBER }, `${one.spread ? "about " : ""}${count(one.count)}`), h("td", { class: NUMBER }, one.error ? `≤ ${count(one.error)}` : "0")))))
-    : h("p", { class: "empty" }, `Nobody was ${word} yet.`);
+    ? table(title, ["Client", "Rule", { text: `Times ${word}`, class: NUMBER }, { text: "Max. error", class: NUMBER }],
+      h("tbody", null, list.map((one) => h("tr", null, h("th", { scope: "row" }, clientLink(one.who, "everyone")), h("td", null, theirs(one.rule)),
+        h("td", { class: NUMBER }, times(one)), h("td", { class: NUMBER }, one.error ? count(one.error) : "0")))))
+    : h("p", { class: "empty" }, `No client was ${word} in the last 1–2 minutes.`);
   return h("section", { class: "card" }, h("h2", null, title), inside);
-}
-
-function violations(list, most) {
-  if (!list.length) return h("p", { class: "empty" }, "Nothing is on record for this time. Refusals are written within a second.");
-  const heads = [most ? "Last" : "When", "Rule", "Endpoint", "Client", "Key", most ? { text: "Times", class: NUMBER } : "What came of it"];
-  return table("Violations on record", heads, h("tbody", null, list.map((one) => h("tr", null,
-    h("td", null, date(one.at)), h("td", null, theirs(one.rule)), h("td", null, theirs(one.endpoint ?? "–")),
-    h("td", null, theirs(one.user_id ?? one.ip ?? "–")), h("td", { class: "mono" }, one.bucket_key.slice(0, 12)),
-    most ? h("td", { class: NUMBER }, count(one.count))
-      : h("td", null, h("span", { class: `badge is-${one.enforced ? "deny" : "shadow"}` }, one.enforced ? "refused" : "shadow"))))));
 }

@@ -1,14 +1,16 @@
-// The overview: how much is decided, how fast, what each rule does, who is refused now, and how the limiter is.
+// The overview: how much is decided, how fast, what each rule does, which clients are refused now, and the node's state.
 
 import { call } from "/dashboard/js/api.js";
 import { fill, h, say, table, theirs } from "/dashboard/js/dom.js";
 import { bytes, clock, count, date, micros, percent, rate } from "/dashboard/js/format.js";
+import { clientLink, nameOf } from "/dashboard/js/identity.js";
 import { newest, past, refused, SECONDS, watch } from "/dashboard/js/history.js";
 import { latency, quantiles } from "/dashboard/js/chart/line.js";
 import { stack } from "/dashboard/js/chart/stack.js";
+import { outcome } from "/dashboard/js/page/client_tables.js";
 import { ruleRows } from "/dashboard/js/page/rule_rows.js";
 
-const HEADS = ["Rule", "Mode", "Last minute", { text: "Asked/s", class: "number" }, { text: "Refused/s", class: "number" },
+const HEADS = ["Rule", "Mode", { text: "Requests/s", class: "number" }, { text: "Refused/s", class: "number" }, "Last minute",
   "Used, on average", { text: "Nearly used up", class: "number" }, { text: "Most in a window", class: "number" }];
 
 /** Shows the page. */
@@ -16,7 +18,7 @@ export function show(main) {
   const tiles = h("dl", { class: "tiles" });
   const decisions = stack(SECONDS);
   const durations = latency(SECONDS);
-  const rows = ruleRows();
+  const rows = ruleRows(HEADS);
   const rules = h("div");
   const feed = h("ol", { class: "feed", tabindex: "0", "aria-label": "Violations, newest first" });
   const more = h("p", { class: "hint" });
@@ -28,15 +30,15 @@ export function show(main) {
       tiles, quiet,
       h("div", { class: "two" },
         h("section", { class: "card" }, h("h2", null, "Decisions a second"), decisions.place),
-        h("section", { class: "card" }, h("h2", null, "How long decisions take"), durations.place)),
-      h("section", { class: "card" }, h("header", null, h("h2", null, "Rules"), h("small", null, "“Nearly used up”: decisions after which less than a tenth was left")), rules),
+        h("section", { class: "card" }, h("h2", null, "Decision time"), durations.place)),
+      h("section", { class: "card" }, h("h2", null, "Rules"), rules, explanations()),
       h("div", { class: "two" },
         h("section", { class: "card" }, h("header", null, h("h2", null, "Refused now"), more), feed),
         h("section", { class: "card" }, h("h2", null, "This node"), state))));
   fill(rules, table("Rules and what they do", HEADS, rows.body));
   let latest = null;
   const look = async () => {
-    // What is on record elsewhere is asked for now and then; the events tell what is in force here.
+    // The latest saved version and other nodes are asked for now and then; events say what is active here.
     latest = await call("GET", "/v1/status").then(({ body }) => body, () => null);
   };
   look();
@@ -57,6 +59,16 @@ export function show(main) {
   return () => [seen, decisions.ended, durations.ended, () => clearInterval(looking)].forEach((end) => end());
 }
 
+/** What the less obvious columns mean. */
+function explanations() {
+  const meaning = [
+    ["Used, on average", "how much of the limit was used after a decision."],
+    ["Nearly used up", "decisions after which less than a tenth of the limit was left."],
+    ["Most in a window", "the most requests that one client can get through in any interval as long as the rule’s window, bursts included."],
+  ];
+  return h("ul", { class: "hint explained" }, meaning.map(([name, words]) => h("li", null, h("b", null, name), `: ${words}`)));
+}
+
 function tile(name, value, note, bad) {
   return h("div", { class: bad ? "tile is-bad" : "tile" }, h("dt", null, name), h("dd", null, value), note ? h("dd", { class: "note" }, note) : null);
 }
@@ -73,18 +85,18 @@ function show_tiles(tiles, now, steps) {
   fill(tiles,
     tile("Decisions a second", rate(all / seconds), `${count(total)} since the start`),
     tile("Refused", percent(all ? sum("refused") / all : 0), `${rate(sum("refused") / seconds)} a second, last 10 s`),
-    tile("Half are decided within", micros(median), `99 of 100 within ${micros(slow)}`),
-    tile("Store", status.store_error ? "gone" : "well", status.store_error ?? breakers(now.process) ?? store, Boolean(status.store_error)),
-    tile("Rules", `version ${now.office.version}`, trouble && !status.store_error ? trouble : `kept in ${place(now.office.database)}`, Boolean(status.reload_error)),
+    tile("Median decision time", micros(median), `p99 ${micros(slow)}`),
+    tile("Store", status.store_error ? "down" : "healthy", status.store_error ?? breakers(now.process) ?? store, Boolean(status.store_error)),
+    tile("Rules", `version ${now.office.version}`, trouble && !status.store_error ? trouble : `from ${place(now.office.database)}`, Boolean(status.reload_error)),
     memory ? tile("Keys in memory", count(memory.keys), `${bytes(memory.bytes)} of ${bytes(memory.limit)}`) : null);
 }
 
-/** The last part of a path: all of it is told below. */
+/** The last part of a path; the whole path is shown below. */
 const place = (database) => (database.startsWith("/") ? database.split("/").at(-1) : database);
 
 function how_to_begin() {
   const curl = `curl -i ${location.origin}/v1/check -d '{"facts":{"ip":"203.0.113.7","method":"POST","path":"/api/orders","api_key":"demo"}}'`;
-  return [h("b", null, "No decisions yet."), " Send a request to one of the doors, or try one on the page ", h("a", { href: "#/try" }, "Try it"),
+  return [h("b", null, "No decisions yet."), " Send a request to one of the listeners, or try one on the page ", h("a", { href: "#/try" }, "Try it"),
     ". From a terminal:", h("code", null, curl)];
 }
 
@@ -92,25 +104,24 @@ function show_refused(feed, more) {
   const { list, skipped } = refused();
   say(more, skipped ? `a sample; ${count(skipped)} more were not shown` : "");
   if (!list.length) {
-    fill(feed, h("li", { class: "empty" }, "Nobody was refused since this page was opened."));
+    fill(feed, h("li", { class: "empty" }, "No request was refused since this page was opened."));
     return;
   }
   const first = feed.firstChild?.dataset?.at;
   if (first === String(list[0].at_us) && feed.children.length === list.length) return;
   fill(feed, list.map((one) => h("li", { "data-at": one.at_us },
     h("time", null, clock(one.at_us)), theirs(one.rule),
-    h("span", { class: `badge is-${one.enforced ? "deny" : "shadow"}` }, one.enforced ? "refused" : "shadow"),
-    h("span", { class: "who" }, theirs(one.endpoint ?? "any endpoint"), " · ", theirs(one.user_id ?? one.ip ?? one.bucket_key)))));
+    outcome(one), h("span", { class: "who" }, theirs(one.endpoint ?? "any endpoint"), " · ", clientLink(nameOf(one), one.bucket_key)))));
 }
 
-/** What the breakers of the servers are at, where there are servers. */
+/** The state of the circuit breakers, where counters are kept in servers. */
 function breakers({ servers }) {
   if (!servers) return null;
   const open = servers.breakers.filter((one) => one.breaker !== "closed").length;
   return open ? `${open} of ${servers.breakers.length} breakers not closed` : `${servers.breakers.length === 1 ? "breaker" : "all breakers"} closed`;
 }
 
-/** What is told of servers that counters are kept in. */
+/** The servers that counters are kept in. */
 function show_servers({ servers, store }) {
   if (!servers) return [["Store", `${store}, in this process`]];
   const { sum, count: calls } = servers.round_trip_us;
@@ -120,7 +131,7 @@ function show_servers({ servers, store }) {
     ["Nodes", `${servers.nodes} count in this store`]];
 }
 
-/** Who else follows these rules, and who is behind. */
+/** Other nodes with the same rules, and which of them are behind. */
 function show_nodes(nodes) {
   if (nodes.length < 2) return [];
   return nodes.map((node) => {
@@ -136,9 +147,9 @@ function show_state(state, now, latest) {
     ["State", status.status],
     ...show_servers(now.process),
     status.store_error ? ["Store error", status.store_error] : null,
-    ["Rules in force", `version ${now.office.version}, ${count(now.office.rules)} rules (${status.rules_version})`],
-    ["Newest on record", latest === null ? "–" : latest.database_error ?? (latest.latest === now.office.version ? "the same" : `version ${latest.latest}, not in force here yet`)],
-    ["Kept in", now.office.database],
+    ["Active rules", `version ${now.office.version}, ${count(now.office.rules)} rules (${status.rules_version})`],
+    ["Latest saved version", latest === null ? "–" : latest.database_error ?? `${latest.latest} (${latest.latest === now.office.version ? "active" : "not active here yet"})`],
+    ["Rules come from", latest?.rules ? `${latest.rules.name}${latest.rules.editable ? "" : " (read-only here)"}` : now.office.database],
     ...show_nodes(latest?.nodes ?? []),
     status.reload_error ? ["Newer rules", status.reload_error] : null,
     memory ? ["Memory", `${bytes(memory.bytes)} of ${bytes(memory.limit)}, ${count(memory.keys)} keys, ${count(memory.overflow)} shared`] : null,

@@ -1,7 +1,7 @@
-// The rows of rules: what each was asked and said in the last minute, how much is used, and its bound. Rows are made
-// once and then only changed, so that nothing jumps about under the reader's eyes.
+// The rows of rules: what each decided in the last minute, how much is used, and its bound. Rows are made once and then
+// only changed, so that nothing jumps about under the reader's eyes.
 
-import { h, say, theirs } from "/dashboard/js/dom.js";
+import { h, label, say, theirs } from "/dashboard/js/dom.js";
 import { count, percent, rate } from "/dashboard/js/format.js";
 import { spark } from "/dashboard/js/chart/spark.js";
 
@@ -9,12 +9,12 @@ const MINUTE = 60;
 const REFUSALS = ["deny", "ban", "shadow_deny"];
 
 /** The body of a table; `update(rules, steps)` brings it up to date. */
-export function ruleRows() {
+export function ruleRows(heads) {
   const body = h("tbody");
   const rows = new Map();
   const update = (rules, steps) => {
     if (rules.length === 0) {
-      body.replaceChildren(h("tr", null, h("td", { colspan: 8, class: "empty" }, "No rules are in force. Write some on the page ", h("a", { href: "#/edit" }, "Edit"), ".")));
+      body.replaceChildren(h("tr", null, h("td", { colspan: 8, class: "empty" }, "No rules are active, so every request passes. Write some on the page ", h("a", { href: "#/edit" }, "Edit"), ".")));
       rows.clear();
       return;
     }
@@ -23,6 +23,7 @@ export function ruleRows() {
       rows.clear();
       rules.forEach((rule) => rows.set(rule.id, row(rule)));
       body.replaceChildren(...[...rows.values()].map((one) => one.element));
+      label(body, heads);
     }
     const minute = steps.slice(-MINUTE);
     rules.forEach((rule) => rows.get(rule.id).update(rule, minute));
@@ -38,17 +39,19 @@ function row(rule) {
   const share = h("span");
   const element = h("tr", null,
     h("th", { scope: "row", class: "rule-name" }, theirs(rule.id), h("small", null, theirs(rule.endpoint === "*" ? "every endpoint" : rule.endpoint))),
-    h("td", null, mode), h("td", null, drawn.svg), asked, refused, h("td", { class: "wide" }, gauge, share), high, most);
+    h("td", null, mode), asked, refused, h("td", null, drawn.svg), h("td", { class: "wide" }, gauge, share), high, most);
   const update = (now, minute) => {
-    const steps = minute.map((step) => ({ step, rule: step.rules.get(now.id) })).filter((one) => one.rule);
+    const steps = minute.map((step) => ({ step, rule: step.rules.get(now.id) ?? step.idle })).filter((one) => one.rule);
     const seconds = steps.reduce((all, one) => all + one.step.seconds, 0) || 1;
     const list = steps.map(({ step, rule: one }) => ({ all: total(one.verdicts) / step.seconds, refused: said(one.verdicts) / step.seconds }));
     const sum = (of) => steps.reduce((all, one) => all + of(one.rule), 0);
     const read = sum((one) => one.headroom.reduce((all, number) => all + number, 0));
     const left = read ? sum((one) => one.left) / read / 100 : null;
     drawn.update(list);
-    mode.className = `badge is-${{ enforce: "allow", shadow: "shadow", warn: "warn" }[now.mode]}`;
-    say(mode, now.mode);
+    const state = now.is_active === false ? "disabled" : now.mode;
+    mode.className = `badge is-${{ enforce: "allow", shadow: "shadow", warn: "warn", disabled: "off" }[state]}`;
+    element.classList.toggle("is-disabled", state === "disabled");
+    say(mode, state);
     say(asked, rate(sum((one) => total(one.verdicts)) / seconds));
     say(refused, rate(sum((one) => said(one.verdicts)) / seconds));
     say(share, left === null ? "–" : percent(1 - left));

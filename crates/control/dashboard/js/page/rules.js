@@ -1,6 +1,7 @@
-// The rules in force, one by one: what each says, at which version it was last changed, and its switch.
+// The rules, one by one: what each says, at which version it was last changed, and its switch.
 
-import { call, signed } from "/dashboard/js/api.js";
+import { call, readOnlyReason, signed } from "/dashboard/js/api.js";
+import { confirm } from "/dashboard/js/confirm.js";
 import { fill, h, theirs, visible } from "/dashboard/js/dom.js";
 import { newest, watch } from "/dashboard/js/history.js";
 
@@ -14,7 +15,7 @@ export function show(main) {
 
   async function load() {
     try {
-      const rules = [];
+      const [rules, readOnly] = [[], await readOnlyReason()];
       for (let after = null; ;) {
         const { body } = await call("GET", `/v1/rules${after === null ? "" : `?after=${encodeURIComponent(after)}`}`);
         rules.push(...body.rules);
@@ -22,51 +23,81 @@ export function show(main) {
         after = body.next;
         if (after === null) break;
       }
-      fill(about, `${rules.length} rules, version ${version}. `, h("a", { href: "#/edit" }, "Change them"), " · ", h("a", { href: "#/versions" }, "earlier versions"));
-      fill(list, rules.length ? h("div", { class: "rule-cards" }, rules.map((rule) => card(rule, change)))
-        : h("p", { class: "empty" }, "There are no rules, so every request passes. ", h("a", { href: "#/edit" }, "Write the first one"), "."));
+      fill(about, `${rules.length} ${rules.length === 1 ? "rule" : "rules"}, version ${version}. `, links(readOnly));
+      fill(list, rules.length ? h("div", { class: "rule-cards" }, rules.map((rule) => card(rule, ask, readOnly)))
+        : h("p", { class: "empty" }, "There are no rules, so every request passes. ", readOnly ? null : h("a", { href: "#/edit" }, "Write the first one")));
     } catch (error) {
-      fail(error);
+      tell("bad", error.message);
     }
   }
 
-  async function change(rule, active) {
-    const word = active ? "enable" : "disable";
+  /** Switches a rule after the user has confirmed it. */
+  async function ask(rule, active) {
+    const name = visible(rule.id);
+    const given = await confirm({
+      title: active ? `Switch on ${name}?` : `Switch off ${name}?`,
+      text: active ? "The rule limits requests again as soon as you confirm." : "The rule stops limiting requests as soon as you confirm. You can undo this afterwards.",
+      action: active ? "Switch on" : "Switch off",
+      isReasonRequired: !active,
+    });
+    if (!given) return;
+    const reason = given.reason || `${active ? "enabled" : "disabled"} in the dashboard`;
+    await change(rule.id, active, given.author || "dashboard", reason, true);
+  }
+
+  async function change(id, active, author, reason, canUndo) {
     try {
-      await call("POST", `/v1/rules/${encodeURIComponent(rule.id)}/${word}`, { headers: signed("dashboard", `${word}d in the dashboard`) });
-      told.className = "told good";
-      fill(told, `${visible(rule.id)} is ${active ? "on" : "off"} now.`);
+      await call("POST", `/v1/rules/${encodeURIComponent(id)}/${active ? "enable" : "disable"}`, { headers: signed(author, reason) });
       await load();
+      const undo = () => change(id, !active, author, `undo: ${reason}`.slice(0, 400), false);
+      tell("good", `${visible(id)} is ${active ? "on" : "off"} now. `, canUndo ? h("button", { type: "button", class: "small", on: { click: undo } }, "Undo") : null);
+      focusSwitch(id);
     } catch (error) {
-      fail(error);
+      tell("bad", error.message);
     }
   }
 
-  function fail(error) {
-    told.className = "told bad";
-    fill(told, error.message);
+  /** The cards were made again: the switch that was used has the focus as before. */
+  function focusSwitch(id) {
+    [...list.querySelectorAll("button[data-rule]")].find((one) => one.dataset.rule === id)?.focus();
+  }
+
+  function tell(kind, ...children) {
+    told.className = `told ${kind}`;
+    fill(told, children);
   }
 
   load();
-  // Somebody else may change them meanwhile.
+  // Another person or node may change them meanwhile.
   return watch(() => {
     const now = newest()?.office.version;
     if (version !== null && now !== undefined && now !== version) load();
   });
 }
 
-function card(kept, change) {
+function links(readOnly) {
+  if (readOnly) return `${visible(readOnly, 500)}.`;
+  return [h("a", { href: "#/edit" }, "Edit them"), " · ", h("a", { href: "#/versions" }, "earlier versions")];
+}
+
+function card(kept, ask, readOnly) {
   const { description, ...said } = kept.rule;
   const active = kept.rule.is_active !== false;
   const mode = kept.rule.mode ?? "enforce";
-  return h("article", { class: "card rule-card" },
-    h("header", null, h("h2", null, theirs(kept.id)),
-      h("span", { class: `badge is-${active ? "allow" : "shadow"}` }, active ? "on" : "off"),
-      mode === "enforce" ? null : h("span", { class: `badge is-${mode}` }, theirs(mode)),
-      h("small", null, kept.version ? `changed in version ${kept.version}` : "from the file"),
-      h("div", { class: "actions" }, h("a", { href: `#/edit?rule=${encodeURIComponent(kept.id)}` }, "Edit", h("span", { class: "visually-hidden" }, ` ${visible(kept.id)}`)), h("button", { class: "small", on: { click: () => change(kept, !active) } },
-        active ? "Switch off" : "Switch on", h("span", { class: "visually-hidden" }, ` ${visible(kept.id)}`)))),
+  const badge = (style, text) => h("span", { class: `badge is-${style}` }, theirs(text));
+  const named = h("span", { class: "visually-hidden" }, ` ${visible(kept.id)}`);
+  return h("article", { class: active ? "card rule-card" : "card rule-card is-disabled" },
+    h("header", null,
+      h("div", { class: "rule-title" }, h("h2", null, theirs(kept.id)),
+        active ? null : badge("off", "disabled"),
+        active || mode !== "enforce" ? badge(mode === "enforce" ? "allow" : mode, mode) : null),
+      h("div", { class: "actions" },
+        h("a", { href: `#/edit?rule=${encodeURIComponent(kept.id)}` }, readOnly ? "View" : "Edit", named.cloneNode(true)),
+        h("button", { class: "small", "data-rule": kept.id, disabled: Boolean(readOnly), title: readOnly, on: { click: () => ask(kept, !active) } },
+          active ? "Switch off" : "Switch on", named))),
     description ? h("p", null, theirs(description)) : null,
+    // Nothing can be changed in the first version: it holds what the rules started with.
+    kept.version > 1 ? h("p", { class: "hint" }, `Last changed in version ${kept.version}`) : null,
     h("pre", { tabindex: "0", "aria-label": `What ${visible(kept.id)} says` }, lines(said)));
 }
 

@@ -1,28 +1,32 @@
-// Try it: what would be decided for a request, by which rules, and what is left. Nothing is charged unless asked.
+// Try it: what would be decided for a request, by which rules, and what is left. Explaining uses no quota.
 
 import { call } from "/dashboard/js/api.js";
 import { field, fill, h, table, theirs, visible } from "/dashboard/js/dom.js";
 import { count, millis } from "/dashboard/js/format.js";
 
 const NAMED = ["method", "path", "ip", "api_key", "user_id", "tier"];
+const EXAMPLE = { path: "/api/orders", ip: "203.0.113.7", api_key: "demo" };
 const METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 
 /** Shows the page. */
 export function show(main) {
+  // Another page may have named facts of a client.
+  const asked = new URLSearchParams(location.hash.split("?")[1]);
+  const others = [...asked].filter(([name]) => !NAMED.includes(name)).map((part) => part.join("=")).join("\n");
   const inputs = new Map(NAMED.map((name) => [name, name === "method"
     ? h("select", null, METHODS.map((method) => h("option", { selected: method === "POST" }, method)))
-    : h("input", { type: "text", spellcheck: "false", autocomplete: "off", value: { path: "/api/orders", ip: "203.0.113.7", api_key: "demo" }[name] ?? "" })]));
+    : h("input", { type: "text", spellcheck: "false", autocomplete: "off", value: asked.get(name) ?? EXAMPLE[name] ?? "" })]));
   const cost = h("input", { type: "number", min: 1, value: 1 });
-  const more = h("textarea", { rows: 3, spellcheck: "false", placeholder: "tenant=acme\nregion=eu" });
+  const more = h("textarea", { rows: 3, spellcheck: "false", placeholder: "tenant=acme\nregion=eu" }, others);
   const told = h("div", { role: "status" });
   const form = h("form", { on: { submit: (event) => { event.preventDefault(); ask("/v1/explain"); } } },
     h("div", { class: "fields" }, NAMED.map((name) => field(name, inputs.get(name))), field("cost", cost)),
     h("div", { class: "more" }, field("more facts, one a line", more)),
     h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Explain"),
-      h("button", { type: "button", on: { click: () => ask("/v1/check") } }, "Send it, and charge"),
-      h("span", { class: "hint" }, "To explain charges nothing.")));
+      h("button", { type: "button", on: { click: () => ask("/v1/check") } }, "Send it and use quota"),
+      h("span", { class: "hint" }, "Explain does not use any quota.")));
   fill(main, h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Try it"),
-    h("p", null, "Say what is known of a request, and see which rules govern it, whose counter it is, and what is left.")),
+    h("p", null, "Describe a request, and see which rules apply, which counter it uses, and what is left.")),
   h("div", { class: "stack" }, h("section", { class: "card" }, form), told));
 
   async function ask(path) {
@@ -49,23 +53,23 @@ function verdict(decision, words) {
 function explained(body) {
   return h("section", { class: "card" }, h("h2", null, body.decision.allowed ? "It would pass" : "It would be refused"),
     verdict(body.decision, visible(body.why, 400)),
-    body.rules.length ? table("Rules that govern the request", ["Rule", "Matched by", "Whose counter", "Limit", "Bound", "What it says"],
+    body.rules.length ? table("Rules that apply to the request", ["Rule", "Matched by", "Counter of", "Limit", "Bound", "Result"],
       h("tbody", null, body.rules.map((rule) => h("tr", null,
         h("th", { scope: "row" }, theirs(rule.id)),
         h("td", null, theirs(rule.matched.join(", ") || "every request")),
-        h("td", null, theirs(Object.entries(rule.key).map(([name, value]) => `${name}=${value}`).join(" ") || "everybody")),
+        h("td", null, theirs(Object.entries(rule.key).map(([name, value]) => `${name}=${value}`).join(" ") || "everyone")),
         h("td", null, theirs(rule.limit)),
         h("td", null, theirs(rule.bound)),
         h("td", null, h("span", { class: `badge is-${rule.verdict}` }, rule.verdict.replace("_", " ")), " ", theirs(rule.why))))))
-      : h("p", { class: "empty" }, "No rule governs such a request, so it passes."));
+      : h("p", { class: "empty" }, "No rule applies to such a request, so it passes."));
 }
 
 function checked(decision) {
   const words = decision.allowed
-    ? `Allowed, and charged.${decision.rule === null ? " No rule governs it." : ` ${count(decision.remaining ?? 0)} of ${count(decision.limit ?? 0)} left of ${visible(decision.rule)}.`}`
-    : `Refused by ${visible(decision.rule)}; it fits in ${millis(decision.retry_after_ms)}. Nothing was charged.`;
-  return h("section", { class: "card" }, h("h2", null, "What came of it"), verdict(decision, words),
-    decision.rules.length ? table("What each rule said", ["Rule", "Mode", "Verdict", { text: "Left", class: "number" }, { text: "Of", class: "number" }, { text: "Untouched in", class: "number" }],
+    ? `Allowed; quota was used.${decision.rule === null ? " No rule applies to it." : ` ${count(decision.remaining ?? 0)} of ${count(decision.limit ?? 0)} left of ${visible(decision.rule)}.`}`
+    : `Refused by ${visible(decision.rule)}; ${decision.retry_after_ms === null ? "retrying will not help" : `retry in ${millis(decision.retry_after_ms)}`}. No quota was used.`;
+  return h("section", { class: "card" }, h("h2", null, "Outcome"), verdict(decision, words),
+    decision.rules.length ? table("Result of each rule", ["Rule", "Mode", "Verdict", { text: "Left", class: "number" }, { text: "Of", class: "number" }, { text: "Full again in", class: "number" }],
       h("tbody", null, decision.rules.map((rule) => h("tr", null, h("th", { scope: "row" }, theirs(rule.id)), h("td", null, rule.mode),
         h("td", null, h("span", { class: `badge is-${rule.verdict}` }, rule.verdict.replace("_", " "))),
         h("td", { class: "number" }, rule.remaining === null ? "–" : count(rule.remaining)), h("td", { class: "number" }, rule.limit === null ? "–" : count(rule.limit)),

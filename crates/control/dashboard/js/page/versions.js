@@ -1,26 +1,28 @@
-// Every change that was made: who, when, why, what; and going back.
+// Every change: who, when, why, what; and rolling back.
 
-import { call, signed } from "/dashboard/js/api.js";
+import { call, readOnlyReason, signed } from "/dashboard/js/api.js";
 import { change } from "/dashboard/js/diff.js";
-import { field, fill, h, theirs } from "/dashboard/js/dom.js";
+import { authorField, reasonField } from "/dashboard/js/author.js";
+import { fill, h, theirs, visible } from "/dashboard/js/dom.js";
 import { date } from "/dashboard/js/format.js";
+import { newest } from "/dashboard/js/history.js";
 
 /** Shows the page. */
 export function show(main) {
   const list = h("div", { class: "card" });
   const told = h("div", { class: "told", role: "status" });
   fill(main, h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Versions"),
-    h("p", null, "Each change is a version. Going back makes a new one, so nothing is lost.")), told, list);
+    h("p", null, "Each change is a version. Rolling back creates a new one, so nothing is lost.")), told, list);
 
   async function load() {
     try {
-      const { body } = await call("GET", "/v1/versions?limit=100");
+      const [{ body }, readOnly] = await Promise.all([call("GET", "/v1/versions?limit=100"), readOnlyReason()]);
       if (!body.versions.length) {
-        fill(list, h("p", { class: "empty" }, "Nothing was changed yet: the rules are those of the file. The first change makes versions of them. ", h("a", { href: "#/edit" }, "Change something"), "."));
+        fill(list, h("p", { class: "empty" }, none(readOnly)));
         return;
       }
       const head = body.versions[0].version;
-      fill(list, body.versions.map((one) => entry(one, head, back)));
+      fill(list, body.versions.map((one) => entry(one, head, readOnly ? null : back)));
     } catch (error) {
       tell("bad", error.message);
     }
@@ -28,12 +30,12 @@ export function show(main) {
 
   async function back(version, head, author, reason) {
     try {
-      const headers = { ...signed(author || "dashboard", reason || `went back to version ${version}`), "if-match": `"${head}"` };
+      const headers = { ...signed(author || "dashboard", reason || `rolled back to version ${version}`), "if-match": `"${head}"` };
       const { body } = await call("POST", `/v1/versions/${version}/rollback`, { headers });
-      tell("good", `Version ${body.version} is in force; it says what version ${version} said.`);
+      tell("good", `Version ${body.version} is active; it has the content of version ${version}.`);
       await load();
     } catch (error) {
-      tell("bad", error.status === 412 ? "Somebody else has changed the rules meanwhile. Look again before you go back." : error.message);
+      tell("bad", error.status === 412 ? "Someone else changed the rules in the meantime. Look again before you roll back." : error.message);
     }
   }
 
@@ -45,15 +47,22 @@ export function show(main) {
   load();
 }
 
+/** Why there are no versions, and what makes the first one. */
+function none(readOnly) {
+  if (readOnly) return `There are no versions: ${visible(readOnly, 500)}.`;
+  const source = newest()?.office.database.split("/").at(-1);
+  return [`No versions yet. ${source ? `Rules come from ${visible(source)}; your` : "Your"} first change creates version 1. `, h("a", { href: "#/edit" }, "Edit the rules"), "."];
+}
+
 function entry(one, head, back) {
   const inside = h("div");
   const details = h("details", { class: "version", on: { toggle: () => details.open && !inside.firstChild && open() } },
-    h("summary", null, h("b", null, `Version ${one.version}`), one.version === head ? h("span", { class: "badge is-allow" }, "in force") : null,
+    h("summary", null, h("b", null, `Version ${one.version}`), one.version === head ? h("span", { class: "badge is-allow" }, "active") : null,
       h("span", null, date(one.at)), theirs(one.author), theirs(one.reason)), inside);
 
   async function open() {
     const changes = h("ul");
-    fill(inside, changes, one.version === head ? null : going());
+    fill(inside, changes, one.version === head || !back ? null : rollback());
     try {
       const { body } = await call("GET", `/v1/versions/${one.version}`);
       fill(changes, body.diff.map(change));
@@ -62,12 +71,11 @@ function entry(one, head, back) {
     }
   }
 
-  function going() {
-    const author = field("Who", h("input", { type: "text", maxlength: 100 }));
-    const reason = field("Why", h("input", { type: "text", maxlength: 400 }));
+  function rollback() {
+    const [author, reason] = [authorField(), reasonField()];
     const really = h("div", { hidden: true }, h("div", { class: "fields" }, author, reason), h("div", { class: "actions" },
-      h("button", { type: "button", class: "main", on: { click: () => back(one.version, head, author.input.value, reason.input.value) } }, `Yes, go back to version ${one.version}`)));
-    const ask = h("button", { type: "button", on: { click: () => { really.hidden = false; ask.hidden = true; author.input.focus(); } } }, `Go back to version ${one.version}`);
+      h("button", { type: "button", class: "main", on: { click: () => back(one.version, head, author.input.value, reason.input.value) } }, `Yes, roll back to version ${one.version}`)));
+    const ask = h("button", { type: "button", on: { click: () => { really.hidden = false; ask.hidden = true; author.input.focus(); } } }, `Roll back to version ${one.version}`);
     return h("div", { class: "actions" }, ask, really);
   }
 

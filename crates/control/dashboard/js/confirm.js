@@ -1,0 +1,38 @@
+// A dialog before a change takes effect: what it does, who makes it and why. Escape cancels, Enter confirms.
+
+import { authorField, reasonField } from "/dashboard/js/author.js";
+import { h, say } from "/dashboard/js/dom.js";
+
+/** Asks for confirmation. Gives `{ author, reason }`, or null when the user cancels. */
+export function confirm({ title, text, action, isReasonRequired }) {
+  const author = authorField();
+  const reason = reasonField(isReasonRequired ? "Reason" : "Reason (optional)");
+  const wrong = h("p", { class: "wrong", id: "confirm-wrong", role: "alert" });
+  reason.input.setAttribute("aria-describedby", "confirm-wrong");
+  let given = null;
+  const submit = (event) => {
+    event.preventDefault();
+    const answer = { author: author.input.value.trim(), reason: reason.input.value.trim() };
+    if (isReasonRequired && !answer.reason) {
+      say(wrong, "Write a reason: it is saved with the new version.");
+      reason.input.focus();
+      return;
+    }
+    given = answer;
+    dialog.close();
+  };
+  const form = h("form", { on: { submit } }, h("h2", { id: "confirm-title" }, title), h("p", { id: "confirm-text" }, text),
+    h("div", { class: "fields" }, author, reason), wrong,
+    h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, action),
+      h("button", { type: "button", on: { click: () => dialog.close() } }, "Cancel")));
+  const dialog = h("dialog", { "aria-labelledby": "confirm-title", "aria-describedby": "confirm-text" }, form);
+  document.body.append(dialog);
+  dialog.showModal();
+  reason.input.focus();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(given);
+    });
+  });
+}
