@@ -18,6 +18,7 @@ use std::net::IpAddr;
 
 use tidegate_rules::Facts;
 
+use crate::method;
 use crate::path::{self, PathError};
 pub use client::{Client, client_ip};
 pub use jwt::BadKey;
@@ -108,7 +109,8 @@ pub(crate) fn check_name(name: &str, known: &Facts<'_>) -> Result<(), FactError>
     }
 }
 
-/// The value of a fact as it is matched and keyed: a path in its canonical form, others as given.
+/// The value of a fact as it is matched and keyed: methods in upper case, a path in its canonical form, others as
+/// given.
 pub(crate) fn check_value<'a>(name: &str, given: Cow<'a, str>) -> Result<Cow<'a, str>, FactError> {
     if given.len() > MAX_VALUE_BYTES {
         return Err(FactError::LongValue);
@@ -116,6 +118,8 @@ pub(crate) fn check_value<'a>(name: &str, given: Cow<'a, str>) -> Result<Cow<'a,
     match name {
         "ip" if given.parse::<IpAddr>().is_err() => Err(FactError::NotAnAddress),
         "method" if !is_token(&given) => Err(FactError::NotAMethod),
+        "method" => Ok(method::canonical(given)),
+        "endpoint" => Ok(method::canonical_endpoint(given)),
         "path" => match given {
             Cow::Borrowed(given) => path::canonical(given),
             Cow::Owned(given) => path::canonical(&given).map(|path| path.into_owned().into()),
@@ -167,10 +171,10 @@ mod tests {
     }
 
     #[test]
-    fn facts_are_kept_as_given_except_the_path() {
+    fn facts_are_kept_as_given_except_methods_and_the_path() {
         let given = [("ip", "::1"), ("method", "get"), ("path", "/a//b?q"), ("x", "\u{0}")];
         let facts = facts(given).unwrap();
-        let kept = [("ip", "::1"), ("method", "get"), ("path", "/a/b"), ("x", "\u{0}")];
+        let kept = [("ip", "::1"), ("method", "GET"), ("path", "/a/b"), ("x", "\u{0}")];
         assert_eq!(facts.iter().collect::<Vec<_>>(), kept);
     }
 

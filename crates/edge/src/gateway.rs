@@ -34,9 +34,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, ORIGIN};
+use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_LENGTH, ORIGIN};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode, Version};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::{Body, Incoming};
 use tidegate_core::store::Store;
 use tidegate_engine::{Decision, Limiter, NoLocal, Turn};
@@ -49,7 +49,7 @@ use crate::listen::{Answers, Caller};
 use crate::problem::Problem;
 use crate::respond::{self, HeaderSettings, Notice};
 use crate::trace::{self, Asked, Serving, Tracer};
-use crate::{Peer, Status, answer};
+use crate::{Peer, Status, answer, method};
 use access::Line;
 use aftermath::Aftermath;
 use forward::Destination;
@@ -348,16 +348,22 @@ impl<S: Store + 'static, L: Store + 'static> Answers for Gateway<S, L> {
     #[expect(clippy::manual_async_fn, reason = "what an `async fn` is given is copied once more")]
     fn answer(
         &self,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         caller: &Caller,
     ) -> impl Future<Output = Response<GatewayBody>> + Send {
         async move {
+            let respelt = method::respell(request.method_mut());
+            let is_respelt_head = respelt && *request.method() == Method::HEAD;
             let begin = |log| Box::new(Line::begin(log, &request, caller.peer.ip()));
             let mut line = self.access_log.as_ref().map(begin);
             let begin = |tracer: &Tracer| tracer.serve(Asked::of(Door::Gateway, &request, None));
             let serving = self.tracer.as_ref().map(begin);
             let passed = self.pass(request, caller, line.as_deref_mut(), serving.as_deref()).await;
             let mut response = passed.unwrap_or_else(|problem| answer::problem(&problem));
+            if is_respelt_head {
+                // To HTTP libraries `head` is not HEAD: the client would wait for a body of this length.
+                response.headers_mut().remove(CONTENT_LENGTH);
+            }
             if let Some(mut line) = line {
                 line.answered(&response);
                 response.body_mut().tell(line);

@@ -16,6 +16,7 @@ pub mod http;
 mod identity;
 pub mod json;
 pub mod listen;
+mod method;
 pub mod path;
 mod peer;
 pub mod problem;

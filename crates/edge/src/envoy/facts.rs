@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use tidegate_rules::{Door, Entry, Facts};
 
 use super::call::Descriptor;
-use crate::path;
+use crate::{method, path};
 
 pub(super) fn facts<'a>(domain: &'a str, descriptor: &'a Descriptor<'_>, door: Door) -> Facts<'a> {
     let mut facts = Facts::new();
@@ -25,12 +25,16 @@ pub(super) fn facts<'a>(domain: &'a str, descriptor: &'a Descriptor<'_>, door: D
     facts
 }
 
-/// The value of an entry. Envoy's `:path` has the query with it; a path without a canonical form is
+/// The value of an entry, methods in upper case. Envoy's `:path` has the query with it; a path without a canonical form is
 /// told as it is, because to refuse it here would let it pass there.
 fn told<'a>(key: &str, value: &'a str) -> Cow<'a, str> {
-    if key != "path" {
-        return Cow::Borrowed(value);
+    match key {
+        "path" => {
+            let path = value.split('?').next().unwrap_or(value);
+            path::canonical(path).unwrap_or(Cow::Borrowed(path))
+        }
+        "method" => method::canonical(value),
+        "endpoint" => method::canonical_endpoint(value.into()),
+        _ => Cow::Borrowed(value),
     }
-    let path = value.split('?').next().unwrap_or(value);
-    path::canonical(path).unwrap_or(Cow::Borrowed(path))
 }

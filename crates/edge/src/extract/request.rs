@@ -17,7 +17,7 @@ use super::carrier::Carrier;
 use super::client::{self, Client};
 use super::jwt::{BadKey, Verifier};
 use super::{BadFact, FactError};
-use crate::Peer;
+use crate::{Peer, method};
 
 /// Takes facts from requests. Made once for a rule set.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ impl Extractor {
         if let Some(ip) = client.ip {
             facts.push_ip(ip);
         }
-        facts.push("method", head.method.as_str());
+        facts.push("method", method::canonical(head.method.as_str()));
         facts.push("path", path);
         for Wanted { name, carrier, trust } in &self.wanted {
             if *trust == Trust::Proxy && !client.peer_is_trusted {

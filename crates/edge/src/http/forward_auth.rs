@@ -17,6 +17,7 @@ use tidegate_rules::{Door as AskedAt, Rule};
 
 use super::Door;
 use crate::Peer;
+use crate::method;
 use crate::path;
 use crate::problem::Problem;
 use crate::respond;
@@ -119,7 +120,8 @@ fn rebuild(head: &mut Parts, peer: Peer, trusted: bool) -> Result<(), Problem> {
         Some(target) => target,
         None => own_target(&head.uri)?,
     };
-    head.method = match agreed(&head.headers, &METHODS, |text| text.parse::<Method>().ok())? {
+    method::respell(&mut head.method);
+    head.method = match agreed(&head.headers, &METHODS, standard_method)? {
         Some(method) => method,
         // HAProxy asks with HEAD whatever it holds.
         None if head.method == Method::HEAD => Method::GET,
@@ -159,6 +161,13 @@ fn agreed<T: PartialEq>(
         }
     }
     Ok(agreed)
+}
+
+/// A method, a standard one in upper case.
+fn standard_method(text: &str) -> Option<Method> {
+    let mut given = text.parse().ok()?;
+    method::respell(&mut given);
+    Some(given)
 }
 
 /// A path with its query, also of a whole address (`X-Original-URL`).

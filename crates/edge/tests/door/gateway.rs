@@ -6,6 +6,7 @@ mod go_away;
 mod http2;
 mod identity;
 mod limits;
+mod methods;
 mod passing;
 mod queue;
 mod smuggling;

@@ -12,6 +12,7 @@ mod golden;
 mod grpc;
 mod guard;
 mod house;
+mod random;
 mod resp;
 mod unix;
 mod wire;

@@ -9,6 +9,7 @@ mod first_steps;
 mod grpc;
 mod http2_abuse;
 mod identity;
+mod methods;
 mod proxy_protocol;
 mod queue;
 mod reload;

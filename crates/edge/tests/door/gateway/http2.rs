@@ -11,7 +11,7 @@ use super::upstream::Upstream;
 use super::{Gate, MANY};
 use crate::house::TEN;
 
-async fn connected(gate: &Gate) -> http2::SendRequest<Full<Bytes>> {
+pub(super) async fn connected(gate: &Gate) -> http2::SendRequest<Full<Bytes>> {
     let tcp = TcpStream::connect(gate.address).await.unwrap();
     let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(tcp)).await;
     let (sender, connection) = handshake.unwrap();

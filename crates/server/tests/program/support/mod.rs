@@ -3,6 +3,7 @@
 pub mod authority;
 pub mod client;
 pub mod collector;
+pub mod flask;
 pub mod programs;
 pub mod server;
 pub mod successors;
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 pub use authority::Authority;
 pub use client::Client;
 pub use collector::Collector;
+pub use flask::Flask;
 pub use programs::{ask_grpc, curl};
 pub use server::Server;
 pub use successors::Successors;

@@ -1,0 +1,94 @@
+//! Methods in any case: the rules count them alike, and the upstream gets one spelling.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+
+use super::Gate;
+use super::http2::connected;
+use super::upstream::Upstream;
+use crate::house::{House, request};
+use crate::random::{Spelling, spellings};
+
+/// Every method has a counter; no test gets to its end.
+const EACH: &str = "rules: [{ id: each, key_by: method, limit: 1000000/h }]";
+
+/// How many are left of each method's counter.
+#[derive(Default)]
+struct Left(HashMap<&'static str, u64>);
+
+impl Left {
+    /// Counts one more request.
+    fn charge(&mut self, method: &'static str) -> String {
+        let left = self.0.entry(method).or_insert(1_000_000);
+        *left -= 1;
+        left.to_string()
+    }
+}
+
+#[tokio::test]
+async fn every_case_is_one_method_to_the_rules_and_to_the_upstream() {
+    let mut upstream = Upstream::start().await;
+    let gate = Gate::open(EACH, &upstream).await;
+    let (mut caller, mut client) = (gate.caller().await, connected(&gate).await);
+    let mut left = Left::default();
+    for (at, Spelling { method, spelt }) in spellings(100).into_iter().enumerate() {
+        let expected = left.charge(method);
+        let told = if at % 2 == 0 {
+            let answer = caller.ask(&spelt, "/", b"").await;
+            answer.header("x-ratelimit-remaining").map(str::to_owned)
+        } else {
+            let asked = Request::builder().method(&*spelt).uri("http://a/");
+            let asked = asked.body(Full::new(Bytes::new())).unwrap();
+            let answer = client.send_request(asked).await.unwrap();
+            let told = answer.headers().get("x-ratelimit-remaining");
+            told.map(|told| told.to_str().unwrap().to_owned())
+        };
+        assert_eq!(told, Some(expected), "{spelt}");
+        let seen = upstream.request().await;
+        assert!(seen.starts_with(&format!("{method} / HTTP/1.1\r\n")), "{spelt}: {seen}");
+    }
+}
+
+#[tokio::test]
+async fn every_case_is_one_method_to_forward_auth_and_to_the_json_api() {
+    let house =
+        House::open(&format!("identity: {{ ip: {{ trusted_proxies: [127.0.0.1] }} }}\n{EACH}"));
+    let house = house.await;
+    let mut caller = house.caller().await;
+    let mut left = Left::default();
+    for (at, Spelling { method, spelt }) in spellings(100).into_iter().enumerate() {
+        let answer = if at % 2 == 0 {
+            let head = format!(
+                "GET /v1/forward-auth HTTP/1.1\r\nHost: a\r\nX-Forwarded-Method: {spelt}\r\n\
+                 X-Original-Method: {method}\r\nX-Forwarded-Uri: /\r\n\r\n"
+            );
+            caller.send(head.as_bytes()).await;
+            caller.answer().await.unwrap()
+        } else {
+            let facts = format!(r#"{{"facts":{{"method":"{spelt}"}}}}"#);
+            caller.post("/v1/check", &facts).await
+        };
+        let told = answer.header("x-ratelimit-remaining").map(str::to_owned);
+        assert_eq!(told, Some(left.charge(method)), "{spelt}: {answer:?}");
+    }
+}
+
+/// To HTTP libraries `head` is a method of its own, whose answer has a body.
+#[tokio::test]
+async fn an_answer_to_head_in_another_case_has_no_length_without_a_body() {
+    let upstream = Upstream::start().await;
+    let gate = Gate::open(EACH, &upstream).await;
+    let mut caller = gate.caller().await;
+    caller.send(&[request("head", "/", b""), request("GET", "/", b"")].concat()).await;
+    let answer = caller.answer().await.unwrap();
+    assert_eq!((answer.status, answer.header("content-length")), (200, Some("0")));
+    let next = caller.answer().await.unwrap();
+    assert_eq!((next.status, next.body.as_str()), (200, "hello"));
+    let asked = Request::builder().method("head").uri("http://a/").body(Full::default()).unwrap();
+    let answer = connected(&gate).await.send_request(asked).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert_eq!(answer.headers().get("content-length"), None);
+}
