@@ -236,8 +236,12 @@ impl<S: Store, L: Store> Door<S, L> {
             }
             return Ok(response);
         }
+        let token = self.settings.token.as_ref();
+        if let Err(refusal) = guard::admit_program(&head.headers, token) {
+            return Ok(refusal.into_response());
+        }
         let admitted = match endpoint.is_guarded() || endpoint == Endpoint::Json {
-            true => guard::admit(&head.headers, caller, self.settings.token.as_ref()),
+            true => guard::admit(&head.headers, caller, token),
             false => Ok(()),
         };
         // Of calls in Envoy's form some are guarded, and the body says which.

@@ -20,20 +20,31 @@ pub(crate) enum Refusal {
     Browser,
 }
 
+/// Admits callers that may ask for a decision: all but pages in a browser, because any site can
+/// make one ask.
+pub(crate) fn admit_program(headers: &HeaderMap, token: Option<&Token>) -> Result<(), Refusal> {
+    match headers.contains_key(ORIGIN) && !brings(headers, token) {
+        true => Err(Refusal::Browser),
+        false => Ok(()),
+    }
+}
+
+/// Admits callers on this machine that are no page in a browser, and those with the token.
 pub(crate) fn admit(
     headers: &HeaderMap,
     caller: Peer,
     token: Option<&Token>,
 ) -> Result<(), Refusal> {
-    match (token, bearer(headers)) {
-        (Some(token), Some(brought)) if token.matches(brought) => Ok(()),
-        _ if caller.is_here() => match headers.contains_key(ORIGIN) {
-            true => Err(Refusal::Browser),
-            false => Ok(()),
-        },
-        (Some(_), _) => Err(Refusal::WrongToken),
-        (None, _) => Err(Refusal::NoToken),
+    match token {
+        _ if brings(headers, token) => Ok(()),
+        _ if caller.is_here() => admit_program(headers, token),
+        Some(_) => Err(Refusal::WrongToken),
+        None => Err(Refusal::NoToken),
     }
+}
+
+fn brings(headers: &HeaderMap, token: Option<&Token>) -> bool {
+    token.zip(bearer(headers)).is_some_and(|(token, brought)| token.matches(brought))
 }
 
 impl Refusal {
@@ -92,6 +103,19 @@ mod tests {
             );
         }
         assert_eq!(admit(&with("bearer  secret"), away, Some(&token)), Ok(()));
+    }
+
+    #[test]
+    fn anyone_may_ask_for_a_decision_but_a_page_in_a_browser() {
+        let token = Token::new("secret").unwrap();
+        let page = (ORIGIN, "https://example.com");
+        assert_eq!(admit_program(&headers(&[]), Some(&token)), Ok(()));
+        for token in [None, Some(&token)] {
+            let wrong = headers(&[page.clone(), (AUTHORIZATION, "Bearer wrong")]);
+            assert_eq!(admit_program(&wrong, token), Err(Refusal::Browser));
+        }
+        let right = headers(&[page, (AUTHORIZATION, "Bearer secret")]);
+        assert_eq!(admit_program(&right, Some(&token)), Ok(()));
     }
 
     #[test]

@@ -48,6 +48,31 @@ async fn with_a_token_only_those_who_bring_it_are_answered() {
 }
 
 #[tokio::test]
+async fn a_page_in_a_browser_cannot_use_up_a_limit() {
+    let settings = Settings { token: Token::new("secret").ok(), ..Settings::default() };
+    let house = House::open_with(TEN, settings).await;
+    let call = r#"{"domain":"d","descriptors":[{"entries":[{"key":"a","value":"b"}]}]}"#;
+    for (path, body) in [
+        ("/v1/check", r#"{"facts":{}}"#),
+        ("/v1/checks", r#"{"checks":[{"facts":{}}]}"#),
+        ("/json", call),
+    ] {
+        for (peer, authorization, status) in [
+            ([127, 0, 0, 1], "Bearer wrong", 403),
+            ([192, 0, 2, 1], "Bearer wrong", 403),
+            ([192, 0, 2, 1], "Bearer secret", 200),
+        ] {
+            let asked = Request::post(path).header("origin", "https://evil.example");
+            let asked = asked.header("authorization", authorization);
+            let asked = asked.body(Full::new(Bytes::from_static(body.as_bytes()))).unwrap();
+            let answer = house.door.ask(asked, IpAddr::from(peer)).await;
+            assert_eq!(answer.status(), status, "{path} {authorization}");
+        }
+    }
+    assert_eq!(house.left().await, 7, "one each");
+}
+
+#[tokio::test]
 async fn a_page_in_a_browser_cannot_reset_counters() {
     let house = House::open(TEN).await;
     let mut caller = house.caller().await;
