@@ -10,6 +10,7 @@ mod cookie;
 mod forwarded;
 mod jwt;
 mod query;
+mod read_headers;
 mod request;
 
 use std::borrow::Cow;
@@ -22,6 +23,7 @@ use crate::method;
 use crate::path::{self, PathError};
 pub use client::{Client, client_ip};
 pub use jwt::BadKey;
+pub(crate) use read_headers::ReadHeaders;
 pub use request::{BadIdentity, Extractor};
 
 /// The most facts that a request may bring.
@@ -109,8 +111,8 @@ pub(crate) fn check_name(name: &str, known: &Facts<'_>) -> Result<(), FactError>
     }
 }
 
-/// The value of a fact as it is matched and keyed: methods in upper case, a path in its canonical form, others as
-/// given.
+/// The value of a fact as it is matched and keyed: methods in upper case, a path in its canonical
+/// form, others as given.
 pub(crate) fn check_value<'a>(name: &str, given: Cow<'a, str>) -> Result<Cow<'a, str>, FactError> {
     if given.len() > MAX_VALUE_BYTES {
         return Err(FactError::LongValue);

@@ -1,9 +1,9 @@
 //! One spelling for every method, so that no other spelling slips past a rule.
 //!
-//! Methods are case-sensitive (RFC 9110 section 9.1), but Flask, Django and others upper-case what they get and
-//! run the handler of `POST` for `post`. Rules name methods in upper case, so every method is matched and keyed in
-//! upper case. The standard ones are forwarded so too: browsers' `fetch` sends `patch` as a page writes it. Others
-//! are forwarded as they came.
+//! Methods are case-sensitive (RFC 9110 section 9.1), but Flask, Django and others upper-case what
+//! they get and run the handler of `POST` for `post`. Rules name methods in upper case, so every
+//! method is matched and keyed in upper case. The standard ones are forwarded so too: browsers'
+//! `fetch` sends `patch` as a page writes it. Others are forwarded as they came.
 
 use std::borrow::Cow;
 

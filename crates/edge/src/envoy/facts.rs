@@ -25,8 +25,8 @@ pub(super) fn facts<'a>(domain: &'a str, descriptor: &'a Descriptor<'_>, door: D
     facts
 }
 
-/// The value of an entry, methods in upper case. Envoy's `:path` has the query with it; a path without a canonical form is
-/// told as it is, because to refuse it here would let it pass there.
+/// The value of an entry, a method in upper case. Envoy's `:path` has the query with it; a path
+/// without a canonical form stays as it is, because to refuse it here would let it pass there.
 fn told<'a>(key: &str, value: &'a str) -> Cow<'a, str> {
     match key {
         "path" => {

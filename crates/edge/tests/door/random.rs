@@ -1,11 +1,12 @@
 //! Random input, new with every run. What failed is in the message of the failure.
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
 const METHODS: [&str; 7] = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY"];
 
-/// So many random values.
+/// A number of random values.
 pub(crate) fn some<S: Strategy>(count: usize, strategy: &S) -> Vec<S::Value> {
     let mut runner = TestRunner::default();
     let mut one = || strategy.new_tree(&mut runner).unwrap().current();

@@ -54,9 +54,8 @@ async fn every_case_is_one_method_to_the_rules_and_to_the_upstream() {
 
 #[tokio::test]
 async fn every_case_is_one_method_to_forward_auth_and_to_the_json_api() {
-    let house =
-        House::open(&format!("identity: {{ ip: {{ trusted_proxies: [127.0.0.1] }} }}\n{EACH}"));
-    let house = house.await;
+    let rules = format!("identity: {{ ip: {{ trusted_proxies: [127.0.0.1] }} }}\n{EACH}");
+    let house = House::open(&rules).await;
     let mut caller = house.caller().await;
     let mut left = Left::default();
     for (at, Spelling { method, spelt }) in spellings(100).into_iter().enumerate() {
@@ -76,7 +75,7 @@ async fn every_case_is_one_method_to_forward_auth_and_to_the_json_api() {
     }
 }
 
-/// To HTTP libraries `head` is a method of its own, whose answer has a body.
+/// To HTTP libraries `head` is another method than HEAD, and its answer has a body.
 #[tokio::test]
 async fn an_answer_to_head_in_another_case_has_no_length_without_a_body() {
     let upstream = Upstream::start().await;

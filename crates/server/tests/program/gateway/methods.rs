@@ -1,4 +1,5 @@
-//! The case of a method: Flask upper-cases what it gets and runs the handler, so the rules count it alike.
+//! The case of a method: Flask upper-cases what it gets and runs the handler, so the rules count
+//! all spellings alike.
 
 use crate::support::{Flask, Folder, Server, curl};
 
