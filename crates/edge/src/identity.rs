@@ -47,7 +47,8 @@ impl Extractors {
     }
 
     fn make(&self, rules: &RuleSet) -> Result<(), BadIdentity> {
-        rules.beside().keep(self.0, &Arc::new(Extractor::new(rules.identity())?));
+        let extractor = Extractor::new(rules.identity())?.with_costs(rules.rules());
+        rules.beside().keep(self.0, &Arc::new(extractor));
         Ok(())
     }
 }

@@ -24,7 +24,8 @@ use http::{HeaderValue, Request, Response};
 use hyper::body::{Body, Incoming};
 use parking_lot::Mutex;
 
-use crate::Peer;
+use crate::problem::Problem;
+use crate::{Peer, answer};
 
 pub(crate) use connection::until;
 pub use crew::Crew;
@@ -131,6 +132,11 @@ pub trait Answers: Send + Sync + 'static {
         request: Request<Incoming>,
         caller: &Caller,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
+
+    /// Refuses a request whose end is not certain.
+    fn refuse(&self, problem: &Problem) -> Response<Self::Body> {
+        answer::problem(problem)
+    }
 
     /// Whether somebody is believed who says whose connection it is (PROXY protocol).
     fn believes(&self, peer: Peer) -> bool;

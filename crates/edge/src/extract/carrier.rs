@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use http::header::{AUTHORIZATION, HeaderName};
+use http::header::{AUTHORIZATION, COOKIE, HeaderName};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
 
@@ -23,6 +23,16 @@ pub(super) enum Carrier {
 }
 
 impl Carrier {
+    /// The header that it is in, if it is in one.
+    pub(super) fn header(&self) -> Option<HeaderName> {
+        match self {
+            Self::Header(name) | Self::Token(name, _) => Some(name.clone()),
+            Self::Bearer => Some(AUTHORIZATION),
+            Self::Cookie(_) => Some(COOKIE),
+            Self::Query(_) => None,
+        }
+    }
+
     /// The fact; nothing if it is not there, is empty, or is a token that proves nothing.
     pub(super) fn read<'a>(&self, head: &'a Parts) -> Result<Option<Cow<'a, str>>, FactError> {
         match self {

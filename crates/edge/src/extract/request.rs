@@ -5,18 +5,20 @@
 //! What follows from facts (the tier of a subject, the endpoint's pattern) the rules add.
 
 use std::fmt;
+use std::sync::Arc;
 
 use http::header::{HeaderName, InvalidHeaderName};
 use http::request::Parts;
-use tidegate_rules::Facts;
 use tidegate_rules::identity::{
-    self, FactCarrier, FactIdentity, Identity, IpIdentity, JwtIdentity, Trust, UserIdentity,
+    self, FactCarrier, FactIdentity, ForwardedBy, Identity, IpIdentity, JwtIdentity, Trust,
+    UserIdentity,
 };
+use tidegate_rules::{Cost, Facts, Rule};
 
 use super::carrier::Carrier;
 use super::client::{self, Client};
 use super::jwt::{BadKey, Verifier};
-use super::{BadFact, FactError};
+use super::{BadFact, FactError, ReadHeaders};
 use crate::{Peer, method};
 
 /// Takes facts from requests. Made once for a rule set.
@@ -24,6 +26,7 @@ use crate::{Peer, method};
 pub struct Extractor {
     ip: IpIdentity,
     wanted: Vec<Wanted>,
+    read_headers: Arc<ReadHeaders>,
 }
 
 /// A fact that is looked for.
@@ -77,7 +80,27 @@ impl Extractor {
                 }
             }
         }
-        Ok(Self { ip: identity.ip.clone(), wanted })
+        let mut read_headers: ReadHeaders =
+            wanted.iter().filter_map(|wanted| wanted.carrier.header()).collect();
+        if let ForwardedBy::Header(name) = &identity.ip.from {
+            read_headers.extend([header_name(name)?]);
+        }
+        Ok(Self { ip: identity.ip.clone(), wanted, read_headers: Arc::new(read_headers) })
+    }
+
+    /// The same, which knows also the headers that say what a request costs to these rules.
+    pub(crate) fn with_costs<'r>(mut self, rules: impl IntoIterator<Item = &'r Rule>) -> Self {
+        let header = |rule: &Rule| match rule.cost() {
+            Cost::Header { name, .. } => header_name(name).ok(),
+            _ => None,
+        };
+        Arc::make_mut(&mut self.read_headers).extend(rules.into_iter().filter_map(header));
+        self
+    }
+
+    /// The headers that the rules read.
+    pub(crate) const fn read_headers(&self) -> &Arc<ReadHeaders> {
+        &self.read_headers
     }
 
     /// Whose request it is. The peer is the other end of the connection, or whom the PROXY

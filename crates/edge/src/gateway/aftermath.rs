@@ -5,31 +5,37 @@
 //! by a value that is dropped in any case.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
 use tidegate_core::store::Store;
 use tidegate_engine::{Bill, Decision, Limiter, Slots};
-use tidegate_rules::BodyBytes;
+use tidegate_rules::{BodyBytes, Rule};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::forwarded_bytes::ForwardedBytes;
 
 /// A request that something is left to do for; dropped when its answer has ended.
 #[derive(Debug)]
 pub(super) struct Aftermath {
     ended: Option<oneshot::Sender<Ended>>,
-    received: Arc<AtomicU64>,
+    forwarded: ForwardedBytes,
     sent: u64,
     headers: Option<HeaderMap>,
+    given_back: bool,
+    task: Option<JoinHandle<()>>,
 }
 
 /// How a request ended.
 #[derive(Debug, Default)]
 struct Ended {
-    /// What was seen of the bodies, if there was an answer.
+    /// What was forwarded of the request's body, however it ended, and of the answer's if there
+    /// was one.
     seen: BodyBytes,
     headers: HeaderMap,
+    /// Whether what was charged is given back.
+    given_back: bool,
 }
 
 impl Aftermath {
@@ -43,14 +49,32 @@ impl Aftermath {
             return None;
         }
         let (ended, end) = oneshot::channel();
-        tokio::spawn(look_after(Arc::clone(limiter), slots, bill, end));
-        let received = Arc::default();
-        Some(Box::new(Self { ended: Some(ended), received, sent: 0, headers: None }))
+        let task = tokio::spawn(look_after(Arc::clone(limiter), slots, bill, end));
+        Some(Box::new(Self {
+            ended: Some(ended),
+            forwarded: ForwardedBytes::default(),
+            sent: 0,
+            headers: None,
+            given_back: false,
+            task: Some(task),
+        }))
     }
 
     /// Where the bytes of the request's body are counted.
-    pub(super) fn received(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.received)
+    pub(super) fn forwarded(&self) -> ForwardedBytes {
+        self.forwarded.clone()
+    }
+
+    /// Gives back what was charged: nothing of the request was sent. Returns when that is done.
+    pub(super) async fn give_back(mut self: Box<Self>) {
+        self.given_back = true;
+        let task = self.task.take();
+        drop(self);
+        if let Some(task) = task
+            && let Err(error) = task.await
+        {
+            tracing::error!(%error, "a charge was not given back");
+        }
     }
 
     /// Notes the head of the answer.
@@ -66,13 +90,12 @@ impl Aftermath {
 
 impl Drop for Aftermath {
     fn drop(&mut self) {
-        let request = Some(self.received.load(Relaxed));
-        let seen = |_: &HeaderMap| BodyBytes { request, response: Some(self.sent) };
-        let seen = self.headers.as_ref().map(seen).unwrap_or_default();
+        let response = self.headers.as_ref().map(|_| self.sent);
+        let seen = BodyBytes { request: Some(self.forwarded.close()), response };
         let headers = self.headers.take().unwrap_or_default();
         if let Some(ended) = self.ended.take() {
             // The task waits for it, unless the whole process is on its way out.
-            let _ = ended.send(Ended { seen, headers });
+            let _ = ended.send(Ended { seen, headers, given_back: self.given_back });
         }
     }
 }
@@ -94,7 +117,11 @@ async fn look_after<S: Store, L: Store>(
     if let Some(bill) = bill {
         let values =
             |name: &str| ended.headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
-        limiter.charge_after(bill, |rule| rule.cost().of_response(values, ended.seen)).await;
+        let cost = |rule: &Rule| match ended.given_back {
+            true => Some(0),
+            false => rule.cost().of_response(values, ended.seen),
+        };
+        limiter.charge_after(bill, cost).await;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE};
+use http::header::{CONTENT_LENGTH, HOST, HeaderMap, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use smallvec::SmallVec;
@@ -32,6 +32,13 @@ pub enum HostHeader {
     Server,
 }
 
+/// Why a request was not answered.
+pub(super) struct Unanswered {
+    pub(super) problem: Problem,
+    /// Whether no server could be reached, so that nothing of the request was sent.
+    pub(super) unreachable: bool,
+}
+
 /// An upstream with what is said to it.
 pub(super) struct Destination {
     upstream: Upstream,
@@ -58,12 +65,13 @@ impl Destination {
     pub(super) fn send(
         &self,
         request: Request<Outgoing>,
-    ) -> impl Future<Output = Result<Response<GatewayBody>, Problem>> + Send {
+    ) -> impl Future<Output = Result<Response<GatewayBody>, Unanswered>> + Send {
         async move {
             let mut request = Some(request);
+            let mut unreachable = true;
             let mut tried: SmallVec<[&Arc<Server>; MAX_TRIES]> = SmallVec::new();
             for tries in 1.. {
-                let server = self.upstream.choose(&tried).ok_or_else(no_server)?;
+                let Some(server) = self.upstream.choose(&tried) else { break };
                 let in_flight = server.occupy();
                 request.iter_mut().for_each(|request| self.address_to(request, server));
                 let why = match server.send(&mut request).await {
@@ -73,13 +81,15 @@ impl Destination {
                 if why.is_connecting() {
                     tried.push(server);
                     health::unreachable(server, self.health.is_some());
+                } else {
+                    unreachable = false;
                 }
                 let last = tries == MAX_TRIES || tried.len() == self.upstream.servers.len();
                 if last || request.is_none() {
-                    return Err(why.problem(server));
+                    return Err(Unanswered { problem: why.problem(server), unreachable });
                 }
             }
-            Err(no_server())
+            Err(Unanswered { problem: no_server(), unreachable })
         }
     }
 
@@ -89,13 +99,14 @@ impl Destination {
         mut request: Request<Outgoing>,
         wanted: Wanted,
         caller: &Caller,
-    ) -> Result<Response<GatewayBody>, Problem> {
-        let (server, link) = self.dial().await?;
+    ) -> Result<Response<GatewayBody>, Unanswered> {
+        let unreachable = |problem| Unanswered { problem, unreachable: true };
+        let (server, link) = self.dial().await.map_err(unreachable)?;
         let in_flight = server.occupy();
         self.address_to(&mut request, server);
         let sent = wanted.send(server, link, request).await;
-        let (response, tunnel) = sent.map_err(|why| why.problem(server))?;
-        sensible(&response, true).map_err(|why| why.problem(server))?;
+        let (response, tunnel) = sent.map_err(|why| reached(&why, server))?;
+        sensible(&response, true).map_err(|why| reached(&why, server))?;
         Ok(changed(response, tunnel, in_flight, caller))
     }
 
@@ -129,25 +140,40 @@ impl Destination {
 }
 
 /// An upstream's answer on its way to the client.
-fn passed(answered: Answered, in_flight: InFlight) -> Result<Response<GatewayBody>, Problem> {
+fn passed(answered: Answered, in_flight: InFlight) -> Result<Response<GatewayBody>, Unanswered> {
     let Answered { mut response, link } = answered;
-    sensible(&response, false).map_err(|why| why.problem(in_flight.server()))?;
+    sensible(&response, false).map_err(|why| reached(&why, in_flight.server()))?;
     headers::strip(response.headers_mut());
     *response.version_mut() = Version::HTTP_11;
     Ok(response.map(|body| GatewayBody::Passed(Box::new(Passed::new(body, link, in_flight)))))
 }
 
+/// A failure after which it is not known what the server did.
+fn reached(why: &Failure, server: &Server) -> Unanswered {
+    Unanswered { problem: why.problem(server), unreachable: false }
+}
+
 /// Whether an answer can be passed on. hyper lets some through that it cannot: a change of protocol
-/// that nobody asked for, and a length beside chunks (RFC 9112 section 6.3).
+/// that the client did not ask for, a length beside chunks (RFC 9112 section 6.3), and a length
+/// that is said twice.
 fn sensible(response: &Response<Incoming>, may_change: bool) -> Result<(), Failure> {
     let headers = response.headers();
     if response.status().is_informational() && !may_change {
         Err(Failure::Nonsense("it changes the protocol unasked"))
     } else if headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH) {
         Err(Failure::Nonsense("it says in two ways where it ends"))
+    } else if !is_one_length(headers) {
+        Err(Failure::Nonsense("it says its length twice"))
     } else {
         Ok(())
     }
+}
+
+/// Whether there is at most one length, and it is one number.
+fn is_one_length(headers: &HeaderMap) -> bool {
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter().map(HeaderValue::as_bytes);
+    lengths.next().is_none_or(|length| length.iter().all(u8::is_ascii_digit))
+        && lengths.next().is_none()
 }
 
 /// The answer to a request that wanted to change the protocol, whether or not the upstream agreed.

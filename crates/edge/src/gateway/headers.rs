@@ -7,6 +7,9 @@ use bytes::{BufMut, BytesMut};
 use http::header::{CONNECTION, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE, VIA};
 use smallvec::SmallVec;
 
+use super::claims::{PassedHeader, is_dropped, is_for_one_hop};
+use crate::extract::ReadHeaders;
+
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -17,40 +20,9 @@ const VIA_US: HeaderValue = HeaderValue::from_static("1.1 tidegate");
 const HTTP: HeaderValue = HeaderValue::from_static("http");
 const HTTPS: HeaderValue = HeaderValue::from_static("https");
 
-/// Whether a header is for one hop, also when `Connection` does not name it.
-fn is_for_one_hop(name: &str) -> bool {
-    matches!(
-        name,
-        "connection"
-            | "keep-alive"
-            | "proxy-connection"
-            | "proxy-authenticate"
-            | "proxy-authorization"
-            | "transfer-encoding"
-            | "upgrade"
-            | "http2-settings"
-    )
-}
-
-/// What clients without a trusted proxy before them may not claim; some frameworks route by the last
-/// two.
-fn is_claim(name: &str) -> bool {
-    matches!(
-        name,
-        "forwarded"
-            | "x-forwarded-for"
-            | "x-forwarded-proto"
-            | "x-forwarded-host"
-            | "x-forwarded-port"
-            | "x-real-ip"
-            | "x-original-url"
-            | "x-rewrite-url"
-    )
-}
-
 /// For whom a request is forwarded.
 #[derive(Clone, Debug)]
-pub(super) struct Forwarding {
+pub(super) struct Forwarding<'a> {
     /// The client, as far as it is known.
     pub(super) client: Option<IpAddr>,
     /// Who sent it to us; none over a unix socket.
@@ -63,23 +35,29 @@ pub(super) struct Forwarding {
     pub(super) tls: bool,
     /// The host that it is for, if it says one.
     pub(super) host: Option<HeaderValue>,
+    /// The headers that the rules read.
+    pub(super) read: &'a ReadHeaders,
+    /// Those that clients may send although they would be dropped.
+    pub(super) passed: &'a [PassedHeader],
 }
 
 /// Takes out what is for one hop only.
 pub(super) fn strip(headers: &mut HeaderMap) {
-    let gone = named(headers, is_for_one_hop);
-    remove(headers, gone);
+    let gone = named(headers, |name| is_for_one_hop(name.as_str()));
+    remove(headers, gone, |_| false);
 }
 
 /// Makes the headers of a request those that go on to the next server.
-pub(super) fn forward(headers: &mut HeaderMap, forwarding: &Forwarding) {
-    let trusted = forwarding.peer_is_trusted;
+pub(super) fn forward(headers: &mut HeaderMap, forwarding: &Forwarding<'_>) {
+    let Forwarding { peer_is_trusted, read, passed, .. } = *forwarding;
     // `Expect` was answered by us, when the body was asked for.
     let gone = named(headers, |name| {
-        is_for_one_hop(name) || matches!(name, "te" | "expect") || (!trusted && is_claim(name))
+        is_for_one_hop(name.as_str())
+            || matches!(name.as_str(), "te" | "expect")
+            || (!peer_is_trusted && is_dropped(name, read, passed))
     });
     let trailers = gone.contains(&TE) && takes_trailers(headers);
-    remove(headers, gone);
+    remove(headers, gone, |name| read.contains(name));
     if trailers {
         headers.insert(TE, TRAILERS);
     }
@@ -99,18 +77,21 @@ type Names = SmallVec<[HeaderName; 4]>;
 
 /// The names of those headers. Most messages have few or none of them: one look at all headers is less than a
 /// look for each name.
-fn named(headers: &HeaderMap, wanted: impl Fn(&str) -> bool) -> Names {
-    headers.keys().filter(|name| wanted(name.as_str())).cloned().collect()
+fn named(headers: &HeaderMap, wanted: impl Fn(&HeaderName) -> bool) -> Names {
+    headers.keys().filter(|name| wanted(name)).cloned().collect()
 }
 
-/// Takes out those headers, and those that `Connection` names.
-fn remove(headers: &mut HeaderMap, mut gone: Names) {
+/// Takes out those headers, and those that `Connection` names unless they are needed.
+fn remove(headers: &mut HeaderMap, mut gone: Names, is_needed: impl Fn(&HeaderName) -> bool) {
     if gone.contains(&CONNECTION) && !says_only_whether_it_stays(headers) {
         let lines = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
         let names = lines.flat_map(|value| value.split(',')).map(str::trim);
-        // Nobody may take these away from the next server by naming them here.
+        // A client may not take these away from the next server by naming them here.
         let names = names.filter_map(|name| name.parse().ok());
-        gone.extend(names.filter(|name| ![HOST, FORWARDED, X_FORWARDED_FOR].contains(name)));
+        let is_needed = |name: &HeaderName| {
+            [HOST, FORWARDED, X_FORWARDED_FOR].contains(name) || is_needed(name)
+        };
+        gone.extend(names.filter(|name| !is_needed(name)));
     }
     for name in gone {
         headers.remove(name);
@@ -125,7 +106,7 @@ fn says_only_whether_it_stays(headers: &HeaderMap) -> bool {
 }
 
 /// Says who forwards for whom.
-fn claim(headers: &mut HeaderMap, forwarding: &Forwarding) {
+fn claim(headers: &mut HeaderMap, forwarding: &Forwarding<'_>) {
     let Forwarding { client, peer, peer_text, tls, host, .. } = forwarding;
     // A peer without an address adds none: whoever reads the list would stop at something that is none.
     if let Some(peer) = peer_text {
@@ -166,6 +147,8 @@ fn text(ip: IpAddr) -> HeaderValue {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
 
     fn headers(list: &[(&str, &str)]) -> HeaderMap {
@@ -186,12 +169,15 @@ mod tests {
         told
     }
 
-    fn forwarding(peer_is_trusted: bool, host: &'static str) -> Forwarding {
+    fn forwarding(peer_is_trusted: bool, host: &'static str) -> Forwarding<'static> {
+        static READ: LazyLock<ReadHeaders> =
+            LazyLock::new(|| [HeaderName::from_static("x-api-key")].into_iter().collect());
         let ip = |text: &str| text.parse().unwrap();
         let (client, peer) = (ip("203.0.113.7"), ip("10.0.0.1"));
         let (client, peer, peer_text) = (Some(client), Some(peer), Some(text(peer)));
         let host = Some(HeaderValue::from_static(host));
-        Forwarding { client, peer, peer_text, peer_is_trusted, tls: true, host }
+        let (read, passed) = (&*READ, &[]);
+        Forwarding { client, peer, peer_text, peer_is_trusted, tls: true, host, read, passed }
     }
 
     #[test]
@@ -223,6 +209,9 @@ mod tests {
             ("forwarded", "for=1.1.1.1"),
             ("x-real-ip", "1.1.1.1"),
             ("x-original-url", "/admin"),
+            ("x-http-method-override", "DELETE"),
+            ("x_forwarded_for", "1.1.1.1"),
+            ("x_api_key", "theirs"),
         ]);
         forward(&mut map, &forwarding(false, "a"));
         let expected = [
@@ -238,6 +227,18 @@ mod tests {
     }
 
     #[test]
+    fn connection_takes_no_header_away_that_the_rules_read() {
+        let mut map = headers(&[
+            ("connection", "close, X-API-Key, X-Hop"),
+            ("x-api-key", "mine"),
+            ("x-hop", "1"),
+        ]);
+        forward(&mut map, &forwarding(false, "a"));
+        assert_eq!(map.get("x-api-key").unwrap(), "mine");
+        assert_eq!(map.get("x-hop"), None);
+    }
+
+    #[test]
     fn what_a_trusted_proxy_says_is_continued() {
         let mut map = headers(&[
             ("host", "internal"),
@@ -246,6 +247,8 @@ mod tests {
             ("x-forwarded-proto", "http"),
             ("x-forwarded-host", "public"),
             ("via", "1.0 fred"),
+            ("x-http-method-override", "DELETE"),
+            ("x_forwarded_for", "1.1.1.1"),
         ]);
         forward(&mut map, &forwarding(true, "internal"));
         let expected = [
@@ -255,7 +258,9 @@ mod tests {
             ("x-forwarded-for", "9.9.9.9, 203.0.113.7, 10.0.0.1"),
             ("x-forwarded-host", "public"),
             ("x-forwarded-proto", "http"),
+            ("x-http-method-override", "DELETE"),
             ("x-real-ip", "203.0.113.7"),
+            ("x_forwarded_for", "1.1.1.1"),
         ];
         assert_eq!(told(&map), expected);
     }

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,9 +10,12 @@ use bytes::Bytes;
 use http::StatusCode;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
+use super::claims;
+use super::forwarded_bytes::{Closed, ForwardedBytes};
 use super::patience::Patience;
 use super::progress::Progress;
 use super::rereadable::{Piece, Reading, Rereadable};
+use crate::extract::ReadHeaders;
 use crate::problem::Problem;
 
 /// The body of a request. Most have none, and a request is moved often: what a body needs lies elsewhere.
@@ -27,8 +28,10 @@ struct Sending {
     body: Source,
     left: u64,
     patience: Patience,
-    /// Where its bytes are counted, if somebody wants to know.
-    counted: Option<Arc<AtomicU64>>,
+    /// Where its bytes are counted, if a rule charges for them.
+    counted: Option<ForwardedBytes>,
+    /// The headers that the rules read.
+    read: Arc<ReadHeaders>,
     progress: Progress,
 }
 
@@ -48,7 +51,8 @@ struct Kept {
     body: Rereadable,
     left: u64,
     patience: Duration,
-    counted: Option<Arc<AtomicU64>>,
+    counted: Option<ForwardedBytes>,
+    read: Arc<ReadHeaders>,
     progress: Progress,
 }
 
@@ -61,12 +65,13 @@ pub(super) enum BodyFault {
 }
 
 impl Outgoing {
-    /// A body of so many bytes at most, which are counted as they pass if somebody wants to know.
+    /// A body of at most `max_bytes`, which are counted as they pass if a rule charges for them.
     pub(super) fn new(
         body: Incoming,
         max_bytes: u64,
         patience: Duration,
-        counted: impl FnOnce() -> Option<Arc<AtomicU64>>,
+        read: Arc<ReadHeaders>,
+        counted: impl FnOnce() -> Option<ForwardedBytes>,
     ) -> Self {
         if body.is_end_stream() {
             return Self::none();
@@ -74,7 +79,7 @@ impl Outgoing {
         let (left, patience) = (max_bytes, Patience::new(patience));
         let (counted, progress) = (counted(), Progress::default());
         let body = Source::Once(body);
-        Self(Some(Box::new(Sending { body, left, patience, counted, progress })))
+        Self(Some(Box::new(Sending { body, left, patience, counted, read, progress })))
     }
 
     /// No body at all.
@@ -97,12 +102,29 @@ impl Outgoing {
 
 impl Sending {
     fn keep(self) -> Kept {
-        let Self { body, left, patience, counted, progress } = self;
+        let Self { body, left, patience, counted, read, progress } = self;
         let body = match body {
             Source::Once(body) => Rereadable::new(body),
             Source::Again(reading) => reading.into_rereadable(),
         };
-        Kept { body, left, patience: patience.span(), counted, progress }
+        Kept { body, left, patience: patience.span(), counted, read, progress }
+    }
+
+    /// What goes on of a piece: all of it but some trailers, once it is counted.
+    fn pass(&mut self, piece: Piece) -> Result<Option<Frame<Bytes>>, BodyFault> {
+        let frame = piece.frame.map_err(|()| BodyFault::BrokenOff)?;
+        let length = frame.data_ref().map_or(0, |data| data.len() as u64);
+        self.left = self.left.checked_sub(length).ok_or(BodyFault::TooLarge)?;
+        if let Some(counted) = self.counted.as_ref().filter(|_| piece.fresh) {
+            counted.add(length).map_err(|Closed| BodyFault::BrokenOff)?;
+        }
+        Ok(match frame.into_trailers() {
+            Ok(mut trailers) => {
+                claims::strip_trailers(&mut trailers, &self.read);
+                (!trailers.is_empty()).then(|| Frame::trailers(trailers))
+            }
+            Err(data) => Some(data),
+        })
     }
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Piece>> {
@@ -129,8 +151,8 @@ impl Kept {
     fn send(&self) -> Option<Box<Sending>> {
         let (left, patience) = (self.left, Patience::new(self.patience));
         let (counted, progress) = (self.counted.clone(), self.progress.clone());
-        let body = Source::Again(self.body.read()?);
-        Some(Box::new(Sending { body, left, patience, counted, progress }))
+        let (body, read) = (Source::Again(self.body.read()?), Arc::clone(&self.read));
+        Some(Box::new(Sending { body, left, patience, counted, read, progress }))
     }
 }
 
@@ -152,15 +174,7 @@ impl Body for Outgoing {
         };
         this.patience.progressed();
         this.progress.made();
-        Poll::Ready(piece.map(|Piece { frame, fresh }| {
-            let frame = frame.map_err(|()| BodyFault::BrokenOff)?;
-            let length = frame.data_ref().map_or(0, |data| data.len() as u64);
-            this.left = this.left.checked_sub(length).ok_or(BodyFault::TooLarge)?;
-            if let Some(counted) = this.counted.as_ref().filter(|_| fresh) {
-                counted.fetch_add(length, Relaxed);
-            }
-            Ok(frame)
-        }))
+        Poll::Ready(piece.and_then(|piece| this.pass(piece).transpose()))
     }
 
     fn is_end_stream(&self) -> bool {

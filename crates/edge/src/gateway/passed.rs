@@ -34,13 +34,16 @@ pub struct Passed {
     line: Option<Box<Line>>,
     /// Told when it has gone out.
     serving: Option<Box<Serving>>,
+    /// Why it has broken off, until hyper asks once more.
+    broken: Option<BoxError>,
 }
 
 impl Passed {
     pub(super) fn new(body: Incoming, link: Option<Box<Http1>>, in_flight: InFlight) -> Self {
         let patience = Patience::new(in_flight.server().timeouts().idle);
         let (aftermath, line, serving) = (None, None, None);
-        let mut passed = Self { body, link, in_flight, patience, aftermath, line, serving };
+        let broken = None;
+        let mut passed = Self { body, link, in_flight, patience, aftermath, line, serving, broken };
         if passed.body.is_end_stream() {
             passed.end();
         }
@@ -57,6 +60,15 @@ impl Passed {
         }
     }
 
+    /// Lets hyper write what it has of the answer before it learns that the rest will not come.
+    /// Then it closes the connection at once, and the client would get nothing at all of a short
+    /// answer.
+    fn break_off(&mut self, error: BoxError, cx: &Context<'_>) -> Polled {
+        self.broken = Some(error);
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
     /// The connection is free for another request.
     fn end(&mut self) {
         if let Some(link) = self.link.take() {
@@ -65,35 +77,36 @@ impl Passed {
     }
 }
 
+/// What a body says when it is asked for its next piece.
+type Polled = Poll<Option<Result<Frame<Bytes>, BoxError>>>;
+
 impl Body for Passed {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled {
         let this = self.get_mut();
+        if let Some(error) = this.broken.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
         let frame = match &mut this.link {
             Some(link) => link.poll_frame(&mut this.body, cx),
             None => Pin::new(&mut this.body).poll_frame(cx),
         };
         match frame {
-            Poll::Ready(frame) => {
+            Poll::Ready(Some(Err(error))) => this.break_off(error.into(), cx),
+            Poll::Ready(Some(Ok(frame))) => {
                 this.patience.progressed();
+                this.count(&frame);
                 // Trailers are the last that comes, and nobody may ask for more after them.
-                let over = match &frame {
-                    Some(Ok(frame)) => {
-                        this.count(frame);
-                        frame.is_trailers() || this.body.is_end_stream()
-                    }
-                    Some(Err(_)) => false,
-                    None => true,
-                };
-                if over {
+                if frame.is_trailers() || this.body.is_end_stream() {
                     this.end();
                 }
-                Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(None) => {
+                this.end();
+                Poll::Ready(None)
             }
             Poll::Pending => {
                 let lost = this.patience.poll_lost(cx);

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use http::header::HOST;
+use http::header::{CONTENT_LENGTH, HOST};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, StatusCode, Uri, Version};
@@ -22,6 +22,10 @@ pub(super) fn vet(head: &mut Parts) -> Result<Option<HeaderValue>, Problem> {
     if head.method == Method::CONNECT {
         let detail = "this is no forward proxy: CONNECT is not served";
         return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail));
+    }
+    // Over HTTP/1.1 this was refused before; over HTTP/2 equal lengths come as far as here.
+    if head.headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some() {
+        return Err(bad("there are several Content-Length headers"));
     }
     let target = head.uri.path_and_query().map_or("", PathAndQuery::as_str);
     if target.len() > MAX_TARGET_BYTES {
@@ -161,6 +165,9 @@ mod tests {
             assert_eq!(with(target, hosts), Err(400), "{target} {hosts:?}");
         }
         assert_eq!(vetted(Request::connect("a:443")), Err(405));
+        let length = |request: http::request::Builder| request.header(CONTENT_LENGTH, "2");
+        assert_eq!(vetted(length(length(Request::post("http://a/")))), Err(400));
+        assert!(vetted(length(Request::post("http://a/"))).is_ok());
         assert_eq!(vetted(Request::options("*").header(HOST, "a")), Err(400));
         let long = format!("/{}", "a".repeat(MAX_TARGET_BYTES));
         assert_eq!(with(&long, &["a"]), Err(414));

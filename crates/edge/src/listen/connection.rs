@@ -278,7 +278,8 @@ fn answered<D: Answers>(
             link.shared.door.answer(request, &link.caller).await
         } else {
             let detail = "the headers disagree on where the request ends";
-            let mut response = answer::problem(&Problem::new(StatusCode::BAD_REQUEST, detail));
+            let problem = Problem::new(StatusCode::BAD_REQUEST, detail);
+            let mut response = link.shared.door.refuse(&problem);
             answer::close(&mut response);
             response
         };

@@ -1,5 +1,6 @@
 //! The gateway from outside: real sockets, an upstream that says exactly what it is told to say.
 
+mod claims;
 mod costs;
 mod faults;
 mod go_away;
@@ -7,11 +8,14 @@ mod http2;
 mod identity;
 mod limits;
 mod methods;
+mod own_answers;
 mod passing;
 mod queue;
+mod sink;
 mod smuggling;
 mod tunnel;
 mod unix;
+mod uploads;
 mod upstream;
 
 use std::net::SocketAddr;
@@ -50,6 +54,8 @@ fn to(upstreams: &[SocketAddr]) -> Settings {
     Settings {
         headers: HeaderSettings::default(),
         max_body_bytes: 1024 * 1024,
+        passed_headers: Vec::new(),
+        refund_unreachable: false,
         body_timeout: Duration::from_secs(30),
         max_waiting: 100,
         drain_timeout: Duration::from_secs(30),

@@ -1,13 +1,14 @@
 //! The gateway's settings: where it listens and what is behind it. As typed, and checked with its files
 //! read.
 
+mod section;
 mod upstreams;
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::FalseyValueParser;
-use tidegate_edge::gateway::{Route, UpstreamSettings};
+use tidegate_edge::gateway::{PassedHeader, Route, UpstreamSettings};
 use tidegate_rules::decode::Fields;
 
 use super::certificate::Certificate;
@@ -16,6 +17,7 @@ use super::section::{parsed, path, threads};
 use super::value::{Length, UpstreamAt};
 use super::{MOST_THREADS, cores};
 use crate::failure::Failure;
+use section::Section;
 use upstreams::Behind;
 
 /// The gateway unless it is said otherwise.
@@ -82,6 +84,14 @@ pub(crate) struct GatewayLayer {
     )]
     pub(crate) gateway_threads: Option<u16>,
 
+    /// Whether a charge is given back when no upstream could be reached: in the document only.
+    #[arg(skip)]
+    pub(crate) refund_unreachable: Option<bool>,
+
+    /// Headers that clients may send although they would be dropped: in the document only.
+    #[arg(skip)]
+    pub(crate) pass_headers: Option<Vec<PassedHeader>>,
+
     /// Upstreams with several servers, and the routes to them: in the document only.
     #[arg(skip)]
     pub(crate) behind: Option<Behind>,
@@ -94,9 +104,12 @@ impl GatewayLayer {
     }
 
     pub(super) fn read(fields: &mut Fields<'_>) -> Self {
+        let Section { listen, refund_unreachable, pass_headers } = Section::read(fields);
         Self {
             upstream: fields.take("upstream").and_then(|field| parsed(&field)),
-            gateway: fields.take("gateway").and_then(|field| parsed(&field)),
+            gateway: listen,
+            refund_unreachable,
+            pass_headers,
             tls_cert: fields.take("tls_cert").and_then(|field| path(&field)),
             tls_key: fields.take("tls_key").and_then(|field| path(&field)),
             proxy_protocol: fields.take("proxy_protocol").and_then(|field| field.boolean()),
@@ -117,6 +130,8 @@ impl GatewayLayer {
             max_body: self.max_body.or(below.max_body),
             access_log: self.access_log.or(below.access_log),
             gateway_threads: self.gateway_threads.or(below.gateway_threads),
+            refund_unreachable: self.refund_unreachable.or(below.refund_unreachable),
+            pass_headers: self.pass_headers.or(below.pass_headers),
             behind: self.behind.or(below.behind),
         }
     }
@@ -139,6 +154,8 @@ pub(crate) struct GatewaySettings {
     pub(crate) max_body: Length,
     pub(crate) access_log: bool,
     pub(crate) threads: usize,
+    pub(crate) refund_unreachable: bool,
+    pub(crate) pass_headers: Vec<PassedHeader>,
     pub(crate) routes: Vec<Route>,
     pub(crate) upstreams: Vec<UpstreamSettings>,
 }
@@ -170,6 +187,8 @@ impl GatewaySettings {
             max_body: typed.max_body.unwrap_or(DEFAULT_MAX_BODY),
             access_log: typed.access_log.unwrap_or(false),
             threads: typed.gateway_threads.map_or_else(cores, usize::from),
+            refund_unreachable: typed.refund_unreachable.unwrap_or(false),
+            pass_headers: typed.pass_headers.unwrap_or_default(),
             routes,
             upstreams,
         }))

@@ -137,6 +137,8 @@ impl<S: Tended> House<S> {
         let settings = gateway::Settings {
             headers: self.settings.headers,
             max_body_bytes: settings.max_body.0,
+            passed_headers: settings.pass_headers.clone(),
+            refund_unreachable: settings.refund_unreachable,
             body_timeout: BODY_TIMEOUT,
             max_waiting: MAX_WAITING,
             drain_timeout: self.settings.drain_timeout,

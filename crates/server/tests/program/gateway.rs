@@ -19,5 +19,6 @@ mod routes;
 mod smuggling;
 mod tls;
 mod tokens;
+mod unreachable;
 mod upgrade;
 mod upstream_tls;

@@ -39,6 +39,21 @@ async fn requests_over_http2_reach_an_upstream_over_http1() {
 }
 
 #[tokio::test]
+async fn a_length_that_is_said_twice_is_refused() {
+    let mut upstream = Upstream::start().await;
+    let gate = Gate::open(MANY, &upstream).await;
+    let mut client = connected(&gate).await;
+    for (lengths, status) in [(1, 200), (2, 400)] {
+        let mut request = ask("/", "body");
+        for _ in 0..lengths {
+            request.headers_mut().append("content-length", "4".parse().unwrap());
+        }
+        assert_eq!(client.send_request(request).await.unwrap().status(), status, "{lengths}");
+    }
+    assert_eq!(upstream.seen().len(), 1);
+}
+
+#[tokio::test]
 async fn many_streams_at_once_share_a_limit() {
     let mut upstream = Upstream::start().await;
     let gate = Gate::open(TEN, &upstream).await;
