@@ -13,8 +13,8 @@ use tidegate_bench::paced::{clock, customer, facts_of, paced, share};
 use tidegate_bench::report::{Table, machine, median};
 use tidegate_bench::rules::{compile, ready};
 use tidegate_control::{
-    Book, By, Compiles, Desk, Identities, Metrics, News, Office, Repository, Retention, Staff, Top,
-    ViolationLog, entries, open,
+    Book, By, Compiles, Desk, Files, Identities, Metrics, News, Office, Repository, Retention,
+    Staff, Top, ViolationLog, entries, open,
 };
 use tidegate_core::key::Secret;
 use tidegate_core::time::{Clock as _, Micros};
@@ -245,7 +245,7 @@ fn metrics() -> Metrics {
 struct Compiler;
 
 impl Compiles for Compiler {
-    fn compile(&self, document: &str) -> Result<RuleSet, Problems> {
+    fn compile(&self, document: &str, _: Files) -> Result<RuleSet, Problems> {
         RuleSet::compile(&Document::parse("bench", document)?, Secret::UNSET)
     }
 }
@@ -294,7 +294,7 @@ fn propagation(runtime: &tokio::runtime::Runtime) -> String {
         let mut took = Vec::new();
         for at in 0..CHANGES {
             let source = format!("rules: [{{ id: r, key_by: ip, limit: {}/s }}]", at + 1);
-            let rules = Compiler.compile(&source).expect("rules");
+            let rules = Compiler.compile(&source, Files::None).expect("rules");
             let edit = entries("bench", &source, &[], &rules, Secret::UNSET).expect("entries");
             let start = Instant::now();
             let done = nodes[at % NODES].0.edit(&by, |_| Ok(edit.clone())).await.expect("a change");

@@ -17,7 +17,19 @@ pub trait Compiles: Send + Sync {
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    fn compile(&self, document: &str) -> Result<RuleSet, Problems>;
+    fn compile(&self, document: &str, files: Files) -> Result<RuleSet, Problems>;
+}
+
+/// Which of the files that a document names are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Files {
+    /// All: the document is configuration.
+    All,
+    /// Those that the configuration names already: the document is a request's. Any other is refused,
+    /// and the answer does not depend on whether it exists.
+    Configured,
+    /// None: only the rules are of interest.
+    None,
 }
 
 /// One thing that is wrong with a book.
@@ -66,9 +78,14 @@ impl fmt::Display for Flaw {
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub fn compile(book: &Book, compiler: &dyn Compiles, now: Timestamp) -> Result<RuleSet, Vec<Flaw>> {
+pub fn compile(
+    book: &Book,
+    compiler: &dyn Compiles,
+    files: Files,
+    now: Timestamp,
+) -> Result<RuleSet, Vec<Flaw>> {
     let document = paper::document(book);
-    let rules = compiler.compile(&document).map_err(|problems| flaws(book, problems))?;
+    let rules = compiler.compile(&document, files).map_err(|problems| flaws(book, problems))?;
     let subjects = book.all(Kind::Subject, None);
     let subjects = subjects.filter_map(|(_, kept)| record::read::<Subject>(&kept.value));
     let overrides: Vec<Override> = overrides(book, now).collect();

@@ -2,10 +2,12 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::book::{Book, Kept, Kind};
+use crate::file;
 
 /// Where the copy is.
 #[derive(Clone, Debug)]
@@ -13,6 +15,12 @@ pub struct Copy(PathBuf);
 
 /// The first thing in the file, by which it is told from others.
 const FORMAT: &str = "tidegate rules copy 1";
+
+/// The largest copy that is read: a million overrides take a few hundred megabytes.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// How long that may take.
+const READ_DEADLINE: Duration = Duration::from_secs(60);
 
 #[derive(Serialize, Deserialize)]
 struct Written {
@@ -46,14 +54,11 @@ impl Copy {
         });
         let (format, version) = (FORMAT.to_owned(), book.version());
         let written = Written { format, version, entries: entries.collect() };
-        let (path, beside) = (self.0.clone(), self.0.with_extension("new"));
+        let path = self.0.clone();
         let text = serde_json::to_vec(&written).map_err(io::Error::other)?;
-        tokio::task::spawn_blocking(move || {
-            private(&beside)?.write_all_and_sync(&text)?;
-            std::fs::rename(&beside, &path)
-        })
-        .await
-        .map_err(io::Error::other)?
+        tokio::task::spawn_blocking(move || file::replace(&path, &text))
+            .await
+            .map_err(io::Error::other)?
     }
 
     /// Reads it; nothing when there is none.
@@ -61,7 +66,7 @@ impl Copy {
     /// # Errors
     /// When it cannot be read, or is not ours.
     pub fn read(&self) -> io::Result<Option<Book>> {
-        let text = match std::fs::read(&self.0) {
+        let text = match file::read_within(&self.0, MAX_BYTES, READ_DEADLINE) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
@@ -79,21 +84,4 @@ impl Copy {
         let entries = entries.collect::<io::Result<Vec<_>>>()?;
         Ok(Some(Book::new(written.version, entries)))
     }
-}
-
-trait WriteAndSync {
-    fn write_all_and_sync(self, bytes: &[u8]) -> io::Result<()>;
-}
-
-impl WriteAndSync for std::fs::File {
-    fn write_all_and_sync(mut self, bytes: &[u8]) -> io::Result<()> {
-        io::Write::write_all(&mut self, bytes)?;
-        self.sync_all()
-    }
-}
-
-/// A file that nobody else reads: who pays for what is nobody else's business.
-fn private(path: &Path) -> io::Result<std::fs::File> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }

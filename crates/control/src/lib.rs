@@ -14,6 +14,7 @@ mod copy;
 mod dashboard;
 mod diff;
 mod edit;
+pub mod file;
 pub mod live;
 mod log;
 mod metrics;
@@ -27,7 +28,7 @@ mod violation;
 pub mod yaml_text;
 
 pub use book::{Book, Kept, Kind};
-pub use compile::{Compiles, Flaw, compile};
+pub use compile::{Compiles, Files, Flaw, compile};
 pub use copy::Copy;
 pub use edit::{Change, Edit, Entry, Signed};
 pub use log::{Line, QUEUE, Retention, Said, Tally, ViolationLog};

@@ -14,10 +14,11 @@ use arc_swap::ArcSwap;
 use tidegate_core::key::Secret;
 use tidegate_core::time::Timestamp;
 use tidegate_rules::RuleSet;
+use tidegate_rules::problem::Problems;
 use tokio::sync::Mutex;
 
 use crate::book::Book;
-use crate::compile::{Compiles, Flaw, compile};
+use crate::compile::{Compiles, Files, Flaw, compile};
 use crate::copy::Copy;
 use crate::edit::{Edit, Entry};
 use crate::metrics::Durations;
@@ -138,30 +139,53 @@ impl Office {
         (self.clock)()
     }
 
-    /// The rules that a book would make. Thousands of rules take a while; workers have requests to answer
-    /// meanwhile.
+    /// The rules of a book that a request asks for. Thousands of rules take a while to compile, so that
+    /// is done off the runtime.
     ///
     /// # Errors
     /// Everything that is wrong with it.
     pub async fn compile(&self, book: Arc<Book>) -> Result<RuleSet, Vec<Flaw>> {
-        self.compile_at(book, self.now()).await
+        self.compile_at(book, Files::Configured, self.now()).await
     }
 
-    async fn compile_at(&self, book: Arc<Book>, now: Timestamp) -> Result<RuleSet, Vec<Flaw>> {
+    async fn compile_at(
+        &self,
+        book: Arc<Book>,
+        files: Files,
+        now: Timestamp,
+    ) -> Result<RuleSet, Vec<Flaw>> {
         let compiler = Arc::clone(&self.compiler);
-        let compiled = tokio::task::spawn_blocking(move || compile(&book, &*compiler, now)).await;
+        let compiled =
+            tokio::task::spawn_blocking(move || compile(&book, &*compiler, files, now)).await;
         compiled.unwrap_or_else(|error| Err(vec![Flaw::of_document(&error.to_string())]))
     }
 
-    /// The rules of a document that is not in any book yet.
+    /// The rules of a document that a request brings, and what `read` makes of both.
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    pub fn compile_document(
+    pub async fn compile_document<T: Send + 'static>(
         &self,
-        document: &str,
-    ) -> Result<RuleSet, tidegate_rules::problem::Problems> {
-        self.compiler.compile(document)
+        document: String,
+        read: impl FnOnce(&str, &RuleSet) -> Result<T, Problems> + Send + 'static,
+    ) -> Result<T, Problems> {
+        let compiler = Arc::clone(&self.compiler);
+        let compiled = tokio::task::spawn_blocking(move || {
+            let rules = compiler.compile(&document, Files::Configured)?;
+            read(&document, &rules)
+        });
+        // A task that is not cancelled ends otherwise only by a panic, which its thread has reported.
+        compiled
+            .await
+            .unwrap_or_else(|_| Err(Problems { file: String::new(), list: Vec::new(), omitted: 1 }))
+    }
+
+    /// The rules of a document without what is in the files that it names.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn compile_rules(&self, document: &str) -> Result<RuleSet, Problems> {
+        self.compiler.compile(document, Files::None)
     }
 
     /// Changes what `make` says, given the latest book, as one new version, and puts it into force here.

@@ -85,6 +85,11 @@ pub trait Repository: Send + Sync + fmt::Debug {
 
     /// All nodes that are kept, by name.
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<Node>, Refused>>;
+
+    /// Leaves it as a whole: everything of SQLite is in its one file then. Nothing is asked after that.
+    fn close(&self) -> BoxFuture<'_, Result<(), Refused>> {
+        Box::pin(async { Ok(()) })
+    }
 }
 
 /// What [`Repository::stirred`] heard.

@@ -43,7 +43,7 @@ pub struct Document {
     identity: Identity,
     places: Places,
     /// Why the key for tokens is of no use.
-    key_fault: Option<String>,
+    key_fault: Option<Remark>,
     subjects: Vec<Subject>,
     endpoints: Vec<Pattern>,
     rules: Vec<TypedRule>,
@@ -161,8 +161,8 @@ impl Document {
     }
 
     /// Says that the key is of no use, which is told with all else that is wrong.
-    pub fn refuse_key(&mut self, why: impl Into<String>) {
-        self.key_fault = Some(why.into());
+    pub fn refuse_key(&mut self, why: Remark) {
+        self.key_fault = Some(why);
     }
 
     pub(crate) fn subjects(&self) -> &[Subject] {

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use tidegate_control::file;
 use tidegate_core::key::Secret;
 use tidegate_core::time::Micros;
 use tidegate_edge::Token;
@@ -43,6 +44,9 @@ pub(crate) const DEFAULT_HTTP: Listen = Listen::loopback(8081);
 /// How many violations of a rule are logged each second unless it is said otherwise: enough to see what goes on,
 /// and not what fills a disk.
 const DEFAULT_LOG_VIOLATIONS: u32 = 5;
+
+/// The largest certificate, key, secret or list of authorities that is read.
+const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// A secret shorter than this protects nothing.
 const LEAST_SECRET_BYTES: usize = 16;
@@ -278,11 +282,21 @@ fn read_token(path: &Path, flag: &str) -> Result<Token, Failure> {
     Token::new(&text).map_err(|error| Failure::CouldNot(format!("{}: {error}", path.display())))
 }
 
+/// The bytes of a file that a setting names.
+///
+/// # Errors
+/// When it cannot be read.
+fn read_file(path: &Path, flag: &str) -> Result<Vec<u8>, Failure> {
+    file::read(path, MAX_FILE_BYTES).map_err(|error| {
+        Failure::CouldNot(format!("cannot read {} for {flag}: {error}", path.display()))
+    })
+}
+
 /// The text of a file of secrets, without the line end that editors add.
 pub(crate) fn read_secret(path: &Path, flag: &str) -> Result<String, Failure> {
     let name = path.display();
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::CouldNot(format!("cannot read {name} for {flag}: {error}")))?;
+    let text = String::from_utf8(read_file(path, flag)?)
+        .map_err(|_| Failure::CouldNot(format!("{name} for {flag} is not UTF-8 text")))?;
     let secret = text.trim();
     if secret.len() < LEAST_SECRET_BYTES {
         return Err(Failure::CouldNot(format!(

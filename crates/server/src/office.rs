@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 use tidegate_control::{
-    Book, By, Compiles, Copy, Desk, Draft, Edit, Entry, Identities, Kept, News, Office, Patient,
-    Refused, Repository, Staff, compile,
+    Book, By, Compiles, Copy, Desk, Draft, Edit, Entry, Files, Identities, Kept, News, Office,
+    Patient, Refused, Repository, Staff, compile,
 };
 use tidegate_core::key::Secret;
 use tidegate_core::store::Store;
@@ -74,7 +74,7 @@ pub(crate) async fn start(
         }
         Err(why) => return Err(could_not(&why)),
     };
-    let rules = compile(&book, &compiler, clock()).map_err(|flaws| {
+    let rules = compile(&book, &compiler, Files::All, clock()).map_err(|flaws| {
         let told: Vec<String> = flaws.iter().map(ToString::to_string).collect();
         let (name, version) = (repository.name(), book.version());
         Failure::CouldNot(format!("version {version} of {name} is wrong:\n  {}", told.join("\n  ")))
@@ -154,8 +154,8 @@ struct Compiler {
 }
 
 impl Compiles for Compiler {
-    fn compile(&self, document: &str) -> Result<RuleSet, Problems> {
-        let loaded = self.source.alone().load_from(document.as_bytes());
+    fn compile(&self, document: &str, files: Files) -> Result<RuleSet, Problems> {
+        let loaded = self.source.alone().load_from(document.as_bytes(), files);
         loaded.and_then(|loaded| loaded.compile(self.secret)).map_err(|failure| match failure {
             Failure::Invalid(problems) | Failure::Limit(problems) => problems,
             Failure::No(text) | Failure::Usage(text) | Failure::CouldNot(text) => {

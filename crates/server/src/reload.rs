@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tidegate_control::{Book, Draft, Office};
+use tidegate_control::{Book, Draft, Files, Office};
 use tidegate_core::key::Secret;
 use tidegate_core::store::Store;
 use tidegate_edge::Status;
@@ -183,7 +183,7 @@ fn read(
     if content == seen.content && trigger == Trigger::File {
         return (content, None);
     }
-    let fresh = source.load_from(&bytes).and_then(|loaded| {
+    let fresh = source.load_from(&bytes, Files::All).and_then(|loaded| {
         let rules = loaded.compile(secret)?;
         let book = office::file_book(&loaded, &rules, secret)?;
         let (key_file, content) = (loaded.key_file.clone(), loaded.content);

@@ -155,6 +155,7 @@ impl<S: Tended> House<S> {
     async fn run(self, inherited: Inherited, asker: Option<Asker>) -> Result<Outcome, Failure> {
         // Before anyone is told that we listen, so that no signal from then on is missed.
         let mut signals = Signals::listen()?;
+        stop::enforce()?;
         let hang_up = stop::hang_up()?;
         let mut opened = self.open(inherited).await?;
         let mut estate = Estate::new()?;
@@ -187,16 +188,20 @@ impl<S: Tended> House<S> {
                 notify::tell(notify::State::Stopping);
                 doors.close().await;
                 keepers.shutdown().await;
-                S::close(&self.limiter, &self.settings).await;
+                let kept = S::close(&self.limiter, &self.settings).await;
+                self.close_books(writers).await;
+                kept
             } else {
                 // The counters are the successor's business by now.
                 keepers.shutdown().await;
                 doors.close().await;
+                self.close_books(writers).await;
+                Ok(())
             }
-            self.close_books(writers).await;
         };
         tokio::select! {
-            () = closing => {
+            closed = closing => {
+                closed?;
                 Event::Stopped.tell();
                 Ok(Outcome::Well)
             }
@@ -226,8 +231,8 @@ impl<S: Tended> House<S> {
                 Told::Stop(signal) => return Ok((signal, successor)),
                 Told::HandOver if successor.is_some() => Event::HandOverAgain.tell(),
                 Told::HandOver => {
-                    // What it starts from.
-                    S::close(&self.limiter, &self.settings).await;
+                    // What it starts from; without it, it starts from the last snapshot that was written.
+                    let _ = S::close(&self.limiter, &self.settings).await;
                     match estate.hand_over() {
                         Ok(child) => {
                             Event::HandingOver { successor: child.id() }.tell();

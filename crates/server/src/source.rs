@@ -1,14 +1,16 @@
 //! Where rules come from: a file, limits on the command line, both, or the built-in example.
 
-use std::fs::File;
-use std::io::Read as _;
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use tidegate_control::Entry;
+use parking_lot::Mutex;
+use tidegate_control::{Entry, Files, file};
 use tidegate_core::key::{KeyHasher, Secret};
 use tidegate_edge::extract::Extractor;
 use tidegate_rules::decode::Field;
-use tidegate_rules::problem::{Problem, Problems};
+use tidegate_rules::problem::{Problem, Problems, Remark};
 use tidegate_rules::{Document, MAX_DOCUMENT_BYTES, RuleSet};
 
 use crate::cli::RulesArgs;
@@ -22,13 +24,16 @@ const BUILT_IN: &str = include_str!("../assets/builtin.yaml");
 const BUILT_IN_NAME: &str = "built-in example";
 
 /// Key sets have a few kilobytes.
-const MAX_KEY_BYTES: usize = 256 * 1024;
+const MAX_KEY_BYTES: u64 = 256 * 1024;
 
 /// Where rules come from.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     file: Option<PathBuf>,
     limits: Vec<String>,
+    /// The key files that documents of the configuration have named, whichever copy of this value
+    /// read them. Documents of requests may name no others.
+    key_files: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 /// A document that was read, not yet compiled.
@@ -46,12 +51,16 @@ pub(crate) struct Loaded {
 impl Source {
     /// The rules that the command line names.
     pub(crate) fn new(args: &RulesArgs) -> Self {
-        Self { file: args.config.clone(), limits: args.limits.clone() }
+        Self::of(args.config.clone(), args.limits.clone())
     }
 
     /// The rules of a file alone.
     pub(crate) fn file(path: &Path) -> Self {
-        Self { file: Some(path.to_owned()), limits: Vec::new() }
+        Self::of(Some(path.to_owned()), Vec::new())
+    }
+
+    fn of(file: Option<PathBuf>, limits: Vec<String>) -> Self {
+        Self { file, limits, key_files: Arc::default() }
     }
 
     /// Whether nobody named any rules.
@@ -66,7 +75,7 @@ impl Source {
 
     /// The same source without limits of the command line.
     pub(crate) fn alone(&self) -> Self {
-        Self { file: self.file.clone(), limits: Vec::new() }
+        Self { limits: Vec::new(), ..self.clone() }
     }
 
     /// A file beside the rules, with another ending.
@@ -100,14 +109,14 @@ impl Source {
     /// # Errors
     /// When the file cannot be read, or all that is wrong with it.
     pub(crate) fn load(&self) -> Result<Loaded, Failure> {
-        self.load_from(&self.bytes()?)
+        self.load_from(&self.bytes()?, Files::All)
     }
 
-    /// The same, with the file's bytes already at hand.
+    /// The same for bytes that are read already; `files` says which files they may name.
     ///
     /// # Errors
     /// All that is wrong with them.
-    pub(crate) fn load_from(&self, bytes: &[u8]) -> Result<Loaded, Failure> {
+    pub(crate) fn load_from(&self, bytes: &[u8], files: Files) -> Result<Loaded, Failure> {
         let name = self.name();
         let text = utf8(&name, bytes)?;
         let read_section = |field: Option<Field<'_>>| config::read_section(field.as_ref());
@@ -116,12 +125,41 @@ impl Source {
         document.push_shorthands(&self.limits).map_err(Failure::Limit)?;
         let folder = self.file.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
         let key_file = document.key_file().map(|file| folder.join(file));
-        let key = key_file.as_deref().map(|path| read_key(path, &name)).transpose()?;
-        if let Some(key) = &key {
-            put_key(&mut document, key);
-        }
+        let key = match &key_file {
+            Some(path) => self.put_key(path, &mut document, files)?,
+            None => None,
+        };
         let content = hash(bytes, key.as_deref());
         Ok(Loaded { document, section: section.beside(folder), key_file, content })
+    }
+
+    /// Reads the key file, if this document may, puts the key into the document and returns its bytes.
+    /// Compiling reports a key of no use, with all else that is wrong.
+    fn put_key(
+        &self,
+        path: &Path,
+        document: &mut Document,
+        files: Files,
+    ) -> Result<Option<Vec<u8>>, Failure> {
+        let mut known = self.key_files.lock();
+        match files {
+            Files::All => _ = known.insert(path.to_owned()),
+            Files::Configured if known.contains(path) => {}
+            Files::Configured => {
+                // The same answer whether or not there is such a file.
+                let remark = Remark::new("the configuration of this node names no such file");
+                document.refuse_key(remark.write(
+                    "the `key_file` of the rules in force, or name this one in the file of --config and \
+                     restart",
+                ));
+                return Ok(None);
+            }
+            Files::None => return Ok(None),
+        }
+        drop(known);
+        let key = read_key(path, document.file())?;
+        put_key(document, &key);
+        Ok(Some(key))
     }
 }
 
@@ -153,7 +191,7 @@ impl Loaded {
 
 /// A hash by which files that were only touched are told from those that changed.
 pub(crate) fn content(bytes: &[u8], key_file: Option<&Path>) -> u64 {
-    let key = key_file.and_then(|path| read(path, MAX_KEY_BYTES).ok());
+    let key = key_file.and_then(|path| file::read(path, MAX_KEY_BYTES).ok());
     hash(bytes, key.as_deref())
 }
 
@@ -165,24 +203,25 @@ fn hash(bytes: &[u8], key: Option<&[u8]>) -> u64 {
 }
 
 fn read_key(path: &Path, document: &str) -> Result<Vec<u8>, Failure> {
-    read(path, MAX_KEY_BYTES).map_err(|error| {
+    file::read(path, MAX_KEY_BYTES).map_err(|error| {
         let path = path.display();
         Failure::CouldNot(format!("cannot read {path}, the `key_file` of {document}: {error}"))
     })
 }
 
-/// Puts the key into the document. One of no use is told when the rules are compiled, with all
-/// else that is wrong.
 fn put_key(document: &mut Document, key: &[u8]) {
-    match str::from_utf8(key) {
-        Ok(_) if key.len() > MAX_KEY_BYTES => document.refuse_key("this file is too long"),
+    let fault = match str::from_utf8(key) {
         Ok(text) => {
             document.put_key(text);
-            if let Err(bad) = Extractor::new(document.identity()) {
-                document.refuse_key(bad.to_string());
-            }
+            Extractor::new(document.identity()).err().map(|bad| bad.to_string())
         }
-        Err(_) => document.refuse_key("this file is not UTF-8 text"),
+        Err(_) => Some("this file is not UTF-8 text".to_owned()),
+    };
+    if let Some(fault) = fault {
+        document.refuse_key(Remark::new(fault).write(
+            "the file of a public key (PEM), of a key set (JWKS), or `algorithm: HS256` beside that of a \
+             shared secret",
+        ));
     }
 }
 
@@ -191,8 +230,11 @@ fn put_key(document: &mut Document, key: &[u8]) {
 /// # Errors
 /// When the file cannot be read.
 pub(crate) fn read_document(path: &Path) -> Result<Vec<u8>, Failure> {
-    read(path, MAX_DOCUMENT_BYTES)
-        .map_err(|error| Failure::CouldNot(format!("cannot read {}: {error}", path.display())))
+    let name = path.display().to_string();
+    file::read(path, MAX_DOCUMENT_BYTES as u64).map_err(|error| match error.kind() {
+        ErrorKind::FileTooLarge => Failure::Invalid(too_large(&name)),
+        _ => Failure::CouldNot(format!("cannot read {name}: {error}")),
+    })
 }
 
 /// The text of a file.
@@ -200,39 +242,31 @@ pub(crate) fn read_document(path: &Path) -> Result<Vec<u8>, Failure> {
 /// # Errors
 /// When it is not UTF-8, with the place.
 pub(crate) fn utf8<'b>(name: &str, bytes: &'b [u8]) -> Result<&'b str, Failure> {
-    let whole = |bytes: &'b [u8]| {
-        str::from_utf8(bytes)
-            .map_err(|error| Failure::Invalid(not_utf8(name, &bytes[..error.valid_up_to()])))
-    };
-    match str::from_utf8(bytes) {
-        // Reading ended within a letter, because the document is too long, and that is what is told.
-        Err(cut) if cut.error_len().is_none() && cut.valid_up_to() > MAX_DOCUMENT_BYTES => {
-            whole(&bytes[..cut.valid_up_to()])
-        }
-        _ => whole(bytes),
-    }
-}
-
-/// The longest letter of UTF-8.
-const LETTER_BYTES: u64 = 4;
-
-/// A letter more than there may be is read, so that whoever looks says that it is too long.
-fn read(path: &Path, most: usize) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let most = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(LETTER_BYTES);
-    File::open(path)?.take(most).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    str::from_utf8(bytes)
+        .map_err(|error| Failure::Invalid(not_utf8(name, &bytes[..error.valid_up_to()])))
 }
 
 fn not_utf8(file: &str, before: &[u8]) -> Problems {
     let last = before.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let column = String::from_utf8_lossy(last).chars().count() + 1;
+    only(file, (line, column), "this is not UTF-8 text", "the document in UTF-8")
+}
+
+fn too_large(file: &str) -> Problems {
+    let message = format!("the document is larger than {MAX_DOCUMENT_BYTES} bytes");
+    only(file, (0, 0), &message, "fewer rules, with lists or globs in `match`")
+}
+
+/// The only problem of a document that is not read any further.
+fn only(file: &str, (line, column): (usize, usize), message: &str, hint: &str) -> Problems {
     let problem = Problem {
-        line: before.iter().filter(|byte| **byte == b'\n').count() + 1,
-        column: String::from_utf8_lossy(last).chars().count() + 1,
+        line,
+        column,
         field: String::new(),
         found: None,
-        message: "this is not UTF-8 text".to_owned(),
-        hint: Some("the document in UTF-8".to_owned()),
+        message: message.to_owned(),
+        hint: Some(hint.to_owned()),
         excerpt: None,
     };
     Problems { file: file.to_owned(), list: vec![problem], omitted: 0 }

@@ -14,6 +14,7 @@ use tidegate_redis::Stats;
 use tokio::task::JoinSet;
 
 use crate::config::Settings;
+use crate::failure::Failure;
 
 pub(crate) use memory::Embedded;
 pub(crate) use redis::{Shared, options};
@@ -44,8 +45,11 @@ pub(crate) trait Tended: Store + Sized + 'static {
     );
 
     /// What there is to do after they have closed.
+    ///
+    /// # Errors
+    /// When counters were to be kept and are not.
     fn close(
         limiter: &Arc<Limiter<Self, Self::Local>>,
         settings: &Settings,
-    ) -> impl Future<Output = ()> + Send;
+    ) -> impl Future<Output = Result<(), Failure>> + Send;
 }

@@ -45,6 +45,7 @@ pub(crate) enum Event<'a> {
     VersionRefused { version: u64, why: &'a dyn Display },
     DatabaseLost { why: &'a dyn Display },
     DatabaseBack,
+    DatabaseNotClosed { why: &'a dyn Display },
     ViolationsLost { count: u64 },
     Violation(Said<'a>),
     Collector(News<'a>),
@@ -138,6 +139,10 @@ impl Event<'_> {
                 warn!(%why, "the rules database is gone: the rules in force stay");
             }
             Self::DatabaseBack => info!("the rules database answers again"),
+            Self::DatabaseNotClosed { why } => warn!(
+                %why,
+                "the rules database was not closed in order: copy its -wal file with it"
+            ),
             Self::ViolationsLost { count } => {
                 warn!(
                     count,
@@ -228,8 +233,10 @@ pub(crate) fn start(format: LogFormat, level: LogLevel) {
         LogLevel::Error => "error",
         LogLevel::Warn => "warn,sqlx=error",
         LogLevel::Info => "info,sqlx=error",
-        LogLevel::Debug => "debug",
-        LogLevel::Trace => "trace",
+        // The watcher of files has a line for each write into a watched folder. If the log is there, each
+        // of those lines would cause the next.
+        LogLevel::Debug => "debug,notify=info",
+        LogLevel::Trace => "trace,notify=info",
     };
     let lines = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)

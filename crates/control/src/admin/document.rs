@@ -41,7 +41,7 @@ impl Asked<'_> {
     /// Puts the rules and settings of a document in place of those there are. Subjects that it lists are
     /// added or changed; others, and overrides, stay.
     pub(super) async fn apply(&self) -> Result<Reply, Problem> {
-        let entries = match self.entries()? {
+        let entries = match self.entries().await? {
             Ok(entries) => entries,
             Err(flaws) => return reply::fault(&Fault::Invalid(flaws)),
         };
@@ -68,7 +68,7 @@ impl Asked<'_> {
     /// What a document would change, and whom that concerns; nothing is changed.
     pub(super) async fn validate(&self) -> Result<Reply, Problem> {
         let book = self.office.latest().await?;
-        let flaws = match self.entries()? {
+        let flaws = match self.entries().await? {
             Ok(entries) => {
                 let next = Arc::new(book.with(&in_place(&book, &entries)));
                 match self.office.compile(Arc::clone(&next)).await {
@@ -92,17 +92,17 @@ impl Asked<'_> {
     }
 
     /// The entries that the document in the body makes, or what is wrong with it.
-    fn entries(&self) -> Result<Result<Vec<Entry>, Vec<Flaw>>, Problem> {
+    async fn entries(&self) -> Result<Result<Vec<Entry>, Vec<Flaw>>, Problem> {
         let text = body::text(self.body)?;
         if text.trim().is_empty() {
             let detail = "the body is a rules document, in YAML or JSON";
             return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
         }
-        let entries = self
-            .office
-            .compile_document(text)
-            .and_then(|compiled| paper::entries(NAME, text, &[], &compiled, self.office.secret()));
-        Ok(entries.map_err(|problems| flaws(&problems)))
+        let secret = self.office.secret();
+        let entries = self.office.compile_document(text.to_owned(), move |text, compiled| {
+            paper::entries(NAME, text, &[], compiled, secret)
+        });
+        Ok(entries.await.map_err(|problems| flaws(&problems)))
     }
 }
 

@@ -81,7 +81,7 @@ impl Asked<'_> {
         let done = self
             .change("override set", |book| {
                 // Whose key is whose depends on the rules that are the latest.
-                let rules = self.office.compile_document(&paper::document(book));
+                let rules = self.office.compile_rules(&paper::document(book));
                 let rules = rules.map_err(|problems| {
                     Fault::Invalid(vec![Flaw::of_document(&problems.to_string())])
                 })?;

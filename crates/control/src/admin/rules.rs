@@ -151,7 +151,7 @@ impl Asked<'_> {
         if let Some(said) = said {
             return Ok(said.to_owned());
         }
-        match self.office.compile_document(&document) {
+        match self.office.compile_rules(&document) {
             Ok(rules) => Ok(rules.rules().first().map_or("", |rule| rule.id()).to_owned()),
             Err(problems) => Err(first_flaw(problems, "rules[0]")),
         }

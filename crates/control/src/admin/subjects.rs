@@ -53,7 +53,7 @@ impl Asked<'_> {
         // The rest is checked as in a document.
         let document = json!({"identity": identity, "subjects": [body], "rules": []}).to_string();
         self.office
-            .compile_document(&document)
+            .compile_rules(&document)
             .map_err(|problems| first_flaw(problems, "subjects[0]"))?;
         let (id, seen) = (subject.id(), Seen::of(&self.head.headers)?);
         let done = self

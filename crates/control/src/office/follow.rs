@@ -8,7 +8,7 @@ use tidegate_core::time::{Micros, Timestamp};
 
 use super::{News, Office};
 use crate::book::Book;
-use crate::compile::next_expiry;
+use crate::compile::{Files, next_expiry};
 
 /// The longest that nobody looks whether an override has run out.
 const LONGEST_LOOK: Duration = Duration::from_secs(3_600);
@@ -95,7 +95,7 @@ impl Office {
 
     async fn put_into_force(&self, book: &Arc<Book>) -> Result<(), String> {
         let now = self.now();
-        let rules = self.compile_at(Arc::clone(book), now).await.map_err(|flaws| {
+        let rules = self.compile_at(Arc::clone(book), Files::All, now).await.map_err(|flaws| {
             flaws.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
         })?;
         self.desk.install(rules).await?;

@@ -222,6 +222,13 @@ impl Repository for Draft {
             None => async { Ok(Vec::new()) }.boxed(),
         }
     }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), Refused>> {
+        match self.database.get() {
+            Some(database) => database.close(),
+            None => async { Ok(()) }.boxed(),
+        }
+    }
 }
 
 impl fmt::Debug for Draft {

@@ -103,6 +103,13 @@ impl Repository for Patient {
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<Node>, Refused>> {
         async move { self.open().await?.nodes().await }.boxed()
     }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), Refused>> {
+        match self.opened.get() {
+            Some(opened) => opened.close(),
+            None => async { Ok(()) }.boxed(),
+        }
+    }
 }
 
 impl fmt::Debug for Patient {

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::database::Database;
 use super::stir::Bell;
-use super::{Refused, Repository, Signal, commit, log, nodes, read};
+use super::{Refused, Repository, Signal, commit, log, nodes, read, sqlite};
 use crate::book::Book;
 use crate::edit::{Change, Edit, Signed};
 use crate::node::Node;
@@ -96,5 +96,9 @@ impl Repository for Sql {
 
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<Node>, Refused>> {
         Box::pin(nodes::all(&self.database))
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), Refused>> {
+        Box::pin(sqlite::close(&self.database))
     }
 }

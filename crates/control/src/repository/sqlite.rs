@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep};
 use super::database::Database;
 use super::refusal::{gone, is_locked, refused};
 use super::{Refused, schema};
+use crate::file;
 
 /// How long others may keep it locked.
 const LOCKED: Duration = Duration::from_secs(5);
@@ -29,6 +30,13 @@ const READERS: u32 = 3;
 /// A connection, to a file that is made if need be: it says whom limits are for, so it is for
 /// nobody else's eyes.
 async fn connect(path: &Path) -> Result<SqliteConnection, Refused> {
+    match file::check_replaceable(path) {
+        Err(error) if error.kind() == ErrorKind::InvalidInput => {
+            return Err(Refused::Foreign(error.to_string()));
+        }
+        // What else is wrong is seen when it is opened.
+        _ => {}
+    }
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -89,4 +97,16 @@ pub(super) async fn open(path: &Path) -> Result<Database, Refused> {
         pool.connect_lazy_with(options(path))
     };
     Ok(Database::Sqlite { readers: pool(READERS), writer: pool(1) })
+}
+
+/// Moves what is in the write-ahead log into the file and closes it, so that a copy of the one file is
+/// a backup. While another process has it open, that one keeps the log.
+pub(super) async fn close(database: &Database) -> Result<(), Refused> {
+    let Database::Sqlite { readers, writer } = database else { return Ok(()) };
+    readers.close().await;
+    let mut session = database.writer().await?;
+    let moved = session.run("PRAGMA wal_checkpoint(TRUNCATE)", &[]).await;
+    drop(session);
+    writer.close().await;
+    moved.map(|_| ())
 }

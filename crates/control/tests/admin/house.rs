@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use tidegate_control::admin::{Admin, Guard, Outgoing, Telling};
 use tidegate_control::live::Tells;
 use tidegate_control::{
-    Book, Compiles, Desk, Exports, Identities, News, Office, Repository, Staff, Top, ViolationLog,
-    open,
+    Book, Compiles, Desk, Exports, Files, Identities, News, Office, Repository, Staff, Top,
+    ViolationLog, open,
 };
 use tidegate_core::key::Secret;
 use tidegate_core::time::{Clock as _, ManualClock, Timestamp};
@@ -62,7 +62,7 @@ pub(crate) struct Plan {
 struct Compiler;
 
 impl Compiles for Compiler {
-    fn compile(&self, document: &str) -> Result<RuleSet, Problems> {
+    fn compile(&self, document: &str, _: Files) -> Result<RuleSet, Problems> {
         RuleSet::compile(&Document::parse("rules", document)?, SECRET)
     }
 }
@@ -113,7 +113,7 @@ impl House {
         let identities = Identities { secret: SECRET, plain: plan.plain };
         let log = Arc::new(ViolationLog::new(identities, Arc::clone(&wall)));
         let store = MemoryStore::with_clock(clock.clone(), DEFAULT_MAX_BYTES);
-        let rules = Compiler.compile("rules: []").expect("no rules");
+        let rules = Compiler.compile("rules: []", Files::None).expect("no rules");
         let limiter = Limiter::new(store, rules);
         let top = Arc::new(Top::new(identities, Arc::clone(&wall)));
         let limiter = limiter

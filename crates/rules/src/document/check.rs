@@ -26,9 +26,7 @@ impl Document {
 
     fn check_key(&self, findings: &Findings<'_>) {
         if let (Some(fault), Some(file)) = (&self.key_fault, self.key_file()) {
-            let hint = "the file of a public key (PEM), of a key set (JWKS), or `algorithm: HS256` \
-                        beside that of a shared secret";
-            let remark = Remark::new(fault).found(file).write(hint);
+            let remark = fault.clone().found(file);
             findings.note(self.places.key_file, "identity.user_id.jwt.key_file", remark);
         }
     }

@@ -6,7 +6,7 @@ use crate::common::{compile, problems};
 use proptest::prelude::*;
 use tidegate_core::key::Secret;
 use tidegate_rules::decode::Field;
-use tidegate_rules::problem::Problems;
+use tidegate_rules::problem::{Problems, Remark};
 use tidegate_rules::{Document, MAX_DOCUMENT_BYTES, RuleSet};
 
 /// The exact text, so that a change to it is seen; `UPDATE_GOLDEN=1` writes it anew.
@@ -73,7 +73,7 @@ fn a_key_of_no_use_is_told_with_all_else() {
     let source = "identity:\n  user_id:\n    jwt: { key_file: jwt.pub }\n\
                   rules: [{ id: a, limit: 1/s }, { id: a, limit: 2/s }]\n";
     let mut document = Document::parse("rules.yaml", source).unwrap();
-    document.refuse_key("this is no key");
+    document.refuse_key(Remark::new("this is no key"));
     let told = RuleSet::compile(&document, Secret::UNSET).unwrap_err().to_string();
     for expected in [
         "rules.yaml:3:22: identity.user_id.jwt.key_file: this is no key, found `jwt.pub`",

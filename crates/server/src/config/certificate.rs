@@ -1,9 +1,10 @@
 //! The certificate of a door, read from its files and read again when they change.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use tidegate_edge::listen::Tls;
 
+use super::read_file;
 use crate::failure::Failure;
 
 /// A certificate in use, and the files that it may be replaced from.
@@ -37,7 +38,7 @@ impl Certificate {
                 )));
             }
         };
-        let (chain_pem, key_pem) = (read(&chain, chain_flag)?, read(&key, key_flag)?);
+        let (chain_pem, key_pem) = (read_file(&chain, chain_flag)?, read_file(&key, key_flag)?);
         let tls = Tls::new(&chain_pem, &key_pem).map_err(|error| {
             Failure::CouldNot(format!("{} with {}: {error}", chain.display(), key.display()))
         })?;
@@ -49,8 +50,7 @@ impl Certificate {
     /// # Errors
     /// When they cannot be used; the certificate in use stays.
     pub(crate) fn replace(&self) -> Result<(), Failure> {
-        let [chain_flag, key_flag] = self.flags;
-        let (chain, key) = (read(&self.chain, chain_flag)?, read(&self.key, key_flag)?);
+        let (chain, key) = self.read()?;
         self.tls.replace(&chain, &key).map_err(|error| {
             Failure::CouldNot(format!(
                 "{} with {}: {error}",
@@ -59,14 +59,13 @@ impl Certificate {
             ))
         })
     }
-}
 
-/// The bytes of a file that a flag names.
-///
-/// # Errors
-/// When it cannot be read.
-pub(super) fn read(path: &Path, flag: &str) -> Result<Vec<u8>, Failure> {
-    std::fs::read(path).map_err(|error| {
-        Failure::CouldNot(format!("cannot read {} for {flag}: {error}", path.display()))
-    })
+    /// What is in the files.
+    ///
+    /// # Errors
+    /// When one cannot be read.
+    pub(crate) fn read(&self) -> Result<(Vec<u8>, Vec<u8>), Failure> {
+        let [chain_flag, key_flag] = self.flags;
+        Ok((read_file(&self.chain, chain_flag)?, read_file(&self.key, key_flag)?))
+    }
 }

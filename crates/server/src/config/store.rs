@@ -9,6 +9,7 @@ use tidegate_core::time::Micros;
 use tidegate_redis::{Address, DEFAULT_DEADLINE, DEFAULT_PREFIX, Tls};
 use tidegate_rules::decode::Fields;
 
+use super::read_file;
 use super::section::{parsed, path};
 use super::value::{self, StoreAt};
 use crate::failure::Failure;
@@ -141,18 +142,21 @@ impl StoreSettings {
             address.user = Some(user);
         }
         if let Some(path) = &typed.store_password_file {
-            let text = read(path, "--store-password-file")?;
+            let text = read_file(path, "--store-password-file")?;
             let text = String::from_utf8_lossy(&text);
             address.password = Some(text.trim_end_matches(['\r', '\n']).to_owned());
         } else if let Ok(password) = std::env::var(PASSWORD) {
             address.password = Some(password);
         }
-        let authorities =
-            typed.store_ca_file.as_deref().map(|path| read(path, "--store-ca-file")).transpose()?;
+        let authorities = typed
+            .store_ca_file
+            .as_deref()
+            .map(|path| read_file(path, "--store-ca-file"))
+            .transpose()?;
         let identity = match (&typed.store_cert_file, &typed.store_key_file) {
             (None, None) => None,
             (Some(cert), Some(key)) => {
-                Some((read(cert, "--store-cert-file")?, read(key, "--store-key-file")?))
+                Some((read_file(cert, "--store-cert-file")?, read_file(key, "--store-key-file")?))
             }
             _ => {
                 return Err(Failure::Usage(
@@ -200,11 +204,6 @@ impl fmt::Display for StoreSettings {
     }
 }
 
-fn read(path: &Path, flag: &str) -> Result<Vec<u8>, Failure> {
-    let cannot = |error| format!("cannot read {} for {flag}: {error}", path.display());
-    std::fs::read(path).map_err(|error| Failure::CouldNot(cannot(error)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,7 +218,7 @@ mod tests {
 
     #[test]
     fn what_does_not_go_together_is_said_with_what_to_write() {
-        let file = || Some(PathBuf::from("/dev/null"));
+        let file = || Some(PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")));
         let half = StoreLayer { store_cert_file: file(), ..at("rediss://h") };
         assert!(refused(half).contains("both --store-cert-file and"));
         let plain = StoreLayer { store_ca_file: file(), ..at("redis://h") };

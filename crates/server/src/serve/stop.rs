@@ -1,8 +1,18 @@
 //! The signals that stop the process, replace it, or make it read its rules again.
 
+use std::thread;
+use std::time::Duration;
+
+use tokio::runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::Failure;
+
+/// How long the process may take to end in order after the second signal to stop.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// The exit code of a process that did not end in order.
+const COULD_NOT: i32 = 3;
 
 /// The signals that mean: stop, or let another process take over.
 #[derive(Debug)]
@@ -53,6 +63,35 @@ impl Signals {
             }
         }
     }
+}
+
+/// Ends the process after the second signal to stop, whatever its threads wait for: a file system or
+/// a reader of the log that does not answer may hold up every one of them. This thread has a runtime
+/// to itself, so signals arrive even if no other runtime polls. It writes no log line, because that
+/// may be what the others wait for.
+///
+/// # Errors
+/// When the system refuses.
+pub(super) fn enforce() -> Result<(), Failure> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    let entered = runtime.enter();
+    let mut signals = Signals::listen()?;
+    drop(entered);
+    let wait = async move {
+        signals.stop().await;
+        signals.stop().await;
+        tokio::time::sleep(GRACE).await;
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        runtime.block_on(wait);
+        exit();
+    })?;
+    Ok(())
+}
+
+#[expect(clippy::disallowed_methods, reason = "main may be among the threads that wait")]
+fn exit() -> ! {
+    std::process::exit(COULD_NOT)
 }
 
 /// The signal that means: read the rules again.

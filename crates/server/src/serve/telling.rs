@@ -102,6 +102,9 @@ impl<S: Tended> House<S> {
             let _ = traces.await;
         }
         self.office.leave().await;
+        if let Err(why) = self.office.repository().close().await {
+            Event::DatabaseNotClosed { why: &why }.tell();
+        }
         let lost = self.log.tally().dropped;
         if lost > 0 {
             Event::ViolationsLost { count: lost }.tell();

@@ -10,11 +10,15 @@ use tokio::task::JoinSet;
 
 use super::Tended;
 use crate::config::Settings;
+use crate::failure::Failure;
 use crate::snapshot::SnapshotFile;
 use crate::sweep;
 
 /// Counters in this process.
 pub(crate) type Embedded = MemoryStore<FastClock>;
+
+/// How many times the limit of memory a snapshot may be large.
+const SNAPSHOT_FACTOR: u64 = 4;
 
 impl Tended for Embedded {
     /// It never is gone.
@@ -48,13 +52,17 @@ impl Tended for Embedded {
         }
     }
 
-    async fn close(limiter: &Arc<Limiter<Self>>, settings: &Settings) {
-        if let Some(file) = snapshot(settings) {
-            file.write_aside(limiter).await;
+    async fn close(limiter: &Arc<Limiter<Self>>, settings: &Settings) -> Result<(), Failure> {
+        match snapshot(settings) {
+            Some(file) => file.write_aside(limiter).await,
+            None => Ok(()),
         }
     }
 }
 
 fn snapshot(settings: &Settings) -> Option<SnapshotFile> {
-    Some(SnapshotFile::new(settings.snapshot.clone()?, settings.secret))
+    let path = settings.snapshot.clone()?;
+    // A state takes less in the file than in memory; the file may be of a larger limit than today's.
+    let max_bytes = settings.memory_limit.0.saturating_mul(SNAPSHOT_FACTOR);
+    Some(SnapshotFile::new(path, settings.secret, max_bytes))
 }

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use super::{Embedded, Tended};
 use crate::config::{RedisSettings, Settings, StoreSettings};
+use crate::failure::Failure;
 use crate::sweep;
 use crate::telemetry::Event;
 
@@ -77,13 +78,14 @@ impl Tended for Shared {
         }
     }
 
-    async fn close(limiter: &Arc<Limiter<Self, Embedded>>, _: &Settings) {
+    async fn close(limiter: &Arc<Limiter<Self, Embedded>>, _: &Settings) -> Result<(), Failure> {
         let settled = async {
             while limiter.owes() && limiter.settle().await > 0 {}
             limiter.store().leave().await;
         };
         // A store that is gone is told nothing; what it did not hear of is at most one share.
         _ = tokio::time::timeout(LAST_SETTLE, settled).await;
+        Ok(())
     }
 }
 

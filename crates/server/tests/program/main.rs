@@ -11,6 +11,7 @@ mod dashboard;
 mod demo;
 mod doors;
 mod envoy;
+mod files;
 mod forward_auth;
 mod gateway;
 mod help;

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::json;
 
@@ -72,10 +73,30 @@ fn a_file_that_is_no_good_is_warned_about_and_it_starts_empty() {
         assert_eq!(passed(&server), 3, "{words}");
     }
     let server = start(&folder.path("."), &[]);
-    server.wait_log("it is not a file");
+    server.wait_log("it is not a regular file");
     let server = start(&folder.path("new.snap"), &[]);
     server.wait_log("no snapshot yet");
     assert!(!server.log().contains("WARN"), "a missing file is normal: {}", server.log());
+}
+
+/// Found from outside: the file that was being written stayed, and the process ended with 0.
+#[test]
+fn failed_snapshot_leaves_no_file_and_is_told_by_the_exit_code() {
+    let folder = Folder::new();
+    let path = folder.path("counters.snap");
+    // No file can grow, which is what a full disk looks like.
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\""]);
+    command.arg(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["serve", "--http", "127.0.0.1:0", "--resp", "off", "--grpc", "off"]);
+    command.args(["--admin", "off", "--limit", "3/d by user_id"]).arg("--snapshot").arg(&path);
+    let mut server = Server::spawn(command);
+    assert_eq!(server.client().check(&json!({ "user_id": "42" })).status, 200);
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(3), "{}", server.log());
+    server.wait_log("the counters are not kept: cannot write");
+    let left = std::fs::read_dir(folder.path(".")).unwrap();
+    assert_eq!(left.count(), 0, "nothing is left in the folder");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use tidegate_rules::decode::{Field, Fields};
 use tidegate_rules::problem::Remark;
 use tidegate_rules::yaml::Value;
 
-use super::super::certificate::read as read_file;
+use super::super::read_file;
 use super::super::section::{parsed, path};
 use super::super::value::UpstreamAt;
 use crate::failure::Failure;

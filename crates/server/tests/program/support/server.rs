@@ -49,10 +49,15 @@ impl Server {
     }
 
     /// Starts a command as it is and waits until its doors listen.
-    pub fn spawn(mut command: Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    pub fn spawn(command: Command) -> Self {
+        Self::spawn_logging_to(command, Stdio::piped())
+    }
+
+    /// The same, with the log somewhere else unless it is piped.
+    pub fn spawn_logging_to(mut command: Command, log: Stdio) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let out = collect(child.stdout.take().unwrap());
-        let log = collect(child.stderr.take().unwrap());
+        let log = child.stderr.take().map(collect).unwrap_or_default();
         let [address, gateway, resp] = [const { String::new() }; 3];
         let has_resp = !command.get_args().any(|arg| arg == "off");
         let mut server = Self { child, address, gateway, resp, out, log };
