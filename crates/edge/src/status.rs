@@ -58,7 +58,8 @@ impl Status {
         }
     }
 
-    /// A reload failed; the rules in force stay, and the process is degraded until one succeeds.
+    /// A reload failed; the rules in force stay, and the process is degraded until one succeeds. `why` is
+    /// public: it says where the mistake is, and quotes nothing.
     pub fn reload_failed(&self, why: impl Into<String>) {
         self.refused.fetch_add(1, Ordering::Relaxed);
         self.rules_unknown(why);

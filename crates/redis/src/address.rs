@@ -86,7 +86,11 @@ impl Address {
             "redis+cluster" | "valkey+cluster" => ("cluster", false),
             "rediss+cluster" | "valkeys+cluster" => ("cluster", true),
             "unix" | "redis+unix" | "valkey+unix" => ("unix", false),
-            other => return Err(AddressError(format!("no store is called `{other}://`"))),
+            // Anything else may be a part of a password.
+            other if other.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'+') => {
+                return Err(AddressError(format!("no store is called `{other}://`")));
+            }
+            _ => return Err(wrong("no store is called that")),
         };
         let (credentials, place) = match rest.rsplit_once('@') {
             Some((credentials, place)) => (credentials, place),
@@ -145,7 +149,8 @@ impl Address {
 
 impl Host {
     fn parse(text: &str, default_port: u16) -> Result<Self, AddressError> {
-        let wrong = |what: &str| AddressError(format!("{what} in `{text}`"));
+        // Not shown: without the `@` behind it, a password looks like a host.
+        let wrong = |what: &str| AddressError(what.to_owned());
         let (name, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
             Some((name, port)) => (name, port.strip_prefix(':')),
             None => match text.split_once(':') {
@@ -205,7 +210,8 @@ impl fmt::Debug for Address {
 
 fn number(text: &str) -> Result<i64, AddressError> {
     let number = text.parse().ok().filter(|number| *number >= 0);
-    number.ok_or_else(|| AddressError(format!("`{text}` is not the number of a database")))
+    number
+        .ok_or_else(|| AddressError("what follows the host is no number of a database".to_owned()))
 }
 
 /// Undoes %-escapes.
@@ -253,10 +259,13 @@ mod tests {
             ("localhost:6379", "not a URL"),
             ("http://localhost", "no store is called `http://`"),
             ("redis://u:hunter2@", "a host is missing"),
-            ("redis://u:hunter2@h:0", "not a port in `h:0`"),
+            ("redis://u:hunter2@h:0", "not a port"),
+            ("redis://u:hunter2h:0", "not a port"),
+            ("redis://u/hunter2", "no number of a database"),
+            ("u:hunter2@redis://h", "no store is called that"),
             ("redis://u:hunter2@h:99999", "not a port"),
             ("redis://u:hunter2@a,b", "several hosts need"),
-            ("redis://u:hunter2@h/x", "`x` is not the number of a database"),
+            ("redis://u:hunter2@h/x", "no number of a database"),
             ("redis://u:hunter%zz@h", "bad %-escape"),
             ("redis://::1", "an IPv6 address needs brackets"),
             ("redis://h?db=1", "nothing is known after `?`"),

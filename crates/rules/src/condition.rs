@@ -11,6 +11,7 @@ mod pattern;
 use std::fmt;
 
 use crate::facts::Facts;
+use crate::secrets::is_secret_field;
 pub(crate) use descriptor::{Descriptor, EntryTest, MAX_ENTRIES, ValueTest};
 pub(crate) use disjoint::disjoint;
 pub(crate) use glob::Glob;
@@ -29,6 +30,15 @@ pub(crate) struct Condition {
 pub(crate) enum Sense {
     Is,
     IsNot,
+}
+
+impl Sense {
+    const fn sign(self) -> &'static str {
+        match self {
+            Self::Is => "=",
+            Self::IsNot => "!=",
+        }
+    }
 }
 
 /// A test that holds or does not.
@@ -84,6 +94,16 @@ impl Condition {
         }
     }
 
+    /// It as a problem shows it: without values that are secret.
+    pub(crate) fn described(&self) -> String {
+        match &self.test {
+            Test::Text(test) if is_secret_field(&test.fact) => {
+                format!("{}{}…", test.fact, self.sense.sign())
+            }
+            _ => self.to_string(),
+        }
+    }
+
     /// What it answers to every request, if that is always the same.
     pub(crate) fn foregone(&self) -> Option<bool> {
         match &self.test {
@@ -118,7 +138,7 @@ impl TextTest {
 /// One text for one meaning, so that derived rule ids do not hang on how a document is laid out.
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sign = if self.sense == Sense::Is { "=" } else { "!=" };
+        let sign = self.sense.sign();
         let (fact, mut values): (&str, Vec<String>) = match &self.test {
             Test::Text(test) => {
                 let globs = test.globs.iter().map(ToString::to_string);

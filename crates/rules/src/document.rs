@@ -16,6 +16,7 @@ mod subjects;
 use crate::condition::Pattern;
 use crate::decode::{Field, Fields, Findings};
 use crate::problem::{Problems, Remark};
+use crate::secrets::Secrets;
 use crate::yaml::{self, Node, Span, Value};
 use identity::{Identity, KeyText, Places, UserIdentity};
 use rule::Defaults;
@@ -49,6 +50,8 @@ pub struct Document {
     rules: Vec<TypedRule>,
     shorthands: Vec<String>,
     server: Option<Node>,
+    /// What no problem may quote.
+    secrets: Secrets,
 }
 
 impl Document {
@@ -83,6 +86,7 @@ impl Document {
         if !findings.is_empty() {
             document.check(&findings);
         }
+        document.secrets = findings.secrets();
         findings.finish()?;
         Ok((document, served))
     }
@@ -165,6 +169,13 @@ impl Document {
         self.key_fault = Some(why);
     }
 
+    /// Where to note what is wrong with the document as a whole.
+    pub(crate) fn findings(&self) -> Findings<'_> {
+        let findings = Findings::new(&self.file, &self.source);
+        findings.hide(self.secrets.clone());
+        findings
+    }
+
     pub(crate) fn subjects(&self) -> &[Subject] {
         &self.subjects
     }
@@ -218,5 +229,5 @@ fn top<'a>(root: &'a Node, findings: &'a Findings<'a>) -> Option<Fields<'a>> {
 
 fn typed(line: usize, text: &str) -> Node {
     let span = Span { line, column: 1, width: text.chars().count() };
-    Node { value: Value::Scalar { text: text.to_owned(), quoted: false }, span }
+    Node { value: Value::Scalar { text: text.to_owned(), quoted: false }, span, last_line: line }
 }

@@ -43,6 +43,7 @@ pub mod problem;
 mod records;
 mod rule;
 mod ruleset;
+mod secrets;
 mod text;
 pub mod yaml;
 

@@ -62,6 +62,25 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
+/// How many places are listed.
+const MOST_PLACES: usize = 5;
+
+impl Problems {
+    /// How many there are and where, and nothing of what stands there.
+    #[must_use]
+    pub fn places(&self) -> String {
+        let place = |problem: &Problem| match (problem.line, problem.field.as_str()) {
+            (0, _) => "the document as a whole".to_owned(),
+            (line, "") => format!("line {line}"),
+            (line, field) => format!("line {line} ({field})"),
+        };
+        let places: Vec<String> = self.list.iter().take(MOST_PLACES).map(place).collect();
+        let more = (self.list.len() + self.omitted).saturating_sub(places.len());
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("{}{more}", places.join(", "))
+    }
+}
+
 impl Problem {
     fn render(&self, file: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "error: {file}")?;

@@ -16,7 +16,6 @@ use tidegate_core::key::{Fingerprint, KeyHasher, Secret};
 use tidegate_core::time::Timestamp;
 
 use crate::condition::{Condition, Descriptor, Request, Test};
-use crate::decode::Findings;
 use crate::document::Document;
 use crate::document::TypedRule;
 use crate::facts::Facts;
@@ -69,7 +68,7 @@ impl RuleSet {
     /// # Errors
     /// Everything that is wrong with the document, at once.
     pub fn compile(document: &Document, secret: Secret) -> Result<Self, Problems> {
-        let findings = Findings::new(document.file(), document.source());
+        let findings = document.findings();
         document.check(&findings);
         findings.finish()?;
         let rules = compile_rules(document.rules(), secret);

@@ -5,12 +5,13 @@
 
 mod quote;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, StrInput};
 
 use crate::decode::Findings;
 use crate::problem::Remark;
+use crate::secrets::Secrets;
 
 pub use quote::quoted;
 
@@ -44,6 +45,8 @@ pub struct Node {
     pub value: Value,
     /// Where it stands.
     pub span: Span,
+    /// The line on which it ends; of a list or mapping, the one on which it begins.
+    pub last_line: usize,
 }
 
 /// What a node is.
@@ -132,20 +135,50 @@ pub fn parse(source: &str, findings: &Findings<'_>) -> Option<Node> {
         let line = source[..at].matches('\n').count() + 1;
         let column = source[..at].chars().rev().take_while(|c| *c != '\n').count() + 1;
         let remark = Remark::new("a NUL byte cannot stand in a document").write("UTF-8 text");
-        findings.note(Span { line, column, width: 1 }, "", remark);
+        findings.note_unquoted(Span { line, column, width: 1 }, remark);
         return None;
     }
     let mut tree = Tree {
         events: Parser::new_from_str(source),
-        findings,
         anchors: HashMap::new(),
         aliased: Extent { nodes: 0, bytes: 0, depth: 0 },
+        last_line: 0,
     };
     match tree.document() {
-        Ok(node) => node,
+        Ok(root) => root.map(|mut root| {
+            findings.hide(Secrets::of(&root));
+            drop_repeated(&mut root, findings, &mut HashSet::new());
+            root
+        }),
         Err(Stop { span, remark }) => {
-            findings.note(span, "", remark);
+            findings.note_unquoted(span, remark);
             None
+        }
+    }
+}
+
+/// Drops the fields of mappings that are there already, and notes each once, however many aliases
+/// lead to it.
+fn drop_repeated(node: &mut Node, findings: &Findings<'_>, noted: &mut HashSet<(usize, usize)>) {
+    match &mut node.value {
+        Value::Scalar { .. } => {}
+        Value::List(items) => {
+            items.iter_mut().for_each(|item| drop_repeated(item, findings, noted));
+        }
+        Value::Map(entries) => {
+            let mut lines: HashMap<String, usize> = HashMap::new();
+            entries.retain(|Entry { name, name_span, .. }| {
+                let Some(line) = lines.get(name) else {
+                    lines.insert(name.clone(), name_span.line);
+                    return true;
+                };
+                if noted.insert((name_span.line, name_span.column)) {
+                    let remark = Remark::new(format!("this field is already set on line {line}"));
+                    findings.note(*name_span, name, remark.found(name).write("it once"));
+                }
+                false
+            });
+            entries.iter_mut().for_each(|entry| drop_repeated(&mut entry.node, findings, noted));
         }
     }
 }
@@ -170,17 +203,21 @@ impl From<ScanError> for Stop {
     }
 }
 
-struct Tree<'s, 'f> {
+struct Tree<'s> {
     events: Parser<'s, StrInput<'s>>,
-    findings: &'f Findings<'f>,
     anchors: HashMap<usize, Node>,
     aliased: Extent,
+    /// The line on which the last event ended.
+    last_line: usize,
 }
 
-impl<'s> Tree<'s, '_> {
+impl<'s> Tree<'s> {
     fn next(&mut self) -> Result<(Event<'s>, Span), Stop> {
         match self.events.next_event() {
-            Some(Ok((event, span))) => Ok((event, span_of(span))),
+            Some(Ok((event, span))) => {
+                self.last_line = span.end.line();
+                Ok((event, span_of(span)))
+            }
             Some(Err(error)) => Err(error.into()),
             None => Ok((Event::StreamEnd, Span::default())),
         }
@@ -205,6 +242,7 @@ impl<'s> Tree<'s, '_> {
 
     fn node(&mut self, first: Event<'s>, span: Span, depth: usize) -> Result<Node, Stop> {
         check_depth(depth, span)?;
+        let last_line = self.last_line.max(span.line);
         let (value, anchor) = match first {
             Event::Alias(anchor) => return self.alias(anchor, span, depth),
             Event::Scalar(text, style, anchor, tag) => {
@@ -219,7 +257,7 @@ impl<'s> Tree<'s, '_> {
         };
         // Of a list or mapping only the first character is marked.
         let width = if matches!(value, Value::Scalar { .. }) { span.width } else { 1 };
-        let node = Node { value, span: Span { width, ..span } };
+        let node = Node { value, span: Span { width, ..span }, last_line };
         if anchor > 0 {
             self.spend(node.extent(), span)?;
             self.anchors.insert(anchor, node.clone());
@@ -239,14 +277,15 @@ impl<'s> Tree<'s, '_> {
 
     fn map(&mut self, depth: usize) -> Result<Value, Stop> {
         let mut entries: Vec<Entry> = Vec::new();
-        let mut lines: HashMap<String, usize> = HashMap::new();
         loop {
             let (first, name_span) = match self.next()? {
                 (Event::MappingEnd, _) => return Ok(Value::Map(entries)),
                 next => next,
             };
+            // An alias would name a field by a value from elsewhere, which may be a secret.
+            let is_alias = matches!(first, Event::Alias(_));
             let name = match self.node(first, name_span, depth + 1)?.value {
-                Value::Scalar { text, .. } => text,
+                Value::Scalar { text, .. } if !is_alias => text,
                 _ => {
                     let remark =
                         Remark::new("the name of a field must be a word").write("`name: value`");
@@ -255,14 +294,6 @@ impl<'s> Tree<'s, '_> {
             };
             let (first, span) = self.next()?;
             let node = self.node(first, span, depth + 1)?;
-            if let Some(line) = lines.get(&name) {
-                let remark = Remark::new(format!("this field is already set on line {line}"))
-                    .found(&name)
-                    .write("it once");
-                self.findings.note(name_span, &name, remark);
-                continue;
-            }
-            lines.insert(name.clone(), name_span.line);
             entries.push(Entry { name, name_span, node });
         }
     }

@@ -33,6 +33,18 @@ impl Failure {
         }
     }
 
+    /// Why rules cannot be used, for callers without a token: only where the mistakes are.
+    pub(crate) fn in_public(&self) -> String {
+        match self {
+            Self::Invalid(problems) | Self::Limit(problems) => {
+                format!("the rules are not valid: {}; the log has the reason", problems.places())
+            }
+            Self::No(_) | Self::Usage(_) | Self::CouldNot(_) => {
+                "the rules cannot be read or used; the log has the reason".to_owned()
+            }
+        }
+    }
+
     /// Says it on stderr, in colours if that is a terminal.
     pub(crate) fn print(&self) {
         let text = match self {

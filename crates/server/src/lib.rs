@@ -29,6 +29,7 @@ mod watch;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches};
 
 use cli::{Cli, Command, ConfigCommand, DbCommand, ImportCommand};
@@ -53,6 +54,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(parsed) => parsed,
         Err(error) => {
             // Help and version come this way too, on stdout and with success.
+            let error = unquoted(error);
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
@@ -86,6 +88,27 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             ExitCode::from(failure.code())
         }
     }
+}
+
+/// Flags whose values may hold a password.
+const SECRET_FLAGS: [&str; 3] = ["--store ", "--rules-db ", "--rules-table "];
+
+/// What is wrong with a command line, without a value that may hold a password.
+fn unquoted(mut error: clap::Error) -> clap::Error {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let flag = text(ContextKind::InvalidArg).unwrap_or_default();
+    let secret = SECRET_FLAGS.iter().any(|secret| flag.starts_with(secret));
+    let quoted = [ContextKind::InvalidArg, ContextKind::InvalidValue].into_iter().filter(|kind| {
+        let text = text(*kind).unwrap_or_default();
+        text.contains('@') || (secret && *kind == ContextKind::InvalidValue && !text.is_empty())
+    });
+    for kind in quoted.collect::<Vec<_>>() {
+        error.insert(kind, ContextValue::String("…".to_owned()));
+    }
+    error
 }
 
 impl From<bool> for Outcome {

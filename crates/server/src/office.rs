@@ -198,11 +198,14 @@ impl<S: Store + 'static, L: Store + 'static> Desk for Hall<S, L> {
         match news {
             News::InForce { .. } => {}
             News::Faulty { version, why } => {
-                self.status.reload_failed(*why);
+                self.status.reload_failed(format!(
+                    "version {version} of the rules cannot come into force; the log has the reason"
+                ));
                 Event::VersionRefused { version: *version, why }.tell();
             }
             News::Lost { why } => {
-                self.status.rules_unknown(why.to_string());
+                self.status
+                    .rules_unknown("the rules database does not answer; the log has the reason");
                 Event::DatabaseLost { why }.tell();
             }
             News::Back => {

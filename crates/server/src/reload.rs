@@ -55,6 +55,16 @@ enum Refusal {
     Emptied { rules: usize },
 }
 
+impl Refusal {
+    /// The reason for callers without a token: only where the mistakes are.
+    fn in_public(&self) -> String {
+        match self {
+            Self::Faulty(failure) => failure.in_public(),
+            Self::Emptied { .. } => "the document has no rules any more".to_owned(),
+        }
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -112,7 +122,7 @@ impl<S: Store + 'static, L: Store + 'static> Reloader<S, L> {
         match self.install(fresh, anew).await {
             Ok(()) => {}
             Err(refusal) => {
-                self.status.reload_failed(refusal.to_string().trim_end());
+                self.status.reload_failed(refusal.in_public());
                 Event::ReloadRefused { source: &name, reason: &refusal }.tell();
             }
         }

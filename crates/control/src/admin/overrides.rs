@@ -123,11 +123,16 @@ fn read(one: Json) -> Result<Wanted, Problem> {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail).with_field(field)
     };
     let wanted: Wanted = serde_path_to_error::deserialize(one).map_err(|error| {
-        let detail = match error.path().to_string().as_str() {
-            "requests" => "this is a whole number, `unlimited` or `deny`".to_owned(),
-            _ => error.inner().to_string(),
-        };
-        wrong(&error.path().to_string(), detail)
+        let field = error.path().to_string();
+        match field.split('.').next().unwrap_or_default() {
+            "requests" => wrong(&field, "this is a whole number, `unlimited` or `deny`".to_owned()),
+            // What stands there may be an API key.
+            "key" => {
+                let detail = "these are the facts that the rule counts by, each with its text";
+                wrong("key", detail.to_owned())
+            }
+            _ => wrong(&field, error.inner().to_string()),
+        }
     })?;
     if wanted.until.as_deref().is_some_and(|until| parse_rfc3339(until).is_none()) {
         let detail = "this is an instant such as 2026-12-31T23:59:59Z".to_owned();

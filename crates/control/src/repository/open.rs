@@ -77,10 +77,12 @@ impl Address {
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
             return Ok(Self::Postgres(Box::new(postgres::options(url)?)));
         }
-        // Only the scheme is shown: what follows may be a password.
+        // Only a scheme is shown: anything else may be a password.
         Err(match url.split_once(':') {
-            Some((scheme, _)) => unfit(&format!("rules are not kept in `{scheme}:`")),
-            None => unfit("this is no address of a database"),
+            Some((scheme, _)) if scheme.bytes().all(|byte| byte.is_ascii_lowercase()) => {
+                unfit(&format!("rules are not kept in `{scheme}:`"))
+            }
+            _ => unfit("this is no address of a database"),
         })
     }
 

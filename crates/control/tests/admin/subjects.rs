@@ -77,7 +77,8 @@ async fn what_is_no_subject_is_refused_and_changes_nothing() {
         (json!({"api_key": KEY}), "api_key"),
         (json!([1]), "api_key"),
         (json!({"api_key": {"x": 1}, "tier": "paid"}), "api_key"),
-        (json!({"api_key": KEY, "tier": "paid", "team": ["a"]}), "team"),
+        // Not even names are repeated: one may be a key that was typed in the wrong place.
+        (json!({"api_key": KEY, "tier": "paid", "team": ["a"]}), ""),
     ] {
         house.ask("POST /v1/subjects", &[], &body).await.blames(422, field);
     }

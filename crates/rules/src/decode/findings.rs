@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 
 use crate::problem::{Excerpt, Problem, Problems, Remark, printable};
+use crate::secrets::Secrets;
 use crate::yaml::Span;
 
 /// More problems than this help nobody, and a hostile document could have very many.
@@ -18,14 +19,30 @@ pub struct Findings<'s> {
     lines: Vec<&'s str>,
     list: RefCell<Vec<Problem>>,
     omitted: Cell<usize>,
+    secrets: RefCell<Secrets>,
 }
 
 impl<'s> Findings<'s> {
     /// No problems yet in the document of that name and text.
     #[must_use]
     pub fn new(file: &'s str, source: &'s str) -> Self {
-        let lines = source.lines().collect();
-        Self { file, lines, list: RefCell::default(), omitted: Cell::default() }
+        Self {
+            file,
+            lines: source.lines().collect(),
+            list: RefCell::default(),
+            omitted: Cell::default(),
+            secrets: RefCell::default(),
+        }
+    }
+
+    /// Quotes none of these, in whatever was noted or will be.
+    pub(crate) fn hide(&self, secrets: Secrets) {
+        self.secrets.replace(secrets);
+    }
+
+    /// What is not quoted.
+    pub(crate) fn secrets(&self) -> Secrets {
+        self.secrets.borrow().clone()
     }
 
     /// Whether nothing is wrong so far.
@@ -36,19 +53,35 @@ impl<'s> Findings<'s> {
 
     /// Notes a problem at a place.
     pub fn note(&self, span: Span, field: &str, remark: Remark) {
-        let mut list = self.list.borrow_mut();
-        if list.len() >= MOST {
-            self.omitted.set(self.omitted.get() + 1);
-            return;
+        if self.has_room() {
+            self.push(span, field, remark, self.excerpt(span));
         }
-        list.push(Problem {
+    }
+
+    /// Notes a problem at a place that is not quoted: in a document that cannot be read, any line
+    /// may hold a secret.
+    pub(crate) fn note_unquoted(&self, span: Span, remark: Remark) {
+        if self.has_room() {
+            self.push(span, "", remark, None);
+        }
+    }
+
+    /// Whether one more is kept; if not, it is counted.
+    fn has_room(&self) -> bool {
+        let has_room = self.list.borrow().len() < MOST;
+        self.omitted.set(self.omitted.get() + usize::from(!has_room));
+        has_room
+    }
+
+    fn push(&self, span: Span, field: &str, remark: Remark, excerpt: Option<Excerpt>) {
+        self.list.borrow_mut().push(Problem {
             line: span.line,
             column: span.column,
             field: field.to_owned(),
             found: remark.found,
             message: remark.message,
             hint: remark.hint,
-            excerpt: self.excerpt(span),
+            excerpt,
         });
     }
 
@@ -61,6 +94,8 @@ impl<'s> Findings<'s> {
         if list.is_empty() {
             return Ok(());
         }
+        let secrets = self.secrets.into_inner();
+        list.iter_mut().for_each(|problem| secrets.redact(problem));
         list.sort_by_key(|problem| (problem.line, problem.column));
         Err(Problems { file: self.file.to_owned(), list, omitted: self.omitted.get() })
     }

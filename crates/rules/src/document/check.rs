@@ -120,8 +120,8 @@ fn check_reachable(rule: &TypedRule, findings: &Findings<'_>) {
         let before = rule.conditions[..at].iter();
         let other = before.rev().find(|other| disjoint(&other.value, &condition.value));
         if let Some(other) = other {
-            let message = format!("no request is both {} and {}", other.value, condition.value);
-            let remark = Remark::new(message);
+            let (one, two) = (other.value.described(), condition.value.described());
+            let remark = Remark::new(format!("no request is both {one} and {two}"));
             let hint = "conditions that can hold together; a rule applies when all of them do";
             findings.note(condition.span, &format!("{}.match", rule.path), remark.write(hint));
             return;

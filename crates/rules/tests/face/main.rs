@@ -6,3 +6,4 @@ mod common;
 mod forms;
 mod keys;
 mod problems;
+mod secrets;

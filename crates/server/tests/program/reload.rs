@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 
 use serde_json::json;
 
-use crate::support::{Folder, Server, wait_for};
+use crate::support::{Folder, Server, run, text, wait_for};
 
 fn document(id: &str) -> String {
     format!("rules:\n  - {{ id: {id}, limit: 100/h }}\n")
@@ -93,16 +93,28 @@ fn a_broken_file_keeps_the_last_good_rules_and_says_so_until_it_is_mended() {
     let server = Server::with_config(&folder.write("rules.yaml", document("one")), &[]);
     let ready = |server: &Server| server.client().get("/readyz").body;
     let version = ready(&server)["rules_version"].clone();
-    for (contents, words) in [
-        ("rules: [{ id: two, limit: 10/fortnight }]", "this is not a window"),
-        ("rules: [{ id: three, limt: 10/s }]", "this field is not known"),
-        ("", "no rules any more, which would lift all 1 limits"),
-        ("rules: []", "no rules any more"),
+    for (contents, place, words) in [
+        (
+            "rules: [{ id: two, limit: 10/fortnight }]",
+            "the rules are not valid: line 1 (rules[0].limit); the log has the reason",
+            "this is not a window",
+        ),
+        (
+            "\nrules: [{ id: three, key_bi: ip, limit: 10/s }]",
+            "the rules are not valid: line 2 (rules[0].key_bi); the log has the reason",
+            "this field is not known",
+        ),
+        (
+            "",
+            "the document has no rules any more",
+            "no rules any more, which would lift all 1 limits",
+        ),
+        ("rules: []", "the document has no rules any more", "no rules any more"),
     ] {
         folder.replace("rules.yaml", contents);
         let told = wait_for("/readyz to tell", || {
             let told = ready(&server);
-            told["reload_error"].as_str()?.contains(words).then_some(told)
+            (told["reload_error"] == place).then_some(told)
         });
         assert_eq!(told["status"], "degraded");
         assert_eq!(told["rules_version"], version);
@@ -116,6 +128,32 @@ fn a_broken_file_keeps_the_last_good_rules_and_says_so_until_it_is_mended() {
     folder.replace("rules.yaml", document("one"));
     wait_for("/readyz to be well again", || (ready(&server)["status"] == "ready").then_some(()));
     assert_eq!(ready(&server)["rules_version"], version);
+}
+
+/// Found from outside: `/readyz` showed the API key on the line with the mistake.
+#[test]
+fn neither_the_log_nor_a_probe_quotes_an_api_key() {
+    let folder = Folder::new();
+    let server = Server::with_config(&folder.write("rules.yaml", document("one")), &[]);
+    let ready = || server.client().get("/readyz").body["reload_error"].clone();
+    for (subjects, place) in [
+        ("- { api_key: sk_live_1, tier: [pro] }", "line 2 (subjects[0])"),
+        ("- sk_live_2", "line 2 (subjects[0])"),
+        ("- api_key: 'sk_live_3", "line "),
+    ] {
+        folder.replace("rules.yaml", format!("subjects:\n{subjects}\n{}", document("two")));
+        wait_for("/readyz to tell", || ready().as_str()?.contains(place).then_some(()));
+        let text = ready().to_string();
+        assert!(!text.contains("sk_live"), "{text}");
+    }
+    folder.write("rules.yaml", "server: { store: 'redis://:sk_live_4@h:x' }\nrules: []\n");
+    server.wait_log("server.store");
+    assert!(!server.log().contains("sk_live"), "{}", server.log());
+    assert!(!ready().to_string().contains("sk_live"));
+    server.stop();
+    let typed = run(&["serve", "--store", "redis://:sk_live_5@h:x"]);
+    assert_eq!(typed.status.code(), Some(2));
+    assert!(!text(&typed.stderr).contains("sk_live"), "{}", text(&typed.stderr));
 }
 
 #[test]
