@@ -7,6 +7,7 @@
 
 mod body;
 mod compare;
+mod confirm;
 mod document;
 pub mod guard;
 mod openapi;
@@ -44,6 +45,7 @@ use crate::log::ViolationLog;
 use crate::metrics::{Exports, Exposition};
 use crate::office::{By, Office};
 use crate::top::{Sight, Top};
+pub use confirm::{CONFIRM, EMPTY};
 use guard::Access;
 pub use guard::Guard;
 pub use outgoing::Outgoing;

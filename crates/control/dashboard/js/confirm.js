@@ -1,5 +1,6 @@
 // A dialog before a change takes effect: what it does, who makes it and why. Escape cancels, Enter confirms.
 
+import { call, signed } from "/dashboard/js/api.js";
 import { authorField, reasonField } from "/dashboard/js/author.js";
 import { h, say } from "/dashboard/js/dom.js";
 
@@ -35,4 +36,22 @@ export function confirm({ title, text, action, isReasonRequired }) {
       resolve(given);
     });
   });
+}
+
+/** Calls the API to change rules. A change that leaves none is made only after the user confirms that. */
+export async function changeRules(method, path, options) {
+  try {
+    return await call(method, path, options);
+  } catch (error) {
+    if (error.problem?.field !== "x-tidegate-confirm") throw error;
+    const given = await confirm({
+      title: "Remove all rules?",
+      text: "No rule would be left, so every request would pass.",
+      action: "Remove all rules",
+      isReasonRequired: true,
+    });
+    if (!given) throw error;
+    const headers = { ...options.headers, ...signed(given.author || "dashboard", given.reason), "x-tidegate-confirm": "empty" };
+    return call(method, path, { ...options, headers });
+  }
 }

@@ -48,14 +48,9 @@ impl Asked<'_> {
         let seen = Seen::of(&self.head.headers)?;
         let before = self.office.book();
         let done = self
-            .change("applied a document", |book| match seen {
-                Seen::Version(version) if version != book.version() => {
-                    Err(Fault::Outdated { version: Some(book.version()) })
-                }
-                Seen::Version(_) | Seen::Something => Ok(in_place(book, &entries)),
-                _ if book.version() == 0 => Ok(in_place(book, &entries)),
-                Seen::Nothing => Err(Fault::Outdated { version: Some(book.version()) }),
-                Seen::Unsaid => Err(Fault::Unseen),
+            .change("applied a document", |book| {
+                seen.check_version(book.version())?;
+                Ok(in_place(book, &entries))
             })
             .await?;
         done.or_told(|done| {

@@ -33,6 +33,19 @@ impl Seen {
         }
     }
 
+    /// Whether the rules as a whole are still what the editor saw. Those of a file have no versions.
+    pub(super) fn check_version(self, version: u64) -> Result<(), Fault> {
+        match self {
+            Self::Version(seen) if seen != version => {
+                Err(Fault::Outdated { version: Some(version) })
+            }
+            Self::Version(_) | Self::Something => Ok(()),
+            Self::Unsaid | Self::Nothing if version == 0 => Ok(()),
+            Self::Nothing => Err(Fault::Outdated { version: Some(version) }),
+            Self::Unsaid => Err(Fault::Unseen),
+        }
+    }
+
     /// Whether that is still so. An entry that is there is only changed by who says to have seen it.
     pub(super) fn check(self, kept: Option<&Kept>) -> Result<(), Fault> {
         let version = kept.map(|kept| kept.version);

@@ -9,6 +9,7 @@ use serde_json::{Value as Json, json};
 use tidegate_edge::answer;
 use tidegate_edge::problem::Problem;
 
+use super::confirm::CONFIRM;
 use crate::compile::Flaw;
 use crate::office::Fault;
 use crate::repository::Refused;
@@ -94,6 +95,10 @@ pub(super) fn flaw(flaw: &Flaw) -> Json {
 pub(super) fn fault(fault: &Fault) -> Result<Reply, Problem> {
     let status = match fault {
         Fault::Invalid(flaws) => return Ok(Reply::invalid(flaws)),
+        Fault::Emptied { .. } => {
+            let problem = Problem::new(StatusCode::PRECONDITION_REQUIRED, fault.to_string());
+            return Err(problem.with_field(CONFIRM.as_str()));
+        }
         Fault::Missing(_) => StatusCode::NOT_FOUND,
         Fault::Exists(_) => StatusCode::CONFLICT,
         Fault::Outdated { .. } => StatusCode::PRECONDITION_FAILED,

@@ -6,6 +6,7 @@ use tidegate_edge::path::percent_encoded;
 use tidegate_edge::problem::Problem;
 use tidegate_rules::problem::Problems;
 
+use super::confirm::check_not_emptied;
 use super::precondition::Seen;
 use super::query::Query;
 use super::reply::{self, Reply};
@@ -100,8 +101,10 @@ impl Asked<'_> {
 
     pub(super) async fn switch_rule(&self, id: &str, active: bool) -> Result<Reply, Problem> {
         let why = if active { "enabled" } else { "disabled" };
+        let seen = Seen::of(&self.head.headers)?;
         self.changed(id, why, |book| {
             let Placed { mut rule, .. } = known(book, id)?;
+            seen.check(book.get(Kind::Rule, id))?;
             if let Json::Object(fields) = &mut rule {
                 fields.insert("is_active".to_owned(), active.into());
             }
@@ -128,6 +131,14 @@ impl Asked<'_> {
         why: &str,
         make: impl Fn(&Book) -> Result<Vec<Entry>, Fault>,
     ) -> Result<Changed, Problem> {
+        let confirmed = self.confirms_empty()?;
+        let make = |book: &Book| {
+            let entries = make(book)?;
+            if !confirmed {
+                check_not_emptied(book, &entries)?;
+            }
+            Ok(entries)
+        };
         match self.office.edit(&self.by(why)?, make).await {
             Ok(done) => Ok(Changed::Done(done)),
             Err(fault) => reply::fault(&fault).map(Changed::Told),

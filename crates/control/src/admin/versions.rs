@@ -43,17 +43,15 @@ impl Asked<'_> {
         Ok(Reply::ok(&told))
     }
 
-    /// Makes everything what it was at a version, as a new one. Whoever says which version they saw (`If-Match`)
-    /// undoes nothing that came later.
+    /// Makes everything what it was at a version, as a new one. `If-Match` has the latest version, so
+    /// that nothing is undone that came later.
     pub(super) async fn rollback(&self, number: u64) -> Result<Reply, Problem> {
         if number > 0 {
             self.signed(number).await?;
         }
         let head = self.office.latest().await?.version();
-        if let Seen::Version(seen) = Seen::of(&self.head.headers)?
-            && seen != head
-        {
-            return reply::fault(&Fault::Outdated { version: Some(head) });
+        if let Err(fault) = Seen::of(&self.head.headers)?.check_version(head) {
+            return reply::fault(&fault);
         }
         let undone = self.difference(head, number).await?;
         let entries: Vec<Entry> = undone

@@ -30,6 +30,11 @@ pub enum Fault {
     },
     /// The editor does not say what they saw of an entry that is there.
     Unseen,
+    /// No rule would be left, and the editor does not confirm that.
+    Emptied {
+        /// How many there are.
+        rules: usize,
+    },
     /// The rules would not be valid.
     Invalid(Vec<Flaw>),
     /// The repository did not do it.
@@ -58,6 +63,11 @@ impl fmt::Display for Fault {
                  change is lost",
             ),
             Self::Outdated { version: None } => f.write_str("somebody removed this meanwhile"),
+            Self::Emptied { rules } => write!(
+                f,
+                "this leaves no rule of {rules}, so every request passes; if that is meant, confirm it \
+                 with X-Tidegate-Confirm: empty"
+            ),
             Self::Invalid(flaws) => {
                 let told: Vec<String> = flaws.iter().map(ToString::to_string).collect();
                 f.write_str(&told.join("\n"))

@@ -106,7 +106,8 @@ async fn why_the_database_does_not_make_an_edit_is_told_and_nothing_changes() {
     ] {
         *meddler.refuses.lock() = Some(refused);
         for line in ["POST /v1/rules/r/disable", "POST /v1/versions/0/rollback"] {
-            let told = house.ask(line, &[], "").await.expect(status);
+            let said = [("if-match", "*"), ("x-tidegate-confirm", "empty")];
+            let told = house.ask(line, &said, "").await.expect(status);
             assert_eq!(told.head["content-type"], "application/problem+json");
             let detail = told.body["detail"].as_str().expect("a detail");
             assert!(detail.contains(words), "{detail}");
@@ -118,14 +119,15 @@ async fn why_the_database_does_not_make_an_edit_is_told_and_nothing_changes() {
 #[tokio::test]
 async fn who_and_why_are_on_record_and_must_be_text() {
     let house = House::with(RULES).await;
-    let said = [("x-tidegate-author", "ann"), ("x-tidegate-reason", "too much noise")];
+    let seen = ("if-match", "*");
+    let said = [seen, ("x-tidegate-author", "ann"), ("x-tidegate-reason", "too much noise")];
     house.ask("POST /v1/rules/r/disable", &said, "").await.expect(200);
     let version = house.get("/v1/versions/2").await.expect(200).body;
     assert_eq!((&version["author"], &version["reason"]), (&json!("ann"), &json!("too much noise")));
     assert_eq!(version["at"], "2026-10-26T08:53:20Z");
     let long = "x".repeat(501);
     for (name, value) in [("x-tidegate-author", long.as_str()), ("x-tidegate-reason", "a\tb")] {
-        house.ask("POST /v1/rules/r/enable", &[(name, value)], "").await.blames(400, name);
+        house.ask("POST /v1/rules/r/enable", &[seen, (name, value)], "").await.blames(400, name);
     }
     assert_eq!(house.state().await.1, 2);
 }

@@ -93,7 +93,7 @@ async fn one_that_runs_out_is_gone_at_its_instant() {
     let keeper = tokio::spawn(async move { office.keep().await });
     // One tick before, it counts, however often somebody looks.
     house.clock.advance(Micros::new(99_999));
-    house.ask("POST /v1/rules/s/disable", &[], "").await.expect(200);
+    house.ask("POST /v1/rules/s/disable", &[("if-match", "*")], "").await.expect(200);
     assert_eq!(left(&house, "acme").await, Some(500));
     house.clock.advance(Micros::new(1));
     until_left(&house, 10).await;

@@ -29,12 +29,13 @@ async fn a_rule_from_its_making_to_its_end() {
     assert_eq!(patched.body["rule"]["description"], "nine");
     assert_eq!(house.left(ANN).await, [("r".to_owned(), Some(9))]);
 
-    house.ask("POST /v1/rules/r/disable", &[], "").await.expect(200);
+    house.ask("POST /v1/rules/r/disable", &[("if-match", "\"3\"")], "").await.expect(200);
     assert_eq!(house.left(ANN).await, []);
-    let on = house.ask("POST /v1/rules/r/enable", &[], "").await.expect(200);
+    let on = house.ask("POST /v1/rules/r/enable", &[("if-match", "*")], "").await.expect(200);
     assert_eq!((on.etag(), house.left(ANN).await.len()), ("\"5\"", 1));
 
-    let gone = house.ask("DELETE /v1/rules/r", &[("if-match", "\"5\"")], "").await.expect(200);
+    let last = [("if-match", "\"5\""), ("x-tidegate-confirm", "empty")];
+    let gone = house.ask("DELETE /v1/rules/r", &last, "").await.expect(200);
     assert_eq!(gone.body, json!({"version": 6, "deleted": "r"}));
     house.get("/v1/rules/r").await.expect(404);
     assert_eq!((house.left(ANN).await, house.state().await.1), (vec![], 6));

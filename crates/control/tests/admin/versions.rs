@@ -8,6 +8,9 @@ use tidegate_control::{Edit, Entry, Kind, Repository};
 use crate::house::{BEGIN, House};
 use crate::meddler::Meddler;
 
+/// The editor saw the rules, whatever they say.
+const ANY: (&str, &str) = ("if-match", "*");
+
 /// Everything that the book says, without what it is numbered.
 fn said(house: &House) -> Vec<(Kind, String, String)> {
     let book = house.office.book();
@@ -43,7 +46,8 @@ async fn any_version_can_be_gone_back_to_as_a_new_one() {
     let (house, past) = with_a_past().await;
     // To and fro: deletes come back, what was made goes, and 0 is before the first.
     for (at, number) in [4_usize, 2, 5, 0, 3, 1].into_iter().enumerate() {
-        let done = house.ask(&format!("POST /v1/versions/{number}/rollback"), &[], "").await;
+        let line = format!("POST /v1/versions/{number}/rollback");
+        let done = house.ask(&line, &[ANY, ("x-tidegate-confirm", "empty")], "").await;
         let done = done.expect(200);
         assert_eq!(done.body["version"], 6 + at, "{}", done.body);
         assert_eq!(said(&house), past[number], "version {number}");
@@ -51,14 +55,14 @@ async fn any_version_can_be_gone_back_to_as_a_new_one() {
         let version = house.get(&format!("/v1/versions/{}", 6 + at)).await.expect(200).body;
         assert_eq!(version["reason"], format!("went back to version {number}"));
     }
-    house.ask("POST /v1/versions/99/rollback", &[], "").await.expect(404);
+    house.ask("POST /v1/versions/99/rollback", &[ANY], "").await.expect(404);
 }
 
 #[tokio::test]
 async fn going_back_to_what_is_makes_no_version() {
     let (house, _) = with_a_past().await;
     let before = house.state().await;
-    house.ask("POST /v1/versions/5/rollback", &[], "").await.expect(200);
+    house.ask("POST /v1/versions/5/rollback", &[ANY], "").await.expect(200);
     assert_eq!(house.state().await, before);
 }
 
@@ -91,14 +95,14 @@ async fn a_change_that_nobody_has_looked_at_is_not_undone() {
     let (author, reason) = ("bob".to_owned(), "quick".to_owned());
     let edit = Edit { author, reason, at: BEGIN, entries: vec![theirs] };
     *meddler.next.lock() = Some(edit);
-    let told = house.ask("POST /v1/versions/1/rollback", &[], "").await.expect(412);
+    let told = house.ask("POST /v1/versions/1/rollback", &[ANY], "").await.expect(412);
     let detail = told.body["detail"].as_str().expect("a detail");
     assert!(detail.contains("in version 3"), "{detail}");
     let book = meddler.book().await.expect("a book");
     let kept = book.get(Kind::Rule, "a").map(|kept| kept.value.clone());
     assert_eq!((book.version(), kept), (3, Some(value)), "theirs is on record, and nothing else");
     // Whoever has seen it goes back all the same.
-    house.ask("POST /v1/versions/1/rollback", &[], "").await.expect(200);
+    house.ask("POST /v1/versions/1/rollback", &[ANY], "").await.expect(200);
     assert_eq!(house.get("/v1/rules/a").await.body["rule"]["limit"], "5/h");
 }
 
@@ -109,8 +113,8 @@ async fn overrides_go_and_come_back_with_the_rules_that_they_fit() {
     let over = json!({"rule": "a", "key": {"ip": "203.0.113.7"}, "requests": 9});
     house.ask("POST /v1/overrides", &[], over).await.expect(201);
     // Of a rule that counts by something else the override would be nobody's; it goes with it.
-    house.ask("POST /v1/versions/1/rollback", &[], "").await.expect(200);
-    house.ask("POST /v1/versions/3/rollback", &[], "").await.expect(200);
+    house.ask("POST /v1/versions/1/rollback", &[ANY], "").await.expect(200);
+    house.ask("POST /v1/versions/3/rollback", &[ANY], "").await.expect(200);
     assert_eq!(house.left(&[("ip", "203.0.113.7")]).await, [("a".to_owned(), Some(9))]);
 }
 
@@ -155,4 +159,43 @@ async fn versions_are_listed_newest_first_and_compared_either_way() {
     ] {
         house.get(path).await.expect(404);
     }
+}
+
+/// Found from outside: one request without any precondition removed all rules.
+#[tokio::test]
+async fn no_rule_is_left_only_if_that_is_confirmed() {
+    let house = House::with("rules: [{ id: a, limit: 5/h }]").await;
+    house.apply("rules: [{ id: b, limit: 5/h }]").await;
+    let before = house.state().await;
+    for (line, body) in [
+        ("POST /v1/versions/0/rollback", ""),
+        ("DELETE /v1/rules/b", ""),
+        ("PUT /v1/document", "rules: []"),
+    ] {
+        let told = house.ask(line, &[], body).await.expect(428);
+        assert_eq!(told.body["field"], Json::Null, "{line} says nothing of what was seen");
+        house.ask(line, &[ANY], body).await.blames(428, "x-tidegate-confirm");
+        let wrong = [ANY, ("x-tidegate-confirm", "yes")];
+        house.ask(line, &wrong, body).await.blames(400, "x-tidegate-confirm");
+        assert_eq!(house.state().await, before, "{line} changed nothing");
+    }
+    house.ask("POST /v1/versions/1/rollback", &[ANY], "").await.expect(200);
+    let confirmed = [ANY, ("x-tidegate-confirm", "empty")];
+    house.ask("POST /v1/versions/0/rollback", &confirmed, "").await.expect(200);
+    assert_eq!(house.state().await.2, [""; 0]);
+    // Where there are no rules, none are removed.
+    house.ask("PUT /v1/document", &[ANY], "endpoints: [GET /a]\nrules: []").await.expect(200);
+}
+
+#[tokio::test]
+async fn rule_is_switched_only_by_who_has_seen_it() {
+    let house = House::with("rules: [{ id: a, limit: 5/h }]").await;
+    for word in ["enable", "disable"] {
+        let line = format!("POST /v1/rules/a/{word}");
+        house.ask(&line, &[], "").await.expect(428);
+        house.ask(&line, &[("if-match", "\"9\"")], "").await.expect(412);
+    }
+    let seen = house.get("/v1/rules/a").await.etag().to_owned();
+    house.ask("POST /v1/rules/a/disable", &[("if-match", &seen)], "").await.expect(200);
+    house.ask("POST /v1/rules/a/enable", &[("if-match", &seen)], "").await.expect(412);
 }

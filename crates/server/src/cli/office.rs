@@ -62,6 +62,19 @@ pub(crate) struct ConfirmArgs {
     pub(crate) yes: bool,
 }
 
+/// Whether no rule may be left.
+#[derive(Args, Debug)]
+pub(crate) struct EmptyArgs {
+    /// Go on even if no rule is left, so that every request passes
+    #[arg(
+        long,
+        env = "TIDEGATE_ALLOW_EMPTY",
+        hide_env_values = true,
+        value_parser = FalseyValueParser::new()
+    )]
+    pub(crate) allow_empty: bool,
+}
+
 /// An API key that stays out of the shell's history.
 #[derive(Args, Debug)]
 pub(crate) struct ApiKeyArgs {

@@ -10,7 +10,7 @@ run(async ({ open, args }) => {
   await area.fill((await area.inputValue()).replace("requests: 10", "requests: 7"));
   await page.getByRole("button", { name: "Check and preview" }).click();
   await page.locator(".told.good").waitFor();
-  const other = await fetch(`${args.base}/v1/rules/writes/disable`, { method: "POST" });
+  const other = await fetch(`${args.base}/v1/rules/writes/disable`, { method: "POST", headers: { "if-match": "*" } });
   must(other.ok, "someone else was faster");
   await page.getByRole("button", { name: "Apply" }).click();
   await page.getByText("Someone else changed the rules in the meantime.", { exact: false }).waitFor();

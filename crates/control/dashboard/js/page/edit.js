@@ -2,6 +2,7 @@
 
 import { call, readOnlyReason, signed } from "/dashboard/js/api.js";
 import { authorField, reasonField } from "/dashboard/js/author.js";
+import { changeRules } from "/dashboard/js/confirm.js";
 import { change } from "/dashboard/js/diff.js";
 import { fill, h, visible } from "/dashboard/js/dom.js";
 import { editor } from "/dashboard/js/editor.js";
@@ -78,7 +79,7 @@ export function show(main) {
   async function put() {
     try {
       const headers = { ...signed(author.input.value || "dashboard", reason.input.value || "edited in the dashboard"), "if-match": seen };
-      const { body } = await call("PUT", "/v1/document", { body: text.input.value, text: true, headers });
+      const { body } = await changeRules("PUT", "/v1/document", { body: text.input.value, text: true, headers });
       await load();
       reason.input.value = "";
       tell("good", h("p", null, `Version ${body.version} is active. `, h("a", { href: "#/versions" }, "See it, or roll back.")));

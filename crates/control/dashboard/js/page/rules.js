@@ -12,6 +12,8 @@ export function show(main) {
   const about = h("p");
   fill(main, h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Rules"), about), told, list);
   let version = null;
+  // The version of each rule as it is shown: a rule that changed since is not switched.
+  let seen = new Map();
 
   async function load() {
     try {
@@ -23,6 +25,7 @@ export function show(main) {
         after = body.next;
         if (after === null) break;
       }
+      seen = new Map(rules.map((rule) => [rule.id, rule.version]));
       fill(about, `${rules.length} ${rules.length === 1 ? "rule" : "rules"}, version ${version}. `, links(readOnly));
       fill(list, rules.length ? h("div", { class: "rule-cards" }, rules.map((rule) => card(rule, ask, readOnly)))
         : h("p", { class: "empty" }, "There are no rules, so every request passes. ", readOnly ? null : h("a", { href: "#/edit" }, "Write the first one")));
@@ -47,7 +50,7 @@ export function show(main) {
 
   async function change(id, active, author, reason, canUndo) {
     try {
-      await call("POST", `/v1/rules/${encodeURIComponent(id)}/${active ? "enable" : "disable"}`, { headers: signed(author, reason) });
+      await call("POST", `/v1/rules/${encodeURIComponent(id)}/${active ? "enable" : "disable"}`, { headers: { ...signed(author, reason), "if-match": `"${seen.get(id)}"` } });
       await load();
       const undo = () => change(id, !active, author, `undo: ${reason}`.slice(0, 400), false);
       tell("good", `${visible(id)} is ${active ? "on" : "off"} now. `, canUndo ? h("button", { type: "button", class: "small", on: { click: undo } }, "Undo") : null);

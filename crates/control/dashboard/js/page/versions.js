@@ -1,6 +1,7 @@
 // Every change: who, when, why, what; and rolling back.
 
 import { call, readOnlyReason, signed } from "/dashboard/js/api.js";
+import { changeRules } from "/dashboard/js/confirm.js";
 import { change } from "/dashboard/js/diff.js";
 import { authorField, reasonField } from "/dashboard/js/author.js";
 import { fill, h, theirs, visible } from "/dashboard/js/dom.js";
@@ -31,7 +32,7 @@ export function show(main) {
   async function back(version, head, author, reason) {
     try {
       const headers = { ...signed(author || "dashboard", reason || `rolled back to version ${version}`), "if-match": `"${head}"` };
-      const { body } = await call("POST", `/v1/versions/${version}/rollback`, { headers });
+      const { body } = await changeRules("POST", `/v1/versions/${version}/rollback`, { headers });
       tell("good", `Version ${body.version} is active; it has the content of version ${version}.`);
       await load();
     } catch (error) {

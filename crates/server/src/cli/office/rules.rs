@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{ConfirmArgs, MostArgs, OfficeArgs, SignArgs};
+use super::{ConfirmArgs, EmptyArgs, MostArgs, OfficeArgs, SignArgs};
 use crate::cli::help;
 
 /// What to do with the rules of a running server.
@@ -64,6 +64,9 @@ pub(crate) struct RulesApplyArgs {
 
     #[command(flatten)]
     pub(crate) confirm: ConfirmArgs,
+
+    #[command(flatten)]
+    pub(crate) empty: EmptyArgs,
 }
 
 /// `tidegate rules diff`.
@@ -88,6 +91,9 @@ pub(crate) struct RulesDeleteArgs {
 
     #[command(flatten)]
     pub(crate) confirm: ConfirmArgs,
+
+    #[command(flatten)]
+    pub(crate) empty: EmptyArgs,
 }
 
 /// `tidegate rules enable` and `tidegate rules disable`.
@@ -125,6 +131,9 @@ pub(crate) struct RulesRollbackArgs {
 
     #[command(flatten)]
     pub(crate) confirm: ConfirmArgs,
+
+    #[command(flatten)]
+    pub(crate) empty: EmptyArgs,
 }
 
 /// `tidegate rules export`.

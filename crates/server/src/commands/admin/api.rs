@@ -5,9 +5,9 @@ use http::header::{HeaderName, HeaderValue, IF_MATCH};
 use http::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
-use tidegate_control::admin::{AUTHOR, REASON};
+use tidegate_control::admin::{AUTHOR, CONFIRM, EMPTY, REASON};
 
-use crate::cli::{OfficeArgs, SignArgs};
+use crate::cli::{EmptyArgs, OfficeArgs, SignArgs};
 use crate::client::{self, Answer, Events, Question, Server};
 use crate::commands::ask;
 use crate::config;
@@ -16,7 +16,7 @@ use crate::failure::Failure;
 /// The admin API of a running server.
 pub(super) struct Api {
     server: Server,
-    /// Who changes something and why.
+    /// Who changes something and why, and what they confirm.
     signed: Vec<(HeaderName, HeaderValue)>,
     pub(super) json: bool,
 }
@@ -56,6 +56,12 @@ impl Api {
             signed.push((name, value));
         }
         Ok(Self { signed, ..Self::new(args)? })
+    }
+
+    /// The same, which confirms a change that leaves no rule, if the command line does.
+    pub(super) fn confirming(mut self, empty: &EmptyArgs) -> Self {
+        self.signed.extend(empty.allow_empty.then_some((CONFIRM, EMPTY)));
+        self
     }
 
     /// Where it is.

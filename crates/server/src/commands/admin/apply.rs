@@ -52,7 +52,7 @@ pub(super) fn diff(args: &RulesDiffArgs) -> Result<Outcome, Failure> {
 /// # Errors
 /// When it is not valid, somebody says no, or somebody else changed the rules meanwhile.
 pub(super) fn apply(args: &RulesApplyArgs) -> Result<Outcome, Failure> {
-    let api = Api::signed(&args.diff.office, &args.sign)?;
+    let api = Api::signed(&args.diff.office, &args.sign)?.confirming(&args.empty);
     let Compared { text, told, version, diff } = wait(compare(&api, &args.diff))?;
     if diff.is_empty() {
         let nothing = format!("nothing to change: version {version} says the same\n");

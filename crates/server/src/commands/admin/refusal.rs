@@ -2,6 +2,7 @@
 
 use http::StatusCode;
 use serde::Deserialize;
+use tidegate_control::admin::CONFIRM;
 use tidegate_rules::decode::nearest;
 
 use super::api::Api;
@@ -71,7 +72,15 @@ impl Flaw {
 
 /// Why the API did not do as it was asked.
 pub(super) fn of(answer: &Answer, url: &str) -> Failure {
-    let told = Problem::of(answer).told();
+    let problem = Problem::of(answer);
+    if problem.field.as_deref() == Some(CONFIRM.as_str()) {
+        return Failure::No(
+            "nothing was changed: no rule would be left, so every request would pass\n  \
+             write: --allow-empty, if that is what you want"
+                .to_owned(),
+        );
+    }
+    let told = problem.told();
     match answer.status {
         StatusCode::UNAUTHORIZED => Failure::CouldNot(format!(
             "{url} asks for a token: {told}\n  \

@@ -19,7 +19,8 @@ use crate::output::{self, GOOD, printable};
 /// # Errors
 /// When it is not removed.
 pub(super) fn delete(args: &RulesDeleteArgs) -> Result<Outcome, Failure> {
-    let (api, id) = (Api::signed(&args.rule.office, &args.sign)?, &args.rule.id);
+    let api = Api::signed(&args.rule.office, &args.sign)?.confirming(&args.empty);
+    let id = &args.rule.id;
     let seen = wait(rules::one(&api, id))?;
     let rule = seen.value()?["rule"].take();
     confirm::show(&yaml_text::document(&json!({"rules": [rule]})), api.json)?;
@@ -36,15 +37,8 @@ pub(super) fn delete(args: &RulesDeleteArgs) -> Result<Outcome, Failure> {
 pub(super) fn switch(args: &RulesSwitchArgs, to: &str) -> Result<Outcome, Failure> {
     let (api, id) = (Api::signed(&args.rule.office, &args.sign)?, &args.rule.id);
     let path = format!("/v1/rules/{}/{to}", percent_encoded(id));
-    let told = wait(async {
-        match api.change(Method::POST, &path, String::new(), None).await {
-            Err(Failure::No(why)) => match rules::one(&api, id).await {
-                Ok(_) => Err(Failure::No(why)),
-                Err(missing) => Err(missing),
-            },
-            told => told,
-        }
-    })?;
+    let seen = wait(rules::one(&api, id))?.tag;
+    let told = wait(api.change(Method::POST, &path, String::new(), seen))?;
     let text = format!("{GOOD}{to}d{GOOD:#}: rule {}\n", printable(id));
     output::text(&if api.json { format!("{}\n", told.body) } else { text })?;
     Ok(Outcome::Well)
@@ -71,7 +65,7 @@ struct Version {
 /// # Errors
 /// When there is no such version, or somebody changed something meanwhile.
 pub(super) fn rollback(args: &RulesRollbackArgs) -> Result<Outcome, Failure> {
-    let api = Api::signed(&args.office, &args.sign)?;
+    let api = Api::signed(&args.office, &args.sign)?.confirming(&args.empty);
     let to = args.version;
     let (head, diff) = wait(async {
         let Versions { versions } = api.get("/v1/versions?limit=1").await?.read()?;

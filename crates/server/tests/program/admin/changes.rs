@@ -36,6 +36,10 @@ fn a_rule_is_switched_off_and_on_and_deleted() {
     assert!(out.starts_with("rules:\n  - id: quiet\n"), "what goes is shown: {out}");
     assert!(out.ends_with("deleted: version 4 is in force\n"), "{out}");
     office.run(&["rules", "get", "quiet"]).says(1, &["there is no rule `quiet`"]);
+    office.well(&["rules", "delete", "writes", "--yes"]);
+    let last = ["rules", "delete", "per-user", "--yes"];
+    office.run(&last).says(1, &["nothing was changed: no rule would be left", "--allow-empty"]);
+    office.well(&[&last[..], &["--allow-empty"]].concat());
 }
 
 #[test]

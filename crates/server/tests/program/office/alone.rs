@@ -24,9 +24,25 @@ fn the_database_takes_over_from_the_file_and_survives_a_restart() {
     folder.replace("rules.yaml", pair(3));
     server.wait_log("the file changed, but the rules are in the database");
     assert_eq!(told(&mut server.client()), 1);
-    let back = admin(&server).ask("POST /v1/versions/1/rollback", &[], "");
+    let back = admin(&server).ask("POST /v1/versions/1/rollback", &[("if-match", "*")], "");
     assert_eq!((back.status, told(&mut server.client())), (200, 0));
     server.stop();
+}
+
+/// Found from outside: a copy of the database file alone lacked what was in its write-ahead log.
+#[test]
+fn copy_of_the_database_file_after_a_stop_is_a_backup() {
+    let folder = Folder::new();
+    let url = |name: &str| format!("sqlite:{}", folder.path(name).display());
+    let rules = folder.write("rules.yaml", pair(0));
+    let server = serve(&rules, &["--rules-db", &url("office.db")]);
+    assert_eq!(apply(&mut admin(&server), &pair(1)), 2);
+    server.stop();
+    let log = std::fs::metadata(folder.path("office.db-wal"));
+    assert_eq!(log.map_or(0, |log| log.len()), 0, "nothing is left in the write-ahead log");
+    std::fs::copy(folder.path("office.db"), folder.path("backup.db")).unwrap();
+    let server = serve(&rules, &["--rules-db", &url("backup.db")]);
+    assert_eq!((told(&mut server.client()), version(&mut admin(&server))), (1, 2));
 }
 
 /// They are remembered by the process until there is a database, and then they are in it.
@@ -92,7 +108,8 @@ fn an_admin_door_for_everybody_needs_a_token() {
     let args = ["--admin-token-file", files[0], "--admin-read-token-file", files[1]];
     let server = serve(&folder.write("rules.yaml", pair(0)), &args);
     let ask = |bearer: &str, line: &str| {
-        let headers = [("authorization", bearer), ("if-match", "*")];
+        let headers =
+            [("authorization", bearer), ("if-match", "*"), ("x-tidegate-confirm", "empty")];
         admin(&server).ask(line, &headers, &json!({"rules": []}).to_string()).status
     };
     for (bearer, read, write) in [
