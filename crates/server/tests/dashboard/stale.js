@@ -1,10 +1,10 @@
-// Who edits what somebody else has changed meanwhile overwrites nothing.
+// A stale edit overwrites nothing, and a change that leaves no rule is confirmed first.
 "use strict";
 
 const { must, run } = require("./browser.js");
 
 run(async ({ open, args }) => {
-  const page = await open({ hash: "#/edit", expected: [/412/] });
+  const page = await open({ hash: "#/edit", expected: [/412/, /428/] });
   const area = page.getByLabel("Rules document (YAML)");
   await page.waitForFunction(() => document.querySelector("textarea").value.includes("writes"));
   await area.fill((await area.inputValue()).replace("requests: 10", "requests: 7"));
@@ -16,4 +16,20 @@ run(async ({ open, args }) => {
   await page.getByText("Someone else changed the rules in the meantime.", { exact: false }).waitFor();
   const kept = (await (await fetch(`${args.base}/v1/rules/writes`)).json()).rule;
   must(kept.limit.requests === 10 && kept.is_active === false, "theirs is there");
+
+  await page.getByRole("button", { name: "Start over" }).click();
+  await page.waitForFunction(() => document.querySelector("textarea").value.includes("is_active"));
+  await area.fill("rules: []\n");
+  await page.getByRole("button", { name: "Check and preview" }).click();
+  await page.locator(".told.good").waitFor();
+  const rules = async () => (await (await fetch(`${args.base}/v1/rules`)).json()).total;
+  const dialog = page.getByRole("dialog", { name: "Remove all rules?" });
+  await page.getByRole("button", { name: "Apply" }).click();
+  await dialog.getByRole("button", { name: "Cancel" }).click();
+  must((await rules()) > 0, "nothing changes without the confirmation");
+  await page.getByRole("button", { name: "Apply" }).click();
+  await dialog.getByLabel("Reason").fill("closing down");
+  await dialog.getByRole("button", { name: "Remove all rules" }).click();
+  await page.getByText("See it, or roll back.").waitFor();
+  must((await rules()) === 0, "confirmed");
 });
