@@ -8,21 +8,22 @@ const SECONDS = 60;
 
 /** The drawing; `update(list)` takes `{ all, refused }` of each second, oldest first. */
 export function spark() {
-  const svg = s("svg", { class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" });
+  const [all, refused] = ["all", "refused"].map((style) => s("path", { class: style }));
+  const svg = s("svg", { class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" }, all, refused);
   const update = (list) => {
     const last = list.slice(-SECONDS);
     const top = Math.max(...last.map((one) => one.all), 1);
-    const bar = WIDTH / SECONDS;
-    const bars = last.flatMap((one, i) => {
-      const x = WIDTH - (last.length - i) * bar;
-      const of = (number, style) => {
-        const height = (number / top) * HEIGHT;
-        return height > 0 ? s("rect", { class: style, x, width: bar - 0.4, y: HEIGHT - height, height }) : null;
-      };
-      return [of(one.all, "all"), of(one.refused, "refused")];
-    });
-    svg.replaceChildren(...bars.filter((one) => one));
+    const bars = (of) => last.map((one, at) => bar(last.length - at, of(one) / top)).join("");
+    all.setAttribute("d", bars((one) => one.all));
+    refused.setAttribute("d", bars((one) => one.refused));
     svg.setAttribute("aria-label", `last minute: at most ${Math.round(top)} a second`);
   };
   return { svg, update };
+}
+
+/** The bar of a second, counted from the right, as part of a path; nothing where it has no height. */
+function bar(fromRight, share) {
+  if (!(share > 0)) return "";
+  const [width, height] = [WIDTH / SECONDS, (share * HEIGHT).toFixed(1)];
+  return `M${WIDTH - fromRight * width},${HEIGHT}v-${height}h${width - 0.4}v${height}z`;
 }

@@ -43,17 +43,20 @@ export function show(main) {
   };
   look();
   const looking = setInterval(look, 10000);
+  let drawn = null;
   const seen = watch(() => {
     const now = newest();
     const steps = past();
-    if (!now) return;
+    show_refused(feed, more);
+    // Violations come several times a second; everything else changes with a tick.
+    if (!now || now === drawn) return;
+    drawn = now;
     show_tiles(tiles, now, steps);
     quiet.hidden = now.counts.decisions.some((one) => one.count > 0);
     if (!quiet.hidden && !quiet.firstChild) fill(quiet, how_to_begin());
     decisions.update(steps);
     durations.update(steps);
     rows.update(now.counts.rules, steps);
-    show_refused(feed, more);
     show_state(state, now, latest);
   });
   return () => [seen, decisions.ended, durations.ended, () => clearInterval(looking)].forEach((end) => end());
