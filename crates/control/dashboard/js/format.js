@@ -9,6 +9,7 @@ export const count = (number) => (number < 100000 ? whole : short).format(number
 /** So many a second. */
 export function rate(number) {
   if (number === 0) return "0";
+  if (number < 0.05) return "< 0.1";
   return number < 9.95 ? number.toFixed(1) : count(Math.round(number));
 }
 

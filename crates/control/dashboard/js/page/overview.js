@@ -3,7 +3,7 @@
 import { call } from "/dashboard/js/api.js";
 import { fill, h, say, table, theirs } from "/dashboard/js/dom.js";
 import { bytes, clock, count, date, micros, percent, rate } from "/dashboard/js/format.js";
-import { clientLink, nameOf } from "/dashboard/js/identity.js";
+import { clientLink, nameOf, namesByKey } from "/dashboard/js/identity.js";
 import { newest, past, refused, SECONDS, watch } from "/dashboard/js/history.js";
 import { latency, quantiles } from "/dashboard/js/chart/line.js";
 import { stack } from "/dashboard/js/chart/stack.js";
@@ -37,9 +37,11 @@ export function show(main) {
         h("section", { class: "card" }, h("h2", null, "This node"), state))));
   fill(rules, table("Rules and what they do", HEADS, rows.body));
   let latest = null;
+  let names = new Map();
   const look = async () => {
     // The latest saved version and other nodes are asked for now and then; events say what is active here.
     latest = await call("GET", "/v1/status").then(({ body }) => body, () => null);
+    names = await call("GET", "/v1/top?limit=100").then(({ body }) => namesByKey(body.top), () => names);
   };
   look();
   const looking = setInterval(look, 10000);
@@ -47,7 +49,7 @@ export function show(main) {
   const seen = watch(() => {
     const now = newest();
     const steps = past();
-    show_refused(feed, more);
+    show_refused(feed, more, names);
     // Violations come several times a second; everything else changes with a tick.
     if (!now || now === drawn) return;
     drawn = now;
@@ -103,7 +105,7 @@ function how_to_begin() {
     ". From a terminal:", h("code", null, curl)];
 }
 
-function show_refused(feed, more) {
+function show_refused(feed, more, names) {
   const { list, skipped } = refused();
   say(more, skipped ? `a sample; ${count(skipped)} more were not shown` : "");
   if (!list.length) {
@@ -114,7 +116,7 @@ function show_refused(feed, more) {
   if (first === String(list[0].at_us) && feed.children.length === list.length) return;
   fill(feed, list.map((one) => h("li", { "data-at": one.at_us },
     h("time", null, clock(one.at_us)), theirs(one.rule),
-    outcome(one), h("span", { class: "who" }, theirs(one.endpoint ?? "any endpoint"), " · ", clientLink(nameOf(one), one.bucket_key)))));
+    outcome(one), h("span", { class: "who" }, theirs(one.endpoint ?? "any endpoint"), " · ", clientLink(nameOf(one, names), one.bucket_key)))));
 }
 
 /** The state of the circuit breakers, where counters are kept in servers. */
