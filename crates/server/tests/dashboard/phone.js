@@ -22,4 +22,10 @@ run(async ({ open, args }) => {
   await client.waitFor();
   same(await client.evaluate((one) => one.firstChild.getClientRects().length), 1, "lines of an address");
   must((await overhang(page)) <= 0, "the page is wider than the phone");
+
+  await page.goto(page.url().replace(/#.*/, "#/try?ip=203.0.113.77"));
+  await page.getByRole("button", { name: "Explain" }).click();
+  const counter = page.locator('td[data-label="Counter of"] .theirs', { hasText: "ip=203.0.113.77" });
+  await counter.waitFor();
+  same(await counter.evaluate((one) => one.getClientRects().length), 1, "lines of an address in an explanation");
 });

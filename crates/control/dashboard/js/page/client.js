@@ -74,7 +74,7 @@ function byRule(list) {
   const cell = (one) => h("td", { class: NUMBER }, one ? times(one) : "–");
   const error = ({ refused, busiest }) => count(Math.max(refused?.error ?? 0, busiest?.error ?? 0));
   return table("Counters of this client", ["Rule", "Counted by", { text: "Requests", class: NUMBER }, { text: "Refused", class: NUMBER }, { text: "Max. error", class: NUMBER }],
-    h("tbody", null, [...rows.values()].map((row) => h("tr", null, h("th", { scope: "row" }, theirs(row.rule)), h("td", null, theirs(row.who ?? "–")),
+    h("tbody", null, [...rows.values()].map((row) => h("tr", null, h("th", { scope: "row" }, theirs(row.rule)), h("td", { class: "whole" }, theirs(row.who ?? "–")),
       cell(row.busiest), cell(row.refused), h("td", { class: NUMBER }, error(row))))));
 }
 

@@ -6,6 +6,8 @@ import { count, millis } from "/dashboard/js/format.js";
 
 const NAMED = ["method", "path", "ip", "api_key", "user_id", "tier"];
 const EXAMPLE = { path: "/api/orders", ip: "203.0.113.7", api_key: "demo" };
+// Text that gets a line for itself on a phone.
+const WHOLE = { class: "whole" };
 const METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 
 /** Shows the page. */
@@ -56,11 +58,11 @@ function explained(body) {
     body.rules.length ? table("Rules that apply to the request", ["Rule", "Matched by", "Counter of", "Limit", "Bound", "Result"],
       h("tbody", null, body.rules.map((rule) => h("tr", null,
         h("th", { scope: "row" }, theirs(rule.id)),
-        h("td", null, theirs(rule.matched.join(", ") || "every request")),
-        h("td", null, theirs(Object.entries(rule.key).map(([name, value]) => `${name}=${value}`).join(" ") || "everyone")),
-        h("td", null, theirs(rule.limit)),
-        h("td", null, theirs(rule.bound)),
-        h("td", null, h("span", { class: `badge is-${rule.verdict}` }, rule.verdict.replace("_", " ")), " ", theirs(rule.why))))))
+        h("td", WHOLE, theirs(rule.matched.join(", ") || "every request")),
+        h("td", WHOLE, theirs(Object.entries(rule.key).map(([name, value]) => `${name}=${value}`).join(" ") || "everyone")),
+        h("td", WHOLE, theirs(rule.limit)),
+        h("td", WHOLE, theirs(rule.bound)),
+        h("td", WHOLE, h("span", { class: `badge is-${rule.verdict}` }, rule.verdict.replace("_", " ")), " ", theirs(rule.why))))))
       : h("p", { class: "empty" }, "No rule applies to such a request, so it passes."));
 }
 
