@@ -261,6 +261,10 @@ fn look<C: Cells>(i: usize, charge: &Charge<'_>, now: Timestamp, cells: &mut C) 
         reading(charge, fit, charge.policy.gauge(state, now), now)
     });
     penalise(i, charge, now, cells, &mut told);
+    if let Some(grace) = charge.grace {
+        let left = cells.look(i, Part::Grace, |state| grace.gauge(state, now).remaining);
+        told.warnings = u16::try_from(grace.limit().saturating_sub(left)).unwrap_or(u16::MAX);
+    }
     told
 }
 
@@ -348,6 +352,7 @@ fn reading(charge: &Charge<'_>, fit: Fit, left: Gauge, now: Timestamp) -> Readin
     };
     Reading {
         verdict,
+        warnings: 0,
         limit: charge.policy.limit(),
         remaining: left.remaining,
         reset_after: left.reset_after,

@@ -62,6 +62,8 @@ pub enum Retry {
 pub struct Reading {
     /// What the rule says.
     pub verdict: Verdict,
+    /// Warnings that still count against the key; only a peek looks at them.
+    pub warnings: u16,
     /// The most that passes at once.
     pub limit: u64,
     /// Requests of cost 1 that would pass now.

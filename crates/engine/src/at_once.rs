@@ -16,7 +16,7 @@ use crate::plan::Asking;
 impl<S: Store, L: Store> Limiter<S, L> {
     /// [`decide`](Self::decide), where nobody can hold the request. Its delay is always zero.
     pub fn decide_at_once(&self, facts: &Facts<'_>, cost: u32) -> impl Future<Output = Decision> {
-        self.apply(unheld(Op::Charge, None), facts, cost)
+        self.apply(unheld(), facts, cost)
     }
 
     /// [`decide_under`](Self::decide_under), where nobody can hold the request.
@@ -26,15 +26,15 @@ impl<S: Store, L: Store> Limiter<S, L> {
         facts: &Facts<'_>,
         told: impl Fn(&Rule) -> u64,
     ) -> impl Future<Output = Decision> {
-        self.apply_under(rules, unheld(Op::Charge, None), facts, told_by(told))
+        self.apply_under(rules, unheld(), facts, told_by(told))
     }
 
     /// What [`decide_at_once`](Self::decide_at_once) would say; nothing changes.
     pub async fn peek_at_once(&self, facts: &Facts<'_>, rule: Option<&str>, cost: u32) -> Decision {
-        self.apply(unheld(Op::Peek, rule), facts, cost).await
+        self.peek_for(facts, rule, cost, Queue::Refuse).await
     }
 }
 
-const fn unheld(op: Op, only: Option<&str>) -> Asking<'_> {
-    Asking { only, queue: Queue::Refuse, ..Asking::all(op) }
+const fn unheld() -> Asking<'static> {
+    Asking { queue: Queue::Refuse, ..Asking::all(Op::Charge) }
 }

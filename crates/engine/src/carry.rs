@@ -5,6 +5,7 @@
 //! too much is kept, never too little.
 
 use tidegate_core::decision::Reading;
+use tidegate_core::key::Key;
 use tidegate_core::store::{Charge, Op, Store};
 use tidegate_rules::{Facts, Matches, Rule, RuleSet};
 
@@ -20,20 +21,23 @@ impl<S: Store, L: Store> Limiter<S, L> {
         rules.matching(&completed, &mut matches);
         for at in matches {
             let rule = &rules[rules.variant(at, &completed)];
+            let Some(before) = rule.predecessor() else { continue };
+            let old = before.key(rule, &completed, rules);
+            let new = rule.key(rule.fingerprint(&completed, rules));
             // While the store is gone there is nothing to be known; the next decision asks again.
-            let _ = self.carry(rule, rules, &completed).await;
+            let _ = self.carry(rule, old, new).await;
         }
     }
 
-    async fn carry(&self, rule: &Rule, rules: &RuleSet, facts: &Facts<'_>) -> Option<()> {
+    /// Carries over what a rule's old counter holds to its new one.
+    pub(crate) async fn carry(&self, rule: &Rule, old: Key<'_>, new: Key<'_>) -> Option<()> {
         let (before, policy) = (rule.predecessor()?, rule.limit().policy()?);
-        let old = Charge::plain(before.key(rule, facts, rules), before.policy(), 1);
+        let old = Charge::plain(old, before.policy(), 1);
         let was = self.one(Op::Peek, &old).await?;
         before.seen_at(was.now);
         let used = was.limit.saturating_sub(was.remaining);
         if used > 0 {
-            let key = rule.key(rule.fingerprint(facts, rules));
-            let new = Charge::plain(key, policy, used.min(policy.limit()));
+            let new = Charge::plain(new, policy, used.min(policy.limit()));
             self.one(Op::Force, &new).await?;
             self.one(Op::Reset, &old).await?;
         }

@@ -7,6 +7,7 @@ mod ad_hoc;
 mod at_once;
 mod bill;
 mod carry;
+mod client;
 mod debt;
 mod decision;
 mod explain;
@@ -25,6 +26,7 @@ mod turn;
 
 pub use ad_hoc::{AdHoc, NoPolicy};
 pub use bill::Bill;
+pub use client::ClientCounters;
 pub use decision::{Decision, RuleReading};
 pub use explain::{Explained, Explanation};
 pub use limiter::Limiter;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use tidegate_core::decision::{AnsweredBy, Reading, Verdict};
-use tidegate_core::store::{Op, Store, StoreError};
+use tidegate_core::store::{Op, Queue, Store, StoreError};
 use tidegate_core::time::Timestamp;
 use tidegate_rules::{Door, Facts, OnFail, Rule, RuleSet};
 
@@ -117,9 +117,25 @@ impl<S: Store, L: Store> Limiter<S, L> {
         self.apply_under(rules, Asking::all(Op::Charge), facts, told_by(told))
     }
 
-    /// What [`decide`](Self::decide) would say; nothing changes.
+    /// What [`decide`](Self::decide) would say; nothing changes. A rule that is named answers by the
+    /// parts of its key alone, whatever requests it governs.
     pub async fn peek(&self, facts: &Facts<'_>, rule: Option<&str>, cost: u32) -> Decision {
-        self.apply(Asking { only: rule, ..Asking::all(Op::Peek) }, facts, cost).await
+        self.peek_for(facts, rule, cost, Queue::Hold).await
+    }
+
+    pub(crate) async fn peek_for(
+        &self,
+        facts: &Facts<'_>,
+        rule: Option<&str>,
+        cost: u32,
+        queue: Queue,
+    ) -> Decision {
+        if let Some(rule) = rule
+            && let Some(decision) = self.peek_rule(facts, rule, cost, queue).await
+        {
+            return decision;
+        }
+        self.apply(Asking { only: rule, queue, ..Asking::all(Op::Peek) }, facts, cost).await
     }
 
     /// Charges a cost that is known only afterwards, into debt if need be.
@@ -148,11 +164,6 @@ impl<S: Store, L: Store> Limiter<S, L> {
     /// admitted is given back there; once that is written to the store it stays charged.
     pub async fn give_back(&self, mut decision: Decision) {
         self.hand_in(&decision.take_receipt(|_| true).under(&self.rules())).await;
-    }
-
-    /// Forgets the counters, warnings and bans of whoever the facts describe.
-    pub async fn reset(&self, facts: &Facts<'_>, rule: Option<&str>) -> Decision {
-        self.apply(Asking { only: rule, ..Asking::all(Op::Reset) }, facts, 1).await
     }
 
     /// Which rules govern a request, whose counters they are, how those stand, and what decides.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tidegate_core::decision::{AnsweredBy, Reading, Verdict};
-use tidegate_core::policy::{Leak, Meter};
+use tidegate_core::key::Key;
+use tidegate_core::policy::{Leak, Meter, Policy};
 use tidegate_core::store::{Charge, Op, Queue, Role};
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_rules::{ChargeWhen, Facts, Limit, Matches, Mode, OnFail, Rule, RuleSet, Whose};
@@ -227,30 +228,58 @@ impl<'a> Plan<'a> {
         };
         self.refused |= verdict.refuses();
         if let Limit::Policy(policy) = rule.limit() {
-            let is_over_at_once = matches!(
-                policy.meter(),
-                Meter::Bucket { leak: Leak::Police, .. }
-                    | Meter::Fixed
-                    | Meter::Log
-                    | Meter::Counter(_)
-            );
-            self.open_ended |= !is_over_at_once || rule.cost().is_known_afterwards();
-            let enforced = *rule.mode() != Mode::Shadow;
-            self.place(Charge {
-                key: whose.key(rule),
-                policy,
-                cost,
-                role: match rule.charge() {
-                    _ if !enforced => Role::Shadow,
-                    ChargeWhen::Always => Role::Always,
-                    ChargeWhen::Admitted => Role::Enforce,
-                },
-                grace: rule.mode().warnings(),
-                ban: rule.ban().filter(|_| enforced),
-                queue,
-            });
+            self.charge(rule, policy, whose.key(rule), cost, queue);
         }
         self.readings.push(RuleReading { rule: at, verdict, numbers: None });
+    }
+
+    /// Adds a counter of a rule that has a policy.
+    pub(crate) fn add_counter(
+        &mut self,
+        at: u32,
+        rule: &'a Rule,
+        key: Key<'a>,
+        cost: u64,
+        queue: Queue,
+    ) {
+        if let Limit::Policy(policy) = rule.limit() {
+            self.charge(rule, policy, key, cost, queue);
+        }
+        self.readings.push(RuleReading { rule: at, verdict: Verdict::Allow, numbers: None });
+    }
+
+    /// Adds the charge of a counter whose reading comes next.
+    #[inline]
+    fn charge(
+        &mut self,
+        rule: &'a Rule,
+        policy: &'a Policy,
+        key: Key<'a>,
+        cost: u64,
+        queue: Queue,
+    ) {
+        let is_over_at_once = matches!(
+            policy.meter(),
+            Meter::Bucket { leak: Leak::Police, .. }
+                | Meter::Fixed
+                | Meter::Log
+                | Meter::Counter(_)
+        );
+        self.open_ended |= !is_over_at_once || rule.cost().is_known_afterwards();
+        let enforced = *rule.mode() != Mode::Shadow;
+        self.place(Charge {
+            key,
+            policy,
+            cost,
+            role: match rule.charge() {
+                _ if !enforced => Role::Shadow,
+                ChargeWhen::Always => Role::Always,
+                ChargeWhen::Admitted => Role::Enforce,
+            },
+            grace: rule.mode().warnings(),
+            ban: rule.ban().filter(|_| enforced),
+            queue,
+        });
     }
 }
 

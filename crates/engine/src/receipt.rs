@@ -83,7 +83,7 @@ impl Receipt {
 }
 
 /// The place of the rule that goes on with the counters of another, if there is one: the same id,
-/// algorithm and window.
+/// algorithm, window and generation.
 pub(crate) fn successor(old: &Arc<RuleSet>, rule: u32, rules: &Arc<RuleSet>) -> Option<u32> {
     if Arc::ptr_eq(old, rules) {
         return Some(rule);
@@ -91,7 +91,7 @@ pub(crate) fn successor(old: &Arc<RuleSet>, rule: u32, rules: &Arc<RuleSet>) -> 
     let old = old.get(rule)?;
     let counter = |rule: &Rule| {
         let policy = rule.limit().policy()?;
-        Some((policy.algorithm().name(), policy.quota().window))
+        Some((policy.algorithm().name(), policy.quota().window, rule.generation()))
     };
     let same = |rule: &Rule| rule.id() == old.id() && counter(rule) == counter(old);
     // A key with numbers of its own most likely still has them.

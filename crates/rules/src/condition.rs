@@ -83,6 +83,14 @@ impl Condition {
         passed == (self.sense == Sense::Is)
     }
 
+    /// The descriptor that it asks for.
+    pub(crate) const fn descriptor(&self) -> Option<&Descriptor> {
+        match &self.test {
+            Test::Descriptor(descriptor) => Some(descriptor),
+            _ => None,
+        }
+    }
+
     /// The domain, if it asks for that one alone.
     pub(crate) fn one_domain(&self) -> Option<&str> {
         match &self.test {

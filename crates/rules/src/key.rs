@@ -119,6 +119,14 @@ impl Keying {
         Self { ipv6_prefix, templates }
     }
 
+    /// The declared endpoint patterns.
+    pub(crate) fn patterns(&self) -> Vec<&Pattern> {
+        let mut patterns = Vec::new();
+        self.templates.each(&mut |kept| patterns.extend(kept));
+        patterns.sort_unstable_by_key(|pattern| &pattern.template);
+        patterns
+    }
+
     /// A hasher that has seen some more parts of a key.
     pub(crate) fn absorbed(
         &self,

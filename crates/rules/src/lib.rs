@@ -54,6 +54,6 @@ pub use door::Door;
 pub use facts::{Entry, Facts};
 pub use key::Whose;
 pub use records::{Allowance, OverrideRecord, RecordProblem, Records, SubjectRecord};
-pub use rule::{ChargeWhen, Limit, Mode, OnChange, OnFail, Rule};
-pub use ruleset::{Beside, BroughtLimit, Matches, Owner, Predecessor, RuleSet};
+pub use rule::{ChargeWhen, FIRST_GENERATION, Limit, Mode, OnChange, OnFail, Rule};
+pub use ruleset::{Beside, BroughtLimit, ClientCounter, Matches, Owner, Predecessor, RuleSet};
 pub use text::duration;

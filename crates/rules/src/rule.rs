@@ -7,11 +7,14 @@ use tidegate_core::penalty::BanPolicy;
 use tidegate_core::policy::Policy;
 use tidegate_core::time::Timestamp;
 
-use crate::condition::{Condition, Request};
+use crate::condition::{Condition, Descriptor, Request};
 use crate::cost::Cost;
 use crate::facts::Facts;
 use crate::key::KeyPart;
 use crate::ruleset::{Predecessor, RuleSet};
+
+/// The generation of a rule's counters where it does not say.
+pub const FIRST_GENERATION: u32 = 1;
 
 /// What a rule allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +81,7 @@ pub struct Rule {
     pub(crate) charge: ChargeWhen,
     pub(crate) ban: Option<BanPolicy>,
     pub(crate) on_change: OnChange,
+    pub(crate) generation: u32,
     /// What it was before its algorithm or window changed.
     pub(crate) before: Option<Arc<Predecessor>>,
     pub(crate) conditions: Arc<[Condition]>,
@@ -143,6 +147,12 @@ impl Rule {
         self.on_change
     }
 
+    /// Which generation of its counters is in use: another number leaves all old ones behind.
+    #[must_use]
+    pub const fn generation(&self) -> u32 {
+        self.generation
+    }
+
     /// When it bans, if it does.
     #[must_use]
     pub const fn ban(&self) -> Option<&BanPolicy> {
@@ -187,6 +197,11 @@ impl Rule {
     #[must_use]
     pub fn key_parts(&self, facts: &Facts<'_>, set: &RuleSet) -> Vec<(String, String)> {
         self.parts.iter().map(|part| set.keying().describe(part, facts)).collect()
+    }
+
+    /// The descriptor that it asks for.
+    pub(crate) fn descriptor(&self) -> Option<&Descriptor> {
+        self.conditions.iter().find_map(Condition::descriptor)
     }
 
     pub(crate) fn governs(&self, request: &Request<'_, '_>) -> bool {
@@ -265,9 +280,13 @@ impl Mode {
 }
 
 /// What all keys of a rule have in common.
-pub(crate) fn namespace(secret: Secret, id: &str, limit: &Limit) -> Fingerprint {
+pub(crate) fn namespace(secret: Secret, id: &str, limit: &Limit, generation: u32) -> Fingerprint {
     let (algorithm, window) = limit.namespace();
-    secret.namespace(&[id.as_bytes(), algorithm.as_bytes(), &window.to_le_bytes()])
+    let (window, number) = (window.to_le_bytes(), generation.to_le_bytes());
+    let parts = [id.as_bytes(), algorithm.as_bytes(), &window, &number];
+    // The first is not named, so that rules without the field keep the counters they have.
+    let named = if generation == FIRST_GENERATION { 3 } else { 4 };
+    secret.namespace(&parts[..named])
 }
 
 /// A counter of a rule. One that counts everybody lies alone: what all counters for everybody are

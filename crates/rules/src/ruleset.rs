@@ -3,6 +3,7 @@
 mod beside;
 mod brought;
 mod carried;
+mod client;
 mod name;
 mod overrides;
 mod subjects;
@@ -29,6 +30,7 @@ use crate::rule::{Rule, namespace};
 pub use beside::{Beside, Owner};
 pub use brought::BroughtLimit;
 pub use carried::Predecessor;
+pub use client::ClientCounter;
 use overrides::Overrides;
 use subjects::Subjects;
 
@@ -304,7 +306,7 @@ fn compile_rules(typed: &[TypedRule], secret: Secret) -> Vec<Rule> {
                 None => name::derive(&conditions, &rule.parts, &limit, &mut taken),
             };
             Rule {
-                namespace: namespace(secret, &id, &limit),
+                namespace: namespace(secret, &id, &limit, rule.generation),
                 id: id.into(),
                 description: rule.description.clone(),
                 active: rule.active,
@@ -315,6 +317,7 @@ fn compile_rules(typed: &[TypedRule], secret: Secret) -> Vec<Rule> {
                 charge: rule.charge,
                 ban: rule.ban,
                 on_change: rule.on_change,
+                generation: rule.generation,
                 before: None,
                 conditions,
                 parts: shared(parts(rule), &mut lists),

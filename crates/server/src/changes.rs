@@ -76,8 +76,8 @@ fn meaning(rule: &Rule, rules: &RuleSet) -> String {
     };
     let (key, conditions) = (rule.key_by(), rule.conditions());
     let who = (key.collect::<Vec<_>>(), conditions.collect::<Vec<_>>(), rule.is_active());
-    let what =
-        (limit, rule.cost(), mode, rule.on_fail(), rule.charge(), rule.ban(), rule.on_change());
+    let counted = (rule.ban(), rule.on_change(), rule.generation());
+    let what = (limit, rule.cost(), mode, rule.on_fail(), rule.charge(), counted);
     let replaced: Vec<&str> = rule
         .replaces()
         .iter()

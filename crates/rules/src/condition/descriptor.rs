@@ -68,6 +68,14 @@ impl ValueTest {
         Glob::parse(text).map_or_else(|| Self::Exact(text.into()), Self::Glob)
     }
 
+    /// The one value that it may be, if there is but one.
+    pub(crate) fn exact(&self) -> Option<&str> {
+        match self {
+            Self::Exact(exact) => Some(exact),
+            Self::Any | Self::Glob(_) => None,
+        }
+    }
+
     fn accepts(&self, value: &str) -> bool {
         match self {
             Self::Any => true,

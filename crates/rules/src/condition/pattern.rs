@@ -89,6 +89,18 @@ impl Pattern {
         Ok(Self { methods, segments, open, template: path.into() })
     }
 
+    /// The endpoint of a request as far as it is known, as the pattern that matches nothing else.
+    pub(crate) fn of(endpoint: &Endpoint<'_>) -> Self {
+        let literal = |name: &str| Segment::Literal(name.into());
+        let path = endpoint.path;
+        Self {
+            methods: endpoint.method.into_iter().map(Into::into).collect(),
+            segments: path.map(|path| segments(path).map(literal).collect()).unwrap_or_default(),
+            open: path.is_none(),
+            template: path.unwrap_or("*").into(),
+        }
+    }
+
     /// Whether it matches every request, even one whose path is not known.
     pub(crate) fn is_anything(&self) -> bool {
         self.methods.is_empty() && self.is_any_path()

@@ -9,12 +9,12 @@ use super::cost;
 use super::key_by::{self, KeyBy};
 use super::limit::Allowed;
 use super::{Spanned, matches};
-use crate::condition::{Condition, Descriptor, Test};
+use crate::condition::{Condition, Descriptor};
 use crate::cost::Cost;
 use crate::decode::{Field, Fields};
 use crate::key::KeyPart;
 use crate::problem::Remark;
-use crate::rule::{ChargeWhen, Limit, Mode, OnChange, OnFail};
+use crate::rule::{ChargeWhen, FIRST_GENERATION, Limit, Mode, OnChange, OnFail};
 use crate::yaml::{Span, Value};
 
 const ON_FAIL: [(&str, OnFail); 3] =
@@ -44,6 +44,7 @@ pub(crate) struct TypedRule {
     pub(crate) charge: ChargeWhen,
     pub(crate) ban: Option<BanPolicy>,
     pub(crate) on_change: OnChange,
+    pub(crate) generation: u32,
     /// The ids of the rules that do not apply where this one does.
     pub(crate) replaces: Vec<Spanned<String>>,
 }
@@ -89,6 +90,7 @@ pub(super) fn read(field: &Field<'_>, defaults: &Defaults) -> Option<TypedRule> 
         charge: ChargeWhen::Admitted,
         ban: None,
         on_change: OnChange::Reset,
+        generation: FIRST_GENERATION,
         replaces: Vec::new(),
     };
     if matches!(field.node().value, Value::Scalar { .. }) {
@@ -108,10 +110,7 @@ pub(super) fn read(field: &Field<'_>, defaults: &Defaults) -> Option<TypedRule> 
 impl TypedRule {
     /// The descriptor that it asks for.
     pub(crate) fn descriptor(&self) -> Option<&Descriptor> {
-        self.conditions.iter().find_map(|condition| match &condition.value.test {
-            Test::Descriptor(descriptor) => Some(descriptor),
-            _ => None,
-        })
+        self.conditions.iter().find_map(|condition| condition.value.descriptor())
     }
 
     fn read_identity(&mut self, fields: &mut Fields<'_>) {
@@ -160,6 +159,11 @@ impl TypedRule {
             field.choice(&[("keep", OnChange::Keep), ("reset", OnChange::Reset)])
         });
         self.on_change = on_change.unwrap_or(self.on_change);
+        let generation = fields
+            .take("generation")
+            .and_then(|field| field.integer(u64::from(FIRST_GENERATION), u64::from(u32::MAX)));
+        let generation = generation.and_then(|number| u32::try_from(number).ok());
+        self.generation = generation.unwrap_or(self.generation);
         self.ban = fields.take("ban").and_then(|field| read_ban(&field));
         if let Some(field) = fields.take("replaces") {
             self.replaces = field.one_or_more().iter().filter_map(read_id).collect();

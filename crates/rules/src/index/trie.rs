@@ -49,6 +49,13 @@ impl<T> Trie<T> {
         ControlFlow::Continue(())
     }
 
+    /// Meets what is kept for every pattern there is.
+    pub(crate) fn each<'t>(&'t self, visitor: &mut impl FnMut(&'t T)) {
+        self.here.iter().chain(&self.below).for_each(&mut *visitor);
+        let nodes = self.literals.values().chain(self.any.as_deref());
+        nodes.for_each(|node| node.each(visitor));
+    }
+
     fn walk<'t, B>(
         &'t self,
         path: &str,

@@ -17,7 +17,7 @@ use crate::identity::Identity;
 use crate::index::descriptors::Descriptors;
 use crate::index::{Filing, Index};
 use crate::key::Keying;
-use crate::rule::{ChargeWhen, Limit, Mode, OnChange, OnFail, Rule};
+use crate::rule::{ChargeWhen, FIRST_GENERATION, Limit, Mode, OnChange, OnFail, Rule};
 
 /// The id of every such rule. Its keys are told apart by what they are made of.
 const ID: &str = "override";
@@ -59,6 +59,7 @@ impl RuleSet {
             charge: ChargeWhen::Admitted,
             ban: None,
             on_change: OnChange::Reset,
+            generation: FIRST_GENERATION,
             before: None,
             conditions: Arc::default(),
             parts: Arc::default(),

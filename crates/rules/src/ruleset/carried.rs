@@ -61,8 +61,8 @@ impl Rule {
     /// Remembers what the rule of the same id was.
     pub(crate) fn succeed(&mut self, previous: Option<&Self>, now: Timestamp) {
         let (OnChange::Keep, Some(previous)) = (self.on_change, previous) else { return };
-        if self.parts != previous.parts {
-            // Other people's counters.
+        if self.parts != previous.parts || self.generation != previous.generation {
+            // Other people's counters, or all of them are to be left behind.
             return;
         }
         if self.limit.namespace() == previous.limit.namespace() {

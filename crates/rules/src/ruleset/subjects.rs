@@ -84,6 +84,16 @@ impl Subjects {
     }
 
     pub(crate) fn complete<'a>(&'a self, facts: &mut Facts<'a>) {
+        self.bring(facts);
+        if let Some(tier) = &self.default_tier
+            && facts.get("tier").is_none()
+        {
+            facts.push("tier", tier);
+        }
+    }
+
+    /// Adds what is known of the subjects alone, and not what is assumed of everyone else.
+    pub(crate) fn bring<'a>(&'a self, facts: &mut Facts<'a>) {
         if self.unknown_key == Some(UnknownKey::Ip) && !self.knows_key(facts) {
             facts.remove("api_key");
         }
@@ -95,11 +105,6 @@ impl Subjects {
                     facts.push(name, value);
                 }
             }
-        }
-        if let Some(tier) = &self.default_tier
-            && facts.get("tier").is_none()
-        {
-            facts.push("tier", tier);
         }
     }
 
