@@ -22,13 +22,13 @@ use tidegate_core::decision::AnsweredBy;
 use tidegate_core::store::Store;
 use tidegate_core::time::Timestamp;
 use tidegate_engine::{Limiter, NoLocal};
-use tidegate_rules::Door as AskedAt;
+use tidegate_rules::{Door as AskedAt, Facts};
 
 use crate::envoy::{self, Service};
 use crate::identity::Extractors;
-use crate::json::{self, Check, Checks, Peek, Refund, Reset};
+use crate::json::{self, Check, Checks, Client, Peek, Refund};
 use crate::listen::{Answers, Caller};
-use crate::problem::{NOT_RESET, Problem};
+use crate::problem::{NOT_LISTED, NOT_RESET, Problem, missing_parts};
 use crate::respond::{self, HeaderSettings};
 use crate::trace::{self, Asked, Serving, Tracer};
 use crate::{Peer, Status, Token, answer};
@@ -93,6 +93,7 @@ enum Endpoint {
     Peek,
     Refund,
     Reset,
+    Counters,
     Explain,
     /// A call in the JSON form of Envoy's rate limit service.
     Json,
@@ -112,6 +113,7 @@ impl Endpoint {
             "/v1/peek" => Self::Peek,
             "/v1/refund" => Self::Refund,
             "/v1/reset" => Self::Reset,
+            "/v1/counters" => Self::Counters,
             "/v1/explain" => Self::Explain,
             "/json" => Self::Json,
             "/healthcheck" => Self::Healthcheck,
@@ -132,6 +134,7 @@ impl Endpoint {
             Self::Peek => "/v1/peek",
             Self::Refund => "/v1/refund",
             Self::Reset => "/v1/reset",
+            Self::Counters => "/v1/counters",
             Self::Explain => "/v1/explain",
             Self::Json => "/json",
             Self::ForwardAuth => forward_auth::PATH,
@@ -147,7 +150,7 @@ impl Endpoint {
 
     /// Whether it tells or changes more than a decision does.
     const fn is_guarded(self) -> bool {
-        matches!(self, Self::Peek | Self::Refund | Self::Reset | Self::Explain)
+        matches!(self, Self::Peek | Self::Refund | Self::Reset | Self::Counters | Self::Explain)
     }
 
     /// The methods it takes.
@@ -296,12 +299,22 @@ impl<S: Store, L: Store> Door<S, L> {
                 limiter.refund(&facts, rule, cost, charged_at).await
             }
             Endpoint::Reset => {
-                let Reset { facts, rule } = json::parse(body)?;
-                let decision = limiter.reset(&facts, self.known(rule.as_deref())?).await;
+                let Client { facts, rule } = json::parse(body)?;
+                let rule = self.with_key(rule.as_deref(), &facts)?;
+                let decision = limiter.reset(&facts, rule).await;
                 if decision.answered_by() == AnsweredBy::Fallback {
                     return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, NOT_RESET));
                 }
                 decision
+            }
+            Endpoint::Counters => {
+                let Client { facts, rule } = json::parse(body)?;
+                let rule = self.with_key(rule.as_deref(), &facts)?;
+                let counters = limiter.counters(&facts, rule).await;
+                if counters.answered_by() == AnsweredBy::Fallback {
+                    return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, NOT_LISTED));
+                }
+                return Ok(answer::written(StatusCode::OK, json::counters(&counters)));
             }
             Endpoint::Live | Endpoint::Ready | Endpoint::Healthcheck | Endpoint::ForwardAuth => {
                 return Ok(self.probe(endpoint));
@@ -358,6 +371,21 @@ impl<S: Store, L: Store> Door<S, L> {
                 Err(Problem::new(StatusCode::NOT_FOUND, "no rule has this id").with_field("rule"))
             }
             _ => Ok(rule),
+        }
+    }
+
+    /// A rule that is named must be there, and facts must say whose counters are meant.
+    fn with_key<'r>(
+        &self,
+        rule: Option<&'r str>,
+        facts: &Facts<'_>,
+    ) -> Result<Option<&'r str>, Problem> {
+        let Some(id) = self.known(rule)? else { return Ok(None) };
+        match missing_parts(&self.limiter.rules(), id, facts) {
+            Some(detail) => {
+                Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail).with_field("facts"))
+            }
+            None => Ok(rule),
         }
     }
 }

@@ -6,9 +6,9 @@ mod request;
 pub(crate) mod write;
 
 pub(crate) use answer::retry_after_ms;
-pub use answer::{decision, decisions, explanation};
+pub use answer::{counters, decision, decisions, explanation};
 pub(crate) use request::Object;
-pub use request::{Check, Checks, MAX_CHECKS, Malformed, Peek, Refund, Reset, parse};
+pub use request::{Check, Checks, Client, MAX_CHECKS, Malformed, Peek, Refund, parse};
 
 use tidegate_rules::Facts;
 

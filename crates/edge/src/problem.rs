@@ -3,10 +3,25 @@
 use http::StatusCode;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
+use tidegate_rules::{Facts, RuleSet};
+
 use crate::json::Malformed;
 
 /// Why a reset is not reported as done: who is refused would go on being refused.
 pub(crate) const NOT_RESET: &str = "the store does not answer, so what it counts was not reset; ask again when `/readyz` no longer says `degraded`";
+
+/// Why no counters are listed: what a fallback says is not what is counted.
+pub(crate) const NOT_LISTED: &str = "the store does not answer, so what it counts is not known; ask again when `/readyz` no longer says `degraded`";
+
+/// Why it is not known which counter of a rule is meant, if the facts do not say its key.
+pub(crate) fn missing_parts(rules: &RuleSet, rule: &str, facts: &Facts<'_>) -> Option<String> {
+    let missing = rules.missing_parts(rule, facts);
+    let missing: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
+    if missing.is_empty() {
+        return None;
+    }
+    Some(format!("rule `{rule}` counts by facts that are not given: {}", missing.join(", ")))
+}
 
 /// A request that cannot be served as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]

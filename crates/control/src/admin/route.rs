@@ -14,8 +14,9 @@ const READS: &str = "GET, HEAD";
 pub(super) const PROBES: [&str; 2] = ["livez", "readyz"];
 
 /// What concerns counters, and what it needs.
-pub(super) const COUNTERS: [(&str, Access); 4] = [
+pub(super) const COUNTERS: [(&str, Access); 5] = [
     ("check", Access::Write),
+    ("counters", Access::Read),
     ("explain", Access::Read),
     ("peek", Access::Read),
     ("reset", Access::Write),

@@ -11,7 +11,7 @@ use crate::house::{House, Plan};
 const LOCAL: Peer = Peer::Ip(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST));
 const AWAY: Peer = Peer::Ip(std::net::IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
 
-const READS: [&str; 9] = [
+const READS: [&str; 10] = [
     "GET /v1/status",
     "GET /v1/rules",
     "GET /v1/document",
@@ -20,6 +20,7 @@ const READS: [&str; 9] = [
     "GET /v1/versions",
     "GET /v1/violations",
     "POST /v1/peek",
+    "POST /v1/counters",
     "POST /v1/explain",
 ];
 

@@ -2,13 +2,14 @@
 //!
 //! Spans are whole milliseconds, rounded up: a wait that is told must be long enough.
 
-use tidegate_core::decision::Retry;
+use tidegate_core::decision::{Reading, Retry, Verdict};
 use tidegate_core::key::Fingerprint;
-use tidegate_core::time::Timestamp;
-use tidegate_engine::{Decision, Explained, Explanation, RuleReading};
+use tidegate_core::time::{Micros, Timestamp};
+use tidegate_engine::{ClientCounters, Decision, Explained, Explanation, RuleReading};
 use tidegate_rules::Rule;
 
 use super::write::{list, put};
+use crate::date::rfc3339;
 
 /// Room for a decision under two rules.
 const USUAL_BYTES: usize = 512;
@@ -26,6 +27,18 @@ pub fn decision(decision: &Decision) -> String {
 pub fn decisions(decisions: &[Decision]) -> String {
     let mut out = String::with_capacity(USUAL_BYTES * decisions.len());
     list(&mut out, r#"{"results":"#, decisions, write_decision);
+    out.push('}');
+    out
+}
+
+/// The counters of a client as JSON, `{"answered_by":"store","counters":[…]}`.
+#[must_use]
+pub fn counters(counters: &ClientCounters) -> String {
+    let mut out = String::with_capacity(2 * USUAL_BYTES);
+    put(&mut out, r#"{"answered_by":"#, counters.answered_by().name());
+    list(&mut out, r#","counters":"#, counters.iter(), |out, (rule, key, reading)| {
+        write_counter(out, rule, key, reading);
+    });
     out.push('}');
     out
 }
@@ -79,6 +92,25 @@ fn write_reading(out: &mut String, rule: &Rule, reading: &RuleReading) {
     put(out, r#","mode":"#, rule.mode().name());
     put(out, r#","limit":"#, reading.numbers.map(|numbers| numbers.limit));
     write_numbers(out, reading);
+    out.push('}');
+}
+
+fn write_counter(out: &mut String, rule: &Rule, key: &[(String, String)], reading: &Reading) {
+    let ban = match (reading.verdict, reading.retry) {
+        (Verdict::Ban, Retry::After(left)) => Some(left),
+        _ => None,
+    };
+    let until = ban.map(|left| reading.now.plus(left).since(Timestamp::EPOCH));
+    put(out, r#"{"rule":"#, rule.id());
+    write_pairs(out, r#","key":"#, key);
+    put(out, r#","mode":"#, rule.mode().name());
+    put(out, r#","limit":"#, reading.limit);
+    put(out, r#","used":"#, reading.limit.saturating_sub(reading.remaining));
+    put(out, r#","remaining":"#, reading.remaining);
+    put(out, r#","reset_after_ms":"#, reading.reset_after.as_millis_ceil());
+    put(out, r#","warnings":"#, u64::from(reading.warnings));
+    put(out, r#","banned_for_ms":"#, ban.map(Micros::as_millis_ceil));
+    put(out, r#","banned_until":"#, until.map(|at| rfc3339(at.as_secs_ceil())).as_deref());
     out.push('}');
 }
 

@@ -70,14 +70,14 @@ pub struct Refund<'a> {
     pub charged_at_us: Option<u64>,
 }
 
-/// Forget: `{"facts":{…},"rule":"…"}`.
+/// A client's counters: `{"facts":{…},"rule":"…"}`.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Reset<'a> {
+pub struct Client<'a> {
     /// Whose counters.
     #[serde(borrow, deserialize_with = "facts::deserialize")]
     pub facts: Box<Facts<'a>>,
-    /// The one rule that forgets; all where it does not say.
+    /// Of this rule; of all where it does not say.
     #[serde(default)]
     pub rule: Option<String>,
 }

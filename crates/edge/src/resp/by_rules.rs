@@ -17,7 +17,7 @@ use super::reply::{Version, Writer};
 use super::session::Session;
 use crate::extract;
 use crate::json::retry_after_ms;
-use crate::problem::NOT_RESET;
+use crate::problem::{NOT_RESET, missing_parts};
 
 /// What is asked of the rules.
 #[derive(Debug)]
@@ -96,6 +96,11 @@ impl<S: Store, L: Store> Door<S, L> {
             && !self.limiter.rules().rules().iter().any(|rule| rule.id() == *id)
         {
             return Writer::new(out, version).error("ERR", "RULE: no rule has this id");
+        }
+        if let (Verb::Reset, Some(id)) = (verb, rule)
+            && let Some(why) = missing_parts(&self.limiter.rules(), id, facts)
+        {
+            return Writer::new(out, version).error("ERR", &why);
         }
         let decision = match verb {
             Verb::Check => self.limiter.decide_at_once(facts, *cost).await,

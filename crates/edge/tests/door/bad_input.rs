@@ -91,6 +91,8 @@ const OTHERS: &[(&str, Case)] = &[
     ("/v1/refund", (r#"{"facts":{},"rule":"none"}"#, 404, Some("rule"))),
     ("/v1/reset", (r#"{"facts":{},"cost":1}"#, 422, Some("cost"))),
     ("/v1/reset", (r#"{"facts":{},"rule":"none"}"#, 404, Some("rule"))),
+    ("/v1/counters", (r#"{"facts":{},"cost":1}"#, 422, Some("cost"))),
+    ("/v1/counters", (r#"{"facts":{},"rule":"none"}"#, 404, Some("rule"))),
     ("/v1/explain", (r#"{"facts":{},"rule":"ten"}"#, 422, Some("rule"))),
     ("/v1/explain", (r#"{"facts":{"ip":"x"}}"#, 422, Some("facts.ip"))),
 ];

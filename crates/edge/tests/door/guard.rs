@@ -10,7 +10,7 @@ use tidegate_edge::http::Settings;
 
 use crate::house::{House, TEN};
 
-const GUARDED: [&str; 4] = ["/v1/peek", "/v1/refund", "/v1/reset", "/v1/explain"];
+const GUARDED: [&str; 5] = ["/v1/peek", "/v1/refund", "/v1/counters", "/v1/reset", "/v1/explain"];
 
 async fn ask(house: &House, path: &str, authorization: Option<&str>) -> Response<Full<Bytes>> {
     let request = Request::post(path);

@@ -192,9 +192,14 @@ One that is there already is replaced after asking; --yes does not ask.";
 /// After `tidegate reset --help`.
 pub(super) const RESET: &str = "\
 Examples:
-  tidegate reset ip=203.0.113.7                             by every rule that governs such requests
-  tidegate reset login ip=203.0.113.7                       by one rule
-  tidegate reset tier=free method=POST path=/api/orders --api-key-file key.txt
+  tidegate reset ip=203.0.113.7                 every counter of a client
+  tidegate reset login ip=203.0.113.7           its counter of one rule
+  tidegate reset --api-key-file key.txt
+  tidegate reset login --all                    all clients' counters of one rule; asks first
+
+Counters, warnings and bans are found by the facts in their keys; method and path need not be known.
+Where a key has the endpoint, each declared pattern is reset. `tidegate keys ip=203.0.113.7` lists
+them. A counter that all clients share is reset only by the name of its rule.
 
 Exit codes: 0 reset, 1 no rule counts this, 2 wrong usage, 3 failed.";
 
@@ -213,6 +218,8 @@ pub(super) const KEYS: &str = "\
 Examples:
   tidegate keys
   tidegate keys --kind busiest --rule login --most 10
+  tidegate keys ip=203.0.113.7                  every counter of one client, warnings and bans
+  tidegate keys --api-key-file key.txt --rule login
 
 A count is never too low, and too high by the number after the minus at most. Where so many come
 that not all are looked at, ± is twice its standard deviation. API keys are shown as hashes (h:…).";

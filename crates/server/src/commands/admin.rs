@@ -3,6 +3,7 @@
 
 mod api;
 mod apply;
+mod client;
 mod confirm;
 mod diff;
 mod identity;

@@ -114,6 +114,6 @@ impl Decision {
     }
 }
 
-fn span(millis: u64) -> String {
+pub(super) fn span(millis: u64) -> String {
     Micros::from_millis(millis).in_words()
 }

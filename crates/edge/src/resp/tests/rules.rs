@@ -40,7 +40,12 @@ fn a_peek_changes_nothing_and_a_reset_forgets() {
     }
     assert!(desk.say("TIDEGATE.RESET api_key k rule shut").contains("rule $-1"), "not its own");
     assert!(desk.say("TIDEGATE.PEEK api_key k").contains("remaining :6"));
+    let nobody = desk.say("TIDEGATE.RESET user_id 7 RULE ten");
+    assert!(nobody.starts_with("-ERR rule `ten` counts by facts that are not given: `api_key`"));
     assert!(desk.say("TIDEGATE.RESET api_key k").contains("remaining :10"));
+    assert!(desk.say("TIDEGATE.CHECK path /slots").contains("remaining :1"));
+    assert!(desk.say("TIDEGATE.RESET api_key k").contains("remaining :10"), "the client's alone");
+    assert!(desk.say("TIDEGATE.PEEK path /slots").contains("remaining :1"));
 }
 
 #[test]

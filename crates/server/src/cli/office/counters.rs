@@ -4,7 +4,7 @@ use clap::builder::FalseyValueParser;
 use clap::{Args, Subcommand};
 use tidegate_core::time::Micros;
 
-use super::{ApiKeyArgs, MostArgs, OfficeArgs};
+use super::{ApiKeyArgs, ConfirmArgs, MostArgs, OfficeArgs, SignArgs};
 use crate::cli::{OutputArgs, help};
 use crate::config::duration;
 
@@ -19,13 +19,32 @@ pub(crate) enum DbCommand {
 /// `tidegate reset`.
 #[derive(Args, Debug)]
 pub(crate) struct ResetArgs {
-    /// Whose counters: what is known of a request, such as `ip=203.0.113.7`; a rule's id before it
+    /// Whose counters: what is known of the client, such as `ip=203.0.113.7`; a rule's id before it
     /// leaves all other rules alone
     #[arg(value_name = "[RULE] FACT=VALUE")]
     pub(crate) words: Vec<String>,
 
     #[command(flatten)]
     pub(crate) api_key: ApiKeyArgs,
+
+    /// Of this rule alone
+    #[arg(long, value_name = "ID", env = "TIDEGATE_RULE", hide_env_values = true)]
+    pub(crate) rule: Option<String>,
+
+    /// Every counter, warning and ban of the rule: an edit that gives it a new generation
+    #[arg(
+        long,
+        env = "TIDEGATE_ALL",
+        hide_env_values = true,
+        value_parser = FalseyValueParser::new()
+    )]
+    pub(crate) all: bool,
+
+    #[command(flatten)]
+    pub(crate) confirm: ConfirmArgs,
+
+    #[command(flatten)]
+    pub(crate) sign: SignArgs,
 
     #[command(flatten)]
     pub(crate) office: OfficeArgs,
@@ -34,9 +53,17 @@ pub(crate) struct ResetArgs {
 /// `tidegate keys`.
 #[derive(Args, Debug)]
 pub(crate) struct KeysArgs {
+    /// The counters of one client: what is known of it, such as `ip=203.0.113.7`
+    #[arg(value_name = "FACT=VALUE")]
+    pub(crate) words: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) api_key: ApiKeyArgs,
+
     /// One list alone: those refused most, or those that ask most
     #[arg(
         long,
+        conflicts_with_all = ["words", "api_key_file"],
         value_name = "LIST",
         value_parser = ["refused", "busiest"],
         env = "TIDEGATE_KIND",

@@ -15,7 +15,7 @@ use crate::output::printable;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Problem {
-    detail: String,
+    pub(super) detail: String,
     pub(super) field: Option<String>,
     errors: Vec<Flaw>,
 }

@@ -115,11 +115,68 @@ fn counters_are_reset_by_all_rules_or_by_one() {
     assert_eq!(left(), Some(1));
     office.run(&["reset", "per-uesr", "user_id=ann"]).says(1, &["did you mean `per-user`?"]);
     office.run(&["reset"]).says(2, &["whose counters?"]);
-    office.run(&["reset", "per-user"]).says(2, &["whose counters?"]);
+    office.run(&["reset", "per-user"]).says(2, &["not given: `user_id`", "per-user FACT=VALUE"]);
     office.run(&["reset", "per-user", "ann"]).says(2, &["name=value"]);
-    let none =
-        Office::with("rules:\n  - { id: a, match: { path: /a }, key_by: ip, limit: 1/h }\n", &[]);
-    let ended = none.run(&["reset", "ip=192.0.2.1"]);
+    let ended = office.run(&["reset", "tenant=acme"]);
     assert_eq!(ended.code, Some(1));
     assert!(ended.out.starts_with("nothing was reset: no rule counts this"), "{ended:?}");
+}
+
+/// The examples of `tidegate reset --help`.
+#[test]
+fn a_clients_counters_are_found_without_method_and_path() {
+    let office = Office::with(
+        "rules:
+  - id: login
+    match: { endpoint: POST /login }
+    key_by: ip
+    limit: 2/30d using fixed_window
+    ban: { after: 1, within: 1h, for: 1h }
+  - { id: each, key_by: \"ip:endpoint\", limit: 50/30d using fixed_window }
+  - { id: total, key_by: global, limit: 99/30d using fixed_window }\n",
+        &[],
+    );
+    let login = || {
+        let facts = json!({"ip": "203.0.113.7", "method": "POST", "path": "/login"});
+        office.server.client().check(&facts).status
+    };
+    assert_eq!([login(), login(), login()], [200, 200, 429]);
+    let listed = office.well(&["keys", "ip=203.0.113.7"]);
+    let lines: Vec<Vec<&str>> =
+        listed.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0].join(" "), "rule key used left as new in warnings banned until");
+    assert_eq!(lines[1][..6], ["login", "ip=203.0.113.7", "2", "of", "2", "0"], "{listed}");
+    assert!(lines[1][8].ends_with('Z'), "the end of the ban: {listed}");
+    assert_eq!(lines[2][..4], ["each", "endpoint=POST", "/login", "ip=203.0.113.7"], "{listed}");
+    assert_eq!(lines.len(), 3, "{listed}");
+    let told = office.json(&["keys", "ip=203.0.113.7", "--rule", "login"]);
+    assert_eq!(told["counters"][0]["used"], 2, "{told}");
+    office.well(&["reset", "login", "ip=203.0.113.7"]);
+    assert_eq!([login(), login(), login()], [200, 200, 429]);
+    let out = office.well(&["reset", "ip=203.0.113.7"]);
+    assert!(out.contains("login") && out.contains("each") && !out.contains("total"), "{out}");
+    assert_eq!(login(), 200);
+    office.run(&["keys", "--kind", "refused", "ip=203.0.113.7"]).says(2, &["cannot be used"]);
+    assert_eq!(office.well(&["keys", "tenant=x"]).lines().count(), 1);
+}
+
+#[test]
+fn all_counters_of_a_rule_are_reset_by_a_new_generation() {
+    let office = Office::open();
+    let left = |user: &str| {
+        office.server.client().check(&json!({"user_id": user})).body["remaining"].as_u64()
+    };
+    assert_eq!((left("ann"), left("bob"), left("bob")), (Some(1), Some(1), Some(0)));
+    let all = ["reset", "--rule", "per-user", "--all"];
+    office.run(&all).says(2, &["Reset all counters", "--yes"]);
+    office.run(&["reset", "per-user", "--all", "user_id=ann"]).says(2, &["RULE --all"]);
+    office.run(&["reset", "--all", "--yes"]).says(2, &["RULE --all"]);
+    office.run(&["reset", "per-uesr", "--all", "--yes"]).says(1, &["did you mean `per-user`?"]);
+    assert_eq!(left("bob"), Some(0), "nothing was reset yet");
+    let out = office.well(&[&all[..], &["--yes"]].concat());
+    assert_eq!(out, "reset: rule per-user is at generation 2\n");
+    assert_eq!((left("ann"), left("bob")), (Some(1), Some(1)));
+    let told = office.json(&["reset", "per-user", "--all", "--yes"]);
+    assert_eq!(told["rule"]["generation"], 3);
+    assert_eq!(left("bob"), Some(1));
 }
