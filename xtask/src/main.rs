@@ -3,6 +3,7 @@
 
 mod audit;
 mod bench;
+mod mutants;
 mod run;
 mod setup;
 mod test;
@@ -20,6 +21,7 @@ Usage: cargo xtask <command>
   bench doors       the HTTP, gRPC and RESP doors beside throttlecrab, nginx and Redis; writes benches/README.md
   bench office      overrides, the violations log and the way of a change; writes benches/README.md
   bench dashboard   decisions while somebody watches; writes benches/README.md
+  mutants [CRATE]   mutation testing of core, memory and engine, or one of them; takes hours
   audit             licences, bans and sources of all dependencies (cargo-deny)
 
 Exit codes: 0 all well, 1 something failed, 2 usage, 3 something is missing here.";
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         ["bench", name @ ("micro" | "redis" | "office" | "dashboard")] => bench::run(name),
         ["bench", "gateway"] => bench::gateway(),
         ["bench", "doors"] => bench::doors(),
+        ["mutants", rest @ ..] => mutants::all(rest),
         ["audit"] => audit::all(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

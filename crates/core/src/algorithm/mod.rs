@@ -299,3 +299,6 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
