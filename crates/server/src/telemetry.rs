@@ -56,7 +56,7 @@ pub(crate) enum Event<'a> {
     StoreBack { server: &'a str },
     StoreAdvice { finding: &'a Finding },
     SecretUnset,
-    Answered { access: &'a Access, client: u64 },
+    Answered { access: &'a Access, client: &'a str },
     SocketsLeft { count: usize },
     HandingOver { successor: u32 },
     HandOverAgain,
@@ -183,7 +183,7 @@ impl Event<'_> {
             ),
             Self::Answered { access, client } => {
                 let Access { id, method, path, status, bytes, took, .. } = access;
-                let (took_us, client) = (took.as_micros(), format!("{client:016x}"));
+                let took_us = took.as_micros();
                 let (path, id) = (escaped(path), escaped(id.as_deref().unwrap_or("-")));
                 let (path, id) = (&*path, &*id);
                 info!(%client, %method, path, status, bytes, took_us, id, "answered");

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tidegate_control::admin::Telling;
 use tidegate_control::live::{History, Live, Tells};
-use tidegate_control::{Exports, Metrics, ViolationLog};
-use tidegate_core::key::{KeyHasher, Secret};
+use tidegate_control::{Exports, Identities, Metrics, ViolationLog};
+use tidegate_core::key::Secret;
 use tidegate_core::store::Store;
 use tidegate_core::time::{Clock as _, Timestamp};
 use tidegate_edge::gateway::AccessLog;
@@ -137,13 +137,12 @@ pub(super) fn metrics<S: Store>() -> Metrics {
     Metrics::new(timed, Arc::new(move || clock.now()))
 }
 
-/// Clients are told apart in the log, and told by nobody who does not know the secret.
+/// A client is named by the hash that violations have on record.
 pub(super) fn access_log(secret: Secret) -> AccessLog {
+    let identities = Identities { secret, plain: false };
     AccessLog::new(move |access| {
-        let mut hasher = KeyHasher::new(secret);
-        // Over a unix socket nobody may be named; then all are one.
+        // Over a unix socket the address may be unknown; then all clients are one.
         let client = access.client.map(|ip| ip.to_string()).unwrap_or_default();
-        hasher.part(client.as_bytes());
-        Event::Answered { access, client: hasher.finish().lo }.tell();
+        Event::Answered { access, client: &identities.hashed("ip", &client) }.tell();
     })
 }

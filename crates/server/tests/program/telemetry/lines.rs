@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{page, sample};
-use crate::support::{Folder, Server, run, wait_for};
+use crate::support::{Client, Folder, Server, Upstream, run, wait_for};
 
 const RULES: &str = r#"
 identity: { api_key: { header: x-api-key } }
@@ -36,6 +36,28 @@ fn last_log(mut server: Server) -> String {
     assert_eq!(server.wait().code(), Some(0), "{}", server.log());
     server.wait_log("stopped");
     server.log()
+}
+
+#[test]
+fn a_client_has_one_hash_in_the_access_log_in_violations_and_on_record() {
+    let (folder, upstream) = (Folder::new(), Upstream::start());
+    let secret = folder.write("secret", "0123456789abcdef0123456789abcdef");
+    let source = "rules: [{ id: shut, key_by: ip, limit: { requests: deny } }]";
+    let rules = folder.write("rules.yaml", source);
+    let args = ["--config", rules.to_str().unwrap(), "--key-secret-file", secret.to_str().unwrap()];
+    let more = ["--access-log", "--log", "json", "--admin", "127.0.0.1:0"];
+    let server = Server::in_front_of(&upstream.url(), &[&args[..], &more].concat());
+    assert_eq!(server.visitor().get("/").status, 429);
+    let mut admin = Client::connect(&server.admin());
+    let row = wait_for("it to be on record", || {
+        admin.get("/v1/violations?limit=1").body["violations"].get(0).cloned()
+    });
+    let log = last_log(server);
+    let line = lines(&log).remove(0);
+    let answered = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let answered = answered.filter(|line| line["message"] == "answered");
+    let clients: Vec<Value> = answered.map(|line| line["client"].clone()).collect();
+    assert_eq!((&line["ip"], &clients), (&row["ip"], &vec![row["ip"].clone()]), "{log}");
 }
 
 #[test]
