@@ -93,7 +93,7 @@ pub enum Op {
     Reset,
 }
 
-/// Why a store did not answer. What was asked may or may not have been done.
+/// Why a store did not answer. A charge that is in neither list was certainly not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreError {
     /// For the log, not for clients.
@@ -101,12 +101,19 @@ pub struct StoreError {
     /// The places of the charges that were answered all the same (their part of the store is well);
     /// their readings stand.
     pub answered: Vec<usize>,
+    /// The places of the charges that may have been made, although no answer says so.
+    pub unknown: Vec<usize>,
 }
 
 impl StoreError {
-    /// Nothing of what was asked was answered.
+    /// Nothing of what was asked was done.
     pub fn nothing(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), answered: Vec::new() }
+        Self { reason: reason.into(), answered: Vec::new(), unknown: Vec::new() }
+    }
+
+    /// None of these charges was answered, and all of them may have been made.
+    pub fn unknown(reason: impl Into<String>, charges: usize) -> Self {
+        Self { unknown: (0..charges).collect(), ..Self::nothing(reason) }
     }
 }
 
@@ -145,7 +152,8 @@ pub trait Store: Send + Sync {
     /// When the store could not answer.
     fn now(&self) -> impl Future<Output = Result<Timestamp, StoreError>> + Send;
 
-    /// How many nodes count in this store, this one included, as far as is known.
+    /// How many nodes count in this store, this one included, as far as is known. While the store
+    /// does not answer, this is the number that was last known.
     fn nodes(&self) -> u32 {
         1
     }

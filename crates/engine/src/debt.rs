@@ -44,7 +44,7 @@ pub(crate) struct Owed {
     pub(crate) shares: Arc<Shares>,
     /// The rule's place in their rule set.
     pub(crate) rule: u32,
-    cost: u64,
+    pub(crate) cost: u64,
     /// When it was last admitted something, on the local clock.
     last: Timestamp,
 }
@@ -104,13 +104,27 @@ impl Debts {
         some
     }
 
+    /// Whether a key owes.
+    pub(crate) fn has(&self, key: Fingerprint) -> bool {
+        self.any() && self.lock().owed.contains_key(&key)
+    }
+
     /// Takes a key's debt out of the books: what it owes of what its local bucket shows as used.
-    pub(crate) fn take(&self, key: Fingerprint, told: &Reading) -> u64 {
+    pub(crate) fn take(&self, key: Fingerprint, told: &Reading) -> Option<Owed> {
         let mut ledger = self.lock();
         let taken = ledger.owed.remove(&key);
         self.keys.store(ledger.owed.len(), Ordering::Relaxed);
-        let live = taken.filter(|owed| !owed.is_outlived(told.now));
-        live.map_or(0, |owed| owed.cost.min(used(told)))
+        let live = taken.filter(|owed| !owed.is_outlived(told.now))?;
+        let cost = live.cost.min(used(told));
+        (cost > 0).then_some(Owed { cost, ..live })
+    }
+
+    /// Puts a debt back that was taken and could not be paid; the key may owe more by now.
+    pub(crate) fn put_back(&self, key: Fingerprint, taken: &Owed) {
+        let mut ledger = self.lock();
+        let owed = ledger.owed.entry(key).or_insert_with(|| Owed { cost: 0, ..taken.clone() });
+        owed.cost = owed.cost.saturating_add(taken.cost);
+        self.keys.store(ledger.owed.len(), Ordering::Relaxed);
     }
 
     /// Counts what the store will never know of.
@@ -187,10 +201,11 @@ mod tests {
         }
         debts.owe(key(1), 0, &shares, 2, told.now);
         assert_eq!(debts.forgotten(), 10, "five keys too many");
-        assert_eq!(debts.take(key(0), &told), 2);
-        assert_eq!(debts.take(key(1), &told), 3, "of 4 that were charged 3 are still in use");
-        assert_eq!(debts.take(key(MOST_KEYS), &told), 0);
+        let take = |lo| debts.take(key(lo), &told).map(|owed| owed.cost);
+        assert_eq!(take(0), Some(2));
+        assert_eq!(take(1), Some(3), "of 4 that were charged 3 are still in use");
+        assert_eq!(take(MOST_KEYS), None);
         debts.owe(key(MOST_KEYS), 0, &shares, 2, told.now);
-        assert_eq!(debts.take(key(MOST_KEYS), &told), 2, "there is room again");
+        assert_eq!(take(MOST_KEYS), Some(2), "there is room again");
     }
 }

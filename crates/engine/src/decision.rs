@@ -58,9 +58,17 @@ pub struct RuleReading {
     /// The numbers; none where the rule counts nothing (`unlimited`, `deny`) or was not asked
     /// because another is known to refuse.
     pub numbers: Option<Reading>,
+    /// Whether no counter was read, because the store did not answer: the rule's `on_fail` did, and
+    /// of the numbers only the limit and the time are known.
+    pub uncounted: bool,
 }
 
 impl RuleReading {
+    /// What is said before any counter is read.
+    pub(crate) const fn new(rule: u32, verdict: Verdict) -> Self {
+        Self { rule, verdict, numbers: None, uncounted: false }
+    }
+
     /// When to come back. A rule that refuses without counting never passes anyone.
     #[must_use]
     pub fn retry(&self) -> Retry {
@@ -145,8 +153,8 @@ impl Decision {
         delays.map(|numbers| numbers.delay).max().unwrap_or_default()
     }
 
-    /// The clock of who counted at the decision, if anybody did: the store's, or for what a local
-    /// share decided the local one's.
+    /// When it was made, if a limit governs the request: by the store's clock, or by the local one
+    /// where the store did not answer.
     #[must_use]
     pub fn now(&self) -> Option<Timestamp> {
         let told = self.readings.iter().filter_map(|reading| reading.numbers);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tidegate_core::decision::{AnsweredBy, Reading, Retry, Verdict};
 use tidegate_core::store::{Charge, Op, Role, Store, StoreError};
-use tidegate_core::time::Micros;
+use tidegate_core::time::{Micros, Timestamp};
 use tidegate_rules::{OnFail, RuleSet};
 
 use crate::decision::Counter;
@@ -41,16 +41,19 @@ impl<S: Store, L: Store> Limiter<S, L> {
                 _ => None,
             })
             .collect();
+        let now = self.own_now().await;
         for i in which(&counters, None) {
-            numbers[i] = reading(on_fail(plan, i), &plan.charges[i]);
+            numbers[i] = reading(on_fail(plan, i), &plan.charges[i], now);
         }
+        self.follow_nodes().await;
         let shared = which(&counters, Some(Counter::Local));
         if let Some(local) = self.local.as_ref().filter(|_| !shared.is_empty()) {
             let refused = refuses(&counters, numbers, |counter| counter != Some(Counter::Local));
             let answer = local.answer(op, plan, rules, &shared, refused, numbers).await;
             if answer.is_err() {
                 for i in shared {
-                    (counters[i], numbers[i]) = (None, reading(OnFail::Allow, &plan.charges[i]));
+                    let allowed = reading(OnFail::Allow, &plan.charges[i], now);
+                    (counters[i], numbers[i]) = (None, allowed);
                 }
             }
         }
@@ -101,9 +104,9 @@ fn refuses(
 }
 
 /// What a rule says to a charge that nobody counted.
-fn reading(on_fail: OnFail, charge: &Charge<'_>) -> Reading {
+fn reading(on_fail: OnFail, charge: &Charge<'_>, now: Timestamp) -> Reading {
     let limit = charge.policy.limit();
-    let told = Reading { limit, remaining: limit, ..Reading::default() };
+    let told = Reading { limit, remaining: limit, now, ..Reading::default() };
     match (on_fail, charge.role) {
         (OnFail::Deny, Role::Enforce | Role::Always) => {
             Reading { verdict: Verdict::Deny, remaining: 0, retry: Retry::After(COME_BACK), ..told }

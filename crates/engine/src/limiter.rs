@@ -53,7 +53,8 @@ impl<S: Store> Limiter<S> {
     /// - at most `B + kS + rT` when `k` times the store was gone for all nodes. While something is
     ///   owed that is `S` more, a settlement that comes late by `δ` adds `rδ`, and a node that is cut
     ///   off while others are not adds its share of the rate for as long;
-    /// - at most `B + rT` on a single node: its local bucket knows all there is to know.
+    /// - at most `B + rT` on a single node, and the requests that are under way at once: its local
+    ///   bucket knows all there is to know, and decides until the store knows it as well.
     ///
     /// Of a concurrency limit of `B` at most `B + S` slots are held: those that shares gave move to the
     /// store when they are renewed, and are not written otherwise.
@@ -187,9 +188,17 @@ impl<S: Store, L: Store> Limiter<S, L> {
         self.rules.store(Arc::clone(&rules));
         self.observers.iter().for_each(|observer| observer.installed(&rules));
         if let Some(local) = &self.local {
-            local.install(&rules).await;
+            local.install(&rules, self.store.nodes()).await;
         }
         Ok(())
+    }
+
+    /// Has the local shares follow the number of nodes. Decisions on shares do so themselves; a task
+    /// that also calls this every now and then has new shares drain from when the number changed.
+    pub async fn follow_nodes(&self) {
+        if let Some(local) = &self.local {
+            local.share_among(self.store.nodes()).await;
+        }
     }
 
     /// The rules in force.
@@ -208,6 +217,16 @@ impl<S: Store, L: Store> Limiter<S, L> {
     #[must_use]
     pub fn local(&self) -> Option<&L> {
         self.local.as_ref().map(|local| &local.store)
+    }
+
+    /// The time where the store has just not answered: by the local clock, so that it is not asked
+    /// and waited for once more.
+    pub(crate) async fn own_now(&self) -> Timestamp {
+        let now = match &self.local {
+            Some(local) => local.store.now().await,
+            None => self.store.now().await,
+        };
+        now.unwrap_or_default()
     }
 
     /// The store's clock; while it is gone the local one, which also tells wall time.
@@ -311,7 +330,12 @@ impl<S: Store, L: Store> Limiter<S, L> {
             }
         };
         let asked_at = self.store_clock.as_ref().map(StoreClock::now);
-        let answered = self.store.apply(op, &plan.charges, numbers).await;
+        let answered = match &self.local {
+            Some(local) if local.debts.any() => {
+                Box::pin(self.apply_where_settled(local, op, plan, rules, numbers)).await
+            }
+            _ => self.store.apply(op, &plan.charges, numbers).await,
+        };
         if let (Some(clock), Some(asked_at)) = (&self.store_clock, asked_at) {
             plan.store_time = Some(clock.now().since(asked_at));
         }
@@ -320,8 +344,8 @@ impl<S: Store, L: Store> Limiter<S, L> {
                 if let Some(local) = &self.local
                     && has_local(plan, rules)
                 {
-                    let nodes = self.store.nodes();
-                    Box::pin(local.keep_warm(op, plan, rules, numbers, nodes)).await;
+                    self.follow_nodes().await;
+                    Box::pin(local.keep_warm(op, plan, rules, numbers)).await;
                 }
                 plan.tell_all(op, numbers, |_| Some(Counter::Store));
             }

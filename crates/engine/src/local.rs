@@ -2,8 +2,8 @@
 //! decided on while it does not.
 //!
 //! They are counters of a second store under the same keys, on this node's share of each limit. The
-//! share is of the number of nodes that was known when the store last answered: a store that is gone
-//! says nothing reliable about who else is there.
+//! share follows the number of nodes that the store knows of; while it is gone, that is the number
+//! that was last known.
 
 use std::sync::Arc;
 
@@ -56,25 +56,33 @@ impl<L: Store> Local<L> {
         Self { store, shares, debts: Debts::default() }
     }
 
-    /// Shares the limits of another rule set.
-    pub(crate) async fn install(&self, rules: &Arc<RuleSet>) {
+    /// Shares the limits of another rule set among a number of nodes.
+    pub(crate) async fn install(&self, rules: &Arc<RuleSet>, nodes: u32) {
         let now = self.now().await;
-        self.shares.rcu(|shares| shares.followed_by(Arc::clone(rules), shares.nodes(), now));
+        self.shares.rcu(|shares| shares.followed_by(Arc::clone(rules), nodes, now));
     }
 
-    /// Follows a store that answered for all of a plan, and knows of so many nodes.
+    /// Shares the limits among a number of nodes.
+    pub(crate) async fn share_among(&self, nodes: u32) {
+        if self.shares.load().nodes() != nodes {
+            let now = self.now().await;
+            self.shares.rcu(|shares| shares.followed_by(Arc::clone(shares.rules()), nodes, now));
+        }
+    }
+
+    /// Whether there is no other node: the shares are the whole limits.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.shares.load().nodes() <= 1
+    }
+
+    /// Follows a store that answered for all of a plan.
     pub(crate) async fn keep_warm(
         &self,
         op: Op,
         plan: &mut Plan<'_>,
         rules: &Arc<RuleSet>,
         numbers: &[Reading],
-        nodes: u32,
     ) {
-        if self.shares.load().nodes() != nodes {
-            let now = self.now().await;
-            self.shares.rcu(|shares| shares.followed_by(Arc::clone(shares.rules()), nodes, now));
-        }
         let all: SmallVec<[usize; 4]> = (0..plan.charges.len()).collect();
         plan.local_at = self.follow(op, plan, rules, numbers, &all).await;
     }

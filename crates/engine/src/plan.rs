@@ -100,7 +100,7 @@ impl<'a> Plan<'a> {
             let rule = &rules[*at];
             let Some(policy) = rule.limit().policy() else { continue };
             plan.place(Charge::plain(rule.key(*fingerprint), policy, *cost));
-            plan.readings.push(RuleReading { rule: *at, verdict: Verdict::Allow, numbers: None });
+            plan.readings.push(RuleReading::new(*at, Verdict::Allow));
         }
         plan
     }
@@ -110,7 +110,7 @@ impl<'a> Plan<'a> {
         let mut plan = Self::empty();
         for (charge, rule) in charges {
             plan.place(charge);
-            plan.readings.push(RuleReading { rule, verdict: Verdict::Allow, numbers: None });
+            plan.readings.push(RuleReading::new(rule, Verdict::Allow));
         }
         plan
     }
@@ -158,9 +158,8 @@ impl<'a> Plan<'a> {
     /// paid for a counter that others charge too, its own part is its own.
     pub(crate) fn tell_from(&mut self, whole: &Plan<'_>, at: &[u32]) {
         for ((charge, place), at) in self.charges.iter().zip(&self.places).zip(at) {
-            let told = whole.readings[*at as usize];
             let own = &mut self.readings[*place as usize];
-            (own.verdict, own.numbers) = (told.verdict, told.numbers);
+            *own = RuleReading { rule: own.rule, ..whole.readings[*at as usize] };
             let paid = whole.paid.iter().find(|paid| paid.place == *at);
             if let Some(paid) = paid.filter(|_| charge.cost > 0) {
                 self.paid.push(Paid { place: *place, cost: charge.cost, ..*paid });
@@ -201,11 +200,12 @@ impl<'a> Plan<'a> {
         self.paid.clear();
         let charges = self.charges.iter().zip(&self.places).zip(numbers).enumerate();
         for (i, ((charge, place), told)) in charges {
-            let reading = &mut self.readings[*place as usize];
+            let (reading, counter) = (&mut self.readings[*place as usize], counter(i));
             (reading.verdict, reading.numbers) = (told.verdict, Some(*told));
+            reading.uncounted = counter.is_none();
             if op == Op::Charge
                 && is_made(charge, told)
-                && let Some(counter) = counter(i)
+                && let Some(counter) = counter
             {
                 let (fingerprint, cost) = (charge.key.fingerprint, charge.cost);
                 self.paid.push(Paid { place: *place, counter, fingerprint, cost });
@@ -230,7 +230,7 @@ impl<'a> Plan<'a> {
         if let Limit::Policy(policy) = rule.limit() {
             self.charge(rule, policy, whose.key(rule), cost, queue);
         }
-        self.readings.push(RuleReading { rule: at, verdict, numbers: None });
+        self.readings.push(RuleReading::new(at, verdict));
     }
 
     /// Adds a counter of a rule that has a policy.
@@ -245,7 +245,7 @@ impl<'a> Plan<'a> {
         if let Limit::Policy(policy) = rule.limit() {
             self.charge(rule, policy, key, cost, queue);
         }
-        self.readings.push(RuleReading { rule: at, verdict: Verdict::Allow, numbers: None });
+        self.readings.push(RuleReading::new(at, Verdict::Allow));
     }
 
     /// Adds the charge of a counter whose reading comes next.

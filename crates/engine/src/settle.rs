@@ -1,17 +1,20 @@
-//! Settling: the store is told what was admitted on local shares while it was gone.
+//! Settling: the store learns what was admitted on local shares while it was gone.
 //!
-//! There is no runtime here; whoever has one calls [`Limiter::settle`] again and again.
+//! There is no runtime here; a task of the program calls [`Limiter::settle`] again and again.
 
 use std::sync::Arc;
 
-use tidegate_core::decision::Reading;
+use smallvec::SmallVec;
+use tidegate_core::decision::{AnsweredBy, Reading};
 use tidegate_core::key::{Fingerprint, Key};
-use tidegate_core::policy::Policy;
-use tidegate_core::store::{Charge, Op, Store};
-use tidegate_rules::{Rule, RuleSet};
+use tidegate_core::policy::{Algorithm, Policy};
+use tidegate_core::store::{Charge, Op, Store, StoreError};
+use tidegate_rules::{OnFail, Rule, RuleSet};
 
-use crate::debt::Owed;
+use crate::debt::{Owed, used};
 use crate::limiter::Limiter;
+use crate::local::Local;
+use crate::plan::{Numbers, Plan};
 use crate::receipt::successor;
 
 /// Keys that one call settles at most.
@@ -31,55 +34,110 @@ impl<S: Store, L: Store> Limiter<S, L> {
         self.local.as_ref().map_or(0, |local| local.debts.forgotten())
     }
 
-    /// Writes some of what is owed to the store and says of how many keys: a bounded step, to be
-    /// called every few hundred milliseconds while [`owes`](Self::owes) says so. While the store is
-    /// gone it does nothing.
+    /// Writes some of what is owed to the store and returns how many keys owe nothing any more: a
+    /// bounded step, to be called every few hundred milliseconds while [`owes`](Self::owes) says so.
+    /// While the store is gone it does nothing.
     ///
-    /// What was sent and not answered is not sent again, because it may have been done. A write that
-    /// is lost admits a key one share more, once; one that is done twice would refuse it wrongly.
-    /// (A request that a share admitted because the store's answer came too late may still be counted
-    /// twice, in the store and here: an error does not tell. That is a few requests an outage, until
-    /// a breaker opens, and on the strict side.)
+    /// A debt leaves the books when the store has taken it, or may have: what was sent and not
+    /// answered is not sent again. What the store certainly did not do stays owed. A write that is
+    /// lost admits a key one share more, once; one that is done twice would refuse it wrongly.
+    ///
+    /// A request that a share admitted because the store's answer came too late may have been
+    /// counted by the store as well. A node that is alone sees that and does not write it again; of
+    /// several nodes none can, and it counts twice. Those are the requests that were under way until
+    /// a breaker opened, and they are on the strict side.
     pub async fn settle(&self) -> usize {
         let Some(local) = &self.local else { return 0 };
         let rules = self.rules();
-        let due = local.debts.some(PORTION);
-        let mut charges: Vec<Due<'_>> = Vec::with_capacity(due.len());
-        for (key, owed) in &due {
+        let owed = local.debts.some(PORTION);
+        let mut due: Vec<Due<'_>> = Vec::with_capacity(owed.len());
+        for (key, owed) in &owed {
             match Due::new(*key, owed, &rules) {
-                Some(due) => charges.push(due),
+                Some(one) => due.push(one),
                 // No rule looks at that counter any more.
                 None => local.debts.clear(*key),
             }
         }
-        // A look changes nothing, so it may fail: it tells which part of the store is there.
-        let asked: Vec<Charge<'_>> = charges.iter().map(|due| due.charge(1)).collect();
-        let mut told = vec![Reading::default(); asked.len()];
-        if let Err(error) = self.store.apply(Op::Peek, &asked, &mut told).await {
-            charges = error.answered.iter().filter_map(|i| charges.get(*i).copied()).collect();
+        let dropped = owed.len() - due.len();
+        // A look changes nothing, so it may fail: it says which part of the store is there.
+        let reached = look(&self.store, due, |due| due.charge(1)).await;
+        let due = reached.into_iter().map(|(due, stands)| Due { stands, ..due }).collect();
+        let due = look(&local.store, due, |due| Charge::plain(due.key, due.share, 1)).await;
+        dropped + self.pay(local, &due).await
+    }
+
+    /// Writes debts to the store, and returns how many left the books. Each comes with how its
+    /// counter stands here.
+    async fn pay(&self, local: &Local<L>, due: &[(Due<'_>, Reading)]) -> usize {
+        let is_alone = local.is_alone();
+        let mut owed: Vec<(Fingerprint, Owed)> = Vec::with_capacity(due.len());
+        let mut charges = Vec::with_capacity(due.len());
+        for (due, here) in due {
+            let key = due.key.fingerprint;
+            let Some(taken) = local.debts.take(key, here) else { continue };
+            let cost = if is_alone { due.cost_alone(&taken, here) } else { taken.cost };
+            if cost > 0 {
+                owed.push((key, taken));
+                charges.push(due.charge(cost));
+            }
         }
-        let shares: Vec<Charge<'_>> =
-            charges.iter().map(|due| Charge::plain(due.key, due.share, 1)).collect();
-        told.truncate(shares.len());
-        if shares.is_empty() || local.store.apply(Op::Peek, &shares, &mut told).await.is_err() {
-            return 0;
+        if charges.is_empty() {
+            return due.len();
         }
-        let written: Vec<Charge<'_>> = charges
-            .iter()
-            .zip(&told)
-            .map(|(due, told)| due.charge(local.debts.take(due.key.fingerprint, told)))
-            .filter(|charge| charge.cost > 0)
-            .collect();
-        told.truncate(written.len());
-        if written.is_empty() {
-            return 0;
-        }
-        let Err(error) = self.store.apply(Op::Force, &written, &mut told).await else {
-            return written.len();
+        let mut told = vec![Reading::default(); charges.len()];
+        let Err(error) = self.store.apply(Op::Force, &charges, &mut told).await else {
+            return due.len();
         };
-        let lost = (0..written.len()).filter(|i| !error.answered.contains(i));
-        lost.for_each(|i| local.debts.forget_cost(written[i].cost));
-        error.answered.len()
+        let mut kept = 0;
+        for (i, (key, owed)) in owed.iter().enumerate() {
+            if error.unknown.contains(&i) {
+                local.debts.forget_cost(charges[i].cost);
+            } else if !error.answered.contains(&i) {
+                local.debts.put_back(*key, owed);
+                kept += 1;
+            }
+        }
+        due.len() - kept
+    }
+
+    /// Asks the store for a plan, but not for keys of a node that is alone and still owes for them:
+    /// its own bucket knows all that was admitted, the store does not. Those are not answered.
+    pub(crate) async fn apply_where_settled(
+        &self,
+        local: &Local<L>,
+        op: Op,
+        plan: &Plan<'_>,
+        rules: &RuleSet,
+        numbers: &mut [Reading],
+    ) -> Result<AnsweredBy, StoreError> {
+        let decides = matches!(op, Op::Charge | Op::Force | Op::Peek) && local.is_alone();
+        let is_asked = |i: &usize| {
+            let owes = || local.debts.has(plan.charges[*i].key.fingerprint);
+            !(decides && plan.on_fail(*i, rules) == OnFail::Local && owes())
+        };
+        let asked: SmallVec<[usize; 4]> = (0..plan.charges.len()).filter(is_asked).collect();
+        if asked.len() == plan.charges.len() {
+            return self.store.apply(op, &plan.charges, numbers).await;
+        }
+        let mut error = StoreError::nothing("the store does not know yet what was admitted here");
+        if asked.is_empty() {
+            return Err(error);
+        }
+        let charges: SmallVec<[Charge<'_>; 4]> = asked.iter().map(|i| plan.charges[*i]).collect();
+        let mut told: Numbers = SmallVec::from_elem(Reading::default(), charges.len());
+        let answer = self.store.apply(op, &charges, &mut told).await;
+        asked.iter().zip(told).for_each(|(i, told)| numbers[*i] = told);
+        match answer {
+            // A remembered refusal is the answer to the whole request, and nothing was charged.
+            Ok(AnsweredBy::DenyCache) => return Ok(AnsweredBy::DenyCache),
+            Ok(_) => error.answered = asked.to_vec(),
+            Err(part) => {
+                error.reason = part.reason;
+                error.answered = part.answered.iter().map(|i| asked[*i]).collect();
+                error.unknown = part.unknown.iter().map(|i| asked[*i]).collect();
+            }
+        }
+        Err(error)
     }
 }
 
@@ -91,17 +149,56 @@ struct Due<'a> {
     policy: &'a Policy,
     /// The local one, under those that admitted it.
     share: &'a Policy,
+    /// How the store's counter stands.
+    stands: Reading,
 }
 
 impl<'a> Due<'a> {
     fn new(fingerprint: Fingerprint, owed: &'a Owed, rules: &'a Arc<RuleSet>) -> Option<Self> {
         let rule = present(owed, rules)?;
-        let key = rule.key(fingerprint);
-        Some(Self { key, policy: rule.limit().policy()?, share: owed.share()? })
+        let (policy, share) = (rule.limit().policy()?, owed.share()?);
+        Some(Self { key: rule.key(fingerprint), policy, share, stands: Reading::default() })
     }
 
     const fn charge(&self, cost: u64) -> Charge<'a> {
         Charge::plain(self.key, self.policy, cost)
+    }
+
+    /// What a node that is alone writes: as much as brings the store's counter to its own, which was
+    /// charged all that was admitted. The store may have counted a request whose answer it could not
+    /// deliver, and it may have lost its data. Both show whole requests, so that one of them may
+    /// stand for a part.
+    fn cost_alone(&self, owed: &Owed, here: &Reading) -> u64 {
+        // A counter shows no more as used than its limit, which may have been lowered meanwhile.
+        let (here, there) = (used(here).min(self.stands.limit), used(&self.stands));
+        let enough = (here + 1).saturating_sub(there);
+        // What is charged now stays in a sliding window for its whole length, so no more is written
+        // than was admitted lately.
+        let is_sliding = matches!(
+            self.policy.algorithm(),
+            Algorithm::SlidingWindowLog | Algorithm::SlidingWindowCounter
+        );
+        match there.saturating_add(owed.cost) < here {
+            true if !is_sliding => enough,
+            _ => owed.cost.min(enough),
+        }
+    }
+}
+
+/// How the counters of debts stand in a store, without those that it does not answer for.
+async fn look<'a, S: Store>(
+    store: &S,
+    due: Vec<Due<'a>>,
+    charge: impl Fn(&Due<'a>) -> Charge<'a>,
+) -> Vec<(Due<'a>, Reading)> {
+    if due.is_empty() {
+        return Vec::new();
+    }
+    let charges: Vec<Charge<'_>> = due.iter().map(charge).collect();
+    let mut told = vec![Reading::default(); charges.len()];
+    match store.apply(Op::Peek, &charges, &mut told).await {
+        Ok(_) => due.into_iter().zip(told).collect(),
+        Err(error) => error.answered.iter().map(|i| (due[*i], told[*i])).collect(),
     }
 }
 

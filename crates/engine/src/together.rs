@@ -235,8 +235,7 @@ impl Part<'_> {
 
     /// Whether the store was to be asked about a limit that no rule stands for, and did not answer.
     fn is_unanswered(&self) -> bool {
-        let told = self.plan.readings.first().and_then(|reading| reading.numbers);
-        self.brought && told.is_some_and(|told| told.now == Timestamp::EPOCH)
+        self.brought && self.plan.readings.first().is_some_and(|reading| reading.uncounted)
     }
 }
 

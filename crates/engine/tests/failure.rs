@@ -6,7 +6,7 @@ use common::flaky::{Fault, Node, alone};
 use common::{clock, facts, ready, rules, told};
 use tidegate_core::decision::{AnsweredBy, Reading};
 use tidegate_core::store::{Charge, Op, Store, StoreError};
-use tidegate_core::time::Timestamp;
+use tidegate_core::time::{Clock as _, Timestamp};
 use tidegate_engine::{Decision, Limiter};
 
 const IP: &[(&str, &str)] = &[("ip", "203.0.113.7")];
@@ -46,6 +46,27 @@ fn each_rule_answers_with_its_on_fail() {
     let refused = ready(limiter.decide(&facts(&[("ip", "203.0.113.7"), ("path", "/login")]), 1));
     assert_eq!(told(&refused), ["open allow 5", "watched allow 5", "closed deny 0"]);
     assert_eq!(refused.tightest().expect("a rule").0.id(), "closed");
+}
+
+#[test]
+fn what_was_not_counted_has_a_time_and_says_so() {
+    let clock = clock();
+    let node = alone(
+        "rules:
+           - { id: open, key_by: ip, limit: 5/h, on_fail: allow }
+           - { id: closed, key_by: ip, limit: 5/h, on_fail: deny }
+           - { id: shared, key_by: ip, limit: 5/h, on_fail: local }",
+        &clock,
+    );
+    node.store.fault(Fault::Gone);
+    let refused = decide(&node, 1);
+    assert_eq!(refused.now(), Some(clock.now()));
+    for (rule, reading) in refused.readings() {
+        assert_eq!(reading.numbers.unwrap().now, clock.now(), "{}", rule.id());
+        assert_eq!(reading.uncounted, rule.id() != "shared", "{}", rule.id());
+    }
+    node.store.fault(Fault::None);
+    assert!(decide(&node, 1).readings().all(|(_, reading)| !reading.uncounted));
 }
 
 #[test]

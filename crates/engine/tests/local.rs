@@ -134,7 +134,7 @@ fn a_receipt_of_a_share_is_given_back_to_it_and_not_to_the_store() {
     node.store.asked();
     ready(node.limiter.give_back(receipt));
     assert_eq!(node.store.asked(), [], "the store had not charged it");
-    assert_eq!(peek(&node), ["r allow 90"]);
+    assert_eq!(peek(&node), ["r allow 88"], "the node knows what the store does not know yet");
     ready(node.limiter.settle());
     assert_eq!(peek(&node), ["r allow 88"], "what was kept is owed, what was given back is not");
 }
@@ -211,9 +211,24 @@ fn the_share_follows_the_number_of_nodes_and_keeps_what_was_used() {
     assert_eq!(passed(&node, 5), 5);
     clock.advance(Micros::from_secs(3_600 / 5));
     assert_eq!(peek(&node), ["r allow 15"], "5 drain in a fifth of an hour, not 20");
-    // What a store that is gone says of others is not believed.
-    node.store.set_nodes(1);
-    assert_eq!(peek(&node), ["r allow 15"]);
+}
+
+/// The share is of the nodes that there are, not of those that there were when a rule was last asked.
+#[test]
+fn the_share_of_a_rule_that_is_not_asked_follows_the_number_of_nodes_too() {
+    for reload in [false, true] {
+        let node = alone(HUNDRED, &clock());
+        node.store.set_nodes(4);
+        if reload {
+            ready(node.limiter.install(rules(HUNDRED))).unwrap();
+        }
+        node.store.fault(Fault::Gone);
+        assert_eq!(passed(&node, 150), 25, "a quarter; reload: {reload}");
+        let node = fleet(HUNDRED, 4, &clock()).remove(0);
+        node.store.set_nodes(1);
+        node.store.fault(Fault::Gone);
+        assert_eq!(passed(&node, 150), 100, "the others have left");
+    }
 }
 
 #[test]

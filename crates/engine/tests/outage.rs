@@ -12,8 +12,9 @@
 //!   max(0, U − rt) + a − rt, because no node's debt drains faster than its share: u − U has grown
 //!   by no more than min(U, rt), and has not passed u. So after k outages u − U ≤ kS and
 //!   u ≤ B + kS, hence the bound.
-//! - One node alone: A(T) ≤ B + rT, however many outages: its local bucket is charged all that is
-//!   admitted, and a settled store is brought to exactly its level.
+//! - One node alone: A(T) ≤ B + rT, however many outages and however they end: its local bucket is
+//!   charged all that is admitted, it decides for as long as something is owed, and a settled store
+//!   is brought to its level.
 
 mod common;
 
@@ -47,6 +48,8 @@ enum Step {
     Settle(usize),
     /// A node writes back what it owes, and the answer is lost.
     SettleMute(usize),
+    /// A node's breaker closes: it lets one call of this number through.
+    Closing(usize, u32),
 }
 
 /// What is admitted, and when.
@@ -56,6 +59,7 @@ struct Fleet {
     nodes: Vec<Node>,
     clock: ManualClock,
     gone: Vec<bool>,
+    closing: bool,
     outages: u64,
     admitted: Admitted,
 }
@@ -66,7 +70,7 @@ impl Fleet {
         let source = format!("rules: [{{ id: r, key_by: ip, limit: {limit}, on_fail: local }}]");
         let nodes = fleet(&source, nodes, &clock);
         let gone = vec![false; nodes.len()];
-        Self { nodes, clock, gone, outages: 0, admitted: Vec::new() }
+        Self { nodes, clock, gone, closing: false, outages: 0, admitted: Vec::new() }
     }
 
     fn take(&mut self, step: &Step) -> Result<(), TestCaseError> {
@@ -101,14 +105,24 @@ impl Fleet {
                 self.settle(node);
                 self.turn(node, self.gone[node]);
             }
+            Step::Closing(node, one_of) => {
+                let node = node % self.nodes.len();
+                (self.gone[node], self.closing) = (false, true);
+                self.nodes[node].store.fault(Fault::Closing(one_of));
+            }
         }
         Ok(())
     }
 
     fn ask(&mut self, node: usize, cost: u32, gone: bool) -> Result<(), TestCaseError> {
-        let decision = ready(self.nodes[node].limiter.decide(&facts(IP), cost));
-        let by = if gone { AnsweredBy::Fallback } else { AnsweredBy::Store };
-        prop_assert_eq!(decision.answered_by(), by);
+        let limiter = &self.nodes[node].limiter;
+        let is_settled = self.nodes.len() > 1 || !limiter.owes();
+        let decision = ready(limiter.decide(&facts(IP), cost));
+        if gone {
+            prop_assert_eq!(decision.answered_by(), AnsweredBy::Fallback);
+        } else if is_settled && !self.closing {
+            prop_assert_eq!(decision.answered_by(), AnsweredBy::Store);
+        }
         if decision.is_allowed() {
             self.admitted.push((self.clock.now().as_micros(), cost.into()));
         }
@@ -116,7 +130,7 @@ impl Fleet {
     }
 
     fn turn(&mut self, node: usize, gone: bool) {
-        self.gone[node] = gone;
+        (self.gone[node], self.closing) = (gone, false);
         self.nodes[node].store.fault(if gone { Fault::Gone } else { Fault::None });
     }
 
@@ -171,6 +185,20 @@ fn wild() -> impl Strategy<Value = Vec<Step>> {
     vec(step, 1..120)
 }
 
+/// Outages that end with a breaker that closes, and are settled sooner or later.
+fn closing() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        12 => ask(),
+        3 => wait(),
+        1 => Just(Step::TurnOne(0)),
+        1 => (2..5_u32).prop_map(|one_of| Step::Closing(0, one_of)),
+        2 => Just(Step::Settle(0)),
+        1 => Just(Step::SettleMute(0)),
+        1 => (1..4_u32).prop_map(|cost| Step::AskMute { node: 0, cost }),
+    ];
+    vec(step, 1..120)
+}
+
 fn cases() -> u32 {
     tidegate_testkit::property::cases() / 10
 }
@@ -194,6 +222,20 @@ fn a_fleet_on_buckets_admits_one_sum_of_shares_more_for_each_outage() {
         }
         let extra = if nodes == 1 { 0 } else { fleet.outages * shared(burst, nodes) };
         fleet.within(|span| Some(burst + extra + rate * span / WINDOW_US))
+    });
+}
+
+/// Whenever it is settled, and whatever the breaker lets through meanwhile.
+#[test]
+fn a_node_alone_admits_no_more_than_the_limit_however_its_outages_end() {
+    let nodes = (1..30_u64, 1..30_u64, prop::bool::ANY, closing());
+    holds("outages-alone", cases(), &nodes, |(rate, burst, leaky, steps)| {
+        let algorithm = if leaky { "leaky_bucket" } else { "token_bucket" };
+        let mut fleet = Fleet::new(&format!("{rate}/s burst {burst} using {algorithm}"), 1);
+        for step in &steps {
+            fleet.take(step)?;
+        }
+        fleet.within(|span| Some(burst + rate * span / WINDOW_US))
     });
 }
 

@@ -31,5 +31,5 @@ pub(crate) fn canary(prefix: &str, on: Option<u16>) -> Result<Ask, String> {
         ban: None,
         queue: Queue::Hold,
     };
-    Ok(Ask { op: Op::Charge, items: [item].into_iter().collect() })
+    Ok(Ask::new(Op::Charge, [item].into_iter().collect()))
 }

@@ -30,6 +30,20 @@ const MAX_KEYS: usize = 6_000;
 /// Requests that wait; those beyond are not answered by the store.
 const MAX_WAITING: usize = 10_000;
 
+/// Errors of a server that refuses a script as a whole, or at its first write: nothing was changed.
+const NOTHING_RAN: [&str; 10] = [
+    "BUSY",
+    "CLUSTERDOWN",
+    "LOADING",
+    "MASTERDOWN",
+    "MISCONF",
+    "NOAUTH",
+    "NOREPLICAS",
+    "NOSCRIPT",
+    "OOM",
+    "READONLY",
+];
+
 /// The requests to one server.
 #[derive(Debug)]
 pub(crate) struct Lane {
@@ -82,7 +96,7 @@ impl Lane {
     ) -> Result<oneshot::Receiver<Result<Told, Failure>>, Failure> {
         self.link.admits()?;
         if 3 * ask.items.len() > MAX_KEYS {
-            return Err(Failure::Lost(
+            return Err(Failure::NotSent(
                 Cause::Crowded,
                 "too many rules govern one request".to_owned(),
             ));
@@ -90,11 +104,12 @@ impl Lane {
         let (answer, answered) = oneshot::channel();
         let mut queue = self.queue.lock();
         if queue.waiting.len() >= MAX_WAITING {
-            return Err(Failure::Lost(
+            return Err(Failure::NotSent(
                 Cause::Crowded,
                 format!("{MAX_WAITING} requests wait already"),
             ));
         }
+        ask.enqueue();
         queue.waiting.push_back(Waiting { ask, route, answer });
         if queue.calls < MAX_CALLS {
             queue.calls += 1;
@@ -113,8 +128,9 @@ impl Lane {
                     queue.calls -= 1;
                     return;
                 }
-                // Whoever has gone away is not charged.
-                queue.waiting.drain(..count).filter(|one| !one.answer.is_closed()).collect()
+                // A request that no caller waits for any more is not sent.
+                let is_wanted = |one: &Waiting| !one.answer.is_closed() && one.ask.take();
+                queue.waiting.drain(..count).filter(is_wanted).collect()
             };
             if !batch.is_empty() {
                 self.link.common().counters.together(batch.len());
@@ -236,7 +252,10 @@ impl Lane {
             ("READONLY", _) => self.link.disconnect(&said(error)),
             _ => self.link.failed(&said(error)),
         }
-        Failure::Lost(Cause::Refused, said(error))
+        match NOTHING_RAN.contains(&error.code()) {
+            true => Failure::NotSent(Cause::Refused, said(error)),
+            false => Failure::Lost(Cause::Refused, said(error)),
+        }
     }
 }
 

@@ -49,6 +49,8 @@ pub(crate) struct Common {
 pub(crate) enum Failure {
     /// It may or may not have been done.
     Lost(Cause, String),
+    /// It was not sent, or the server did not begin with it: nothing was done.
+    NotSent(Cause, String),
     /// Another server of the cluster has the key; nothing was done.
     Moved(Host),
     /// Another server of the cluster may have the key, if asked so; nothing was done.
@@ -138,7 +140,7 @@ impl Link {
             return Ok(());
         }
         let why = state.lost.as_deref().unwrap_or("not yet connected");
-        Err(Failure::Lost(Cause::BreakerOpen, format!("{}: {why}", self.place)))
+        Err(Failure::NotSent(Cause::BreakerOpen, format!("{}: {why}", self.place)))
     }
 
     /// Waits until the server is asked.
@@ -165,17 +167,16 @@ impl Link {
     /// # Errors
     /// When there are no answers; the breaker has been told.
     pub(crate) async fn exchange(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
-        let answers = self.send(commands).await;
-        answers.map_err(|(cause, why)| Failure::Lost(cause, format!("{}: {why}", self.place)))
+        self.send(commands).await.map_err(|failure| failure.at(&self.place))
     }
 
-    async fn send(&self, commands: &Pipeline) -> Result<Vec<Value>, (Cause, String)> {
+    async fn send(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
         let (connection, number) = {
             let state = self.state.lock();
             (state.connection.clone(), state.number)
         };
         let Some(mut connection) = connection else {
-            return Err((Cause::Disconnected, "not connected".to_owned()));
+            return Err(Failure::NotSent(Cause::Disconnected, "not connected".to_owned()));
         };
         let sent = Instant::now();
         let answers = connection.send_packed_commands(commands, 0, commands.len());
@@ -187,12 +188,12 @@ impl Link {
             Ok(Err(error)) => {
                 let why = error.to_string();
                 self.drop_connection(number, &why);
-                Err((Cause::Disconnected, why))
+                Err(Failure::Lost(Cause::Disconnected, why))
             }
             Err(_) => {
                 let why = format!("no answer within {:?}", self.common.deadline);
                 self.failed(&why);
-                Err((Cause::Timeout, why))
+                Err(Failure::Lost(Cause::Timeout, why))
             }
         }
     }
@@ -364,7 +365,7 @@ impl Link {
     async fn put(&self, command: redis::Cmd) -> Result<Value, String> {
         let mut commands = Pipeline::new();
         commands.add_command(command);
-        let answers = self.send(&commands).await.map_err(|(_, why)| why)?;
+        let answers = self.send(&commands).await.map_err(|failure| failure.to_string())?;
         answers.into_iter().next().ok_or_else(|| "no answer".to_owned())
     }
 

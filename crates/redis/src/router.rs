@@ -99,7 +99,11 @@ impl Router {
         match tokio::time::timeout_at(deadline, answer).await {
             Ok(answer) => answer,
             Err(_) => {
-                Err(Failure::Lost(Cause::Timeout, "no answer within the deadline".to_owned()))
+                let why = "no answer within the deadline".to_owned();
+                match ask.give_up() {
+                    true => Err(Failure::NotSent(Cause::Timeout, why)),
+                    false => Err(Failure::Lost(Cause::Timeout, why)),
+                }
             }
         }
     }
@@ -110,7 +114,8 @@ impl Router {
             Servers::Many(cluster) => cluster,
         };
         let slot = ask.items.first().map_or(0, |item| slot(&item.home.name));
-        let mut lane = cluster.lane(slot).map_err(|why| Failure::Lost(Cause::Disconnected, why))?;
+        let unknown = |why| Failure::NotSent(Cause::Disconnected, why);
+        let mut lane = cluster.lane(slot).map_err(unknown)?;
         let mut route = Route { slot: Some(slot), ..Route::default() };
         let mut redirects = 0..REDIRECTS;
         loop {

@@ -5,7 +5,7 @@ mod across;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use redis::{Cmd, Pipeline, Value, cmd};
@@ -21,7 +21,7 @@ use crate::deny_cache::DenyCache;
 use crate::keeper::Keeper;
 use crate::link::{Common, Failure};
 use crate::name::slot;
-use crate::nodes;
+use crate::nodes::{self, Members};
 use crate::observer::Observer;
 use crate::router::Router;
 use crate::script::{self, Text};
@@ -85,8 +85,7 @@ struct Shared {
     id: String,
     common: Arc<Common>,
     router: Router,
-    /// How many nodes were alive when last heard.
-    nodes: AtomicU32,
+    members: Members,
     /// By how much the servers' clock is ahead of ours, in microseconds.
     ahead: AtomicI64,
     clock: SystemClock,
@@ -114,7 +113,7 @@ impl RedisStore {
             id: format!("{:016x}", RandomState::new().hash_one(std::process::id())),
             router: Router::new(&options.address.topology, Arc::clone(&common)),
             common,
-            nodes: AtomicU32::new(1),
+            members: Members::default(),
             ahead: AtomicI64::new(0),
             clock: SystemClock::new(),
         });
@@ -172,7 +171,7 @@ impl Store for RedisStore {
             let slot = if self.shared.router.is_cluster() { slot(&item.home.name) } else { 0 };
             let (places, ask) = groups
                 .entry(slot)
-                .or_insert_with(|| (Vec::new(), Ask { op, items: Default::default() }));
+                .or_insert_with(|| (Vec::new(), Ask::new(op, Default::default())));
             places.push(i);
             ask.items.push(item);
         }
@@ -189,10 +188,10 @@ impl Store for RedisStore {
             let shared = Arc::clone(&self.shared);
             let groups = groups.into_values().collect();
             let done = tokio::spawn(async move { shared.ask_all(op, groups, deadline).await });
-            done.await.map_err(|error| StoreError::nothing(error.to_string()))?
+            done.await.map_err(|error| StoreError::unknown(error.to_string(), charges.len()))?
         };
         let mut lost: Option<String> = None;
-        let mut answered = Vec::new();
+        let (mut answered, mut unknown) = (Vec::new(), Vec::new());
         for (places, answer) in answers {
             match answer {
                 Ok(told) => {
@@ -204,11 +203,14 @@ impl Store for RedisStore {
                 Err(failure) => {
                     self.shared.common.counters.failed(failure.cause());
                     lost = Some(failure.to_string());
+                    if failure.may_have_run() {
+                        unknown.extend(places);
+                    }
                 }
             }
         }
         if let Some(reason) = lost {
-            return Err(StoreError { reason, answered });
+            return Err(StoreError { reason, answered, unknown });
         }
         if let (Some(cache), Op::Charge) = (&self.deny_cache, op) {
             if several && readings.iter().any(|reading| reading.verdict.refuses()) {
@@ -233,7 +235,7 @@ impl Store for RedisStore {
     }
 
     fn nodes(&self) -> u32 {
-        self.shared.nodes.load(Ordering::Relaxed)
+        self.shared.members.count()
     }
 }
 
@@ -258,12 +260,18 @@ impl Shared {
         Timestamp::from_micros(ours.saturating_add_signed(self.ahead.load(Ordering::Relaxed)))
     }
 
-    /// Says that this node is alive, or that it leaves, and hears how many are.
+    /// Says that this node is alive, or that it leaves, and learns how many are.
     async fn beat_once(&self, stays: bool) -> Option<()> {
         let command = nodes::command(&self.common.prefix, &self.id, stays);
-        let Value::Array(told) = self.ask_about_nodes(command).await? else { return None };
-        let [Value::Int(now), Value::Int(nodes)] = told.as_slice() else { return None };
-        self.nodes.store(u32::try_from(*nodes).ok()?.max(1), Ordering::Relaxed);
+        let Value::Array(answer) = self.ask_about_nodes(command).await? else { return None };
+        let [Value::Int(now), Value::Int(nodes), Value::Int(added)] = answer.as_slice() else {
+            return None;
+        };
+        let nodes = u32::try_from(*nodes).ok()?;
+        match stays {
+            true => self.members.counted(nodes, *added > 0, Instant::now()),
+            false => self.members.left(nodes),
+        }
         let ours = i64::try_from(self.clock.now().as_micros()).ok()?;
         self.ahead.store(now.saturating_sub(ours), Ordering::Relaxed);
         Some(())
@@ -290,9 +298,22 @@ fn patience(deadline: Duration) -> Duration {
 }
 
 impl Failure {
+    /// The same failure, with the server that it is about.
+    pub(crate) fn at(self, server: &impl std::fmt::Display) -> Self {
+        match self {
+            Self::Lost(cause, why) => Self::Lost(cause, format!("{server}: {why}")),
+            Self::NotSent(cause, why) => Self::NotSent(cause, format!("{server}: {why}")),
+            moving => moving,
+        }
+    }
+
+    const fn may_have_run(&self) -> bool {
+        matches!(self, Self::Lost(..))
+    }
+
     const fn cause(&self) -> Cause {
         match self {
-            Self::Lost(cause, _) => *cause,
+            Self::Lost(cause, _) | Self::NotSent(cause, _) => *cause,
             Self::Moved(_) | Self::Ask(_) | Self::TryAgain => Cause::Moving,
         }
     }
@@ -301,7 +322,7 @@ impl Failure {
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Lost(_, why) => f.write_str(why),
+            Self::Lost(_, why) | Self::NotSent(_, why) => f.write_str(why),
             Self::Moved(host) | Self::Ask(host) => {
                 write!(f, "the slot keeps moving, last to {host}")
             }

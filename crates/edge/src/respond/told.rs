@@ -16,6 +16,9 @@ pub(super) struct Told<'a> {
     pub(super) verdict: Verdict,
     /// None where the rule counts nothing.
     pub(super) numbers: Option<Reading>,
+    /// Whether the rule has a limit but no counter was read: the store is gone, and its `on_fail`
+    /// answered.
+    pub(super) is_unknown: bool,
     /// When to come back; none if the request passes, or never will.
     pub(super) wait: Option<Wait>,
 }
@@ -46,9 +49,9 @@ impl<'a> Told<'a> {
 
     /// What a rule says of a request that passes.
     pub(super) fn of_passing(rules: &'a RuleSet, reading: &RuleReading) -> Self {
-        let RuleReading { rule, verdict, numbers } = *reading;
+        let RuleReading { rule, verdict, numbers, uncounted } = *reading;
         let which = (!rules.is_brought()).then(|| (rules.serial(), rule));
-        Self { rule: &rules[rule], which, verdict, numbers, wait: None }
+        Self { rule: &rules[rule], which, verdict, numbers, is_unknown: uncounted, wait: None }
     }
 
     pub(super) fn counted(&self) -> Option<Counted<'a>> {
@@ -65,12 +68,6 @@ impl<'a> Told<'a> {
     /// The wait as in `Retry-After`.
     pub(super) fn wait_secs(&self) -> Option<u64> {
         self.wait.map(Wait::secs)
-    }
-
-    /// Whether the rule has a limit that nobody looked at: the store is gone, and its `on_fail`
-    /// answered.
-    pub(super) fn is_unknown(&self) -> bool {
-        self.counted().is_some_and(|counted| counted.reset_at().is_none())
     }
 }
 
@@ -95,7 +92,8 @@ impl Counted<'_> {
         }
     }
 
-    /// When the counter is back to its full limit. A fallback knows no store's clock, so it cannot say.
+    /// When the counter is back to its full limit, or a refused request may be retried; none where no
+    /// clock could be read.
     pub(super) fn reset_at(&self) -> Option<Timestamp> {
         let Reading { now, reset_after, .. } = self.numbers;
         (now > Timestamp::EPOCH).then(|| now.plus(reset_after))

@@ -54,15 +54,15 @@ async fn a_refusal_has_its_own_wait_and_is_not_stored() {
 }
 
 #[tokio::test]
-async fn a_reset_that_we_do_not_know_is_not_the_upstreams_either() {
+async fn what_on_fail_answers_replaces_the_reset_of_the_upstream_too() {
     let house = House::new(ONE);
     house.lose_store();
     let decision = house.decide(&client("192.0.2.1"), 1).await;
     let mut headers = upstream();
     respond::headers(&decision, &settings("expose"), 0, &mut headers);
     assert_eq!(all(&headers, "x-ratelimit-limit"), ["1"]);
-    assert!(!headers.contains_key(RESET));
-    assert!(!all(&headers, "access-control-expose-headers")[1].contains(RESET.as_str()));
+    assert_eq!(all(&headers, RESET.as_str()), ["1700000000"], "now");
+    assert!(all(&headers, "access-control-expose-headers")[1].contains(RESET.as_str()));
 }
 
 #[tokio::test]

@@ -20,6 +20,10 @@ pub(crate) enum Fault {
     Gone,
     /// What is asked is done, but the answer is lost; looks are answered.
     Mute,
+    /// What is asked may have been done, but is not; looks are answered.
+    Lost,
+    /// One call of this number is let through, as by a breaker that closes; the others are not made.
+    Closing(u32),
     /// The part that holds the counters of these rules cannot be reached.
     Without(&'static [&'static str]),
     /// Refusals are answered from memory.
@@ -31,16 +35,19 @@ pub(crate) enum Fault {
 pub(crate) struct Flaky(Arc<Inner>);
 
 struct Inner {
-    store: Arc<Memory>,
+    store: Mutex<Arc<Memory>>,
     fault: Mutex<Fault>,
     nodes: AtomicU32,
+    calls: AtomicU32,
     asked: Mutex<Vec<(Op, usize)>>,
 }
 
 impl Flaky {
     pub(crate) fn new(store: Arc<Memory>, nodes: u32) -> Self {
         let (fault, asked) = (Mutex::default(), Mutex::default());
-        Self(Arc::new(Inner { store, fault, nodes: AtomicU32::new(nodes), asked }))
+        let store = Mutex::new(store);
+        let (nodes, calls) = (AtomicU32::new(nodes), AtomicU32::default());
+        Self(Arc::new(Inner { store, fault, nodes, calls, asked }))
     }
 
     pub(crate) fn fault(&self, fault: Fault) {
@@ -49,6 +56,16 @@ impl Flaky {
 
     pub(crate) fn set_nodes(&self, nodes: u32) {
         self.0.nodes.store(nodes, Ordering::SeqCst);
+    }
+
+    /// The store forgets everything; a clock that stands still is still its clock.
+    pub(crate) fn lose_data(&self) {
+        let now = ready(self.memory().now()).unwrap();
+        *self.0.store.lock().unwrap() = Arc::new(small(&ManualClock::new(now)));
+    }
+
+    fn memory(&self) -> Arc<Memory> {
+        Arc::clone(&self.0.store.lock().unwrap())
     }
 
     /// What was asked since the last look: each operation with the number of charges.
@@ -70,14 +87,24 @@ impl Store for Flaky {
             assert!(!charges[..i].iter().any(same), "two charges of a batch have the same key");
         }
         let fault = self.0.fault.lock().unwrap().clone();
-        let store = &self.0.store;
+        let store = self.memory();
         match fault {
             Fault::None => store.apply_now(op, charges, readings),
             Fault::Gone => return Err(StoreError::nothing("connection refused")),
-            Fault::Mute if op == Op::Peek => store.apply_now(op, charges, readings),
+            Fault::Mute | Fault::Lost if op == Op::Peek => {
+                store.apply_now(op, charges, readings);
+            }
             Fault::Mute => {
                 store.apply_now(op, charges, readings);
-                return Err(StoreError::nothing("deadline"));
+                return Err(StoreError::unknown("deadline", charges.len()));
+            }
+            Fault::Lost => return Err(StoreError::unknown("deadline", charges.len())),
+            Fault::Closing(one_of) => {
+                let call = self.0.calls.fetch_add(1, Ordering::SeqCst);
+                if !call.is_multiple_of(one_of) {
+                    return Err(StoreError::nothing("the breaker is closing"));
+                }
+                store.apply_now(op, charges, readings);
             }
             Fault::Without(lost) => return self.partly(op, charges, readings, lost),
             Fault::Remembers => {
@@ -95,8 +122,10 @@ impl Store for Flaky {
 
     async fn now(&self) -> Result<Timestamp, StoreError> {
         match *self.0.fault.lock().unwrap() {
-            Fault::Gone | Fault::Mute => Err(StoreError::nothing("connection refused")),
-            _ => ready(self.0.store.now()),
+            Fault::Gone | Fault::Mute | Fault::Lost => {
+                Err(StoreError::nothing("connection refused"))
+            }
+            _ => ready(self.memory().now()),
         }
     }
 
@@ -117,12 +146,12 @@ impl Flaky {
             (0..charges.len()).filter(|i| !lost.contains(&charges[*i].key.rule)).collect();
         let part: Vec<Charge<'_>> = answered.iter().map(|i| charges[*i]).collect();
         let mut told = vec![Reading::default(); part.len()];
-        self.0.store.apply_now(op, &part, &mut told);
+        self.memory().apply_now(op, &part, &mut told);
         answered.iter().zip(told).for_each(|(i, told)| readings[*i] = told);
         if answered.len() == charges.len() {
             return Ok(AnsweredBy::Store);
         }
-        Err(StoreError { reason: "a node is gone".to_owned(), answered })
+        Err(StoreError { answered, ..StoreError::nothing("a node is gone") })
     }
 }
 

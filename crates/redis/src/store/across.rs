@@ -45,10 +45,8 @@ impl Shared {
             if told.iter().any(|reading| reading.verdict.refuses()) {
                 continue;
             }
-            let mut refund = Ask {
-                op: Op::Refund { charged_at: told.first().map_or(Timestamp::EPOCH, |r| r.now) },
-                items: Default::default(),
-            };
+            let charged_at = told.first().map_or(Timestamp::EPOCH, |reading| reading.now);
+            let mut refund = Ask::new(Op::Refund { charged_at }, Default::default());
             let mut charged = Vec::new();
             for (i, (item, reading)) in ask.items.iter().zip(told).enumerate() {
                 if reading.verdict == Verdict::Allow && item.role != Role::Always {

@@ -7,7 +7,7 @@ use tidegate_core::key::Secret;
 use tidegate_edge::Status;
 use tidegate_engine::Limiter;
 use tidegate_memory::Usage;
-use tidegate_redis::{Observer, Options, RedisStore, Stats, Weight};
+use tidegate_redis::{BreakerState, Observer, Options, RedisStore, Stats, Weight};
 use tokio::task::JoinSet;
 
 use super::{Embedded, Tended};
@@ -80,10 +80,14 @@ impl Tended for Shared {
 
     async fn close(limiter: &Arc<Limiter<Self, Embedded>>, _: &Settings) -> Result<(), Failure> {
         let settled = async {
-            while limiter.owes() && limiter.settle().await > 0 {}
+            while limiter.owes() && is_asked(limiter.store()) {
+                if limiter.settle().await == 0 {
+                    tokio::time::sleep(SETTLE).await;
+                }
+            }
             limiter.store().leave().await;
         };
-        // A store that is gone is told nothing; what it did not hear of is at most one share.
+        // A store that is gone gets no write; what it never learns is at most one share.
         _ = tokio::time::timeout(LAST_SETTLE, settled).await;
         Ok(())
     }
@@ -105,10 +109,17 @@ async fn watch(limiter: Arc<Limiter<Shared, Embedded>>, status: Arc<Status>) {
     }
 }
 
-/// Writes to the store what local shares admitted while it was gone.
+/// Whether any server of the store is asked, be it by a part of the requests.
+fn is_asked(store: &Shared) -> bool {
+    store.stats().servers.iter().any(|(_, breaker)| *breaker != BreakerState::Open)
+}
+
+/// Keeps the local shares of as many nodes as there are, and writes to the store what they admitted
+/// while it was gone.
 async fn settle(limiter: Arc<Limiter<Shared, Embedded>>) {
     loop {
         tokio::time::sleep(SETTLE).await;
+        limiter.follow_nodes().await;
         while limiter.owes() && limiter.settle().await > 0 {
             tokio::task::yield_now().await;
         }

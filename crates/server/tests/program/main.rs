@@ -17,6 +17,7 @@ mod gateway;
 mod help;
 mod import;
 mod office;
+mod outage;
 mod redis;
 mod reload;
 mod reload_under_load;

@@ -117,7 +117,7 @@ fn problem<'a>(
     let (r#type, title) = match told {
         Some(told) if told.verdict == Verdict::Ban => (ABNORMAL_USAGE, "Abnormal Usage Detected"),
         // No quota is known to be exceeded; so the title is the status' own phrase.
-        Some(told) if told.is_unknown() => ("about:blank", "Too Many Requests"),
+        Some(told) if told.is_unknown => ("about:blank", "Too Many Requests"),
         _ => (QUOTA_EXCEEDED, "Quota Exceeded"),
     };
     let refusing = decision.readings().filter(|(_, reading)| reading.verdict.refuses());

@@ -40,7 +40,7 @@ fn say_why(told: &Told<'_>, said: &mut String) {
         _ if told.verdict == Verdict::Ban => {
             return said.push_str("Banned for a while after too many requests over the limit");
         }
-        Some(counted) if counted.reset_at().is_none() => {
+        Some(_) if told.is_unknown => {
             return said.push_str("Requests cannot be counted at the moment");
         }
         None => return said.push_str("Requests of this kind are not allowed"),
