@@ -38,7 +38,7 @@ use tidegate_edge::http::Door;
 use tidegate_edge::http::body as http_body;
 use tidegate_edge::listen::{Answers, Caller};
 use tidegate_edge::problem::Problem;
-use tidegate_edge::{Peer, answer, bearer};
+use tidegate_edge::{Peer, Status, answer, bearer};
 
 use crate::live::{Crowded, Live, MOST_LISTENERS};
 use crate::log::ViolationLog;
@@ -161,6 +161,7 @@ impl<S: Store, L: Store> Admin<S, L> {
             log: &self.log,
             top: &self.top,
             exports: &self.exports,
+            status: self.door.status(),
             sight,
             head: &head,
             body: &body,
@@ -191,6 +192,7 @@ struct Asked<'a> {
     log: &'a ViolationLog,
     top: &'a Top,
     exports: &'a [Arc<dyn Exports>],
+    status: &'a Status,
     /// What they see of others.
     sight: Sight,
     head: &'a Parts,
@@ -256,6 +258,7 @@ impl Asked<'_> {
             "latest": latest,
             "database": self.office.repository().name(),
             "database_error": trouble,
+            "process": self.status.told(),
             "violations": self.log.tally(),
             "nodes": self.office.nodes(latest).await,
         })))

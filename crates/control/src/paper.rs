@@ -5,7 +5,7 @@ use tidegate_core::key::Secret;
 use tidegate_rules::decode::Findings;
 use tidegate_rules::problem::Problems;
 use tidegate_rules::yaml::{self, Node, Value};
-use tidegate_rules::{RuleSet, SubjectRecord};
+use tidegate_rules::{Declarations, RuleSet, SubjectRecord};
 
 use crate::book::{Book, Kind};
 use crate::edit::Entry;
@@ -18,8 +18,9 @@ const APART: [&str; 3] = ["rules", "subjects", "server"];
 /// The names that a rule's id goes by.
 pub(crate) const IDS: [&str; 3] = ["id", "policy_id", "rule_id"];
 
-/// The entries that a document makes, and limits in shorthand after its rules. `compiled` is what they compile
-/// to, which tells the ids of rules that have none of their own.
+/// The entries that a document makes, with limits in shorthand after its rules and with what the
+/// command line declared of facts. `compiled` is what they compile to, which tells the ids of rules
+/// that have none of their own.
 ///
 /// # Errors
 /// What is wrong with the text; nothing is, if it was compiled.
@@ -27,6 +28,7 @@ pub fn entries(
     name: &str,
     source: &str,
     shorthands: &[String],
+    declared: &Declarations,
     compiled: &RuleSet,
     secret: Secret,
 ) -> Result<Vec<Entry>, Problems> {
@@ -37,6 +39,7 @@ pub fn entries(
         Some(Json::Object(fields)) => fields,
         _ => Map::new(),
     };
+    declare(&mut fields, declared);
     let mut entries = Vec::new();
     let rules = match fields.remove("rules") {
         Some(Json::Array(rules)) => rules,
@@ -57,6 +60,35 @@ pub fn entries(
     entries
         .extend(fields.into_iter().map(|(name, value)| Entry::put(Kind::Setting, &name, &value)));
     Ok(entries)
+}
+
+/// Puts into a document what the command line declares, so that other nodes need no flags.
+fn declare(fields: &mut Map<String, Json>, declared: &Declarations) {
+    if !declared.facts.is_empty() {
+        let names = declared.facts.iter().map(|name| Json::from(name.as_str()));
+        let mut facts = match fields.remove("facts") {
+            Some(Json::Array(facts)) => facts,
+            _ => Vec::new(),
+        };
+        let new: Vec<Json> = names.filter(|name| !facts.contains(name)).collect();
+        facts.extend(new);
+        fields.insert("facts".to_owned(), Json::Array(facts));
+    }
+    if let Some(header) = &declared.api_key_header {
+        let mut identity = object(fields.remove("identity"));
+        let before = object(identity.remove("api_key"));
+        let mut key = Map::from_iter([("header".to_owned(), Json::from(header.as_str()))]);
+        key.extend(before.into_iter().filter(|(name, _)| name == "unknown"));
+        identity.insert("api_key".to_owned(), Json::Object(key));
+        fields.insert("identity".to_owned(), Json::Object(identity));
+    }
+}
+
+fn object(value: Option<Json>) -> Map<String, Json> {
+    match value {
+        Some(Json::Object(fields)) => fields,
+        _ => Map::new(),
+    }
 }
 
 /// A rule as a mapping that says its id.
@@ -177,6 +209,27 @@ mod tests {
                 "[1, 1_000, 0.5, 10.0, 1e400, 007, -3, '10', yes, TRUE, ~, 10/s burst 2, 1.10]"
             ),
             r#"[1,1000,0.5,10.0,"1e400","007",-3,"10","yes",true,null,"10/s burst 2","1.10"]"#
+        );
+    }
+
+    #[test]
+    fn what_the_command_line_declares_becomes_part_of_the_document() {
+        let declared = Declarations {
+            facts: vec!["a".to_owned(), "b".to_owned()],
+            api_key_header: Some("x-k".to_owned()),
+        };
+        let json = |text: &str| object(serde_json::from_str(text).ok());
+        let mut fields = json(
+            r#"{"facts": ["a"], "identity": {"ip": {}, "api_key": {"query": "k", "unknown": "ip"}}}"#,
+        );
+        declare(&mut fields, &declared);
+        let expected = r#"{"facts": ["a", "b"], "identity": {"ip": {}, "api_key": {"header": "x-k", "unknown": "ip"}}}"#;
+        assert_eq!(fields, json(expected));
+        let mut fields = Map::new();
+        declare(&mut fields, &declared);
+        assert_eq!(
+            fields,
+            json(r#"{"facts": ["a", "b"], "identity": {"api_key": {"header": "x-k"}}}"#)
         );
     }
 

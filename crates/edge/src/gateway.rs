@@ -19,6 +19,7 @@ mod outgoing;
 mod passed;
 mod patience;
 mod progress;
+mod proxy_watch;
 mod queue;
 mod request_id;
 mod rereadable;
@@ -56,6 +57,7 @@ use forward::{Destination, Unanswered};
 use headers::Forwarding;
 use judge::{Admitted, Asker, Judged, at_once};
 use outgoing::{BodyFault, Outgoing};
+use proxy_watch::ProxyWatch;
 use request_id::{RequestIds, X_REQUEST_ID};
 use route::Routes;
 use tunnel::Wanted;
@@ -88,6 +90,7 @@ pub struct Gateway<S, L = NoLocal> {
     body_timeout: Duration,
     request_ids: RequestIds,
     waiting_room: WaitingRoom,
+    proxy_watch: ProxyWatch,
     access_log: Option<AccessLog>,
     tracer: Option<Tracer>,
     routes: Routes,
@@ -113,6 +116,7 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
             refund_unreachable: settings.refund_unreachable,
             body_timeout: settings.body_timeout,
             request_ids: RequestIds::default(),
+            proxy_watch: ProxyWatch::new(Arc::clone(&status)),
             waiting_room: WaitingRoom::new(settings.max_waiting, status, settings.drain_timeout),
             access_log: settings.access_log,
             tracer: settings.tracer,
@@ -137,6 +141,7 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         loop {
             tokio::time::sleep(TIDY_EVERY).await;
             servers().for_each(|(server, _)| server.tidy());
+            self.proxy_watch.take_sample(self.limiter.rules().serial());
         }
     }
 

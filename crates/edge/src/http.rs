@@ -176,6 +176,12 @@ impl<S: Store, L: Store> Door<S, L> {
         Self { limiter, envoy, extractors: Extractors::default(), status, room, settings }
     }
 
+    /// The state of the process, as `/readyz` reports it.
+    #[must_use]
+    pub fn status(&self) -> &Status {
+        &self.status
+    }
+
     /// Answers one request of a caller. It always answers.
     pub async fn ask<B>(
         &self,

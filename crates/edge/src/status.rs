@@ -17,6 +17,8 @@ pub struct Status {
     rules_version: AtomicU64,
     reload_error: ArcSwapOption<String>,
     store_error: ArcSwapOption<String>,
+    facts_error: ArcSwapOption<String>,
+    proxy_warning: ArcSwapOption<String>,
     installed: AtomicU64,
     refused: AtomicU64,
 }
@@ -40,6 +42,11 @@ pub struct Told {
     reload_error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     store_error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    facts_error: Option<String>,
+    /// What to look at although the process works.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 impl Status {
@@ -87,6 +94,23 @@ impl Status {
         self.store_error.store(None);
     }
 
+    /// Rules in force name facts that requests at a listener do not have, and limit nothing there;
+    /// the process is degraded until other rules come. `None` when all facts are there.
+    pub fn facts_missing(&self, why: Option<String>) {
+        self.facts_error.store(why.map(Arc::new));
+    }
+
+    /// Most requests come through a proxy that the rules do not trust. `None` when they do not.
+    pub fn warn_of_proxy(&self, warning: Option<String>) {
+        self.proxy_warning.store(warning.map(Arc::new));
+    }
+
+    /// What to look at although the process works.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        self.proxy_warning.load().as_deref().cloned().into_iter().collect()
+    }
+
     /// Whether the last good rules are in force because newer ones cannot be.
     #[must_use]
     pub fn has_reload_error(&self) -> bool {
@@ -132,14 +156,17 @@ impl Status {
     pub fn told(&self) -> Told {
         let told = |error: &ArcSwapOption<String>| error.load().as_deref().cloned();
         let (reload_error, store_error) = (told(&self.reload_error), told(&self.store_error));
+        let facts_error = told(&self.facts_error);
+        let errors = [&reload_error, &store_error, &facts_error];
         let status = match (self.is_draining(), self.is_ready()) {
             (true, _) => "draining",
             (false, false) => "starting",
-            (false, true) if reload_error.is_some() || store_error.is_some() => "degraded",
+            (false, true) if errors.iter().any(|error| error.is_some()) => "degraded",
             (false, true) => "ready",
         };
         let rules_version = format!("{:016x}", self.rules_version.load(Ordering::Relaxed));
-        Told { status, rules_version, reload_error, store_error }
+        let warnings = self.warnings();
+        Told { status, rules_version, reload_error, store_error, facts_error, warnings }
     }
 }
 
@@ -173,6 +200,11 @@ mod tests {
         status.store_lost("timeout");
         assert!(told(&status).contains(r#""degraded""#));
         status.store_back();
+        assert!(told(&status).contains(r#""ready""#));
+        status.facts_missing(Some("no tier".to_owned()));
+        assert!(told(&status).contains(r#""degraded""#));
+        assert!(told(&status).contains(r#""facts_error":"no tier""#));
+        status.facts_missing(None);
         assert!(told(&status).contains(r#""ready""#));
         status.drain();
         assert!(!status.is_ready());

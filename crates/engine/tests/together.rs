@@ -14,7 +14,8 @@ use tidegate_engine::{Asked, Decision, Question, Unanswered};
 use tidegate_rules::{BroughtLimit, Facts};
 use tidegate_testkit::property::{cases, holds};
 
-const RULES: &str = "rules:
+const RULES: &str = "facts: [user, tenant]
+rules:
   - { id: user, match: { user: '*' }, key_by: user, limit: 5/h using fixed_window }
   - { id: tenant, match: { tenant: '*' }, key_by: tenant, limit: 8/h using sliding_window_log }
   - { id: all, key_by: global, limit: 12/h using fixed_window }";
@@ -181,7 +182,8 @@ fn limits_that_are_brought_twice_for_one_counter_are_the_strictest_and_added_up(
 #[test]
 fn while_the_store_is_gone_rules_speak_and_a_limit_that_was_brought_has_nobody_to() {
     let node = node(
-        "rules:
+        "facts: [user]
+rules:
            - { id: open, match: { user: ann }, key_by: user, limit: 5/h, on_fail: allow }
            - { id: shut, match: { user: bob }, key_by: user, limit: 5/h, on_fail: deny }
            - { id: mine, match: { user: cat }, key_by: user, limit: 2/h, on_fail: local }",

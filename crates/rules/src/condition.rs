@@ -6,17 +6,21 @@ mod descriptor;
 mod disjoint;
 mod glob;
 mod nets;
+mod path;
 mod pattern;
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::facts::Facts;
+use crate::paths::Paths;
 use crate::secrets::is_secret_field;
 pub(crate) use descriptor::{Descriptor, EntryTest, MAX_ENTRIES, ValueTest};
 pub(crate) use disjoint::disjoint;
 pub(crate) use glob::Glob;
 pub(crate) use nets::{Nets, parse_net};
-pub(crate) use pattern::{Endpoint, Pattern, Segment};
+pub(crate) use path::{PathTest, bare, without_end};
+pub(crate) use pattern::{Endpoint, Pattern, Segment, in_braces};
 
 /// One condition of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +49,7 @@ impl Sense {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Test {
     Text(TextTest),
+    Path(PathTest),
     Ip(Nets),
     Endpoint(Box<[Pattern]>),
     Descriptor(Descriptor),
@@ -60,15 +65,17 @@ pub(crate) struct TextTest {
 }
 
 /// What conditions are asked about.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Request<'f, 'a> {
     pub(crate) facts: &'f Facts<'a>,
+    /// The path without slashes that do not count.
+    pub(crate) path: Option<Cow<'f, str>>,
     pub(crate) endpoint: Endpoint<'f>,
 }
 
 impl<'f, 'a> Request<'f, 'a> {
     pub(crate) fn new(facts: &'f Facts<'a>) -> Self {
-        Self { facts, endpoint: Endpoint::of(facts) }
+        Self { facts, path: facts.get("path").map(bare), endpoint: Endpoint::of(facts) }
     }
 }
 
@@ -76,6 +83,7 @@ impl Condition {
     pub(crate) fn holds(&self, request: &Request<'_, '_>) -> bool {
         let passed = match &self.test {
             Test::Text(test) => request.facts.get(&test.fact).is_some_and(|v| test.accepts(v)),
+            Test::Path(test) => request.path.as_deref().is_some_and(|path| test.accepts(path)),
             Test::Ip(nets) => request.facts.ip().is_some_and(|ip| nets.contains(ip)),
             Test::Endpoint(any) => any.iter().any(|pattern| pattern.matches(&request.endpoint)),
             Test::Descriptor(descriptor) => descriptor.fits(request.facts.descriptor()),
@@ -110,6 +118,18 @@ impl Condition {
             }
             _ => self.to_string(),
         }
+    }
+
+    /// The same condition for requests whose paths were put into their form for comparison.
+    pub(crate) fn under(&self, paths: Paths) -> Self {
+        let test = match &self.test {
+            Test::Path(test) => Test::Path(test.under(paths)),
+            Test::Endpoint(any) => {
+                Test::Endpoint(any.iter().map(|pattern| pattern.under(paths)).collect())
+            }
+            other => other.clone(),
+        };
+        Self { sense: self.sense, test }
     }
 
     /// What it answers to every request, if that is always the same.
@@ -148,7 +168,7 @@ impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sign = self.sense.sign();
         let (fact, mut values): (&str, Vec<String>) = match &self.test {
-            Test::Text(test) => {
+            Test::Text(test) | Test::Path(PathTest { text: test, .. }) => {
                 let globs = test.globs.iter().map(ToString::to_string);
                 (&test.fact, test.exact.iter().map(ToString::to_string).chain(globs).collect())
             }

@@ -6,6 +6,7 @@
 mod check;
 mod cost;
 mod descriptor;
+mod facts;
 pub mod identity;
 mod key_by;
 mod limit;
@@ -15,9 +16,13 @@ mod subjects;
 
 use crate::condition::Pattern;
 use crate::decode::{Field, Fields, Findings};
+use crate::paths::Paths;
 use crate::problem::{Problems, Remark};
 use crate::secrets::Secrets;
 use crate::yaml::{self, Node, Span, Value};
+pub(crate) use facts::NamedFact;
+use facts::Place;
+pub use facts::{Declarations, UnsuppliedFact};
 use identity::{Identity, KeyText, Places, UserIdentity};
 use rule::Defaults;
 pub(crate) use rule::TypedRule;
@@ -45,8 +50,12 @@ pub struct Document {
     places: Places,
     /// Why the key for tokens is of no use.
     key_fault: Option<Remark>,
+    /// Facts that callers of the APIs bring.
+    facts: Vec<String>,
+    declared: Declarations,
     subjects: Vec<Subject>,
     endpoints: Vec<Pattern>,
+    paths: Paths,
     rules: Vec<TypedRule>,
     shorthands: Vec<String>,
     server: Option<Node>,
@@ -60,27 +69,38 @@ impl Document {
     /// # Errors
     /// Everything that is wrong with it, at once.
     pub fn parse(file: &str, source: &str) -> Result<Self, Problems> {
-        Self::parse_with(file, source, |_| ()).map(|(document, ())| document)
+        let declared = Declarations::default();
+        Self::parse_with(file, source, &declared, |_| ()).map(|(document, ())| document)
     }
 
-    /// Reads a document, its `server` section with a reader of the caller's, so that the problems
-    /// of both come at once.
+    /// Reads a document with what the command line declares, and its `server` section with a reader
+    /// of the caller's, so that the problems of both come at once.
     ///
     /// # Errors
     /// Everything that is wrong with it, at once.
     pub fn parse_with<T>(
         file: &str,
         source: &str,
+        declared: &Declarations,
         read_server: impl FnOnce(Option<Field<'_>>) -> T,
     ) -> Result<(Self, T), Problems> {
         let findings = Findings::new(file, source);
-        let root = yaml::parse(source, &findings).filter(|root| !root.is_null());
+        let root = match is_toml(source) {
+            true => {
+                let remark = Remark::new("this is TOML, and a document is YAML or JSON");
+                let hint = "`rules:` and below it `- { id: a, limit: 10/s by ip }` for each rule";
+                findings.note(Span { line: 1, column: 1, width: 1 }, "", remark.write(hint));
+                None
+            }
+            false => yaml::parse(source, &findings).filter(|root| !root.is_null()),
+        };
         let mut document =
             Self { file: file.to_owned(), source: source.to_owned(), ..Self::default() };
         let mut server = None;
         if let Some(fields) = root.as_ref().and_then(|root| top(root, &findings)) {
             server = document.read(fields);
         }
+        document.declare(declared);
         document.server = server.as_ref().map(|field| field.node().clone());
         let served = read_server(server);
         if !findings.is_empty() {
@@ -117,6 +137,7 @@ impl Document {
         });
         let rules: Vec<_> =
             fields.filter_map(|field| rule::read(&field, &Defaults::default())).collect();
+        self.check_facts(&rules, Place::CommandLine, &findings);
         findings.finish()?;
         self.rules.extend(rules);
         self.shorthands.extend(lines);
@@ -184,8 +205,23 @@ impl Document {
         &self.endpoints
     }
 
+    pub(crate) const fn paths(&self) -> Paths {
+        self.paths
+    }
+
     pub(crate) fn rules(&self) -> &[TypedRule] {
         &self.rules
+    }
+
+    /// The rules that are in the text, without limits of the command line.
+    fn own_rules(&self) -> &[TypedRule] {
+        &self.rules[..self.rules.len() - self.shorthands.len()]
+    }
+
+    /// What the command line declared.
+    #[must_use]
+    pub const fn declared(&self) -> &Declarations {
+        &self.declared
     }
 
     /// The limits in shorthand that were added after the rules.
@@ -207,6 +243,12 @@ impl Document {
             let read = |field: &Field<'_>| field.accept(Pattern::parse(field.word()?));
             self.endpoints = list.iter().filter_map(read).collect();
         }
+        if let Some(field) = fields.take("paths") {
+            self.paths = read_paths(&field);
+        }
+        if let Some(field) = fields.take("facts") {
+            self.facts = facts::read(&field);
+        }
         let defaults = Defaults::read(&mut fields);
         if let Some(list) = fields.take("rules").and_then(|field| field.list()) {
             self.rules = list.iter().filter_map(|field| rule::read(field, &defaults)).collect();
@@ -215,6 +257,30 @@ impl Document {
         fields.finish();
         server
     }
+}
+
+/// Whether a text begins as TOML does, with a table or `name = value`. No document in YAML does.
+fn is_toml(source: &str) -> bool {
+    let mut lines = source.lines().map(str::trim);
+    let first = lines.find(|line| !line.is_empty() && !line.starts_with('#')).unwrap_or_default();
+    let is_name = |text: &str| {
+        let may_be = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-\"".contains(&byte);
+        !text.is_empty() && text.bytes().all(may_be)
+    };
+    let table = first.split('#').next().unwrap_or_default().trim_end();
+    let table = table.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let table = table.map(|name| name.strip_prefix('[').unwrap_or(name));
+    let table = table.map(|name| name.strip_suffix(']').unwrap_or(name).trim());
+    let value = first.split_once('=').filter(|(_, value)| !value.contains(": "));
+    table.is_some_and(is_name) || value.is_some_and(|(name, _)| is_name(name.trim_end()))
+}
+
+fn read_paths(field: &Field<'_>) -> Paths {
+    let Some(mut fields) = field.fields() else { return Paths::default() };
+    let mut flag = |name| fields.take(name).and_then(|field| field.boolean()).unwrap_or(false);
+    let (ignore_case, strip_parameters) = (flag("ignore_case"), flag("strip_parameters"));
+    fields.finish();
+    Paths { ignore_case, strip_parameters }
 }
 
 fn top<'a>(root: &'a Node, findings: &'a Findings<'a>) -> Option<Fields<'a>> {

@@ -26,6 +26,7 @@ const MANY_PLACES: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     facts: Vec<ByFact>,
+    paths: HashMap<Box<str>, Index>,
     nets: HashMap<IpNet, Index>,
     prefixes: Vec<u8>,
     endpoints: Option<Box<Trie<Index>>>,
@@ -50,8 +51,13 @@ pub(crate) struct Filing<'r> {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Place<'r> {
     Value(&'r str, &'r str),
+    /// A whole path, without slashes that do not count.
+    WholePath(&'r str),
     Net(IpNet),
-    Path { segments: &'r [Segment], open: bool },
+    Path {
+        segments: &'r [Segment],
+        open: bool,
+    },
 }
 
 impl<'r> Filing<'r> {
@@ -64,6 +70,7 @@ impl<'r> Filing<'r> {
 fn is_filable(condition: &Condition) -> bool {
     let finite = match &condition.test {
         Test::Text(test) => test.globs.is_empty(),
+        Test::Path(test) => test.text.globs.is_empty(),
         Test::Ip(_) | Test::Endpoint(_) => true,
         Test::Descriptor(_) => false,
     };
@@ -73,6 +80,7 @@ fn is_filable(condition: &Condition) -> bool {
 fn places<'r>(condition: &'r Condition) -> Vec<Place<'r>> {
     let mut places: Vec<Place<'r>> = match &condition.test {
         Test::Text(test) => test.exact.iter().map(|v| Place::Value(&test.fact, v)).collect(),
+        Test::Path(test) => test.text.exact.iter().map(|v| Place::WholePath(v)).collect(),
         Test::Ip(nets) => nets.iter().map(|net| Place::Net(*net)).collect(),
         Test::Endpoint(any) => any
             .iter()
@@ -137,6 +145,7 @@ impl Index {
                 });
                 self.facts[at].values.entry(value.into()).or_default()
             }
+            Place::WholePath(path) => self.paths.entry(path.into()).or_default(),
             Place::Net(net) => {
                 self.prefixes.push(net.prefix_len());
                 self.nets.entry(net).or_default()
@@ -155,6 +164,9 @@ impl Index {
             if let Some(index) = index {
                 index.candidates(request, found);
             }
+        }
+        if let Some(index) = request.path.as_deref().and_then(|path| self.paths.get(path)) {
+            index.candidates(request, found);
         }
         if let Some(ip) = request.facts.ip() {
             let nets = self.prefixes.iter().filter_map(|length| IpNet::new(ip, *length).ok());

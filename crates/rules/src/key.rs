@@ -10,7 +10,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tidegate_core::key::{Fingerprint, Key, KeyHasher};
 
-use crate::condition::{Endpoint, Pattern};
+use crate::condition::{Endpoint, Pattern, without_end};
 use crate::facts::{Entry, Facts};
 use crate::index::trie::Trie;
 use crate::rule::Rule;
@@ -205,6 +205,10 @@ impl Keying {
                 (!entries.is_empty()).then_some(PartValue::Descriptor { entries, shared: *shared })
             }
             // An empty header says as little as none.
+            KeyPart::Fact(name) if **name == *"path" => {
+                let path = facts.get(name).filter(|path| !path.is_empty());
+                path.map(|path| PartValue::Text(without_end(path)))
+            }
             KeyPart::Fact(name) => {
                 facts.get(name).filter(|value| !value.is_empty()).map(PartValue::Text)
             }
@@ -242,7 +246,7 @@ impl Keying {
         };
         let path = match self.templates.visit(Some(path?), &mut admits) {
             ControlFlow::Break(template) => template,
-            ControlFlow::Continue(()) => path?,
+            ControlFlow::Continue(()) => without_end(path?),
         };
         Some(PartValue::Endpoint { method, path })
     }

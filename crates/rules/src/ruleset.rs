@@ -16,14 +16,14 @@ use smallvec::SmallVec;
 use tidegate_core::key::{Fingerprint, KeyHasher, Secret};
 use tidegate_core::time::Timestamp;
 
-use crate::condition::{Condition, Descriptor, Request, Test};
-use crate::document::Document;
-use crate::document::TypedRule;
+use crate::condition::{Condition, Descriptor, Pattern, Request, Test};
+use crate::document::{Document, NamedFact, TypedRule, UnsuppliedFact};
 use crate::facts::Facts;
 use crate::identity::Identity;
 use crate::index::descriptors::Descriptors;
 use crate::index::{Filing, Index};
 use crate::key::{KeyPart, Keying};
+use crate::paths::Paths;
 use crate::problem::Problems;
 use crate::records::{RecordProblem, Records};
 use crate::rule::{Rule, namespace};
@@ -51,7 +51,11 @@ pub struct RuleSet {
     descriptors: Descriptors,
     keying: Keying,
     subjects: Subjects,
+    paths: Paths,
     identity: Identity,
+    unsupplied: Vec<UnsuppliedFact>,
+    /// The `identity` that would supply those.
+    identity_to_add: Option<String>,
     version: u64,
     serial: u64,
     /// The beginning of keys that no rule of the document has.
@@ -73,7 +77,7 @@ impl RuleSet {
         let findings = document.findings();
         document.check(&findings);
         findings.finish()?;
-        let rules = compile_rules(document.rules(), secret);
+        let rules = compile_rules(document.rules(), document.paths(), secret);
         let mut descriptors = Descriptors::default();
         let active = (0_u32..).zip(&rules).filter(|(_, rule)| rule.active);
         let others = active.filter(|(at, rule)| !descriptors.file(*at, &rule.conditions));
@@ -81,8 +85,12 @@ impl RuleSet {
             Index::build(others.map(|(at, rule)| Filing::new(at, &rule.conditions)).collect());
         let declared = rules.iter().flat_map(|rule| &*rule.conditions).flat_map(patterns);
         let prefix = document.identity().ip.ipv6_prefix;
-        let keying = Keying::new(prefix, declared.chain(document.endpoints()));
+        let endpoints: Vec<Pattern> =
+            document.endpoints().iter().map(|pattern| pattern.under(document.paths())).collect();
+        let keying = Keying::new(prefix, declared.chain(&endpoints));
         let subjects = Subjects::new(document, secret);
+        let unsupplied = unsupplied(document, &rules);
+        let identity_to_add = document.identity_to_add(&unsupplied);
         let (identity, version) = (document.identity().clone(), version(document));
         let seed = KeyHasher::new(secret);
         let replacing = rules.iter().any(|rule| rule.active && !rule.replaces.is_empty());
@@ -96,7 +104,10 @@ impl RuleSet {
             descriptors,
             keying,
             subjects,
+            paths: document.paths(),
             identity,
+            unsupplied,
+            identity_to_add,
             version,
             serial: next_serial(),
             seed,
@@ -173,6 +184,18 @@ impl RuleSet {
         &self.identity
     }
 
+    /// The conventional facts that active rules name although nothing says where they come from.
+    #[must_use]
+    pub fn unsupplied_facts(&self) -> &[UnsuppliedFact] {
+        &self.unsupplied
+    }
+
+    /// The `identity` entries that would supply those facts.
+    #[must_use]
+    pub fn identity_to_add(&self) -> Option<&str> {
+        self.identity_to_add.as_deref()
+    }
+
     /// A hash of the document's text, so that the same text has the same version on every node, or the number
     /// that whoever keeps the rules gave them.
     #[must_use]
@@ -192,16 +215,18 @@ impl RuleSet {
         &self.beside
     }
 
-    /// Adds what follows from the facts: what `subjects` know, the default tier. Facts that are
+    /// Adds what follows from the facts: what `subjects` know, the default tier; and puts paths into
+    /// the form in which they are compared. Facts that are
     /// there already are kept, except an unknown API key that is to count as its address.
     pub fn complete<'a>(&'a self, facts: &mut Facts<'a>) {
+        self.paths.fold(facts);
         self.subjects.complete(facts);
     }
 
     /// Does something with facts that are [completed](Self::complete) for it. They are not copied where there is
     /// nothing to complete.
     pub fn completing<T>(&self, facts: &Facts<'_>, then: impl FnOnce(&Facts<'_>) -> T) -> T {
-        if self.subjects.complete_nothing() {
+        if self.subjects.complete_nothing() && self.paths.are_exact() {
             return then(facts);
         }
         let mut completed = facts.borrowed();
@@ -289,7 +314,7 @@ impl std::ops::Index<u32> for RuleSet {
     }
 }
 
-fn compile_rules(typed: &[TypedRule], secret: Secret) -> Vec<Rule> {
+fn compile_rules(typed: &[TypedRule], paths: Paths, secret: Secret) -> Vec<Rule> {
     let mut taken: HashSet<String> =
         typed.iter().filter_map(|rule| rule.id.as_ref()).map(|id| id.value.clone()).collect();
     let complete = typed.iter().filter_map(|rule| Some((rule, rule.limit?)));
@@ -304,6 +329,10 @@ fn compile_rules(typed: &[TypedRule], secret: Secret) -> Vec<Rule> {
             let id = match &rule.id {
                 Some(id) => id.value.clone(),
                 None => name::derive(&conditions, &rule.parts, &limit, &mut taken),
+            };
+            let conditions = match paths.are_exact() {
+                true => conditions,
+                false => conditions.iter().map(|condition| condition.under(paths)).collect(),
             };
             Rule {
                 namespace: namespace(secret, &id, &limit, rule.generation),
@@ -351,12 +380,26 @@ fn shared(parts: Box<[KeyPart]>, lists: &mut HashSet<Arc<[KeyPart]>>) -> Arc<[Ke
     parts
 }
 
+fn unsupplied(document: &Document, rules: &[Rule]) -> Vec<UnsuppliedFact> {
+    // What has no limit is not compiled, as in `compile_rules`.
+    let typed = document.rules().iter().filter(|rule| rule.limit.is_some());
+    let unsupplied = |(typed, rule): (_, &Rule)| {
+        let of_rule = |named: &NamedFact| UnsuppliedFact {
+            rule: rule.id().to_owned(),
+            fact: named.fact.clone(),
+            line: named.span.line,
+        };
+        document.unsupplied(typed).into_iter().map(of_rule).collect::<Vec<_>>()
+    };
+    typed.zip(rules).flat_map(unsupplied).collect()
+}
+
 fn next_serial() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-fn patterns(condition: &Condition) -> &[crate::condition::Pattern] {
+fn patterns(condition: &Condition) -> &[Pattern] {
     match &condition.test {
         Test::Endpoint(any) => any,
         _ => &[],
@@ -367,6 +410,8 @@ fn version(document: &Document) -> u64 {
     let mut hasher = KeyHasher::new(Secret::UNSET);
     hasher.part(document.source().as_bytes());
     document.shorthands().iter().for_each(|text| hasher.part(text.as_bytes()));
+    let header = document.declared().api_key_header.as_ref();
+    header.into_iter().for_each(|name| hasher.part(name.as_bytes()));
     hasher.finish().lo
 }
 

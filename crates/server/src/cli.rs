@@ -9,6 +9,7 @@ mod when;
 use std::path::PathBuf;
 
 use clap::builder::FalseyValueParser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand};
 use tidegate_core::time::Micros;
 
@@ -32,6 +33,20 @@ pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// Adds what was probably meant to a mistake on the command line: a file of rules is named by a flag.
+pub(crate) fn with_advice(mut error: clap::Error) -> clap::Error {
+    let typed = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(typed)) if error.kind() == ErrorKind::UnknownArgument => typed,
+        _ => return error,
+    };
+    let is_document = [".yaml", ".yml", ".json", ".toml"].iter().any(|end| typed.ends_with(end));
+    if is_document && !typed.starts_with('-') {
+        let tip = format!("to use it as the rules, write '--config {typed}'");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
 }
 
 /// What to do.
@@ -139,6 +154,26 @@ pub(crate) struct RulesArgs {
         value_delimiter = ';'
     )]
     pub(crate) limits: Vec<String>,
+
+    /// Facts that callers of the APIs bring and rules name, such as "tenant,region"
+    #[arg(
+        long = "facts",
+        value_name = "NAMES",
+        env = "TIDEGATE_FACTS",
+        hide_env_values = true,
+        value_delimiter = ','
+    )]
+    pub(crate) brought: Vec<String>,
+
+    /// The header that carries the API key at the gateway, such as x-api-key
+    #[arg(
+        long,
+        value_name = "HEADER",
+        value_parser = crate::config::header_name,
+        env = "TIDEGATE_API_KEY_HEADER",
+        hide_env_values = true
+    )]
+    pub(crate) api_key_header: Option<String>,
 }
 
 /// `tidegate serve`.

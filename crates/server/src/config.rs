@@ -36,7 +36,7 @@ pub(crate) use resp::{RespLayer, RespSettings};
 pub(crate) use section::read as read_section;
 pub(crate) use store::{RedisSettings, StoreLayer, StoreSettings};
 pub(crate) use traces::TraceLayer;
-pub(crate) use value::{Bytes, LogFormat, LogLevel, UpstreamAt, duration};
+pub(crate) use value::{Bytes, LogFormat, LogLevel, UpstreamAt, duration, header_name};
 
 /// The HTTP listener unless it is said otherwise.
 pub(crate) const DEFAULT_HTTP: Listen = Listen::loopback(8081);

@@ -9,7 +9,7 @@ mod folder;
 mod habits;
 mod upstream;
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::thread;
 use std::time::Duration;
 
@@ -19,7 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Outcome;
 use crate::cli::{DemoArgs, RulesArgs, ServeArgs};
-use crate::config::{AdminLayer, GatewayLayer, Layer, LogLevel, UpstreamAt};
+use crate::config::{
+    AdminLayer, GatewayLayer, GrpcLayer, Layer, Listen, LogLevel, RespLayer, UpstreamAt,
+};
 use crate::failure::Failure;
 use crate::output::{self, BOLD, DIM};
 use crate::serve::{self, Addresses};
@@ -44,7 +46,12 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     let lasts = args.lasts.map(|lasts| Duration::from_micros(lasts.get()));
     let company = Company { listener, told, lasts, over: over.clone() };
     let company = thread::Builder::new().name("demo".to_owned()).spawn(|| company.run())?;
-    let rules = RulesArgs { config: Some(rules), limits: Vec::new() };
+    let rules = RulesArgs {
+        config: Some(rules),
+        limits: Vec::new(),
+        brought: Vec::new(),
+        api_key_header: None,
+    };
     let outcome = serve::run(ServeArgs { rules, settings: settings(args, upstream) }, Some(tell));
     over.cancel();
     let kept = company.join().unwrap_or_else(|_| {
@@ -53,14 +60,27 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     outcome.and_then(|outcome| kept.map(|()| outcome))
 }
 
-/// Doors that nobody asked for move aside when their ports are taken.
+/// The demo also runs beside a server: its listeners take free ports where the usual ones are taken.
 fn settings(args: &DemoArgs, upstream: UpstreamAt) -> Layer {
+    let gateway = Some(free(8080));
     Layer {
-        gateway: GatewayLayer { upstream: Some(upstream), ..GatewayLayer::default() },
-        admin: AdminLayer { admin: args.admin.clone(), ..AdminLayer::default() },
+        gateway: GatewayLayer { upstream: Some(upstream), gateway, ..GatewayLayer::default() },
+        http: Some(free(8081)),
+        grpc: GrpcLayer { grpc: Some(free(8082)), ..GrpcLayer::default() },
+        resp: RespLayer { resp: Some(free(8083)), ..RespLayer::default() },
+        admin: AdminLayer {
+            admin: Some(args.admin.clone().unwrap_or_else(|| free(8084))),
+            ..AdminLayer::default()
+        },
         log_level: Some(LogLevel::Error),
         ..Layer::default()
     }
+}
+
+/// A port of this machine, or any other if it is taken.
+fn free(port: u16) -> Listen {
+    let is_free = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    Listen::loopback(if is_free { port } else { 0 })
 }
 
 /// The API behind the server and the clients before it.

@@ -11,6 +11,7 @@ mod commands;
 mod config;
 mod demo;
 mod exports;
+mod extraction;
 mod facts;
 mod failure;
 mod node;
@@ -53,6 +54,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (cli, matches) = match parsed {
         Ok(parsed) => parsed,
         Err(error) => {
+            let error = cli::with_advice(error);
             // Help and version come this way too, on stdout and with success.
             let error = unquoted(error);
             let _ = error.print();

@@ -14,11 +14,12 @@ use tidegate_core::store::Store;
 use tidegate_core::time::{Clock as _, SystemClock, Timestamp};
 use tidegate_edge::Status;
 use tidegate_engine::Limiter;
-use tidegate_rules::RuleSet;
 use tidegate_rules::problem::{Problem, Problems};
+use tidegate_rules::{Rule, RuleSet};
 
 use crate::changes::Changes;
 use crate::config::Settings;
+use crate::extraction::Extraction;
 use crate::failure::Failure;
 use crate::node;
 use crate::source::{Loaded, Source};
@@ -179,6 +180,7 @@ struct Hall<S, L> {
     limiter: Arc<Limiter<S, L>>,
     status: Arc<Status>,
     repository: Arc<dyn Repository>,
+    extraction: Extraction,
 }
 
 impl<S: Store + 'static, L: Store + 'static> Desk for Hall<S, L> {
@@ -188,7 +190,11 @@ impl<S: Store + 'static, L: Store + 'static> Desk for Hall<S, L> {
             let changes = Changes::between(&before, &rules);
             self.limiter.install(rules).await.map_err(|error| error.to_string())?;
             self.status.rules_in_force(version);
+            self.extraction.report(&self.limiter.rules(), &self.status);
             Event::Reloaded { source: self.repository.name(), version, changes: &changes }.tell();
+            if !self.limiter.rules().rules().iter().any(Rule::is_active) {
+                Event::NoRules { source: self.repository.name() }.tell();
+            }
             Ok(())
         }
         .boxed()
@@ -212,6 +218,11 @@ impl<S: Store + 'static, L: Store + 'static> Desk for Hall<S, L> {
                 self.status.rules_in_force(self.limiter.rules().version());
                 Event::DatabaseBack.tell();
             }
+            News::NodeJoined { name } => Event::NodeJoined { node: name }.tell(),
+            News::NodeLeft { name, silent } => {
+                let how = if *silent { "it stopped reporting" } else { "it was stopped" };
+                Event::NodeLeft { node: name, how }.tell();
+            }
             News::CopyFailed { why } => Event::CopyFailed { why }.tell(),
         }
     }
@@ -231,6 +242,7 @@ pub(crate) fn open<S: Store + 'static, L: Store + 'static>(
         limiter: Arc::clone(limiter),
         status: Arc::clone(status),
         repository: Arc::clone(&repository),
+        extraction: Extraction::of(settings),
     };
     let staff = Staff {
         repository,

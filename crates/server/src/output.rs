@@ -8,6 +8,8 @@ use unicode_width::UnicodeWidthStr as _;
 
 /// What went well.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default().bold();
+/// What should be looked at.
+pub(crate) const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 /// What was refused.
 pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
 /// Names and headings.

@@ -15,6 +15,7 @@ use tokio::signal::unix::Signal;
 
 use crate::changes::Changes;
 use crate::config::Layer;
+use crate::extraction::Extraction;
 use crate::failure::Failure;
 use crate::office;
 use crate::source::{self, Source};
@@ -37,6 +38,7 @@ pub(crate) struct Reloader<S, L> {
     pub(crate) office: Arc<Office>,
     /// Where the file's rules are until they are changed; nowhere when they are in a database.
     pub(crate) draft: Option<Arc<Draft>>,
+    pub(crate) extraction: Extraction,
 }
 
 /// Why rules are read again.
@@ -150,6 +152,7 @@ impl<S: Store + 'static, L: Store + 'static> Reloader<S, L> {
         draft.replace(book.clone());
         self.office.adopt(book);
         self.status.rules_in_force(version);
+        self.extraction.report(&self.limiter.rules(), &self.status);
         if version == before.version() {
             Event::ReloadUnchanged { source: &name }.tell();
         } else {

@@ -10,6 +10,7 @@ mod handover;
 mod inherited;
 mod notify;
 mod opening;
+mod reach;
 mod socket_file;
 mod stop;
 mod telling;
@@ -23,12 +24,14 @@ use tidegate_edge::Status;
 use tidegate_edge::trace::Tracer;
 use tidegate_engine::{Limiter, Observer, Stopwatch};
 use tidegate_memory::FastClock;
+use tidegate_rules::Rule;
 use tokio::signal::unix::Signal;
 use tokio::task::JoinSet;
 
 use crate::Outcome;
 use crate::cli::ServeArgs;
 use crate::config::{Layer, Settings, StoreSettings};
+use crate::extraction::Extraction;
 use crate::failure::Failure;
 use crate::office::{self, Start, WallClock};
 use crate::reload::Reloader;
@@ -42,6 +45,9 @@ use inherited::Inherited;
 use opening::Opened;
 use socket_file::SocketFile;
 use stop::{Signals, Told};
+
+/// With more rules than this, the lines that list them are for debugging.
+const MANY_RULES: usize = 50;
 
 /// Everything that a running server is made of.
 struct House<S: Tended> {
@@ -94,9 +100,13 @@ async fn begin(
     let (count, version) = (rules.rules().len(), rules.version());
     let name = start.repository.name().to_owned();
     Event::Started { source: &name, rules: count, version }.tell();
-    if count == 0 {
+    for rule in rules.rules() {
+        Event::RuleInForce { rule, many: count > MANY_RULES }.tell();
+    }
+    if !rules.rules().iter().any(Rule::is_active) {
         Event::NoRules { source: &name }.tell();
     }
+    Extraction::of(&settings).check(&rules, &source)?;
     let embedded = Embedded::with_clock(FastClock::new(), settings.memory_limit.0);
     match &settings.store {
         StoreSettings::Memory => {
@@ -285,6 +295,7 @@ impl<S: Tended> House<S> {
             section: self.section.clone(),
             office: Arc::clone(&self.office),
             draft: self.draft.clone(),
+            extraction: Extraction::of(&self.settings),
         };
         keepers.spawn(reloader.run(hang_up));
         let office = Arc::clone(&self.office);

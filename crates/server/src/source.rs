@@ -11,7 +11,7 @@ use tidegate_core::key::{KeyHasher, Secret};
 use tidegate_edge::extract::Extractor;
 use tidegate_rules::decode::Field;
 use tidegate_rules::problem::{Problem, Problems, Remark};
-use tidegate_rules::{Document, MAX_DOCUMENT_BYTES, RuleSet};
+use tidegate_rules::{Declarations, Document, MAX_DOCUMENT_BYTES, RuleSet};
 
 use crate::cli::RulesArgs;
 use crate::config::{self, Layer};
@@ -31,6 +31,7 @@ const MAX_KEY_BYTES: u64 = 256 * 1024;
 pub(crate) struct Source {
     file: Option<PathBuf>,
     limits: Vec<String>,
+    declared: Declarations,
     /// The key files that documents of the configuration have named, whichever copy of this value
     /// read them. Documents of requests may name no others.
     key_files: Arc<Mutex<BTreeSet<PathBuf>>>,
@@ -51,7 +52,11 @@ pub(crate) struct Loaded {
 impl Source {
     /// The rules that the command line names.
     pub(crate) fn new(args: &RulesArgs) -> Self {
-        Self::of(args.config.clone(), args.limits.clone())
+        let declared = Declarations {
+            facts: args.brought.clone(),
+            api_key_header: args.api_key_header.clone(),
+        };
+        Self { declared, ..Self::of(args.config.clone(), args.limits.clone()) }
     }
 
     /// The rules of a file alone.
@@ -60,7 +65,7 @@ impl Source {
     }
 
     fn of(file: Option<PathBuf>, limits: Vec<String>) -> Self {
-        Self { file, limits, key_files: Arc::default() }
+        Self { file, limits, declared: Declarations::default(), key_files: Arc::default() }
     }
 
     /// Whether nobody named any rules.
@@ -73,9 +78,9 @@ impl Source {
         self.file.as_deref()
     }
 
-    /// The same source without limits of the command line.
+    /// The same source without what the command line adds.
     pub(crate) fn alone(&self) -> Self {
-        Self { limits: Vec::new(), ..self.clone() }
+        Self { limits: Vec::new(), declared: Declarations::default(), ..self.clone() }
     }
 
     /// A file beside the rules, with another ending.
@@ -121,7 +126,8 @@ impl Source {
         let text = utf8(&name, bytes)?;
         let read_section = |field: Option<Field<'_>>| config::read_section(field.as_ref());
         let (mut document, section) =
-            Document::parse_with(&name, text, read_section).map_err(Failure::Invalid)?;
+            Document::parse_with(&name, text, &self.declared, read_section)
+                .map_err(Failure::Invalid)?;
         document.push_shorthands(&self.limits).map_err(Failure::Limit)?;
         let folder = self.file.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
         let key_file = document.key_file().map(|file| folder.join(file));
@@ -182,6 +188,7 @@ impl Loaded {
             document.file(),
             document.source(),
             document.shorthands(),
+            document.declared(),
             rules,
             secret,
         )

@@ -16,6 +16,7 @@ use tidegate_edge::gateway::Access;
 use tidegate_edge::trace::News;
 use tidegate_memory::Restored;
 use tidegate_redis::{Finding, Weight};
+use tidegate_rules::{Limit, Rule};
 use tracing::{error, info, warn};
 use tracing_subscriber::EnvFilter;
 
@@ -27,7 +28,13 @@ use escaped::escaped;
 pub(crate) enum Event<'a> {
     Started { source: &'a str, rules: usize, version: u64 },
     NoRules { source: &'a str },
-    DoorTaken { door: &'a str, wanted: SocketAddr, instead: SocketAddr },
+    FactsMissing { missing: &'a str, advice: &'a str },
+    FactsUnsupplied { missing: &'a str, advice: &'a str },
+    RuleInForce { rule: &'a Rule, many: bool },
+    NodeJoined { node: &'a str },
+    NodeLeft { node: &'a str, how: &'a str },
+    NodesCounted { nodes: u32, before: u32 },
+    UpstreamUnreachable { server: &'a str, why: &'a str },
     FewDescriptors { door: &'a str, limit: u64, connections: usize },
     OpenWithoutToken { door: &'a str, at: SocketAddr },
     SnapshotMissing { path: &'a Path },
@@ -78,9 +85,23 @@ impl Event<'_> {
             Self::NoRules { source } => {
                 warn!(%source, "there are no rules: every request passes");
             }
-            Self::DoorTaken { door, wanted, instead } => {
-                warn!(%door, %wanted, %instead, "the default port of a listener is taken");
+            Self::FactsMissing { missing, advice } => {
+                error!(%missing, %advice, "rules name facts that requests do not have");
             }
+            Self::FactsUnsupplied { missing, advice } => {
+                warn!(%missing, %advice, "rules name facts that no `identity` entry supplies");
+            }
+            Self::RuleInForce { rule, many } => rule_line(rule, many),
+            Self::NodeJoined { node } => info!(%node, "a node joined"),
+            Self::NodeLeft { node, how } => warn!(%node, %how, "a node left"),
+            Self::NodesCounted { nodes, before } => {
+                let change = if nodes > before { "joined" } else { "left" };
+                info!(nodes, before, "a node that shares the store {change}");
+            }
+            Self::UpstreamUnreachable { server, why } => warn!(
+                %server, %why,
+                "the upstream cannot be reached: requests to it are answered with 502 until it can"
+            ),
             Self::FewDescriptors { door, limit, connections } => warn!(
                 door,
                 limit,
@@ -209,6 +230,30 @@ impl Event<'_> {
                 warn!(%signal, "a second signal: stopping at once, requests under way are lost");
             }
         }
+    }
+}
+
+/// A line for a rule that comes into force at the start; for people who look for it where there are
+/// many.
+fn rule_line(rule: &Rule, many: bool) {
+    let (id, key_by) = (rule.id(), rule.key_by().collect::<Vec<_>>().join(":"));
+    let key_by = if key_by.is_empty() { "global" } else { &key_by };
+    let (limit, algorithm) = match rule.limit() {
+        Limit::Policy(policy) => {
+            let quota = policy.quota();
+            let burst = quota.burst.map(|burst| format!(" burst {burst}")).unwrap_or_default();
+            let limit = format!("{}/{}{burst}", quota.requests, quota.window);
+            (limit, policy.algorithm().name())
+        }
+        Limit::Unlimited => ("unlimited".to_owned(), "none"),
+        Limit::Deny => ("deny".to_owned(), "none"),
+    };
+    let mode = rule.mode().name();
+    let active = rule.is_active();
+    if many {
+        tracing::debug!(rule = %id, %limit, %algorithm, %mode, %key_by, active, "rule");
+    } else {
+        info!(rule = %id, %limit, %algorithm, %mode, %key_by, active, "rule");
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::{Value as Json, json};
 use tidegate_edge::problem::Problem;
+use tidegate_rules::Declarations;
 use tidegate_rules::problem::Problems;
 
 use super::precondition::Seen;
@@ -95,7 +96,7 @@ impl Asked<'_> {
         }
         let secret = self.office.secret();
         let entries = self.office.compile_document(text.to_owned(), move |text, compiled| {
-            paper::entries(NAME, text, &[], compiled, secret)
+            paper::entries(NAME, text, &[], &Declarations::default(), compiled, secret)
         });
         Ok(entries.await.map_err(|problems| flaws(&problems)))
     }

@@ -9,6 +9,7 @@ use tidegate_core::time::{Micros, Timestamp};
 use super::{News, Office};
 use crate::book::Book;
 use crate::compile::{Files, next_expiry};
+use crate::node::Roster;
 
 /// The longest that nobody looks whether an override has run out.
 const LONGEST_LOOK: Duration = Duration::from_secs(3_600);
@@ -68,14 +69,28 @@ impl Office {
 
     /// Follows whatever changes, says so to other nodes, and lets overrides run out, until it is dropped.
     pub async fn keep(&self) {
-        let mut said = None;
+        let (mut said, mut roster) = (None, Roster::default());
         loop {
-            self.check_in(&mut said).await;
+            if self.check_in(&mut said).await {
+                self.report_nodes(&mut roster).await;
+            }
             let left = Duration::from(self.expiry().since(self.now()));
             tokio::select! {
                 _ = self.repository.stirred() => self.follow().await,
                 () = tokio::time::sleep(left.min(LONGEST_LOOK)) => self.expire().await,
             }
+        }
+    }
+
+    /// Reports nodes that joined or left since the last look.
+    async fn report_nodes(&self, roster: &mut Roster) {
+        let Ok(nodes) = self.repository.nodes().await else { return };
+        for change in roster.update(&nodes, self.node(), self.now()) {
+            let name = change.name.as_str();
+            self.desk.hear(&match change.left {
+                None => News::NodeJoined { name },
+                Some(silent) => News::NodeLeft { name, silent },
+            });
         }
     }
 

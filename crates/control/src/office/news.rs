@@ -39,6 +39,18 @@ pub enum News<'a> {
     },
     /// The repository answers again.
     Back,
+    /// A node that keeps its rules in the same repository is there that was not.
+    NodeJoined {
+        /// Its name.
+        name: &'a str,
+    },
+    /// Such a node is there no more.
+    NodeLeft {
+        /// Its name.
+        name: &'a str,
+        /// Whether it only stopped reporting; otherwise it signed off.
+        silent: bool,
+    },
     /// The copy for the next start could not be written.
     CopyFailed {
         /// Why not.

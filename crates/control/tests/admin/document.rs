@@ -50,7 +50,7 @@ async fn trying_tells_what_would_change_and_whom_it_concerns_and_changes_nothing
     let over = |user: &str| json!({"rule": "a", "key": {"user_id": user}, "requests": 9});
     house.ask("POST /v1/overrides", &[], json!([over("u"), over("v")])).await.expect(201);
     let before = house.state().await;
-    let new = "endpoints: [GET /a]\nrules:\n  - { id: a, key_by: user_id, limit: 6/h }\n  - { id: c, key_by: x, limit: 1/s }\n";
+    let new = "endpoints: [GET /a]\nrules:\n  - { id: a, key_by: user_id, limit: 6/h }\n  - { id: c, key_by: host, limit: 1/s }\n";
     let tried = house.ask("POST /v1/validate", &[], new).await.expect(200).body;
     let kinds = tried["changes"].as_array().expect("changes").len();
     assert_eq!((&tried["valid"], &tried["version"], kinds), (&json!(true), &json!(2), 3));

@@ -65,7 +65,7 @@ async fn who_does_not_say_what_they_saw_changes_nothing_that_is_there() {
 #[tokio::test]
 async fn what_must_not_be_there_yet_is_made_and_what_must_be_is_not() {
     let house = House::with(RULES).await;
-    let rule = json!({"key_by": "x", "limit": "9/h"});
+    let rule = json!({"key_by": "host", "limit": "9/h"});
     house.ask("PUT /v1/rules/t", &[("if-match", "*")], &rule).await.expect(412);
     house.ask("PUT /v1/rules/t", &[("if-match", "\"1\"")], &rule).await.expect(412);
     let made = house.ask("PUT /v1/rules/t", &[("if-none-match", "*")], &rule).await.expect(200);
@@ -77,7 +77,8 @@ async fn what_must_not_be_there_yet_is_made_and_what_must_be_is_not() {
 async fn many_editors_at_once_lose_no_edit() {
     let house = House::with(RULES).await;
     let edits = (0..8).map(|at| {
-        let rule = json!({"id": format!("e{at}"), "key_by": format!("f{at}"), "limit": "5/h"});
+        let rule =
+            json!({"id": format!("e{at}"), "key_by": "host", "limit": format!("5/{}h", at + 1)});
         let house = &house;
         async move { house.ask("POST /v1/rules", &[], rule).await.expect(201) }
     });

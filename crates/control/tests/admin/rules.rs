@@ -107,7 +107,7 @@ async fn what_is_wrong_names_its_field_and_changes_nothing() {
 #[tokio::test]
 async fn rules_are_listed_in_their_order_and_by_pages() {
     let list: String =
-        (0..25).rev().map(|at| format!("- {{ id: r{at}, limit: 5/h, key_by: f{at} }}\n")).collect();
+        (0..25).rev().map(|at| format!("- {{ id: r{at}, limit: 5/{}h }}\n", at + 1)).collect();
     let house = House::with(&format!("rules:\n{list}")).await;
     let (mut found, mut path) = (Vec::new(), "/v1/rules?limit=10".to_owned());
     loop {

@@ -4,10 +4,11 @@
 //! or path (`X-HTTP-Method-Override`, `X-Original-URL`) nor at forwarding headers of strangers.
 //! What follows from facts (the tier of a subject, the endpoint's pattern) the rules add.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use http::header::{HeaderName, InvalidHeaderName};
+use http::header::{HOST, HeaderName, InvalidHeaderName};
 use http::request::Parts;
 use tidegate_rules::identity::{
     self, FactCarrier, FactIdentity, ForwardedBy, Identity, IpIdentity, JwtIdentity, Trust,
@@ -147,6 +148,9 @@ impl Extractor {
         }
         facts.push("method", method::canonical(head.method.as_str()));
         facts.push("path", path);
+        if let Some(host) = head.headers.get(HOST).and_then(|host| host.to_str().ok()) {
+            facts.push("host", host_name(host));
+        }
         for Wanted { name, carrier, trust } in &self.wanted {
             if *trust == Trust::Proxy && !client.peer_is_trusted {
                 continue;
@@ -157,6 +161,18 @@ impl Extractor {
             }
         }
         Ok(())
+    }
+}
+
+/// The host that a request is for: in lower case, without a port and the dot that ends a full name.
+fn host_name(host: &str) -> Cow<'_, str> {
+    // The colons of an IPv6 address are inside its brackets.
+    let end = host.rfind(']').map_or(0, |bracket| bracket + 1);
+    let name = host[end..].find(':').map_or(host, |colon| &host[..end + colon]);
+    let name = name.strip_suffix('.').unwrap_or(name);
+    match name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        true => Cow::Owned(name.to_ascii_lowercase()),
+        false => Cow::Borrowed(name),
     }
 }
 

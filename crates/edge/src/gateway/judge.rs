@@ -61,6 +61,8 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         let rules = self.limiter.rules();
         let extractor = self.extractors.of(&rules)?;
         let client = extractor.client(head, caller.peer);
+        let trusted = client.peer_is_trusted;
+        self.proxy_watch.see(caller.peer, trusted, &head.headers, rules.serial());
         if let Some(line) = line {
             line.client(client.ip);
         }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Response, StatusCode, Uri};
@@ -34,6 +34,9 @@ const TARGETS: [HeaderName; 3] = [
     HeaderName::from_static("x-original-url"),
     HeaderName::from_static("x-original-uri"),
 ];
+
+/// The host of the request that the proxy holds; `Host` is often that of this API.
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
 /// What was decided, for proxies whose configuration can only look at headers.
 const DECISION: HeaderName = HeaderName::from_static("x-ratelimit-decision");
@@ -128,6 +131,9 @@ fn rebuild(head: &mut Parts, peer: Peer, trusted: bool) -> Result<(), Problem> {
         None => head.method.clone(),
     };
     head.uri = Uri::from(target);
+    if let Some(host) = trusted.then(|| head.headers.get(FORWARDED_HOST)).flatten().cloned() {
+        head.headers.insert(HOST, host);
+    }
     Ok(())
 }
 

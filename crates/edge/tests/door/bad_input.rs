@@ -156,8 +156,7 @@ async fn a_thousand_checks_are_not_too_many() {
 
 #[tokio::test]
 async fn whole_numbers_and_booleans_are_facts_by_their_text() {
-    let rules =
-        r#"rules: [{ id: ten, match: { n: "-7", b: "true" }, key_by: global, limit: 10/h }]"#;
+    let rules = r#"{ facts: [n, b], rules: [{ id: ten, match: { n: "-7", b: "true" }, key_by: global, limit: 10/h }] }"#;
     let house = House::open(rules).await;
     let answer = house.caller().await.post("/v1/check", r#"{"facts":{"n":-7,"b":true}}"#).await;
     assert_eq!(answer.json()["rule"], Value::from("ten"));

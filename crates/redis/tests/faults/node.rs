@@ -33,7 +33,8 @@ pub(crate) const BURST: u64 = 10;
 /// ends long after it, so that nothing that was counted is forgotten.
 pub(crate) const PLENTY: u64 = 1_000_000;
 
-const RULES: &str = "rules:
+const RULES: &str = "facts: [kind]
+rules:
   - { id: open, match: { kind: open }, key_by: user_id, on_fail: allow, limit: { requests: 1000000, window: 300d, algorithm: fixed_window } }
   - { id: closed, match: { kind: closed }, key_by: user_id, on_fail: deny, limit: { requests: 1000000, window: 300d, algorithm: fixed_window } }
   - { id: shared, match: { kind: shared }, key_by: user_id, on_fail: local, limit: { requests: 10, window: 300d } }";

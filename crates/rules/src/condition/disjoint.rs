@@ -1,6 +1,6 @@
 //! Whether two conditions can never hold together. Conservative: `false` means "perhaps they can".
 
-use super::{Condition, Pattern, Sense, Test, TextTest};
+use super::{Condition, PathTest, Pattern, Sense, Test, TextTest};
 
 /// Whether no request passes both.
 pub(crate) fn disjoint(one: &Condition, two: &Condition) -> bool {
@@ -15,12 +15,16 @@ pub(crate) fn disjoint(one: &Condition, two: &Condition) -> bool {
 fn tests_disjoint(one: &Test, two: &Test) -> bool {
     match (one, two) {
         (Test::Text(one), Test::Text(two)) => one.fact == two.fact && texts_disjoint(one, two),
+        (Test::Path(one), Test::Path(two)) => paths_disjoint(one, two),
         (Test::Ip(one), Test::Ip(two)) => !one.overlaps(two),
         (Test::Endpoint(one), Test::Endpoint(two)) => {
             one.iter().all(|a| two.iter().all(|b| a.disjoint(b)))
         }
         (Test::Text(text), Test::Endpoint(any)) | (Test::Endpoint(any), Test::Text(text)) => {
             any.iter().all(|pattern| text_excludes(text, pattern))
+        }
+        (Test::Path(path), Test::Endpoint(any)) | (Test::Endpoint(any), Test::Path(path)) => {
+            any.iter().all(|pattern| path_excludes(path, pattern))
         }
         // A request's descriptor leads to one place.
         (Test::Descriptor(one), Test::Descriptor(two)) => !one.same_place(two),
@@ -35,15 +39,25 @@ fn texts_disjoint(one: &TextTest, two: &TextTest) -> bool {
     rejects(one, two) || rejects(two, one)
 }
 
-/// Whether a condition on `method` or `path` rules a pattern out.
+fn paths_disjoint(one: &PathTest, two: &PathTest) -> bool {
+    let rejects = |test: &PathTest, values: &PathTest| {
+        values.text.globs.is_empty() && !values.text.exact.iter().any(|value| test.accepts(value))
+    };
+    rejects(one, two) || rejects(two, one)
+}
+
+/// Whether a condition on `path` rules a pattern out.
+fn path_excludes(path: &PathTest, pattern: &Pattern) -> bool {
+    let text = &path.text;
+    text.globs.is_empty() && !text.exact.iter().any(|path| pattern.matches_path(path))
+}
+
+/// Whether a condition on `method` rules a pattern out.
 fn text_excludes(text: &TextTest, pattern: &Pattern) -> bool {
     match &*text.fact {
         "method" => {
             !pattern.methods.is_empty()
                 && !pattern.methods.iter().any(|method| text.accepts(method))
-        }
-        "path" => {
-            text.globs.is_empty() && !text.exact.iter().any(|path| pattern.matches_path(path))
         }
         _ => false,
     }
@@ -56,6 +70,10 @@ fn within(inner: &Test, outer: &Test) -> bool {
             inner.fact == outer.fact
                 && inner.exact.iter().all(|value| outer.accepts(value))
                 && inner.globs.iter().all(|glob| outer.globs.contains(glob))
+        }
+        (Test::Path(inner), Test::Path(outer)) => {
+            inner.text.exact.iter().all(|value| outer.accepts(value))
+                && inner.text.globs.iter().all(|glob| outer.text.globs.contains(glob))
         }
         (Test::Ip(inner), Test::Ip(outer)) => outer.covers(inner),
         (Test::Endpoint(inner), Test::Endpoint(outer)) => {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Text with at least one `*`.
+/// Text, mostly with at least one `*`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Glob(Box<str>);
 
@@ -10,6 +10,11 @@ impl Glob {
     /// A glob, or nothing if the text has no `*`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         text.contains('*').then(|| Self(text.into()))
+    }
+
+    /// A glob, also of text that has no `*` and matches itself alone.
+    pub(crate) fn of(text: &str) -> Self {
+        Self(text.into())
     }
 
     /// The text before the first `*`.

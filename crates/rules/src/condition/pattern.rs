@@ -9,6 +9,7 @@ use std::fmt;
 use smallvec::SmallVec;
 
 use crate::facts::Facts;
+use crate::paths::Paths;
 use crate::problem::Remark;
 
 /// A deeper pattern is no endpoint, and the trie of patterns is walked recursively.
@@ -101,6 +102,15 @@ impl Pattern {
         }
     }
 
+    /// The same pattern for paths that were put into their form for comparison.
+    pub(crate) fn under(&self, paths: Paths) -> Self {
+        let folded = |segment: &Segment| match segment {
+            Segment::Literal(text) => Segment::Literal(paths.folded_segment(text).into()),
+            Segment::Any => Segment::Any,
+        };
+        Self { segments: self.segments.iter().map(folded).collect(), ..self.clone() }
+    }
+
     /// Whether it matches every request, even one whose path is not known.
     pub(crate) fn is_anything(&self) -> bool {
         self.methods.is_empty() && self.is_any_path()
@@ -166,11 +176,14 @@ fn is_method(text: &str) -> bool {
 fn parse_segment(name: &str, whole: &str) -> Result<Segment, Remark> {
     let wrong = |message: &str| Remark::new(message).found(whole);
     if let Some(inner) = name.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
-        if inner.is_empty() || !inner.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+        if !is_name(inner) {
             let message = "a placeholder has a name of letters, digits and `_`";
             return Err(wrong(message).write("for instance `{id}`"));
         }
         return Ok(Segment::Any);
+    }
+    if let Some(hint) = in_braces(whole).filter(|_| name.starts_with(':')) {
+        return Err(wrong("a placeholder is written in braces").write(format!("`{hint}`")));
     }
     if name.contains('*') {
         let hint = "`{name}` for one segment, or `/*` at the end for everything below";
@@ -185,6 +198,26 @@ fn parse_segment(name: &str, whole: &str) -> Result<Segment, Remark> {
         return Err(wrong(message).write(FORM));
     }
     Ok(Segment::Literal(name.into()))
+}
+
+/// The path with placeholders as Express and Rails write them, `/users/:id`, written in braces;
+/// nothing if it has none.
+pub(crate) fn in_braces(path: &str) -> Option<String> {
+    let named = |segment: &str| {
+        let name = segment.strip_prefix(':').filter(|name| is_name(name))?;
+        Some(format!("{{{name}}}"))
+    };
+    let segments: Vec<_> = path.split('/').map(|segment| (segment, named(segment))).collect();
+    let text = |(segment, named): &(&str, Option<String>)| {
+        named.clone().unwrap_or_else(|| (*segment).to_owned())
+    };
+    let any = segments.iter().any(|(_, named)| named.is_some());
+    any.then(|| segments.iter().map(text).collect::<Vec<_>>().join("/"))
+}
+
+/// Whether this can be the name of a placeholder.
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 impl fmt::Display for Pattern {
@@ -234,6 +267,8 @@ mod tests {
             ("/a*", "`/*` at the end"),
             ("/a/*/b", "`{name}`"),
             ("/a/{}", "`{id}`"),
+            ("/api/:id", "`/api/{id}`"),
+            ("GET /api/:id/:idx/*", "`GET /api/{id}/{idx}/*`"),
             ("/a/{b", "`/users/{id}`"),
             ("/a?b=c", "`/path`"),
         ] {

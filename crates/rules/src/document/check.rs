@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use tidegate_core::policy::{Algorithm, Leak};
 
+use super::facts::Place;
 use super::{Document, TypedRule};
 use crate::condition::{Test, disjoint};
 use crate::decode::Findings;
@@ -16,6 +17,7 @@ impl Document {
         self.check_key(findings);
         self.check_tier(findings);
         self.check_subjects(findings);
+        self.check_facts(self.own_rules(), Place::Document, findings);
         check_ids(&self.rules, findings);
         check_replaced(&self.rules, findings);
         check_key_patterns(&self.rules, findings);

@@ -1,5 +1,6 @@
 //! Whose counter a rule charges: `key_by`, `key_type`, or `scope` and `key_pattern`.
 
+use super::facts::NamedFact;
 use super::{Spanned, matches};
 use crate::condition::{Condition, Pattern, Sense, Test};
 use crate::decode::{Field, Fields};
@@ -24,6 +25,8 @@ pub(super) struct KeyBy {
     /// The endpoint that a `key_pattern` names.
     pub(super) endpoint: Option<Spanned<Condition>>,
     pub(super) pattern: Option<Spanned<String>>,
+    /// The facts that it names.
+    pub(super) named: Vec<NamedFact>,
     /// Whether it was said at all, also if wrongly.
     pub(super) said: bool,
 }
@@ -44,6 +47,9 @@ impl KeyBy {
             [None, Some(key_type), _] => key.parts = read_scope(&key_type),
             [None, None, Some(pattern)] => key.read_pattern(&pattern, scope.as_ref()),
             [None, None, None] => key.parts = scope.and_then(|scope| read_scope(&scope)),
+        }
+        if let (Some(field), Some(parts)) = (&first, &key.parts) {
+            key.named = named(parts, field);
         }
         key
     }
@@ -86,6 +92,11 @@ impl KeyBy {
             scope.refuse(remark.found(scope.scalar().unwrap_or_default()).write(hint));
         }
     }
+}
+
+/// The facts that a key is made of, named by this field.
+pub(super) fn named(parts: &[KeyPart], field: &Field<'_>) -> Vec<NamedFact> {
+    parts.iter().map(|part| NamedFact::new(part.name(), field.span(), field.path())).collect()
 }
 
 fn read_scope(field: &Field<'_>) -> Option<Vec<KeyPart>> {

@@ -7,6 +7,7 @@ use tidegate_core::policy::{Algorithm, Leak, MAX_SLOTS, Policy, PolicyError};
 use tidegate_core::quota::Quota;
 use tidegate_core::time::Micros;
 
+use super::facts::NamedFact;
 use super::key_by;
 use crate::decode::{Field, Fields};
 use crate::key::KeyPart;
@@ -31,6 +32,8 @@ pub(super) struct Allowed {
     pub(super) limit: Option<Limit>,
     /// The key that a shorthand names.
     pub(super) by: Option<Vec<KeyPart>>,
+    /// The facts that this key names.
+    pub(super) named: Vec<NamedFact>,
 }
 
 /// The settings that go with a number of requests, in `limit` or beside it.
@@ -72,7 +75,8 @@ impl Allowed {
             .map_err(|error| field.refuse(Remark::new(error.to_string())))
             .ok();
         let by = short.by.map(|text| field.accept(key_by::parse(text)).unwrap_or_default());
-        Self { limit: limit.map(Limit::Policy), by }
+        let named = by.as_ref().map(|parts| key_by::named(parts, field)).unwrap_or_default();
+        Self { limit: limit.map(Limit::Policy), by, named }
     }
 
     fn read_limit(field: &Field<'_>, beside: &Settings<'_>) -> Self {
@@ -104,7 +108,7 @@ impl Allowed {
     }
 
     const fn of(limit: Option<Limit>) -> Self {
-        Self { limit, by: None }
+        Self { limit, by: None, named: Vec::new() }
     }
 }
 

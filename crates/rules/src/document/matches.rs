@@ -1,7 +1,10 @@
 //! The `match` of a rule: facts and the values they must have.
 
+use super::facts::NamedFact;
 use super::{Spanned, descriptor};
-use crate::condition::{Condition, Nets, Pattern, Sense, Test, TextTest, parse_net};
+use crate::condition::{
+    Condition, Nets, PathTest, Pattern, Sense, Test, TextTest, in_braces, parse_net,
+};
 use crate::decode::Field;
 use crate::problem::Remark;
 use crate::yaml::Value;
@@ -17,21 +20,24 @@ pub(crate) fn fact_name(typed: &str) -> &str {
 /// More facts than any request has; conditions are compared with each other.
 const MAX_CONDITIONS: usize = 64;
 
-/// Reads all conditions of a `match`.
-pub(super) fn read(field: &Field<'_>) -> Vec<Spanned<Condition>> {
+/// Reads all conditions of a `match`, and the facts that they name.
+pub(super) fn read(field: &Field<'_>) -> (Vec<Spanned<Condition>>, Vec<NamedFact>) {
     let Some(fields) = field.fields() else {
-        return Vec::new();
+        return Default::default();
     };
     if fields.all().count() > MAX_CONDITIONS {
         let message = format!("a rule can ask for at most {MAX_CONDITIONS} facts");
         field.refuse(Remark::new(message).write("fewer"));
-        return Vec::new();
+        return Default::default();
     }
+    let named = |(name, span, field): (&str, _, Field<'_>)| {
+        NamedFact::new(fact_name(name), span, field.path())
+    };
     let read = |(name, _, field): (&str, _, Field<'_>)| match name {
         "descriptor" => descriptor::read(&field).into_iter().collect(),
         name => conditions(fact_name(name), &field),
     };
-    fields.all().flat_map(read).collect()
+    (fields.all().flat_map(read).collect(), fields.all().map(named).collect())
 }
 
 /// Reads what is asked of one fact: values that it may have, values that it may not have, or both.
@@ -67,6 +73,7 @@ fn test(fact: &str, field: &Field<'_>) -> Option<Test> {
         "ip" => Test::Ip(Nets::new(&read_all(&items, parse_net)?)),
         "endpoint" => Test::Endpoint(read_all(&items, Pattern::parse)?.into()),
         "method" => Test::Text(TextTest::new(fact, read_all(&items, method)?)),
+        "path" => Test::Path(PathTest::new(read_all(&items, path)?)),
         _ => Test::Text(TextTest::new(fact, read_all(&items, |text| Ok(text.to_owned()))?)),
     };
     (!items.is_empty()).then_some(test)
@@ -76,6 +83,24 @@ fn test(fact: &str, field: &Field<'_>) -> Option<Test> {
 fn read_all<T>(items: &[Field<'_>], read: impl Fn(&str) -> Result<T, Remark>) -> Option<Vec<T>> {
     let values: Vec<_> = items.iter().map(|item| item.accept(read(item.text()?))).collect();
     values.into_iter().collect()
+}
+
+/// A path or a glob of paths. What no path can be is not accepted: such a rule would match nothing.
+fn path(text: &str) -> Result<String, Remark> {
+    let wrong = |message: &str| Remark::new(message).found(text);
+    if let Some(pattern) = in_braces(text) {
+        let message = "placeholders are for `endpoint`";
+        return Err(wrong(message).write(format!("`endpoint: {pattern}`")));
+    }
+    if text.contains(['{', '}']) {
+        let message = "placeholders are for `endpoint`";
+        return Err(wrong(message).write(format!("`endpoint: {text}`")));
+    }
+    if !text.starts_with(['/', '*']) {
+        let message = "a path begins with `/`";
+        return Err(wrong(message).write(format!("`/{text}`")));
+    }
+    Ok(text.to_owned())
 }
 
 fn method(text: &str) -> Result<String, Remark> {

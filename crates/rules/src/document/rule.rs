@@ -6,6 +6,7 @@ use tidegate_core::quota::Quota;
 use tidegate_core::time::Micros;
 
 use super::cost;
+use super::facts::NamedFact;
 use super::key_by::{self, KeyBy};
 use super::limit::Allowed;
 use super::{Spanned, matches};
@@ -35,6 +36,8 @@ pub(crate) struct TypedRule {
     pub(crate) description: Option<String>,
     pub(crate) active: bool,
     pub(crate) conditions: Vec<Spanned<Condition>>,
+    /// The facts that it matches or counts by.
+    pub(crate) named: Vec<NamedFact>,
     pub(crate) parts: Vec<KeyPart>,
     pub(crate) key_pattern: Option<Spanned<String>>,
     pub(crate) limit: Option<Limit>,
@@ -50,23 +53,30 @@ pub(crate) struct TypedRule {
 }
 
 /// What the document says for all rules that do not say it themselves.
+#[derive(Clone)]
 pub(super) struct Defaults {
     parts: Vec<KeyPart>,
+    /// The facts that these parts name.
+    named: Vec<NamedFact>,
     on_fail: OnFail,
 }
 
 impl Default for Defaults {
     fn default() -> Self {
-        Self { parts: vec![KeyPart::Ip], on_fail: OnFail::Allow }
+        Self { parts: vec![KeyPart::Ip], named: Vec::new(), on_fail: OnFail::Allow }
     }
 }
 
 impl Defaults {
     pub(super) fn read(fields: &mut Fields<'_>) -> Self {
         let mut defaults = Self::default();
-        let parts = fields.take("key_by").and_then(|field| key_by::read_key_by(&field));
+        if let Some(field) = fields.take("key_by")
+            && let Some(parts) = key_by::read_key_by(&field)
+        {
+            defaults.named = key_by::named(&parts, &field);
+            defaults.parts = parts;
+        }
         let on_fail = fields.take("on_fail").and_then(|field| field.choice(&ON_FAIL));
-        defaults.parts = parts.unwrap_or(defaults.parts);
         defaults.on_fail = on_fail.unwrap_or(defaults.on_fail);
         defaults
     }
@@ -81,6 +91,7 @@ pub(super) fn read(field: &Field<'_>, defaults: &Defaults) -> Option<TypedRule> 
         description: None,
         active: true,
         conditions: Vec::new(),
+        named: Vec::new(),
         parts: Vec::new(),
         key_pattern: None,
         limit: None,
@@ -94,9 +105,7 @@ pub(super) fn read(field: &Field<'_>, defaults: &Defaults) -> Option<TypedRule> 
         replaces: Vec::new(),
     };
     if matches!(field.node().value, Value::Scalar { .. }) {
-        let allowed = Allowed::read_shorthand(field);
-        rule.limit = allowed.limit;
-        rule.parts = allowed.by.unwrap_or_else(|| defaults.parts.clone());
+        rule.take_key_and_limit(KeyBy::default(), Allowed::read_shorthand(field), defaults);
         return Some(rule);
     }
     let mut fields = field.fields()?;
@@ -123,9 +132,10 @@ impl TypedRule {
         // Part of the seeds' table; nothing hangs on it.
         let _ = fields.take("created_at").and_then(|field| field.text());
         if let Some(field) = fields.take("match") {
-            self.conditions = matches::read(&field);
+            (self.conditions, self.named) = matches::read(&field);
         }
         if let Some(field) = fields.take("plan") {
+            self.named.push(NamedFact::new("tier", field.span(), field.path()));
             self.conditions.extend(matches::conditions("tier", &field));
         }
     }
@@ -137,7 +147,16 @@ impl TypedRule {
             let remark = Remark::new("whose counter is meant is said twice");
             fields.refuse(remark.write("only `key_by`, without `by` in the limit"));
         }
-        self.parts = key.parts.or(allowed.by).unwrap_or_else(|| defaults.parts.clone());
+        self.take_key_and_limit(key, allowed, defaults);
+    }
+
+    fn take_key_and_limit(&mut self, key: KeyBy, allowed: Allowed, defaults: &Defaults) {
+        let by = allowed.by.map(|parts| (parts, allowed.named));
+        let said = key.parts.map(|parts| (parts, key.named)).or(by);
+        let (parts, named) =
+            said.unwrap_or_else(|| (defaults.parts.clone(), defaults.named.clone()));
+        self.parts = parts;
+        self.named.extend(named);
         self.conditions.extend(key.endpoint);
         self.key_pattern = key.pattern;
         self.limit = allowed.limit;

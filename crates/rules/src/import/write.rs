@@ -1,5 +1,6 @@
 //! Writes a rules document, rule by rule, no longer than one may be.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::document::MAX_DOCUMENT_BYTES;
@@ -9,6 +10,8 @@ use crate::yaml::quoted;
 #[derive(Debug)]
 pub(super) struct Writer {
     text: String,
+    /// Facts that rules name and that callers bring.
+    facts: BTreeSet<String>,
     /// How many rules there are.
     pub(super) rules: usize,
     /// How many rules did not fit.
@@ -56,7 +59,7 @@ pub(super) enum Conduct {
 impl Writer {
     /// A document that begins with these lines.
     pub(super) fn new(head: &str) -> Self {
-        Self { text: format!("{head}rules:\n"), rules: 0, left_out: 0 }
+        Self { text: format!("{head}rules:\n"), facts: BTreeSet::new(), rules: 0, left_out: 0 }
     }
 
     /// Adds a rule if there is room; after one that had none, no other has.
@@ -73,10 +76,22 @@ impl Writer {
         }
     }
 
+    /// Notes facts that rules name and that callers bring.
+    pub(super) fn declare<'f>(&mut self, facts: impl IntoIterator<Item = &'f str>) {
+        self.facts.extend(facts.into_iter().map(str::to_owned));
+    }
+
     pub(super) fn finish(mut self) -> String {
         if self.rules == 0 {
             self.text.truncate(self.text.trim_end().len());
             self.text.push_str(" []\n");
+        }
+        if !self.facts.is_empty() {
+            let line = format!("facts: {}\n", list(&Vec::from_iter(&self.facts)));
+            // All rules here name a domain, so they are valid without it too.
+            if line.len() + self.text.len() <= MAX_DOCUMENT_BYTES {
+                self.text.insert_str(0, &line);
+            }
         }
         self.text
     }

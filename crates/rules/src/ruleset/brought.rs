@@ -17,6 +17,7 @@ use crate::identity::Identity;
 use crate::index::descriptors::Descriptors;
 use crate::index::{Filing, Index};
 use crate::key::Keying;
+use crate::paths::Paths;
 use crate::rule::{ChargeWhen, FIRST_GENERATION, Limit, Mode, OnChange, OnFail, Rule};
 
 /// The id of every such rule. Its keys are told apart by what they are made of.
@@ -76,7 +77,10 @@ impl RuleSet {
             descriptors: Descriptors::default(),
             keying: Keying::new(128, std::iter::empty()),
             subjects: Subjects::none(),
+            paths: Paths::default(),
             identity: Identity::default(),
+            unsupplied: Vec::new(),
+            identity_to_add: None,
             version: self.version,
             serial: self.serial,
             seed: self.seed,

@@ -77,7 +77,9 @@ impl RuleSet {
                 return Err(wrong(message));
             }
         }
-        Ok(self.key_of_override(rule, facts))
+        let mut facts = facts.borrowed();
+        self.paths.fold(&mut facts);
+        Ok(self.key_of_override(rule, &facts))
     }
 
     /// The rule that governs a request as the one at `at` does: that one, or its variant for the key.

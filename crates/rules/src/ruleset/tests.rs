@@ -57,7 +57,8 @@ fn document() -> impl Strategy<Value = String> {
             format!("- {{ match: {{ {matched} }}, is_active: {active}, limit: 1/s }}\n")
         },
     );
-    prop::collection::vec(rule, 0..80).prop_map(|rules| format!("rules:\n{}", rules.concat()))
+    prop::collection::vec(rule, 0..80)
+        .prop_map(|rules| format!("facts: [tenant]\nrules:\n{}", rules.concat()))
 }
 
 fn request() -> impl Strategy<Value = Vec<(&'static str, &'static str)>> {

@@ -35,7 +35,10 @@ pub fn parse(text: &str) -> Result<Micros, Remark> {
     let (mut rest, mut total, mut last) = (text, 0_u64, u64::MAX);
     while !rest.is_empty() {
         let (number, unit, after) = split(rest);
-        let size = unit_size(unit).map_err(|hint| wrong("this is not a duration").write(hint))?;
+        let size = unit_size(unit).map_err(|hint| {
+            let hint = spelt_out(text).map_or(hint, |meant| format!("`{meant}`"));
+            wrong("this is not a duration").write(hint)
+        })?;
         let number: u64 = number.parse().map_err(|_| match number {
             "" => wrong("this is not a duration").write(EXAMPLE),
             _ => too_long(text),
@@ -68,6 +71,34 @@ pub(crate) fn named(word: &str) -> Option<Micros> {
         _ => return None,
     };
     Some(Micros::new(size))
+}
+
+/// The unit that a word for a span of time means, as rates have it.
+pub(crate) fn unit_of_word(word: &str) -> Option<&'static str> {
+    Some(match word.to_ascii_lowercase().as_str() {
+        "s" | "sec" | "secs" | "second" | "seconds" => "s",
+        "m" | "min" | "mins" | "minute" | "minutes" => "min",
+        "h" | "hr" | "hrs" | "hour" | "hours" => "h",
+        "d" | "day" | "days" => "day",
+        _ => return None,
+    })
+}
+
+/// What to write for a number and a unit in words, `1sec` or `5 minutes`.
+pub(crate) fn spelt_out(text: &str) -> Option<String> {
+    let (number, unit, rest) = split(text);
+    // `M` may mean months.
+    let unit = match unit.trim().to_ascii_lowercase().as_str() {
+        "m" if unit.trim() == "M" => return None,
+        "msec" | "msecs" | "millis" | "millisecond" | "milliseconds" => "ms",
+        "week" | "weeks" | "wk" => "w",
+        word => match unit_of_word(word)? {
+            "min" => "m",
+            "day" => "d",
+            unit => unit,
+        },
+    };
+    (rest.is_empty() && !number.is_empty()).then(|| format!("{number}{unit}"))
 }
 
 fn split(text: &str) -> (&str, &str, &str) {
@@ -139,7 +170,11 @@ mod tests {
             ("1h30", "after every number"),
             ("30m1h", "1h30m"),
             ("1s1s", "1h30m"),
-            ("1 s", "`10s`"),
+            ("1 s", "`1s`"),
+            ("1sec", "`1s`"),
+            ("5 minutes", "`5m`"),
+            ("2Days", "`2d`"),
+            ("300msec", "`300ms`"),
             ("52125d", "52124d"),
             ("99999999999999999999s", "52124d"),
             ("18446744073709551615w", "52124d"),

@@ -3,7 +3,7 @@
 use tidegate_core::policy::{Algorithm, Leak};
 use tidegate_core::time::Micros;
 
-use super::duration;
+use super::{duration, rate};
 use crate::decode::nearest;
 use crate::problem::Remark;
 
@@ -32,11 +32,18 @@ pub(crate) struct Shorthand<'t> {
 
 impl<'t> Shorthand<'t> {
     pub(crate) fn parse(text: &'t str) -> Result<Self, Remark> {
+        if let Some(meant) = in_other_words(text) {
+            return Err(wrong("this is not a limit", text).write(format!("`{meant}`")));
+        }
         let mut words = text.split_whitespace();
         let rate = words.next().unwrap_or_default();
         let (requests, window) =
-            rate.split_once('/').ok_or_else(|| wrong("this is not a limit", text).write(FORM))?;
-        let requests = number(requests)?;
+            rate.split_once('/').ok_or_else(|| match duration::spelt_out(text) {
+                Some(window) => wrong("how many requests is missing", text)
+                    .write(format!("`100/{window}` for 100 of them")),
+                None => wrong("this is not a limit", text).write(FORM),
+            })?;
+        let requests = requests_of(requests, window)?;
         let mut limit =
             Self { requests, window: span(window)?, by: None, burst: None, algorithm: None };
         while let Some(word) = words.next() {
@@ -65,6 +72,62 @@ impl<'t> Shorthand<'t> {
     }
 }
 
+/// The limit that was meant by words of other programs: `100 per minute`, `10rps`, `5 requests/s`.
+fn in_other_words(text: &str) -> Option<String> {
+    let lower = text.to_ascii_lowercase();
+    let digits = lower.find(|c: char| !c.is_ascii_digit()).filter(|digits| *digits > 0)?;
+    let (number, rest) = lower.split_at(digits);
+    let mut words = rest.split_whitespace();
+    let mut word = words.next()?;
+    for (unit, window) in [("rps", "s"), ("qps", "s"), ("rpm", "min"), ("rph", "h"), ("rpd", "day")]
+    {
+        if word == unit {
+            return Some(with_rest(&format!("{number}/{window}"), words));
+        }
+    }
+    let counted = ["requests", "request", "reqs", "req", "calls", "hits", "r"];
+    let named = counted.iter().find_map(|name| word.strip_prefix(name));
+    word = match named {
+        Some("") => words.next()?,
+        Some(rest) => rest,
+        None => word,
+    };
+    let window = match word {
+        "per" | "a" | "an" | "each" | "every" => words.next()?,
+        // `10/s` is as it should be.
+        _ => word.strip_prefix('/').filter(|_| named.is_some())?,
+    };
+    let unit = duration::unit_of_word(window)?;
+    Some(with_rest(&format!("{number}/{unit}"), words))
+}
+
+fn with_rest<'w>(limit: &'w str, rest: impl Iterator<Item = &'w str>) -> String {
+    std::iter::once(limit).chain(rest).collect::<Vec<_>>().join(" ")
+}
+
+/// How many requests, with advice for numbers that no limit has.
+fn requests_of(text: &str, window: &str) -> Result<u64, Remark> {
+    if let Some(positive) = text.strip_prefix('-').filter(|rest| number(rest).is_ok()) {
+        let remark = wrong("a limit is not negative", text);
+        return Err(remark.write(format!("`{positive}/{window}`")));
+    }
+    if text.contains('.')
+        && matches!(window, "s" | "sec" | "second")
+        && let Ok((requests, seconds)) = rate::parse(text)
+    {
+        let remark = wrong("this is not a whole number", text);
+        return Err(remark.write(format!("`{requests}/{seconds}`")));
+    }
+    match number(text)? {
+        0 => {
+            let remark = wrong("a limit of zero admits nothing", text);
+            Err(remark
+                .write(format!("at least `1/{window}`; in a document `limit: deny` refuses all")))
+        }
+        requests => Ok(requests),
+    }
+}
+
 fn wrong(message: &str, found: &str) -> Remark {
     Remark::new(message).found(found)
 }
@@ -86,6 +149,9 @@ fn span(text: &str) -> Result<Micros, Remark> {
         Some(span) => Ok(span),
         None if text.starts_with(|c: char| c.is_ascii_digit()) => duration::parse(text),
         None => {
+            if let Some(unit) = duration::unit_of_word(text) {
+                return Err(wrong("this is not a window", text).write(format!("`{unit}`")));
+            }
             let hint = "`s`, `min`, `h`, `day` or a duration such as `5m`";
             Err(wrong("this is not a window", text).write(hint))
         }
@@ -136,7 +202,18 @@ mod tests {
             ("", "N/WINDOW"),
             ("100", "N/WINDOW"),
             ("x/s", "N/WINDOW"),
-            ("-1/s", "N/WINDOW"),
+            ("-5/s", "`5/s`"),
+            ("0/s", "`limit: deny`"),
+            ("1sec", "`100/1s`"),
+            ("0.5/s", "`1/2s`"),
+            ("100 per minute", "`100/min`"),
+            ("100 per minute by ip", "`100/min by ip`"),
+            ("100 requests per hour", "`100/h`"),
+            ("10rps", "`10/s`"),
+            ("10 RPM burst 5", "`10/min burst 5`"),
+            ("10req/s", "`10/s`"),
+            ("10/seconds", "`s`"),
+            ("10/1sec", "`1s`"),
             ("10/fortnight", "`min`"),
             ("10/1M", "30d"),
             ("10/60", "`60s`"),

@@ -118,6 +118,7 @@ fn every_setting_of_a_rule_is_read() {
     let set = compile(
         r#"
 on_fail: local
+facts: [tenant, route]
 rules:
   - id: all
     match: { tenant: [acme, "beta-*"], ip: 192.0.2.0/24, endpoint: [/a, "GET|HEAD /b/{id}"] }

@@ -10,7 +10,7 @@ fn key(set: &RuleSet, pairs: &[(&str, &str)]) -> Fingerprint {
 }
 
 fn keyed_by(parts: &str) -> RuleSet {
-    compile(&format!("rules: [{{ id: r, key_by: {parts}, limit: 1/s }}]"))
+    compile(&format!("facts: [a, b, c]\nrules: [{{ id: r, key_by: {parts}, limit: 1/s }}]"))
 }
 
 #[test]

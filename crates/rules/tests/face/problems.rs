@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tidegate_core::key::Secret;
 use tidegate_rules::decode::Field;
 use tidegate_rules::problem::{Problems, Remark};
-use tidegate_rules::{Document, MAX_DOCUMENT_BYTES, RuleSet};
+use tidegate_rules::{Declarations, Document, MAX_DOCUMENT_BYTES, RuleSet};
 
 /// The exact text, so that a change to it is seen; `UPDATE_GOLDEN=1` writes it anew.
 #[test]
@@ -96,7 +96,7 @@ fn queues_may_stand_together_when_no_request_fits_both() {
         ("tenant: acme", "tenant: 'beta-*'"),
     ] {
         compile(&format!(
-            "rules: [{{ match: {{ {one} }}, {queue} }}, {{ match: {{ {two} }}, {queue} }}]"
+            "facts: [tenant]\nrules: [{{ match: {{ {one} }}, {queue} }}, {{ match: {{ {two} }}, {queue} }}]"
         ));
     }
     for (one, two) in [
@@ -106,7 +106,7 @@ fn queues_may_stand_together_when_no_request_fits_both() {
         ("tenant: '*-a'", "tenant: 'b-*'"),
     ] {
         let told = problems(&format!(
-            "rules: [{{ match: {{ {one} }}, {queue} }}, {{ match: {{ {two} }}, {queue} }}]"
+            "facts: [tenant]\nrules: [{{ match: {{ {one} }}, {queue} }}, {{ match: {{ {two} }}, {queue} }}]"
         ));
         assert!(told.contains("wait in this queue"), "{told}");
     }
@@ -122,11 +122,12 @@ fn the_server_section_is_read_with_the_same_machinery() {
         fields.finish();
         store
     };
-    let told = Document::parse_with("f.yaml", source, read).unwrap_err().to_string();
+    let declared = Declarations::default();
+    let told = Document::parse_with("f.yaml", source, &declared, read).unwrap_err().to_string();
     assert!(told.contains("server.deadlin: this field is not known, found `deadlin`"), "{told}");
     assert!(told.contains("= write: `deadline`") && told.contains("2 problems"), "{told}");
     let (document, store) =
-        Document::parse_with("f.yaml", "server: { store: redis }", read).unwrap();
+        Document::parse_with("f.yaml", "server: { store: redis }", &declared, read).unwrap();
     assert_eq!(store, Some(2));
     assert!(document.server().is_some());
 }
@@ -165,6 +166,9 @@ fn hostile_documents_are_refused_with_a_reason() {
         ("rules: [1/s]\n---\nrules: []".to_owned(), "one document"),
         ("- 1\n- 2".to_owned(), "a document is a mapping"),
         ("hello".to_owned(), "a document is a mapping"),
+        ("[[rules]]\nid = \"a\"\nlimit = \"1/s\"\n".to_owned(), "this is TOML"),
+        ("# limits\n[server]\nhttp = \"off\"\n".to_owned(), "this is TOML"),
+        ("key_by = \"ip\"\n[[rules]]\n".to_owned(), "this is TOML"),
         ("rules: {}".to_owned(), "expected a list, found a mapping"),
         ("rules: [1/s".to_owned(), "not YAML"),
         ("rules: []\nrules: []".to_owned(), "already set on line 1"),

@@ -43,6 +43,7 @@ Examples:
   tidegate serve
   tidegate serve --limit \"10/s by api_key burst 20\" --limit \"1000/h by ip\"
   tidegate serve --upstream http://127.0.0.1:3000 --limit \"100/min by ip burst 20\"
+  tidegate serve --upstream http://10.0.0.5 --limit \"2/s by api_key\" --api-key-header x-api-key
   tidegate serve --config rules.yaml --http 0.0.0.0:8081 --admin-token-file token
   tidegate serve --config rules.yaml --grpc 10.0.0.7:8082            for Envoy on other machines
   tidegate serve --config rules.yaml --snapshot counters.snap --http 127.0.0.1:0
@@ -54,8 +55,9 @@ Examples:
 The rules are read again when the file changes or on SIGHUP; a file with mistakes changes nothing.
 SIGTERM and SIGINT stop it: requests under way are answered first, a second signal does not wait.
 SIGUSR2 lets a new process take over the listeners; no request is lost.
-Every setting but --config and --limit may also stand in the document, under `server:`, with
-underscores for dashes; relative paths there start at the document.";
+Every setting but --config, --limit, --facts and --api-key-header may also stand in the document,
+under `server:`, with underscores for dashes; relative paths there start at the document. There,
+`facts: [tenant]` and `identity: { api_key: { header: x-api-key } }` say what the last two do.";
 
 /// After `tidegate demo --help`.
 pub(super) const DEMO: &str = "\

@@ -1,5 +1,6 @@
 //! `tidegate config check`: whether a document is valid, and everything that is wrong with it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -10,21 +11,24 @@ use tidegate_rules::{Limit, RuleSet};
 
 use crate::Outcome;
 use crate::cli::ConfigCheckArgs;
-use crate::config::{DEFAULT_HTTP, GatewayLayer, GatewaySettings, Layer};
+use crate::config::{DEFAULT_HTTP, GatewayLayer, GatewaySettings, Layer, Listen};
+use crate::extraction::{Extraction, MissingFacts};
 use crate::failure::Failure;
-use crate::output::{self, BOLD, GOOD};
+use crate::output::{self, BOLD, GOOD, WARNING};
 use crate::source::Source;
 
 /// A problem as programs read it.
 #[derive(Debug, Serialize)]
 struct Told<'a> {
+    /// `error`, or `warning` of a document that is valid all the same.
+    level: &'static str,
     file: &'a str,
     line: usize,
     column: usize,
     field: &'a str,
     found: Option<&'a str>,
-    message: &'a str,
-    hint: Option<&'a str>,
+    message: Cow<'a, str>,
+    hint: Option<Cow<'a, str>>,
 }
 
 /// Checks a document.
@@ -40,11 +44,25 @@ pub(crate) fn run(args: &ConfigCheckArgs) -> Result<Outcome, Failure> {
     });
     match checked {
         Ok((rules, section, gateway)) => {
+            let http = section.http.as_ref() != Some(&Listen::Off);
+            let missing = Extraction { gateway: gateway.is_some(), http }.missing(&rules);
+            let (name, well) =
+                (source.name(), !missing.as_ref().is_some_and(MissingFacts::is_error));
             if args.output.json {
-                output::json(&[(); 0])?;
-            } else {
-                output::text(&summary(&source.name(), &rules, &section, gateway.as_ref()))?;
+                let missing = missing.as_ref().map(|missing| told_missing(&name, missing));
+                output::json(&Vec::from_iter(missing))?;
+                return Ok(well.into());
             }
+            if let Some(missing) = missing.as_ref().filter(|_| !well) {
+                let (line, advice) = (missing.line(), missing.advice());
+                return Err(Failure::No(format!("{name}:{line}: {missing}\n  {advice}")));
+            }
+            let mut text = summary(&name, &rules, &section, gateway.as_ref());
+            if let Some(missing) = &missing {
+                let advice = missing.advice();
+                text.push_str(&format!("{WARNING}warning:{WARNING:#} {missing}\n  {advice}\n"));
+            }
+            output::text(&text)?;
             Ok(Outcome::Well)
         }
         Err(Failure::Invalid(problems)) if args.output.json => {
@@ -117,13 +135,28 @@ fn gateway_rows(gateway: &GatewaySettings) -> Vec<(&'static str, String)> {
 
 fn told<'p>(problems: &'p Problems) -> Vec<Told<'p>> {
     let one = |problem: &'p Problem| Told {
+        level: "error",
         file: &problems.file,
         line: problem.line,
         column: problem.column,
         field: &problem.field,
         found: problem.found.as_deref(),
-        message: &problem.message,
-        hint: problem.hint.as_deref(),
+        message: problem.message.as_str().into(),
+        hint: problem.hint.as_deref().map(Into::into),
     };
     problems.list.iter().map(one).collect()
+}
+
+/// Facts that rules name and requests do not have: an error only where the document opens a gateway.
+fn told_missing<'n>(file: &'n str, missing: &MissingFacts<'_>) -> Told<'n> {
+    Told {
+        level: if missing.is_error() { "error" } else { "warning" },
+        file,
+        line: missing.line(),
+        column: 1,
+        field: "identity",
+        found: None,
+        message: missing.to_string().into(),
+        hint: Some(missing.advice().into()),
+    }
 }

@@ -202,6 +202,16 @@ pub(crate) enum LogLevel {
     Trace,
 }
 
+/// The name of a header, in lower case (a token of RFC 9110, section 5.6.2).
+pub(crate) fn header_name(text: &str) -> Result<String, Wrong> {
+    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if text.is_empty() || !text.bytes().all(token) {
+        let message = "this is not the name of a header".to_owned();
+        return Err(Wrong { message, write: "letters, digits and dashes, such as `x-api-key`" });
+    }
+    Ok(text.to_ascii_lowercase())
+}
+
 /// Reads a span of time such as `10s`.
 pub(crate) fn duration(text: &str) -> Result<Micros, Wrong> {
     tidegate_rules::duration::parse(text).map_err(|_| Wrong {

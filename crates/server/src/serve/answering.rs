@@ -15,7 +15,7 @@ use super::descriptors::Descriptors;
 use super::doors::{Doors, Kind};
 use super::greeting::{Addresses, Asker};
 use super::opening::Opened;
-use super::{House, certificate, telling};
+use super::{House, certificate, reach, telling};
 use crate::config::{Certificate, GatewaySettings};
 use crate::failure::Failure;
 use crate::store::Tended;
@@ -60,6 +60,7 @@ impl<S: Tended> House<S> {
                     let gateway = Arc::new(self.gateway(settings)?);
                     let kept = Arc::clone(&gateway);
                     keepers.spawn(async move { kept.keep().await });
+                    keepers.spawn(reach::report(settings.upstreams.clone()));
                     let mut listen = self.listening(kind, descriptors);
                     (listen.http2, listen.proxy_protocol) = (true, settings.proxy_protocol);
                     listen.crew.clone_from(&gateway_crew);

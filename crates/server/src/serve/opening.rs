@@ -1,7 +1,7 @@
 //! Opening doors: at ports, in files, or as somebody has opened them already.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 
 use tidegate_edge::listen::Listener;
@@ -12,7 +12,6 @@ use super::inherited::Inherited;
 use super::socket_file::{self, Denied, SocketFile};
 use crate::config::{DoorAt, Listen, SocketMode};
 use crate::failure::Failure;
-use crate::telemetry::Event;
 
 /// A door that is open and not served yet.
 #[derive(Debug)]
@@ -24,8 +23,8 @@ pub(super) struct Opened {
     pub(super) listener: Listener,
 }
 
-/// Opens a door; none if it is off. One that is open already is taken as it is. One that was asked for
-/// must open where it was asked for; a default one moves aside when its port is taken.
+/// Opens a listener; none if it is off. One that is open already is taken as it is. Clients would not
+/// find one that moved to another port, so it opens where it was asked for or where it is by default.
 ///
 /// # Errors
 /// When it cannot be opened.
@@ -42,11 +41,11 @@ pub(super) async fn open(
         return Ok(Some(Opened { kind, file, listener }));
     }
     let (file, listener) = match at {
-        DoorAt::Asked(Listen::At(addr)) => {
+        DoorAt::Asked(Listen::At(addr)) | DoorAt::Default(Listen::At(addr)) => {
             let bound = TcpListener::bind(addr).await;
-            (None, bound.map_err(|error| cannot_listen(kind, *addr, &error))?.into())
+            let asked = matches!(at, DoorAt::Asked(_));
+            (None, bound.map_err(|error| cannot_listen(kind, *addr, asked, &error))?.into())
         }
-        DoorAt::Default(Listen::At(wanted)) => (None, or_beside(kind, *wanted).await?.into()),
         DoorAt::Asked(Listen::Unix(path)) | DoorAt::Default(Listen::Unix(path)) => {
             let bound = socket_file::listen(path, mode).await;
             let (file, listener) = bound.map_err(|denied| no_socket(kind, path, &denied))?;
@@ -57,27 +56,15 @@ pub(super) async fn open(
     Ok(Some(Opened { kind, file, listener }))
 }
 
-/// Listens at a port that nobody asked for, or at another if it is taken.
-async fn or_beside(kind: Kind, wanted: SocketAddr) -> Result<TcpListener, Failure> {
-    let cannot = |addr, error: io::Error| cannot_listen(kind, addr, &error);
-    match TcpListener::bind(wanted).await {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-            let bound = TcpListener::bind(free).await;
-            let listener = bound.map_err(|error| cannot(free, error))?;
-            let instead = listener.local_addr()?;
-            Event::DoorTaken { door: kind.name(), wanted, instead }.tell();
-            Ok(listener)
-        }
-        bound => bound.map_err(|error| cannot(wanted, error)),
-    }
-}
-
-fn cannot_listen(kind: Kind, addr: SocketAddr, error: &io::Error) -> Failure {
+fn cannot_listen(kind: Kind, addr: SocketAddr, asked: bool, error: &io::Error) -> Failure {
+    let name = kind.name();
     let advice = match error.kind() {
+        io::ErrorKind::AddrInUse if asked => format!(
+            "the port is taken\n  stop the process that has it, or choose another: --{name} 127.0.0.1:0"
+        ),
         io::ErrorKind::AddrInUse => format!(
-            "the port is taken\n  stop whoever has it, or choose another: --{} 127.0.0.1:0",
-            kind.name()
+            "the default port of the {name} listener is taken\n  stop the process that has it, move \
+             the listener with --{name} 127.0.0.1:0, or close it with --{name} off"
         ),
         io::ErrorKind::PermissionDenied => format!("{error}\n  choose a port from 1024 up"),
         _ => error.to_string(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::key::Secret;
+use tidegate_core::store::Store as _;
 use tidegate_edge::Status;
 use tidegate_engine::Limiter;
 use tidegate_memory::Usage;
@@ -24,6 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How often it is looked whether the store is there.
 const WATCH: Duration = Duration::from_millis(100);
+
+/// How often the nodes that share the store are counted.
+const COUNT_NODES: Duration = Duration::from_secs(1);
 
 /// How often what is owed to the store is written to it.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -73,6 +77,10 @@ impl Tended for Shared {
         keepers.spawn(sweep::run(move || swept.local().map_or(1, Embedded::sweep)));
         keepers.spawn(watch(Arc::clone(limiter), Arc::clone(status)));
         keepers.spawn(settle(Arc::clone(limiter)));
+        // Nodes with a rules database are known by name, and reported from there.
+        if settings.admin.rules_db.is_none() {
+            keepers.spawn(count_nodes(Arc::clone(limiter)));
+        }
         if let StoreSettings::Redis(settings) = &settings.store {
             keepers.spawn(examine(Arc::clone(limiter), options(settings)));
         }
@@ -106,6 +114,19 @@ async fn watch(limiter: Arc<Limiter<Shared, Embedded>>, status: Arc<Status>) {
             told = lost;
         }
         tokio::time::sleep(WATCH).await;
+    }
+}
+
+/// Reports how many nodes share the store, when that changes.
+async fn count_nodes(limiter: Arc<Limiter<Shared, Embedded>>) {
+    let mut before = 1;
+    loop {
+        let nodes = limiter.store().nodes();
+        if nodes != before {
+            Event::NodesCounted { nodes, before }.tell();
+            before = nodes;
+        }
+        tokio::time::sleep(COUNT_NODES).await;
     }
 }
 

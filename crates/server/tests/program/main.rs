@@ -11,6 +11,7 @@ mod dashboard;
 mod demo;
 mod doors;
 mod envoy;
+mod facts;
 mod files;
 mod forward_auth;
 mod gateway;

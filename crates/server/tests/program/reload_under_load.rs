@@ -24,7 +24,7 @@ fn document(number: u32) -> String {
         .map(|n| format!("  - {{ id: {name}{n}, match: {{ kind: probe }}, limit: 1000000/s }}\n"))
         .concat();
     let (first, second) = if number.is_multiple_of(2) { (steady, pair) } else { (pair, steady) };
-    format!("# edit {number}\nrules:\n{first}{second}")
+    format!("# edit {number}\nfacts: [kind]\nrules:\n{first}{second}")
 }
 
 /// Asks until told to stop; returns how often each document answered.

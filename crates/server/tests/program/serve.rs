@@ -9,7 +9,7 @@ use crate::support::{Client, Folder, Server, run, text, tidegate, wait_for};
 #[test]
 fn without_arguments_it_says_what_to_try_and_that_works() {
     let mut command = tidegate();
-    command.arg("serve");
+    command.arg("serve").env("TIDEGATE_HTTP", "127.0.0.1:0");
     let server = Server::spawn(command);
     let line = wait_for("the curl line", || {
         server.out().lines().find(|line| line.trim().starts_with("curl ")).map(str::to_owned)
@@ -42,16 +42,62 @@ fn a_door_that_was_asked_for_and_is_taken_is_exit_code_3() {
     assert!(told.contains(&format!("cannot listen on {address}: the port is taken")), "{told}");
 }
 
+/// It used to move to another port, where no client looks.
 #[test]
-fn the_default_door_moves_aside_with_a_warning_when_it_is_taken() {
-    // If this fails, somebody else has the port, which is as good.
-    let _taken = TcpListener::bind("127.0.0.1:8081");
-    let mut command = tidegate();
-    command.args(["serve", "--limit", "1/s"]);
-    let server = Server::spawn(command);
-    assert_ne!(server.address, "127.0.0.1:8081");
-    server.wait_log("the default port of a listener is taken");
-    assert_eq!(server.client().get("/livez").status, 200);
+fn a_default_port_that_is_taken_ends_the_start_with_the_flag_to_use() {
+    for (port, listener) in
+        [(8080, "gateway"), (8081, "http"), (8082, "grpc"), (8083, "resp"), (8084, "admin")]
+    {
+        // If this fails, another process has the port, which is as good.
+        let _taken = TcpListener::bind(("127.0.0.1", port));
+        let mut command = tidegate();
+        command.args(["serve", "--limit", "1/s", "--upstream", "http://127.0.0.1:9"]);
+        for name in ["gateway", "http", "grpc", "resp", "admin"] {
+            let variable = format!("TIDEGATE_{}", name.to_uppercase());
+            match name == listener {
+                true => command.env_remove(variable),
+                false => command.env(variable, "127.0.0.1:0"),
+            };
+        }
+        let output = command.output().unwrap();
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{listener}: {told}");
+        for words in [
+            format!(
+                "cannot listen on 127.0.0.1:{port}: the default port of the {listener} listener"
+            ),
+            format!("--{listener} 127.0.0.1:0"),
+            format!("--{listener} off"),
+        ] {
+            assert!(told.contains(&words), "{listener}: {told}");
+        }
+    }
+}
+
+#[test]
+fn each_rule_has_a_line_at_the_start_unless_there_are_many() {
+    let folder = Folder::new();
+    let file = folder.write("rules.yaml", "rules:\n- { id: a, limit: 10/s burst 20, mode: shadow }\n- { id: b, key_by: global, limit: deny }\n");
+    let server = Server::with_config(&file, &["--log", "json"]);
+    server.wait_log("rules in force");
+    let lines = |server: &Server| -> Vec<serde_json::Value> {
+        let log = server.log();
+        let lines = log.lines().filter_map(|line| serde_json::from_str(line).ok());
+        lines.filter(|line: &serde_json::Value| line["message"] == "rule").collect()
+    };
+    let told = lines(&server);
+    let field = |at: usize, name: &str| told[at][name].as_str().unwrap_or_default().to_owned();
+    assert_eq!(told.len(), 2, "{}", server.log());
+    let first = ["rule", "limit", "algorithm", "mode", "key_by"].map(|name| field(0, name));
+    assert_eq!(first, ["a", "10/1s burst 20", "token_bucket", "shadow", "ip"]);
+    assert_eq!(["rule", "limit", "mode"].map(|name| field(1, name)), ["b", "deny", "enforce"]);
+    let many: String = (0..51).map(|n| format!("- {{ id: r{n}, limit: 1/s }}\n")).collect();
+    folder.write("rules.yaml", format!("rules:\n{many}"));
+    let quiet = Server::with_config(&folder.path("rules.yaml"), &["--log", "json"]);
+    assert_eq!(lines(&quiet).len(), 0);
+    let debug =
+        Server::with_config(&folder.path("rules.yaml"), &["--log", "json", "--log-level", "debug"]);
+    assert_eq!(lines(&debug).len(), 51);
 }
 
 #[test]

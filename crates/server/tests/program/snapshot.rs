@@ -16,7 +16,7 @@ fn passed(server: &Server) -> usize {
 }
 
 fn start(snapshot: &Path, more: &[&str]) -> Server {
-    let limit = ["--limit", "3/d by user_id using sliding_window_log"];
+    let limit = ["--limit", "3/d by user_id using sliding_window_log", "--facts", "user_id"];
     let file = ["--snapshot", snapshot.to_str().unwrap()];
     Server::start(&[&limit[..], &file, more].concat())
 }

@@ -119,7 +119,8 @@ fn a_reset_is_rounded_up_and_a_refusal_tells_when_it_passes() {
 
 #[test]
 fn a_limit_is_told_in_a_unit_only_where_it_has_one() {
-    let rules = "rules:
+    let rules = "facts: [k]
+rules:
       - { id: second, match: { k: '1' }, key_by: k, limit: 5/s using fixed_window }
       - { id: hour, match: { k: '2' }, key_by: k, limit: 5/h using fixed_window }
       - { id: day, match: { k: '3' }, key_by: k, limit: 5/d using sliding_window_counter }
@@ -155,7 +156,8 @@ fn a_limit_is_told_in_a_unit_only_where_it_has_one() {
 
 #[test]
 fn what_is_not_limited_says_so() {
-    let rules = "rules:
+    let rules = "facts: [kind]
+rules:
       - { id: free, match: { kind: gold }, key_by: kind, limit: { requests: unlimited } }
       - { id: shut, match: { kind: none }, key_by: kind, limit: { requests: deny } }
       - { id: seen, match: { kind: trial }, mode: shadow, key_by: kind, limit: 1/h }
@@ -173,7 +175,8 @@ fn what_is_not_limited_says_so() {
 
 #[test]
 fn statuses_are_as_many_as_descriptors_and_in_their_order() {
-    let rules = "rules:
+    let rules = "facts: [k]
+rules:
       - { id: a, match: { k: a }, key_by: k, limit: 1/h using fixed_window }
       - { id: b, match: { k: b }, key_by: k, limit: 5/h using fixed_window }";
     let call = format!(
@@ -221,7 +224,8 @@ fn a_limit_in_no_unit_is_decided_by_the_rules() {
 
 #[test]
 fn independent_descriptors_are_charged_though_another_is_refused() {
-    let rules = "rules:
+    let rules = "facts: [k]
+rules:
       - { id: a, match: { k: a }, key_by: k, limit: 1/h using fixed_window }
       - { id: b, match: { k: b }, key_by: k, limit: 5/h using fixed_window }";
     let house = house(rules, Settings { charge: ChargeMode::Independent, ..plain() });
@@ -235,8 +239,7 @@ fn independent_descriptors_are_charged_though_another_is_refused() {
 
 #[test]
 fn looks_refunds_and_charges_after_the_fact() {
-    let rules =
-        "rules: [{ id: tokens, charge: always, key_by: user, limit: 100/h using fixed_window }]";
+    let rules = "{ facts: [user], rules: [{ id: tokens, charge: always, key_by: user, limit: 100/h using fixed_window }] }";
     let house = house(rules, plain());
     let call = |more: &str| house.told(&one("user", "ann", more));
     assert_eq!(call(r#","hitsAddend":0"#), ["1 100/3 tokens 100 0"], "the gate on the way in");
@@ -254,7 +257,8 @@ fn looks_refunds_and_charges_after_the_fact() {
 
 #[test]
 fn a_limit_in_the_descriptor_counts_instead_of_rules_or_without_any() {
-    let rules = "rules: [{ id: r, match: { k: v }, key_by: k, limit: 1/h using fixed_window }]";
+    let rules = "facts: [k]
+rules: [{ id: r, match: { k: v }, key_by: k, limit: 1/h using fixed_window }]";
     let house = house(rules, plain());
     let limit = |requests: u32, unit: &str| {
         format!(r#","limit":{{"requestsPerUnit":{requests},"unit":"{unit}"}}"#)
@@ -268,7 +272,8 @@ fn a_limit_in_the_descriptor_counts_instead_of_rules_or_without_any() {
 
 #[test]
 fn headers_are_told_for_the_tightest_descriptor_as_the_setting_says() {
-    let rules = "rules:
+    let rules = "facts: [k]
+rules:
       - { id: a, match: { k: a }, key_by: k, limit: 1/h using fixed_window }
       - { id: b, match: { k: b }, key_by: k, limit: 5/m using fixed_window }";
     let headers = |house: &House, call: &str| {

@@ -247,7 +247,24 @@ fn bypass_method_and_path_overrides_are_not_looked_at() {
     head.method = Method::POST;
     let facts = extractor.facts(&head, "/a", ip(CLIENT)).unwrap();
     let known: Vec<_> = facts.iter().collect();
-    assert_eq!(known, [("ip", CLIENT), ("method", "POST"), ("path", "/a")]);
+    let host = ("host", "other.example");
+    assert_eq!(known, [("ip", CLIENT), ("method", "POST"), ("path", "/a"), host]);
+}
+
+#[test]
+fn the_host_has_one_spelling() {
+    for (given, expected) in [
+        ("api.example", "api.example"),
+        ("API.Example:8080", "api.example"),
+        ("api.example.", "api.example"),
+        ("api.example.:443", "api.example"),
+        ("[2001:DB8::1]:8080", "[2001:db8::1]"),
+        ("[::1]", "[::1]"),
+        ("127.0.0.1:80", "127.0.0.1"),
+    ] {
+        let head = head("/", &[("host", given)]);
+        assert_eq!(fact("", "host", &head), some(expected), "{given}");
+    }
 }
 
 #[test]

@@ -51,6 +51,11 @@ impl Asked {
         self.entries.iter_mut().try_for_each(|(_, values)| values.narrow())
     }
 
+    /// The entries that are asked about.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|(name, _)| name.as_str())
+    }
+
     /// The inside of a `match`, after the domain.
     pub(super) fn text(&self) -> String {
         let one =

@@ -37,6 +37,7 @@ pub(super) fn all(limits: &[TypedLimit], writer: &mut Writer, gaps: &mut Gaps<'_
         }
         if let Some(rule) = limit.rule(gaps) {
             let id = id(limit, &rule, &mut ids);
+            writer.declare(rule.asked.names());
             writer.rule(&RuleText {
                 id: &id,
                 matched: &format!("domain: {}{}", scalar(&limit.namespace), rule.asked.text()),

@@ -169,6 +169,7 @@ mod tests {
     #[test]
     fn a_request_is_found_for_every_kind_of_condition() {
         let source = r#"
+facts: [tenant]
 rules:
   - { id: all, limit: 1/s }
   - { id: tier, match: { tier: [free, trial] }, key_by: user_id, limit: 1/s }

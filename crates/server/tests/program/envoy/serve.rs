@@ -5,17 +5,6 @@ use std::net::TcpListener;
 use crate::support::{Folder, Server, run, text, tidegate};
 
 #[test]
-fn it_listens_by_default_says_where_and_moves_aside_when_its_port_is_taken() {
-    // If this fails, somebody else has the port, which is as good.
-    let _taken = TcpListener::bind("127.0.0.1:8082");
-    let mut command = tidegate();
-    command.args(["serve", "--http", "127.0.0.1:0", "--limit", "1/s"]).env_remove("TIDEGATE_GRPC");
-    let server = Server::spawn(command);
-    assert_ne!(server.grpc(), "127.0.0.1:8082");
-    server.wait_log("the default port of a listener is taken");
-}
-
-#[test]
 fn asked_for_and_taken_is_exit_code_3() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

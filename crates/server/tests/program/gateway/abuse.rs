@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::sync::Barrier;
 
 use crate::support::upstream::ok;
-use crate::support::{Client, DEADLINE, Server, Upstream};
+use crate::support::{Client, DEADLINE, Server, Upstream, without_default_ports};
 
 /// More than there are file descriptors for where those are few.
 const HALF_OPEN: usize = 300;
@@ -70,6 +70,7 @@ fn more_connections_than_files_leave_enough_for_the_upstream() {
     command.args(["-c", &format!("ulimit -n 200; exec {program} \"$@\""), "sh"]);
     command.args(["serve", "--http", "127.0.0.1:0", "--gateway", "127.0.0.1:0"]);
     command.args(["--upstream", &upstream.url(), "--limit", "1000/s by ip"]);
+    without_default_ports(&mut command);
     let server = Server::spawn(command);
     server.wait_log("few file descriptors");
     let mut clients: Vec<Client> = (0..HONEST).map(|_| server.visitor()).collect();

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tidegate_testkit::nginx::Nginx;
 use tidegate_testkit::port::Port;
 
-use crate::support::{Server, curl, run, text};
+use crate::support::{Client, Folder, Server, Upstream, curl, run, text, wait_for};
 
 #[test]
 fn curl_sees_the_headers_count_down_and_then_a_refusal() {
@@ -85,6 +85,42 @@ fn an_upstream_that_is_down_is_a_bad_gateway() {
     assert_eq!(fetched.status, 502, "{fetched:?}");
     assert!(!fetched.body.contains(&nobody.number().to_string()), "no internals: {fetched:?}");
     server.wait_log(&upstream);
+}
+
+#[test]
+fn an_upstream_that_cannot_be_reached_or_resolved_is_reported_at_the_start() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for upstream in [format!("http://{nobody}"), "http://no-such-host.invalid:80".to_owned()] {
+        let server = Server::in_front_of(&upstream, &["--limit", "5/min by ip"]);
+        server.wait_log("the upstream cannot be reached");
+        server.wait_log(&upstream);
+    }
+}
+
+/// All clients behind a proxy that is not trusted count as one.
+#[test]
+fn a_proxy_that_is_not_trusted_is_reported_in_log_and_status_until_it_is() {
+    let folder = Folder::new();
+    let rules = "rules: [{ id: a, limit: 5000/min }]";
+    let file = folder.write("rules.yaml", rules);
+    let upstream = Upstream::start();
+    let args = ["--upstream", &upstream.url(), "--admin", "127.0.0.1:0"];
+    let server = Server::gateway_with(&file, &args);
+    let mut visitor = server.visitor();
+    for client in 0..20 {
+        let forwarded = format!("203.0.113.{client}");
+        assert_eq!(visitor.get_with("/", &[("x-forwarded-for", &forwarded)]).status, 200);
+    }
+    server.wait_log("most requests come from 127.0.0.1 with forwarding headers");
+    let warnings = || {
+        let status = Client::connect(&server.admin()).get("/v1/status").body;
+        status["process"]["warnings"].to_string()
+    };
+    assert!(warnings().contains("trusted_proxies: [127.0.0.1/32]"), "{}", warnings());
+    let trusts = "identity: { ip: { trusted_proxies: [127.0.0.1/32] } }";
+    folder.write("rules.yaml", format!("{trusts}\n{rules}"));
+    wait_for("the warning to end", || (warnings() == "null").then_some(()));
+    assert_eq!(server.log().matches("most requests come from").count(), 1);
 }
 
 #[test]

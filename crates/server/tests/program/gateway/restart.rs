@@ -7,7 +7,9 @@ use std::thread;
 
 use tidegate_testkit::nginx::Nginx;
 
-use crate::support::{Client, Folder, Server, Successors, Upstream, wait_for};
+use crate::support::{
+    Client, Folder, Server, Successors, Upstream, wait_for, without_default_ports,
+};
 
 const GET: &str = "GET /x HTTP/1.1\r\nhost: a\r\n\r\n";
 
@@ -124,6 +126,7 @@ fn a_link_that_leads_to_another_version_is_followed() {
     let mut command = std::process::Command::new(&link);
     command.args(["serve", "--http", "127.0.0.1:0", "--gateway", "127.0.0.1:0"]);
     command.args(["--upstream", &upstream.url(), "--limit", "5/min by ip"]);
+    without_default_ports(&mut command);
     let server = Server::spawn(command);
     std::fs::remove_file(&link).unwrap();
     symlink(&new, &link).unwrap();

@@ -1,7 +1,7 @@
 //! Connections that change their protocol, as WebSockets do: raw sockets on both sides.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, TcpListener};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
 
 use tidegate_testkit::nginx::Nginx;
@@ -17,7 +17,10 @@ fn shouting() -> (String, thread::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let running = thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
+        // The gateway connects once at the start to see whether it can, and sends nothing.
+        let mut connections = listener.incoming().flatten();
+        let speaks = |stream: &TcpStream| stream.peek(&mut [0]).is_ok_and(|length| length > 0);
+        let mut stream = connections.find(speaks).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         let (mut head, mut byte) = (Vec::new(), [0]);
         while !head.ends_with(b"\r\n\r\n") {

@@ -18,7 +18,9 @@ fn document(number: u64) -> String {
             )
         })
         .collect();
-    format!("{}{many}", super::fleet::pair(number))
+    let facts: String = (0..MANY).map(|at| format!(", f{at}")).collect();
+    let declared = format!("facts: [kind{facts}]");
+    format!("{}{many}", super::fleet::pair(number).replace("facts: [kind]", &declared))
 }
 
 /// How long a kill waits, in looks at a file: closer to the instant of the change each time, from both sides.

@@ -58,7 +58,8 @@ impl Fleet {
 pub(super) fn pair(number: u64) -> String {
     let limit = 1_000_000 + number;
     format!(
-        "rules:
+        "facts: [kind]
+rules:
   - {{ id: one, match: {{ kind: probe }}, key_by: ip, limit: {{ requests: {limit}, window: 1s }} }}
   - {{ id: two, match: {{ kind: probe }}, key_by: ip, limit: {{ requests: {limit}, window: 1h }} }}\n"
     )

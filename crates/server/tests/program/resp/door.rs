@@ -18,18 +18,6 @@ fn a_door_that_was_asked_for_and_is_taken_is_exit_code_3() {
 }
 
 #[test]
-fn the_default_door_moves_aside_with_a_warning_when_it_is_taken() {
-    // If this fails, somebody else has the port, which is as good.
-    let _taken = TcpListener::bind("127.0.0.1:8083");
-    let mut command = tidegate();
-    command.args(["serve", "--http", "127.0.0.1:0", "--limit", "1/s"]);
-    let server = Server::spawn(command);
-    assert_ne!(server.resp, "127.0.0.1:8083");
-    server.wait_log("the default port of a listener is taken");
-    assert_eq!(redis_cli(&server, &["PING"]), "PONG");
-}
-
-#[test]
 fn it_is_set_by_variable_and_by_file_and_can_be_off() {
     let folder = Folder::new();
     let file = folder.write("rules.yaml", "server: { resp: off }\nrules: []");

@@ -43,8 +43,16 @@ pub fn tidegate() -> Command {
             command.env_remove(&name);
         }
     }
-    command.env("TIDEGATE_GRPC", "off").env("TIDEGATE_ADMIN", "off").stdin(Stdio::null());
+    without_default_ports(&mut command);
+    command.stdin(Stdio::null());
     command
+}
+
+/// Listeners that a test does not ask for are off or on a free port: many tests run at once, and a
+/// default port that is taken ends the start.
+pub fn without_default_ports(command: &mut Command) {
+    command.env("TIDEGATE_GRPC", "off").env("TIDEGATE_ADMIN", "off");
+    command.env("TIDEGATE_RESP", "127.0.0.1:0");
 }
 
 /// Runs the program to its end, which must come in time.
