@@ -1,7 +1,7 @@
 // The overview: how much is decided, how fast, what each rule does, which clients are refused now, and the node's state.
 
 import { call } from "/dashboard/js/api.js";
-import { fill, h, say, table, theirs } from "/dashboard/js/dom.js";
+import { fill, h, say, table, theirs, visible } from "/dashboard/js/dom.js";
 import { bytes, clock, count, date, micros, percent, rate } from "/dashboard/js/format.js";
 import { clientLink, nameOf, namesByKey } from "/dashboard/js/identity.js";
 import { newest, past, refused, SECONDS, watch } from "/dashboard/js/history.js";
@@ -24,10 +24,11 @@ export function show(main) {
   const more = h("p", { class: "hint" });
   const state = h("dl", { class: "facts" });
   const quiet = h("div", { class: "card empty", id: "quiet" });
+  const warnings = h("ul", { id: "warnings", "aria-label": "Warnings", hidden: "" });
   fill(main,
     h("h1", { class: "visually-hidden" }, "Overview"),
     h("div", { class: "stack overview" },
-      tiles, quiet,
+      warnings, tiles, quiet,
       h("div", { class: "two" },
         h("section", { class: "card" }, h("h2", null, "Decisions a second"), decisions.place),
         h("section", { class: "card" }, h("h2", null, "Decision time"), durations.place)),
@@ -53,6 +54,7 @@ export function show(main) {
     // Violations come several times a second; everything else changes with a tick.
     if (!now || now === drawn) return;
     drawn = now;
+    show_warnings(warnings, now.process.status);
     show_tiles(tiles, now, steps);
     quiet.hidden = now.counts.decisions.some((one) => one.count > 0);
     if (!quiet.hidden && !quiet.firstChild) fill(quiet, how_to_begin());
@@ -72,6 +74,14 @@ function explanations() {
     ["Most in a window", "the most requests that one client can get through in any interval as long as the rule’s window, bursts included."],
   ];
   return h("ul", { class: "hint explained" }, meaning.map(([name, words]) => h("li", null, h("b", null, name), `: ${words}`)));
+}
+
+/** What to look at: rules on facts that requests do not have, a proxy that is not trusted. */
+function show_warnings(list, status) {
+  const given = [status.facts_error, ...(status.warnings ?? [])].filter((line) => line);
+  const lines = given.map((line) => visible(line, 600));
+  list.hidden = lines.length === 0;
+  if (list.textContent !== lines.join("")) fill(list, lines.map((line) => h("li", { class: "told bad" }, line)));
 }
 
 function tile(name, value, note, bad) {
