@@ -217,6 +217,7 @@ mod tests {
         let declared = Declarations {
             facts: vec!["a".to_owned(), "b".to_owned()],
             api_key_header: Some("x-k".to_owned()),
+            any_fact: false,
         };
         let json = |text: &str| object(serde_json::from_str(text).ok());
         let mut fields = json(

@@ -55,6 +55,7 @@ impl Source {
         let declared = Declarations {
             facts: args.brought.clone(),
             api_key_header: args.api_key_header.clone(),
+            any_fact: false,
         };
         Self { declared, ..Self::of(args.config.clone(), args.limits.clone()) }
     }

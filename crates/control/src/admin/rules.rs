@@ -156,7 +156,13 @@ impl Asked<'_> {
 
     /// The id that a rule has or gets.
     fn id_of(&self, rule: &Json) -> Result<String, Problem> {
-        let document = json!({"rules": [rule]}).to_string();
+        // The facts that the rule may name are in these settings.
+        let book = self.office.book();
+        let setting = |name: &str| {
+            book.get(Kind::Setting, name).and_then(|kept| record::read::<Json>(&kept.value))
+        };
+        let (identity, facts) = (setting("identity"), setting("facts"));
+        let document = json!({"identity": identity, "facts": facts, "rules": [rule]}).to_string();
         // What is wrong with it is told with all else.
         let said = paper::IDS.into_iter().find_map(|name| rule.get(name)?.as_str());
         if let Some(said) = said {

@@ -6,7 +6,7 @@
 
 use serde_json::{Value as Json, json};
 use tidegate_core::key::{KeyHasher, Secret};
-use tidegate_rules::{Document, Limit, Rule, RuleSet};
+use tidegate_rules::{Declarations, Document, Limit, Rule, RuleSet};
 
 use super::database::stored;
 use crate::book::Kind;
@@ -137,7 +137,9 @@ fn numbers(rule: &Rule) -> Numbers {
 /// The rule as the rules crate understands it, so that all its forms are read in one place.
 fn compiled(rule: &Json) -> Option<Rule> {
     let document = json!({ "rules": [rule] }).to_string();
-    let document = Document::parse("rule", &document).ok()?;
+    // The facts that its document declares are not known here.
+    let declared = Declarations { any_fact: true, ..Declarations::default() };
+    let (document, ()) = Document::parse_with("rule", &document, &declared, |_| ()).ok()?;
     RuleSet::compile(&document, Secret::UNSET).ok()?.rules().first().cloned()
 }
 

@@ -138,3 +138,12 @@ async fn used_quota_stays_used_and_other_rules_are_not_touched() {
     house.ask("PATCH /v1/rules/a", &[("if-match", "*")], patch).await.expect(200);
     assert_eq!(house.left(ANN).await, [("a".to_owned(), Some(16)), ("b".to_owned(), Some(1))]);
 }
+
+/// A rule without an id is compiled alone to find one; the facts of the document count there too.
+#[tokio::test]
+async fn a_rule_without_an_id_may_name_the_facts_that_the_document_declares() {
+    let house = House::with("facts: [tenant]\nrules: [{ id: a, limit: 9/h }]\n").await;
+    let rule = |fact: &str| json!({"key_by": fact, "limit": "5/h"});
+    house.ask("POST /v1/rules", &[], rule("tenant")).await.expect(201);
+    house.ask("POST /v1/rules", &[], rule("tenent")).await.expect(422);
+}

@@ -42,6 +42,8 @@ pub struct Declarations {
     pub facts: Vec<String>,
     /// The header that carries the API key, its name in lower case; it replaces the document's.
     pub api_key_header: Option<String>,
+    /// Any fact may be named: for a rule that is read without the document that it is from.
+    pub any_fact: bool,
 }
 
 /// A conventional fact that an active rule names although nothing says where it comes from: no
@@ -99,6 +101,9 @@ impl Document {
 
     /// Notes every fact that rules name and that is not known.
     pub(super) fn check_facts(&self, rules: &[TypedRule], place: Place, findings: &Findings<'_>) {
+        if self.declared.any_fact {
+            return;
+        }
         // The `key_by` of the document is that of many rules, and noted once.
         let mut noted = HashSet::new();
         for named in rules.iter().filter(|rule| !is_for_envoy(rule)).flat_map(|rule| &rule.named) {

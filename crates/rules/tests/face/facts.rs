@@ -112,8 +112,11 @@ fn conventional_facts_load_without_identity_and_are_listed() {
 
 #[test]
 fn the_command_line_declares_facts_and_the_header_of_the_api_key() {
-    let declared =
-        Declarations { facts: vec!["tenant".to_owned()], api_key_header: Some("x-key".to_owned()) };
+    let declared = Declarations {
+        facts: vec!["tenant".to_owned()],
+        api_key_header: Some("x-key".to_owned()),
+        any_fact: false,
+    };
     let source = "identity: { api_key: { query: key, unknown: ip } }\n\
                   rules: [{ id: r, match: { tenant: a }, limit: 1/s }]";
     let parsed = Document::parse_with("rules.yaml", source, &declared, |_| ());

@@ -194,7 +194,8 @@ rules:
 /// Its only fact is the domain: rules on that alone apply, and nothing else does.
 #[test]
 fn a_descriptor_without_entries_is_decided_by_its_domain_alone_and_the_others_count() {
-    let rules = "rules:
+    let rules = "facts: [k]
+rules:
       - { id: a, match: { k: a }, key_by: k, limit: 5/h using fixed_window }
       - { id: one, match: { domain: edge, descriptor: [k] }, key_by: descriptor, limit: 9/h using fixed_window }";
     let call = both(r#"{"entries":[]}"#, &part("k", "a", ""));
@@ -203,7 +204,8 @@ fn a_descriptor_without_entries_is_decided_by_its_domain_alone_and_the_others_co
         assert_eq!(house.told(&call), ["1 - 0 -", "1 5/3 a 4 2797"]);
         assert_eq!(house.told(&call), ["1 - 0 -", "1 5/3 a 3 2797"]);
     }
-    let rules = "rules:
+    let rules = "facts: [k]
+rules:
       - { id: all, match: { domain: edge }, key_by: global, limit: 3/h using fixed_window }
       - { id: a, match: { k: a }, key_by: k, limit: 5/h using fixed_window }";
     let house = house(rules, plain());
@@ -215,7 +217,8 @@ fn a_descriptor_without_entries_is_decided_by_its_domain_alone_and_the_others_co
 /// Envoy takes any name of its enum from metadata, `UNKNOWN` included.
 #[test]
 fn a_limit_in_no_unit_is_decided_by_the_rules() {
-    let rules = "rules: [{ id: r, match: { k: v }, key_by: k, limit: 1/h using fixed_window }]";
+    let rules = "facts: [k]
+rules: [{ id: r, match: { k: v }, key_by: k, limit: 1/h using fixed_window }]";
     let house = house(rules, plain());
     let call = one("k", "v", r#","limit":{"requestsPerUnit":9,"unit":"UNKNOWN"}"#);
     assert_eq!(house.told(&call), ["1 1/3 r 0 2797"]);
