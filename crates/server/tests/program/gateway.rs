@@ -10,6 +10,7 @@ mod grpc;
 mod http2_abuse;
 mod identity;
 mod methods;
+mod paths;
 mod proxy_protocol;
 mod queue;
 mod reload;
