@@ -28,6 +28,12 @@ impl PathTest {
         Self { text, trimmed }
     }
 
+    /// The test that one path alone passes, also if it has a `*`.
+    pub(crate) fn one(path: &str) -> Self {
+        let (exact, globs) = ([bare(path).into()].into(), [].into());
+        Self { text: TextTest { fact: "path".into(), exact, globs }, trimmed: [].into() }
+    }
+
     /// Whether a [bare](bare) path is meant.
     pub(crate) fn accepts(&self, path: &str) -> bool {
         self.text.accepts(path) || self.trimmed.iter().any(|glob| glob.matches(path))

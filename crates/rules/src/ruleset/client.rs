@@ -12,7 +12,8 @@ use tidegate_core::key::{Fingerprint, Key};
 
 use super::RuleSet;
 use crate::condition::{
-    Condition, Descriptor, Endpoint, Nets, Pattern, Request, Sense, Test, TextTest, disjoint,
+    Condition, Descriptor, Endpoint, Nets, PathTest, Pattern, Request, Sense, Test, TextTest,
+    disjoint,
 };
 use crate::facts::{Entry, Facts};
 use crate::key::KeyPart;
@@ -208,12 +209,13 @@ fn value<'f>(facts: &'f Facts<'_>, key: &str) -> Option<&'f str> {
 /// What is known, as conditions that hold.
 fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
     let is = |test| Condition { sense: Sense::Is, test };
-    let text = |(fact, value): (&str, &str)| {
-        is(Test::Text(TextTest {
+    let text = |(fact, value): (&str, &str)| match fact {
+        "path" => is(Test::Path(PathTest::one(value))),
+        _ => is(Test::Text(TextTest {
             fact: fact.into(),
             exact: [value.into()].into(),
             globs: [].into(),
-        }))
+        })),
     };
     let mut known: Vec<Condition> =
         facts.iter().filter(|(name, value)| facts.get(name) == Some(value)).map(text).collect();
