@@ -21,7 +21,7 @@ use tidegate_core::time::{Clock as _, Micros};
 use tidegate_engine::{Limiter, Observer, Stopwatch};
 use tidegate_memory::{FastClock, MemoryStore};
 use tidegate_rules::problem::Problems;
-use tidegate_rules::{Allowance, Document, OverrideRecord, Records, RuleSet};
+use tidegate_rules::{Allowance, Declarations, Document, OverrideRecord, Records, RuleSet};
 use tidegate_testkit::postgres::Database;
 use tidegate_testkit::process::eventually;
 
@@ -295,7 +295,9 @@ fn propagation(runtime: &tokio::runtime::Runtime) -> String {
         for at in 0..CHANGES {
             let source = format!("rules: [{{ id: r, key_by: ip, limit: {}/s }}]", at + 1);
             let rules = Compiler.compile(&source, Files::None).expect("rules");
-            let edit = entries("bench", &source, &[], &rules, Secret::UNSET).expect("entries");
+            let edit =
+                entries("bench", &source, &[], &Declarations::default(), &rules, Secret::UNSET)
+                    .expect("entries");
             let start = Instant::now();
             let done = nodes[at % NODES].0.edit(&by, |_| Ok(edit.clone())).await.expect("a change");
             for (_, node) in &nodes {
