@@ -79,13 +79,13 @@ pub(crate) enum Command {
     /// Say what API keys and users bring, such as their tier
     #[command(subcommand, disable_help_subcommand = true)]
     Subject(SubjectCommand),
-    /// Forget the counters, warnings and bans of somebody
+    /// Forget the counters, warnings and bans of a client, or all of a rule
     #[command(after_help = help::RESET)]
     Reset(ResetArgs),
     /// Show who was refused, by which rule and how often
     #[command(after_help = help::VIOLATIONS)]
     Violations(Box<ViolationsArgs>),
-    /// Show which keys ask most and are refused most, in the last one to two minutes
+    /// Show which keys ask most and are refused most now, or the counters of one client
     #[command(after_help = help::KEYS)]
     Keys(KeysArgs),
     /// Watch a running server in the terminal: decisions, rules and keys as they come

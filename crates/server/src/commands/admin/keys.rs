@@ -92,7 +92,7 @@ fn counters(api: &Api, args: &KeysArgs) -> Result<Outcome, Failure> {
         output::text("no rule counts this; `tidegate rules list` shows what they count by\n")?;
         return Ok(Outcome::Well);
     }
-    let head = ["rule", "key", "used", "left", "as new in", "warnings", "banned until"];
+    let head = ["rule", "key", "used", "left", "full again in", "warnings", "banned until"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(counters.iter().map(Counter::row));
     output::text(&output::table(0, &rows))?;

@@ -144,7 +144,7 @@ fn a_clients_counters_are_found_without_method_and_path() {
     let listed = office.well(&["keys", "ip=203.0.113.7"]);
     let lines: Vec<Vec<&str>> =
         listed.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[0].join(" "), "rule key used left as new in warnings banned until");
+    assert_eq!(lines[0].join(" "), "rule key used left full again in warnings banned until");
     assert_eq!(lines[1][..6], ["login", "ip=203.0.113.7", "2", "of", "2", "0"], "{listed}");
     assert!(lines[1].last().unwrap().ends_with('Z'), "the end of the ban: {listed}");
     assert_eq!(lines[2][..4], ["each", "endpoint=POST", "/login", "ip=203.0.113.7"], "{listed}");
