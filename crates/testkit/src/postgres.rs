@@ -252,6 +252,16 @@ impl Database {
     pub fn sql(&self, sql: &str) -> String {
         self.cluster.sql(&self.name, sql)
     }
+
+    /// What the server says to SQL that it refuses.
+    ///
+    /// # Panics
+    /// When it does not refuse it.
+    pub fn refused_sql(&self, sql: &str) -> String {
+        let output = self.cluster.psql(&self.name, sql);
+        assert!(!output.status.success(), "{sql} is not refused");
+        said(&output)
+    }
 }
 
 /// A command of the server's, as a user that it agrees to run as.

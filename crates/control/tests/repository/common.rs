@@ -51,13 +51,29 @@ impl Place {
         match self {
             Self::Postgres(database) => database.sql(sql),
             Self::Sqlite(_) => {
-                let mut command = std::process::Command::new("sqlite3");
-                command.arg("-bail").arg(self.file()).arg(".timeout 5000").arg(sql);
-                let output = command.output().expect("sqlite3: run `cargo xtask setup`");
+                let output = self.sqlite3(sql);
                 assert!(output.status.success(), "{sql}: {output:?}");
                 String::from_utf8(output.stdout).expect("text").trim_end().to_owned()
             }
         }
+    }
+
+    /// What is said to SQL that is refused there.
+    pub(crate) fn refused_sql(&self, sql: &str) -> String {
+        match self {
+            Self::Postgres(database) => database.refused_sql(sql),
+            Self::Sqlite(_) => {
+                let output = self.sqlite3(sql);
+                assert!(!output.status.success(), "{sql} is not refused");
+                String::from_utf8(output.stderr).expect("text")
+            }
+        }
+    }
+
+    fn sqlite3(&self, sql: &str) -> std::process::Output {
+        let mut command = std::process::Command::new("sqlite3");
+        command.arg("-bail").arg(self.file()).arg(".timeout 5000").arg(sql);
+        command.output().expect("sqlite3: run `cargo xtask setup`")
     }
 }
 

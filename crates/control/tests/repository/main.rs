@@ -4,6 +4,7 @@
 
 mod books;
 mod common;
+mod direct_edits;
 mod faults;
 mod hostile;
 mod nodes;

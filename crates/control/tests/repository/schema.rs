@@ -29,15 +29,21 @@ async fn made_by_whoever_comes_first(place: Place) {
     for opened in opened.collect::<Vec<_>>() {
         opened.await.expect("a task").expect("a repository");
     }
-    assert_eq!(place.sql("SELECT count(*) FROM tidegate_migration"), "4");
+    assert_eq!(place.sql("SELECT count(*) FROM tidegate_migration"), "5");
 }
 
 async fn told_what_was_applied(place: Place) {
     assert_eq!(
         migrate(&place.url()).await,
-        Ok(["0001 rule office", "0002 nodes", "0003 violation writers", "0004 violation pages"]
-            .map(str::to_owned)
-            .to_vec())
+        Ok([
+            "0001 rule office",
+            "0002 nodes",
+            "0003 violation writers",
+            "0004 violation pages",
+            "0005 read only tables"
+        ]
+        .map(str::to_owned)
+        .to_vec())
     );
     assert_eq!(migrate(&place.url()).await, Ok(vec![]));
     place.open().await;
@@ -68,7 +74,7 @@ async fn a_newer_one_is_refused(place: Place) {
          SELECT 7, 'of the future', success, checksum, 0 FROM tidegate_migration
          WHERE version = 1",
     );
-    foreign(&place, "its schema is at 7 and this program knows up to 4").await;
+    foreign(&place, "its schema is at 7 and this program knows up to 5").await;
 }
 
 async fn another_history_is_refused(place: Place) {
@@ -123,7 +129,7 @@ async fn who_reads_a_file_is_waited_for() {
     said.write_all(b"BEGIN; SELECT count(*) FROM tidegate_migration;\n").expect("a reader");
     let mut answers = BufReader::new(reader.stdout.take().expect("a pipe"));
     answers.read_line(&mut heard).expect("an answer");
-    assert_eq!(heard, "4\n");
+    assert_eq!(heard, "5\n");
 
     let url = place.url();
     let mut opened = tokio::spawn(async move { open(&url).await.map(|_| ()) });
