@@ -32,7 +32,7 @@ use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue,
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use hyper::body::{Body, Incoming};
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use tidegate_core::store::Store;
 use tidegate_edge::http::Door;
 use tidegate_edge::http::body as http_body;
@@ -201,6 +201,10 @@ struct Asked<'a> {
 
 impl Asked<'_> {
     async fn answer(&self, call: Call) -> Result<Reply, Problem> {
+        // Before the body is looked at: no other body would help.
+        if call.access() == Access::Write {
+            self.office.check_editable()?;
+        }
         match call {
             Call::OpenApi => Ok(Reply::verbatim(openapi::DOCUMENT)),
             Call::Metrics => Ok(self.metrics()),
@@ -259,9 +263,22 @@ impl Asked<'_> {
             "database": self.office.repository().name(),
             "database_error": trouble,
             "process": self.status.told(),
+            "rules": self.rules_source(),
             "violations": self.log.tally(),
             "nodes": self.office.nodes(latest).await,
         })))
+    }
+
+    /// Where the rules come from, and whether this API changes them.
+    fn rules_source(&self) -> Json {
+        let repository = self.office.repository();
+        let (source, why_not) = (repository.source(), self.office.check_editable().err());
+        json!({
+            "source": source,
+            "name": repository.name(),
+            "editable": source.is_editable(),
+            "read_only_reason": why_not.map(|refused| refused.to_string()),
+        })
     }
 
     /// Who wants something changed, and why.

@@ -107,6 +107,20 @@ impl Book {
         next
     }
 
+    /// Whether the book says what the entries of a document say, so that applying it would change
+    /// nothing: the same settings and rules, and its subjects among others.
+    #[must_use]
+    pub fn says(&self, document: &[Entry]) -> bool {
+        let is_there = |entry: &Entry| {
+            self.get(entry.kind, &entry.id).map(|kept| &kept.value) == entry.value.as_ref()
+        };
+        let count = |kind| document.iter().filter(|entry| entry.kind == kind).count();
+        document.iter().all(is_there)
+            && [Kind::Setting, Kind::Rule]
+                .into_iter()
+                .all(|kind| self.all(kind, None).count() == count(kind))
+    }
+
     /// Takes over what was changed after this version, in order.
     pub fn follow(&mut self, changes: impl IntoIterator<Item = Change>) {
         for Change { version, kind, id, after, .. } in changes {

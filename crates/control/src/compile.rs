@@ -84,6 +84,20 @@ pub fn compile(
     files: Files,
     now: Timestamp,
 ) -> Result<RuleSet, Vec<Flaw>> {
+    let rules = compile_content(book, compiler, files, now)?;
+    Ok(rules.numbered(book.version()))
+}
+
+/// The same for a book without versions: its rules have the hash of what they say as theirs.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn compile_content(
+    book: &Book,
+    compiler: &dyn Compiles,
+    files: Files,
+    now: Timestamp,
+) -> Result<RuleSet, Vec<Flaw>> {
     let document = paper::document(book);
     let rules = compiler.compile(&document, files).map_err(|problems| flaws(book, problems))?;
     let subjects = book.all(Kind::Subject, None);
@@ -99,11 +113,10 @@ pub fn compile(
         subjects: subjects.map(|subject| subject.record()).collect(),
         overrides: overrides.iter().map(Override::record).collect(),
     };
-    let rules = rules.with_records(&records).map_err(|problems| {
+    rules.with_records(&records).map_err(|problems| {
         let flaw = |at: usize, message| of_override(&overrides[at], "requests", message);
-        problems.into_iter().map(|problem| flaw(problem.at, problem.message)).collect::<Vec<_>>()
-    })?;
-    Ok(rules.numbered(book.version()))
+        problems.into_iter().map(|problem| flaw(problem.at, problem.message)).collect()
+    })
 }
 
 /// The overrides that have not run out.

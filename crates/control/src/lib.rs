@@ -28,7 +28,7 @@ mod violation;
 pub mod yaml_text;
 
 pub use book::{Book, Kept, Kind};
-pub use compile::{Compiles, Files, Flaw, compile};
+pub use compile::{Compiles, Files, Flaw, compile, compile_content};
 pub use copy::Copy;
 pub use edit::{Change, Edit, Entry, Signed};
 pub use log::{Line, QUEUE, Retention, Said, Tally, ViolationLog};
@@ -39,6 +39,9 @@ pub use metrics::{
 pub use node::Node;
 pub use office::{By, Desk, Done, Fault, News, Office, Staff};
 pub use paper::{document, entries};
-pub use repository::{Draft, Patient, Refused, Repository, Signal, migrate, open};
+pub use repository::{
+    Patient, ReadOnlyRules, Refused, Repository, RuleSource, RuleTable, Signal, TableColumns,
+    TableRules, migrate, open,
+};
 pub use top::{Burst, Sight, Top, TopKey, TopKind, TopQuery};
 pub use violation::{Batch, Identities, Page, Violation, ViolationQuery, ViolationRow};

@@ -104,6 +104,18 @@ impl Office {
         &*self.repository
     }
 
+    /// Refuses where rules are changed elsewhere.
+    ///
+    /// # Errors
+    /// [`Refused::ReadOnly`], with what to do instead.
+    pub fn check_editable(&self) -> Result<(), Refused> {
+        let source = self.repository.source();
+        match source.is_editable() {
+            true => Ok(()),
+            false => Err(Refused::ReadOnly { source, name: self.repository.name().to_owned() }),
+        }
+    }
+
     /// What is in force on this node.
     #[must_use]
     pub fn book(&self) -> Arc<Book> {

@@ -3,7 +3,6 @@
 mod columns;
 mod commit;
 mod database;
-mod draft;
 mod listen;
 mod log;
 mod nodes;
@@ -11,13 +10,16 @@ mod open;
 mod patient;
 mod postgres;
 mod read;
+mod read_only;
 mod refusal;
 mod remembered;
 mod schema;
 mod sheet;
+mod source;
 mod sql;
 mod sqlite;
 mod stir;
+mod table;
 
 use std::fmt;
 
@@ -29,9 +31,11 @@ use crate::edit::{Change, Edit, Signed};
 use crate::node::Node;
 use crate::violation::{Batch, Page, ViolationQuery};
 
-pub use draft::Draft;
 pub use open::{migrate, open};
 pub use patient::Patient;
+pub use read_only::ReadOnlyRules;
+pub use source::RuleSource;
+pub use table::{RuleTable, TableColumns, TableRules};
 
 /// Keeps books, their versions, and violations.
 ///
@@ -39,6 +43,11 @@ pub use patient::Patient;
 pub trait Repository: Send + Sync + fmt::Debug {
     /// Where it is, without secrets.
     fn name(&self) -> &str;
+
+    /// What kind of source it is, which says whether [`Self::commit`] takes changes.
+    fn source(&self) -> RuleSource {
+        RuleSource::Database
+    }
 
     /// The latest version; 0 where nobody has written any.
     fn head(&self) -> BoxFuture<'_, Result<u64, Refused>>;
@@ -111,8 +120,13 @@ pub enum Refused {
     },
     /// What it is asked to keep, or where, is not as it must be.
     Unfit(String),
-    /// It can only be read: rules of a file are changed by editing the file.
-    ReadOnly,
+    /// The rules are changed elsewhere.
+    ReadOnly {
+        /// What kind of source they come from.
+        source: RuleSource,
+        /// What that is called.
+        name: String,
+    },
     /// It cannot be reached, or does not answer in time.
     Gone(String),
     /// What it holds is not what we wrote, or newer than we know.
@@ -126,7 +140,7 @@ impl fmt::Display for Refused {
                 write!(f, "somebody else changed the rules meanwhile; they are at version {head}")
             }
             Self::Unfit(why) => f.write_str(why),
-            Self::ReadOnly => f.write_str("these rules can only be read here"),
+            Self::ReadOnly { source, name } => f.write_str(&source.advice(name)),
             Self::Gone(why) => write!(f, "the rules database does not answer: {why}"),
             Self::Foreign(why) => write!(f, "the rules database is not one of ours: {why}"),
         }

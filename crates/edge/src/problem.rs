@@ -32,6 +32,8 @@ pub struct Problem {
     pub detail: String,
     /// The field of the body that is to blame, such as `checks[3].cost`.
     pub field: Option<String>,
+    /// What is wrong in a word that stays the same, for programs that act on it.
+    pub code: Option<&'static str>,
 }
 
 impl Problem {
@@ -41,13 +43,19 @@ impl Problem {
     /// A problem that no field of the body is to blame for.
     #[must_use]
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self { status, detail: detail.into(), field: None }
+        Self { status, detail: detail.into(), field: None, code: None }
     }
 
     /// The same, with the field that is to blame.
     #[must_use]
     pub fn with_field(self, field: impl Into<String>) -> Self {
         Self { field: Some(field.into()), ..self }
+    }
+
+    /// The same, with a code that programs act on.
+    #[must_use]
+    pub fn with_code(self, code: &'static str) -> Self {
+        Self { code: Some(code), ..self }
     }
 }
 
@@ -64,7 +72,7 @@ impl From<Malformed> for Problem {
 
 impl Serialize for Problem {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let members = 4 + usize::from(self.field.is_some());
+        let members = 4 + usize::from(self.field.is_some()) + usize::from(self.code.is_some());
         let mut object = serializer.serialize_struct("Problem", members)?;
         // With `about:blank` the title is the status' own phrase (RFC 9457 section 4.2.1).
         object.serialize_field("type", "about:blank")?;
@@ -74,6 +82,10 @@ impl Serialize for Problem {
         match &self.field {
             Some(field) => object.serialize_field("field", field)?,
             None => object.skip_field("field")?,
+        }
+        match self.code {
+            Some(code) => object.serialize_field("code", code)?,
+            None => object.skip_field("code")?,
         }
         object.end()
     }

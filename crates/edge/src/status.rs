@@ -19,6 +19,7 @@ pub struct Status {
     store_error: ArcSwapOption<String>,
     facts_error: ArcSwapOption<String>,
     proxy_warning: ArcSwapOption<String>,
+    rules_warning: ArcSwapOption<String>,
     installed: AtomicU64,
     refused: AtomicU64,
 }
@@ -44,6 +45,8 @@ pub struct Told {
     store_error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     facts_error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rules_warning: Option<String>,
     /// What to look at although the process works.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
@@ -75,6 +78,12 @@ impl Status {
     /// Nobody knows whether there are newer rules; the process is degraded until somebody does.
     pub fn rules_unknown(&self, why: impl Into<String>) {
         self.reload_error.store(Some(Arc::new(why.into())));
+    }
+
+    /// Something about the source of rules that a person should look at: the process is degraded
+    /// until it is said that there is nothing.
+    pub fn warn_of_rules(&self, what: Option<String>) {
+        self.rules_warning.store(what.map(Arc::new));
     }
 
     /// What became of rules that were to come into force.
@@ -156,8 +165,8 @@ impl Status {
     pub fn told(&self) -> Told {
         let told = |error: &ArcSwapOption<String>| error.load().as_deref().cloned();
         let (reload_error, store_error) = (told(&self.reload_error), told(&self.store_error));
-        let facts_error = told(&self.facts_error);
-        let errors = [&reload_error, &store_error, &facts_error];
+        let (facts_error, rules_warning) = (told(&self.facts_error), told(&self.rules_warning));
+        let errors = [&reload_error, &store_error, &facts_error, &rules_warning];
         let status = match (self.is_draining(), self.is_ready()) {
             (true, _) => "draining",
             (false, false) => "starting",
@@ -166,7 +175,15 @@ impl Status {
         };
         let rules_version = format!("{:016x}", self.rules_version.load(Ordering::Relaxed));
         let warnings = self.warnings();
-        Told { status, rules_version, reload_error, store_error, facts_error, warnings }
+        Told {
+            status,
+            rules_version,
+            reload_error,
+            store_error,
+            facts_error,
+            rules_warning,
+            warnings,
+        }
     }
 }
 
@@ -200,6 +217,13 @@ mod tests {
         status.store_lost("timeout");
         assert!(told(&status).contains(r#""degraded""#));
         status.store_back();
+        status.warn_of_rules(Some("the file differs".to_owned()));
+        status.rules_in_force(8);
+        assert!(
+            status.is_ready() && told(&status).contains(r#""rules_warning":"the file differs""#)
+        );
+        assert!(told(&status).contains(r#""degraded""#));
+        status.warn_of_rules(None);
         assert!(told(&status).contains(r#""ready""#));
         status.facts_missing(Some("no tier".to_owned()));
         assert!(told(&status).contains(r#""degraded""#));

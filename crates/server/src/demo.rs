@@ -37,6 +37,8 @@ const RULES: &str = include_str!("../assets/demo.yaml");
 pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     let folder = Folder::make()?;
     let rules = folder.write("demo.yaml", RULES)?;
+    // So that rules can be changed in the dashboard.
+    let database = format!("sqlite:{}", folder.path("demo.db").display());
     let listener = TcpListener::bind("127.0.0.1:0")?;
     listener.set_nonblocking(true)?;
     let upstream = format!("http://{}", listener.local_addr()?).parse::<UpstreamAt>();
@@ -52,7 +54,8 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
         brought: Vec::new(),
         api_key_header: None,
     };
-    let outcome = serve::run(ServeArgs { rules, settings: settings(args, upstream) }, Some(tell));
+    let outcome =
+        serve::run(ServeArgs { rules, settings: settings(args, upstream, database) }, Some(tell));
     over.cancel();
     let kept = company.join().unwrap_or_else(|_| {
         Err(Failure::CouldNot("the clients of the demo ended by themselves".to_owned()))
@@ -61,7 +64,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
 }
 
 /// The demo also runs beside a server: its listeners take free ports where the usual ones are taken.
-fn settings(args: &DemoArgs, upstream: UpstreamAt) -> Layer {
+fn settings(args: &DemoArgs, upstream: UpstreamAt, database: String) -> Layer {
     let gateway = Some(free(8080));
     Layer {
         gateway: GatewayLayer { upstream: Some(upstream), gateway, ..GatewayLayer::default() },
@@ -70,6 +73,7 @@ fn settings(args: &DemoArgs, upstream: UpstreamAt) -> Layer {
         resp: RespLayer { resp: Some(free(8083)), ..RespLayer::default() },
         admin: AdminLayer {
             admin: Some(args.admin.clone().unwrap_or_else(|| free(8084))),
+            rules_db: Some(database),
             ..AdminLayer::default()
         },
         log_level: Some(LogLevel::Error),

@@ -1,14 +1,14 @@
-//! The rule office of this process: where its rules come from at the start, what compiles them, and where
-//! they come into force.
+//! The rules of this process: what compiles them and where they come into force. Where they come
+//! from is in `start`.
 
-use std::path::PathBuf;
+mod seed;
+mod start;
+mod table;
+
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
-use tidegate_control::{
-    Book, By, Compiles, Copy, Desk, Draft, Edit, Entry, Files, Identities, Kept, News, Office,
-    Patient, Refused, Repository, Staff, compile,
-};
+use tidegate_control::{Compiles, Desk, Files, Identities, News, Office, Repository, Staff};
 use tidegate_core::key::Secret;
 use tidegate_core::store::Store;
 use tidegate_core::time::{Clock as _, SystemClock, Timestamp};
@@ -16,26 +16,21 @@ use tidegate_edge::Status;
 use tidegate_engine::Limiter;
 use tidegate_rules::problem::{Problem, Problems};
 use tidegate_rules::{Rule, RuleSet};
+use tokio::sync::Notify;
 
 use crate::changes::Changes;
 use crate::config::Settings;
 use crate::extraction::Extraction;
 use crate::failure::Failure;
 use crate::node;
-use crate::source::{Loaded, Source};
+use crate::source::Source;
 use crate::telemetry::Event;
+
+pub(crate) use start::{Origin, Start, entries_of, start, unversioned};
+pub(crate) use table::{TableError, without_rules};
 
 /// What wall clocks of the office are.
 pub(crate) type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-
-/// Where the rules that a process starts with are from.
-pub(crate) struct Start {
-    pub(crate) book: Book,
-    pub(crate) repository: Arc<dyn Repository>,
-    /// Rules that are in a file until they are changed.
-    pub(crate) draft: Option<Arc<Draft>>,
-    pub(crate) copy: Option<Copy>,
-}
 
 /// The wall clock.
 pub(crate) fn wall_clock() -> WallClock {
@@ -43,115 +38,11 @@ pub(crate) fn wall_clock() -> WallClock {
     Arc::new(move || clock.now())
 }
 
-/// Finds the rules to start with: in the database that is named, in the one beside the file that took over
-/// from it, or in the file.
-///
-/// # Errors
-/// When the database does not answer and there is no copy, or the rules are wrong.
-pub(crate) async fn start(
-    source: &Source,
-    loaded: &Loaded,
-    settings: &Settings,
-    clock: &WallClock,
-) -> Result<(RuleSet, Start), Failure> {
-    let beside = source.beside("db");
-    let url = match &settings.admin.rules_db {
-        Some(url) => url.clone(),
-        None if beside.exists() => format!("sqlite:{}", beside.display()),
-        None => return from_file(source, loaded, settings, beside),
-    };
-    let copy = settings.admin.rules_copy.clone().unwrap_or_else(|| source.beside("rules-copy"));
-    let copy = Copy::at(copy);
-    let compiler = Compiler { source: source.clone(), secret: settings.secret };
-    let (repository, book): (Arc<dyn Repository>, Book) = match tidegate_control::open(&url).await {
-        Ok(repository) => {
-            let book = taken_over(&*repository, source, loaded, settings, clock).await?;
-            (repository, book)
-        }
-        Err(why @ Refused::Gone(_)) => {
-            let Some(book) = read_copy(&copy)? else { return Err(could_not(&why)) };
-            Event::RulesFromCopy { path: copy.path(), version: book.version(), why: &why }.tell();
-            (Arc::new(Patient::new(&url).map_err(|why| could_not(&why))?), book)
-        }
-        Err(why) => return Err(could_not(&why)),
-    };
-    let rules = compile(&book, &compiler, Files::All, clock()).map_err(|flaws| {
-        let told: Vec<String> = flaws.iter().map(ToString::to_string).collect();
-        let (name, version) = (repository.name(), book.version());
-        Failure::CouldNot(format!("version {version} of {name} is wrong:\n  {}", told.join("\n  ")))
-    })?;
-    if let Err(why) = copy.write(&book).await {
-        Event::CopyFailed { why: &why }.tell();
-    }
-    Ok((rules, Start { book, repository, draft: None, copy: Some(copy) }))
-}
-
-fn from_file(
-    source: &Source,
-    loaded: &Loaded,
-    settings: &Settings,
-    beside: PathBuf,
-) -> Result<(RuleSet, Start), Failure> {
-    let rules = loaded.compile(settings.secret)?;
-    let book = file_book(loaded, &rules, settings.secret)?;
-    let draft = Arc::new(Draft::new(&source.name(), beside, book.clone()));
-    let repository = Arc::clone(&draft) as Arc<dyn Repository>;
-    Ok((rules, Start { book, repository, draft: Some(draft), copy: None }))
-}
-
-/// What a file says, as a book of version 0.
-///
-/// # Errors
-/// What is wrong with it.
-pub(crate) fn file_book(loaded: &Loaded, rules: &RuleSet, secret: Secret) -> Result<Book, Failure> {
-    let entries = loaded.entries(rules, secret)?;
-    let kept = entries
-        .into_iter()
-        .filter_map(|entry| Some((entry.kind, entry.id, Kept { value: entry.value?, version: 0 })));
-    Ok(Book::new(0, kept))
-}
-
-/// The book of a database; an empty one takes over the rules of the file first.
-async fn taken_over(
-    repository: &dyn Repository,
-    source: &Source,
-    loaded: &Loaded,
-    settings: &Settings,
-    clock: &WallClock,
-) -> Result<Book, Failure> {
-    let book = repository.book().await.map_err(|why| could_not(&why))?;
-    if book.version() > 0 || source.is_built_in() {
-        return Ok(book);
-    }
-    let entries: Vec<Entry> = loaded.entries(&loaded.compile(settings.secret)?, settings.secret)?;
-    let By { author, reason } =
-        By { author: "tidegate".to_owned(), reason: format!("taken over from {}", source.name()) };
-    match repository.commit(0, &Edit { author, reason, at: clock(), entries }).await {
-        // Another node was faster.
-        Ok(_) | Err(Refused::Outdated { .. }) => {}
-        Err(why) => return Err(could_not(&why)),
-    }
-    repository.book().await.map_err(|why| could_not(&why))
-}
-
-fn read_copy(copy: &Copy) -> Result<Option<Book>, Failure> {
-    copy.read().map_err(|error| {
-        Failure::CouldNot(format!(
-            "cannot read the copy of the rules {}: {error}",
-            copy.path().display()
-        ))
-    })
-}
-
-fn could_not(why: &Refused) -> Failure {
-    Failure::CouldNot(why.to_string())
-}
-
 /// Compiles documents of the office as those of the file are.
-#[derive(Debug)]
-struct Compiler {
-    source: Source,
-    secret: Secret,
+#[derive(Clone, Debug)]
+pub(crate) struct Compiler {
+    pub(crate) source: Source,
+    pub(crate) secret: Secret,
 }
 
 impl Compiles for Compiler {
@@ -181,6 +72,8 @@ struct Hall<S, L> {
     status: Arc<Status>,
     repository: Arc<dyn Repository>,
     extraction: Extraction,
+    /// Woken when a version came into force.
+    in_force: Arc<Notify>,
 }
 
 impl<S: Store + 'static, L: Store + 'static> Desk for Hall<S, L> {
@@ -202,7 +95,7 @@ impl<S: Store + 'static, L: Store + 'static> Desk for Hall<S, L> {
 
     fn hear(&self, news: &News<'_>) {
         match news {
-            News::InForce { .. } => {}
+            News::InForce { .. } => self.in_force.notify_one(),
             News::Faulty { version, why } => {
                 self.status.reload_failed(format!(
                     "version {version} of the rules cannot come into force; the log has the reason"
@@ -236,13 +129,15 @@ pub(crate) fn open<S: Store + 'static, L: Store + 'static>(
     limiter: &Arc<Limiter<S, L>>,
     status: &Arc<Status>,
     clock: WallClock,
-) -> Office {
-    let Start { book, repository, copy, .. } = start;
+) -> (Office, Origin, Arc<Notify>) {
+    let Start { book, repository, origin, copy } = start;
+    let in_force = Arc::new(Notify::new());
     let hall = Hall {
         limiter: Arc::clone(limiter),
         status: Arc::clone(status),
         repository: Arc::clone(&repository),
         extraction: Extraction::of(settings),
+        in_force: Arc::clone(&in_force),
     };
     let staff = Staff {
         repository,
@@ -254,7 +149,7 @@ pub(crate) fn open<S: Store + 'static, L: Store + 'static>(
         node: node::name(),
         copy,
     };
-    Office::new(staff, book)
+    (Office::new(staff, book), origin, in_force)
 }
 
 /// How users and addresses of violations are kept.

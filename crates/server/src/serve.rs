@@ -19,13 +19,15 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::sync::Arc;
 
-use tidegate_control::{Draft, Metrics, Office, Top, ViolationLog};
+use parking_lot::Mutex;
+use tidegate_control::{Metrics, Office, Top, ViolationLog};
 use tidegate_edge::Status;
 use tidegate_edge::trace::Tracer;
 use tidegate_engine::{Limiter, Observer, Stopwatch};
 use tidegate_memory::FastClock;
 use tidegate_rules::Rule;
 use tokio::signal::unix::Signal;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::Outcome;
@@ -33,7 +35,7 @@ use crate::cli::ServeArgs;
 use crate::config::{Layer, Settings, StoreSettings};
 use crate::extraction::Extraction;
 use crate::failure::Failure;
-use crate::office::{self, Start, WallClock};
+use crate::office::{self, Origin, Start, WallClock};
 use crate::reload::Reloader;
 use crate::source::{Loaded, Source};
 use crate::store::{self, Embedded, Shared, Tended};
@@ -59,7 +61,10 @@ struct House<S: Tended> {
     limiter: Arc<Limiter<S, S::Local>>,
     status: Arc<Status>,
     office: Arc<Office>,
-    draft: Option<Arc<Draft>>,
+    /// What the rules follow, until the reloader takes it.
+    origin: Mutex<Option<Origin>>,
+    /// Woken when a version came into force.
+    in_force: Arc<Notify>,
     log: Arc<ViolationLog>,
     metrics: Arc<Metrics>,
     top: Arc<Top>,
@@ -141,9 +146,9 @@ impl<S: Tended> House<S> {
         let (tracer, limiter) = telling::traced(&settings, limiter);
         let limiter = Arc::new(limiter);
         let status = Arc::new(Status::new());
-        let draft = start.draft.clone();
-        let office = office::open(start, &source, &settings, &limiter, &status, clock);
-        let office = Arc::new(office);
+        let opened = office::open(start, &source, &settings, &limiter, &status, clock);
+        let (office, origin, in_force) = opened;
+        let (office, origin) = (Arc::new(office), Mutex::new(Some(origin)));
         let Loaded { section, key_file, content, .. } = loaded;
         Self {
             source,
@@ -154,7 +159,8 @@ impl<S: Tended> House<S> {
             limiter,
             status,
             office,
-            draft,
+            origin,
+            in_force,
             log,
             metrics,
             top,
@@ -285,7 +291,17 @@ impl<S: Tended> House<S> {
     fn keep_house(&self, hang_up: Signal) -> JoinSet<()> {
         let mut keepers = JoinSet::new();
         S::keep(&self.limiter, &self.settings, &self.status, &mut keepers);
-        let reloader = Reloader {
+        if let Some(origin) = self.origin.lock().take() {
+            keepers.spawn(self.reloader(origin).run(hang_up));
+        }
+        let office = Arc::clone(&self.office);
+        keepers.spawn(async move { office.keep().await });
+        keepers.spawn(bursts::tell(Arc::clone(&self.top)));
+        keepers
+    }
+
+    fn reloader(&self, origin: Origin) -> Reloader<S, S::Local> {
+        Reloader {
             source: self.source.clone(),
             secret: self.settings.secret,
             limiter: Arc::clone(&self.limiter),
@@ -294,13 +310,9 @@ impl<S: Tended> House<S> {
             key_file: self.key_file.clone(),
             section: self.section.clone(),
             office: Arc::clone(&self.office),
-            draft: self.draft.clone(),
             extraction: Extraction::of(&self.settings),
-        };
-        keepers.spawn(reloader.run(hang_up));
-        let office = Arc::clone(&self.office);
-        keepers.spawn(async move { office.keep().await });
-        keepers.spawn(bursts::tell(Arc::clone(&self.top)));
-        keepers
+            origin,
+            in_force: Arc::clone(&self.in_force),
+        }
     }
 }

@@ -46,7 +46,8 @@ pub(crate) enum Event<'a> {
     ReloadUnchanged { source: &'a str },
     ReloadRefused { source: &'a str, reason: &'a dyn Display },
     SectionChanged { source: &'a str },
-    FileIgnored { source: &'a str, database: &'a str },
+    FileDiffers { source: &'a str, database: &'a str, why: &'a str },
+    DatabaseIgnored { path: &'a Path, source: &'a str },
     RulesFromCopy { path: &'a Path, version: u64, why: &'a dyn Display },
     CopyFailed { why: &'a dyn Display },
     VersionRefused { version: u64, why: &'a dyn Display },
@@ -140,10 +141,13 @@ impl Event<'_> {
             Self::SectionChanged { source } => {
                 warn!(%source, "what changed under `server:` takes effect at the next start");
             }
-            Self::FileIgnored { source, database } => warn!(
-                %source, %database,
-                "the file changed, but the rules are in the database; to put the file's in their place: \
-                 tidegate rules apply FILE"
+            Self::FileDiffers { source, database, why } => {
+                warn!(%source, %database, %why, "the rules are in the database, not in the file");
+            }
+            Self::DatabaseIgnored { path, source } => warn!(
+                path = %path.display(), rules = %source,
+                "the database beside the file is not used, the rules come from the file; to use \
+                 the database, start with --rules-db sqlite:PATH, otherwise move it away"
             ),
             Self::RulesFromCopy { path, version, why } => warn!(
                 path = %path.display(), version, %why,

@@ -14,6 +14,9 @@ use crate::compile::Flaw;
 use crate::office::Fault;
 use crate::repository::Refused;
 
+/// The code of the problem that rules are changed elsewhere.
+const RULES_READ_ONLY: &str = "rules_read_only";
+
 /// An answer in the making.
 pub(super) struct Reply(Response<Full<Bytes>>);
 
@@ -103,16 +106,23 @@ pub(super) fn fault(fault: &Fault) -> Result<Reply, Problem> {
         Fault::Exists(_) => StatusCode::CONFLICT,
         Fault::Outdated { .. } => StatusCode::PRECONDITION_FAILED,
         Fault::Unseen => StatusCode::PRECONDITION_REQUIRED,
-        Fault::Refused(Refused::Outdated { .. } | Refused::ReadOnly) => StatusCode::CONFLICT,
-        Fault::Refused(Refused::Unfit(_)) => StatusCode::UNPROCESSABLE_ENTITY,
-        Fault::Refused(_) => StatusCode::SERVICE_UNAVAILABLE,
+        Fault::Refused(refused) => return Err(refused.clone().into()),
     };
     Err(Problem::new(status, fault.to_string()))
 }
 
 impl From<Refused> for Problem {
     fn from(why: Refused) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, why.to_string())
+        let status = match why {
+            Refused::Outdated { .. } | Refused::ReadOnly { .. } => StatusCode::CONFLICT,
+            Refused::Unfit(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Refused::Gone(_) | Refused::Foreign(_) => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        let problem = Self::new(status, why.to_string());
+        match why {
+            Refused::ReadOnly { .. } => problem.with_code(RULES_READ_ONLY),
+            _ => problem,
+        }
     }
 }
 

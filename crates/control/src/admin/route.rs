@@ -171,7 +171,7 @@ impl Route {
 }
 
 impl Call {
-    const fn access(&self) -> Access {
+    pub(super) const fn access(&self) -> Access {
         match self {
             Self::OpenApi | Self::Metrics | Self::Top | Self::Bursts => Access::Open,
             Self::Status

@@ -13,7 +13,7 @@ pub(super) const PROPAGATION: Bounds = [
 impl Exports for Office {
     fn export(&self, to: &mut Exposition) {
         let book = self.book();
-        let help = "The version of the rules in force; 0 while they are in a file.";
+        let help = "The version of the rules in force; 0 where they are not in a database of ours.";
         to.family("tidegate_rules_version", Kind::Gauge, help);
         to.sample("", &[], book.version());
         let help = "What the rules in force are made of.";

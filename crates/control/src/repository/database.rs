@@ -67,6 +67,17 @@ impl<T> Row for T where T: for<'r> FromRow<'r, SqliteRow> + for<'r> FromRow<'r, 
 {}
 
 impl Database {
+    /// Closes all connections.
+    pub(super) async fn close(&self) {
+        match self {
+            Self::Sqlite { readers, writer } => {
+                readers.close().await;
+                writer.close().await;
+            }
+            Self::Postgres(pool) => pool.close().await,
+        }
+    }
+
     /// A session for statements that only read.
     pub(super) async fn reader(&self) -> Result<Session, Refused> {
         let link = match self {

@@ -14,7 +14,7 @@ const FORMS: &str = "write sqlite:PATH for a file of this node, or \
                      postgres://user:password@host/database for a fleet";
 
 /// Where a repository is.
-enum Address {
+pub(super) enum Address {
     Sqlite(PathBuf),
     Postgres(Box<PgConnectOptions>),
 }
@@ -63,7 +63,7 @@ pub async fn migrate(url: &str) -> Result<Vec<String>, Refused> {
 }
 
 impl Address {
-    fn read(url: &str) -> Result<Self, Refused> {
+    pub(super) fn read(url: &str) -> Result<Self, Refused> {
         if let Some(path) = url.strip_prefix("sqlite:") {
             let path = path.strip_prefix("//").unwrap_or(path);
             return match path {
@@ -86,7 +86,7 @@ impl Address {
         })
     }
 
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         match self {
             Self::Sqlite(path) => format!("sqlite:{}", path.display()),
             Self::Postgres(options) => postgres::name(options),
@@ -99,7 +99,7 @@ fn unfit(why: &str) -> Refused {
 }
 
 /// With the place it was said at.
-fn at(name: &str, refused: Refused) -> Refused {
+pub(super) fn at(name: &str, refused: Refused) -> Refused {
     match refused {
         Refused::Gone(why) => Refused::Gone(format!("{name}: {why}")),
         Refused::Foreign(why) => Refused::Foreign(format!("{name}: {why}")),

@@ -1,4 +1,4 @@
-//! The latest violations while there is no database, and until they are in it.
+//! The latest violations where there is no database to keep them in.
 
 use std::collections::VecDeque;
 
@@ -14,8 +14,6 @@ const MOST: usize = 10_000;
 pub(super) struct Remembered {
     rows: VecDeque<ViolationRow>,
     last: u64,
-    /// Whose they are, and which batch was the last.
-    batch: Option<(String, u64)>,
 }
 
 impl Remembered {
@@ -29,7 +27,6 @@ impl Remembered {
             self.rows.push_front(row);
         }
         self.rows.truncate(MOST);
-        self.batch = Some((batch.writer.clone(), batch.number));
     }
 
     /// A page of them.
@@ -49,18 +46,6 @@ impl Remembered {
         self.rows.retain(|row| row.violation.at >= before);
         self.rows.truncate(usize::try_from(most).unwrap_or(usize::MAX));
         (had - self.rows.len()) as u64
-    }
-
-    /// All of them as one batch, with the number of the last that was remembered: whoever writes it twice has it once.
-    pub(super) fn batch(&self) -> Option<Batch> {
-        let (writer, number) = self.batch.clone()?;
-        let violations = self.rows.iter().rev().map(|row| row.violation.clone()).collect();
-        Some(Batch { writer, number, violations })
-    }
-
-    /// They are somewhere else by now.
-    pub(super) fn forget(&mut self) {
-        (self.rows, self.batch) = (VecDeque::new(), None);
     }
 }
 

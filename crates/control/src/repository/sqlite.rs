@@ -50,6 +50,17 @@ fn options(path: &Path) -> SqliteConnectOptions {
     options.synchronous(SqliteSynchronous::Full)
 }
 
+/// A file that others write: it is not made, not changed, and its schema is not looked at.
+pub(super) fn read_only(path: &Path) -> Result<Database, Refused> {
+    if !path.exists() {
+        return Err(gone("there is no such file"));
+    }
+    let options = SqliteConnectOptions::new().filename(path).read_only(true);
+    let pool = SqlitePoolOptions::new().max_connections(1).acquire_timeout(LOCKED);
+    let readers = pool.connect_lazy_with(options.busy_timeout(LOCKED));
+    Ok(Database::Sqlite { writer: readers.clone(), readers })
+}
+
 /// Applies what is missing, and tells what that was.
 pub(super) async fn migrate(path: &Path) -> Result<Vec<String>, Refused> {
     let mut connection = connect(path).await?;

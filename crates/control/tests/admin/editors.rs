@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use tidegate_control::{Refused, Repository};
+use tidegate_control::{Refused, Repository, RuleSource};
 
 use crate::house::House;
 use crate::meddler::Meddler;
@@ -100,7 +100,11 @@ async fn why_the_database_does_not_make_an_edit_is_told_and_nothing_changes() {
     let why = || "as the test wants it".to_owned();
     for (refused, status, words) in [
         (Refused::Unfit(why()), 422, "as the test wants it"),
-        (Refused::ReadOnly, 409, "can only be read here"),
+        (
+            Refused::ReadOnly { source: RuleSource::File, name: "rules.yaml".to_owned() },
+            409,
+            "they come from rules.yaml",
+        ),
         (Refused::Outdated { head: 7 }, 409, "they are at version 7"),
         (Refused::Gone(why()), 503, "does not answer: as the test wants it"),
         (Refused::Foreign(why()), 503, "not one of ours: as the test wants it"),

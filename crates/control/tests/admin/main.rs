@@ -14,6 +14,7 @@ mod live;
 mod log;
 mod meddler;
 mod overrides;
+mod read_only;
 mod rules;
 mod subjects;
 mod top;

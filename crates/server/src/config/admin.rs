@@ -1,13 +1,15 @@
 //! The settings of the rule office: its door, its database, and what is kept of violations.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tidegate_control::Retention;
 use tidegate_control::admin::Guard;
+use tidegate_control::{Retention, TableColumns};
 use tidegate_core::time::Micros;
 use tidegate_edge::Token;
 use tidegate_rules::decode::{Field, Fields};
+use tidegate_rules::problem::Remark;
 
 use super::listen::{DoorAt, Listen};
 use super::section::{choice, path};
@@ -22,6 +24,9 @@ const DEFAULT_KEEP: Micros = Micros::from_secs(30 * 86_400);
 
 /// How many of them.
 const DEFAULT_MOST: u64 = 10_000_000;
+
+/// How often a table of rules is read unless it is said otherwise.
+const DEFAULT_TABLE_INTERVAL: Micros = Micros::from_secs(5);
 
 /// What was typed about the rule office in one place.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
@@ -43,10 +48,36 @@ pub(crate) struct AdminLayer {
     )]
     pub(crate) admin_read_token_file: Option<PathBuf>,
 
-    /// The database that rules are kept in: sqlite:PATH for one node, postgres://… for a fleet
-    /// [default: the file of the rules, and an SQLite file beside it once a rule is changed]
+    /// Keep the rules in this database, where the admin API changes them: sqlite:PATH for one node,
+    /// postgres://… for a fleet. An empty one takes over the rules of --config [default: the rules
+    /// are those of --config, and are changed there]
     #[arg(long, value_name = "URL", env = "TIDEGATE_RULES_DB", hide_env_values = true)]
     pub(crate) rules_db: Option<String>,
+
+    /// Read the rules from a table that others edit: sqlite:PATH or postgres://…, with #TABLE
+    /// unless it is called RateLimitRule
+    #[arg(long, value_name = "URL[#TABLE]", env = "TIDEGATE_RULES_TABLE", hide_env_values = true)]
+    pub(crate) rules_table: Option<String>,
+
+    /// Other names of columns in that table, as FIELD=COLUMN,…; an empty one says that there is no
+    /// such column
+    #[arg(
+        long,
+        value_name = "NAMES",
+        env = "TIDEGATE_RULES_TABLE_COLUMNS",
+        hide_env_values = true
+    )]
+    pub(crate) rules_table_columns: Option<TableColumns>,
+
+    /// How often that table is read, in addition to NOTIFY [default: 5s]
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = value::duration,
+        env = "TIDEGATE_RULES_TABLE_INTERVAL",
+        hide_env_values = true
+    )]
+    pub(crate) rules_table_interval: Option<Micros>,
 
     /// Keep a copy of the rules in this file, to start from when the database is gone
     /// [default: beside the rules]
@@ -98,6 +129,15 @@ impl AdminLayer {
                 .take("admin_read_token_file")
                 .and_then(|field| path(&field)),
             rules_db: fields.take("rules_db").and_then(|field| field.word().map(str::to_owned)),
+            rules_table: fields
+                .take("rules_table")
+                .and_then(|field| field.word().map(str::to_owned)),
+            rules_table_columns: fields
+                .take("rules_table_columns")
+                .and_then(|field| columns(&field)),
+            rules_table_interval: fields
+                .take("rules_table_interval")
+                .and_then(|field| field.duration()),
             rules_copy: fields.take("rules_copy").and_then(|field| path(&field)),
             ..Self::default()
         };
@@ -119,6 +159,9 @@ impl AdminLayer {
             admin_token_file: self.admin_token_file.or(below.admin_token_file),
             admin_read_token_file: self.admin_read_token_file.or(below.admin_read_token_file),
             rules_db: self.rules_db.or(below.rules_db),
+            rules_table: self.rules_table.or(below.rules_table),
+            rules_table_columns: self.rules_table_columns.or(below.rules_table_columns),
+            rules_table_interval: self.rules_table_interval.or(below.rules_table_interval),
             rules_copy: self.rules_copy.or(below.rules_copy),
             violations_keep: self.violations_keep.or(below.violations_keep),
             violations_most: self.violations_most.or(below.violations_most),
@@ -134,13 +177,28 @@ impl AdminLayer {
             *file = folder.join(&*file);
         }
         self.admin = self.admin.map(|door| door.beside(folder));
-        let path = self.rules_db.as_deref().and_then(|url| url.strip_prefix("sqlite:"));
-        if let Some(path) = path {
-            let path = path.strip_prefix("//").unwrap_or(path);
-            self.rules_db = Some(format!("sqlite:{}", folder.join(path).display()));
+        for url in [&mut self.rules_db, &mut self.rules_table].into_iter().flatten() {
+            if let Some(path) = url.strip_prefix("sqlite:") {
+                let path = path.strip_prefix("//").unwrap_or(path);
+                *url = format!("sqlite:{}", folder.join(path).display());
+            }
         }
         self
     }
+}
+
+/// What the columns of a table are called.
+fn columns(field: &Field<'_>) -> Option<TableColumns> {
+    let parsed = field.word()?.parse::<TableColumns>();
+    field.accept(parsed.map_err(|why| Remark::new(why).write("FIELD=COLUMN,FIELD=COLUMN")))
+}
+
+/// A table that others edit.
+#[derive(Debug)]
+pub(crate) struct TableSettings {
+    pub(crate) url: String,
+    pub(crate) columns: TableColumns,
+    pub(crate) interval: Duration,
 }
 
 /// The settings of the rule office, checked.
@@ -149,6 +207,7 @@ pub(crate) struct AdminSettings {
     pub(crate) at: DoorAt,
     pub(crate) guard: Guard,
     pub(crate) rules_db: Option<String>,
+    pub(crate) rules_table: Option<TableSettings>,
     pub(crate) rules_copy: Option<PathBuf>,
     pub(crate) retention: Retention,
     pub(crate) plain_identities: bool,
@@ -174,8 +233,21 @@ impl AdminSettings {
                 address.port()
             )));
         }
+        if typed.rules_db.is_some() && typed.rules_table.is_some() {
+            return Err(Failure::Usage(
+                "--rules-db and --rules-table both say where the rules are\n  \
+                 write: --rules-db to change them through tidegate, --rules-table to change them \
+                 in a table that others own"
+                    .to_owned(),
+            ));
+        }
+        let interval = typed.rules_table_interval.unwrap_or(DEFAULT_TABLE_INTERVAL);
+        let columns = typed.rules_table_columns.unwrap_or_default();
+        let rules_table =
+            typed.rules_table.map(|url| TableSettings { url, columns, interval: interval.into() });
         Ok(Self {
             at,
+            rules_table,
             guard: Guard { write, read: reads },
             rules_db: typed.rules_db,
             rules_copy: typed.rules_copy,

@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::failure::Failure;
 
@@ -23,12 +23,17 @@ impl Folder {
         Ok(Self(path))
     }
 
+    /// Where a file of that name is in it.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
     /// Writes a file into it and says where.
     ///
     /// # Errors
     /// When the system refuses.
     pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf, Failure> {
-        let path = Path::new(&self.0).join(name);
+        let path = self.path(name);
         fs::write(&path, text)?;
         Ok(path)
     }

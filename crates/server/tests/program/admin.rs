@@ -6,6 +6,7 @@ mod counters;
 mod database;
 mod identities;
 mod mistakes;
+mod read_only;
 mod terminal;
 
 use std::io::Write as _;
@@ -31,7 +32,7 @@ rules:
     mode: shadow
 ";
 
-/// A server with rules in a file of its own, and the commands that ask its office.
+/// A server with rules in a database of its own, and the commands that ask its office.
 pub struct Office {
     pub server: Server,
     pub folder: Folder,
@@ -53,6 +54,16 @@ impl Office {
 
     pub fn with(rules: &str, args: &[&str]) -> Self {
         let folder = Folder::new();
+        let database = folder.database();
+        Self::on(folder, rules, &[&["--rules-db", &database], args].concat())
+    }
+
+    /// One whose rules are in a file alone.
+    pub fn of_file() -> Self {
+        Self::on(Folder::new(), RULES, &[])
+    }
+
+    fn on(folder: Folder, rules: &str, args: &[&str]) -> Self {
         let file = folder.write("rules.yaml", rules);
         let server = Server::with_config(&file, &[&["--admin", "127.0.0.1:0"], args].concat());
         let url = format!("http://{}", server.admin());

@@ -32,7 +32,9 @@ const READ: &str = "a-token-for-reading";
 /// A server with an admin door, and what scripts need to know of it.
 fn serve(folder: &Folder, more: &[&str]) -> (Server, Value) {
     let file = folder.write("rules.yaml", RULES);
-    let server = Server::with_config(&file, &[&["--admin", "127.0.0.1:0"], more].concat());
+    let database = folder.database();
+    let own = ["--admin", "127.0.0.1:0", "--rules-db", &database];
+    let server = Server::with_config(&file, &[&own, more].concat());
     let args = json!({"base": format!("http://{}", server.admin()), "door": server.address});
     (server, args)
 }
@@ -141,6 +143,15 @@ fn charts_start_with_the_last_minutes_of_the_server() {
     });
     args["steps"] = json!(steps.len());
     run("minutes.js", &args);
+    server.stop();
+}
+
+#[test]
+fn rules_of_a_file_are_shown_and_not_offered_for_change() {
+    let folder = Folder::new();
+    let file = folder.write("rules.yaml", RULES);
+    let server = Server::with_config(&file, &["--admin", "127.0.0.1:0"]);
+    run("read_only.js", &json!({"base": format!("http://{}", server.admin())}));
     server.stop();
 }
 

@@ -5,6 +5,8 @@ mod crash;
 mod fleet;
 mod fleet_faults;
 mod schemathesis;
+mod seeded;
+mod table;
 mod violations;
 
 use std::path::Path;

@@ -12,6 +12,7 @@ use crate::client::{self, Answer, Events, Question, Server};
 use crate::commands::ask;
 use crate::config;
 use crate::failure::Failure;
+use crate::output::printable;
 
 /// The admin API of a running server.
 pub(super) struct Api {
@@ -106,6 +107,18 @@ impl Api {
         let seen = seen.map(|seen| (IF_MATCH, seen));
         let headers = self.signed.iter().cloned().chain(seen).collect();
         self.server.ask(Question { method, path: path.to_owned(), headers, body }).await
+    }
+
+    /// Refuses where rules are changed elsewhere, before a person is asked to confirm.
+    ///
+    /// # Errors
+    /// Why they cannot be changed here, and what to do instead.
+    pub(super) async fn check_editable(&self) -> Result<(), Failure> {
+        let mut status = self.get("/v1/status").await?.value()?;
+        match status["rules"]["read_only_reason"].take() {
+            Json::String(reason) => Err(Failure::No(printable(&reason))),
+            _ => Ok(()),
+        }
     }
 
     /// Listens to what goes on at a path.

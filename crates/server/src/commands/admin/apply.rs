@@ -59,6 +59,7 @@ pub(super) fn apply(args: &RulesApplyArgs) -> Result<Outcome, Failure> {
         output::text(&if api.json { format!("{}\n", told.body) } else { nothing })?;
         return Ok(Outcome::Well);
     }
+    wait(api.check_editable())?;
     confirm::show(&diff.rendered(), api.json)?;
     confirm::ask("Apply?", &args.confirm)?;
     let seen = HeaderValue::try_from(format!("\"{version}\"")).ok();

@@ -126,7 +126,8 @@ pub(super) async fn no_rule(api: &Api, id: &str) -> Failure {
 pub(super) fn no_version(failure: Failure, version: u64, latest: u64) -> Failure {
     match failure {
         Failure::No(_) if latest == 0 => Failure::No(
-            "there are no versions yet: the rules are those of the file, and the first change makes one"
+            "there are no versions: only rules in a database have them, one for each change\n  \
+             write: tidegate serve --rules-db sqlite:PATH …"
                 .to_owned(),
         ),
         Failure::No(_) => Failure::No(format!(

@@ -97,7 +97,7 @@ fn history(args: &RulesHistoryArgs) -> Result<Outcome, Failure> {
     }));
     if rows.len() == 1 {
         let text =
-            "no versions yet: the rules are those of the file, and the first change makes one\n";
+            "no versions: only rules in a database (--rules-db) have them, one for each change\n";
         output::text(text)?;
         return Ok(Outcome::Well);
     }

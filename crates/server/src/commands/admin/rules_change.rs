@@ -22,6 +22,7 @@ pub(super) fn delete(args: &RulesDeleteArgs) -> Result<Outcome, Failure> {
     let api = Api::signed(&args.rule.office, &args.sign)?.confirming(&args.empty);
     let id = &args.rule.id;
     let seen = wait(rules::one(&api, id))?;
+    wait(api.check_editable())?;
     let rule = seen.value()?["rule"].take();
     confirm::show(&yaml_text::document(&json!({"rules": [rule]})), api.json)?;
     confirm::ask("Delete this rule?", &args.confirm)?;
@@ -67,6 +68,7 @@ struct Version {
 pub(super) fn rollback(args: &RulesRollbackArgs) -> Result<Outcome, Failure> {
     let api = Api::signed(&args.office, &args.sign)?.confirming(&args.empty);
     let to = args.version;
+    wait(api.check_editable())?;
     let (head, diff) = wait(async {
         let Versions { versions } = api.get("/v1/versions?limit=1").await?.read()?;
         let head = versions.first().map_or(0, |latest| latest.version);

@@ -1,4 +1,4 @@
-//! One process: rules of a file until somebody changes one, and from then on those of the database beside it.
+//! One process with its own database: what a file seeds, and what stays over a restart.
 
 use serde_json::json;
 
@@ -10,19 +10,20 @@ use crate::support::{Folder, Server, Successors, wait_for};
 fn the_database_takes_over_from_the_file_and_survives_a_restart() {
     let folder = Folder::new();
     let rules = folder.write("rules.yaml", pair(0));
-    let server = serve(&rules, &[]);
-    assert!(!folder.path("rules.db").exists(), "who only serves rules gets no database");
-    assert_eq!((told(&mut server.client()), version(&mut admin(&server))), (0, 0));
+    let (database, start) =
+        (folder.database(), |database| serve(&rules, &["--rules-db", database]));
+    let server = start(&database);
+    assert_eq!((told(&mut server.client()), version(&mut admin(&server))), (0, 1));
     assert_eq!(apply(&mut admin(&server), &pair(1)), 2, "1 is what the file said");
     let versions = admin(&server).get("/v1/versions/1").body;
     assert!(versions["reason"].as_str().unwrap().contains("rules.yaml"), "{versions}");
     assert_eq!(told(&mut server.client()), 1);
     server.stop();
 
-    let server = serve(&rules, &[]);
+    let server = start(&database);
     assert_eq!((told(&mut server.client()), version(&mut admin(&server))), (1, 2));
     folder.replace("rules.yaml", pair(3));
-    server.wait_log("the file changed, but the rules are in the database");
+    server.wait_log("the rules are in the database, not in the file");
     assert_eq!(told(&mut server.client()), 1);
     let back = admin(&server).ask("POST /v1/versions/1/rollback", &[("if-match", "*")], "");
     assert_eq!((back.status, told(&mut server.client())), (200, 0));
@@ -45,43 +46,34 @@ fn copy_of_the_database_file_after_a_stop_is_a_backup() {
     assert_eq!((told(&mut server.client()), version(&mut admin(&server))), (1, 2));
 }
 
-/// They are remembered by the process until there is a database, and then they are in it.
 #[test]
-fn violations_from_before_the_database_are_in_it() {
+fn violations_of_a_database_survive_a_restart_and_those_of_a_file_do_not() {
     let folder = Folder::new();
     let closed =
         |id: &str| format!("rules: [{{ id: {id}, key_by: user_id, limit: {{ requests: deny }} }}]");
-    let rules = folder.write("rules.yaml", closed("before"));
-    let server = serve(&rules, &[]);
-    let refuse = |times: usize| {
-        let mut client = server.client();
-        (0..times).for_each(|_| assert_eq!(client.check(&json!({"user_id": "u"})).status, 429));
-    };
+    let rules = folder.write("rules.yaml", closed("deny"));
     let by_rule = |server: &Server| -> Vec<String> {
         let body = admin(server).get("/v1/violations?limit=100").body;
         let rows = body["violations"].as_array().unwrap().iter();
         rows.map(|row| row["rule"].as_str().unwrap().to_owned()).collect()
     };
-    let wait = |many: usize| {
-        wait_for("them to be on record", || (by_rule(&server).len() == many).then_some(()));
-    };
-    refuse(3);
-    wait(3);
-    apply(&mut admin(&server), &closed("after"));
-    wait(3);
-    refuse(2);
-    wait(5);
-    let tally = admin(&server).get("/v1/status").body["violations"].clone();
-    assert_eq!((&tally["written"], &tally["dropped"]), (&json!(5), &json!(0)));
-    server.stop();
-    let server = serve(&rules, &[]);
-    assert_eq!(by_rule(&server), ["after", "after", "before", "before", "before"]);
+    let database = folder.database();
+    for (args, left) in [(&[][..], 0), (&["--rules-db", &database], 3)] {
+        let server = serve(&rules, args);
+        let mut client = server.client();
+        (0..3).for_each(|_| assert_eq!(client.check(&json!({"user_id": "u"})).status, 429));
+        wait_for("them to be on record", || (by_rule(&server).len() == 3).then_some(()));
+        let tally = admin(&server).get("/v1/status").body["violations"].clone();
+        assert_eq!((&tally["written"], &tally["dropped"]), (&json!(3), &json!(0)));
+        server.stop();
+        assert_eq!(by_rule(&serve(&rules, args)), vec!["deny"; left]);
+    }
 }
 
 #[test]
 fn a_successor_goes_on_with_the_rules_of_the_database() {
     let folder = Folder::new();
-    let url = format!("sqlite:{}", folder.path("office.db").display());
+    let url = folder.database();
     let server = serve(&folder.write("rules.yaml", pair(0)), &["--rules-db", &url]);
     let address = server.admin();
     let mut line = Successors::of(&server);
@@ -105,7 +97,9 @@ fn an_admin_door_for_everybody_needs_a_token() {
     let output = crate::support::run(&["serve", "--admin", "0.0.0.0:0"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(crate::support::text(&output.stderr).contains("--admin-token-file FILE"));
+    let database = folder.database();
     let args = ["--admin-token-file", files[0], "--admin-read-token-file", files[1]];
+    let args = [&args[..], &["--rules-db", &database]].concat();
     let server = serve(&folder.write("rules.yaml", pair(0)), &args);
     let ask = |bearer: &str, line: &str| {
         let headers =

@@ -20,7 +20,7 @@ rules:
 #[test]
 fn every_answer_is_one_that_the_document_tells() {
     let folder = Folder::new();
-    let server = serve(&folder.write("rules.yaml", RULES), &[]);
+    let server = serve(&folder.write("rules.yaml", RULES), &["--rules-db", &folder.database()]);
     let mut command = python();
     command.args(["-m", "schemathesis.cli", "run", "--checks", CHECKS, "--no-color"]);
     command.args(["--phases", "examples,coverage,fuzzing", "--generation-database", "none"]);

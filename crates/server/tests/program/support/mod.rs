@@ -146,6 +146,11 @@ impl Folder {
         self.0.join(name)
     }
 
+    /// The address of a database in it.
+    pub fn database(&self) -> String {
+        format!("sqlite:{}", self.path("office.db").display())
+    }
+
     /// Writes a file in place and names it.
     pub fn write(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);

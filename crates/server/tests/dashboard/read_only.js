@@ -1,0 +1,20 @@
+// Rules of a file: the pages say where they are changed, and offer no change.
+"use strict";
+
+const { must, run } = require("./browser.js");
+
+run(async ({ open }) => {
+  const page = await open({ hash: "#/rules" });
+  await page.getByText("these rules are read-only here", { exact: false }).first().waitFor();
+  await page.getByText("--rules-db sqlite:PATH", { exact: false }).first().waitFor();
+  must(await page.getByRole("button", { name: "Switch off writes" }).isDisabled(), "the switch is disabled");
+  await page.click('nav a[href="#/edit"]');
+  await page.getByText("You can check a document here, but not apply it", { exact: false }).waitFor();
+  const area = page.getByLabel("Rules document (YAML)");
+  await area.fill((await area.inputValue()).replace("requests: 10", "requests: 7"));
+  await page.getByRole("button", { name: "Check and preview" }).click();
+  await page.locator(".told.good").waitFor();
+  must(await page.getByRole("button", { name: "Apply" }).isDisabled(), "nothing is applied");
+  await page.click('nav a[href="#/versions"]');
+  await page.getByText("There are no versions:", { exact: false }).waitFor();
+});
