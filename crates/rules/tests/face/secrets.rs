@@ -34,9 +34,9 @@ fn problems_say_where_and_quote_no_secret() {
     );
     assert!(!told.contains("sk_live"), "{told}");
     for expected in [
-        "rules.yaml:2:12: identity.api_key: this is of the wrong kind\n",
-        "rules.yaml:4:31: subjects[0]: this is of the wrong kind\n",
-        "rules.yaml:5:3: subjects[1]: this is of the wrong kind\n",
+        "rules.yaml:2:12: identity.api_key: expected a mapping of `name: value`\n",
+        "rules.yaml:4:31: subjects[0]: expected text, found a list\n",
+        "rules.yaml:5:3: subjects[1]: expected a mapping of `name: value`\n",
         "rules.yaml:6:3: subjects[2]: nothing here identifies the subject\n",
         "rules.yaml:7:16: subjects[3]: this field is already set on line 7\n",
         "rules[0].match.api_key: no request is both api_key=… and api_key!=…",

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Folder, Server, run, text, tidegate};
+use crate::support::{Folder, Server, run, text, tidegate, wait_for};
 
 const DOCUMENT: &str = "server: { reset_style: delta, http: 127.0.0.1:0 }\n\
     rules: [{ id: all, limit: 100/min }]\n";
@@ -134,12 +134,15 @@ fn the_gateway_and_the_doors_have_as_many_threads_as_the_settings_say() {
     let folder = Folder::new();
     let section = "server: { gateway_threads: 3, door_threads: 2, upstream: http://127.0.0.1:9 }";
     let file = folder.write("rules.yaml", format!("{section}\nrules: []"));
-    let with = |args: &[&str]| {
+    for (args, expected) in
+        [(&[][..], (3, 2)), (&["--gateway-threads", "1", "--door-threads", "4"], (1, 4))]
+    {
         let server = Server::with_config(&file, &[&["--gateway", "127.0.0.1:0"], args].concat());
-        (threads(&server, "gateway"), threads(&server, "door"))
-    };
-    assert_eq!(with(&[]), (3, 2));
-    assert_eq!(with(&["--gateway-threads", "1", "--door-threads", "4"]), (1, 4));
+        // A thread sets its name after it has started.
+        wait_for(&format!("the threads {expected:?}"), || {
+            ((threads(&server, "gateway"), threads(&server, "door")) == expected).then_some(())
+        });
+    }
     for none in ["0", "1025", "many"] {
         let output = run(&["serve", "--gateway-threads", none]);
         assert_eq!(output.status.code(), Some(2), "{none}");
