@@ -223,8 +223,9 @@ Examples:
   tidegate keys ip=203.0.113.7                  every counter of one client, warnings and bans
   tidegate keys --api-key-file key.txt --rule login
 
-A count is never too low, and too high by the number after the minus at most. Where so many come
-that not all are looked at, ± is twice its standard deviation. API keys are shown as hashes (h:…).";
+Counts are for the last 1-2 minutes; each may be overstated by at most the number after the minus.
+Under heavy load only a sample is counted; ± is then twice the standard deviation. API keys are
+shown as hashes (h:…).";
 
 /// After `tidegate top --help`.
 pub(super) const TOP_LIVE: &str = "\
