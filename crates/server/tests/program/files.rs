@@ -63,7 +63,9 @@ fn refused(server: &Server, line: &str, document: &str) -> Value {
 #[test]
 fn requests_read_no_file_that_the_configuration_does_not_name() {
     let folder = Folder::new();
-    let server = serve(&folder.write("rules.yaml", RULES), &[]);
+    let rules = folder.write("rules.yaml", RULES);
+    // Rules in a database are the ones that a request may change.
+    let server = serve(&rules, &["--rules-db", &folder.database()]);
     let mut files = odd_files(&folder);
     files.push(folder.write("jwt.pub", PUBLIC_KEY));
     files.push("/etc/hostname".into());
