@@ -17,6 +17,7 @@ use tidegate_core::key::{Fingerprint, Key, KeyHasher, Secret};
 use tidegate_core::policy::{Algorithm, Policy, PolicyError};
 use tidegate_core::quota::Quota;
 use tidegate_core::store::{Charge, Op, Store, StoreError};
+use tidegate_core::time::Timestamp;
 use tidegate_rules::Door;
 
 use crate::limiter::Limiter;
@@ -27,6 +28,9 @@ const NO_RULE: &str = "";
 /// The most different numbers that are kept. Each takes about 300 bytes for the life of the process
 /// (`core::scale`), so what callers make up must have an end.
 const MOST_POLICIES: usize = 10_000;
+
+/// Later than any instant of a store's clock, and below 2^53: what was charged then has not drained.
+const JUST_NOW: Timestamp = Timestamp::from_micros((1 << 53) - 1);
 
 /// What buckets without a rule have in common: how keys are hashed, and the policies seen so far.
 #[derive(Debug)]
@@ -109,6 +113,30 @@ impl<S: Store, L: Store> Limiter<S, L> {
         if op == Op::Charge {
             self.tell_of_ad_hoc(door, by, reading.verdict);
         }
+        Ok(reading)
+    }
+}
+
+impl<S: Store, L: Store> Limiter<S, L> {
+    /// Gives back to a bucket that no rule names, up to all that is used. Nobody says when it was charged, so
+    /// nothing counts as having come back by itself since.
+    ///
+    /// # Errors
+    /// When the store does not answer. It may have given back all the same.
+    pub async fn give_back_ad_hoc(
+        &self,
+        key: Fingerprint,
+        policy: &Policy,
+        amount: u64,
+    ) -> Result<Reading, StoreError> {
+        let charge = [Charge::plain(
+            Key::alone(NO_RULE, key),
+            policy,
+            amount.min(policy.limit().saturating_mul(2)),
+        )];
+        let mut reading = [Reading::default()];
+        self.store.apply(Op::Refund { charged_at: JUST_NOW }, &charge, &mut reading).await?;
+        let [reading] = reading;
         Ok(reading)
     }
 }

@@ -230,7 +230,10 @@ impl<S: Store, L: Store> Limiter<S, L> {
     }
 
     /// The store's clock; while it is gone the local one, which also tells wall time.
-    pub(crate) async fn now(&self) -> Result<Timestamp, StoreError> {
+    ///
+    /// # Errors
+    /// When neither can be read.
+    pub async fn now(&self) -> Result<Timestamp, StoreError> {
         match (self.store.now().await, &self.local) {
             (Err(_), Some(local)) => local.store.now().await,
             (told, _) => told,

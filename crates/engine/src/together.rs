@@ -41,6 +41,15 @@ pub enum Asked {
     GiveBack(u64),
 }
 
+/// How limits that are brought are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Limits {
+    /// By the facts, and what is refused is not charged.
+    Ours,
+    /// As Envoy's reference server does.
+    Reference,
+}
+
 /// The store did not answer for a limit that the caller brought, and no rule says what then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unanswered;
@@ -58,12 +67,13 @@ impl<S: Store, L: Store> Limiter<S, L> {
     ) -> Result<Vec<Decision>, Unanswered> {
         let rules = self.rules();
         let replaced = replaced(&rules, questions);
-        self.decide_one_batch(rules, questions, &replaced).await
+        self.decide_one_batch(rules, questions, &replaced, Limits::Ours).await
     }
 
     /// Decides the questions of a call under one rule set, yet each by itself: what one of them is refused
-    /// by, the others are charged for all the same. The answers are waited for by whoever asks, all at
-    /// once where the store is elsewhere; each has one decision.
+    /// by, the others are charged for all the same. Limits that are brought are counted as Envoy's reference
+    /// server counts them. The answers are waited for by whoever asks, all at once where the store is
+    /// elsewhere; each has one decision.
     pub fn decide_each(
         &self,
         questions: &[Question<'_, '_>],
@@ -72,7 +82,10 @@ impl<S: Store, L: Store> Limiter<S, L> {
         let replaced = replaced(&rules, questions);
         let one = |question| {
             let (rules, replaced) = (Arc::clone(&rules), replaced.clone());
-            async move { self.decide_one_batch(rules, slice::from_ref(question), &replaced).await }
+            async move {
+                let question = slice::from_ref(question);
+                self.decide_one_batch(rules, question, &replaced, Limits::Reference).await
+            }
         };
         questions.iter().map(one).collect()
     }
@@ -82,6 +95,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
         rules: Arc<RuleSet>,
         questions: &[Question<'_, '_>],
         replaced: &[u32],
+        limits: Limits,
     ) -> Result<Vec<Decision>, Unanswered> {
         let started = self.start(Op::Charge);
         if rules.carries() {
@@ -90,7 +104,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
             }
         }
         let sets: SmallVec<[Arc<RuleSet>; 1]> =
-            questions.iter().map(|question| question.rules(&rules)).collect();
+            questions.iter().map(|question| question.rules(&rules, limits)).collect();
         let (decisions, unanswered) = {
             let mut parts: SmallVec<[Part<'_>; 1]> = questions
                 .iter()
@@ -170,11 +184,12 @@ impl<S: Store, L: Store> Limiter<S, L> {
 }
 
 impl Question<'_, '_> {
-    fn rules(&self, rules: &Arc<RuleSet>) -> Arc<RuleSet> {
-        match self.limit {
-            Some(limit) => Arc::new(rules.brought(limit, self.facts)),
-            None => Arc::clone(rules),
-        }
+    fn rules(&self, rules: &Arc<RuleSet>, limits: Limits) -> Arc<RuleSet> {
+        let brought = self.limit.and_then(|limit| match limits {
+            Limits::Ours => Some(rules.brought(limit, self.facts)),
+            Limits::Reference => rules.brought_as_reference(limit, self.facts),
+        });
+        brought.map_or_else(|| Arc::clone(rules), Arc::new)
     }
 
     fn plan<'a>(&self, rules: &'a Arc<RuleSet>, replaced: &[u32]) -> Part<'a> {

@@ -6,7 +6,7 @@ use tidegate_core::decision::Retry;
 use tidegate_engine::{Decision, RuleReading};
 use tidegate_rules::{Limit, Mode, Rule};
 
-use super::service::Decided;
+use super::service::{Decided, Shut};
 use super::unit::Unit;
 
 /// A `RateLimitResponse`.
@@ -44,7 +44,13 @@ pub(crate) struct CurrentLimit<'d> {
 
 impl<'d> Answer<'d> {
     pub(crate) fn of(decided: &'d Decided) -> Self {
-        let statuses = decided.decisions.iter().map(DescriptorStatus::of).collect();
+        let mut statuses: SmallVec<[DescriptorStatus<'d>; 2]> =
+            decided.decisions.iter().map(DescriptorStatus::of).collect();
+        for shut in &decided.shut {
+            if let Some(status) = statuses.get_mut(shut.at) {
+                shut.tell(status);
+            }
+        }
         Self { statuses, headers: &decided.headers }
     }
 
@@ -58,6 +64,23 @@ impl<'d> Answer<'d> {
     /// Headers for the client, names and values.
     pub(crate) fn headers(&self) -> impl Iterator<Item = (&'d HeaderName, &'d HeaderValue)> {
         self.headers.iter()
+    }
+}
+
+impl<'d> CurrentLimit<'d> {
+    fn of(rule: &'d Rule, limit: u64) -> Self {
+        let unit = rule.limit().policy().map(Unit::of).unwrap_or_default();
+        Self { requests_per_unit: narrow(limit), unit, name: rule.id() }
+    }
+}
+
+impl Shut {
+    /// Tells the unit that the limit was in, and when the next window begins, as the reference server does.
+    fn tell(&self, status: &mut DescriptorStatus<'_>) {
+        if let Some(limit) = &mut status.current_limit {
+            limit.unit = self.unit;
+        }
+        status.reset_secs = self.now.map(|now| self.unit.until_next(now));
     }
 }
 
@@ -80,8 +103,17 @@ impl<'d> DescriptorStatus<'d> {
         match decision.tightest() {
             Some((rule, reading)) if *rule.mode() != Mode::Shadow => Self::told(rule, reading),
             None if unlimited() => Self { limit_remaining: u32::MAX, ..Self::PASSES },
-            _ => Self::PASSES,
+            _ => Self { current_limit: Self::unasked(decision), ..Self::PASSES },
         }
+    }
+
+    /// The limit of a descriptor whose counter was not looked at, because another of its call is known to be
+    /// refused.
+    fn unasked(decision: &'d Decision) -> Option<CurrentLimit<'d>> {
+        let mut uncounted = decision
+            .readings()
+            .filter(|(rule, reading)| reading.numbers.is_none() && *rule.mode() != Mode::Shadow);
+        uncounted.find_map(|(rule, _)| Some(CurrentLimit::of(rule, rule.limit().policy()?.limit())))
     }
 
     fn told(rule: &'d Rule, reading: &RuleReading) -> Self {
@@ -96,11 +128,7 @@ impl<'d> DescriptorStatus<'d> {
         };
         Self {
             code,
-            current_limit: Some(CurrentLimit {
-                requests_per_unit: narrow(numbers.limit),
-                unit: rule.limit().policy().map(Unit::of).unwrap_or_default(),
-                name: rule.id(),
-            }),
+            current_limit: Some(CurrentLimit::of(rule, numbers.limit)),
             limit_remaining: narrow(numbers.remaining),
             reset_secs,
         }

@@ -98,6 +98,13 @@ impl Descriptor<'_> {
         if self.is_negative_hits { Asked::GiveBack(hits) } else { Asked::Charge(hits) }
     }
 
+    /// The unit of the limit that it brings, if that admits nothing.
+    pub(super) fn shut(&self) -> Option<Unit> {
+        self.limit
+            .filter(|limit| limit.requests_per_unit == 0)
+            .and_then(|limit| Unit::of_override(limit.unit))
+    }
+
     /// The limit that it brings, if that is in a unit.
     pub(super) fn brought(&self) -> Option<BroughtLimit> {
         let Override { requests_per_unit: requests, unit } = self.limit?;

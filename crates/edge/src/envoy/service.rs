@@ -9,12 +9,13 @@ use http::header::HeaderMap;
 use smallvec::SmallVec;
 use tidegate_core::decision::Retry;
 use tidegate_core::store::Store;
-use tidegate_core::time::Micros;
+use tidegate_core::time::{Micros, Timestamp};
 use tidegate_engine::{Decision, Limiter, Question, Unanswered};
 use tidegate_rules::{Door, Facts};
 
 use super::call::Call;
 use super::facts::facts;
+use super::unit::Unit;
 use crate::respond::{self, HeaderSettings, HeaderStyle};
 
 /// How calls are decided and answered.
@@ -58,6 +59,17 @@ pub(crate) struct Decided {
     /// One for each descriptor.
     pub(super) decisions: Vec<Decision>,
     pub(super) headers: HeaderMap,
+    /// The descriptors that bring a limit of 0.
+    pub(super) shut: Vec<Shut>,
+}
+
+/// A descriptor that brings a limit of 0. Nothing is counted, so that no decision tells when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shut {
+    pub(super) at: usize,
+    pub(super) unit: Unit,
+    /// The store's clock, if it could be read.
+    pub(super) now: Option<Timestamp>,
 }
 
 impl Decided {
@@ -89,7 +101,22 @@ impl<S: Store, L: Store> Service<S, L> {
             ChargeMode::Independent => Box::pin(self.decide_each(&questions)).await?,
         };
         let headers = self.headers(&decisions, &known);
-        Ok(Decided { decisions, headers })
+        Ok(Decided { shut: self.shut(call, &decisions).await, decisions, headers })
+    }
+
+    async fn shut(&self, call: &Call<'_>, decisions: &[Decision]) -> Vec<Shut> {
+        let told = call.descriptors.iter().zip(decisions).enumerate();
+        let refused = told.filter(|(_, (_, decision))| !decision.is_allowed());
+        let mut shut: Vec<Shut> = refused
+            .filter_map(|(at, (descriptor, _))| {
+                Some(Shut { at, unit: descriptor.shut()?, now: None })
+            })
+            .collect();
+        if !shut.is_empty() {
+            let now = Box::pin(self.limiter.now()).await.ok();
+            shut.iter_mut().for_each(|shut| shut.now = now);
+        }
+        shut
     }
 
     /// Gives back what a call charged that nobody waits for any more.

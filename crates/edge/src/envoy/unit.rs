@@ -1,7 +1,7 @@
 //! Units of time, as Envoy counts them: a month is 30 days, a year 365.
 
 use tidegate_core::policy::Policy;
-use tidegate_core::time::Micros;
+use tidegate_core::time::{Micros, Timestamp};
 
 const DAY: u64 = 86_400;
 
@@ -58,6 +58,12 @@ impl Unit {
             Self::Month => 30 * DAY,
             Self::Year => 365 * DAY,
         })
+    }
+
+    /// How long the window lasts that an instant lies in, in whole seconds, rounded up.
+    pub(super) fn until_next(self, now: Timestamp) -> u64 {
+        let window = self.window().get().max(1);
+        Micros::new(window - now.as_micros() % window).as_secs_ceil()
     }
 
     pub(super) const fn name(self) -> &'static str {

@@ -38,8 +38,12 @@ impl<S: Store, L: Store> Door<S, L> {
     /// Asks, and writes the reply.
     pub(super) async fn reply(&self, question: Question<'_>, version: Version, out: &mut Vec<u8>) {
         match question {
-            Question::Throttle(Throttle { dialect, key, policy, cost }) => {
-                let told = self.limiter.charge_ad_hoc(AskedAt::Resp, key, &policy, cost).await;
+            Question::Throttle(Throttle { dialect, key, policy, quantity }) => {
+                let amount = quantity.unsigned_abs();
+                let told = match quantity {
+                    0.. => self.limiter.charge_ad_hoc(AskedAt::Resp, key, &policy, amount).await,
+                    _ => self.limiter.give_back_ad_hoc(key, &policy, amount).await,
+                };
                 let mut reply = Writer::new(out, version);
                 match told {
                     Ok(reading) => throttle::write(&mut reply, dialect, &reading),

@@ -33,8 +33,8 @@ pub(super) struct Throttle {
     pub(super) dialect: Dialect,
     pub(super) key: Fingerprint,
     pub(super) policy: Policy,
-    /// 0 looks and takes nothing.
-    pub(super) cost: u64,
+    /// 0 looks and takes nothing; what is below is given back.
+    pub(super) quantity: i64,
 }
 
 impl<S: Store, L: Store> Door<S, L> {
@@ -54,9 +54,9 @@ impl<S: Store, L: Store> Door<S, L> {
                 return Heard::Answered;
             }
         };
-        let asked = quota(dialect, numbers).and_then(|(quota, cost)| {
+        let asked = quota(dialect, numbers).and_then(|(quota, quantity)| {
             let policy = self.policy(session, quota)?;
-            Ok(Throttle { dialect, key: self.ad_hoc.key(key), policy, cost })
+            Ok(Throttle { dialect, key: self.ad_hoc.key(key), policy, quantity })
         });
         match asked {
             Ok(throttle) => Heard::Throttle(throttle),
@@ -79,14 +79,14 @@ impl<S: Store, L: Store> Door<S, L> {
     }
 }
 
-/// `max_burst count_per_period period [quantity]` as a quota and a cost.
-fn quota(dialect: Dialect, numbers: &[Cow<'_, [u8]>]) -> Result<(Quota, u64), String> {
+/// `max_burst count_per_period period [quantity]` as a quota and a quantity.
+fn quota(dialect: Dialect, numbers: &[Cow<'_, [u8]>]) -> Result<(Quota, i64), String> {
     let [burst, count, period, rest @ ..] = numbers else {
         return Err("max_burst, count_per_period and period are needed".to_owned());
     };
     let (burst, count) = (number("max_burst", burst)?, number("count_per_period", count)?);
     let period = number("period", period)?;
-    let cost = rest.first().map_or(Ok(1), |quantity| number("quantity", quantity))?;
+    let quantity = rest.first().map_or(Ok(1), |text| quantity(dialect, text))?;
     if count == 0 || period == 0 {
         return Err(
             "zero rates are not supported: count_per_period and period are at least 1".to_owned()
@@ -98,12 +98,29 @@ fn quota(dialect: Dialect, numbers: &[Cow<'_, [u8]>]) -> Result<(Quota, u64), St
         Dialect::Crab if burst == 0 => return Err("max_burst of THROTTLE is at least 1".to_owned()),
         Dialect::Crab => burst,
     };
-    Ok((Quota::new(count, Micros::from_secs(period)).with_burst(limit), cost))
+    Ok((Quota::new(count, Micros::from_secs(period)).with_burst(limit), quantity))
+}
+
+/// How much to take. Of redis-cell less than nothing gives back; throttlecrab refuses it.
+fn quantity(dialect: Dialect, text: &[u8]) -> Result<i64, String> {
+    match integer(text) {
+        Some(quantity) if quantity >= 0 || dialect == Dialect::Cell => Ok(quantity),
+        _ if dialect == Dialect::Crab => number("quantity", text).map(|_| 0),
+        _ => Err(format!(
+            "value is not an integer or out of range: quantity is a whole number from {} to {}",
+            i64::MIN,
+            i64::MAX
+        )),
+    }
+}
+
+/// A whole number as redis-cell reads it: a sign and zeros may stand before it.
+fn integer(text: &[u8]) -> Option<i64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 fn number(name: &str, text: &[u8]) -> Result<u64, String> {
-    let parsed = std::str::from_utf8(text).ok().and_then(|text| text.parse::<i64>().ok());
-    parsed.and_then(|number| u64::try_from(number).ok()).ok_or_else(|| {
+    integer(text).and_then(|number| u64::try_from(number).ok()).ok_or_else(|| {
         format!(
             "value is not an integer or out of range: {name} is a whole number from 0 to {}",
             i64::MAX

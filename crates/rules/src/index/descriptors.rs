@@ -57,6 +57,11 @@ impl Descriptors {
         true
     }
 
+    /// Whether a rule asks for a descriptor of the domain.
+    pub(crate) fn names(&self, domain: &str) -> bool {
+        self.domains.contains_key(domain)
+    }
+
     /// The rules of the one place that a descriptor leads to.
     pub(crate) fn find(&self, domain: Option<&str>, entries: &[Entry<'_>]) -> &[u32] {
         self.walk(domain, entries).map_or(&[], |place| &place.rules)

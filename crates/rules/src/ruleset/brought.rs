@@ -11,12 +11,13 @@ use super::RuleSet;
 use super::beside::Beside;
 use super::overrides::Overrides;
 use super::subjects::Subjects;
+use crate::condition::Condition;
 use crate::cost::Cost;
 use crate::facts::Facts;
 use crate::identity::Identity;
 use crate::index::descriptors::Descriptors;
 use crate::index::{Filing, Index};
-use crate::key::Keying;
+use crate::key::{KeyPart, Keying};
 use crate::paths::Paths;
 use crate::rule::{ChargeWhen, FIRST_GENERATION, Limit, Mode, OnChange, OnFail, Rule};
 
@@ -30,6 +31,15 @@ pub struct BroughtLimit {
     pub requests: u32,
     /// In how long.
     pub window: Micros,
+}
+
+/// Whether a rule counts all values of a descriptor in windows of this length.
+fn counts_alike(rule: &Rule, window: Micros) -> bool {
+    let whole = matches!(&*rule.parts, [KeyPart::Descriptor { shared: 0 }]);
+    let fixed = |policy: &Policy| {
+        policy.algorithm() == Algorithm::FixedWindow && policy.quota().window == window
+    };
+    whole && rule.limit.policy().is_some_and(fixed)
 }
 
 impl RuleSet {
@@ -89,6 +99,32 @@ impl RuleSet {
             replacing: false,
             beside: Beside::default(),
         }
+    }
+
+    /// The same as Envoy's reference server counts it: what is refused too, on the counter of the rule that has the
+    /// same descriptor and window, if there is one. None in a domain that no rule names, where that server looks at
+    /// no limit.
+    #[must_use]
+    pub fn brought_as_reference(&self, limit: BroughtLimit, facts: &Facts<'_>) -> Option<Self> {
+        let domain = facts.get("domain").filter(|domain| self.names(domain))?;
+        let mut set = self.brought(limit, facts);
+        let rule = set.rules.first_mut()?;
+        rule.charge = ChargeWhen::Always;
+        let found = self.descriptors.find(Some(domain), facts.descriptor()).iter();
+        let mut configured = found.filter_map(|at| self.get(*at));
+        if let Some(same) = configured.find(|rule| counts_alike(rule, limit.window)) {
+            (rule.parts, rule.namespace) = (Arc::clone(&same.parts), same.namespace);
+        }
+        Some(set)
+    }
+
+    /// Whether a rule asks for a domain by its name.
+    fn names(&self, domain: &str) -> bool {
+        let asks = |rule: &Rule| {
+            let mut domains = rule.conditions.iter().filter_map(Condition::one_domain);
+            domains.any(|asked| asked == domain)
+        };
+        self.descriptors.names(domain) || self.rules.iter().any(asks)
     }
 
     /// Whether it was made for one request that brought its own limit.

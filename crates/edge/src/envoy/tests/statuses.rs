@@ -269,8 +269,33 @@ rules: [{ id: r, match: { k: v }, key_by: k, limit: 1/h using fixed_window }]";
     assert_eq!(house.told(&one("k", "v", &limit(3, "MINUTE"))), ["1 3/2 override 2 37"]);
     assert_eq!(house.told(&one("k", "v", &limit(9, "MINUTE"))), ["1 9/2 override 7 37"]);
     assert_eq!(house.told(&one("k", "w", &limit(1, "MONTH")))[0].split(' ').nth(1), Some("1/5"));
-    assert_eq!(house.told(&one("k", "w", &limit(0, "DAY"))), ["2 0/0 override 0 -"]);
+    let reset = house.told(&one("k", "w", &limit(0, "MINUTE")));
+    assert_eq!(reset, ["2 0/2 override 0 37"], "a limit of 0 tells its unit and reset");
     assert_eq!(house.told(&one("k", "v", "")), ["1 1/3 r 0 2797"], "the rule was not charged");
+}
+
+/// Each by itself, a limit in the descriptor counts as the reference server counts it.
+#[test]
+fn an_independent_limit_counts_what_it_refuses_on_the_counter_of_the_rule_in_known_domains() {
+    let rules = "rules:
+      - { id: r, match: { domain: edge, descriptor: [k] }, key_by: descriptor, charge: always,
+          limit: 5/m using fixed_window }
+      - { id: other, match: { domain: other }, key_by: global, limit: 9/m }";
+    let house = house(rules, Settings { charge: ChargeMode::Independent, ..plain() });
+    let limit = |requests: u32, hits: u32| {
+        let limit = format!(r#""limit":{{"requestsPerUnit":{requests},"unit":"MINUTE"}}"#);
+        one("k", "v", &format!(r#",{limit},"hitsAddend":{hits}"#))
+    };
+    assert_eq!(house.told(&one("k", "v", "")), ["1 5/2 r 4 37"]);
+    assert_eq!(house.told(&limit(3, 1)), ["1 3/2 override 1 37"], "the rule's counter");
+    assert_eq!(house.told(&limit(3, 2)), ["2 3/2 override 0 37"]);
+    assert_eq!(house.told(&one("k", "v", "")), ["1 5/2 r 0 37"], "what was refused is counted");
+    assert_eq!(house.told(&limit(9, 1)), ["1 9/2 override 3 37"]);
+    let hour = limit(9, 1).replace("MINUTE", "HOUR");
+    assert_eq!(house.told(&hour), ["1 9/3 override 8 2797"], "another window, another counter");
+    let unknown = limit(9, 1).replace("edge", "unknown");
+    assert_eq!(house.told(&unknown), ["1 - 0 -"], "a domain that no rule names");
+    assert_eq!(house.told(&limit(9, 1).replace("edge", "other")), ["1 9/2 override 8 37"]);
 }
 
 #[test]
