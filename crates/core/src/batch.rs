@@ -112,7 +112,7 @@ fn charge_all<C: Cells>(
             *kept = plain;
         }
         // What is left is told below, once it is known whether anything was charged.
-        *told = reading(charge, fit, Gauge { remaining: 0, reset_after: Micros::ZERO }, now);
+        *told = reading(charge, fit, UNKNOWN, now);
         penalise(i, charge, now, cells, told);
         admitted &= !told.verdict.refuses();
     }
@@ -128,10 +128,13 @@ fn charge_all<C: Cells>(
                 charge.policy.gauge(state.as_ref(), now)
             }),
         };
-        (told.remaining, told.reset_after) = (left.remaining, left.reset_after);
+        told.set_left(left);
         punish(i, charge, admitted, told.verdict, now, cells);
     }
 }
+
+/// What is left while it is not known yet.
+const UNKNOWN: Gauge = Gauge { remaining: 0, reset_after: Micros::ZERO, next_after: Micros::ZERO };
 
 /// How many plain buckets of a batch are kept from the look to the charge.
 const KEPT: usize = 4;
@@ -356,6 +359,7 @@ fn reading(charge: &Charge<'_>, fit: Fit, left: Gauge, now: Timestamp) -> Readin
         limit: charge.policy.limit(),
         remaining: left.remaining,
         reset_after: left.reset_after,
+        next_after: left.next_after,
         retry,
         delay,
         now,

@@ -1,5 +1,6 @@
 //! What is answered: a verdict for each rule, and the numbers that go with it.
 
+use crate::algorithm::Gauge;
 use crate::time::{Micros, Timestamp};
 
 /// What a rule says to a request.
@@ -70,12 +71,34 @@ pub struct Reading {
     pub remaining: u64,
     /// How long until the counter is back to its full limit.
     pub reset_after: Micros,
+    /// Within this span no more than `remaining` passes, whatever is asked; zero where it is not known.
+    pub next_after: Micros,
     /// When to come back, if it is over the limit.
     pub retry: Retry,
     /// How long the request has to wait its turn.
     pub delay: Micros,
     /// The store's clock at the decision.
     pub now: Timestamp,
+}
+
+impl Reading {
+    /// What is left, as it is told.
+    #[inline]
+    #[must_use]
+    pub const fn left(&self) -> Gauge {
+        let Self { remaining, reset_after, next_after, .. } = *self;
+        Gauge { remaining, reset_after, next_after }
+    }
+
+    /// Tells anew what is left.
+    #[inline]
+    pub const fn set_left(&mut self, left: Gauge) {
+        Gauge {
+            remaining: self.remaining,
+            reset_after: self.reset_after,
+            next_after: self.next_after,
+        } = left;
+    }
 }
 
 /// Who answered.

@@ -85,6 +85,12 @@ impl Micros {
         self.0.div_ceil(1_000)
     }
 
+    /// Whole seconds, rounded down.
+    #[must_use]
+    pub const fn as_secs_floor(self) -> u64 {
+        self.0 / 1_000_000
+    }
+
     /// Whole seconds, rounded up: a wait that is told must be long enough.
     #[must_use]
     pub const fn as_secs_ceil(self) -> u64 {

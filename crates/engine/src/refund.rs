@@ -24,7 +24,7 @@ pub(crate) async fn give_back<S: Store>(store: &S, charges: &[Charge<'_>], told:
         let mut after: Numbers = SmallVec::from_elem(Reading::default(), batch.len());
         if store.apply(Op::Refund { charged_at }, &batch, &mut after).await.is_ok() {
             for (i, after) in now.into_iter().zip(after) {
-                (told[i].remaining, told[i].reset_after) = (after.remaining, after.reset_after);
+                told[i].set_left(after.left());
             }
         }
     }

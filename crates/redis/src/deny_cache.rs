@@ -1,9 +1,10 @@
 //! Refusals that are remembered: a key that cannot pass yet need not be asked about.
 //!
-//! A refusal says how long the key cannot pass at that cost. Until then, counted from before it was
-//! asked for and at most a second, the same cost or more is refused here. That is exact, except for a
-//! refund or reset made by another node. Nothing is remembered or refused here where a refusal is
-//! counted (bans, warnings, `charge: always`), nor where a slot is wanted, which may be freed at any time.
+//! A refusal is remembered where nothing is left, for as long as nothing at all can pass ([`Reading::next_after`]),
+//! counted from before it was asked for and at most a second: until then no node admits anything, so that its numbers
+//! stay true. It is repeated for the same cost alone, because the wait of another is not known. That is exact, except
+//! for a refund, a reset or a forced charge made by another node. Nothing is remembered or refused here where a refusal
+//! is counted (bans, warnings, `charge: always`), nor where a slot is wanted, which may be freed at any time.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -39,11 +40,11 @@ pub(crate) struct DenyCache {
 #[derive(Debug, Default)]
 struct Shard {
     denied: HashMap<Fingerprint, Denied>,
-    /// When something was last given back: what was asked before is not remembered after.
-    given_back: Option<Instant>,
+    /// When something was last given back or forced: what was asked before is not remembered after.
+    amended: Option<Instant>,
 }
 
-/// Forgets keys when what gives them something back has been done, or given up.
+/// Forgets keys when what amends them has been done, or given up.
 #[derive(Debug)]
 pub(crate) struct Forgetting<'a> {
     cache: &'a DenyCache,
@@ -93,10 +94,9 @@ impl DenyCache {
             let shard = self.shard(charge.key.fingerprint).lock();
             if let Some(denied) = shard.denied.get(&charge.key.fingerprint)
                 && now < denied.until
-                && charge.cost >= denied.cost
                 && denied.is_of(charge)
             {
-                *reading = denied.reading_at(now, charge.cost);
+                *reading = denied.reading_at(now);
                 refused = true;
             } else if charge.ban.is_some() {
                 // Its own refusal, if it is one, counts towards a ban.
@@ -113,7 +113,8 @@ impl DenyCache {
             // Slots may be freed at any time: how long they cannot be had is not known.
             let unknown = charge.policy.is_concurrency();
             let plain = charge.role == Role::Enforce && !counted && !unknown;
-            let known = plain && reading.verdict == Verdict::Deny;
+            // Where something is left, a smaller cost may be admitted by any node, and the numbers change.
+            let known = plain && reading.verdict == Verdict::Deny && reading.remaining == 0;
             // While it lasts, a ban counts nothing, whatever the cost. Where the limit refuses too it is
             // not known which of them lasts longer, and what comes after a ban is counted or a warning.
             let banned = charge.role == Role::Enforce
@@ -123,38 +124,29 @@ impl DenyCache {
                 continue;
             }
             let lasts = match reading.retry {
-                Retry::After(wait) => Duration::from(wait).min(LONGEST),
-                Retry::Never if known => LONGEST,
-                _ => continue,
+                _ if known => reading.next_after,
+                Retry::After(wait) => wait,
+                Retry::Now | Retry::Never => continue,
             };
+            let lasts = Duration::from(lasts).min(LONGEST);
             if lasts < SHORTEST {
                 continue;
             }
             let key = charge.key.fingerprint;
-            let cost = charge.cost;
             let denied = Denied {
                 policy: *charge.policy,
                 ban: charge.ban.copied(),
                 queue: charge.queue,
-                cost,
+                cost: charge.cost,
                 asked,
                 until: asked + lasts,
                 reading: *reading,
             };
             let mut shard = self.shard(key).lock();
-            if shard.given_back.is_some_and(|at| asked <= at) {
+            if shard.amended.is_some_and(|at| asked <= at) {
                 continue;
             }
             let shard = &mut shard.denied;
-            // A smaller cost that is refused says more, as long as it lasts.
-            let better = shard.get(&key).is_some_and(|old| {
-                let of = |denied: &Denied| (denied.policy, denied.ban, denied.queue);
-                let same = of(old) == of(&denied);
-                same && old.cost < cost && old.until >= denied.until
-            });
-            if better {
-                continue;
-            }
             if shard.len() >= KEYS && !shard.contains_key(&key) {
                 shard.retain(|_, denied| asked < denied.until);
                 if shard.len() >= KEYS {
@@ -165,7 +157,7 @@ impl DenyCache {
         }
     }
 
-    /// Forgets keys that are about to be given something back, once that is done.
+    /// Forgets keys that are about to be given something back, or charged by force, once that is done.
     pub(crate) fn forgetting<'a>(&'a self, charges: &'a [Charge<'a>]) -> Forgetting<'a> {
         Forgetting { cache: self, charges }
     }
@@ -175,7 +167,7 @@ impl DenyCache {
         for charge in charges {
             let mut shard = self.shard(charge.key.fingerprint).lock();
             shard.denied.remove(&charge.key.fingerprint);
-            shard.given_back = Some(now);
+            shard.amended = Some(now);
         }
     }
 
@@ -186,28 +178,28 @@ impl DenyCache {
 }
 
 impl Denied {
-    /// Whether it is about the same rule as a charge: what was refused without a ban would have been
-    /// counted, or warned, had there been one.
+    /// Whether it is the refusal of a charge, by the same rule: what was refused without a ban would have been
+    /// counted, or warned, had there been one. A ban refuses whatever is within the limit, for the same time.
     fn is_of(&self, charge: &Charge<'_>) -> bool {
-        let counted_alike = match self.ban {
-            Some(ban) => charge.ban == Some(&ban),
-            None => charge.ban.is_none() && charge.grace.is_none(),
+        let refused_alike = match self.ban {
+            Some(ban) => charge.ban == Some(&ban) && charge.cost <= self.reading.remaining,
+            None => charge.ban.is_none() && charge.grace.is_none() && charge.cost == self.cost,
         };
-        (*charge.policy, charge.queue) == (self.policy, self.queue) && counted_alike
+        (*charge.policy, charge.queue) == (self.policy, self.queue) && refused_alike
     }
 
-    /// The refusal, told at a later instant; a larger cost waits at least as long.
-    fn reading_at(&self, now: Instant, cost: u64) -> Reading {
+    /// The refusal, told at a later instant.
+    fn reading_at(&self, now: Instant) -> Reading {
         let passed = u64::try_from((now - self.asked).as_micros()).unwrap_or(u64::MAX);
         let less = |span: Micros| Micros::new(span.get().saturating_sub(passed));
-        let Reading { retry, reset_after, now: then, .. } = self.reading;
+        let Reading { retry, reset_after, next_after, now: then, .. } = self.reading;
         let retry = match retry {
-            Retry::After(_) if cost > self.policy.limit() => Retry::Never,
             Retry::After(wait) => Retry::After(less(wait).max(Micros::new(1))),
             other => other,
         };
         let now = then.plus(Micros::new(passed));
-        Reading { retry, reset_after: less(reset_after), now, ..self.reading }
+        let (reset_after, next_after) = (less(reset_after), less(next_after));
+        Reading { retry, reset_after, next_after, now, ..self.reading }
     }
 }
 
@@ -235,6 +227,7 @@ mod tests {
             limit: 10,
             retry: Retry::After(Micros::from_millis(wait)),
             reset_after: Micros::from_secs(60),
+            next_after: Micros::from_millis(wait),
             now: Timestamp::from_micros(1_000_000),
             ..Reading::default()
         }
@@ -246,17 +239,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_is_remembered_for_its_cost_and_above_until_it_could_pass() {
+    async fn a_refusal_is_remembered_for_its_cost_until_something_could_pass() {
         let (cache, start, policy) = (DenyCache::new(), Instant::now(), policy(10));
         let ms = Duration::from_millis;
         cache.remember(&[charge(&policy, 1, 3)], &[denied(200)], start);
-        assert_eq!(refuses(&cache, charge(&policy, 1, 2), start), None, "a smaller cost may fit");
+        assert_eq!(refuses(&cache, charge(&policy, 1, 2), start), None, "it waits less");
+        assert_eq!(refuses(&cache, charge(&policy, 1, 4), start), None, "it waits longer");
         assert_eq!(refuses(&cache, charge(&policy, 2, 3), start), None, "another key");
         let told = refuses(&cache, charge(&policy, 1, 3), start + ms(150)).unwrap();
         assert_eq!(told.retry, Retry::After(Micros::from_millis(50)));
         assert_eq!(told.now, Timestamp::from_micros(1_150_000));
         assert_eq!(told.reset_after, Micros::from_millis(59_850));
-        assert!(refuses(&cache, charge(&policy, 1, 10), start + ms(199)).is_some());
+        assert!(refuses(&cache, charge(&policy, 1, 3), start + ms(199)).is_some());
         assert_eq!(refuses(&cache, charge(&policy, 1, 3), start + ms(200)), None);
     }
 
@@ -269,6 +263,20 @@ mod tests {
         assert_eq!(refuses(&cache, charge(&new, 1, 1), start), None, "the rule was changed");
         cache.forget(&[charge(&old, 1, 1)]);
         assert_eq!(refuses(&cache, charge(&old, 1, 1), start), None);
+    }
+
+    /// A smaller cost may pass before, here or on another node, and then the numbers are others.
+    #[tokio::test]
+    async fn it_lasts_until_one_more_could_pass_and_is_not_remembered_where_something_is_left() {
+        let (cache, start, policy) = (DenyCache::new(), Instant::now(), policy(10));
+        let some = Reading { remaining: 2, ..denied(500) };
+        cache.remember(&[charge(&policy, 1, 3)], &[some], start);
+        assert_eq!(refuses(&cache, charge(&policy, 1, 3), start), None);
+        let soon = Reading { next_after: Micros::from_millis(100), ..denied(500) };
+        cache.remember(&[charge(&policy, 1, 3)], &[soon], start);
+        let at = |ms| refuses(&cache, charge(&policy, 1, 3), start + Duration::from_millis(ms));
+        assert_eq!(at(99).map(|told| told.next_after), Some(Micros::from_millis(1)));
+        assert_eq!(at(100), None);
     }
 
     #[tokio::test]

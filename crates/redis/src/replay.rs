@@ -126,8 +126,15 @@ impl Replay {
             _ => None,
         };
         let (total, at, freed, newest) = (number()?, number()?, number()?, number()?);
+        let (oldest, first) = (number()?, number()?);
         let entry = |at, cost| Entry { at: Timestamp::from_micros(at), cost };
-        let entries = [entry(at, freed), entry(newest, total.checked_sub(freed)?)];
+        // The oldest is among those up to the one that makes room, if one does.
+        let up_to = freed.max(first);
+        let entries = [
+            entry(oldest, first),
+            entry(at, up_to - first),
+            entry(newest, total.checked_sub(up_to)?),
+        ];
         let log = Log::from_entries(entries.into_iter().filter(|entry| entry.cost > 0));
         let tally = Tally::Log(Box::new(log));
         Some((total > 0).then_some(State { scale: policy.scale(), tally }))

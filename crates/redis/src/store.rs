@@ -160,7 +160,9 @@ impl Store for RedisStore {
             (Some(cache), Op::Charge) if cache.refuses(charges, readings, asked) => {
                 return Ok(AnsweredBy::DenyCache);
             }
-            (Some(cache), Op::Refund { .. } | Op::Reset) => Some(cache.forgetting(charges)),
+            (Some(cache), Op::Refund { .. } | Op::Reset | Op::Force) => {
+                Some(cache.forgetting(charges))
+            }
             _ => None,
         };
         let prefix = &self.shared.common.prefix;

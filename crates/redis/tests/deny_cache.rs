@@ -67,20 +67,45 @@ fn a_refused_key_is_refused_without_a_call() {
     }
 }
 
+/// Its wait is another.
 #[test]
-fn a_smaller_cost_is_asked_for() {
+fn another_cost_is_asked_for() {
     let server = Server::start();
     let stand = remembering(&server.url());
     let policy = policy(Algorithm::TokenBucket, 10, LONG);
     let cost = |cost| [Charge { cost, ..charge(1, &policy) }];
-    stand.apply(Op::Charge, &cost(7));
-    assert!(refused(&stand.ask(Op::Charge, &cost(5))));
+    use_up(&stand, cost(5)[0]);
     assert_eq!(stand.ask(Op::Charge, &cost(5)).0, AnsweredBy::DenyCache);
-    assert_eq!(stand.ask(Op::Charge, &cost(6)).0, AnsweredBy::DenyCache);
+    let (by, told) = stand.ask(Op::Charge, &cost(11));
+    assert_eq!((by, told[0].retry), (AnsweredBy::Store, Retry::Never));
     let (by, told) = stand.ask(Op::Charge, &cost(11));
     assert_eq!((by, told[0].retry), (AnsweredBy::DenyCache, Retry::Never));
-    let (by, told) = stand.ask(Op::Charge, &cost(3));
-    assert_eq!((by, told[0].verdict), (AnsweredBy::Store, Verdict::Allow));
+    assert_eq!(stand.ask(Op::Charge, &cost(1)).0, AnsweredBy::Store);
+}
+
+/// It went on saying that 3 were left and that two minutes were to be waited, on this node and on others.
+#[test]
+fn a_refusal_says_what_is_left_after_smaller_costs_were_admitted() {
+    let server = Server::start();
+    let (stand, other) = (remembering(&server.url()), remembering(&server.url()));
+    let minute = Micros::from_secs(60);
+    let quota = Quota::new(1, minute).with_burst(5);
+    let policy = Policy::new(Algorithm::TokenBucket, quota).expect("numbers that work");
+    for (key, smaller) in [(1, &stand), (2, &other)] {
+        let told = |stand: &Stand, cost| {
+            stand.apply_one(Op::Charge, Charge { cost, ..charge(key, &policy) })
+        };
+        let first = told(&stand, 2);
+        assert_eq!((first.verdict, first.remaining), (Verdict::Allow, 3));
+        let refused = told(&stand, 5);
+        assert_eq!((refused.verdict, refused.remaining), (Verdict::Deny, 3));
+        assert_eq!(told(smaller, 1).verdict, Verdict::Allow);
+        let refused = told(&stand, 5);
+        assert_eq!((refused.verdict, refused.remaining), (Verdict::Deny, 2));
+        let Retry::After(wait) = refused.retry else { panic!("{refused:?}") };
+        let passes = first.now.plus(Micros::from_secs(180));
+        assert_eq!(refused.now.plus(wait), passes, "three minutes after the first charge");
+    }
 }
 
 #[test]
@@ -193,6 +218,20 @@ fn rules(dice: &mut Dice) -> Vec<(Policy, Option<Policy>, Option<BanPolicy>)> {
     (0..12).map(rule).collect()
 }
 
+/// What is remembered says what the store said just before.
+fn says_the_same(told: &Reading, looked: &Reading) -> bool {
+    let ends = |reading: &Reading| match reading.retry {
+        Retry::After(wait) => Some(reading.now.plus(wait).as_micros()),
+        Retry::Now | Retry::Never => None,
+    };
+    // Each is rounded up to a microsecond.
+    let as_long = match (ends(told), ends(looked)) {
+        (Some(told), Some(looked)) => told + 1 >= looked,
+        (told, looked) => told == looked,
+    };
+    as_long && (told.verdict == Verdict::Ban || told.remaining == looked.remaining)
+}
+
 /// Who would have passed just before passes: nobody else charges meanwhile, and time only gives back.
 #[test]
 fn nobody_is_refused_who_would_pass() {
@@ -229,7 +268,13 @@ fn nobody_is_refused_who_would_pass() {
                 !would_pass || !refused(&told),
                 "step {step}: {told:?}, {looked:?}, {charges:?}"
             );
-            remembered += u64::from(told.0 == AnsweredBy::DenyCache);
+            if told.0 == AnsweredBy::DenyCache {
+                remembered += 1;
+                let known = told.1.iter().zip(&looked.1).filter(|(told, _)| told.verdict.refuses());
+                for (told, looked) in known {
+                    assert!(says_the_same(told, looked), "step {step}: {told:?}, {looked:?}");
+                }
+            }
             admitted += u64::from(!refused(&told));
         }
         if told.0 == AnsweredBy::Store {

@@ -204,6 +204,7 @@ impl Batch {
             let left = tidegate_core::algorithm::Gauge {
                 remaining: told[i].remaining,
                 reset_after: told[i].reset_after,
+                next_after: told[i].next_after,
             };
             defined.main.confirm_gauge(left, self.now).map_err(TestCaseError::fail)?;
         }

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
-use tidegate_core::algorithm::{Fit, Gauge, State};
+use tidegate_core::algorithm::{Fit, State};
 use tidegate_core::batch::Part;
 use tidegate_core::decision::{Reading, Retry};
 use tidegate_core::key::{Fingerprint, Key};
@@ -73,7 +73,7 @@ impl Reloaded {
             Fit::Never => Retry::Never,
         };
         prop_assert_eq!(told.retry, expected);
-        let left = Gauge { remaining: told.remaining, reset_after: told.reset_after };
+        let left = told.left();
         prop_assert_eq!(left, self.policy.gauge(self.state(), self.now));
         self.agrees()
     }

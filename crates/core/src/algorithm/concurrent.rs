@@ -27,8 +27,8 @@ pub(super) fn fit(log: Option<&Log>, quota: &Quota, cost: u64, now: Timestamp) -
 
 /// What is free, and when the last slot lapses if none is renewed.
 pub(super) fn gauge(log: Option<&Log>, quota: &Quota, now: Timestamp) -> Gauge {
-    let untouched = Gauge { remaining: quota.requests, reset_after: Micros::ZERO };
-    log.map_or(untouched, |log| log.gauge(quota, now))
+    let left = log.map_or_else(|| Log::default().gauge(quota, now), |log| log.gauge(quota, now));
+    Gauge { next_after: Micros::ZERO, ..left }
 }
 
 /// The most entries of a log of slots: debt ends at twice the limit, and a slot has an entry of its

@@ -58,6 +58,7 @@ pub(super) fn gauge(quota: &Quota, count: Count, now: Timestamp) -> Gauge {
     Gauge {
         remaining: quota.requests.saturating_sub(count.count),
         reset_after: if count.count == 0 { Micros::ZERO } else { until_next(quota, now) },
+        next_after: until_next(quota, now),
     }
 }
 

@@ -78,6 +78,10 @@ pub struct Gauge {
     pub remaining: u64,
     /// How long until the counter is back to its full limit, if nothing else comes.
     pub reset_after: Micros,
+    /// Within this span no more than `remaining` passes, whatever is asked: until one more unit is there, until
+    /// the next entry slides out, or until the window ends. Zero where it is not known: slots may be freed at any
+    /// time.
+    pub next_after: Micros,
 }
 
 impl Policy {
@@ -206,7 +210,7 @@ impl Policy {
             ),
             Meter::Log => match tally {
                 Some(Tally::Log(log)) => log.gauge(quota, now),
-                _ => Gauge { remaining: quota.requests, reset_after: Micros::ZERO },
+                _ => Log::default().gauge(quota, now),
             },
             Meter::Slots => concurrent::gauge(log(tally), quota, now),
         }

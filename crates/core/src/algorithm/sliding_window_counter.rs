@@ -98,9 +98,24 @@ pub(super) fn fit(quota: &Quota, ticks: Ticks, pair: Pair, cost: u64, now: Times
 
 pub(super) fn gauge(quota: &Quota, ticks: Ticks, pair: Pair, now: Timestamp) -> Gauge {
     let used = pair.current + overlap(ticks, pair, elapsed(quota, ticks, now));
+    let remaining = quota.requests.saturating_sub(used);
     Gauge {
-        remaining: quota.requests.saturating_sub(used),
+        remaining,
         reset_after: pair.fresh_at(quota.window).since(now),
+        next_after: next_after(quota, ticks, pair, remaining, now),
+    }
+}
+
+/// Until enough of the previous window has slid out for one more, or this window ends: what is used at once counts
+/// less from then on, so that one more may pass sooner than if it waited.
+fn next_after(quota: &Quota, ticks: Ticks, pair: Pair, remaining: u64, now: Timestamp) -> Micros {
+    let ends = Micros::new(quota.window.get() - now.as_micros() % quota.window.get());
+    if remaining >= quota.requests {
+        return ends;
+    }
+    match fit(quota, ticks, pair, remaining + 1, now) {
+        Fit::After(wait) => wait.min(ends),
+        Fit::Now { .. } | Fit::Never => ends,
     }
 }
 

@@ -62,12 +62,11 @@ impl Log {
     }
 
     pub(super) fn gauge(&self, quota: &Quota, now: Timestamp) -> Gauge {
+        let lapses = |entry: &Entry| entry.at.min(now).plus(quota.window).since(now);
         Gauge {
             remaining: quota.requests.saturating_sub(self.live_total(quota, now)),
-            reset_after: self
-                .live(quota, now)
-                .last()
-                .map_or(Micros::ZERO, |newest| newest.at.min(now).plus(quota.window).since(now)),
+            reset_after: self.live(quota, now).last().map_or(Micros::ZERO, lapses),
+            next_after: self.live(quota, now).next().map_or(quota.window, lapses),
         }
     }
 

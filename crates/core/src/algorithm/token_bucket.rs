@@ -97,5 +97,9 @@ pub(crate) fn fit(units: &Units, level: Level, cost: u64) -> Fit {
 /// What a drained level leaves.
 #[inline]
 pub(crate) fn gauge(units: &Units, level: Level) -> Gauge {
-    Gauge { remaining: units.room_above(level.used), reset_after: units.drain_time(level.used) }
+    let remaining = units.room_above(level.used);
+    // What has to drain until one more fits.
+    let missing = (remaining + 1) * units.per_request + level.used - units.capacity;
+    let (reset_after, next_after) = (units.drain_time(level.used), units.drain_time(missing));
+    Gauge { remaining, reset_after, next_after }
 }

@@ -83,12 +83,13 @@ impl Counted<'_> {
         self.rule.limit().policy().map(|policy| policy.period().as_secs_ceil().max(1))
     }
 
-    /// The span within which no more than `remaining` pass. When refused it is the same as
-    /// `Retry-After`, which must not point earlier than its end; when nothing helps there is none.
+    /// The span within which no more than `remaining` pass, in whole seconds; none if it is shorter, or not known.
+    /// When refused it is the same as `Retry-After`, which must not point earlier than its end; when nothing helps
+    /// there is none.
     pub(super) fn effective_secs(&self) -> Option<u64> {
         match self.refused {
             true => self.wait.map(Wait::secs),
-            false => Some(self.numbers.reset_after.as_secs_ceil()),
+            false => Some(self.numbers.next_after.as_secs_floor()).filter(|secs| *secs > 0),
         }
     }
 

@@ -8,6 +8,7 @@ use tidegate_core::decision::Retry;
 use tidegate_core::time::Micros;
 use tidegate_edge::respond::{self, HeaderSettings, HeaderStyle, ResetStyle};
 use tidegate_engine::Decision;
+use tidegate_testkit::property::cases;
 
 use crate::house::{House, ONE, client, settings};
 
@@ -62,6 +63,59 @@ fn decisions() -> impl Strategy<Value = Decision> {
     })
 }
 
+/// How much of a rule's limit is spent in the seconds that an answer named: at once, at the last moment, or at
+/// random moments in between.
+fn spent_within(house: &House, secs: u64, moments: &[u64]) -> u64 {
+    let (micros, mut spent, mut now) = (secs * 1_000_000, 0, 0);
+    let mut moments: Vec<u64> = moments.iter().map(|moment| moment % micros).collect();
+    moments.extend([0, micros - 1]);
+    moments.sort_unstable();
+    for moment in moments {
+        house.clock.advance(Micros::new(moment - now));
+        now = moment;
+        while house.decide(&client("192.0.2.1"), 1).now_or_never().unwrap().is_allowed() {
+            spent += 1;
+        }
+    }
+    spent
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases() / 100))]
+
+    /// By the field's definition no more than `r` passes within `t`, whatever a client does.
+    #[test]
+    fn no_more_than_r_passes_within_t(
+        limit in (1_u64..20, 1_u64..60_000, 0..ALGORITHMS.len(), 0_u64..40),
+        asked in prop::collection::vec((1_u32..20, 0_u64..20_000), 1..6),
+        moments in prop::collection::vec(any::<u64>(), 0..3),
+        charge in prop::sample::select(vec!["admitted", "always"]),
+    ) {
+        let (requests, window_ms, algorithm, burst) = limit;
+        let algorithm = ALGORITHMS[algorithm];
+        let burst = match algorithm.ends_with("bucket") && burst > 0 {
+            true => format!(", burst: {burst}"),
+            false => String::new(),
+        };
+        let limit =
+            format!("requests: {requests}, window: {window_ms}ms, algorithm: {algorithm}{burst}");
+        let house =
+            House::new(&format!("rules: [{{ id: r, charge: {charge}, limit: {{ {limit} }} }}]"));
+        for (cost, wait_ms) in asked {
+            house.clock.advance(Micros::from_millis(wait_ms));
+            let decision = house.decide(&client("192.0.2.1"), cost).now_or_never().unwrap();
+            let mut headers = HeaderMap::new();
+            respond::headers(&decision, &settings("style=ietf"), 0, &mut headers);
+            let (_, [r, t]) = member(&headers, "ratelimit", ["r", "t"]);
+            if let (true, Some(t)) = (decision.is_allowed(), t) {
+                let spent = spent_within(&house, u64::try_from(t).unwrap(), &moments);
+                prop_assert!(spent <= u64::try_from(r.unwrap()).unwrap(), "{spent} in {t} s: {headers:?}");
+            }
+        }
+    }
+
+}
+
 proptest! {
     #[test]
     fn every_answer_is_sound(decision in decisions(), settings in all_settings(), random: u64) {
@@ -95,6 +149,9 @@ proptest! {
             let t = t.map(|t| u64::try_from(t).unwrap());
             if !decision.is_allowed() {
                 prop_assert_eq!(t, told, "the wait does not end before the effective window");
+            } else {
+                let next = reading.numbers.unwrap().next_after.get() / 1_000_000;
+                prop_assert_eq!(t, Some(next).filter(|secs| *secs > 0));
             }
         }
         if let (Some(told), Some(reset)) = (told, number(&headers, "ratelimit-reset")) {

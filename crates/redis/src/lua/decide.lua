@@ -483,12 +483,14 @@ local function careful()
     end
 
     -- Whether `cost` fits. The caller is told what it needs to say how long to wait: the live total, the
-    -- time of the record whose expiry makes room and the cost up to it, and the newest record's time.
+    -- time of the record whose expiry makes room and the cost up to it, the newest record's time, and
+    -- the time and cost of the oldest live record.
     local function log_fits(policy, key, cost)
       local log = log_of(policy, key)
       local chunks, records, expired, in_next = log_expired(log, policy[3])
       local used, at, freed = log.total - expired, 0, 0
-      local fits = used + cost <= policy[2]
+      local fits, oldest, first = used + cost <= policy[2], 0, 0
+      if used > 0 then oldest, first = log_record(log_chunk(log, chunks + 1), records + 1) end
       if not fits and cost <= policy[2] then
         local needed, i = used + cost - policy[2], chunks + 1
         while true do
@@ -507,6 +509,7 @@ local function careful()
       local n = #digests
       digests[n + 1], digests[n + 2], digests[n + 3] = used, at, freed
       digests[n + 4] = used > 0 and log_newest(log) or 0
+      digests[n + 5], digests[n + 6] = oldest, first
       return fits
     end
 

@@ -78,7 +78,7 @@ impl Shared {
             for (place, reading) in charged.iter().zip(refunded) {
                 if let Some(place) = place {
                     let was = &mut told[*place];
-                    (was.remaining, was.reset_after) = (reading.remaining, reading.reset_after);
+                    was.set_left(reading.left());
                     was.now = reading.now;
                 }
             }

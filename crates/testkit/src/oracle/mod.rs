@@ -200,7 +200,40 @@ impl Oracle {
     pub fn gauge(&self, now: Timestamp) -> Gauge {
         let now = i128::from(now.as_micros());
         let refused = first(|more| self.used(now) + more > Exact::from_integer(self.limit));
-        Gauge { remaining: refused.get().saturating_sub(1), reset_after: self.until_untouched(now) }
+        let remaining = refused.get().saturating_sub(1);
+        let next_after = self.until_more(remaining, now);
+        Gauge { remaining, reset_after: self.until_untouched(now), next_after }
+    }
+
+    /// How long no more than `remaining` passes, whatever is asked: found by search. Of a sliding counter what is
+    /// spent counts less from the next window on, and that long is as far as is told; of a log so long as its
+    /// oldest entry lives.
+    fn until_more(&self, remaining: u64, now: i128) -> Micros {
+        let end = |past: &Past| past.window - now.rem_euclid(past.window);
+        match &self.law {
+            Law::Slots(_) => Micros::ZERO,
+            Law::Fixed(past) => span(end(past)),
+            Law::Log(past) => {
+                let used = self.used(now);
+                match used == Exact::from_integer(0) {
+                    true => span(past.window),
+                    false => first(|wait| self.used(now + wait) < used),
+                }
+            }
+            Law::Counter(past, _) => {
+                let more = i128::from(remaining) + 1;
+                let fits = |wait| self.used(now + wait) + more <= Exact::from_integer(self.limit);
+                first(|wait| wait >= end(past) || fits(wait))
+            }
+            Law::Bucket(_) => {
+                // What is there is spent at once: a bucket that is full does not fill.
+                let mut spent = self.clone();
+                if let Law::Bucket(tank) = &mut spent.law {
+                    tank.fill(i128::from(remaining), now);
+                }
+                first(|wait| spent.fits(1, now + wait))
+            }
+        }
     }
 
     /// Whether a wait is not known, so that a hint is told.
@@ -211,6 +244,10 @@ impl Oracle {
     fn until_untouched(&self, now: i128) -> Micros {
         first(|wait| self.used(now + wait) == Exact::from_integer(0))
     }
+}
+
+fn span(micros: i128) -> Micros {
+    Micros::new(u64::try_from(micros).unwrap_or(u64::MAX))
 }
 
 /// The smallest number from zero on for which something holds that stays true once it is.

@@ -58,7 +58,12 @@ impl Oracle {
         if !least || room >= Exact::from_integer(remaining + 1) {
             return Err(format!("{told:?} at {at}, but there is room for {room}"));
         }
-        self.confirm_untouched("is untouched", told.reset_after, at)
+        self.confirm_untouched("is untouched", told.reset_after, at)?;
+        let next = self.until_more(told.remaining, at);
+        match told.next_after == next {
+            true => Ok(()),
+            false => Err(format!("{told:?} at {at}, but one more may pass after {next}")),
+        }
     }
 
     fn confirm_untouched(&self, what: &str, after: Micros, at: i128) -> Result<(), String> {
