@@ -260,7 +260,7 @@ mod tests {
             ("http://localhost", "no store is called `http://`"),
             ("redis://u:hunter2@", "a host is missing"),
             ("redis://u:hunter2@h:0", "not a port"),
-            ("redis://u:hunter2h:0", "not a port"),
+            ("redis://u:hunter2h:0", "an IPv6 address needs brackets"),
             ("redis://u/hunter2", "no number of a database"),
             ("u:hunter2@redis://h", "no store is called that"),
             ("redis://u:hunter2@h:99999", "not a port"),
