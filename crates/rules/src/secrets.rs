@@ -67,8 +67,11 @@ impl Secrets {
             }),
             // Where a key is found is no key.
             Value::Map(_) if path == "identity" => self.find(node, &field),
-            _ if subjects || is_secret_field(name) => {
-                self.hide(node, &field.into());
+            _ if subjects || is_secret_field(name) => self.hide(node, &field.into()),
+            // A slip has joined the field's name and other text, which may be its value.
+            _ if has_secret_field(name) => {
+                self.hide_at(entry.name_span, entry.name_span.line, &path.into());
+                self.hide(node, &path.into());
             }
             _ => self.find(node, &field),
         }
@@ -98,7 +101,17 @@ pub(crate) fn is_secret_field(name: &str) -> bool {
     nearest(name, SECRET_FIELDS).is_some()
 }
 
-/// Whether a text is a URL with a user or a password.
+/// Whether the name of a secret field is part of a longer text.
+fn has_secret_field(text: &str) -> bool {
+    let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.any(|word| {
+        is_secret_field(word) || SECRET_FIELDS.iter().any(|field| word.ends_with(field))
+    })
+}
+
+/// Whether a text is an address with a user or a password, or one with a slip in it.
 fn has_credentials(text: &str) -> bool {
-    text.contains("://") && text.contains('@')
+    let host = text.split_once("://").map_or("", |(_, rest)| rest);
+    let port = host.split_once(':').map_or("", |(_, rest)| rest);
+    text.contains('@') || port.starts_with(|c: char| !c.is_ascii_digit())
 }
