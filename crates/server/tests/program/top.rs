@@ -99,7 +99,7 @@ fn numbers_move_and_agree_with_the_metrics() {
         let moves = |rate: &&str| rate.parse::<f64>().unwrap() > 0.0;
         assert!(row(&screen, "writes")[2..4].iter().all(moves), "{screen}");
         assert_eq!(row(&screen, "unused")[2..5], ["0", "0", "–"], "{screen}");
-        assert!(screen.contains("rules version 0, 3 rules"), "{screen}");
+        assert!(screen.contains("rules version 1, 3 rules"), "{screen}");
         assert!(screen.contains(&format!("process {}", office.server.pid())), "{screen}");
     }
 }

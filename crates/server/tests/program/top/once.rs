@@ -12,7 +12,7 @@ fn one_picture_is_told_where_there_is_no_terminal() {
     let told = office.well(&["top"]);
     for words in [
         "ready, up ",
-        "version 0 of ",
+        "version 1 of ",
         "store      memory",
         "6 since the start",
         "rule ",
