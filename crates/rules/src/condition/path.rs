@@ -34,7 +34,7 @@ impl PathTest {
         Self { text: TextTest { fact: "path".into(), exact, globs }, trimmed: [].into() }
     }
 
-    /// Whether a [bare](bare) path is meant.
+    /// Whether a [`bare`] path is meant.
     pub(crate) fn accepts(&self, path: &str) -> bool {
         self.text.accepts(path) || self.trimmed.iter().any(|glob| glob.matches(path))
     }
