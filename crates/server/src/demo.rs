@@ -9,7 +9,7 @@ mod folder;
 mod habits;
 mod upstream;
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
@@ -65,26 +65,20 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
 
 /// The demo also runs beside a server: its listeners take free ports where the usual ones are taken.
 fn settings(args: &DemoArgs, upstream: UpstreamAt, database: String) -> Layer {
-    let gateway = Some(free(8080));
+    let gateway = Some(Listen::Preferred(8080));
     Layer {
         gateway: GatewayLayer { upstream: Some(upstream), gateway, ..GatewayLayer::default() },
-        http: Some(free(8081)),
-        grpc: GrpcLayer { grpc: Some(free(8082)), ..GrpcLayer::default() },
-        resp: RespLayer { resp: Some(free(8083)), ..RespLayer::default() },
+        http: Some(Listen::Preferred(8081)),
+        grpc: GrpcLayer { grpc: Some(Listen::Preferred(8082)), ..GrpcLayer::default() },
+        resp: RespLayer { resp: Some(Listen::Preferred(8083)), ..RespLayer::default() },
         admin: AdminLayer {
-            admin: Some(args.admin.clone().unwrap_or_else(|| free(8084))),
+            admin: Some(args.admin.clone().unwrap_or(Listen::Preferred(8084))),
             rules_db: Some(database),
             ..AdminLayer::default()
         },
         log_level: Some(LogLevel::Error),
         ..Layer::default()
     }
-}
-
-/// A port of this machine, or any other if it is taken.
-fn free(port: u16) -> Listen {
-    let is_free = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-    Listen::loopback(if is_free { port } else { 0 })
 }
 
 /// The API behind the server and the clients before it.

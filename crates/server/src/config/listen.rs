@@ -15,6 +15,8 @@ const MAX_PATH_BYTES: usize = 107;
 pub(crate) enum Listen {
     /// At an address; port 0 takes a free one.
     At(SocketAddr),
+    /// At a port of this machine, or at a free one if that is taken.
+    Preferred(u16),
     /// In a file.
     Unix(PathBuf),
     /// Nowhere.
@@ -125,6 +127,7 @@ impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::At(addr) => addr.fmt(f),
+            Self::Preferred(port) => write!(f, "{}:{port}", Ipv4Addr::LOCALHOST),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Off => f.write_str("off"),
         }

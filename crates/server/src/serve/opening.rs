@@ -1,7 +1,7 @@
 //! Opening doors: at ports, in files, or as somebody has opened them already.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use tidegate_edge::listen::Listener;
@@ -46,6 +46,9 @@ pub(super) async fn open(
             let asked = matches!(at, DoorAt::Asked(_));
             (None, bound.map_err(|error| cannot_listen(kind, *addr, asked, &error))?.into())
         }
+        DoorAt::Asked(Listen::Preferred(port)) | DoorAt::Default(Listen::Preferred(port)) => {
+            (None, bind_preferred(kind, *port).await?.into())
+        }
         DoorAt::Asked(Listen::Unix(path)) | DoorAt::Default(Listen::Unix(path)) => {
             let bound = socket_file::listen(path, mode).await;
             let (file, listener) = bound.map_err(|denied| no_socket(kind, path, &denied))?;
@@ -54,6 +57,17 @@ pub(super) async fn open(
         DoorAt::Asked(Listen::Off) | DoorAt::Default(Listen::Off) => return Ok(None),
     };
     Ok(Some(Opened { kind, file, listener }))
+}
+
+async fn bind_preferred(kind: Kind, port: u16) -> Result<TcpListener, Failure> {
+    let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let bound = match TcpListener::bind(addr).await {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await
+        }
+        bound => bound,
+    };
+    bound.map_err(|error| cannot_listen(kind, addr, true, &error))
 }
 
 fn cannot_listen(kind: Kind, addr: SocketAddr, asked: bool, error: &io::Error) -> Failure {
