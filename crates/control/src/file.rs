@@ -1,12 +1,14 @@
 //! Files that settings and documents name, read so that none of them can hold up the process, and
-//! files that are replaced whole.
+//! files that are replaced or created whole.
 //!
 //! Only regular files are read, up to a size, and within a deadline. A device, a pipe or a folder is
 //! refused, also behind a symlink. What is in a file is the caller's business.
 
 use std::fs::{self, File, Metadata};
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::path::Path;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -38,7 +40,21 @@ pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
 /// Those of [`read`].
 pub fn read_within(path: &Path, max_bytes: u64, deadline: Duration) -> io::Result<Vec<u8>> {
     let path = path.to_owned();
-    run_within(deadline, move || read_regular(&path, max_bytes))
+    run_within(deadline, move || read_open(open_regular(&path)?, max_bytes))
+}
+
+/// The same for a secret.
+///
+/// # Errors
+/// Those of [`read`], and when every user of the machine may read or change the file
+/// (`PermissionDenied`).
+pub fn read_private(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
+    let path = path.to_owned();
+    run_within(DEADLINE, move || {
+        let (file, metadata) = open_regular(&path)?;
+        check_private(&metadata)?;
+        read_open((file, metadata), max_bytes)
+    })
 }
 
 /// Runs work on a thread that is left behind if it does not end in time: nothing else ends a call to
@@ -82,8 +98,8 @@ impl Drop for Pending {
     }
 }
 
-fn read_regular(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
-    let (file, length) = open_regular(path)?;
+fn read_open((file, metadata): (File, Metadata), max_bytes: u64) -> io::Result<Vec<u8>> {
+    let length = metadata.len();
     let mut bytes = Vec::new();
     if length <= max_bytes {
         // Files of /proc have no length, and others may grow meanwhile.
@@ -96,16 +112,27 @@ fn read_regular(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens a regular file and returns it with its length. To open a device can have an effect (a terminal is
+/// Opens a regular file and returns it with its metadata. To open a device can have an effect (a terminal is
 /// allocated, a watchdog starts), so the path is looked at first. Another file may stand there by the
 /// time it is opened, so that does not wait, and the open file is looked at again.
-fn open_regular(path: &Path) -> io::Result<(File, u64)> {
+fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
     check_regular(&fs::metadata(path)?)?;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     let metadata = file.metadata()?;
     check_regular(&metadata)?;
-    Ok((file, metadata.len()))
+    Ok((file, metadata))
+}
+
+/// The group may have access: Kubernetes grants it on volumes with an `fsGroup`.
+fn check_private(metadata: &Metadata) -> io::Result<()> {
+    match metadata.permissions().mode() & 0o007 {
+        0 => Ok(()),
+        _ => {
+            let why = "every user of this machine has access to it";
+            Err(io::Error::new(ErrorKind::PermissionDenied, why))
+        }
+    }
 }
 
 fn check_regular(metadata: &Metadata) -> io::Result<()> {
@@ -134,15 +161,8 @@ pub(crate) fn check_replaceable(path: &Path) -> io::Result<()> {
 /// # Errors
 /// When it cannot be written, or a device, a pipe or a folder stands there.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let name = path.file_name().ok_or_else(|| io::Error::other("it has no file name"))?;
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
+    let (folder, beside) = beside(path, "tmp")?;
     check_replaceable(path)?;
-    let mut beside = name.to_owned();
-    beside.push(".tmp");
-    let beside = folder.join(beside);
     // A leftover of a crash. Creating a new file then follows no symlink and opens no pipe.
     let _ = fs::remove_file(&beside);
     let replaced = write_new(&beside, bytes).and_then(|()| fs::rename(&beside, path));
@@ -153,8 +173,35 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
+/// Creates a file that only its owner reads, whole or not at all, unless there is one. Of several
+/// processes that do so at once, one creates it.
+///
+/// # Errors
+/// When it cannot be written, or something stands there (`AlreadyExists`).
+pub fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let unique = RandomState::new().hash_one(0_u8);
+    let (folder, beside) = beside(path, &format!("{unique:016x}.tmp"))?;
+    // Unlike a rename, a link replaces nothing.
+    let created = write_new(&beside, bytes).and_then(|()| fs::hard_link(&beside, path));
+    let _ = fs::remove_file(&beside);
+    created?;
+    File::open(folder)?.sync_all()
+}
+
+/// The folder of a file, and a path in it that is the file's with one more ending.
+fn beside<'p>(path: &'p Path, ending: &str) -> io::Result<(&'p Path, PathBuf)> {
+    let name = path.file_name().ok_or_else(|| io::Error::other("it has no file name"))?;
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let mut beside = name.to_owned();
+    beside.push(".");
+    beside.push(ending);
+    Ok((folder, folder.join(beside)))
+}
+
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt as _;
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(bytes)?;
     file.sync_all()
@@ -162,7 +209,7 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::os::unix::fs::symlink;
 
     use rustix::fs::{CWD, FileType, mknodat};
 
@@ -219,6 +266,25 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(files(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn file_is_created_once_for_its_owner_only_and_read_only_while_it_is_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        create(&path, b"first").unwrap();
+        assert_eq!(create(&path, b"second").unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
+        for (mode, is_private) in [(0o600, true), (0o660, true), (0o604, false), (0o602, false)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            match read_private(&path, 5) {
+                Ok(bytes) => assert!(is_private && bytes == b"first", "{mode:o}"),
+                Err(error) => {
+                    assert!(!is_private && error.kind() == ErrorKind::PermissionDenied, "{mode:o}");
+                }
+            }
+        }
     }
 
     #[test]

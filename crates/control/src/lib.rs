@@ -41,7 +41,7 @@ pub use office::{By, Desk, Done, Fault, News, Office, Staff};
 pub use paper::{document, entries};
 pub use repository::{
     Patient, ReadOnlyRules, Refused, Repository, RuleSource, RuleTable, Signal, TableColumns,
-    TableRules, migrate, open,
+    TableRules, migrate, open, sqlite_file,
 };
 pub use top::{Burst, Sight, Top, TopKey, TopKind, TopQuery};
 pub use violation::{Batch, Identities, Page, Violation, ViolationQuery, ViolationRow};

@@ -31,7 +31,7 @@ use crate::edit::{Change, Edit, Signed};
 use crate::node::Node;
 use crate::violation::{Batch, Page, ViolationQuery};
 
-pub use open::{migrate, open};
+pub use open::{migrate, open, sqlite_file};
 pub use patient::Patient;
 pub use read_only::ReadOnlyRules;
 pub use source::RuleSource;

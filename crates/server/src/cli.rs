@@ -214,7 +214,7 @@ pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(crate) store: StoreLayer,
 
-    /// The file with the secret under which keys are hashed
+    /// The file with the secret under which clients are hashed
     #[arg(long, value_name = "FILE", env = "TIDEGATE_KEY_SECRET_FILE", hide_env_values = true)]
     pub(crate) key_secret_file: Option<PathBuf>,
 

@@ -6,6 +6,7 @@ mod certificate;
 mod gateway;
 mod grpc;
 mod headers;
+mod key_secret;
 mod listen;
 mod resp;
 mod section;
@@ -31,6 +32,7 @@ pub(crate) use certificate::Certificate;
 pub(crate) use gateway::{GatewayLayer, GatewaySettings};
 pub(crate) use grpc::{GrpcLayer, GrpcSettings};
 pub(crate) use headers::HeaderLayer;
+use key_secret::KeySecret;
 pub(crate) use listen::{DoorAt, Listen, SocketMode};
 pub(crate) use resp::{RespLayer, RespSettings};
 pub(crate) use section::read as read_section;
@@ -103,7 +105,8 @@ pub(crate) struct Layer {
     #[arg(long, value_name = "SIZE", env = "TIDEGATE_MEMORY_LIMIT", hide_env_values = true)]
     pub(crate) memory_limit: Option<Bytes>,
 
-    /// The file with the secret under which keys are hashed
+    /// The file with the secret under which clients are hashed, the same on all nodes [default: one
+    /// that is made beside the file of --snapshot or --rules-db]
     #[arg(long, value_name = "FILE", env = "TIDEGATE_KEY_SECRET_FILE", hide_env_values = true)]
     pub(crate) key_secret_file: Option<PathBuf>,
 
@@ -236,10 +239,6 @@ impl Settings {
     /// # Errors
     /// When a file of secrets cannot be read or says too little.
     pub(crate) fn check(typed: Layer) -> Result<Self, Failure> {
-        let secret = match &typed.key_secret_file {
-            Some(path) => Secret::from_bytes(read_secret(path, "--key-secret-file")?.as_bytes()),
-            None => Secret::UNSET,
-        };
         let admin = AdminSettings::check(typed.admin)?;
         let store = StoreSettings::check(typed.store)?;
         if matches!(store, StoreSettings::Redis(_)) && typed.snapshot.is_some() {
@@ -249,6 +248,13 @@ impl Settings {
                     .to_owned(),
             ));
         }
+        let secret = KeySecret {
+            file: typed.key_secret_file.as_deref(),
+            store: &store,
+            rules_db: admin.rules_db.as_deref(),
+            snapshot: typed.snapshot.as_deref(),
+        };
+        let secret = secret.secret()?;
         let headers = typed.headers.into();
         Ok(Self {
             gateway: GatewaySettings::check(typed.gateway)?,

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tidegate_control::{Metrics, Office, Top, ViolationLog};
+use tidegate_core::key::Secret;
 use tidegate_edge::Status;
 use tidegate_edge::trace::Tracer;
 use tidegate_engine::{Limiter, Observer, Stopwatch};
@@ -110,6 +111,9 @@ async fn begin(
     }
     if !rules.rules().iter().any(Rule::is_active) {
         Event::NoRules { source: &name }.tell();
+    }
+    if settings.secret == Secret::UNSET {
+        Event::SecretUnset.tell();
     }
     Extraction::of(&settings).check(&rules, &source)?;
     let embedded = Embedded::with_clock(FastClock::new(), settings.memory_limit.0);

@@ -203,8 +203,8 @@ impl Event<'_> {
                 }
             }
             Self::SecretUnset => warn!(
-                "no --key-secret-file is set: whoever reads the store can guess whose counters \
-                 they are; set the same one on all nodes"
+                "no --key-secret-file is set: who can read the store, the rules database or the log \
+                 can guess the clients behind the hashes; set the same one on all nodes"
             ),
             Self::Answered { access, client } => {
                 let Access { id, method, path, status, bytes, took, .. } = access;

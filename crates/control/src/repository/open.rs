@@ -49,6 +49,15 @@ pub(super) fn name_of(url: &str) -> Result<String, Refused> {
     Address::read(url).map(|address| address.name())
 }
 
+/// The file of a database that is one; none for a database of a fleet, and for what is no address.
+#[must_use]
+pub fn sqlite_file(url: &str) -> Option<PathBuf> {
+    match Address::read(url) {
+        Ok(Address::Sqlite(path)) => Some(path),
+        Ok(Address::Postgres(_)) | Err(_) => None,
+    }
+}
+
 /// Brings a schema up to date, and tells which migrations that took.
 ///
 /// # Errors

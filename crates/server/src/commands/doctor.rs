@@ -44,7 +44,7 @@ pub(crate) fn run(args: DoctorArgs) -> Result<Outcome, Failure> {
         found.findings.push(Finding {
             weight: Weight::Warning,
             server: String::new(),
-            what: "no --key-secret-file: whoever reads the store can guess whose counters they are"
+            what: "no --key-secret-file: who can read the store can guess the clients behind it"
                 .to_owned(),
             advice: "head -c 32 /dev/urandom | base64 > secret, the same on all nodes".to_owned(),
         });

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::key::Secret;
 use tidegate_core::store::Store as _;
 use tidegate_edge::Status;
 use tidegate_engine::Limiter;
@@ -60,10 +59,7 @@ impl Tended for Shared {
         Some(limiter.store().stats())
     }
 
-    async fn prepare(limiter: &Arc<Limiter<Self, Embedded>>, settings: &Settings) {
-        if settings.secret == Secret::UNSET {
-            Event::SecretUnset.tell();
-        }
+    async fn prepare(limiter: &Arc<Limiter<Self, Embedded>>, _: &Settings) {
         limiter.store().ready(PATIENCE).await;
     }
 

@@ -17,6 +17,7 @@ mod forward_auth;
 mod gateway;
 mod help;
 mod import;
+mod key_secret;
 mod office;
 mod outage;
 mod redis;

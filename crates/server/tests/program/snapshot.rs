@@ -83,13 +83,15 @@ fn a_file_that_is_no_good_is_warned_about_and_it_starts_empty() {
 #[test]
 fn failed_snapshot_leaves_no_file_and_is_told_by_the_exit_code() {
     let folder = Folder::new();
-    let path = folder.path("counters.snap");
+    let (path, state) = (folder.path("counters.snap"), Folder::new());
+    let secret = state.write("secret", "0123456789abcdef0123456789abcdef\n");
     // No file can grow, which is what a full disk looks like.
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\""]);
     command.arg(env!("CARGO_BIN_EXE_tidegate"));
     command.args(["serve", "--http", "127.0.0.1:0", "--resp", "off", "--grpc", "off"]);
     command.args(["--admin", "off", "--limit", "3/d by user_id"]).arg("--snapshot").arg(&path);
+    command.arg("--key-secret-file").arg(&secret);
     let mut server = Server::spawn(command);
     assert_eq!(server.client().check(&json!({ "user_id": "42" })).status, 200);
     server.signal("TERM");

@@ -1,0 +1,107 @@
+//! The secret under which clients are hashed, where no file with one is given.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::{Client, Folder, Server, Successors, run, text, wait_for};
+
+fn start(folder: &Folder, args: &[&str]) -> Server {
+    let source = "rules: [{ id: shut, key_by: ip, limit: { requests: deny } }]";
+    let rules = folder.write("rules.yaml", source);
+    Server::with_config(&rules, &[&["--admin", "127.0.0.1:0"], args].concat())
+}
+
+/// Has a client refused, and returns its hash on record once there are that many violations.
+#[track_caller]
+fn client_hash(server: &Server, violations: usize) -> Value {
+    assert_eq!(server.client().check(&json!({ "ip": "203.0.113.7" })).status, 429);
+    let mut admin = Client::connect(&server.admin());
+    wait_for("it to be on record", || {
+        let body = admin.get("/v1/violations").body;
+        let rows = body["violations"].as_array().unwrap();
+        (rows.len() == violations).then(|| rows[0]["ip"].clone())
+    })
+}
+
+#[track_caller]
+fn assert_is_private_secret(path: &Path) {
+    assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
+    let kept = std::fs::read_to_string(path).unwrap();
+    let digits = kept.strip_suffix('\n').unwrap();
+    assert!(digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()), "{kept}");
+}
+
+#[test]
+fn node_with_a_snapshot_keeps_its_secret_over_restarts_and_for_a_successor() {
+    let folder = Folder::new();
+    let snapshot = folder.path("counters.snap");
+    let args = ["--snapshot", snapshot.to_str().unwrap()];
+    let server = start(&folder, &args);
+    let hash = client_hash(&server, 1);
+    let key = folder.path("counters.snap.key");
+    assert_is_private_secret(&key);
+    server.stop();
+    let server = start(&folder, &args);
+    assert_eq!(client_hash(&server, 1), hash, "after a restart");
+    let mut successors = Successors::of(&server);
+    successors.next();
+    assert_eq!(client_hash(&server, 1), hash, "of a successor");
+    drop(successors);
+    // The file can also be given to a fleet.
+    let server = start(&folder, &["--key-secret-file", key.to_str().unwrap()]);
+    assert_eq!(client_hash(&server, 1), hash, "given as a file");
+}
+
+#[test]
+fn node_with_a_database_keeps_its_secret_beside_it_also_with_a_new_snapshot() {
+    let folder = Folder::new();
+    let database = folder.database();
+    let args = ["--rules-db", &database];
+    let server = start(&folder, &args);
+    let hash = client_hash(&server, 1);
+    assert_is_private_secret(&folder.path("office.db.key"));
+    server.stop();
+    let snapshot = folder.path("counters.snap");
+    let server = start(&folder, &[&args[..], &["--snapshot", snapshot.to_str().unwrap()]].concat());
+    assert_eq!(client_hash(&server, 2), hash);
+    assert!(!folder.path("counters.snap.key").exists());
+}
+
+#[test]
+fn node_that_keeps_nothing_has_a_secret_of_the_process() {
+    let folder = Folder::new();
+    let hashes = [(); 2].map(|()| client_hash(&start(&folder, &[]), 1));
+    assert_ne!(hashes[0], hashes[1]);
+}
+
+#[test]
+fn secret_that_cannot_be_used_ends_the_start_with_advice() {
+    let folder = Folder::new();
+    let snapshot = folder.path("counters.snap");
+    let refused = |snapshot: &Path| {
+        let file = ["--snapshot", snapshot.to_str().unwrap()];
+        let output =
+            run(&[&["serve", "--http", "127.0.0.1:0", "--limit", "5/h"], &file[..]].concat());
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        text(&output.stderr).to_owned()
+    };
+    let key = folder.write("counters.snap.key", "5eed");
+    std::fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).unwrap();
+    let problem = refused(&snapshot);
+    let words = ["counters.snap.key", "it holds 4 bytes", "restore it from a backup"];
+    assert!(words.iter().all(|words| problem.contains(words)), "{problem}");
+    assert!(!problem.contains("5eed"), "secrets are not shown: {problem}");
+    std::fs::write(&key, "0".repeat(64)).unwrap();
+    std::fs::set_permissions(&key, PermissionsExt::from_mode(0o644)).unwrap();
+    let problem = refused(&snapshot);
+    assert!(problem.contains("every user") && problem.contains("chmod 600"), "{problem}");
+    std::fs::remove_file(&key).unwrap();
+    std::fs::create_dir(&key).unwrap();
+    let problem = refused(&snapshot);
+    assert!(problem.contains("cannot read") && problem.contains("regular file"), "{problem}");
+    let problem = refused(&folder.path("no/such/folder.snap"));
+    assert!(problem.contains("cannot create"), "{problem}");
+    assert!(problem.contains("--key-secret-file FILE"), "{problem}");
+}
