@@ -82,7 +82,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// What is left, as it is told.
+    /// What is left, as answers show it.
     #[inline]
     #[must_use]
     pub const fn left(&self) -> Gauge {
@@ -90,7 +90,7 @@ impl Reading {
         Gauge { remaining, reset_after, next_after }
     }
 
-    /// Tells anew what is left.
+    /// Works out again what is left.
     #[inline]
     pub const fn set_left(&mut self, left: Gauge) {
         Gauge {

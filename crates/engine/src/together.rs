@@ -72,7 +72,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
 
     /// Decides the questions of a call under one rule set, yet each by itself: what one of them is refused
     /// by, the others are charged for all the same. Limits that are brought are counted as Envoy's reference
-    /// server counts them. The answers are waited for by whoever asks, all at once where the store is
+    /// server counts them. The caller waits for the answers, all at once where the store is
     /// elsewhere; each has one decision.
     pub fn decide_each(
         &self,

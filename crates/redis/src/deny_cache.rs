@@ -188,7 +188,7 @@ impl Denied {
         (*charge.policy, charge.queue) == (self.policy, self.queue) && refused_alike
     }
 
-    /// The refusal, told at a later instant.
+    /// The refusal, as of a later instant.
     fn reading_at(&self, now: Instant) -> Reading {
         let passed = u64::try_from((now - self.asked).as_micros()).unwrap_or(u64::MAX);
         let less = |span: Micros| Micros::new(span.get().saturating_sub(passed));

@@ -1,6 +1,6 @@
 //! What Envoy asks, and what is wrong with a call that cannot be answered.
 //!
-//! An error lets a request pass where Envoy is told to fail open, so whatever Envoy can send is decided: values of
+//! An error lets a request pass where Envoy is set to fail open, so whatever Envoy can send is decided: values of
 //! any length that fits the message, which need not be text; a descriptor without entries (every action had
 //! `skip_if_absent` and its header was missing); a limit in a unit that is none (`UNKNOWN` in metadata); and as many
 //! descriptors and entries as a configuration may have.

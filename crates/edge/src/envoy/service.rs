@@ -63,7 +63,7 @@ pub(crate) struct Decided {
     pub(super) shut: Vec<Shut>,
 }
 
-/// A descriptor that brings a limit of 0. Nothing is counted, so that no decision tells when.
+/// A descriptor that brings a limit of 0. Nothing is counted, so no decision has a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shut {
     pub(super) at: usize,

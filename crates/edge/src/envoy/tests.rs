@@ -37,7 +37,7 @@ fn call_with(descriptor: &[u8]) -> Vec<u8> {
     [field(1, b"edge"), field(2, descriptor)].concat()
 }
 
-/// A call to `edge` with one descriptor of so many entries, which say nothing.
+/// A call to `edge` with one descriptor of the given number of entries, which carry no facts.
 fn call_with_entries(count: usize) -> Vec<u8> {
     let mut writer = Writer::default();
     writer.bytes(1, b"edge");

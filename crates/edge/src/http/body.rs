@@ -54,13 +54,13 @@ pub(crate) struct Whole {
 pub(crate) type Announced = fn(&[u8]) -> Option<usize>;
 
 impl Room {
-    /// Room for so many bytes of long bodies.
+    /// Room for the given number of bytes of long bodies.
     pub(crate) fn new(max_bytes: usize) -> Self {
         let max_bytes = u32::try_from(max_bytes.min(Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
         Self { free: Arc::new(Semaphore::new(max_bytes as usize)), max_bytes }
     }
 
-    /// A place for so many bytes; a body that is longer than the room has it for itself.
+    /// A place for the given number of bytes; a body that is longer than the room has it for itself.
     async fn place(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.max_bytes);
         // Nobody closes it.

@@ -38,7 +38,7 @@ const SYNONYMS: [(&str, &[&str]); 7] = [
 /// What the command line declares about facts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Declarations {
-    /// Facts that callers of the APIs bring, besides those that the document declares.
+    /// Facts that callers of the APIs bring, in addition to those that the document declares.
     pub facts: Vec<String>,
     /// The header that carries the API key, its name in lower case; it replaces the document's.
     pub api_key_header: Option<String>,

@@ -46,7 +46,7 @@ impl SeedCheck {
 
     /// Says in the log and in `/readyz` whether the file differs.
     pub(crate) async fn check(&mut self, office: &Office, status: &Status) {
-        // A database that does not answer is reported by the office.
+        // The sync loop reports a database that does not answer.
         let Ok(warning) = self.warning(office).await else { return };
         status.warn_of_rules(warning.clone());
         if let (Some(warning), true) = (&warning, self.warned != warning) {

@@ -53,7 +53,7 @@ pub(super) fn read(
 ) -> (Option<u64>, Option<Result<FileRead, Failure>>) {
     let bytes = match source.bytes() {
         Ok(bytes) => bytes,
-        // A file that is gone is told once, not at every look.
+        // A missing file is reported once, not at every look.
         Err(_) if seen.content.is_none() && !always => return (None, None),
         Err(failure) => return (None, Some(Err(failure))),
     };

@@ -32,7 +32,7 @@ rules:
     mode: shadow
 ";
 
-/// A server with rules in a database of its own, and the commands that ask its office.
+/// A server with its own rules database, and the commands that call its admin API.
 pub struct Office {
     pub server: Server,
     pub folder: Folder,

@@ -71,7 +71,7 @@ async fn calls_that_are_wrong_say_so_in_a_status_and_charge_nothing() {
     assert_eq!(left(&desk.limiter).await, 0);
 }
 
-/// A call with so many descriptors, each with a long path.
+/// A call with the given number of descriptors, each with a long path.
 fn long_call(descriptors: usize, path_bytes: usize) -> Vec<u8> {
     let varint = |mut length: usize| {
         let mut bytes = Vec::new();
@@ -110,7 +110,7 @@ async fn many_large_calls_at_once_take_turns_in_little_memory() {
     let rules = "rules: [{ id: r, key_by: global, limit: 1000/m }]";
     let settings = grpc::Settings {
         max_held_bytes: 1 << 20,
-        // Only who waits for ever is given up: the machine may have other things to do.
+        // A long deadline: the machine may be busy with other tests.
         message_timeout: Duration::from_secs(120),
         ..grpc::Settings::default()
     };
