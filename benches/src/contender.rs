@@ -1,4 +1,4 @@
-//! Who is compared: our store, governor with string keys, and a bare sharded table.
+//! In-process contenders: our store, governor with string keys, and a bare sharded table.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -19,47 +19,47 @@ use tidegate_memory::{FastClock, MemoryStore};
 /// Enough memory for ten million keys.
 const MAX_BYTES: u64 = 2 << 30;
 
-/// Something that decides by string keys.
-pub trait Contender: Sync {
-    /// One decision.
-    #[expect(clippy::ptr_arg, reason = "governor looks keys up by reference to what it keeps")]
+/// A limiter that decides by string key.
+pub trait KeyLimiter: Sync {
+    /// Makes one decision.
+    #[expect(clippy::ptr_arg, reason = "governor looks keys up by `&String`")]
     fn decide(&self, key: &String);
 }
 
-/// Everyone, by the name in the tables.
+/// Names of all contenders, as in the tables.
 pub const NAMES: [&str; 4] = ["tidegate", "governor", "tidegate, shared secret", "bare table"];
 
-/// A contender that admits so many a second for each key, in bursts as large.
+/// A contender that admits `per_second` requests per second and key, with a burst of the same size.
 #[must_use]
-pub fn named(name: &str, per_second: u32) -> Option<Box<dyn Contender>> {
+pub fn limiter_by_name(name: &str, per_second: u32) -> Option<Box<dyn KeyLimiter>> {
     Some(match name {
-        "tidegate" => Box::new(Tidegate::new(per_second, Secret::random())),
-        "tidegate, shared secret" => Box::new(Tidegate::new(per_second, Secret::UNSET)),
-        "governor" => Box::new(Governor::new(per_second)),
-        "bare table" => Box::new(Bare::default()),
+        "tidegate" => Box::new(TidegateLimiter::new(per_second, Secret::random())),
+        "tidegate, shared secret" => Box::new(TidegateLimiter::new(per_second, Secret::UNSET)),
+        "governor" => Box::new(GovernorLimiter::new(per_second)),
+        "bare table" => Box::new(BareTable::default()),
         _ => return None,
     })
 }
 
-/// Our store: hash the key, charge one token bucket, read what is left.
-pub struct Tidegate {
+/// Our store: hash the key, charge one token bucket, read what remains.
+pub struct TidegateLimiter {
     store: MemoryStore,
     policy: Policy,
     hashers: [KeyHasher; 3],
 }
 
-impl Tidegate {
-    /// A store with room for everyone, keys hashed under this secret.
+impl TidegateLimiter {
+    /// A store with room for all keys, hashed under this secret.
     #[must_use]
     #[expect(clippy::expect_used, reason = "the numbers are constants")]
     pub fn new(per_second: u32, secret: Secret) -> Self {
         let quota = Quota::new(u64::from(per_second), Micros::from_secs(1));
         Self {
             store: MemoryStore::with_clock(FastClock::new(), MAX_BYTES),
-            policy: Policy::new(Algorithm::TokenBucket, quota).expect("a plain quota"),
+            policy: Policy::new(Algorithm::TokenBucket, quota).expect("a valid policy"),
             hashers: ["user", "endpoint", "tenant"].map(|rule| {
                 let mut hasher = KeyHasher::new(secret);
-                hasher.part(rule.as_bytes());
+                hasher.write_part(rule.as_bytes());
                 hasher
             }),
         }
@@ -68,13 +68,13 @@ impl Tidegate {
     #[inline(always)]
     fn charge<'a>(&'a self, seed: &KeyHasher, key: &str) -> Charge<'a> {
         let mut hasher = *seed;
-        hasher.part(key.as_bytes());
-        let key = Key::alone("rule", hasher.finish());
+        hasher.write_part(key.as_bytes());
+        let key = Key::without_namespace("rule", hasher.finish());
         Charge::plain(key, &self.policy, 1)
     }
 }
 
-impl Contender for Tidegate {
+impl KeyLimiter for TidegateLimiter {
     fn decide(&self, key: &String) {
         let mut readings = [Reading::default()];
         let [user, ..] = &self.hashers;
@@ -83,10 +83,10 @@ impl Contender for Tidegate {
     }
 }
 
-/// Our store with three rules in one decision, each with a key of its own, all or none.
-pub struct ThreeRules(pub Tidegate);
+/// Our store with three rules in one all-or-none decision, each rule with a separate key.
+pub struct ThreeRuleLimiter(pub TidegateLimiter);
 
-impl Contender for ThreeRules {
+impl KeyLimiter for ThreeRuleLimiter {
     fn decide(&self, key: &String) {
         let mut readings = [Reading::default(); 3];
         let [user, endpoint, tenant] = &self.0.hashers;
@@ -97,11 +97,11 @@ impl Contender for ThreeRules {
     }
 }
 
-/// governor, keyed by string, state in a DashMap.
-pub struct Governor(DefaultKeyedRateLimiter<String>);
+/// governor with string keys and its state in a DashMap.
+pub struct GovernorLimiter(DefaultKeyedRateLimiter<String>);
 
-impl Governor {
-    /// The same quota; a rate of zero counts as one.
+impl GovernorLimiter {
+    /// A limiter with the same quota as ours; a rate of zero counts as one.
     #[must_use]
     pub fn new(per_second: u32) -> Self {
         let rate = NonZeroU32::new(per_second).unwrap_or(NonZeroU32::MIN);
@@ -109,7 +109,7 @@ impl Governor {
     }
 }
 
-impl Contender for Governor {
+impl KeyLimiter for GovernorLimiter {
     fn decide(&self, key: &String) {
         black_box(self.0.check_key(key).is_ok());
     }
@@ -118,19 +118,19 @@ impl Contender for Governor {
 const SHARDS: usize = 256;
 
 /// No limiter at all: a sharded hash map of string keys to counters.
-pub struct Bare {
+pub struct BareTable {
     shards: Vec<RwLock<HashMap<String, AtomicU64>>>,
     hasher: RandomState,
 }
 
-impl Default for Bare {
+impl Default for BareTable {
     fn default() -> Self {
         let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
         Self { shards, hasher: RandomState::new() }
     }
 }
 
-impl Contender for Bare {
+impl KeyLimiter for BareTable {
     fn decide(&self, key: &String) {
         let hash = usize::try_from(self.hasher.hash_one(key) >> 32).unwrap_or(0);
         let shard = &self.shards[hash % SHARDS];

@@ -1,5 +1,5 @@
-//! What the gateway's benchmark is made of: programs that answer requests, load on them, and what it
-//! cost them.
+//! Building blocks of the gateway benchmark: the programs under test, load generators, and
+//! measurement of CPU time.
 
 pub mod contender;
 pub mod cpu;
@@ -9,22 +9,22 @@ pub mod paced;
 pub mod setup;
 pub mod wrk;
 
-/// What one turn of one contender gave.
+/// Result of one turn of one contender.
 #[derive(Clone, Copy, Debug)]
-pub struct Turn {
-    /// Requests a second, as many as it takes or as many as it was asked.
+pub struct GatewayTurn {
+    /// Requests per second: measured under full load, given at a fixed rate.
     pub per_second: f64,
-    /// Processor time of the contender, a request.
+    /// CPU time of the contender per request, in microseconds.
     pub cpu_us: f64,
-    /// Latencies meanwhile.
+    /// Response times.
     pub latencies: Latencies,
 }
 
 /// Latencies in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Latencies {
-    /// The median.
+    /// Median.
     pub p50: f64,
-    /// What one in a hundred exceeds.
+    /// 99th percentile.
     pub p99: f64,
 }

@@ -1,7 +1,7 @@
-//! What the benchmarks share: key streams, rounds that interleave, memory readings, tables.
+//! Code shared by the benchmarks: contenders, load generators, measurements and tables.
 
+pub mod apis;
 pub mod contender;
-pub mod doors;
 pub mod gateway;
 pub mod load;
 pub mod paced;

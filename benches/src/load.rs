@@ -1,26 +1,26 @@
-//! Key streams, and threads that work through them for a while.
+//! Key streams, and threads that process them for a fixed time.
 //!
-//! A stream holds the text of its keys in the order in which they come: a limiter is asked about a key
-//! that has just arrived in a request, not about one that lies somewhere in memory.
+//! A stream holds the text of its keys contiguously, in order of use. This models a server, where
+//! the key has just arrived in a request and is in the cache, not scattered in memory.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Draws that a stream holds before it repeats: enough to miss the caches at a million keys.
+/// Number of keys in a stream before it repeats: enough to miss the CPU caches at a million keys.
 const DRAWS: usize = 1 << 21;
 
 /// How keys are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spread {
-    /// All alike.
+pub enum KeyDistribution {
+    /// All keys are equally likely.
     Uniform,
-    /// The k-th key with a weight of 1/k.
+    /// The k-th key has a weight of 1/k.
     Zipf,
 }
 
-impl Spread {
-    /// The name in the tables.
+impl KeyDistribution {
+    /// Name in the tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -30,47 +30,47 @@ impl Spread {
     }
 }
 
-/// The length of every key.
+/// Length of every key, in bytes.
 const KEY_BYTES: usize = 20;
 
-/// Keys as clients send them.
+/// The key with this index, in the form of an API key.
 #[must_use]
 pub fn key(index: usize) -> String {
     format!("api-key-{index:012}")
 }
 
-/// Keys in the order in which they come.
+/// A sequence of keys in order of use.
 #[derive(Debug)]
-pub struct Stream(String);
+pub struct KeyStream(String);
 
-impl Stream {
+impl KeyStream {
     /// Every key once.
     #[must_use]
-    pub fn of_all(count: usize) -> Self {
+    pub fn every_key(count: usize) -> Self {
         Self((0..count).map(key).collect())
     }
 
-    /// Draws from so many keys, the same for the same seed.
+    /// Random draws from `count` keys; the same seed gives the same stream.
     #[must_use]
-    pub fn drawn(spread: Spread, count: usize, seed: u64) -> Self {
-        Self(draws(spread, count, seed).into_iter().map(key).collect())
+    pub fn random_keys(spread: KeyDistribution, count: usize, seed: u64) -> Self {
+        Self(draw_indices(spread, count, seed).into_iter().map(key).collect())
     }
 
-    /// Shows each key in turn, in a string of its own as a request would bring it.
-    pub fn each(&self, mut see: impl FnMut(&String)) {
+    /// Calls `visit` with each key in turn, copied into a string as a request would provide it.
+    pub fn for_each_key(&self, mut visit: impl FnMut(&String)) {
         let mut key = String::with_capacity(KEY_BYTES);
         for at in (0..self.0.len()).step_by(KEY_BYTES) {
             key.clear();
             key.push_str(&self.0[at..at + KEY_BYTES]);
-            see(&key);
+            visit(&key);
         }
     }
 }
 
-fn draws(spread: Spread, count: usize, seed: u64) -> Vec<usize> {
+fn draw_indices(spread: KeyDistribution, count: usize, seed: u64) -> Vec<usize> {
     let mut random = XorShift(seed | 1);
     let mut weights: Vec<f64> = Vec::new();
-    if spread == Spread::Zipf {
+    if spread == KeyDistribution::Zipf {
         let mut sum = 0.0;
         weights = (1..=count)
             .map(|k| {
@@ -105,12 +105,13 @@ impl XorShift {
     }
 }
 
-/// How often a thread looks whether it is to stop.
-const STRIDE: u64 = 1_024;
+/// A thread checks the stop flag once per this many calls.
+const STOP_CHECK_INTERVAL: u64 = 1_024;
 
-/// Calls `work` for each stream's keys on a thread of its own for a while; returns calls per second.
+/// Calls `work` for the keys of each stream, one thread per stream, for the given time. Returns calls
+/// per second.
 #[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
-pub fn run(streams: &[Stream], time: Duration, work: &(dyn Fn(&String) + Sync)) -> f64 {
+pub fn run(streams: &[KeyStream], time: Duration, work: &(dyn Fn(&String) + Sync)) -> f64 {
     let (stop, start) = (AtomicBool::new(false), Barrier::new(streams.len() + 1));
     std::thread::scope(|scope| {
         let threads: Vec<_> = streams
@@ -120,13 +121,13 @@ pub fn run(streams: &[Stream], time: Duration, work: &(dyn Fn(&String) + Sync)) 
                     start.wait();
                     let (begun, mut calls, mut ended) = (Instant::now(), 0_u64, None);
                     while ended.is_none() {
-                        stream.each(|key| {
+                        stream.for_each_key(|key| {
                             if ended.is_some() {
                                 return;
                             }
                             work(key);
                             calls += 1;
-                            if calls % STRIDE == 0 && stop.load(Ordering::Relaxed) {
+                            if calls % STOP_CHECK_INTERVAL == 0 && stop.load(Ordering::Relaxed) {
                                 ended = Some(begun.elapsed());
                             }
                         });

@@ -1,12 +1,12 @@
-//! Markdown tables, medians, and what the machine says of itself.
+//! Markdown tables, medians, and a description of the machine.
 
 use std::fmt::Write as _;
 
 /// A table with a header row; the first column is text, the others numbers.
 #[derive(Debug)]
-pub struct Table(String);
+pub struct MarkdownTable(String);
 
-impl Table {
+impl MarkdownTable {
     /// A table with these columns.
     #[must_use]
     pub fn new(columns: &[&str]) -> Self {
@@ -18,20 +18,20 @@ impl Table {
         ))
     }
 
-    /// One more row.
-    pub fn row(&mut self, cells: &[String]) {
-        // Writing to a string does not fail.
+    /// Adds a row.
+    pub fn push_row(&mut self, cells: &[String]) {
+        // Writing to a string cannot fail.
         _ = writeln!(self.0, "| {} |", cells.join(" | "));
     }
 }
 
-impl std::fmt::Display for Table {
+impl std::fmt::Display for MarkdownTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-/// The value in the middle.
+/// The median of the values; 0 if there are none.
 #[must_use]
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
@@ -39,13 +39,13 @@ pub fn median(values: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
 
-/// Millions with two digits.
+/// Formats a rate in millions with two decimals.
 #[must_use]
-pub fn millions(rate: f64) -> String {
+pub fn format_millions(rate: f64) -> String {
     format!("{:.2}", rate / 1e6)
 }
 
-/// Resident bytes of this process.
+/// Resident memory of this process, in bytes.
 #[must_use]
 pub fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -54,9 +54,9 @@ pub fn resident_bytes() -> u64 {
     kilobytes.unwrap_or_default() * 1_024
 }
 
-/// The processor, and how busy the machine was.
+/// One line with the CPU model, the number of cores and the load average.
 #[must_use]
-pub fn machine() -> String {
+pub fn machine_summary() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let info = read("/proc/cpuinfo");
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));

@@ -1,4 +1,5 @@
-//! What a whole decision costs, and that matching does not grow with the number of rules.
+//! Measures rule matching and whole decisions, to show that matching does not grow with the number
+//! of rules.
 
 use std::fmt::Write as _;
 use std::future::Future;
@@ -8,25 +9,25 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tidegate_core::key::Secret;
-use tidegate_engine::Limiter;
+use tidegate_limiter::Limiter;
 use tidegate_memory::MemoryStore;
-use tidegate_rules::{Document, Facts, Matches, RuleSet};
+use tidegate_rules::{Document, Facts, MatchedRules, RuleSet};
 
-use crate::load::{Stream, run};
-use crate::report::{Table, median};
+use crate::load::{KeyStream, run};
+use crate::report::{MarkdownTable, median};
 
 const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_millis(200);
 
-/// Matches and decides under 10 and 10 000 rules, side by side.
-pub fn matching() {
+/// Measures matching and deciding under 10 and 10 000 rules, side by side.
+pub fn bench_matching() {
     println!("### Matching and deciding under many rules, in nanoseconds\n");
-    let mut table = Table::new(&["rules", "matched", "match", "whole decision"]);
+    let mut table = MarkdownTable::new(&["rules", "matched", "match", "whole decision"]);
     let sets: Vec<(&str, RuleSet)> = vec![
-        ("10: 2 tiers × 5 endpoints", grid(2, 5)),
-        ("10 000: 100 tiers × 100 endpoints", grid(100, 100)),
-        ("10 API keys", api_keys(10)),
-        ("10 000 API keys", api_keys(10_000)),
+        ("10: 2 tiers × 5 endpoints", grid_rules(2, 5)),
+        ("10 000: 100 tiers × 100 endpoints", grid_rules(100, 100)),
+        ("10 API keys", api_key_rules(10)),
+        ("10 000 API keys", api_key_rules(10_000)),
     ];
     let limiters: Vec<_> =
         sets.into_iter().map(|(name, set)| (name, Limiter::new(MemoryStore::new(), set))).collect();
@@ -43,18 +44,18 @@ pub fn matching() {
     for _ in 0..ROUNDS {
         for ((_, limiter), (matches, decisions)) in limiters.iter().zip(&mut times) {
             let rules = limiter.rules();
-            matches.push(nanos(&|| {
-                let mut found = Matches::new();
-                rules.matching(&facts, &mut found);
+            matches.push(measure_nanos(&|| {
+                let mut found = MatchedRules::new();
+                rules.match_rules(&facts, &mut found);
                 black_box(&found);
             }));
-            decisions.push(nanos(&|| _ = black_box(ready(limiter.decide(&facts, 1)))));
+            decisions.push(measure_nanos(&|| _ = black_box(poll_ready(limiter.decide(&facts, 1)))));
         }
     }
     for ((name, limiter), (matches, decisions)) in limiters.iter().zip(&times) {
-        let mut found = Matches::new();
-        limiter.rules().matching(&facts, &mut found);
-        table.row(&[
+        let mut found = MatchedRules::new();
+        limiter.rules().match_rules(&facts, &mut found);
+        table.push_row(&[
             (*name).to_owned(),
             found.len().to_string(),
             format!("{:.0}", median(matches)),
@@ -64,36 +65,37 @@ pub fn matching() {
     println!("{table}");
 }
 
-fn nanos(work: &(dyn Fn() + Sync)) -> f64 {
-    1e9 / run(&[Stream::of_all(1_024)], ROUND, &|_| work())
+fn measure_nanos(work: &(dyn Fn() + Sync)) -> f64 {
+    1e9 / run(&[KeyStream::every_key(1_024)], ROUND, &|_| work())
 }
 
-/// The outcome of a future that waits for nothing.
+/// Polls a future once and returns its output.
 ///
 /// # Panics
-/// When it waits after all.
-#[expect(clippy::panic, reason = "a decision on memory is ready at once")]
-pub fn ready<F: Future>(future: F) -> F::Output {
+/// When the future is not ready at the first poll.
+#[expect(clippy::panic, reason = "a decision by the memory store is ready at once")]
+pub fn poll_ready<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => outcome,
-        Poll::Pending => panic!("a decision on memory waits for nothing"),
+        Poll::Pending => panic!("a decision by the memory store must be ready at once"),
     }
 }
 
-fn grid(tiers: usize, endpoints: usize) -> RuleSet {
+fn grid_rules(tiers: usize, endpoints: usize) -> RuleSet {
     let mut source = "rules:\n".to_owned();
     for tier in 0..tiers {
         for endpoint in 0..endpoints {
             _ = writeln!(
                 source,
-                "- {{id: t{tier}e{endpoint}, match: {{tier: tier{tier}, endpoint: 'POST /v1/things{endpoint}/*'}}, key_by: api_key, limit: 9/s}}"
+                "- {{id: t{tier}e{endpoint}, match: {{tier: tier{tier}, \
+                 endpoint: 'POST /v1/things{endpoint}/*'}}, key_by: api_key, limit: 9/s}}"
             );
         }
     }
     compile(&source)
 }
 
-fn api_keys(count: usize) -> RuleSet {
+fn api_key_rules(count: usize) -> RuleSet {
     let mut source = "rules:\n".to_owned();
     for key in 0..count {
         _ = writeln!(
@@ -104,10 +106,10 @@ fn api_keys(count: usize) -> RuleSet {
     compile(&source)
 }
 
-/// The rules of a document of a benchmark.
+/// Compiles the rules document of a benchmark.
 ///
 /// # Panics
-/// When it is wrong.
+/// When the document is invalid.
 #[expect(clippy::panic, reason = "benchmarks make their own documents")]
 #[must_use]
 pub fn compile(source: &str) -> RuleSet {

@@ -1,19 +1,35 @@
-//! Dependencies: licences, bans, sources. The advisory database comes from outside the registries,
-//! so that check runs only where it can be reached, and says so where not.
+//! Dependency checks with cargo-deny: licences, bans and sources.
+//!
+//! The advisory database is downloaded from outside the registries. Without access to it, the
+//! advisory check only prints a warning.
 
-use crate::run::{Stopped, cargo, run, works};
+use crate::run::{TaskError, cargo_command, command_succeeds, run_command};
 
 const VERSION: &str = "0.20.2";
 
-/// Runs cargo-deny, installing it first if need be.
-pub(crate) fn all() -> Result<(), Stopped> {
-    if !works("cargo-deny", &["--version"]) {
-        run(&mut cargo(&["install", "cargo-deny", "--locked", "--version", VERSION]))?;
+/// Runs cargo-deny, and installs it first if it is missing.
+pub(crate) fn run_audit() -> Result<(), TaskError> {
+    if !command_succeeds("cargo-deny", &["--version"]) {
+        run_command(&mut cargo_command(&[
+            "install",
+            "cargo-deny",
+            "--locked",
+            "--version",
+            VERSION,
+        ]))?;
     }
-    run(&mut cargo(&["deny", "--workspace", "check", "licenses", "bans", "sources"]))?;
-    if run(&mut cargo(&["deny", "--workspace", "check", "advisories"])).is_err() {
+    run_command(&mut cargo_command(&[
+        "deny",
+        "--workspace",
+        "check",
+        "licenses",
+        "bans",
+        "sources",
+    ]))?;
+    if run_command(&mut cargo_command(&["deny", "--workspace", "check", "advisories"])).is_err() {
         println!(
-            "\nxtask: advisories NOT checked or not clean: see above; the database may be out of reach"
+            "\nxtask: the advisory check failed; see above. Either a dependency has an advisory, or \
+             the advisory database could not be downloaded."
         );
     }
     Ok(())

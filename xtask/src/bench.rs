@@ -1,53 +1,53 @@
-//! Benchmarks that compare, and where their tables go.
+//! Runs the benchmarks and writes their tables to `benches/README.md`.
 
 use std::process::Stdio;
 
-use crate::run::{Stopped, cargo, root, works};
+use crate::run::{TaskError, cargo_command, command_succeeds, workspace_root};
 use crate::setup;
 
-/// Runs the gateway's benchmark, which starts programs: others that are installed, and ours beside it.
-pub(crate) fn gateway() -> Result<(), Stopped> {
-    setup::tools()?;
-    let packages = ["-p", "tidegate-server", "-p", "tidegate-bench"];
-    crate::run::run(cargo(&["build", "--release", "--bins"]).args(packages))?;
-    run("gateway")
+/// Runs the gateway benchmark. It starts installed proxies and our own binaries side by side.
+pub(crate) fn bench_gateway() -> Result<(), TaskError> {
+    setup::install_tools()?;
+    let packages = ["-p", "tidegate-cli", "-p", "tidegate-bench"];
+    crate::run::run_command(cargo_command(&["build", "--release", "--bins"]).args(packages))?;
+    run_bench("gateway")
 }
 
-/// The limiter that the doors are compared with.
+/// Version of throttlecrab, the limiter that the decision APIs are compared with.
 const THROTTLECRAB: &str = "0.4.40";
 
-/// Runs the doors' benchmark, beside a limiter that is installed for it below `target/`.
-pub(crate) fn doors() -> Result<(), Stopped> {
-    setup::tools()?;
-    let folder = root().join("target/throttlecrab");
+/// Runs the decision API benchmark, and installs throttlecrab below `target/` for it.
+pub(crate) fn bench_apis() -> Result<(), TaskError> {
+    setup::install_tools()?;
+    let folder = workspace_root().join("target/throttlecrab");
     let program = folder.join("bin/throttlecrab-server");
-    if !works(&program.to_string_lossy(), &["--version"]) {
-        let mut install = cargo(&["install", "throttlecrab-server", "--locked"]);
+    if !command_succeeds(&program.to_string_lossy(), &["--version"]) {
+        let mut install = cargo_command(&["install", "throttlecrab-server", "--locked"]);
         install.args(["--version", THROTTLECRAB, "--root"]).arg(&folder);
-        crate::run::run(install.arg("--target-dir").arg(folder.join("build")))?;
+        crate::run::run_command(install.arg("--target-dir").arg(folder.join("build")))?;
     }
-    let packages = ["-p", "tidegate-server", "-p", "tidegate-bench"];
-    crate::run::run(cargo(&["build", "--release", "--bins"]).args(packages))?;
-    run("doors")
+    let packages = ["-p", "tidegate-cli", "-p", "tidegate-bench"];
+    crate::run::run_command(cargo_command(&["build", "--release", "--bins"]).args(packages))?;
+    run_bench("doors")
 }
 
-/// Runs a benchmark and puts its tables into `benches/README.md`.
-pub(crate) fn run(name: &str) -> Result<(), Stopped> {
-    let mut command = cargo(&["run", "--release", "-p", "tidegate-bench", "--bin", name]);
+/// Runs a benchmark and writes its tables to `benches/README.md`.
+pub(crate) fn run_bench(name: &str) -> Result<(), TaskError> {
+    let mut command = cargo_command(&["run", "--release", "-p", "tidegate-bench", "--bin", name]);
     let output = command.stderr(Stdio::inherit()).output();
-    let output = output.map_err(|error| Stopped::Missing(format!("cargo: {error}")))?;
+    let output = output.map_err(|error| TaskError::Missing(format!("cargo: {error}")))?;
     if !output.status.success() {
-        return Err(Stopped::Failed(format!("the benchmark ended with {}", output.status)));
+        return Err(TaskError::Failed(format!("the benchmark exited with {}", output.status)));
     }
     let report = String::from_utf8_lossy(&output.stdout);
     println!("{report}");
     replace_section(name, &report)
 }
 
-/// Replaces what stands between `<!-- NAME -->` and `<!-- /NAME -->`.
-fn replace_section(name: &str, text: &str) -> Result<(), Stopped> {
-    let path = root().join("benches/README.md");
-    let failed = |what: String| Stopped::Failed(format!("{}: {what}", path.display()));
+/// Replaces the text between `<!-- NAME -->` and `<!-- /NAME -->`.
+fn replace_section(name: &str, text: &str) -> Result<(), TaskError> {
+    let path = workspace_root().join("benches/README.md");
+    let failed = |what: String| TaskError::Failed(format!("{}: {what}", path.display()));
     let page = std::fs::read_to_string(&path).map_err(|error| failed(error.to_string()))?;
     let (open, close) = (format!("<!-- {name} -->"), format!("<!-- /{name} -->"));
     let missing = || failed(format!("no section between {open} and {close}"));

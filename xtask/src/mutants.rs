@@ -1,26 +1,27 @@
-//! Mutation testing of what decides: cargo-mutants changes one thing at a time, and a test must notice.
+//! Mutation testing of the decision code: cargo-mutants makes one change at a time, and a test must
+//! fail.
 //!
-//! It takes hours, so it is no part of `cargo xtask test`. What is changed and what is left alone says
-//! `.cargo/mutants.toml`; survivors and why they are equivalent, `docs/internals/mutants.md`.
+//! It takes hours, so it is not part of `cargo xtask test`. `.cargo/mutants.toml` says which code is
+//! mutated. `docs/internals/mutants.md` lists the survivors and why they are equivalent.
 
-use crate::run::{Stopped, cargo, root, run, works};
+use crate::run::{TaskError, cargo_command, command_succeeds, run_command, workspace_root};
 
-/// Generated cases a property: enough to notice, and each run is short.
+/// Generated cases per property: enough to catch mutants while each run stays short.
 const CASES: &str = "300";
 
-/// A crate, the tests that must notice its mutants, and how they are chosen.
-struct Target {
+/// A crate, the packages whose tests must catch its mutants, and the flags that select those tests.
+struct MutantTarget {
     name: &'static str,
     package: &'static str,
     test_packages: &'static [&'static str],
     tests: &'static [&'static str],
 }
 
-const TARGETS: [Target; 3] = [
-    Target {
+const TARGETS: [MutantTarget; 3] = [
+    MutantTarget {
         name: "core",
         package: "tidegate-core",
-        // Its laws are tested beside the oracle.
+        // The properties of core are tested against the oracle in testkit.
         test_packages: &["tidegate-core", "tidegate-testkit"],
         tests: &[
             "--lib",
@@ -34,24 +35,24 @@ const TARGETS: [Target; 3] = [
             "--test=reload",
         ],
     },
-    Target {
+    MutantTarget {
         name: "memory",
         package: "tidegate-memory",
         test_packages: &["tidegate-memory"],
         tests: &["--lib", "--tests"],
     },
-    Target {
-        name: "engine",
-        package: "tidegate-engine",
-        test_packages: &["tidegate-engine"],
+    MutantTarget {
+        name: "limiter",
+        package: "tidegate-limiter",
+        test_packages: &["tidegate-limiter"],
         tests: &["--lib", "--tests"],
     },
 ];
 
-/// Tries the mutants of one crate, or of all; `rest` goes to cargo-mutants.
-pub(crate) fn all(args: &[&str]) -> Result<(), Stopped> {
-    if !works("cargo-mutants", &["mutants", "--version"]) {
-        run(&mut cargo(&["install", "--locked", "cargo-mutants"]))?;
+/// Tests the mutants of one crate, or of all; further arguments go to cargo-mutants.
+pub(crate) fn run_mutants(args: &[&str]) -> Result<(), TaskError> {
+    if !command_succeeds("cargo-mutants", &["mutants", "--version"]) {
+        run_command(&mut cargo_command(&["install", "--locked", "cargo-mutants"]))?;
     }
     let (named, rest) = match args.split_first() {
         Some((name, rest)) if TARGETS.iter().any(|target| target.name == *name) => {
@@ -59,18 +60,18 @@ pub(crate) fn all(args: &[&str]) -> Result<(), Stopped> {
         }
         _ => (None, args),
     };
-    // All of them, before a survivor ends the run.
+    // Run all targets before a survivor fails the command.
     let targets = TARGETS.iter().filter(|target| named.is_none_or(|name| name == target.name));
-    let done: Vec<_> = targets.map(|target| test(target, rest)).collect();
+    let done: Vec<_> = targets.map(|target| test_target(target, rest)).collect();
     done.into_iter().collect()
 }
 
-fn test(target: &Target, rest: &[&str]) -> Result<(), Stopped> {
-    let output = root().join("target/mutants").join(target.name);
-    let mut command = cargo(&["mutants", "--package", target.package]);
+fn test_target(target: &MutantTarget, rest: &[&str]) -> Result<(), TaskError> {
+    let output = workspace_root().join("target/mutants").join(target.name);
+    let mut command = cargo_command(&["mutants", "--package", target.package]);
     target.test_packages.iter().for_each(|package| {
         command.args(["--test-package", package]);
     });
     command.arg("--output").arg(output).args(rest).arg("--").args(target.tests);
-    run(command.env("TIDEGATE_CASES", CASES))
+    run_command(command.env("TIDEGATE_CASES", CASES))
 }

@@ -1,55 +1,59 @@
-//! Everything that must hold, in the order in which it fails fastest.
+//! All checks that a change must pass; the fastest run first.
 
 use std::process::Command;
 use std::time::Instant;
 
-use crate::run::{Stopped, cargo, run};
+use crate::run::{TaskError, cargo_command, run_command};
 use crate::setup;
 
-/// How long the generated tests may take.
+/// How many cases the property tests generate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effort {
-    /// What each change must pass.
+pub(crate) enum TestEffort {
+    /// The default, for every change.
     Normal,
-    /// Twenty times as many generated cases.
+    /// Twenty times as many cases.
     Soak,
 }
 
-/// Generated cases a property in a soak.
+/// Generated cases per property in a soak run.
 const SOAK_CASES: &str = "2000000";
 
-/// A check: its name in the summary, and what to run.
-type Check = (&'static str, Command);
+/// A check: its name in the summary, and the command to run.
+type CheckCommand = (&'static str, Command);
 
-/// Installs what is missing and runs all checks; the first that fails ends the run.
-#[expect(clippy::disallowed_methods, reason = "the summary tells how long each check took")]
-pub(crate) fn all(effort: Effort) -> Result<(), Stopped> {
-    setup::tools()?;
+/// Installs missing tools and runs all checks; the first failure ends the run.
+#[expect(clippy::disallowed_methods, reason = "the summary shows how long each check took")]
+pub(crate) fn run_checks(effort: TestEffort) -> Result<(), TaskError> {
+    setup::install_tools()?;
     let mut summary = Vec::new();
-    for (name, mut command) in checks(effort) {
-        let begun = Instant::now();
-        run(&mut command)?;
-        summary.push(format!("  {name:<12} {:>5} s", begun.elapsed().as_secs()));
+    for (name, mut command) in list_checks(effort) {
+        let start = Instant::now();
+        run_command(&mut command)?;
+        summary.push(format!("  {name:<12} {:>5} s", start.elapsed().as_secs()));
     }
     println!("\nxtask: all checks passed\n{}", summary.join("\n"));
     Ok(())
 }
 
-fn checks(effort: Effort) -> Vec<Check> {
-    let mut tests = cargo(&["test", "--workspace", "--all-targets"]);
-    if effort == Effort::Soak {
+fn list_checks(effort: TestEffort) -> Vec<CheckCommand> {
+    let mut tests = cargo_command(&["test", "--workspace", "--all-targets"]);
+    if effort == TestEffort::Soak {
         tests.env("TIDEGATE_CASES", SOAK_CASES);
     }
-    // A directory of its own, because the flag changes every crate.
-    let mut models = cargo(&["test", "-p", "tidegate-memory", "--test", "loom", "--release"]);
+    // A separate target directory, because the flag rebuilds every crate.
+    let mut models =
+        cargo_command(&["test", "-p", "tidegate-memory", "--test", "loom", "--release"]);
     models.args(["--target-dir", "target/loom"]).env("RUSTFLAGS", "--cfg loom");
-    let mut docs = cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
+    let mut docs = cargo_command(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
     vec![
-        ("format", cargo(&["fmt", "--all", "--check"])),
-        ("lints", cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
+        ("format", cargo_command(&["fmt", "--all", "--check"])),
+        (
+            "lints",
+            cargo_command(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+        ),
         ("tests", tests),
-        ("doc tests", cargo(&["test", "--workspace", "--doc"])),
+        ("doc tests", cargo_command(&["test", "--workspace", "--doc"])),
         ("models", models),
         ("docs", docs),
     ]

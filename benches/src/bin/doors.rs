@@ -1,51 +1,53 @@
-//! The doors beside throttlecrab, and beside the most that anything answers here, on loopback, in one run in
-//! which everybody has a turn in every round. `cargo xtask bench doors` runs it.
+//! Compares the decision APIs with throttlecrab and with the ceiling of this machine, on loopback.
+//! Every contender takes a turn in every round. `cargo xtask bench doors` runs it.
 //!
-//! `doors http 30` only asks tidegate at one door for 30 turns and prints its process, for a profiler;
-//! `doors http 30 throttlecrab` asks another.
+//! For a profiler, `doors http 30` runs 30 turns at one API of tidegate and prints the process id;
+//! `doors http 30 throttlecrab` does the same with throttlecrab.
 
 #![expect(clippy::expect_used, reason = "a benchmark that cannot run should say why and stop")]
 
-use tidegate_bench::doors::contender::{Contenders, Who};
-use tidegate_bench::doors::goals::{self, Rounds};
-use tidegate_bench::doors::{CONNECTIONS, Door, SECONDS, Turn};
-use tidegate_bench::report::{Table, machine, median};
+use tidegate_bench::apis::contender::{ApiContender, ApiContenders};
+use tidegate_bench::apis::goals::{self, ApiRounds};
+use tidegate_bench::apis::{ApiTurn, BenchApi, CONNECTIONS, SECONDS};
+use tidegate_bench::report::{MarkdownTable, machine_summary, median};
 
 const ROUNDS: usize = 9;
 
-/// Commands in the first round, before it is known how many are answered in a turn.
-const FIRST: f64 = 20_000.0;
+/// Assumed responses per second in the first round, before a rate is known.
+const FIRST_RATE: f64 = 20_000.0;
 
 fn main() {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let machine = machine();
-    let contenders = Contenders::start();
-    match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let machine = machine_summary();
+    let contenders = ApiContenders::start();
+    match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [] => {}
-        [door, turns] => return profile(&contenders, door, turns, Who::Tidegate),
-        [door, turns, "throttlecrab"] => {
-            return profile(&contenders, door, turns, Who::Throttlecrab);
+        [api, turns] => return profile(&contenders, api, turns, ApiContender::Tidegate),
+        [api, turns, "throttlecrab"] => {
+            return profile(&contenders, api, turns, ApiContender::Throttlecrab);
         }
-        _ => panic!("doors [resp|pipeline|http|grpc TURNS [throttlecrab]]"),
+        _ => panic!("usage: doors [resp|pipeline|http|grpc TURNS [throttlecrab]]"),
     }
     println!(
         "{machine}. {ROUNDS} interleaved rounds, turns of {SECONDS} s, {CONNECTIONS} connections; \
          medians.\n"
     );
     let rounds = measure(&contenders);
-    println!("{}", figures(&rounds));
-    println!("### Goals\n\n{}", goals::table(&rounds));
+    println!("{}", results_table(&rounds));
+    println!("### Goals\n\n{}", goals::goals_table(&rounds));
 }
 
-fn measure(contenders: &Contenders) -> Vec<((Door, Who), Vec<Turn>)> {
-    let pairs = Door::ALL.into_iter().flat_map(|door| Who::ALL.map(|who| (door, who)));
-    let mut rounds: Vec<_> = pairs.map(|pair| (pair, Vec::<Turn>::new())).collect();
-    // The first round warms up, and tells how many commands make a turn.
-    let mut rates = vec![FIRST; rounds.len()];
+fn measure(contenders: &ApiContenders) -> Vec<((BenchApi, ApiContender), Vec<ApiTurn>)> {
+    let pairs = BenchApi::ALL
+        .into_iter()
+        .flat_map(|api| ApiContender::ALL.map(|contender| (api, contender)));
+    let mut rounds: Vec<_> = pairs.map(|pair| (pair, Vec::<ApiTurn>::new())).collect();
+    // The first round warms up, and measures how many commands make a turn.
+    let mut rates = vec![FIRST_RATE; rounds.len()];
     for round in 0..=ROUNDS {
-        for (((door, who), turns), rate) in rounds.iter_mut().zip(&mut rates) {
-            let turn = contenders.turn(*who, *door, *rate);
-            eprintln!("round {round}: {}, {who:?}: {turn:.1?}", door.name());
+        for (((api, contender), turns), rate) in rounds.iter_mut().zip(&mut rates) {
+            let turn = contenders.run_turn(*contender, *api, *rate);
+            eprintln!("round {round}: {}, {contender:?}: {turn:.1?}", api.name());
             match round {
                 0 => *rate = turn.per_second,
                 _ => turns.push(turn),
@@ -55,13 +57,15 @@ fn measure(contenders: &Contenders) -> Vec<((Door, Who), Vec<Turn>)> {
     rounds
 }
 
-fn figures(rounds: &Rounds) -> Table {
-    let mut table = Table::new(&["door", "", "answers/s", "CPU µs an answer", "p50 µs", "p99 µs"]);
-    for ((door, who), turns) in rounds {
-        let number = |tell: fn(&Turn) -> f64| median(&turns.iter().map(tell).collect::<Vec<_>>());
-        table.row(&[
-            door.name().to_owned(),
-            who.name(*door).to_owned(),
+fn results_table(rounds: &ApiRounds) -> MarkdownTable {
+    let mut table =
+        MarkdownTable::new(&["API", "", "answers/s", "CPU µs per answer", "p50 µs", "p99 µs"]);
+    for ((api, contender), turns) in rounds {
+        let number =
+            |field: fn(&ApiTurn) -> f64| median(&turns.iter().map(field).collect::<Vec<_>>());
+        table.push_row(&[
+            api.name().to_owned(),
+            contender.name(*api).to_owned(),
             format!("{:.0}", number(|turn| turn.per_second)),
             format!("{:.1}", number(|turn| turn.cpu_us)),
             format!("{:.0}", number(|turn| turn.latencies.p50)),
@@ -71,19 +75,19 @@ fn figures(rounds: &Rounds) -> Table {
     table
 }
 
-fn profile(contenders: &Contenders, door: &str, turns: &str, who: Who) {
-    let door = match door {
-        "resp" => Door::Resp,
-        "pipeline" => Door::Pipeline,
-        "http" => Door::Http,
-        "grpc" => Door::Grpc,
-        _ => panic!("no door is called {door}"),
+fn profile(contenders: &ApiContenders, api: &str, turns: &str, contender: ApiContender) {
+    let api = match api {
+        "resp" => BenchApi::Resp,
+        "pipeline" => BenchApi::Pipeline,
+        "http" => BenchApi::Http,
+        "grpc" => BenchApi::Grpc,
+        _ => panic!("unknown API `{api}`: use resp, pipeline, http or grpc"),
     };
-    let running = contenders.running(who, door);
-    println!("process {} at {}", running.pid(), running.address(door));
-    let mut rate = FIRST;
-    for _ in 0..turns.parse().expect("a number of turns") {
-        let turn = contenders.turn(who, door, rate);
+    let running = contenders.process(contender, api);
+    println!("process {} at {}", running.pid(), running.address(api));
+    let mut rate = FIRST_RATE;
+    for _ in 0..turns.parse().expect("TURNS is a number") {
+        let turn = contenders.run_turn(contender, api, rate);
         println!("{turn:.1?}");
         rate = turn.per_second;
     }

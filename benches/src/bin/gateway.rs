@@ -1,68 +1,71 @@
-//! The gateway beside a bare proxy and beside others that limit, on loopback, in one run in which
-//! everybody has a turn in every round. `cargo xtask bench gateway` runs it.
+//! Compares the gateway with a bare proxy and with other rate-limiting proxies, on loopback. Every
+//! contender takes a turn in every round. `cargo xtask bench gateway` runs it.
 //!
-//! `gateway three-rules 30` only runs one contender for 30 s under full load and prints its process,
-//! for a profiler.
+//! For a profiler, `gateway three-rules 30` runs one contender under full load for 30 s and prints
+//! its process id.
 
-#![expect(clippy::expect_used, reason = "a benchmark that cannot run should say why and stop")]
+#![expect(clippy::expect_used, reason = "a benchmark that cannot run should say reason and stop")]
 
 use std::sync::Arc;
 
-use tidegate_bench::gateway::contender::{CONNECTIONS, Contender, PER_SECOND, SECONDS, Who};
-use tidegate_bench::gateway::goals::{self, Measured};
-use tidegate_bench::gateway::{Turn, setup, wrk};
-use tidegate_bench::report::{Table, machine, median};
+use tidegate_bench::gateway::contender::{
+    CONNECTIONS, ContenderKind, GatewayContender, PER_SECOND, SECONDS,
+};
+use tidegate_bench::gateway::goals::{self, ContenderTurns};
+use tidegate_bench::gateway::{GatewayTurn, setup, wrk};
+use tidegate_bench::report::{MarkdownTable, machine_summary, median};
 
-/// Rounds under full load, which is what most goals are about, and at the fixed rate.
+/// Rounds under full load; most goals are about these.
 const ROUNDS: usize = 25;
+/// Rounds at the fixed rate.
 const PACED_ROUNDS: usize = 25;
 
 fn main() {
     let upstream = Arc::new(setup::upstream());
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    if let [name, seconds] = words.as_slice() {
-        return profile(name, seconds.parse().expect("seconds"), &upstream);
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [name, seconds] = args.as_slice() {
+        return profile(name, seconds.parse().expect("SECONDS is a number"), &upstream);
     }
     println!(
-        "{}. {ROUNDS} interleaved rounds under full load, then {PACED_ROUNDS} at {PER_SECOND}/s, turns of {SECONDS} s, \
-         {CONNECTIONS} connections; medians.\n",
-        machine()
+        "{}. {ROUNDS} interleaved rounds under full load, then {PACED_ROUNDS} at {PER_SECOND}/s, \
+         turns of {SECONDS} s, {CONNECTIONS} connections; medians.\n",
+        machine_summary()
     );
     let mut absent = Vec::new();
-    let contenders: Vec<(Who, Contender)> = Who::ALL
+    let contenders: Vec<(ContenderKind, GatewayContender)> = ContenderKind::ALL
         .into_iter()
-        .filter_map(|who| match Contender::start(who, &upstream) {
-            Ok(contender) => Some((who, contender)),
-            Err(why) => {
-                absent.push((who, why));
+        .filter_map(|kind| match GatewayContender::start(kind, &upstream) {
+            Ok(contender) => Some((kind, contender)),
+            Err(reason) => {
+                absent.push((kind, reason));
                 None
             }
         })
         .collect();
     let measured = measure(&contenders);
-    println!("{}", figures(&measured, &absent));
-    println!("### Goals\n\n{}", goals::table(&measured));
+    println!("{}", results_table(&measured, &absent));
+    println!("### Goals\n\n{}", goals::goals_table(&measured));
 }
 
-fn measure(contenders: &[(Who, Contender)]) -> Vec<Measured> {
-    let full = in_turn(contenders, ROUNDS, Contender::full);
-    let paced = in_turn(contenders, PACED_ROUNDS, Contender::paced);
+fn measure(contenders: &[(ContenderKind, GatewayContender)]) -> Vec<ContenderTurns> {
+    let full = run_rounds(contenders, ROUNDS, GatewayContender::full_load_turn);
+    let paced = run_rounds(contenders, PACED_ROUNDS, GatewayContender::paced_turn);
     let both = contenders.iter().zip(full).zip(paced);
-    both.map(|(((who, _), full), paced)| Measured { who: *who, full, paced }).collect()
+    both.map(|(((kind, _), full), paced)| ContenderTurns { kind: *kind, full, paced }).collect()
 }
 
-/// A turn for everybody in every round.
-fn in_turn<T: std::fmt::Debug>(
-    contenders: &[(Who, Contender)],
+/// Runs the rounds; every contender takes one turn in each.
+fn run_rounds<T: std::fmt::Debug>(
+    contenders: &[(ContenderKind, GatewayContender)],
     rounds: usize,
-    turn: fn(&Contender) -> T,
+    turn: fn(&GatewayContender) -> T,
 ) -> Vec<Vec<T>> {
     let mut all: Vec<Vec<T>> = contenders.iter().map(|_| Vec::new()).collect();
-    // The first round warms up: connections are opened, caches filled.
+    // The first round warms up: it opens connections and fills caches.
     for round in 0..=rounds {
-        for ((who, contender), turns) in contenders.iter().zip(&mut all) {
+        for ((kind, contender), turns) in contenders.iter().zip(&mut all) {
             let turn = turn(contender);
-            eprintln!("round {round}: {}: {turn:.1?}", who.name());
+            eprintln!("round {round}: {}: {turn:.1?}", kind.name());
             if round > 0 {
                 turns.push(turn);
             }
@@ -71,12 +74,12 @@ fn in_turn<T: std::fmt::Debug>(
     all
 }
 
-fn figures(measured: &[Measured], absent: &[(Who, String)]) -> Table {
+fn results_table(measured: &[ContenderTurns], absent: &[(ContenderKind, String)]) -> MarkdownTable {
     let paced = format!("p50 at {PER_SECOND}/s");
-    let mut table = Table::new(&[
+    let mut table = MarkdownTable::new(&[
         "",
         "requests/s",
-        "CPU µs a request",
+        "CPU µs per request",
         "p50 µs",
         "p99 µs",
         &paced,
@@ -85,17 +88,17 @@ fn figures(measured: &[Measured], absent: &[(Who, String)]) -> Table {
         "added",
         "CPU then",
     ]);
-    let direct = measured.iter().find(|measured| measured.who == Who::Direct);
-    for Measured { who, full, paced } in measured {
-        type Tell = fn(&Turn) -> f64;
-        let at_full = |tell: Tell| median(&full.iter().map(tell).collect::<Vec<_>>());
-        let at_pace = |tell: Tell| median(&paced.iter().map(tell).collect::<Vec<_>>());
-        let added = |tell| match direct.filter(|_| *who != Who::Direct) {
-            Some(direct) => format!("{:+.0}", goals::added(paced, &direct.paced, tell)),
+    let direct = measured.iter().find(|measured| measured.kind == ContenderKind::Direct);
+    for ContenderTurns { kind, full, paced } in measured {
+        type TurnMetric = fn(&GatewayTurn) -> f64;
+        let at_full = |metric: TurnMetric| median(&full.iter().map(metric).collect::<Vec<_>>());
+        let at_pace = |metric: TurnMetric| median(&paced.iter().map(metric).collect::<Vec<_>>());
+        let added = |metric| match direct.filter(|_| *kind != ContenderKind::Direct) {
+            Some(direct) => format!("{:+.0}", goals::added_latency(paced, &direct.paced, metric)),
             None => String::new(),
         };
-        table.row(&[
-            who.name().to_owned(),
+        table.push_row(&[
+            kind.name().to_owned(),
             format!("{:.0}", at_full(|turn| turn.per_second)),
             format!("{:.1}", at_full(|turn| turn.cpu_us)),
             format!("{:.0}", at_full(|turn| turn.latencies.p50)),
@@ -107,28 +110,28 @@ fn figures(measured: &[Measured], absent: &[(Who, String)]) -> Table {
             format!("{:.1}", at_pace(|turn| turn.cpu_us)),
         ]);
     }
-    for (who, why) in absent {
-        let mut row = vec![who.name().to_owned(), format!("not measured: {why}")];
+    for (kind, reason) in absent {
+        let mut row = vec![kind.name().to_owned(), format!("not measured: {reason}")];
         row.extend(std::iter::repeat_n(String::new(), 8));
-        table.row(&row);
+        table.push_row(&row);
     }
     table
 }
 
-fn profile(name: &str, seconds: u64, upstream: &Arc<setup::Running>) {
-    let who = match name {
-        "direct" => Who::Direct,
-        "bare" => Who::BareProxy,
-        "no-rule" => Who::NoRule,
-        "one-rule" => Who::OneRule,
-        "three-rules" => Who::ThreeRules,
-        "refusing" => Who::Refusing,
-        "nginx" => Who::Nginx,
-        "haproxy" => Who::Haproxy,
-        "envoy" => Who::Envoy,
-        _ => panic!("nobody is called {name}"),
+fn profile(name: &str, seconds: u64, upstream: &Arc<setup::GatewayProcess>) {
+    let kind = match name {
+        "direct" => ContenderKind::Direct,
+        "bare" => ContenderKind::BareProxy,
+        "no-rule" => ContenderKind::NoRule,
+        "one-rule" => ContenderKind::OneRule,
+        "three-rules" => ContenderKind::ThreeRules,
+        "refusing" => ContenderKind::Refusing,
+        "nginx" => ContenderKind::Nginx,
+        "haproxy" => ContenderKind::Haproxy,
+        "envoy" => ContenderKind::Envoy,
+        _ => panic!("unknown contender `{name}`"),
     };
-    let contender = Contender::start(who, upstream).expect("it is on this machine");
+    let contender = GatewayContender::start(kind, upstream).expect("the contender is installed");
     println!("process {} at {}", contender.pid(), contender.address());
     println!("{:?}", wrk::run(contender.address(), CONNECTIONS as usize, seconds));
 }

@@ -1,4 +1,4 @@
--- One token bucket, as most libraries write it: rate a second, burst, cost.
+-- One token bucket, as most libraries write it. Arguments: rate per second, burst, cost.
 local rate, burst, cost = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]

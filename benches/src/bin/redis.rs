@@ -1,7 +1,8 @@
-//! The Redis store against the plain way and against `redis-benchmark`, on one server, in one run.
+//! Compares the Redis store with a plain Lua script and with `redis-benchmark`, on one Redis server.
+//! Rounds interleave.
 //!
-//! Rounds interleave. `redis 64 three 2000` measures only the store, with 64 callers and three rules
-//! for 2 s, for a profiler; `one`, `apart` (three rules by three owners) and `plain` are the others.
+//! For a profiler, `redis 64 three 2000` measures only the store, with 64 callers and three rules
+//! for 2 s. Instead of `three`: `one`, `apart` (three rules with three owners) or `plain`.
 
 #![expect(clippy::expect_used, reason = "a benchmark that cannot run should say why and stop")]
 
@@ -12,180 +13,189 @@ use std::time::{Duration, Instant};
 
 use redis::Script;
 use redis::aio::MultiplexedConnection;
-use tidegate_bench::report::{Table, machine, median};
+use tidegate_bench::report::{MarkdownTable, machine_summary, median};
 use tidegate_core::decision::{AnsweredBy, Reading};
 use tidegate_core::key::{Fingerprint, Key, KeyHasher, Secret};
 use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
 use tidegate_core::store::{Charge, Op, Store as _};
 use tidegate_core::time::Micros;
-use tidegate_engine::Limiter;
-use tidegate_redis::{Address, DEFAULT_DEADLINE, Options, RedisStore};
+use tidegate_limiter::Limiter;
+use tidegate_redis::{DEFAULT_DEADLINE, RedisAddress, RedisOptions, RedisStore};
 use tidegate_rules::{Document, Facts, RuleSet};
 use tidegate_testkit::process::eventually;
-use tidegate_testkit::redis::Server;
+use tidegate_testkit::redis::RedisServer;
 
-/// The plain way: one token bucket, one call, as most libraries do it.
+/// The plain script: one token bucket and one call per decision, as in most libraries.
 const PLAIN: &str = include_str!("plain.lua");
 
-/// Its rate a second, burst and cost: the store's limit of 1 000 an hour.
+/// Rate per second, burst and cost of the plain script: the store's limit of 1 000 per hour.
 const PLAIN_LIMIT: [&str; 3] = ["0.27778", "1000", "1"];
 
 const KEYS: u64 = 100_000;
 const ROUNDS: usize = 5;
-/// What is compared with another has more and shorter turns: it is compared within a round, and a busy
-/// neighbour then spoils some of them.
-const RACES: usize = 15;
+/// Rounds of a comparison. Turns are short and many, because ratios are taken within a round: another
+/// busy process then disturbs only a few of them.
+const COMPARISON_ROUNDS: usize = 15;
 const TURN: Duration = Duration::from_millis(350);
 const RULES: [&str; 3] = ["free-writes", "per-user", "per-ip"];
 
-/// What is told of latencies.
-const SHARES: [&str; 4] = ["p50", "p99", "p99.9", "most"];
+/// Columns of a latency table.
+const PERCENTILES: [&str; 4] = ["p50", "p99", "p99.9", "max"];
 
 fn main() {
-    let server = Server::start();
+    let server = RedisServer::start();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
-        .expect("a runtime");
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    if let [callers, what, millis] = &words[..] {
-        let number = |word: &str| word.parse().expect("a number");
+        .expect("build the tokio runtime");
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [callers, what, millis] = &args[..] {
+        let number = |word: &str| word.parse().expect("CALLERS and MILLISECONDS are numbers");
         let (callers, turn) = (number(callers), Duration::from_millis(number(millis)));
-        let contenders = runtime.block_on(Contenders::new(&server));
-        let store = |asked| runtime.block_on(contenders.store(callers, asked, turn));
+        let contenders = runtime.block_on(RedisContenders::new(&server));
+        let store = |layout| runtime.block_on(contenders.store_rate(callers, layout, turn));
         let per_second = match what.as_str() {
-            "one" => store(Asked::One),
-            "three" => store(Asked::Three),
-            "apart" => store(Asked::Apart),
-            _ => runtime.block_on(contenders.plain(callers, turn)),
+            "one" => store(RuleLayout::One),
+            "three" => store(RuleLayout::Three),
+            "apart" => store(RuleLayout::ThreeOwners),
+            _ => runtime.block_on(contenders.plain_rate(callers, turn)),
         };
         println!("{per_second:.0} decisions/s");
         return;
     }
-    println!("{}\n", machine());
-    println!("{}", throughput(&runtime, &server));
-    println!("{}", overhead(&runtime, &server));
-    println!("{}", gone(&runtime));
-    println!("{}", bytes(&runtime));
+    println!("{}\n", machine_summary());
+    println!("{}", bench_throughput(&runtime, &server));
+    println!("{}", bench_overhead(&runtime, &server));
+    println!("{}", bench_outage(&runtime));
+    println!("{}", bench_key_bytes(&runtime));
 }
 
-/// What a decision is about.
+/// The rules of a decision, and how their counters share Redis keys ("pages").
 #[derive(Clone, Copy)]
-enum Asked {
+enum RuleLayout {
     /// One rule.
     One,
-    /// Three rules that count by the same: one page.
+    /// Three rules with the same owner: one page.
     Three,
-    /// Three rules that count by three things: three pages.
-    Apart,
+    /// Three rules with three different owners: three pages.
+    ThreeOwners,
 }
 
-/// Who is measured.
-struct Contenders {
+/// The store and the plain script, both connected.
+struct RedisContenders {
     store: Arc<RedisStore>,
     plain: MultiplexedConnection,
     script: Arc<Script>,
 }
 
-impl Contenders {
-    async fn new(server: &Server) -> Self {
-        let address = Address::parse(&server.url()).expect("an address");
-        let options =
-            Options { deadline: Duration::from_secs(2), deny_cache: false, ..Options::at(address) };
+impl RedisContenders {
+    async fn new(server: &RedisServer) -> Self {
+        let address = RedisAddress::parse(&server.url()).expect("parse the Redis URL");
+        let options = RedisOptions {
+            deadline: Duration::from_secs(2),
+            deny_cache: false,
+            ..RedisOptions::new(address)
+        };
         let store = RedisStore::start(&options);
-        assert!(store.ready(Duration::from_secs(5)).await, "{:?}", store.lost());
-        let client = redis::Client::open(server.url()).expect("a client");
-        let plain = client.get_multiplexed_async_connection().await.expect("a connection");
+        assert!(store.wait_ready(Duration::from_secs(5)).await, "{:?}", store.unavailable_reason());
+        let client = redis::Client::open(server.url()).expect("parse the Redis URL");
+        let plain =
+            client.get_multiplexed_async_connection().await.expect("connect to the Redis server");
         Self { store: Arc::new(store), plain, script: Arc::new(Script::new(PLAIN)) }
     }
 
     /// Decisions per second of the store.
-    async fn store(&self, callers: u64, asked: Asked, turn: Duration) -> f64 {
+    async fn store_rate(&self, callers: u64, layout: RuleLayout, turn: Duration) -> f64 {
         let store = Arc::clone(&self.store);
-        race(callers, turn, move |draw| {
+        run_callers(callers, turn, move |draw| {
             let store = Arc::clone(&store);
-            async move { decide(&store, draw, asked).await }
+            async move { decide(&store, draw, layout).await }
         })
         .await
     }
 
-    /// Decisions per second of the plain way.
-    async fn plain(&self, callers: u64, turn: Duration) -> f64 {
+    /// Decisions per second of the plain script.
+    async fn plain_rate(&self, callers: u64, turn: Duration) -> f64 {
         let (plain, script) = (self.plain.clone(), Arc::clone(&self.script));
-        race(callers, turn, move |draw| plainly(plain.clone(), Arc::clone(&script), draw)).await
+        run_callers(callers, turn, move |draw| {
+            decide_plain(plain.clone(), Arc::clone(&script), draw)
+        })
+        .await
     }
 }
 
-/// One decision of the plain way.
-async fn plainly(mut plain: MultiplexedConnection, script: Arc<Script>, draw: u64) {
+/// One decision by the plain script.
+async fn decide_plain(mut plain: MultiplexedConnection, script: Arc<Script>, draw: u64) {
     let key = format!("plain:user:{draw}");
     let mut call = script.key(key);
-    let told: Vec<i64> = call.arg(&PLAIN_LIMIT).invoke_async(&mut plain).await.expect("an answer");
-    assert_eq!(told.len(), 3);
+    let reply: Vec<i64> =
+        call.arg(&PLAIN_LIMIT).invoke_async(&mut plain).await.expect("a reply of the script");
+    assert_eq!(reply.len(), 3);
 }
 
-/// What each rule allows, made once as rules are.
+/// The policy of every rule. Built once, as for real rules.
 static POLICY: LazyLock<Policy> = LazyLock::new(|| {
     let quota = Quota::new(1_000, Micros::from_secs(3_600));
-    Policy::new(Algorithm::TokenBucket, quota).expect("a policy")
+    Policy::new(Algorithm::TokenBucket, quota).expect("a valid policy")
 });
 
-/// What the keys of each rule have in common, made once as well.
+/// The key namespace of each rule. Built once, as for real rules.
 static NAMESPACES: LazyLock<[Fingerprint; 3]> =
     LazyLock::new(|| RULES.map(|rule| Secret::UNSET.namespace(&[rule.as_bytes()])));
 
-/// The counter of a rule.
+/// The counter key of a rule.
 fn key(rule: usize, parts: [&[u8]; 2]) -> Key<'static> {
     let mut hasher = KeyHasher::new(Secret::UNSET);
-    parts.iter().for_each(|part| hasher.part(part));
+    parts.iter().for_each(|part| hasher.write_part(part));
     let namespace = NAMESPACES[rule];
     Key { rule: RULES[rule], fingerprint: hasher.finish() ^ namespace, namespace }
 }
 
-async fn decide(store: &RedisStore, draw: u64, asked: Asked) {
+async fn decide(store: &RedisStore, draw: u64, layout: RuleLayout) {
     let user = draw.to_be_bytes();
-    let by: [&[u8]; 3] = match asked {
-        // Somebody else than `Three`: a page with one record.
-        Asked::One => [b"client"; 3],
-        Asked::Three => [b"user"; 3],
-        Asked::Apart => [b"user", b"tenant", b"ip"],
+    let owner: [&[u8]; 3] = match layout {
+        // A different owner than in `Three`, so that its page holds only one record.
+        RuleLayout::One => [b"client"; 3],
+        RuleLayout::Three => [b"user"; 3],
+        RuleLayout::ThreeOwners => [b"user", b"tenant", b"ip"],
     };
-    let rules = if matches!(asked, Asked::One) { 1 } else { 3 };
-    let charges = [0, 1, 2].map(|rule| Charge::plain(key(rule, [by[rule], &user]), &POLICY, 1));
+    let rules = if matches!(layout, RuleLayout::One) { 1 } else { 3 };
+    let charges = [0, 1, 2].map(|rule| Charge::plain(key(rule, [owner[rule], &user]), &POLICY, 1));
     let mut readings = [Reading::default(); 3];
-    let told = store.apply(Op::Charge, &charges[..rules], &mut readings[..rules]).await;
-    told.expect("an answer");
+    let result = store.apply(Op::Charge, &charges[..rules], &mut readings[..rules]).await;
+    result.expect("the store answers");
 }
 
-/// So many callers, each asking again as soon as it was answered.
-async fn race<F: Future<Output = ()> + Send>(
+/// Runs the given number of callers; each sends its next request as soon as the last is answered.
+/// Returns requests per second.
+async fn run_callers<F: Future<Output = ()> + Send>(
     callers: u64,
     turn: Duration,
-    ask: impl Fn(u64) -> F + Send + Sync + 'static,
+    request: impl Fn(u64) -> F + Send + Sync + 'static,
 ) -> f64 {
-    let (ask, over) = (Arc::new(ask), Arc::new(AtomicBool::new(false)));
+    let (request, stop) = (Arc::new(request), Arc::new(AtomicBool::new(false)));
     let count = Arc::new(AtomicU64::new(0));
-    let begun = now();
+    let start = now();
     let mut tasks = tokio::task::JoinSet::new();
     for caller in 0..callers {
-        let (ask, over, count) = (Arc::clone(&ask), Arc::clone(&over), Arc::clone(&count));
+        let (request, stop, count) = (Arc::clone(&request), Arc::clone(&stop), Arc::clone(&count));
         let mut draw = caller.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         tasks.spawn(async move {
-            while !over.load(Ordering::Relaxed) {
+            while !stop.load(Ordering::Relaxed) {
                 draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                ask((draw >> 33) % KEYS).await;
+                request((draw >> 33) % KEYS).await;
                 count.fetch_add(1, Ordering::Relaxed);
             }
         });
     }
     tokio::time::sleep(turn).await;
-    over.store(true, Ordering::Relaxed);
+    stop.store(true, Ordering::Relaxed);
     while let Some(caller) = tasks.join_next().await {
-        caller.expect("a caller who was always answered");
+        caller.expect("every request of the caller was answered");
     }
-    count.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64()
+    count.load(Ordering::Relaxed) as f64 / start.elapsed().as_secs_f64()
 }
 
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
@@ -193,123 +203,130 @@ fn now() -> Instant {
     Instant::now()
 }
 
-fn throughput(runtime: &tokio::runtime::Runtime, server: &Server) -> String {
-    let contenders = runtime.block_on(Contenders::new(server));
-    let mut table = Table::new(&[
+fn bench_throughput(runtime: &tokio::runtime::Runtime, server: &RedisServer) -> String {
+    let contenders = runtime.block_on(RedisContenders::new(server));
+    let mut table = MarkdownTable::new(&[
         "callers",
         "store, 1 rule",
         "3 rules, one owner",
         "3 rules, three owners",
-        "plain way",
+        "plain script",
         "store / plain",
         "3 rules / 1, one owner",
         "3 rules / 1, three owners",
     ]);
     for callers in [1, 64, 256] {
         let race = |_| {
-            let store = |asked| runtime.block_on(contenders.store(callers, asked, TURN));
-            let (one, three, apart) = (store(Asked::One), store(Asked::Three), store(Asked::Apart));
-            let plain = runtime.block_on(contenders.plain(callers, TURN));
+            let store = |layout| runtime.block_on(contenders.store_rate(callers, layout, TURN));
+            let (one, three, apart) =
+                (store(RuleLayout::One), store(RuleLayout::Three), store(RuleLayout::ThreeOwners));
+            let plain = runtime.block_on(contenders.plain_rate(callers, TURN));
             [one, three, apart, plain, one / plain, one / three, one / apart]
         };
-        let races: Vec<[f64; 7]> = (0..RACES).map(race).collect();
+        let races: Vec<[f64; 7]> = (0..COMPARISON_ROUNDS).map(race).collect();
         let middle =
             |which: usize| median(&races.iter().map(|race| race[which]).collect::<Vec<_>>());
         let mut row = vec![callers.to_string()];
         row.extend((0..4).map(|which| format!("{:.0}", middle(which))));
         row.extend((4..7).map(|which| format!("{:.2}", middle(which))));
-        table.row(&row);
+        table.push_row(&row);
     }
-    let mut ceiling = Table::new(&["redis-benchmark, 64 connections", "-P 1", "-P 16"]);
+    let mut ceiling = MarkdownTable::new(&["redis-benchmark, 64 connections", "-P 1", "-P 16"]);
     let sha = server.command(&["SCRIPT", "LOAD", PLAIN]).text();
     let [rate, burst, cost] = PLAIN_LIMIT;
     let evalsha = ["EVALSHA", &sha, "1", "plain:user:__rand_int__", rate, burst, cost];
-    for (name, words) in [("EVALSHA of the plain script", &evalsha[..]), ("PING", &["PING"][..])] {
+    for (name, args) in [("EVALSHA of the plain script", &evalsha[..]), ("PING", &["PING"][..])] {
         let mut row = vec![name.to_owned()];
         row.extend(["1", "16"].map(|depth| {
             let mut turns = Vec::new();
             for _ in 0..3 {
-                turns.push(redis_benchmark(server.port(), depth, words));
+                turns.push(redis_benchmark(server.port(), depth, args));
             }
             format!("{:.0}", median(&turns))
         }));
-        ceiling.row(&row);
+        ceiling.push_row(&row);
     }
     format!("### Decisions per second\n\n{table}\n{ceiling}")
 }
 
-fn redis_benchmark(port: u16, depth: &str, words: &[&str]) -> f64 {
+fn redis_benchmark(port: u16, depth: &str, args: &[&str]) -> f64 {
     let output = Command::new("redis-benchmark")
         .args(["-p", &port.to_string(), "-c", "64", "-n", "200000", "-r", "100000", "-P", depth])
         .args(["-q", "--csv"])
-        .args(words)
+        .args(args)
         .output()
-        .expect("redis-benchmark");
+        .expect("run redis-benchmark");
     let text = String::from_utf8_lossy(&output.stdout);
     let rate =
         text.lines().last().and_then(|line| line.split(',').nth(1)?.trim_matches('"').parse().ok());
-    rate.unwrap_or_else(|| panic!("redis-benchmark says {text}"))
+    rate.unwrap_or_else(|| panic!("unexpected output of redis-benchmark: {text}"))
 }
 
-/// What the store adds to a round trip at a steady rate.
-fn overhead(runtime: &tokio::runtime::Runtime, server: &Server) -> String {
+/// Measures the latency that the store adds to a round trip at a steady rate.
+fn bench_overhead(runtime: &tokio::runtime::Runtime, server: &RedisServer) -> String {
     const RATE: u64 = 30_000;
     const SECONDS: u64 = 1;
-    let contenders = runtime.block_on(Contenders::new(server));
-    let mut table = latencies("at 30 000/s, microseconds");
+    let contenders = runtime.block_on(RedisContenders::new(server));
+    let mut table = latency_table("at 30 000/s, microseconds");
     let mut rows = [const { Vec::new() }; 3];
-    for _ in 0..RACES {
+    for _ in 0..COMPARISON_ROUNDS {
         let store = Arc::clone(&contenders.store);
-        rows[0].push(paced(runtime, RATE, SECONDS, move |draw| {
+        rows[0].push(measure_paced(runtime, RATE, SECONDS, move |draw| {
             let store = Arc::clone(&store);
-            async move { decide(&store, draw, Asked::One).await }
+            async move { decide(&store, draw, RuleLayout::One).await }
         }));
         let (plain, script) = (contenders.plain.clone(), Arc::clone(&contenders.script));
-        rows[1].push(paced(runtime, RATE, SECONDS, move |draw| {
-            plainly(plain.clone(), Arc::clone(&script), draw)
+        rows[1].push(measure_paced(runtime, RATE, SECONDS, move |draw| {
+            decide_plain(plain.clone(), Arc::clone(&script), draw)
         }));
         let plain = contenders.plain.clone();
-        rows[2].push(paced(runtime, RATE, SECONDS, move |_| {
+        rows[2].push(measure_paced(runtime, RATE, SECONDS, move |_| {
             let mut plain = plain.clone();
             async move {
                 let _: String =
-                    redis::cmd("PING").query_async(&mut plain).await.expect("an answer");
+                    redis::cmd("PING").query_async(&mut plain).await.expect("a reply to PING");
             }
         }));
     }
-    let names = ["store, 1 rule", "plain way", "PING, same client"];
+    let names = ["store, 1 rule", "plain script", "PING, same client"];
     for (name, rounds) in names.iter().zip(&rows) {
-        row(&mut table, name, rounds);
+        push_medians(&mut table, name, rounds);
     }
     let added = |share: usize| {
         let rounds = rows[0].iter().zip(&rows[1]);
         median(&rounds.map(|(store, plain)| store[share] - plain[share]).collect::<Vec<_>>())
     };
     format!(
-        "### Latency\n\n{table}\nWithin a round the store's p50 is {:+.0} µs and its p99 {:+.0} µs from the plain way's.\n",
+        "### Latency\n\n{table}\nWithin a round, the store differs from the plain script by \
+         {:+.0} µs at p50 and {:+.0} µs at p99.\n",
         added(0),
         added(1)
     )
 }
 
-/// How soon a decision is answered while the server is stopped: by then `on_fail` must have decided.
-fn gone(runtime: &tokio::runtime::Runtime) -> String {
+/// Measures decision latency while the Redis server is paused. `on_fail` must decide by the deadline.
+fn bench_outage(runtime: &tokio::runtime::Runtime) -> String {
     const RATE: u64 = 5_000;
     const SECONDS: u64 = 2;
-    let server = Server::start();
-    let document = "rules:\n  - id: per-user\n    key_by: user_id\n    limit: { requests: 1000, window: 1h }\n";
-    let document = Document::parse("rules.yaml", document).expect("a document");
-    let rules = RuleSet::compile(&document, Secret::UNSET).expect("rules");
-    let address = Address::parse(&server.url()).expect("an address");
-    let store = runtime.block_on(async { RedisStore::start(&Options::at(address)) });
-    assert!(runtime.block_on(store.ready(Duration::from_secs(5))), "{:?}", store.lost());
+    let server = RedisServer::start();
+    let document = "rules:\n  - id: per-user\n    key_by: user_id\n    \
+                    limit: { requests: 1000, window: 1h }\n";
+    let document = Document::parse("rules.yaml", document).expect("parse the document");
+    let rules = RuleSet::compile(&document, Secret::UNSET).expect("compile the rules");
+    let address = RedisAddress::parse(&server.url()).expect("parse the Redis URL");
+    let store = runtime.block_on(async { RedisStore::start(&RedisOptions::new(address)) });
+    assert!(
+        runtime.block_on(store.wait_ready(Duration::from_secs(5))),
+        "{:?}",
+        store.unavailable_reason()
+    );
     let limiter = Arc::new(Limiter::new(store, rules));
-    let answers = || limiter.store().lost().is_none();
+    let answers = || limiter.store().unavailable_reason().is_none();
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         eventually("the store answers", answers);
         server.process().pause();
-        rounds.push(paced(runtime, RATE, SECONDS, |draw| {
+        rounds.push(measure_paced(runtime, RATE, SECONDS, |draw| {
             let limiter = Arc::clone(&limiter);
             async move {
                 let user = draw.to_string();
@@ -320,73 +337,77 @@ fn gone(runtime: &tokio::runtime::Runtime) -> String {
         }));
         server.process().resume();
     }
-    let mut table = latencies("at 5 000/s, microseconds");
-    let name = format!("store stopped, deadline {DEFAULT_DEADLINE:?}");
-    let told = row(&mut table, &name, &rounds);
-    let over = told[2] - DEFAULT_DEADLINE.as_secs_f64() * 1e6;
-    format!(
-        "### While the store is gone\n\n{table}\nThe p99.9 is {over:+.0} µs from the deadline.\n"
-    )
+    let mut table = latency_table("at 5 000/s, microseconds");
+    let name = format!("store paused, deadline {DEFAULT_DEADLINE:?}");
+    let medians = push_medians(&mut table, &name, &rounds);
+    let over = medians[2] - DEFAULT_DEADLINE.as_secs_f64() * 1e6;
+    format!("### Store outage\n\n{table}\nThe p99.9 is {over:+.0} µs from the deadline.\n")
 }
 
-fn latencies(what: &str) -> Table {
-    Table::new(&[&[what], &SHARES[..]].concat())
+fn latency_table(what: &str) -> MarkdownTable {
+    MarkdownTable::new(&[&[what], &PERCENTILES[..]].concat())
 }
 
-/// A row of latencies, the medians of some rounds, which are returned.
-fn row(table: &mut Table, name: &str, rounds: &[[f64; SHARES.len()]]) -> [f64; SHARES.len()] {
+/// Adds a row with the median latencies over all rounds, and returns them.
+fn push_medians(
+    table: &mut MarkdownTable,
+    name: &str,
+    rounds: &[[f64; PERCENTILES.len()]],
+) -> [f64; PERCENTILES.len()] {
     let column = |i| median(&rounds.iter().map(|round| round[i]).collect::<Vec<_>>());
-    let told = std::array::from_fn(column);
-    let cells = told.map(|each: f64| format!("{each:.0}"));
-    table.row(&[vec![name.to_owned()], cells.to_vec()].concat());
-    told
+    let medians = std::array::from_fn(column);
+    let cells = medians.map(|each: f64| format!("{each:.0}"));
+    table.push_row(&[vec![name.to_owned()], cells.to_vec()].concat());
+    medians
 }
 
-/// Starts requests at a steady rate, whether or not earlier ones were answered; the latencies. The one
-/// who paces has a thread of its own and mostly sleeps, so that the worker is free for the answers.
-fn paced<F: Future<Output = ()> + Send + 'static>(
+/// Starts requests at a steady rate, whether or not earlier ones were answered, and returns their
+/// latencies. The calling thread paces and mostly sleeps, so the runtime's worker is free for
+/// responses.
+fn measure_paced<F: Future<Output = ()> + Send + 'static>(
     runtime: &tokio::runtime::Runtime,
     rate: u64,
     seconds: u64,
-    ask: impl Fn(u64) -> F,
-) -> [f64; SHARES.len()] {
-    let (heard, mut told) = tokio::sync::mpsc::unbounded_channel();
-    let begun = now();
-    let mut due = 0;
-    while due < rate * seconds {
-        let owed = u64::try_from(begun.elapsed().as_micros()).unwrap_or(0) * rate / 1_000_000;
-        while due < owed {
-            let heard = heard.clone();
-            let answer = ask(due.wrapping_mul(2_654_435_761) % KEYS);
-            let asked = now();
+    request: impl Fn(u64) -> F,
+) -> [f64; PERCENTILES.len()] {
+    let (latency_tx, mut latency_rx) = tokio::sync::mpsc::unbounded_channel();
+    let start = now();
+    let mut sent = 0;
+    while sent < rate * seconds {
+        let due = u64::try_from(start.elapsed().as_micros()).unwrap_or(0) * rate / 1_000_000;
+        while sent < due {
+            let latency_tx = latency_tx.clone();
+            let response = request(sent.wrapping_mul(2_654_435_761) % KEYS);
+            let sent_at = now();
             runtime.spawn(async move {
-                answer.await;
-                _ = heard.send(asked.elapsed().as_secs_f64() * 1e6);
+                response.await;
+                _ = latency_tx.send(sent_at.elapsed().as_secs_f64() * 1e6);
             });
-            due += 1;
+            sent += 1;
         }
         std::thread::sleep(Duration::from_micros(20));
     }
-    drop(heard);
+    drop(latency_tx);
     let mut all = Vec::new();
-    while let Some(latency) = told.blocking_recv() {
+    while let Some(latency) = latency_rx.blocking_recv() {
         all.push(latency);
     }
-    // Without those that were not answered the rest would look well.
-    assert_eq!(all.len() as u64, due, "not all were answered: the machine is too busy");
+    // Leaving out unanswered requests would make the latencies look better than they are.
+    assert_eq!(all.len() as u64, sent, "some requests were not answered: the machine is too busy");
     all.sort_by(f64::total_cmp);
     let at = |share: usize| all[(all.len() - 1) * share / 1_000];
     [at(500), at(990), at(999), at(1_000)]
 }
 
-/// Bytes a key, by algorithm: the growth of `used_memory` over many keys.
-fn bytes(runtime: &tokio::runtime::Runtime) -> String {
+/// Measures bytes per key by algorithm: the growth of `used_memory` over many keys.
+fn bench_key_bytes(runtime: &tokio::runtime::Runtime) -> String {
     const COUNT: u64 = 20_000;
-    let mut table = Table::new(&["algorithm", "bytes an owner", "MEMORY USAGE of one"]);
-    let used = |server: &Server| {
+    let mut table = MarkdownTable::new(&["algorithm", "bytes per owner", "MEMORY USAGE of one"]);
+    let used = |server: &RedisServer| {
         let info = server.command(&["INFO", "memory"]).text();
         let line = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
-        line.and_then(|digits| digits.trim().parse::<f64>().ok()).expect("used_memory")
+        line.and_then(|digits| digits.trim().parse::<f64>().ok())
+            .expect("INFO memory reports used_memory")
     };
     for (algorithm, requests, rules, times) in [
         (Algorithm::TokenBucket, 10, 1, 2),
@@ -397,10 +418,10 @@ fn bytes(runtime: &tokio::runtime::Runtime) -> String {
         (Algorithm::SlidingWindowLog, 1_000, 1, 1_000),
     ] {
         let count = if times > 100 { COUNT / 100 } else { COUNT };
-        let server = Server::start();
-        let contenders = runtime.block_on(Contenders::new(&server));
+        let server = RedisServer::start();
+        let contenders = runtime.block_on(RedisContenders::new(&server));
         let quota = Quota::new(requests, Micros::from_secs(3_600));
-        let policy = Policy::new(algorithm, quota).expect("a policy");
+        let policy = Policy::new(algorithm, quota).expect("a valid policy");
         let before = used(&server);
         runtime.block_on(async {
             for user in 0..count {
@@ -409,8 +430,8 @@ fn bytes(runtime: &tokio::runtime::Runtime) -> String {
                     (0..rules).map(|rule| Charge::plain(key(rule), &policy, 1)).collect();
                 for _ in 0..times {
                     let mut readings = vec![Reading::default(); rules];
-                    let told = contenders.store.apply(Op::Charge, &charges, &mut readings).await;
-                    told.expect("an answer");
+                    let result = contenders.store.apply(Op::Charge, &charges, &mut readings).await;
+                    result.expect("the store answers");
                 }
             }
         });
@@ -422,7 +443,7 @@ fn bytes(runtime: &tokio::runtime::Runtime) -> String {
             (1, entries) => format!(", {entries} entries"),
             (rules, _) => format!(", {rules} rules"),
         };
-        table.row(&[format!("{algorithm}{what}"), format!("{grown:.0}"), one]);
+        table.push_row(&[format!("{algorithm}{what}"), format!("{grown:.0}"), one]);
     }
     format!("### Memory\n\n{table}")
 }

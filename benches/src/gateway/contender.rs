@@ -1,28 +1,28 @@
-//! Who is compared.
+//! The contenders of the gateway benchmark, and their turns.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::paced::{self, Pace};
-use super::setup::{self, Running};
-use super::{Turn, cpu, wrk};
+use super::paced::{self, LoadPace};
+use super::setup::{self, GatewayProcess};
+use super::{GatewayTurn, cpu, wrk};
 
-/// Connections that ask at once.
+/// Number of concurrent connections.
 pub const CONNECTIONS: u32 = 50;
 
-/// The fixed rate, over all connections.
+/// The fixed rate, in requests per second over all connections.
 pub const PER_SECOND: u32 = 5_000;
 
-/// How long a turn lasts, of either load.
+/// Length of one turn, in seconds, for both kinds of load.
 pub const SECONDS: u64 = 1;
 
-/// Who is compared, in the order of the table.
+/// The contenders, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
-    /// The upstream itself.
+pub enum ContenderKind {
+    /// The upstream itself, without a proxy.
     Direct,
-    /// Our floor.
+    /// A minimal hyper proxy, the baseline.
     BareProxy,
     /// The gateway without a rule.
     NoRule,
@@ -30,7 +30,7 @@ pub enum Who {
     OneRule,
     /// The gateway with three rules.
     ThreeRules,
-    /// The gateway when it refuses.
+    /// The gateway when it refuses every request.
     Refusing,
     /// nginx with `limit_req`.
     Nginx,
@@ -40,8 +40,8 @@ pub enum Who {
     Envoy,
 }
 
-impl Who {
-    /// Everybody.
+impl ContenderKind {
+    /// All contenders.
     pub const ALL: [Self; 9] = [
         Self::Direct,
         Self::BareProxy,
@@ -54,7 +54,7 @@ impl Who {
         Self::Envoy,
     ];
 
-    /// As the table calls it.
+    /// Name in the results table.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -78,78 +78,86 @@ impl Who {
     }
 }
 
-/// Someone who is compared, running.
+/// A running contender.
 #[derive(Debug)]
-pub struct Contender {
-    who: Who,
-    running: Arc<Running>,
+pub struct GatewayContender {
+    kind: ContenderKind,
+    running: Arc<GatewayProcess>,
 }
 
-impl Contender {
-    /// Starts one in front of an upstream.
+impl GatewayContender {
+    /// Starts a contender in front of an upstream.
     ///
     /// # Errors
-    /// Why it is not on this machine.
-    pub fn start(who: Who, upstream: &Arc<Running>) -> Result<Self, String> {
-        let at = upstream.address();
-        let running = match who {
-            Who::Direct => Arc::clone(upstream),
-            Who::BareProxy => setup::bare_proxy(at).into(),
-            Who::NoRule => setup::tidegate(at, include_str!("setups/no_rule.yaml")).into(),
-            Who::OneRule => setup::tidegate(at, include_str!("setups/one_rule.yaml")).into(),
-            Who::ThreeRules => setup::tidegate(at, include_str!("setups/three_rules.yaml")).into(),
-            Who::Refusing => setup::tidegate(at, include_str!("setups/refusing.yaml")).into(),
-            Who::Nginx => setup::nginx(at).into(),
-            Who::Haproxy => setup::haproxy(at).into(),
-            Who::Envoy => setup::envoy(at)?.into(),
+    /// When the program is not installed on this machine; the text says why.
+    pub fn start(kind: ContenderKind, upstream: &Arc<GatewayProcess>) -> Result<Self, String> {
+        let address = upstream.address();
+        let running = match kind {
+            ContenderKind::Direct => Arc::clone(upstream),
+            ContenderKind::BareProxy => setup::bare_proxy(address).into(),
+            ContenderKind::NoRule => {
+                setup::tidegate(address, include_str!("setups/no_rule.yaml")).into()
+            }
+            ContenderKind::OneRule => {
+                setup::tidegate(address, include_str!("setups/one_rule.yaml")).into()
+            }
+            ContenderKind::ThreeRules => {
+                setup::tidegate(address, include_str!("setups/three_rules.yaml")).into()
+            }
+            ContenderKind::Refusing => {
+                setup::tidegate(address, include_str!("setups/refusing.yaml")).into()
+            }
+            ContenderKind::Nginx => setup::nginx(address).into(),
+            ContenderKind::Haproxy => setup::haproxy(address).into(),
+            ContenderKind::Envoy => setup::envoy(address)?.into(),
         };
-        Ok(Self { who, running })
+        Ok(Self { kind, running })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.running.address()
     }
 
-    /// Its process.
+    /// The process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.running.pid()
     }
 
-    /// One turn under full load.
+    /// Runs one turn under full load.
     ///
     /// # Panics
-    /// When it does not answer as it should.
+    /// When a response does not have the expected status.
     #[must_use]
-    pub fn full(&self) -> Turn {
-        let before = cpu::taken_us(self.pid());
-        let told = wrk::run(self.address(), CONNECTIONS as usize, SECONDS);
-        let taken = cpu::taken_us(self.pid()) - before;
-        let wrong = match self.who.status() {
-            200 => told.refused,
-            _ => told.requests - told.refused,
+    pub fn full_load_turn(&self) -> GatewayTurn {
+        let before = cpu::cpu_time_us(self.pid());
+        let report = wrk::run(self.address(), CONNECTIONS as usize, SECONDS);
+        let cpu_us = cpu::cpu_time_us(self.pid()) - before;
+        let wrong = match self.kind.status() {
+            200 => report.refused,
+            _ => report.requests - report.refused,
         };
-        assert_eq!(wrong, 0, "{:?} did not answer as it should: {told:?}", self.who);
-        Turn {
-            per_second: told.per_second,
-            cpu_us: taken / told.requests as f64,
-            latencies: told.latencies(),
+        assert_eq!(wrong, 0, "{:?} returned unexpected statuses: {report:?}", self.kind);
+        GatewayTurn {
+            per_second: report.per_second,
+            cpu_us: cpu_us / report.requests as f64,
+            latencies: report.latencies(),
         }
     }
 
-    /// One turn at the fixed rate.
+    /// Runs one turn at the fixed rate.
     ///
     /// # Panics
-    /// When it does not answer as it should.
+    /// When a response does not have the expected status.
     #[must_use]
-    pub fn paced(&self) -> Turn {
-        let lasts = Duration::from_secs(SECONDS);
-        let pace = Pace { connections: CONNECTIONS, per_second: PER_SECOND, lasts };
-        let before = cpu::taken_us(self.pid());
-        let (requests, latencies) = paced::run(self.address(), self.who.status(), pace);
-        let taken = cpu::taken_us(self.pid()) - before;
-        Turn { per_second: PER_SECOND.into(), cpu_us: taken / requests as f64, latencies }
+    pub fn paced_turn(&self) -> GatewayTurn {
+        let duration = Duration::from_secs(SECONDS);
+        let pace = LoadPace { connections: CONNECTIONS, per_second: PER_SECOND, duration };
+        let before = cpu::cpu_time_us(self.pid());
+        let (requests, latencies) = paced::run(self.address(), self.kind.status(), pace);
+        let cpu_us = cpu::cpu_time_us(self.pid()) - before;
+        GatewayTurn { per_second: PER_SECOND.into(), cpu_us: cpu_us / requests as f64, latencies }
     }
 }

@@ -1,147 +1,158 @@
-//! What is to be reached, and whether it is. Ratios are taken within each round, in which the machine is
-//! most alike for everybody, and their median is told; beside it the ratio of everybody's best turns, because
-//! what disturbs a turn only ever makes it slower. At the fixed rate everybody does the same work: under full load whoever is
-//! slower leaves its neighbours on loopback idle, and has to wake them more often.
+//! The performance goals, and whether a run reached them.
+//!
+//! Ratios are taken within a round, where all contenders ran under the most similar conditions. The
+//! table shows the median ratio, and the ratio of the best turns, because a disturbance only ever
+//! makes a turn slower.
+//!
+//! At the fixed rate all contenders do the same work. Under full load a slower contender leaves its
+//! peers on loopback idle more often, and pays for waking them.
 
-use super::Turn;
-use super::contender::Who;
-use crate::report::{Table, median};
+use super::GatewayTurn;
+use super::contender::ContenderKind;
+use crate::report::{MarkdownTable, median};
 
-/// The turns of one of those who were measured, round by round.
+/// The turns of one contender, one per round.
 #[derive(Debug)]
-pub struct Measured {
-    /// Who it is.
-    pub who: Who,
+pub struct ContenderTurns {
+    /// The contender.
+    pub kind: ContenderKind,
     /// Under full load.
-    pub full: Vec<Turn>,
+    pub full: Vec<GatewayTurn>,
     /// At the fixed rate.
-    pub paced: Vec<Turn>,
+    pub paced: Vec<GatewayTurn>,
 }
 
-/// Which of the turns count.
-type Turns = fn(&Measured) -> &[Turn];
+/// Selects the turns under full load or those at the fixed rate.
+type TurnSelector = fn(&ContenderTurns) -> &[GatewayTurn];
 
-/// Of so many turns the mean counts as somebody's best.
-const BEST: usize = 3;
+/// A contender's best speed is the mean of this many fastest turns.
+const BEST_TURNS: usize = 3;
 
-/// A goal that holds two contenders against each other.
-struct Goal {
+/// A goal that compares two contenders.
+struct GatewayGoal {
     text: &'static str,
-    ours: Who,
-    theirs: Who,
-    asks: Asks,
+    ours: ContenderKind,
+    competitor: ContenderKind,
+    bound: GoalBound,
 }
 
-/// What is asked of a ratio. By processor time it is theirs over ours for speed, ours over theirs
-/// for cost; by throughput the other way round.
+/// Bound on a ratio. By CPU time, speed is theirs over ours and cost is ours over theirs; by
+/// throughput it is the other way round.
 #[derive(Clone, Copy)]
-enum Asks {
+enum GoalBound {
     Speed { at_least: f64 },
     Cost { at_most: f64 },
 }
 
-const GOALS: [Goal; 5] = [
-    Goal {
+const GOALS: [GatewayGoal; 5] = [
+    GatewayGoal {
         text: "three rules / bare hyper proxy ≥ 0.9",
-        ours: Who::ThreeRules,
-        theirs: Who::BareProxy,
-        asks: Asks::Speed { at_least: 0.9 },
+        ours: ContenderKind::ThreeRules,
+        competitor: ContenderKind::BareProxy,
+        bound: GoalBound::Speed { at_least: 0.9 },
     },
-    Goal {
+    GatewayGoal {
         text: "three rules / nginx + limit_req ≥ 0.65",
-        ours: Who::ThreeRules,
-        theirs: Who::Nginx,
-        asks: Asks::Speed { at_least: 0.65 },
+        ours: ContenderKind::ThreeRules,
+        competitor: ContenderKind::Nginx,
+        bound: GoalBound::Speed { at_least: 0.65 },
     },
-    Goal {
+    GatewayGoal {
         text: "three rules / Envoy + local rate limit ≥ 1.8",
-        ours: Who::ThreeRules,
-        theirs: Who::Envoy,
-        asks: Asks::Speed { at_least: 1.8 },
+        ours: ContenderKind::ThreeRules,
+        competitor: ContenderKind::Envoy,
+        bound: GoalBound::Speed { at_least: 1.8 },
     },
-    Goal {
+    GatewayGoal {
         text: "cost of three rules / of none ≤ 1.05",
-        ours: Who::ThreeRules,
-        theirs: Who::NoRule,
-        asks: Asks::Cost { at_most: 1.05 },
+        ours: ContenderKind::ThreeRules,
+        competitor: ContenderKind::NoRule,
+        bound: GoalBound::Cost { at_most: 1.05 },
     },
-    Goal {
+    GatewayGoal {
         text: "cost of a refusal / of a proxied request with three rules ≤ 0.5",
-        ours: Who::Refusing,
-        theirs: Who::ThreeRules,
-        asks: Asks::Cost { at_most: 0.5 },
+        ours: ContenderKind::Refusing,
+        competitor: ContenderKind::ThreeRules,
+        bound: GoalBound::Cost { at_most: 0.5 },
     },
 ];
 
-/// The most that the gateway may add to the p99 at the fixed rate.
+/// Maximum latency that the gateway may add to the p99 at the fixed rate.
 const MAX_ADDED_P99_US: f64 = 1_000.0;
 
-/// The table of goals.
+/// Builds the table of goals.
 #[must_use]
-pub fn table(measured: &[Measured]) -> Table {
-    let mut table = Table::new(&[
+pub fn goals_table(measured: &[ContenderTurns]) -> MarkdownTable {
+    let mut table = MarkdownTable::new(&[
         "goal",
         "by throughput",
-        "by CPU a request",
+        "by CPU per request",
         "best turns: by throughput",
-        "by CPU a request",
-        "at 5 000/s: by CPU a request",
+        "by CPU per request",
+        "at 5 000/s: by CPU per request",
     ]);
     for goal in &GOALS {
-        let by_cpu = |turn: &Turn| 1.0 / turn.cpu_us;
-        let speeds = [|turn: &Turn| turn.per_second, by_cpu];
-        let full: Turns = |measured| &measured.full;
+        let by_cpu = |turn: &GatewayTurn| 1.0 / turn.cpu_us;
+        let speeds = [|turn: &GatewayTurn| turn.per_second, by_cpu];
+        let full: TurnSelector = |measured| &measured.full;
         let mut row = vec![goal.text.to_owned()];
-        let rounds =
-            |speed| move |ours: &[Turn], theirs: &[Turn]| median_ratio(ours, theirs, speed);
-        row.extend(speeds.map(|speed| goal.judge(measured, full, rounds(speed))));
+        let rounds = |speed| {
+            move |ours: &[GatewayTurn], theirs: &[GatewayTurn]| median_ratio(ours, theirs, speed)
+        };
+        row.extend(speeds.map(|speed| goal.evaluate(measured, full, rounds(speed))));
         row.extend(speeds.map(|speed| {
-            goal.judge(measured, full, |ours, theirs| best(ours, speed) / best(theirs, speed))
+            goal.evaluate(measured, full, |ours, theirs| {
+                best_speed(ours, speed) / best_speed(theirs, speed)
+            })
         }));
-        row.push(goal.judge(measured, |measured| &measured.paced, rounds(by_cpu)));
-        table.row(&row);
+        row.push(goal.evaluate(measured, |measured| &measured.paced, rounds(by_cpu)));
+        table.push_row(&row);
     }
-    let paced = |who| Some(&measured.iter().find(|measured| measured.who == who)?.paced);
-    let cell = match paced(Who::ThreeRules).zip(paced(Who::Direct)) {
+    let paced = |kind| Some(&measured.iter().find(|measured| measured.kind == kind)?.paced);
+    let cell = match paced(ContenderKind::ThreeRules).zip(paced(ContenderKind::Direct)) {
         Some((ours, direct)) => {
-            let added = added(ours, direct, |turn| turn.latencies.p99);
+            let added = added_latency(ours, direct, |turn| turn.latencies.p99);
             format!("{} (p99 {added:+.0} µs)", verdict(added <= MAX_ADDED_P99_US))
         }
-        None => ABSENT.to_owned(),
+        None => NOT_MEASURED.to_owned(),
     };
     let mut row = vec!["three rules add ≤ 1 ms to the p99 at 5 000/s".to_owned(), cell];
     row.resize(6, String::new());
-    table.row(&row);
+    table.push_row(&row);
     table
 }
 
-/// The median over rounds of what somebody adds to the latency of whoever is asked directly.
+/// The median over rounds of the latency that a proxy adds to direct requests.
 #[must_use]
-pub fn added(ours: &[Turn], direct: &[Turn], tell: fn(&Turn) -> f64) -> f64 {
-    let pairs = ours.iter().zip(direct).map(|(ours, direct)| tell(ours) - tell(direct));
+pub fn added_latency(
+    ours: &[GatewayTurn],
+    direct: &[GatewayTurn],
+    latency: fn(&GatewayTurn) -> f64,
+) -> f64 {
+    let pairs = ours.iter().zip(direct).map(|(ours, direct)| latency(ours) - latency(direct));
     median(&pairs.collect::<Vec<_>>())
 }
 
-const ABSENT: &str = "not measured";
+const NOT_MEASURED: &str = "not measured";
 
-impl Goal {
-    /// How the goal fares by a ratio of two speeds.
-    fn judge(
+impl GatewayGoal {
+    /// Evaluates the goal by a ratio of two speeds and formats the table cell.
+    fn evaluate(
         &self,
-        measured: &[Measured],
-        turns: Turns,
-        ratio: impl Fn(&[Turn], &[Turn]) -> f64,
+        measured: &[ContenderTurns],
+        turns: TurnSelector,
+        ratio: impl Fn(&[GatewayTurn], &[GatewayTurn]) -> f64,
     ) -> String {
-        let of = |who| measured.iter().find(|measured| measured.who == who).map(turns);
-        let Some((ours, theirs)) = of(self.ours).zip(of(self.theirs)) else {
-            return ABSENT.to_owned();
+        let of = |kind| measured.iter().find(|measured| measured.kind == kind).map(turns);
+        let Some((ours, theirs)) = of(self.ours).zip(of(self.competitor)) else {
+            return NOT_MEASURED.to_owned();
         };
         let ratio = ratio(ours, theirs);
-        let (told, reached) = match self.asks {
-            Asks::Speed { at_least } => (ratio, ratio >= at_least),
-            Asks::Cost { at_most } => (1.0 / ratio, 1.0 / ratio <= at_most),
+        let (value, reached) = match self.bound {
+            GoalBound::Speed { at_least } => (ratio, ratio >= at_least),
+            GoalBound::Cost { at_most } => (1.0 / ratio, 1.0 / ratio <= at_most),
         };
-        format!("{} ({told:.2})", verdict(reached))
+        format!("{} ({value:.2})", verdict(reached))
     }
 }
 
@@ -149,17 +160,21 @@ const fn verdict(reached: bool) -> &'static str {
     if reached { "yes" } else { "**no**" }
 }
 
-/// The median over rounds of how much faster we are.
-fn median_ratio(ours: &[Turn], theirs: &[Turn], speed: fn(&Turn) -> f64) -> f64 {
+/// The median over rounds of our speed relative to theirs.
+fn median_ratio(
+    ours: &[GatewayTurn],
+    theirs: &[GatewayTurn],
+    speed: fn(&GatewayTurn) -> f64,
+) -> f64 {
     let pairs = ours.iter().zip(theirs).map(|(ours, theirs)| speed(ours) / speed(theirs));
     median(&pairs.collect::<Vec<_>>())
 }
 
-/// How fast somebody was at best.
-fn best(turns: &[Turn], speed: fn(&Turn) -> f64) -> f64 {
+/// A contender's best speed: the mean of its fastest turns.
+fn best_speed(turns: &[GatewayTurn], speed: fn(&GatewayTurn) -> f64) -> f64 {
     let mut speeds: Vec<f64> = turns.iter().map(speed).collect();
     speeds.sort_by(|a, b| b.total_cmp(a));
-    speeds.truncate(BEST);
+    speeds.truncate(BEST_TURNS);
     speeds.iter().sum::<f64>() / speeds.len() as f64
 }
 
@@ -168,59 +183,60 @@ mod tests {
     use super::*;
     use crate::gateway::Latencies;
 
-    fn measured(who: Who, turns: &[(f64, f64)], p99: f64) -> Measured {
+    fn contender_turns(kind: ContenderKind, turns: &[(f64, f64)], p99: f64) -> ContenderTurns {
         let latencies = Latencies { p50: 0.0, p99 };
-        let turn = |(per_second, cpu_us): &(f64, f64)| Turn {
+        let turn = |(per_second, cpu_us): &(f64, f64)| GatewayTurn {
             per_second: *per_second,
             cpu_us: *cpu_us,
             latencies,
         };
-        let full: Vec<Turn> = turns.iter().map(turn).collect();
-        Measured { who, paced: full.clone(), full }
+        let full: Vec<GatewayTurn> = turns.iter().map(turn).collect();
+        ContenderTurns { kind, paced: full.clone(), full }
     }
 
     #[test]
-    fn goals_are_judged_by_throughput_and_by_processor_time() {
-        let told = table(&[
-            measured(Who::Direct, &[(100.0, 5.0)], 100.0),
-            measured(Who::BareProxy, &[(40.0, 20.0)], 0.0),
-            measured(Who::ThreeRules, &[(38.0, 25.0)], 1_200.0),
-            measured(Who::Refusing, &[(76.0, 13.0)], 0.0),
+    fn goals_use_throughput_and_cpu_time() {
+        let table = goals_table(&[
+            contender_turns(ContenderKind::Direct, &[(100.0, 5.0)], 100.0),
+            contender_turns(ContenderKind::BareProxy, &[(40.0, 20.0)], 0.0),
+            contender_turns(ContenderKind::ThreeRules, &[(38.0, 25.0)], 1_200.0),
+            contender_turns(ContenderKind::Refusing, &[(76.0, 13.0)], 0.0),
         ]);
-        let told = told.to_string();
+        let table = table.to_string();
         for line in [
             "| three rules / bare hyper proxy ≥ 0.9 | yes (0.95) | **no** (0.80) | yes (0.95) | **no** (0.80) | **no** (0.80) |",
             "| three rules / nginx + limit_req ≥ 0.65 | not measured |",
             "≤ 0.5 | yes (0.50) | **no** (0.52) |",
             "**no** (p99 +1100 µs)",
         ] {
-            assert!(told.contains(line), "{line}\n{told}");
+            assert!(table.contains(line), "{line}\n{table}");
         }
     }
 
     #[test]
-    fn a_turn_that_was_disturbed_counts_in_its_round_and_not_among_the_best() {
+    fn disturbed_turn_is_not_among_best() {
         let undisturbed = [(40.0, 20.0); 4];
         let mut disturbed = undisturbed;
         (disturbed[0], disturbed[1], disturbed[3]) = ((20.0, 30.0), (32.0, 25.0), (44.0, 20.0));
-        let told = table(&[
-            measured(Who::BareProxy, &undisturbed, 0.0),
-            measured(Who::ThreeRules, &disturbed[..3], 0.0),
+        let table = goals_table(&[
+            contender_turns(ContenderKind::BareProxy, &undisturbed, 0.0),
+            contender_turns(ContenderKind::ThreeRules, &disturbed[..3], 0.0),
         ]);
         assert!(
-            told.to_string().contains(
+            table.to_string().contains(
                 "| **no** (0.80) | **no** (0.80) | **no** (0.77) | **no** (0.82) | **no** (0.80) |"
             ),
-            "{told}"
+            "{table}"
         );
-        let told = table(&[
-            measured(Who::BareProxy, &undisturbed, 0.0),
-            measured(Who::ThreeRules, &[disturbed, undisturbed].concat(), 0.0),
+        let table = goals_table(&[
+            contender_turns(ContenderKind::BareProxy, &undisturbed, 0.0),
+            contender_turns(ContenderKind::ThreeRules, &[disturbed, undisturbed].concat(), 0.0),
         ]);
         assert!(
-            told.to_string()
+            table
+                .to_string()
                 .contains("| yes (1.00) | yes (1.00) | yes (1.03) | yes (1.00) | yes (1.00) |"),
-            "{told}"
+            "{table}"
         );
     }
 }

@@ -1,5 +1,5 @@
-//! As much of HTTP/1.1 as it takes to ask an honest server and to time its answer: one connection, one
-//! request after the other, answers with a length.
+//! A minimal HTTP/1.1 client to time a well-behaved server: one connection, one request at a time,
+//! responses with `Content-Length` only.
 
 #![expect(clippy::expect_used, reason = "a benchmark that cannot run should say why and stop")]
 
@@ -7,46 +7,46 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Nobody takes as long.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Fails the benchmark when a server stalls; normal responses take milliseconds.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection that is kept.
+/// A keep-alive connection.
 #[derive(Debug)]
-pub struct Connection {
+pub struct BenchConnection {
     tcp: TcpStream,
     request: String,
-    answer: Vec<u8>,
+    response: Vec<u8>,
 }
 
-impl Connection {
-    /// Connects.
+impl BenchConnection {
+    /// Connects to the server.
     ///
     /// # Errors
-    /// When nobody listens.
+    /// When the connection fails.
     pub fn open(address: SocketAddr) -> io::Result<Self> {
         let tcp = TcpStream::connect(address)?;
         tcp.set_nodelay(true)?;
-        tcp.set_read_timeout(Some(PATIENCE))?;
+        tcp.set_read_timeout(Some(READ_TIMEOUT))?;
         let request = format!("GET /api/things HTTP/1.1\r\nHost: {address}\r\n\r\n");
-        Ok(Self { tcp, request, answer: vec![0; 16 * 1024] })
+        Ok(Self { tcp, request, response: vec![0; 16 * 1024] })
     }
 
-    /// Asks, waits for the whole answer, and returns its status.
+    /// Sends a request, waits for the whole response, and returns its status.
     ///
     /// # Errors
     /// When the connection breaks.
     ///
     /// # Panics
-    /// When the answer is not one with a length that fits in 16 KiB.
-    pub fn ask(&mut self) -> io::Result<u16> {
+    /// When the response has no `Content-Length` or does not fit in 16 KiB.
+    pub fn send_request(&mut self) -> io::Result<u16> {
         self.tcp.write_all(self.request.as_bytes())?;
         let mut read = 0;
         loop {
-            match self.tcp.read(&mut self.answer[read..])? {
+            match self.tcp.read(&mut self.response[read..])? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 more => read += more,
             }
-            if let Some((status, length)) = head(&self.answer[..read])
+            if let Some((status, length)) = parse_head(&self.response[..read])
                 && read >= length
             {
                 return Ok(status);
@@ -55,14 +55,14 @@ impl Connection {
     }
 }
 
-/// The status of an answer and its length with its head, once the head is there.
-fn head(answer: &[u8]) -> Option<(u16, usize)> {
-    let end = answer.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
-    let head = std::str::from_utf8(&answer[..end]).expect("a head of plain text");
+/// The status of a response and its length including the head; `None` until the head is complete.
+fn parse_head(response: &[u8]) -> Option<(u16, usize)> {
+    let end = response.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    let head = std::str::from_utf8(&response[..end]).expect("response head is UTF-8");
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     let length = head.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
         name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>())?.ok()
     });
-    Some((status.expect("a status"), end + length.expect("a length")))
+    Some((status.expect("a status code"), end + length.expect("a Content-Length header")))
 }

@@ -1,7 +1,8 @@
 //! Load at a fixed rate, whether or not earlier requests were answered.
 //!
-//! A thread a connection, each with its own timetable. `wrk` asks as fast as it is answered, so that a
-//! server that stalls is asked less; here what was due meanwhile is late, and its latency says so.
+//! Each connection has a thread with its own schedule. `wrk` sends the next request only after a
+//! response, so a stalling server receives fewer requests (coordinated omission). Here, requests
+//! that became due during a stall count their latency from their due time.
 
 #![expect(clippy::expect_used, reason = "a benchmark that cannot run should say why and stop")]
 
@@ -10,56 +11,57 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Latencies;
-use super::http::Connection;
+use super::http::BenchConnection;
 
-/// How much is asked.
+/// How much load to generate.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
-    /// Connections.
+pub struct LoadPace {
+    /// Number of connections.
     pub connections: u32,
-    /// Requests a second over all of them.
+    /// Requests per second over all connections.
     pub per_second: u32,
-    /// For how long.
-    pub lasts: Duration,
+    /// Length of the run.
+    pub duration: Duration,
 }
 
-/// Asks at a pace; how many answers with this status there were, and how long they took.
+/// Sends requests at a fixed rate; returns the number of responses and their latencies.
 ///
 /// # Panics
-/// When a request is not answered with it.
+/// When a response has another status than `status`.
 #[must_use]
-pub fn run(address: SocketAddr, status: u16, pace: Pace) -> (usize, Latencies) {
+pub fn run(address: SocketAddr, status: u16, pace: LoadPace) -> (usize, Latencies) {
     let interval = Duration::from_secs(1) * pace.connections / pace.per_second;
-    // Everyone is connected before the first is due.
+    // All connections are open before the first request is due.
     let begin = now() + Duration::from_millis(100);
     let all: Vec<Duration> = thread::scope(|scope| {
         let threads: Vec<_> = (0..pace.connections)
             .map(|at| {
-                // Connections take turns: requests are spread over the interval.
+                // Connections are staggered, so that requests are spread over the interval.
                 let first = begin + interval * at / pace.connections;
-                scope.spawn(move || timetable(address, status, first, interval, pace.lasts))
+                scope.spawn(move || run_timetable(address, status, first, interval, pace.duration))
             })
             .collect();
-        let latencies = threads.into_iter().flat_map(|thread| thread.join().expect("a thread"));
+        let latencies =
+            threads.into_iter().flat_map(|thread| thread.join().expect("no thread panics"));
         latencies.collect()
     });
     (all.len(), percentiles(all))
 }
 
-/// The latencies of one connection.
-fn timetable(
+/// Sends the requests of one connection on schedule and returns their latencies.
+fn run_timetable(
     address: SocketAddr,
     status: u16,
     first: Instant,
     interval: Duration,
-    lasts: Duration,
+    duration: Duration,
 ) -> Vec<Duration> {
-    let mut connection = Connection::open(address).expect("a connection");
+    let mut connection = BenchConnection::open(address).expect("connect to the server");
     let mut latencies = Vec::new();
     let mut due = first;
-    while due < first + lasts {
-        // One that found its connection busy has waited since it was due. One that found it free and
-        // was woken late by the system has not waited for the server.
+    while due < first + duration {
+        // A request that found its connection busy has waited for the server since it was due. If
+        // the connection was free, a late wake-up is the fault of the scheduler and does not count.
         let begun = match due.checked_duration_since(now()) {
             Some(early) => {
                 thread::sleep(early);
@@ -67,7 +69,7 @@ fn timetable(
             }
             None => due,
         };
-        assert_eq!(connection.ask().expect("an answer"), status);
+        assert_eq!(connection.send_request().expect("receive a response"), status);
         latencies.push(begun.elapsed());
         due += interval;
     }

@@ -1,4 +1,4 @@
-//! Programs with their configuration, each on a free port of loopback and with one worker.
+//! Starts the contenders with their configuration, each on a free loopback port with one worker.
 
 #![expect(clippy::expect_used, reason = "a benchmark that cannot run should say why and stop")]
 
@@ -7,61 +7,69 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
-use tidegate_testkit::port::Port;
-use tidegate_testkit::process::{Process, eventually};
+use tidegate_testkit::port::ReservedPort;
+use tidegate_testkit::process::{ChildProcess, eventually};
 use tidegate_testkit::python;
 
-use super::http::Connection;
+use super::http::BenchConnection;
 
-/// Debian does not have it on everybody's path.
+/// On Debian, `/usr/sbin` is not on the path of every user.
 const NGINX: &str = "/usr/sbin/nginx";
 const HAPROXY: &str = "/usr/sbin/haproxy";
 
-/// A program that runs and answers.
+/// A running program that answers requests.
 #[derive(Debug)]
-pub struct Running {
-    process: Process,
-    port: Port,
+pub struct GatewayProcess {
+    process: ChildProcess,
+    port: ReservedPort,
     _folder: TempDir,
 }
 
-impl Running {
-    /// Where it listens.
+impl GatewayProcess {
+    /// The address on which it listens.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.port.address()
     }
 
-    /// Its process.
+    /// The process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// Starts a program on a free port; `command` is told the port and the file with its setup.
+    /// Starts a program on a free port and waits until it answers. `command` receives the address
+    /// and the path of the configuration file.
     fn start(
         setup: &str,
         upstream: Option<SocketAddr>,
         command: impl FnOnce(SocketAddr, &Path) -> Command,
     ) -> Self {
-        let (port, folder) = (Port::take(), TempDir::new().expect("a folder"));
-        // Envoy reads a file by how its name ends; others do not mind.
+        let (port, folder) =
+            (ReservedPort::reserve(), TempDir::new().expect("create a temporary folder"));
+        // Envoy chooses the format by the file extension; the other programs ignore it.
         let file = folder.path().join("setup.yaml");
-        let setup = filled(setup, port.address(), upstream, folder.path());
-        std::fs::write(&file, setup).expect("a file");
+        let setup = fill_template(setup, port.address(), upstream, folder.path());
+        std::fs::write(&file, setup).expect("write the configuration");
         let mut command = command(port.address(), &file);
         command.env("TOKIO_WORKER_THREADS", "1");
-        let process = Process::start(&command, &folder.path().join("log"));
-        eventually(&format!("{command:?} answers"), || {
+        let process = ChildProcess::start(&command, &folder.path().join("log"));
+        eventually(&format!("{command:?} answers requests"), || {
             assert!(process.is_running(), "{command:?}: {}", process.log());
-            Connection::open(port.address()).is_ok_and(|mut opened| opened.ask().is_ok())
+            BenchConnection::open(port.address())
+                .is_ok_and(|mut opened| opened.send_request().is_ok())
         });
         Self { process, port, _folder: folder }
     }
 }
 
-/// A setup with its addresses filled in.
-fn filled(setup: &str, listen: SocketAddr, upstream: Option<SocketAddr>, folder: &Path) -> String {
+/// Fills the addresses and the folder into a configuration template.
+fn fill_template(
+    setup: &str,
+    listen: SocketAddr,
+    upstream: Option<SocketAddr>,
+    folder: &Path,
+) -> String {
     let upstream = upstream.unwrap_or(listen);
     setup
         .replace("LISTEN_HOST", &listen.ip().to_string())
@@ -73,42 +81,42 @@ fn filled(setup: &str, listen: SocketAddr, upstream: Option<SocketAddr>, folder:
         .replace("FOLDER", &folder.to_string_lossy())
 }
 
-/// nginx that answers by itself.
+/// Starts the upstream: nginx with a fixed response.
 #[must_use]
-pub fn upstream() -> Running {
-    Running::start(include_str!("setups/upstream.conf"), None, |_, file| nginx_with(file))
+pub fn upstream() -> GatewayProcess {
+    GatewayProcess::start(include_str!("setups/upstream.conf"), None, |_, file| nginx_command(file))
 }
 
-/// nginx that limits and passes on.
+/// Starts nginx as a rate-limiting proxy.
 #[must_use]
-pub fn nginx(upstream: SocketAddr) -> Running {
+pub fn nginx(upstream: SocketAddr) -> GatewayProcess {
     let setup = include_str!("setups/nginx.conf");
-    Running::start(setup, Some(upstream), |_, file| nginx_with(file))
+    GatewayProcess::start(setup, Some(upstream), |_, file| nginx_command(file))
 }
 
-fn nginx_with(file: &Path) -> Command {
+fn nginx_command(file: &Path) -> Command {
     let mut command = Command::new(NGINX);
     command.args(["-e", "stderr", "-c"]).arg(file);
     command
 }
 
-/// HAProxy that limits and passes on.
+/// Starts HAProxy as a rate-limiting proxy.
 #[must_use]
-pub fn haproxy(upstream: SocketAddr) -> Running {
-    Running::start(include_str!("setups/haproxy.cfg"), Some(upstream), |_, file| {
+pub fn haproxy(upstream: SocketAddr) -> GatewayProcess {
+    GatewayProcess::start(include_str!("setups/haproxy.cfg"), Some(upstream), |_, file| {
         let mut command = Command::new(HAPROXY);
         command.arg("-f").arg(file);
         command
     })
 }
 
-/// Envoy that limits and passes on.
+/// Starts Envoy as a rate-limiting proxy.
 ///
 /// # Errors
-/// Why it is not here.
-pub fn envoy(upstream: SocketAddr) -> Result<Running, String> {
+/// When Envoy is not installed; the text says why.
+pub fn envoy(upstream: SocketAddr) -> Result<GatewayProcess, String> {
     let program = python::envoy()?;
-    Ok(Running::start(include_str!("setups/envoy.yaml"), Some(upstream), |_, file| {
+    Ok(GatewayProcess::start(include_str!("setups/envoy.yaml"), Some(upstream), |_, file| {
         let mut command = Command::new(program);
         command.args(["--concurrency", "1", "--log-level", "error", "--disable-hot-restart"]);
         command.arg("--config-path").arg(file);
@@ -116,11 +124,11 @@ pub fn envoy(upstream: SocketAddr) -> Result<Running, String> {
     }))
 }
 
-/// The gateway with a rules document.
+/// Starts the Tidegate gateway with a rules document.
 #[must_use]
-pub fn tidegate(upstream: SocketAddr, rules: &str) -> Running {
-    Running::start(rules, Some(upstream), |listen, file| {
-        let mut command = Command::new(beside_us("tidegate"));
+pub fn tidegate(upstream: SocketAddr, rules: &str) -> GatewayProcess {
+    GatewayProcess::start(rules, Some(upstream), |listen, file| {
+        let mut command = Command::new(sibling_binary("tidegate"));
         command
             .args(["serve", "--http", "off", "--grpc", "off", "--log-level", "warn", "--config"])
             .arg(file);
@@ -130,17 +138,17 @@ pub fn tidegate(upstream: SocketAddr, rules: &str) -> Running {
     })
 }
 
-/// The floor.
+/// Starts the bare proxy, the baseline.
 #[must_use]
-pub fn bare_proxy(upstream: SocketAddr) -> Running {
-    Running::start("", Some(upstream), |listen, _| {
-        let mut command = Command::new(beside_us("bare_proxy"));
+pub fn bare_proxy(upstream: SocketAddr) -> GatewayProcess {
+    GatewayProcess::start("", Some(upstream), |listen, _| {
+        let mut command = Command::new(sibling_binary("bare_proxy"));
         command.args([listen.to_string(), upstream.to_string()]);
         command
     })
 }
 
-/// A program of ours from the same build.
-fn beside_us(name: &str) -> PathBuf {
-    std::env::current_exe().expect("our own path").with_file_name(name)
+/// A binary of this workspace from the same build.
+fn sibling_binary(name: &str) -> PathBuf {
+    std::env::current_exe().expect("path of this executable").with_file_name(name)
 }

@@ -1,4 +1,4 @@
-//! Load by `wrk`: as many requests as come back, over a fixed number of connections.
+//! Full load by `wrk`: each connection sends its next request as soon as the last is answered.
 
 #![expect(clippy::expect_used, reason = "a benchmark that cannot run should say why and stop")]
 
@@ -8,44 +8,44 @@ use std::process::Command;
 
 use super::Latencies;
 
-/// What `wrk` tells.
+/// Parsed output of `wrk`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Told {
-    /// Requests that were answered.
+pub struct WrkReport {
+    /// Requests that received a response.
     pub requests: u64,
-    /// Of them, those whose answer was an error.
+    /// Responses with a status other than 2xx or 3xx.
     pub refused: u64,
-    /// Requests a second.
+    /// Requests per second.
     pub per_second: f64,
-    /// The median latency in microseconds.
+    /// Median latency in microseconds.
     pub p50: f64,
-    /// The latency that one in a hundred exceeds.
+    /// 99th percentile of the latency in microseconds.
     pub p99: f64,
 }
 
-impl Told {
-    /// Both latencies.
+impl WrkReport {
+    /// Both percentiles.
     #[must_use]
     pub const fn latencies(&self) -> Latencies {
         Latencies { p50: self.p50, p99: self.p99 }
     }
 }
 
-/// Asks for so many seconds over so many connections, from one thread.
+/// Runs `wrk` with one thread for the given time and number of connections.
 ///
 /// # Panics
-/// When `wrk` cannot be run or requests get lost.
+/// When `wrk` cannot be run or reports socket errors.
 #[must_use]
-pub fn run(address: SocketAddr, connections: usize, seconds: u64) -> Told {
+pub fn run(address: SocketAddr, connections: usize, seconds: u64) -> WrkReport {
     run_with(&format!("http://{address}/api/things"), connections, seconds, None)
 }
 
-/// The same at any URL, with requests as a Lua script makes them.
+/// Like [`run`], at any URL and optionally with requests from a Lua script.
 ///
 /// # Panics
-/// When `wrk` cannot be run or requests get lost.
+/// When `wrk` cannot be run or reports socket errors.
 #[must_use]
-pub fn run_with(url: &str, connections: usize, seconds: u64, script: Option<&Path>) -> Told {
+pub fn run_with(url: &str, connections: usize, seconds: u64, script: Option<&Path>) -> WrkReport {
     let mut command = Command::new("wrk");
     command
         .args(["--threads", "1", "--latency", "--connections", &connections.to_string()])
@@ -53,29 +53,29 @@ pub fn run_with(url: &str, connections: usize, seconds: u64, script: Option<&Pat
     if let Some(script) = script {
         command.arg("--script").arg(script);
     }
-    let output = command.arg(url).output().expect("wrk");
+    let output = command.arg(url).output().expect("run wrk");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(!text.contains("Socket errors"), "{url}: {text}");
-    parse(&text).unwrap_or_else(|| panic!("wrk says {text}"))
+    parse(&text).unwrap_or_else(|| panic!("unexpected output of wrk: {text}"))
 }
 
-fn parse(text: &str) -> Option<Told> {
+fn parse(text: &str) -> Option<WrkReport> {
     let after = |label: &str| {
         let line = text.lines().find_map(|line| line.trim().strip_prefix(label));
         line.map(str::trim)
     };
     let total = text.lines().find(|line| line.contains(" requests in "))?;
-    Some(Told {
+    Some(WrkReport {
         requests: total.split_whitespace().next()?.parse().ok()?,
         refused: after("Non-2xx or 3xx responses:").map_or(Some(0), |count| count.parse().ok())?,
         per_second: after("Requests/sec:")?.parse().ok()?,
-        p50: micros(after("50%")?)?,
-        p99: micros(after("99%")?)?,
+        p50: parse_micros(after("50%")?)?,
+        p99: parse_micros(after("99%")?)?,
     })
 }
 
-/// Microseconds of a time such as `1.25ms`.
-fn micros(text: &str) -> Option<f64> {
+/// Parses a time such as `1.25ms` into microseconds.
+fn parse_micros(text: &str) -> Option<f64> {
     let unit = text.find(|c: char| c.is_ascii_alphabetic())?;
     let scale = match &text[unit..] {
         "us" => 1.0,
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_wrk_prints_is_read() {
+    fn wrk_output_is_parsed() {
         let text = "\
 Running 2s test @ http://127.0.0.1:1/
   1 threads and 50 connections
@@ -107,13 +107,13 @@ Running 2s test @ http://127.0.0.1:1/
 Requests/sec:  95514.35
 Transfer/sec:     17.85MB
 ";
-        let told = Told {
+        let report = WrkReport {
             requests: 200_571,
             refused: 200_570,
             per_second: 95_514.35,
             p50: 480.0,
             p99: 1_680.0,
         };
-        assert_eq!(parse(text), Some(told));
+        assert_eq!(parse(text), Some(report));
     }
 }

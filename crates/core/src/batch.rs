@@ -1,9 +1,10 @@
-//! All rules or none: how a batch of charges is decided, over any table of states.
+//! All-or-none batches: decides a batch of charges over any table of states.
 //!
-//! The caller holds whatever makes the batch one step (locks, a script); this decides and writes.
-//! A refused request changes no counter, except what [`Role::Always`] and bans ask for.
+//! The caller makes the batch atomic (with locks or a script); this module decides and writes.
+//! A refused request changes no counter, except for charges with [`Role::Always`] and strikes
+//! towards a ban.
 
-use crate::algorithm::token_bucket::{self, Level};
+use crate::algorithm::token_bucket::{self, BucketLevel};
 use crate::algorithm::{Fit, Gauge, State, Tally};
 use crate::decision::{Reading, Retry, Verdict};
 use crate::quota::Units;
@@ -11,48 +12,55 @@ use crate::scale::ScaleId;
 use crate::store::{Charge, Op, Role};
 use crate::time::{Micros, Timestamp};
 
-/// Which of a charge's states.
+/// Selects one of a charge's states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum StateKind {
     /// The counter itself.
     Main,
-    /// The counter of warnings.
+    /// The counter of warnings given within the grace allowance.
     Grace,
-    /// The record of strikes.
+    /// The record of strikes and bans.
     Ban,
 }
 
-/// The states of a batch, each named by the charge's place in it and the part.
+/// The states of a batch. The charge's index in the batch and the kind select a state.
 pub trait Cells {
-    /// Shows a state; absent means untouched.
-    fn look<R>(&mut self, charge: usize, part: Part, see: impl FnOnce(Option<&State>) -> R) -> R;
+    /// Passes a state to `see`; `None` means the counter is unused.
+    fn read<R>(
+        &mut self,
+        charge: usize,
+        part: StateKind,
+        see: impl FnOnce(Option<&State>) -> R,
+    ) -> R;
 
-    /// The level of a charge's own counter, where it is a bucket and the table can show it without
-    /// unpacking a whole state: most counters are buckets, and most decisions look at nothing else.
-    fn level(&mut self, charge: usize) -> Option<(ScaleId, Level)> {
+    /// The level of a charge's main counter, if it is a bucket and the table can return the level
+    /// without unpacking a whole state. Most counters are buckets, and most decisions read nothing
+    /// else.
+    fn level(&mut self, charge: usize) -> Option<(ScaleId, BucketLevel)> {
         _ = charge;
         None
     }
 
-    /// Puts back a level that [`level`](Self::level) showed, changed.
-    fn set_level(&mut self, charge: usize, level: Level) {
-        self.edit(charge, Part::Main, |state| {
-            if let Some(State { tally: Tally::Bucket(kept), .. }) = state {
-                *kept = level;
+    /// Writes the new level of a bucket for which [`level`](Self::level) returned one.
+    fn set_level(&mut self, charge: usize, level: BucketLevel) {
+        self.edit(charge, StateKind::Main, |state| {
+            if let Some(State { tally: Tally::Bucket(stored), .. }) = state {
+                *stored = level;
             }
         });
     }
 
-    /// Lets a state be changed; one that is left absent is not kept.
+    /// Passes a state to `change` and stores the result. If `change` leaves `None`, the state is
+    /// removed.
     fn edit<R>(
         &mut self,
         charge: usize,
-        part: Part,
+        part: StateKind,
         change: impl FnOnce(&mut Option<State>) -> R,
     ) -> R;
 }
 
-/// Does `op` to `charges` at `now` and fills in `readings`.
+/// Applies `op` to `charges` at `now` and fills in `readings`.
 #[inline]
 pub fn apply<C: Cells>(
     op: Op,
@@ -70,15 +78,15 @@ pub fn apply<C: Cells>(
         (op, charges, readings) => {
             for (i, (charge, reading)) in charges.iter().zip(readings).enumerate() {
                 *reading = match op {
-                    Op::Peek => look(i, charge, now, cells),
-                    op => amend(op, i, charge, now, cells),
+                    Op::Peek => peek(i, charge, now, cells),
+                    op => adjust(op, i, charge, now, cells),
                 };
             }
         }
     }
 }
 
-/// One plain charge: looked at and written in one visit.
+/// Decides a single plain charge, reading and writing its state in one access.
 #[inline]
 fn charge_one<C: Cells>(charge: &Charge<'_>, now: Timestamp, cells: &mut C) -> Reading {
     if let Some(mut bucket) = plain_bucket(0, charge, now, cells) {
@@ -86,10 +94,10 @@ fn charge_one<C: Cells>(charge: &Charge<'_>, now: Timestamp, cells: &mut C) -> R
         settle_bucket(0, &mut bucket, charge, passes, cells);
         return bucket.reading(charge, now);
     }
-    cells.edit(0, Part::Main, |state| {
+    cells.edit(0, StateKind::Main, |state| {
         let fit = charge.fit(state.as_ref(), now);
         settle(charge, fit.is_now(), state, now);
-        reading(charge, fit, charge.policy.gauge(state.as_ref(), now), now)
+        make_reading(charge, fit, charge.policy.gauge(state.as_ref(), now), now)
     })
 }
 
@@ -100,102 +108,113 @@ fn charge_all<C: Cells>(
     readings: &mut [Reading],
 ) {
     let mut admitted = true;
-    // Plain buckets, kept from the look to the charge.
-    let mut buckets = [None; KEPT];
-    for (i, (charge, told)) in charges.iter().zip(readings.iter_mut()).enumerate() {
+    // Plain buckets, cached between the evaluation and the charge.
+    let mut buckets = [None; MAX_CACHED_BUCKETS];
+    for (i, (charge, reading)) in charges.iter().zip(readings.iter_mut()).enumerate() {
         let plain = plain_bucket(i, charge, now, cells);
         let fit = match plain {
             Some(bucket) => bucket.fit(),
-            None => cells.look(i, Part::Main, |state| charge.fit(state, now)),
+            None => cells.read(i, StateKind::Main, |state| charge.fit(state, now)),
         };
-        if let Some(kept) = buckets.get_mut(i) {
-            *kept = plain;
+        if let Some(cached) = buckets.get_mut(i) {
+            *cached = plain;
         }
-        // What is left is told below, once it is known whether anything was charged.
-        *told = reading(charge, fit, UNKNOWN, now);
-        penalise(i, charge, now, cells, told);
-        admitted &= !told.verdict.refuses();
+        // The gauge is filled in below, once it is known whether the batch is charged.
+        *reading = make_reading(charge, fit, UNKNOWN_GAUGE, now);
+        apply_penalties(i, charge, now, cells, reading);
+        admitted &= !reading.verdict.refuses();
     }
-    for (i, (charge, told)) in charges.iter().zip(readings).enumerate() {
-        let passes = admitted && told.verdict == Verdict::Allow;
-        let left = match buckets.get(i).copied().flatten() {
+    for (i, (charge, reading)) in charges.iter().zip(readings).enumerate() {
+        let passes = admitted && reading.verdict == Verdict::Allow;
+        let gauge = match buckets.get(i).copied().flatten() {
             Some(mut bucket) => {
                 settle_bucket(i, &mut bucket, charge, passes, cells);
                 bucket.gauge()
             }
-            None => cells.edit(i, Part::Main, |state| {
+            None => cells.edit(i, StateKind::Main, |state| {
                 settle(charge, passes, state, now);
                 charge.policy.gauge(state.as_ref(), now)
             }),
         };
-        told.set_left(left);
-        punish(i, charge, admitted, told.verdict, now, cells);
+        reading.set_gauge(gauge);
+        record_penalties(i, charge, admitted, reading.verdict, now, cells);
     }
 }
 
-/// What is left while it is not known yet.
-const UNKNOWN: Gauge = Gauge { remaining: 0, reset_after: Micros::ZERO, next_after: Micros::ZERO };
+/// Placeholder for a gauge that is filled in later.
+const UNKNOWN_GAUGE: Gauge =
+    Gauge { remaining: 0, reset_after: Micros::ZERO, next_after: Micros::ZERO };
 
-/// How many plain buckets of a batch are kept from the look to the charge.
-const KEPT: usize = 4;
+/// How many plain buckets of a batch are cached between the evaluation and the charge.
+const MAX_CACHED_BUCKETS: usize = 4;
 
-/// A plain charge on a bucket that polices, from the look to the answer. Most charges are of this
-/// kind: a store may look and settle while it holds its locks, and tell the reading afterwards.
+/// A plain charge on a policing bucket, which is the most common kind of charge.
+///
+/// A store can call [`evaluate`](Self::evaluate) and [`settle`](Self::settle) while it holds its
+/// locks, and compute the [`reading`](Self::reading) after releasing them.
 #[derive(Clone, Copy, Debug)]
 pub struct PlainBucket<'a> {
     units: &'a Units,
-    /// Units that the cost takes.
-    asked: u64,
-    /// Units by which the cost goes over the limit.
-    over: u64,
-    /// The level, drained.
-    level: Level,
-    /// Whether the level as it is kept lies ahead of now.
-    ahead: bool,
+    /// Cost of the charge, in units.
+    cost_units: u64,
+    /// Units by which the charge would exceed the capacity.
+    excess_units: u64,
+    /// The level, drained to the present.
+    level: BucketLevel,
+    /// Whether the stored level has a timestamp in the future (the clock went back).
+    is_ahead: bool,
 }
 
 impl<'a> PlainBucket<'a> {
-    /// Looks at the level that is kept of a charge, if that is on its policy's own scale.
+    /// Evaluates a charge against the stored level. Returns `None` if the policy is not a policing
+    /// bucket, or if the level is on another scale.
     #[inline]
     #[must_use]
-    pub fn look(charge: &Charge<'a>, scale: ScaleId, kept: Level, now: Timestamp) -> Option<Self> {
-        let units = charge.policy.policing(scale)?;
-        let level = kept.settled(units, charge.policy.since(), now);
-        let asked = charge.cost.saturating_mul(units.per_request);
-        let over = level.used.saturating_add(asked).saturating_sub(units.capacity);
-        Some(Self { units, asked, over, level, ahead: kept.at > now })
+    pub fn evaluate(
+        charge: &Charge<'a>,
+        scale: ScaleId,
+        stored: BucketLevel,
+        now: Timestamp,
+    ) -> Option<Self> {
+        let units = charge.policy.policing_units(scale)?;
+        let level = stored.settled(units, charge.policy.effective_since(), now);
+        let cost_units = charge.cost.saturating_mul(units.per_request);
+        let excess_units = level.used.saturating_add(cost_units).saturating_sub(units.capacity);
+        Some(Self { units, cost_units, excess_units, level, is_ahead: stored.at > now })
     }
 
     /// Whether the cost fits.
     #[inline]
     #[must_use]
     pub const fn fits(&self) -> bool {
-        self.over == 0
+        self.excess_units == 0
     }
 
-    /// Makes the charge if it passes, or is to be made always; says what to keep, if that changes.
+    /// Makes the charge if it passes or its role is [`Role::Always`]. Returns the level to store,
+    /// or `None` if the stored level stays as it is.
     #[inline]
-    pub fn settle(&mut self, role: Role, passes: bool) -> Option<Level> {
+    pub fn settle(&mut self, role: Role, passes: bool) -> Option<BucketLevel> {
         let charged = passes || role == Role::Always;
         if charged {
-            self.level.used = self.level.used.saturating_add(self.asked).min(self.units.ceiling);
+            self.level.used =
+                self.level.used.saturating_add(self.cost_units).min(self.units.ceiling);
         }
-        (charged || self.ahead).then_some(self.level)
+        (charged || self.is_ahead).then_some(self.level)
     }
 
-    /// What the charge's reading is, with no other charge considered.
+    /// The charge's reading, without regard to the other charges of the batch.
     #[inline]
     #[must_use]
     pub fn reading(&self, charge: &Charge<'_>, now: Timestamp) -> Reading {
-        reading(charge, self.fit(), self.gauge(), now)
+        make_reading(charge, self.fit(), self.gauge(), now)
     }
 
     #[inline]
     fn fit(&self) -> Fit {
-        match self.over {
+        match self.excess_units {
             0 => Fit::NOW,
-            _ if self.asked > self.units.capacity => Fit::Never,
-            over => Fit::After(self.units.drain_time(over)),
+            _ if self.cost_units > self.units.capacity => Fit::Never,
+            excess => Fit::After(self.units.drain_time(excess)),
         }
     }
 
@@ -205,7 +224,7 @@ impl<'a> PlainBucket<'a> {
     }
 }
 
-/// The bucket of a charge, if it is a plain one and the table shows its level.
+/// The bucket of a charge, if it is a policing one and the table can return its level.
 #[inline]
 fn plain_bucket<'a, C: Cells>(
     i: usize,
@@ -214,10 +233,10 @@ fn plain_bucket<'a, C: Cells>(
     cells: &mut C,
 ) -> Option<PlainBucket<'a>> {
     let (scale, level) = cells.level(i)?;
-    PlainBucket::look(charge, scale, level, now)
+    PlainBucket::evaluate(charge, scale, level, now)
 }
 
-/// What [`settle`] does, to a plain bucket.
+/// Same as [`settle`], for a plain bucket.
 #[inline]
 fn settle_bucket<C: Cells>(
     i: usize,
@@ -231,9 +250,9 @@ fn settle_bucket<C: Cells>(
     }
 }
 
-/// Counts a warning that was given, and a refusal towards a ban.
+/// Records a warning that was given, and counts a refusal as a strike towards a ban.
 #[inline]
-fn punish<C: Cells>(
+fn record_penalties<C: Cells>(
     i: usize,
     charge: &Charge<'_>,
     admitted: bool,
@@ -242,14 +261,14 @@ fn punish<C: Cells>(
     cells: &mut C,
 ) {
     if let Some(grace) = charge.grace {
-        cells.edit(i, Part::Grace, |state| match (admitted, verdict, state) {
+        cells.edit(i, StateKind::Grace, |state| match (admitted, verdict, state) {
             (true, Verdict::Warn, state) => grace.charge(state, 1, now),
             (_, _, Some(state)) => grace.rebase(state, now),
             _ => {}
         });
     }
     if let Some(ban) = charge.ban {
-        cells.edit(i, Part::Ban, |state| match (verdict, state) {
+        cells.edit(i, StateKind::Ban, |state| match (verdict, state) {
             (Verdict::Deny, state) => ban.strike(state, now),
             (_, Some(state)) => charge.policy.rebase(state, now),
             _ => {}
@@ -257,50 +276,51 @@ fn punish<C: Cells>(
     }
 }
 
-/// What a charge would say, with nothing changed.
-fn look<C: Cells>(i: usize, charge: &Charge<'_>, now: Timestamp, cells: &mut C) -> Reading {
-    let mut told = cells.look(i, Part::Main, |state| {
+/// The reading that a charge would return, without changing any state.
+fn peek<C: Cells>(i: usize, charge: &Charge<'_>, now: Timestamp, cells: &mut C) -> Reading {
+    let mut reading = cells.read(i, StateKind::Main, |state| {
         let fit = charge.fit(state, now);
-        reading(charge, fit, charge.policy.gauge(state, now), now)
+        make_reading(charge, fit, charge.policy.gauge(state, now), now)
     });
-    penalise(i, charge, now, cells, &mut told);
+    apply_penalties(i, charge, now, cells, &mut reading);
     if let Some(grace) = charge.grace {
-        let left = cells.look(i, Part::Grace, |state| grace.gauge(state, now).remaining);
-        told.warnings = u16::try_from(grace.limit().saturating_sub(left)).unwrap_or(u16::MAX);
+        let left = cells.read(i, StateKind::Grace, |state| grace.gauge(state, now).remaining);
+        reading.warnings = u16::try_from(grace.limit().saturating_sub(left)).unwrap_or(u16::MAX);
     }
-    told
+    reading
 }
 
-/// A ban overrides what the counter says; a warning in reserve turns a refusal into one.
+/// Adjusts a reading for bans and warnings. A ban overrides the counter's verdict. Otherwise, while
+/// the grace allowance lasts, a refusal becomes a warning.
 #[inline]
-fn penalise<C: Cells>(
+fn apply_penalties<C: Cells>(
     i: usize,
     charge: &Charge<'_>,
     now: Timestamp,
     cells: &mut C,
-    told: &mut Reading,
+    reading: &mut Reading,
 ) {
     if let Some(ban) = charge.ban.filter(|_| charge.role != Role::Shadow)
-        && let Some(left) = cells.look(i, Part::Ban, |state| ban.banned(state, now))
+        && let Some(left) = cells.read(i, StateKind::Ban, |state| ban.remaining_ban(state, now))
     {
-        told.verdict = Verdict::Ban;
-        // Both the ban and the limit must be over.
-        told.retry = match told.retry {
+        reading.verdict = Verdict::Ban;
+        // The request passes only when the ban has ended and the limit has room.
+        reading.retry = match reading.retry {
             Retry::Never => Retry::Never,
             Retry::After(wait) => Retry::After(wait.max(left)),
             Retry::Now => Retry::After(left),
         };
-    } else if let (Verdict::Deny, Some(grace)) = (told.verdict, charge.grace)
-        && told.retry != Retry::Never
-        && cells.look(i, Part::Grace, |state| grace.fit(state, 1, now).is_now())
+    } else if let (Verdict::Deny, Some(grace)) = (reading.verdict, charge.grace)
+        && reading.retry != Retry::Never
+        && cells.read(i, StateKind::Grace, |state| grace.fit(state, 1, now).is_now())
     {
-        told.verdict = Verdict::Warn;
+        reading.verdict = Verdict::Warn;
     }
 }
 
-/// Makes a charge that passes, or is to be made always. One that is not made leaves nothing behind,
-/// unless the state lies ahead of `now`: that is the one thing that even a refusal writes, because
-/// unwritten it would lock its key out until the clock has caught up.
+/// Makes the charge if it passes or its role is [`Role::Always`]. A charge that is not made leaves
+/// the state unchanged, with one exception: a state with a timestamp after `now` is moved to `now`.
+/// Otherwise the key would stay locked out until the clock has caught up.
 #[inline]
 fn settle(charge: &Charge<'_>, passes: bool, state: &mut Option<State>, now: Timestamp) {
     if passes || charge.role == Role::Always {
@@ -310,8 +330,8 @@ fn settle(charge: &Charge<'_>, passes: bool, state: &mut Option<State>, now: Tim
     }
 }
 
-/// Force, refund, renew and reset: done to each charge, whatever the others say.
-fn amend<C: Cells>(
+/// Force, refund, renew and reset: applied to each charge independently of the others.
+fn adjust<C: Cells>(
     op: Op,
     i: usize,
     charge: &Charge<'_>,
@@ -320,10 +340,10 @@ fn amend<C: Cells>(
 ) -> Reading {
     let policy = charge.policy;
     if op == Op::Reset {
-        cells.edit(i, Part::Grace, |state| *state = None);
-        cells.edit(i, Part::Ban, |state| *state = None);
+        cells.edit(i, StateKind::Grace, |state| *state = None);
+        cells.edit(i, StateKind::Ban, |state| *state = None);
     }
-    cells.edit(i, Part::Main, |state| {
+    cells.edit(i, StateKind::Main, |state| {
         if let Some(state) = state {
             policy.rebase(state, now);
         }
@@ -337,12 +357,12 @@ fn amend<C: Cells>(
                 policy.charge(state, charge.cost, now);
             }
         }
-        reading(charge, fit, policy.gauge(state.as_ref(), now), now)
+        make_reading(charge, fit, policy.gauge(state.as_ref(), now), now)
     })
 }
 
 #[inline]
-fn reading(charge: &Charge<'_>, fit: Fit, left: Gauge, now: Timestamp) -> Reading {
+fn make_reading(charge: &Charge<'_>, fit: Fit, gauge: Gauge, now: Timestamp) -> Reading {
     let (retry, delay) = match fit {
         Fit::Now { delay } => (Retry::Now, delay),
         Fit::After(wait) => (Retry::After(wait), Micros::ZERO),
@@ -357,9 +377,9 @@ fn reading(charge: &Charge<'_>, fit: Fit, left: Gauge, now: Timestamp) -> Readin
         verdict,
         warnings: 0,
         limit: charge.policy.limit(),
-        remaining: left.remaining,
-        reset_after: left.reset_after,
-        next_after: left.next_after,
+        remaining: gauge.remaining,
+        reset_after: gauge.reset_after,
+        next_after: gauge.next_after,
         retry,
         delay,
         now,

@@ -1,38 +1,39 @@
-//! What is answered: a verdict for each rule, and the numbers that go with it.
+//! The result of a decision: a verdict for each rule, and the numbers that go with it.
 
 use crate::algorithm::Gauge;
 use crate::time::{Micros, Timestamp};
 
-/// What a rule says to a request.
+/// A rule's verdict on a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// It passes.
+    /// The request is within the limit.
     #[default]
     Allow,
-    /// It is over the limit.
+    /// The request is over the limit and is refused.
     Deny,
-    /// It would be refused, but the rule is in shadow mode.
+    /// The request would be refused, but the rule is in shadow mode.
     ShadowDeny,
-    /// It is over the limit and passes with a warning.
+    /// The request is over the limit but passes with a warning.
     Warn,
-    /// The key is banned for repeated refusals.
+    /// The request is refused because the key is banned for repeated refusals.
     Ban,
 }
 
 impl Verdict {
-    /// Whether the request is refused because of it.
+    /// Whether this verdict refuses the request.
     #[must_use]
     pub const fn refuses(self) -> bool {
         matches!(self, Self::Deny | Self::Ban)
     }
 
-    /// Whether it goes on record: the request is refused, or would be if the rule did not only watch.
+    /// Whether this verdict is recorded as a violation: the request is refused, or a rule in shadow
+    /// mode would have refused it.
     #[must_use]
     pub const fn is_violation(self) -> bool {
         self.refuses() || matches!(self, Self::ShadowDeny)
     }
 
-    /// The name on the wire.
+    /// The name used in APIs, logs and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -45,76 +46,79 @@ impl Verdict {
     }
 }
 
-/// When to come back.
+/// When to retry a refused request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Retry {
-    /// There is nothing to wait for.
+    /// The request was admitted; there is nothing to retry.
     #[default]
     Now,
-    /// After this long the request passes, if nothing else comes; not a microsecond earlier. For a
-    /// concurrency limit it is a hint: when a slot will be free is not known.
+    /// The request passes after this long and not a microsecond earlier, provided that no other
+    /// request is charged first. For a concurrency limit this is only a hint, because it is not
+    /// known when a slot will be released.
     After(Micros),
-    /// The cost is more than the limit ever holds.
+    /// The cost exceeds the whole limit, so the request can never pass.
     Never,
 }
 
 /// One rule's outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// What the rule says.
+    /// The rule's verdict.
     pub verdict: Verdict,
-    /// Warnings that still count against the key; only a peek looks at them.
+    /// Warnings that still count against the key. Filled in by [`Op::Peek`] only.
+    ///
+    /// [`Op::Peek`]: crate::store::Op::Peek
     pub warnings: u16,
-    /// The most that passes at once.
+    /// The largest cost that can pass at one instant.
     pub limit: u64,
-    /// Requests of cost 1 that would pass now.
+    /// Number of requests of cost 1 that would pass now.
     pub remaining: u64,
-    /// How long until the counter is back to its full limit.
+    /// Time until the counter is back to its full limit.
     pub reset_after: Micros,
-    /// Within this span no more than `remaining` passes, whatever is asked; zero where it is not known.
+    /// Within this span no more than `remaining` can pass. Zero if the span is not known.
     pub next_after: Micros,
-    /// When to come back, if it is over the limit.
+    /// When to retry, if the request is over the limit.
     pub retry: Retry,
-    /// How long the request has to wait its turn.
+    /// How long a queueing rule delays the request.
     pub delay: Micros,
     /// The store's clock at the decision.
     pub now: Timestamp,
 }
 
 impl Reading {
-    /// What is left, as answers show it.
+    /// The part of the reading that describes the remaining quota.
     #[inline]
     #[must_use]
-    pub const fn left(&self) -> Gauge {
+    pub const fn gauge(&self) -> Gauge {
         let Self { remaining, reset_after, next_after, .. } = *self;
         Gauge { remaining, reset_after, next_after }
     }
 
-    /// Works out again what is left.
+    /// Replaces the part of the reading that describes the remaining quota.
     #[inline]
-    pub const fn set_left(&mut self, left: Gauge) {
+    pub const fn set_gauge(&mut self, gauge: Gauge) {
         Gauge {
             remaining: self.remaining,
             reset_after: self.reset_after,
             next_after: self.next_after,
-        } = left;
+        } = gauge;
     }
 }
 
-/// Who answered.
+/// The component that made the decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AnsweredBy {
-    /// The store that counts.
+    /// The store, by applying the charges to its counters.
     #[default]
     Store,
-    /// What is remembered of a refusal by the store: the key cannot pass yet.
+    /// The deny cache: the store refused this key recently, and the key cannot pass yet.
     DenyCache,
-    /// The rules' `on_fail`, because the store could not.
+    /// The rules' `on_fail` setting, because the store did not answer.
     Fallback,
 }
 
 impl AnsweredBy {
-    /// The name on the wire.
+    /// The name used in APIs, logs and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

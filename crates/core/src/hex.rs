@@ -1,11 +1,10 @@
-//! Numbers in hexadecimal, as hashes are shown. Without the formatting machinery, because some are
-//! written for every refusal.
+//! Hexadecimal output for hashes. It avoids `std::fmt`, because every refusal writes some.
 
 use crate::key::Fingerprint;
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// The sixteen digits of a number.
+/// The sixteen hexadecimal digits of a number.
 #[must_use]
 pub fn digits(number: u64) -> [u8; 16] {
     let mut left = number;
@@ -15,19 +14,19 @@ pub fn digits(number: u64) -> [u8; 16] {
     })
 }
 
-/// Adds the sixteen digits of a number to a text.
-pub fn push(text: &mut String, number: u64) {
-    // Digits are text.
+/// Appends the sixteen hexadecimal digits of a number to `text`.
+pub fn push_hex(text: &mut String, number: u64) {
+    // The digits are ASCII, so this never fails.
     text.push_str(str::from_utf8(&digits(number)).unwrap_or_default());
 }
 
 impl Fingerprint {
-    /// Its thirty-two digits.
+    /// The fingerprint as thirty-two hexadecimal digits.
     #[must_use]
-    pub fn hex(self) -> String {
+    pub fn to_hex(self) -> String {
         let mut text = String::with_capacity(32);
-        push(&mut text, self.hi);
-        push(&mut text, self.lo);
+        push_hex(&mut text, self.hi);
+        push_hex(&mut text, self.lo);
         text
     }
 }
@@ -37,10 +36,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_are_what_formatting_writes() {
+    fn hex_digits_match_std_formatting() {
         for shift in 0..64 {
             let (hi, lo) = (0x0123_4567_89ab_cdef >> shift, u64::MAX >> shift);
-            assert_eq!(Fingerprint { hi, lo }.hex(), format!("{hi:016x}{lo:016x}"));
+            assert_eq!(Fingerprint { hi, lo }.to_hex(), format!("{hi:016x}{lo:016x}"));
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Keys: the unambiguous name of one counter, as a keyed 128-bit hash of length-prefixed parts.
+//! Keys: each counter is named by a keyed 128-bit hash of length-prefixed parts.
 //!
-//! Parts are never joined by a separator: `(a, b_c)` and `(a_b, c)` are two counters. Nobody's API
-//! key or address leaves this file except as a hash under the fleet's secret.
+//! Parts are never joined by a separator, so `(a, b_c)` and `(a_b, c)` are two counters. API keys
+//! and addresses leave this module only as hashes keyed with the fleet's secret.
 
 mod polynomial;
 mod sip;
@@ -13,61 +13,70 @@ use std::ops::BitXor;
 use polynomial::Polynomial;
 use sip::Sip;
 
-/// The secret that key hashes are made with; the same on all nodes of a fleet.
+/// The secret that keys the hashes. All nodes of a fleet use the same one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret {
     words: [u64; 2],
-    seen: Seen,
+    scope: FingerprintScope,
 }
 
-/// Who may see the fingerprints that are made under a secret.
+/// Where fingerprints made with a secret may appear.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Seen {
-    /// Other processes: they name keys in Redis and in snapshots.
-    Outside,
-    /// This process alone.
-    Inside,
+enum FingerprintScope {
+    /// In other processes too: these fingerprints name keys in Redis and in snapshots.
+    Shared,
+    /// Only inside this process.
+    ProcessLocal,
 }
 
 impl Secret {
-    /// The constant that is used when no secret is set.
-    pub const UNSET: Self =
-        Self { words: [0x7469_6465_6761_7465, 0x6b65_7920_7365_6564], seen: Seen::Outside };
+    /// The public constant that is used when no secret is configured.
+    pub const UNSET: Self = Self {
+        words: [0x7469_6465_6761_7465, 0x6b65_7920_7365_6564],
+        scope: FingerprintScope::Shared,
+    };
 
-    /// A secret of any length, for instance the contents of a file.
+    /// Whether a secret is configured, that is, whether this is not the public constant.
     #[must_use]
-    pub fn from_bytes(bytes: &[u8]) -> Self {
-        let print = Self::UNSET.print(bytes);
-        Self { words: [print.hi, print.lo], seen: Seen::Outside }
+    pub fn is_set(self) -> bool {
+        self.words != Self::UNSET.words
     }
 
-    /// A secret that nobody else has, for a limiter inside a program, whose counters live and die with
-    /// it. Fingerprints under it are made in half the time, by a function that is as good as long as
-    /// nobody sees what it gives out (why, `polynomial.rs` says): they must not be shown, logged or
-    /// written to a store that others read, and no other process could make use of them.
+    /// Derives a secret from bytes of any length, for instance the contents of a file.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        let print = Self::UNSET.hash_bytes(bytes);
+        Self { words: [print.hi, print.lo], scope: FingerprintScope::Shared }
+    }
+
+    /// A random secret for counters that live only in this process, such as an embedded limiter.
+    ///
+    /// It selects a hash function that takes half of SipHash's time but is safe only while its
+    /// output stays private; `polynomial.rs` explains why. Never show or log these fingerprints,
+    /// and never write them to a store that other processes read.
     #[must_use]
     pub fn random() -> Self {
         // `std` seeds each `RandomState` from the system's random source.
         let word = || RandomState::new().build_hasher().finish();
-        Self { words: [word(), word()], seen: Seen::Inside }
+        Self { words: [word(), word()], scope: FingerprintScope::ProcessLocal }
     }
 
-    /// A hash by which two processes can tell that they share a secret without telling it.
+    /// A hash that lets two processes check that they share a secret without revealing it.
     #[must_use]
     pub fn check_value(self) -> u64 {
-        self.print(b"tidegate check value").lo
+        self.hash_bytes(b"tidegate check value").lo
     }
 
-    /// The hash of what all keys of a rule have in common.
+    /// Hashes the parts that all keys of a rule have in common.
     #[must_use]
     pub fn namespace(self, parts: &[&[u8]]) -> Fingerprint {
         let mut hasher = Sip::new(self.words);
-        parts.iter().for_each(|part| hasher.part(part));
+        parts.iter().for_each(|part| hasher.write_part(part));
         hasher.finish()
     }
 
-    /// A hash that may be seen.
-    fn print(self, bytes: &[u8]) -> Fingerprint {
+    /// Hashes bytes with SipHash, whose output may be published.
+    fn hash_bytes(self, bytes: &[u8]) -> Fingerprint {
         self.namespace(&[bytes])
     }
 }
@@ -78,7 +87,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The 128-bit hash that stands for a key.
+/// The 128-bit hash that identifies a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint {
     /// The upper half.
@@ -87,7 +96,7 @@ pub struct Fingerprint {
     pub lo: u64,
 }
 
-/// Takes a hash into another one, or out of it again.
+/// Combines two hashes. Combining with the same hash a second time undoes it.
 impl BitXor for Fingerprint {
     type Output = Self;
 
@@ -96,79 +105,79 @@ impl BitXor for Fingerprint {
     }
 }
 
-/// One counter: whose rule, and which of its keys.
+/// One counter: the rule it belongs to, and which of the rule's keys it counts.
 ///
-/// Its fingerprint is the hash of its owner (the key's parts) and the hash of its namespace (the
-/// rule's id, algorithm and window), one taken into the other. So what several rules count of one
-/// owner can lie in one place, and a request hashes its owner once for all of them. Namespaces are
-/// as good as random numbers to whoever does not know the secret: no choice of parts makes two
-/// owners differ by just what two namespaces differ by.
+/// The fingerprint is the XOR of two hashes: the owner (the key's parts) and the namespace (the
+/// rule's ID, algorithm and window). A store can therefore keep the counters that several rules
+/// have for one owner together, and a request hashes its owner only once. Without the secret,
+/// namespaces are indistinguishable from random numbers. An attacker therefore cannot choose parts
+/// so that two owners differ by exactly the difference of two namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key<'a> {
-    /// The id of the rule.
+    /// The ID of the rule.
     pub rule: &'a str,
-    /// Which counter.
+    /// The hash that names the counter.
     pub fingerprint: Fingerprint,
-    /// Which of the owner's counters; nothing where this is the only one.
+    /// Selects one of the owner's counters. Zero if the counter is not grouped by owner.
     pub namespace: Fingerprint,
 }
 
 impl<'a> Key<'a> {
-    /// A counter that lies alone.
+    /// A counter that is not grouped with others by owner.
     #[must_use]
-    pub const fn alone(rule: &'a str, fingerprint: Fingerprint) -> Self {
+    pub const fn without_namespace(rule: &'a str, fingerprint: Fingerprint) -> Self {
         Self { rule, fingerprint, namespace: Fingerprint { hi: 0, lo: 0 } }
     }
 
-    /// Whose counter it is; its own name where it lies alone.
+    /// The hash of the owner. Equals the fingerprint if the counter is not grouped by owner.
     #[must_use]
     pub fn owner(&self) -> Fingerprint {
         self.fingerprint ^ self.namespace
     }
 }
 
-/// Hashes the parts of a key, such that nobody without the secret can make two keys collide.
+/// Hashes the parts of a key. Without the secret, an attacker cannot make two keys collide.
 #[derive(Clone, Copy)]
-pub struct KeyHasher(Function);
+pub struct KeyHasher(HashFunction);
 
 #[derive(Clone, Copy)]
-enum Function {
+enum HashFunction {
     Sip(Sip),
     Polynomial(Polynomial),
 }
 
 impl KeyHasher {
-    /// A hasher under a secret.
+    /// A hasher keyed with `secret`.
     #[must_use]
     pub fn new(secret: Secret) -> Self {
-        Self(match secret.seen {
-            Seen::Outside => Function::Sip(Sip::new(secret.words)),
-            Seen::Inside => {
-                let print = secret.print(b"tidegate points");
-                Function::Polynomial(Polynomial::new([print.hi, print.lo]))
+        Self(match secret.scope {
+            FingerprintScope::Shared => HashFunction::Sip(Sip::new(secret.words)),
+            FingerprintScope::ProcessLocal => {
+                let print = secret.hash_bytes(b"tidegate points");
+                HashFunction::Polynomial(Polynomial::new([print.hi, print.lo]))
             }
         })
     }
 
-    /// Whether its fingerprints may be shown, or written where others read.
+    /// Whether its fingerprints may be shown, or written where other processes can read them.
     #[must_use]
-    pub const fn may_be_seen(&self) -> bool {
-        matches!(self.0, Function::Sip(_))
+    pub const fn is_shareable(&self) -> bool {
+        matches!(self.0, HashFunction::Sip(_))
     }
 
     /// Adds a part.
     #[inline]
-    pub fn part(&mut self, bytes: &[u8]) {
-        // Absorbed into a copy that the compiler can keep in registers.
+    pub fn write_part(&mut self, bytes: &[u8]) {
+        // Work on a copy that the compiler can keep in registers.
         match &mut self.0 {
-            Function::Sip(sip) => {
+            HashFunction::Sip(sip) => {
                 let mut hasher = *sip;
-                hasher.part(bytes);
+                hasher.write_part(bytes);
                 *sip = hasher;
             }
-            Function::Polynomial(polynomial) => {
+            HashFunction::Polynomial(polynomial) => {
                 let mut hasher = *polynomial;
-                hasher.part(bytes);
+                hasher.write_part(bytes);
                 *polynomial = hasher;
             }
         }
@@ -179,8 +188,8 @@ impl KeyHasher {
     #[must_use]
     pub fn finish(self) -> Fingerprint {
         match self.0 {
-            Function::Sip(sip) => sip.finish(),
-            Function::Polynomial(polynomial) => polynomial.finish(),
+            HashFunction::Sip(sip) => sip.finish(),
+            HashFunction::Polynomial(polynomial) => polynomial.finish(),
         }
     }
 }
@@ -193,7 +202,7 @@ impl fmt::Debug for KeyHasher {
 
 /// Up to eight bytes as a little-endian word, without a loop: two reads that may overlap.
 #[inline(always)]
-fn word(bytes: &[u8]) -> u64 {
+fn read_le_word(bytes: &[u8]) -> u64 {
     if let Ok(whole) = <[u8; 8]>::try_from(bytes) {
         return u64::from_le_bytes(whole);
     }
@@ -213,19 +222,20 @@ fn word(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Envoy's ratelimit and gubernator join key parts with an unescaped `_`, so these share a counter.
+    /// Envoy's ratelimit and gubernator join key parts with an unescaped `_`. There, some of these
+    /// keys would share a counter.
     #[test]
-    fn parts_that_join_to_the_same_text_are_different_keys() {
+    fn key_parts_are_length_delimited() {
         for secret in [Secret::UNSET, Secret::random()] {
-            parts_are_told_apart(|parts| {
+            assert_parts_are_distinct(|parts| {
                 let mut hasher = KeyHasher::new(secret);
-                parts.iter().for_each(|part| hasher.part(part.as_bytes()));
+                parts.iter().for_each(|part| hasher.write_part(part.as_bytes()));
                 hasher.finish()
             });
         }
     }
 
-    fn parts_are_told_apart(hash: impl Fn(&[&str]) -> Fingerprint) {
+    fn assert_parts_are_distinct(hash: impl Fn(&[&str]) -> Fingerprint) {
         let keys = [
             hash(&["a", "b_c"]),
             hash(&["a_b", "c"]),
@@ -244,13 +254,13 @@ mod tests {
     }
 
     #[test]
-    fn secrets_separate_and_do_not_print() {
+    fn secrets_differ_and_are_redacted_in_debug() {
         let (one, two) = (Secret::from_bytes(b"one"), Secret::from_bytes(b"two"));
         let (ours, theirs) = (Secret::random(), Secret::random());
         assert_ne!(one.check_value(), two.check_value());
         assert_ne!(ours.check_value(), theirs.check_value());
         assert_eq!(format!("{one:?}"), "Secret(..)");
         assert_eq!(format!("{:?}", KeyHasher::new(ours)), "KeyHasher(..)");
-        assert!(KeyHasher::new(one).may_be_seen() && !KeyHasher::new(ours).may_be_seen());
+        assert!(KeyHasher::new(one).is_shareable() && !KeyHasher::new(ours).is_shareable());
     }
 }

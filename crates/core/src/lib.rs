@@ -1,7 +1,8 @@
-//! The theory of Tidegate: time, quotas, the algorithms, keys and decisions.
+//! The rate-limiting model of Tidegate: time, quotas, algorithms, keys and decisions.
 //!
-//! Pure, total functions on `std` alone: no clock is read here except in [`time`], nothing is
-//! stored, nothing waits. Stores keep [`State`](algorithm::State)s and call [`batch::apply`].
+//! Everything here is a pure, total function that depends only on `std`. Only [`time`] reads a
+//! clock. Nothing in this crate does I/O, blocks or keeps counters: stores hold the
+//! [`State`](algorithm::State)s and call [`batch::apply`] on them.
 //!
 //! ```
 //! use tidegate_core::algorithm::Fit;

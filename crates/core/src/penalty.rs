@@ -1,118 +1,132 @@
-//! Escalating bans: after so many refusals a key is refused outright for a while, longer each time.
+//! Escalating bans: a key with repeated refusals is banned for a time that grows with each ban.
 //!
-//! This counts strikes only; what a strike is, the batch decides.
+//! This module only counts strikes; [`batch`](crate::batch) decides what counts as one.
 
 use crate::algorithm::{State, Tally};
 use crate::scale::{Scale, ScaleId};
 use crate::time::{Micros, Timestamp};
 
-/// The most refusals that a ban may wait for (a table packs 24 bits).
+/// The largest allowed strike threshold: the Redis store packs strikes into 24 bits.
 pub const MAX_STRIKES: u32 = (1 << 24) - 1;
 
-/// When to ban, and for how long.
+/// When to ban a key, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BanPolicy {
-    after: u32,
-    within: Micros,
-    lasts: Micros,
+    strike_threshold: u32,
+    strike_window: Micros,
+    base_duration: Micros,
     factor: u32,
-    longest: Micros,
+    max_duration: Micros,
     scale: ScaleId,
 }
 
-/// The strikes against a key.
+/// The strikes and bans of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record {
-    /// Refusals since `since`.
+pub struct BanRecord {
+    /// Refusals counted since `since`.
     pub strikes: u32,
-    /// Bans so far.
+    /// Number of bans so far.
     pub bans: u8,
-    /// When the strikes began to count.
+    /// Start of the current strike window.
     pub since: Timestamp,
     /// The end of the last ban.
     pub until: Timestamp,
 }
 
 impl BanPolicy {
-    /// A ban of `lasts` after `after` refusals inside `within`; each further ban is `factor` times as
-    /// long, up to `longest`. A record is forgotten when it was clean for `longest` (or `within`).
+    /// Bans a key for `base_duration` after `after` refusals within `strike_window`. Each further
+    /// ban is `factor` times as long, up to `longest`. A record expires after `longest` or
+    /// `strike_window` without a strike, whichever is longer.
     #[must_use]
-    pub fn new(after: u32, within: Micros, lasts: Micros, factor: u32, longest: Micros) -> Self {
-        let longest = longest.max(lasts);
-        let scale = Scale::Ban { forget: longest.max(within) }.intern();
+    pub fn new(
+        after: u32,
+        strike_window: Micros,
+        base_duration: Micros,
+        factor: u32,
+        longest: Micros,
+    ) -> Self {
+        let max_duration = longest.max(base_duration);
+        let scale = Scale::Ban { forget: max_duration.max(strike_window) }.intern();
         Self {
-            after: after.clamp(1, MAX_STRIKES),
-            within,
-            lasts,
+            strike_threshold: after.clamp(1, MAX_STRIKES),
+            strike_window,
+            base_duration,
             factor: factor.max(1),
-            longest,
+            max_duration,
             scale,
         }
     }
 
-    /// The numbers, for a store that counts elsewhere: refusals, within, lasts, factor, longest, and
-    /// how long a clean record takes to be forgotten.
+    /// The numbers, for a store that counts outside this process: strike threshold, strike window,
+    /// base duration, factor, maximum duration, and how long a record without strikes is kept.
     #[must_use]
-    pub fn numbers(&self) -> [u64; 6] {
-        let spans = [self.within, self.lasts, self.longest, self.longest.max(self.within)];
-        let [within, lasts, longest, forget] = spans.map(Micros::get);
-        [u64::from(self.after), within, lasts, u64::from(self.factor), longest, forget]
+    pub fn parameters(&self) -> [u64; 6] {
+        let spans = [
+            self.strike_window,
+            self.base_duration,
+            self.max_duration,
+            self.max_duration.max(self.strike_window),
+        ];
+        let [window, base, max, forget] = spans.map(Micros::get);
+        [u64::from(self.strike_threshold), window, base, u64::from(self.factor), max, forget]
     }
 
-    /// The scale that its records are written on.
+    /// The scale of its records.
     #[must_use]
     pub const fn scale(&self) -> ScaleId {
         self.scale
     }
 
-    /// How long the key is still banned, if it is.
+    /// How long the key remains banned, or `None` if it is not banned.
     #[must_use]
-    pub fn banned(&self, state: Option<&State>, now: Timestamp) -> Option<Micros> {
-        let left = record(state)?.rebased(now).until.since(now).min(self.longest);
+    pub fn remaining_ban(&self, state: Option<&State>, now: Timestamp) -> Option<Micros> {
+        let left = ban_record(state)?.rebased(now).until.since(now).min(self.max_duration);
         (left > Micros::ZERO).then_some(left)
     }
 
-    /// Counts a refusal.
+    /// Counts a refusal, and bans the key if it reaches the threshold.
     pub fn strike(&self, state: &mut Option<State>, now: Timestamp) {
-        let known = state.as_ref().filter(|state| state.fresh_at() > now);
-        let mut record = record(known).map_or(Record::clean(now), |record| record.rebased(now));
-        if record.strikes == 0 || now.since(record.since) >= self.within {
+        let known = state.as_ref().filter(|state| state.expires_at() > now);
+        let mut record =
+            ban_record(known).map_or(BanRecord::empty(now), |record| record.rebased(now));
+        if record.strikes == 0 || now.since(record.since) >= self.strike_window {
             (record.strikes, record.since) = (0, now);
         }
         record.strikes += 1;
-        if record.strikes >= self.after {
+        if record.strikes >= self.strike_threshold {
             record.strikes = 0;
             record.since = now;
-            record.until = now.plus(self.length(record.bans));
+            record.until = now.plus(self.ban_duration(record.bans));
             record.bans = record.bans.saturating_add(1);
         }
         *state = Some(State { scale: self.scale, tally: Tally::Ban(record) });
     }
 
-    fn length(&self, bans: u8) -> Micros {
+    fn ban_duration(&self, bans: u8) -> Micros {
         let times = u64::from(self.factor).saturating_pow(u32::from(bans));
-        Micros::new(self.lasts.get().saturating_mul(times)).min(self.longest)
+        Micros::new(self.base_duration.get().saturating_mul(times)).min(self.max_duration)
     }
 }
 
-impl Record {
-    const fn clean(since: Timestamp) -> Self {
+impl BanRecord {
+    const fn empty(since: Timestamp) -> Self {
         Self { strikes: 0, bans: 0, since, until: Timestamp::EPOCH }
     }
 
-    /// The record after a clock that went back: the ban keeps its length, counted from `now`.
+    /// The record, corrected for a clock that went back: the ban keeps its length, counted from
+    /// `now`.
     pub(crate) fn rebased(self, now: Timestamp) -> Self {
         let ahead = self.since.since(now);
         let until = Timestamp::from_micros(self.until.as_micros().saturating_sub(ahead.get()));
         Self { since: self.since.min(now), until, ..self }
     }
 
-    pub(crate) fn fresh_at(&self, forget: Micros) -> Timestamp {
+    pub(crate) fn expires_at(&self, forget: Micros) -> Timestamp {
         self.since.max(self.until).plus(forget)
     }
 }
 
-fn record(state: Option<&State>) -> Option<Record> {
+fn ban_record(state: Option<&State>) -> Option<BanRecord> {
     match state {
         Some(State { tally: Tally::Ban(record), .. }) => Some(*record),
         _ => None,
@@ -131,11 +145,11 @@ mod tests {
     }
 
     fn banned_for(state: &Option<State>, now: Timestamp) -> u64 {
-        policy().banned(state.as_ref(), now).map_or(0, Micros::get)
+        policy().remaining_ban(state.as_ref(), now).map_or(0, Micros::get)
     }
 
     #[test]
-    fn the_third_strike_bans_and_each_ban_is_longer_up_to_the_longest() {
+    fn repeated_bans_escalate_to_the_maximum() {
         let (mut state, mut now) = (None, T0);
         for expected in [1_000_000, 2_000_000, 3_000_000, 3_000_000] {
             for _ in 0..2 {
@@ -150,21 +164,21 @@ mod tests {
     }
 
     #[test]
-    fn strikes_outside_the_period_do_not_add_up_and_a_clean_record_is_forgotten() {
+    fn old_strikes_and_clean_records_expire() {
         let mut state = None;
         policy().strike(&mut state, T0);
         policy().strike(&mut state, T0);
         policy().strike(&mut state, T0.plus(Micros::from_secs(10)));
         assert_eq!(banned_for(&state, T0.plus(Micros::from_secs(10))), 0);
-        let fresh = state.as_ref().unwrap().fresh_at();
+        let fresh = state.as_ref().unwrap().expires_at();
         for _ in 0..3 {
             policy().strike(&mut state, fresh);
         }
-        assert_eq!(banned_for(&state, fresh), 1_000_000, "the first ban again");
+        assert_eq!(banned_for(&state, fresh), 1_000_000, "the ban has its base duration again");
     }
 
     #[test]
-    fn a_clock_that_goes_back_a_day_bans_for_no_longer() {
+    fn clock_step_back_does_not_extend_ban() {
         let mut state = None;
         for _ in 0..3 {
             policy().strike(&mut state, T0.plus(Micros::from_secs(86_400)));

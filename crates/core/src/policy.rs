@@ -1,4 +1,4 @@
-//! A policy: an algorithm with its quota, checked once so that deciding cannot fail.
+//! Policies: an algorithm with its quota, validated once so that decisions cannot fail.
 
 use std::fmt;
 
@@ -7,55 +7,55 @@ use crate::quota::{Quota, Ticks, Units};
 use crate::scale::{Scale, ScaleId};
 use crate::time::{Micros, Timestamp};
 
-/// The longest sliding window log: it keeps one entry a request.
+/// The longest sliding window log, which has one entry per request.
 pub const MAX_LOG_REQUESTS: u64 = 10_000;
 
-/// The most slots of a concurrency limit: it keeps one entry a slot.
+/// The most slots of a concurrency limit, which has one log entry per slot.
 pub const MAX_SLOTS: u64 = MAX_LOG_REQUESTS;
 
-/// The largest count that a window algorithm keeps (debt may double it; a table packs 48 bits).
+/// The largest limit of a window algorithm. Debt may double the count, which must fit in 48 bits.
 pub const MAX_WINDOW_REQUESTS: u64 = (1 << 47) - 1;
 
-/// The longest window, about 142 years: an instant plus a window stays exact below 2^53.
+/// The longest window, about 142 years, so that an instant plus a window stays below 2^53.
 pub const MAX_WINDOW: Micros = Micros::new((1 << 52) - 1);
 
 /// How requests are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// Tokens refill steadily up to the burst; each request takes some.
+    /// Tokens refill at a constant rate up to the burst; each request takes some.
     TokenBucket,
-    /// Requests fill a bucket that leaks steadily.
-    LeakyBucket(Leak),
-    /// A count that starts anew at each multiple of the window.
+    /// Requests fill a bucket that leaks at a constant rate.
+    LeakyBucket(LeakMode),
+    /// A count that restarts at each multiple of the window.
     FixedWindow,
     /// Every request of the last window, with its time.
     SlidingWindowLog,
-    /// This window's count plus the overlapping share of the last one's.
+    /// The current window's count plus the overlapping share of the previous window's count.
     SlidingWindowCounter,
     /// Slots that are held until they are released; the window is their lease.
     Concurrent,
 }
 
-/// What a leaky bucket does with a request that fits but has others before it.
+/// What a leaky bucket does with a request that fits while earlier ones have not leaked yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Leak {
-    /// Lets it pass at once, as a token bucket would.
+pub enum LeakMode {
+    /// Admits it immediately, as a token bucket would.
     Police,
     /// Admits it with a delay, so that requests leave at a constant rate.
     Queue,
 }
 
 impl Algorithm {
-    /// The five that count requests in time, the leaky bucket policing.
+    /// The five algorithms that limit rates; the leaky bucket is a policing one.
     pub const ALL: [Self; 5] = [
         Self::TokenBucket,
-        Self::LeakyBucket(Leak::Police),
+        Self::LeakyBucket(LeakMode::Police),
         Self::FixedWindow,
         Self::SlidingWindowLog,
         Self::SlidingWindowCounter,
     ];
 
-    /// The name that rules use.
+    /// The name used in rules.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether a burst means something to it.
+    /// Whether the algorithm is a bucket, and so supports a burst.
     #[must_use]
     pub const fn is_bucket(self) -> bool {
         matches!(self, Self::TokenBucket | Self::LeakyBucket(_))
@@ -81,26 +81,26 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// Why a policy cannot be had, said so that a person can change the numbers.
+/// Why a policy is invalid. The messages say how to change the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyError {
-    /// No requests at all.
+    /// The limit is zero requests.
     ZeroRequests,
-    /// No time at all.
+    /// The window is zero.
     ZeroWindow,
-    /// No burst at all.
+    /// The burst is zero.
     ZeroBurst,
     /// The window is longer than [`MAX_WINDOW`].
     WindowTooLong,
-    /// A burst on an algorithm that has none.
+    /// The algorithm does not support a burst.
     BurstOnWindow(Algorithm),
-    /// A log longer than [`MAX_LOG_REQUESTS`].
+    /// The log would be longer than [`MAX_LOG_REQUESTS`].
     LogTooLong,
-    /// More slots than [`MAX_SLOTS`].
+    /// The limit has more slots than [`MAX_SLOTS`].
     TooManySlots,
-    /// More than a window algorithm counts.
+    /// The limit is larger than a window algorithm can count.
     TooManyRequests(Algorithm),
-    /// A bucket whose level would pass 2^52 in units that tell its rate to within 1 ppm.
+    /// The level would exceed 2^52 in units that represent the rate to within 1 ppm.
     BucketTooLarge,
 }
 
@@ -127,21 +127,21 @@ impl std::error::Error for PolicyError {}
 pub struct Policy {
     algorithm: Algorithm,
     quota: Quota,
-    since: Timestamp,
+    effective_since: Timestamp,
     limit: u64,
     pub(crate) meter: Meter,
     pub(crate) scale: ScaleId,
 }
 
-/// The numbers an algorithm counts with.
+/// The internal parameters of an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meter {
     /// A token or leaky bucket.
     Bucket {
-        /// What a request takes and a microsecond gives back.
+        /// Units per request and per microsecond.
         units: Units,
-        /// What becomes of a request that has others before it.
-        leak: Leak,
+        /// Whether a request waits for earlier ones to leak.
+        leak: LeakMode,
     },
     /// A fixed window.
     Fixed,
@@ -149,7 +149,7 @@ pub enum Meter {
     Log,
     /// A sliding window counter.
     Counter(Ticks),
-    /// Slots that are held.
+    /// A log of held slots.
     Slots,
 }
 
@@ -160,10 +160,10 @@ impl Meter {
 }
 
 impl Policy {
-    /// A policy, or why its numbers do not work.
+    /// Validates a quota for an algorithm.
     ///
     /// # Errors
-    /// See [`PolicyError`].
+    /// If the numbers are invalid; see [`PolicyError`].
     pub fn new(algorithm: Algorithm, quota: Quota) -> Result<Self, PolicyError> {
         let window = quota.window;
         if quota.requests == 0 {
@@ -184,8 +184,8 @@ impl Policy {
             }
         }
         let (meter, scale) = match algorithm {
-            Algorithm::TokenBucket => bucket(&quota, Leak::Police)?,
-            Algorithm::LeakyBucket(leak) => bucket(&quota, leak)?,
+            Algorithm::TokenBucket => bucket_meter(&quota, LeakMode::Police)?,
+            Algorithm::LeakyBucket(leak) => bucket_meter(&quota, leak)?,
             Algorithm::FixedWindow => (Meter::Fixed, Scale::Fixed { window }),
             Algorithm::SlidingWindowLog => {
                 if quota.requests > MAX_LOG_REQUESTS {
@@ -197,29 +197,30 @@ impl Policy {
                 if quota.requests > MAX_SLOTS {
                     return Err(PolicyError::TooManySlots);
                 }
-                (Meter::Slots, Scale::Slots { lease: window })
+                (Meter::Slots, Scale::Slots { hold: window })
             }
             Algorithm::SlidingWindowCounter => {
-                let ticks = Ticks::of(&quota).ok_or(PolicyError::TooManyRequests(algorithm))?;
+                let ticks =
+                    Ticks::for_quota(&quota).ok_or(PolicyError::TooManyRequests(algorithm))?;
                 (Meter::Counter(ticks), Scale::Counter { window })
             }
         };
         let limit = if algorithm.is_bucket() { quota.burst() } else { quota.requests };
         let (since, scale) = (Timestamp::EPOCH, scale.intern());
-        Ok(Self { algorithm, quota, since, limit, meter, scale })
+        Ok(Self { algorithm, quota, effective_since: since, limit, meter, scale })
     }
 
-    /// The same policy, in force since an instant of the store's clock: what was counted under
-    /// another policy drains at that one's rate until then, and at this one's from then on.
+    /// The same policy, in effect since an instant of the store's clock. Usage counted under an
+    /// earlier policy drains at the earlier rate until that instant, and at this rate from then on.
     #[must_use]
-    pub const fn in_force_since(self, since: Timestamp) -> Self {
-        Self { since, ..self }
+    pub const fn with_effective_since(self, since: Timestamp) -> Self {
+        Self { effective_since: since, ..self }
     }
 
-    /// Since when it is in force.
+    /// When the policy took effect.
     #[must_use]
-    pub const fn since(&self) -> Timestamp {
-        self.since
+    pub const fn effective_since(&self) -> Timestamp {
+        self.effective_since
     }
 
     /// The algorithm.
@@ -234,62 +235,64 @@ impl Policy {
         &self.quota
     }
 
-    /// The numbers it counts with, for a store that counts elsewhere.
+    /// The internal parameters, for a store that counts outside this process.
     #[must_use]
     pub const fn meter(&self) -> &Meter {
         &self.meter
     }
 
-    /// The scale that its states are written on.
+    /// The scale of its states.
     #[must_use]
     pub const fn scale(&self) -> ScaleId {
         self.scale
     }
 
-    /// The most that passes at once: the burst of a bucket, the requests of a window.
+    /// The largest cost that can pass at one instant: the burst of a bucket, or the requests of a
+    /// window.
     #[inline]
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Whether it limits how many requests are under way at once, not how many come in a time: what is
-    /// charged is held until it is given back, or until its lease ends.
+    /// Whether the policy limits the number of concurrent requests rather than a rate. A charge
+    /// then holds slots until they are released or their lease expires.
     #[must_use]
     pub const fn is_concurrency(&self) -> bool {
         matches!(self.meter, Meter::Slots)
     }
 
-    /// How long a slot is held that is not renewed, if it is slots that are limited.
+    /// How long a slot is held without renewal, or `None` if this is not a concurrency limit.
     #[must_use]
-    pub fn lease(&self) -> Option<Micros> {
+    pub fn slot_hold(&self) -> Option<Micros> {
         self.is_concurrency().then_some(self.quota.window)
     }
 
-    /// The most entries that its log has, if it keeps one.
+    /// The most entries of its log, or `None` if the algorithm has no log.
     #[must_use]
-    pub const fn log_entries(&self) -> Option<u64> {
+    pub const fn max_log_entries(&self) -> Option<u64> {
         match self.meter {
             Meter::Log => Some(self.quota.requests),
-            Meter::Slots => Some(concurrent::most_entries(self.quota.requests)),
+            Meter::Slots => Some(concurrent::max_entries(self.quota.requests)),
             Meter::Bucket { .. } | Meter::Fixed | Meter::Counter(_) => None,
         }
     }
 
-    /// The most that is admitted in any interval as long as the window, wherever it begins; of slots, the most
-    /// that are held at once.
+    /// The most that can be admitted in any interval as long as the window, wherever it begins. For
+    /// a concurrency limit, the most slots that can be held at once.
     #[must_use]
-    pub const fn most_in_window(&self) -> u64 {
+    pub const fn max_in_window(&self) -> u64 {
         let requests = self.quota.requests;
         match self.meter {
             Meter::Bucket { .. } => self.limit.saturating_add(requests),
-            // Two windows meet in it.
+            // The interval can overlap two windows.
             Meter::Fixed | Meter::Counter(_) => requests.saturating_mul(2),
             Meter::Log | Meter::Slots => requests,
         }
     }
 
-    /// How long the whole limit takes to come back: the window, or the time a full bucket drains in.
+    /// Time until a used-up limit is fully available again: the window, or the time in which a full
+    /// bucket drains.
     #[must_use]
     pub fn period(&self) -> Micros {
         match self.meter {
@@ -299,11 +302,11 @@ impl Policy {
     }
 }
 
-fn bucket(quota: &Quota, leak: Leak) -> Result<(Meter, Scale), PolicyError> {
+fn bucket_meter(quota: &Quota, leak: LeakMode) -> Result<(Meter, Scale), PolicyError> {
     if quota.burst() == 0 {
         return Err(PolicyError::ZeroBurst);
     }
-    let units = Units::of(quota).ok_or(PolicyError::BucketTooLarge)?;
+    let units = Units::for_quota(quota).ok_or(PolicyError::BucketTooLarge)?;
     let scale = Scale::Bucket { per_micro: units.per_micro, per_request: units.per_request };
     Ok((Meter::Bucket { units, leak }, scale))
 }

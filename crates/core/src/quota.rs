@@ -1,19 +1,20 @@
-//! How much, in how long: the numbers of a rule, and the integer units they are counted in.
+//! Quotas: the number of requests per window, and the integer units they are counted in.
 //!
-//! Everything here is exact integer arithmetic below 2^53, so that a Lua script on doubles reaches
-//! the same numbers. Where exactness cannot be had, rounding is on the strict side.
+//! All arithmetic here uses exact integers below 2^53, so that a Lua script, which computes in
+//! doubles, gets the same results. Where a result cannot be exact, it is rounded to the strict
+//! side.
 
 use crate::time::Micros;
 
 /// Lua numbers are doubles: integers are exact below this.
-const EXACT: u64 = 1 << 53;
+const EXACT_INTEGER_LIMIT: u64 = 1 << 53;
 
 /// Bucket levels stay below this, so that sums of two of them are still exact.
 const BUCKET_CEILING: u64 = 1 << 52;
 
-/// A window of at least this many ticks is within 1 ppm of the exact one: up to a tick is lost by
-/// rounding down what has elapsed, and up to another by rounding up the ticks a window.
-const FINE_TICKS: u64 = 2_000_000;
+/// A window of at least this many ticks is within 1 ppm of the exact one. Rounding down the elapsed
+/// time loses up to one tick, and rounding up the ticks per window loses up to another.
+const MIN_COARSE_TICKS: u64 = 2_000_000;
 
 /// `requests` per `window`, with bursts of up to `burst` for the bucket algorithms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,12 +23,12 @@ pub struct Quota {
     pub requests: u64,
     /// The window (`W`).
     pub window: Micros,
-    /// What a bucket holds (`B`); the same as `requests` when not said.
+    /// Capacity of a bucket (`B`); defaults to `requests`.
     pub burst: Option<u64>,
 }
 
 impl Quota {
-    /// `requests` per `window`, bursts as large as the quota itself.
+    /// `requests` per `window`, with bursts of up to `requests`.
     #[must_use]
     pub const fn new(requests: u64, window: Micros) -> Self {
         Self { requests, window, burst: None }
@@ -39,7 +40,7 @@ impl Quota {
         Self { burst: Some(burst), ..self }
     }
 
-    /// The burst that counts.
+    /// The effective burst.
     #[must_use]
     pub fn burst(&self) -> u64 {
         self.burst.unwrap_or(self.requests)
@@ -53,18 +54,18 @@ pub struct Units {
     pub per_micro: u64,
     /// `q`: units that a request of cost 1 takes.
     pub per_request: u64,
-    /// `C`: a level above this is over the limit.
+    /// `C`: the capacity; a level above it is over the limit.
     pub capacity: u64,
-    /// `C + D`: no level is ever above this, however much is forced.
+    /// `C + D`: the highest possible level, including debt from forced charges.
     pub ceiling: u64,
     micros: Divisor,
     requests: Divisor,
 }
 
 impl Units {
-    /// The units of a bucket, or nothing if the numbers do not fit even when coarsened.
+    /// The units of a bucket, or `None` if the numbers do not fit even when coarsened.
     #[must_use]
-    pub fn of(quota: &Quota) -> Option<Self> {
+    pub fn for_quota(quota: &Quota) -> Option<Self> {
         let (requests, window, burst) = (quota.requests, quota.window.get(), quota.burst());
         // Debt is capped at one full bucket, so the levels span two of them.
         let span = burst.checked_mul(2)?.checked_add(2)?;
@@ -75,9 +76,9 @@ impl Units {
             let coarse = widest * u128::from(requests) / u128::from(window);
             // Rounded up: a request never costs less than its share.
             let cost = (coarse * u128::from(window)).div_ceil(u128::from(requests));
-            // A small number of coarse units cannot tell the rate to within 1 ppm.
-            let asked = cost * u128::from(requests);
-            if (asked - coarse * u128::from(window)).checked_mul(1_000_000)? > asked {
+            // Too few coarse units cannot represent the rate to within 1 ppm.
+            let target = cost * u128::from(requests);
+            if (target - coarse * u128::from(window)).checked_mul(1_000_000)? > target {
                 return None;
             }
             per_micro = u64::try_from(coarse).ok()?;
@@ -92,14 +93,14 @@ impl Units {
         Some(Self { per_micro, per_request, capacity, ceiling, micros, requests })
     }
 
-    /// How long so many units take to drain.
+    /// How long `used` units take to drain, rounded up.
     #[inline]
     #[must_use]
     pub fn drain_time(&self, used: u64) -> Micros {
         Micros::new(self.micros.divide(used + self.per_micro - 1))
     }
 
-    /// How many requests of cost 1 fit above this level.
+    /// How many requests of cost 1 fit on top of a level of `used` units.
     #[inline]
     #[must_use]
     pub fn room_above(&self, used: u64) -> u64 {
@@ -107,10 +108,12 @@ impl Units {
     }
 }
 
-/// Division by a number known beforehand, as one multiplication: two divisions were a quarter of a
-/// decision. With l = ⌈log2 d⌉ and m = ⌊2^(63+l)/d⌋ + 1, ⌊n·m / 2^(63+l)⌋ = ⌊n/d⌋ for all n < 2^63
-/// (Granlund and Montgomery 1994), and no level or sum of two levels reaches 2^53. Of 2n·m the upper
-/// word alone is needed.
+/// Division by an invariant number, done as one multiplication: two divisions took a quarter of a
+/// decision's time.
+///
+/// With l = ⌈log2 d⌉ and m = ⌊2^(63+l)/d⌋ + 1, ⌊n·m / 2^(63+l)⌋ = ⌊n/d⌋ for all n < 2^63 (Granlund
+/// and Montgomery 1994). Levels and sums of two levels stay below 2^53. Only the upper word of 2n·m
+/// is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Divisor {
     multiplier: u64,
@@ -133,31 +136,33 @@ impl Divisor {
     }
 }
 
-/// A sliding window cut into ticks, coarse enough that counts times ticks stay exact.
+/// A sliding window divided into ticks, coarse enough that counts times ticks stay exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticks {
-    /// Microseconds a tick.
+    /// Microseconds per tick.
     pub micros: u64,
-    /// Ticks a window, rounded up.
+    /// Ticks per window, rounded up.
     pub per_window: u64,
 }
 
 impl Ticks {
-    /// The ticks of a sliding window counter, or nothing if they would have to be coarser than 1 ppm.
+    /// The ticks of a sliding window counter, or `None` if they would be less exact than 1 ppm.
     #[must_use]
-    pub fn of(quota: &Quota) -> Option<Self> {
+    pub fn for_quota(quota: &Quota) -> Option<Self> {
         let window = quota.window.get();
         // Debt may double the count, hence twice the quota.
-        let most = (EXACT / 2).checked_div(quota.requests).filter(|most| *most > 0)?;
-        let micros = window.div_ceil(most);
+        let max_ticks =
+            (EXACT_INTEGER_LIMIT / 2).checked_div(quota.requests).filter(|ticks| *ticks > 0)?;
+        let micros = window.div_ceil(max_ticks);
         let per_window = window.div_ceil(micros);
-        (micros == 1 || per_window >= FINE_TICKS).then_some(Self { micros, per_window })
+        (micros == 1 || per_window >= MIN_COARSE_TICKS).then_some(Self { micros, per_window })
     }
 
-    /// The largest count whose product with the ticks of a window is exact: at least twice the quota.
+    /// The largest count whose product with the ticks per window is exact: at least twice the
+    /// quota.
     #[must_use]
-    pub const fn most(self) -> u64 {
-        EXACT / self.per_window
+    pub const fn max_count(self) -> u64 {
+        EXACT_INTEGER_LIMIT / self.per_window
     }
 }
 
@@ -176,11 +181,11 @@ mod tests {
     const YEAR: Micros = Micros::from_secs(31_536_000);
 
     fn error_ppb(quota: &Quota, units: &Units) -> u128 {
-        // (q·L − p·W) / (q·L): how much slower than asked the bucket drains.
-        let asked = u128::from(units.per_request) * u128::from(quota.requests);
-        let got = u128::from(units.per_micro) * u128::from(quota.window.get());
-        assert!(got <= asked, "never faster than asked: {quota:?} {units:?}");
-        (asked - got) * 1_000_000_000 / asked
+        // (q·L − p·W) / (q·L): how much slower than the quota the bucket drains.
+        let target = u128::from(units.per_request) * u128::from(quota.requests);
+        let actual = u128::from(units.per_micro) * u128::from(quota.window.get());
+        assert!(actual <= target, "drains faster than the quota: {quota:?} {units:?}");
+        (target - actual) * 1_000_000_000 / target
     }
 
     #[test]
@@ -195,13 +200,13 @@ mod tests {
             (285, YEAR),
         ] {
             let quota = Quota::new(requests, window);
-            let units = Units::of(&quota).unwrap();
+            let units = Units::for_quota(&quota).unwrap();
             assert_eq!(error_ppb(&quota, &units), 0, "{quota:?}");
         }
     }
 
     #[test]
-    fn coarsened_quotas_are_strict_and_within_a_ppm() {
+    fn coarsened_quotas_stay_within_one_ppm() {
         for (requests, window) in [
             (999_983, DAY),
             (301, YEAR),
@@ -210,14 +215,14 @@ mod tests {
             (7_000_000_001, Micros::from_secs(3_600)),
         ] {
             let quota = Quota::new(requests, window);
-            let units = Units::of(&quota).unwrap();
+            let units = Units::for_quota(&quota).unwrap();
             assert!(error_ppb(&quota, &units) <= 1_000, "{quota:?} {units:?}");
             assert!(units.ceiling <= BUCKET_CEILING);
         }
     }
 
     #[test]
-    fn dividing_by_multiplying_is_exact() {
+    fn reciprocal_division_is_exact() {
         let interesting = |bits: u32| {
             (0..=bits)
                 .flat_map(|bit| [-1_i64, 0, 1].map(|off| (1_u64 << bit).saturating_add_signed(off)))
@@ -234,18 +239,18 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_counted_is_refused() {
+    fn unrepresentable_quotas_are_rejected() {
         for burst in [u64::MAX, i64::MAX as u64, 1 << 60] {
-            assert_eq!(Units::of(&Quota::new(1, YEAR).with_burst(burst)), None);
-            assert_eq!(Ticks::of(&Quota::new(burst, DAY)), None);
+            assert_eq!(Units::for_quota(&Quota::new(1, YEAR).with_burst(burst)), None);
+            assert_eq!(Ticks::for_quota(&Quota::new(burst, DAY)), None);
         }
-        assert_eq!(Units::of(&Quota::new(1, YEAR).with_burst(1_000_000)), None);
+        assert_eq!(Units::for_quota(&Quota::new(1, YEAR).with_burst(1_000_000)), None);
     }
 
     #[test]
-    fn a_sliding_window_of_a_million_a_second_for_a_year_is_refused_but_an_hour_of_millions_fits() {
-        assert_eq!(Ticks::of(&Quota::new(31_536_000_000_000, YEAR)), None);
-        let ticks = Ticks::of(&Quota::new(10_000_000, Micros::from_secs(3_600))).unwrap();
-        assert!(ticks.micros > 1 && ticks.per_window * 20_000_000 <= EXACT);
+    fn oversized_sliding_windows_are_rejected() {
+        assert_eq!(Ticks::for_quota(&Quota::new(31_536_000_000_000, YEAR)), None);
+        let ticks = Ticks::for_quota(&Quota::new(10_000_000, Micros::from_secs(3_600))).unwrap();
+        assert!(ticks.micros > 1 && ticks.per_window * 20_000_000 <= EXACT_INTEGER_LIMIT);
     }
 }

@@ -1,9 +1,9 @@
-//! What a stored state is measured in, interned to four bytes.
+//! Scales: the units that a stored state is measured in, interned to four bytes.
 //!
-//! A state outlives the rule set it was written under, so it says how to read it: the units of a
-//! bucket, the window of a counter. A table of ten million states cannot spend sixteen bytes each on
-//! that, so scales are interned for the life of the process. Interning is invisible: a decision
-//! depends on the scale, never on its number.
+//! A state outlives the rule set it was written under, so it records how to read it: the units of a
+//! bucket or the window of a counter. In a table of ten million states, sixteen bytes each would be
+//! too much, so scales are interned for the life of the process. Decisions depend on the scale,
+//! never on its ID.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -11,57 +11,61 @@ use std::sync::{LazyLock, PoisonError, RwLock};
 
 use crate::time::Micros;
 
-/// How a stored state is to be read.
+/// The units of a stored state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scale {
-    /// `used` counts units: a request costs `per_request` of them, a microsecond drains `per_micro`.
+    /// `used` counts units: a request takes `per_request` of them, a microsecond drains
+    /// `per_micro`.
     Bucket {
-        /// Units that drain in a microsecond (`p`).
+        /// Units drained per microsecond (`p`).
         per_micro: u64,
         /// Units that a request of cost 1 takes (`q`).
         per_request: u64,
     },
-    /// Counts of requests in windows of this length, aligned to the epoch.
+    /// Counts the requests of a window aligned to the epoch.
     Fixed {
         /// The window.
         window: Micros,
     },
-    /// Counts of requests in this window and the one before.
+    /// Counts the requests of the current and the previous window.
     Counter {
         /// The window.
         window: Micros,
     },
-    /// Requests with their times.
+    /// Logs each request with its time.
     Log {
         /// The window.
         window: Micros,
     },
-    /// Held slots with the times they were taken or last renewed.
+    /// Logs each held slot with the time it was acquired or last renewed.
     Slots {
-        /// How long one that is not renewed is held.
-        lease: Micros,
+        /// The lease: how long a slot is held without renewal.
+        hold: Micros,
     },
-    /// Strikes and the end of a ban; all spans are in the state's policy.
+    /// Strikes and the end of a ban. The other durations are in the [`BanPolicy`].
+    ///
+    /// [`BanPolicy`]: crate::penalty::BanPolicy
     Ban {
-        /// How long a clean record takes to be forgotten.
+        /// How long a record without strikes is kept.
         forget: Micros,
     },
 }
 
-/// The number of an interned [`Scale`]; never zero, so that a table can mark an empty slot with zero.
+/// The ID of an interned [`Scale`]. Never zero, so that a table slot can use zero to mean "no
+/// scale".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ScaleId(NonZeroU32);
 
 #[derive(Default)]
-struct Registry {
+struct ScaleRegistry {
     scales: Vec<Scale>,
     ids: HashMap<Scale, ScaleId>,
 }
 
-static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(RwLock::default);
+static REGISTRY: LazyLock<RwLock<ScaleRegistry>> = LazyLock::new(RwLock::default);
 
 impl Scale {
-    /// The number of this scale, the same for the life of the process.
+    /// The ID of this scale, which stays the same for the life of the process.
     #[must_use]
     pub fn intern(self) -> ScaleId {
         let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
@@ -78,20 +82,20 @@ impl Scale {
 }
 
 impl ScaleId {
-    /// The scale behind the number.
+    /// The scale with this ID.
     #[must_use]
     pub fn resolve(self) -> Scale {
         let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
         registry.scales[self.0.get() as usize - 1]
     }
 
-    /// The number itself, for packing into a table slot.
+    /// The ID as a number, for packing into a table slot.
     #[must_use]
     pub fn get(self) -> u32 {
         self.0.get()
     }
 
-    /// The id behind a number that [`get`](Self::get) gave out; zero is no id.
+    /// The ID for a number that [`get`](Self::get) returned, or `None` for zero.
     #[must_use]
     pub fn from_raw(raw: u32) -> Option<Self> {
         NonZeroU32::new(raw).map(Self)

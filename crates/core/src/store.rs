@@ -1,4 +1,4 @@
-//! What a store is asked, and the face that every store has.
+//! The [`Store`] trait, and the batches of charges that stores execute.
 
 use std::fmt;
 use std::future::Future;
@@ -10,30 +10,30 @@ use crate::penalty::BanPolicy;
 use crate::policy::Policy;
 use crate::time::{Micros, Timestamp};
 
-/// One counter to work on; a request makes a batch of them, no two with the same key.
+/// An operation on one counter. A request makes a batch of charges, no two with the same key.
 #[derive(Clone, Copy, Debug)]
 pub struct Charge<'a> {
-    /// Whose counter.
+    /// The counter.
     pub key: Key<'a>,
-    /// How it counts.
+    /// How the counter counts.
     pub policy: &'a Policy,
-    /// How much.
+    /// How much to charge.
     pub cost: u64,
-    /// What its refusal means.
+    /// What a refusal by this charge means for the request.
     pub role: Role,
-    /// Over the limit, a request still passes with a warning while this second counter admits it.
+    /// A second counter: while it has room, a request over the limit passes with a warning.
     pub grace: Option<&'a Policy>,
-    /// Repeated refusals lead to a ban.
+    /// When repeated refusals ban the key.
     pub ban: Option<&'a BanPolicy>,
-    /// What becomes of a request that would have to wait its turn.
-    pub queue: Queue,
+    /// What happens to a request that a queueing rule would delay.
+    pub queue: QueueMode,
 }
 
 impl<'a> Charge<'a> {
-    /// A charge that nothing but its cost is said of.
+    /// An enforced charge without warnings or bans, whose caller can delay the request.
     #[must_use]
     pub const fn plain(key: Key<'a>, policy: &'a Policy, cost: u64) -> Self {
-        let (role, queue) = (Role::Enforce, Queue::Hold);
+        let (role, queue) = (Role::Enforce, QueueMode::Hold);
         Self { key, policy, cost, role, grace: None, ban: None, queue }
     }
 
@@ -41,30 +41,30 @@ impl<'a> Charge<'a> {
     #[inline]
     pub(crate) fn fit(&self, state: Option<&State>, now: Timestamp) -> Fit {
         match (self.policy.fit(state, self.cost, now), self.queue) {
-            // By then those before it have left, and not a microsecond earlier.
-            (Fit::Now { delay }, Queue::Refuse) if delay > Micros::ZERO => Fit::After(delay),
+            // By then the earlier requests have left the queue, and not a microsecond sooner.
+            (Fit::Now { delay }, QueueMode::Refuse) if delay > Micros::ZERO => Fit::After(delay),
             (fit, _) => fit,
         }
     }
 }
 
-/// What becomes of a request that fits, but that a queueing rule would let wait its turn.
+/// What happens to a request that fits, but that a queueing rule would delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Queue {
-    /// It is admitted with a delay: whoever asks can hold it for so long.
+pub enum QueueMode {
+    /// Admit it with a delay, because the caller can hold the request that long.
     Hold,
-    /// Whoever asks cannot hold it: it does not fit, and the delay is how long to wait.
+    /// Refuse it, because the caller cannot hold requests. The delay becomes the retry time.
     Refuse,
 }
 
-/// What a charge's refusal means to the request.
+/// What a refusal by one charge means for the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The request is refused, and no charge of the batch is made.
+    /// The request is refused, and no charge in the batch is made.
     Enforce,
-    /// Nothing: it is charged only when it would have passed, and never refuses.
+    /// Nothing: a shadow charge never refuses, and is made only if it fits.
     Shadow,
-    /// The request is refused, yet this charge is made all the same, into debt if need be.
+    /// The request is refused, but this charge is made anyway, going into debt if necessary.
     Always,
 }
 
@@ -73,47 +73,48 @@ pub enum Role {
 pub enum Op {
     /// Charge all or none.
     Charge,
-    /// Say what a charge would say; change nothing.
+    /// Return what a charge would return, without changing anything.
     Peek,
-    /// Charge all, into debt if need be.
+    /// Charge all, going into debt if necessary.
     Force,
-    /// Give back what was charged at this instant of the store's clock.
+    /// Undo charges that were made at the given instant of the store's clock.
     Refund {
-        /// When it was charged.
+        /// When the charges were made.
         charged_at: Timestamp,
     },
-    /// Hold slots on that were taken or last renewed at this instant of the store's clock; the reading
-    /// tells the new one. What has lapsed is taken again, into debt if need be. Does nothing to
-    /// policies that hold no slots.
+    /// Renew the lease of slots that were acquired or last renewed at the given instant of the
+    /// store's clock. The reading's `now` is the instant of this renewal. Expired slots are
+    /// acquired again, going into debt if necessary. Has no effect on policies other than
+    /// concurrency limits.
     Renew {
-        /// When they were taken or last renewed.
+        /// When the slots were acquired or last renewed.
         charged_at: Timestamp,
     },
-    /// Forget the counters, warnings and bans.
+    /// Delete the counters, warnings and bans.
     Reset,
 }
 
-/// Why a store did not answer. A charge that is in neither list was certainly not made.
+/// Why a store did not answer. A charge in neither list was definitely not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreError {
-    /// For the log, not for clients.
+    /// The reason, for logs. Not meant for clients.
     pub reason: String,
-    /// The places of the charges that were answered all the same (their part of the store is well);
-    /// their readings stand.
+    /// Indexes of the charges that were answered anyway, because their part of the store is
+    /// healthy. Their readings are valid.
     pub answered: Vec<usize>,
-    /// The places of the charges that may have been made, although no answer says so.
+    /// Indexes of the charges whose outcome is unknown: they may or may not have been made.
     pub unknown: Vec<usize>,
 }
 
 impl StoreError {
-    /// Nothing of what was asked was done.
-    pub fn nothing(reason: impl Into<String>) -> Self {
+    /// The error if no charge was made.
+    pub fn not_applied(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), answered: Vec::new(), unknown: Vec::new() }
     }
 
-    /// None of these charges was answered, and all of them may have been made.
-    pub fn unknown(reason: impl Into<String>, charges: usize) -> Self {
-        Self { unknown: (0..charges).collect(), ..Self::nothing(reason) }
+    /// The error if no charge was answered, and any of them may have been made.
+    pub fn outcome_unknown(reason: impl Into<String>, charges: usize) -> Self {
+        Self { unknown: (0..charges).collect(), ..Self::not_applied(reason) }
     }
 }
 
@@ -125,20 +126,20 @@ impl fmt::Display for StoreError {
 
 impl std::error::Error for StoreError {}
 
-/// Where counters live and whose clock counts.
+/// Holds the counters, and provides the clock for decisions about them.
 pub trait Store: Send + Sync {
-    /// Whether it answers without waiting for anything: its futures are ready when first polled.
+    /// Whether the store answers without waiting, so that its futures are ready when first polled.
     const IMMEDIATE: bool = false;
 
-    /// Does `op` to all of `charges` at one instant, fills in one reading for each and says who
-    /// answered. What [`AnsweredBy::DenyCache`] answered changed nothing, and only those readings
-    /// are told that refuse.
+    /// Applies `op` to all of `charges` at one instant, fills in one reading for each, and returns
+    /// which component answered. If that is [`AnsweredBy::DenyCache`], no counter was changed, and
+    /// only the readings that refuse are filled in.
     ///
-    /// `readings` is as long as `charges`.
+    /// `readings` must be as long as `charges`.
     ///
     /// # Errors
-    /// When the store could not answer for some or all of the charges; their readings are then
-    /// meaningless.
+    /// If the store could not answer for some or all of the charges. The readings of those charges
+    /// are then meaningless.
     fn apply(
         &self,
         op: Op,
@@ -146,15 +147,15 @@ pub trait Store: Send + Sync {
         readings: &mut [Reading],
     ) -> impl Future<Output = Result<AnsweredBy, StoreError>> + Send;
 
-    /// The instant by the store's clock, for a rule set that comes into force.
+    /// The current time of the store's clock, used as the time when a rule set takes effect.
     ///
     /// # Errors
-    /// When the store could not answer.
+    /// If the store could not answer.
     fn now(&self) -> impl Future<Output = Result<Timestamp, StoreError>> + Send;
 
-    /// How many nodes count in this store, this one included, as far as is known. While the store
-    /// does not answer, this is the number that was last known.
-    fn nodes(&self) -> u32 {
+    /// The number of nodes that use this store, including this one. While the store does not
+    /// answer, this is the last known number.
+    fn node_count(&self) -> u32 {
         1
     }
 }

@@ -1,14 +1,14 @@
-//! Instants, spans and clocks, in whole microseconds.
+//! Instants, durations and clocks, in whole microseconds.
 //!
-//! This is the one place below the server's wiring where a real clock is read; every other function
-//! is handed `now`. It knows nothing of calendars or time zones.
+//! Apart from the server's wiring, only this module reads a real clock; every other function
+//! receives `now` as an argument. There is no support for calendars or time zones.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// An instant: microseconds since the Unix epoch, on the clock of the store that counts.
+/// An instant: microseconds since the Unix epoch, on the store's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
@@ -32,19 +32,19 @@ impl Timestamp {
         self.0
     }
 
-    /// How long after `earlier` this is; zero when it is not after it.
+    /// The time from `earlier` to this instant; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Micros {
         Micros(self.0.saturating_sub(earlier.0))
     }
 
-    /// This instant moved earlier by `span`, held at the epoch.
+    /// This instant moved earlier by `span`, saturating at the epoch.
     #[must_use]
     pub const fn minus(self, span: Micros) -> Self {
         Self(self.0.saturating_sub(span.0))
     }
 
-    /// This instant moved later by `span`, held at the end of time rather than wrapped.
+    /// This instant moved later by `span`, saturating at the largest timestamp.
     #[must_use]
     pub const fn plus(self, span: Micros) -> Self {
         Self(self.0.saturating_add(span.0))
@@ -52,22 +52,22 @@ impl Timestamp {
 }
 
 impl Micros {
-    /// No time at all.
+    /// An empty span.
     pub const ZERO: Self = Self(0);
 
-    /// So many microseconds.
+    /// A span of `micros` microseconds.
     #[must_use]
     pub const fn new(micros: u64) -> Self {
         Self(micros)
     }
 
-    /// So many milliseconds, held at the largest span.
+    /// A span of `millis` milliseconds, saturating at the largest span.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000))
     }
 
-    /// So many seconds, held at the largest span.
+    /// A span of `secs` seconds, saturating at the largest span.
     #[must_use]
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1_000_000))
@@ -79,7 +79,7 @@ impl Micros {
         self.0
     }
 
-    /// Whole milliseconds, rounded up: a wait that is told must be long enough.
+    /// Whole milliseconds, rounded up, so that a client that waits this long has waited enough.
     #[must_use]
     pub const fn as_millis_ceil(self) -> u64 {
         self.0.div_ceil(1_000)
@@ -91,16 +91,16 @@ impl Micros {
         self.0 / 1_000_000
     }
 
-    /// Whole seconds, rounded up: a wait that is told must be long enough.
+    /// Whole seconds, rounded up, so that a client that waits this long has waited enough.
     #[must_use]
     pub const fn as_secs_ceil(self) -> u64 {
         self.0.div_ceil(1_000_000)
     }
 
-    /// The span for people to read, in at most two units: `250 ms`, `1.9 s`, `15 min`, `1 h 10 min`.
-    /// Rounded up, so that a client that waits this long has waited long enough.
+    /// The span for people to read, in at most two units: `250 ms`, `1.9 s`, `15 min`, `1 h 10
+    /// min`. Rounded up, so that a client that waits this long has waited enough.
     #[must_use]
-    pub fn in_words(self) -> String {
+    pub fn to_human_string(self) -> String {
         let (millis, seconds) = (self.as_millis_ceil(), self.as_secs_ceil());
         let tenths = millis.div_ceil(100);
         match seconds {
@@ -109,15 +109,15 @@ impl Micros {
             1..10 if tenths % 10 > 0 => format!("{}.{} s", tenths / 10, tenths % 10),
             1..10 => format!("{} s", tenths / 10),
             10..60 => format!("{seconds} s"),
-            60..3_600 => two_units(seconds, 60, ["min", "s"]),
-            3_600..86_400 => two_units(seconds.div_ceil(60), 60, ["h", "min"]),
-            86_400.. => two_units(seconds.div_ceil(3_600), 24, ["d", "h"]),
+            60..3_600 => format_two_units(seconds, 60, ["min", "s"]),
+            3_600..86_400 => format_two_units(seconds.div_ceil(60), 60, ["h", "min"]),
+            86_400.. => format_two_units(seconds.div_ceil(3_600), 24, ["d", "h"]),
         }
     }
 }
 
-/// `number` of the smaller of two units, of which `size` make one of the larger.
-fn two_units(number: u64, size: u64, [large, small]: [&str; 2]) -> String {
+/// Formats `number` of the smaller unit, where `size` of them make one of the larger unit.
+fn format_two_units(number: u64, size: u64, [large, small]: [&str; 2]) -> String {
     match (number / size, number % size) {
         (whole, 0) => format!("{whole} {large}"),
         (whole, rest) => format!("{whole} {large} {rest} {small}"),
@@ -130,7 +130,7 @@ impl From<Micros> for Duration {
     }
 }
 
-/// Written as a person would type it: the largest unit that divides the span (`90s`, `36h`).
+/// Formats the span as a person would type it, in the largest unit that divides it (`90s`, `36h`).
 impl fmt::Display for Micros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(u64, &str); 6] = [
@@ -150,16 +150,16 @@ impl fmt::Display for Micros {
     }
 }
 
-/// Where `now` comes from.
+/// A source of the current time.
 pub trait Clock: Send + Sync {
-    /// Whether it never goes back. A store may then read it before it takes its locks.
+    /// Whether the clock never goes back. A store may then read it before it takes its locks.
     const MONOTONIC: bool;
 
-    /// The present instant.
+    /// The current time.
     fn now(&self) -> Timestamp;
 }
 
-/// Wall time at start plus monotonic time since: steps of the wall clock do not reach it.
+/// Wall time at start plus monotonic time since then, so steps of the wall clock do not affect it.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     wall_at_start: Timestamp,
@@ -167,9 +167,9 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock that starts at the present wall time.
+    /// A clock that starts at the current wall time.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "this is the clock that others are handed")]
+    #[expect(clippy::disallowed_methods, reason = "this is the clock that all other code receives")]
     pub fn new() -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
@@ -190,13 +190,13 @@ impl Clock for SystemClock {
 
     fn now(&self) -> Timestamp {
         let since = self.start.elapsed();
-        // Seconds and sub-second parts apart: `as_micros` would go through 128-bit arithmetic.
+        // Add seconds and sub-seconds separately: `as_micros` would use 128-bit arithmetic.
         let micros = since.as_secs().saturating_mul(1_000_000) + u64::from(since.subsec_micros());
         self.wall_at_start.plus(Micros(micros))
     }
 }
 
-/// A clock that stands still until it is moved, for tests and simulations. Clones share the time.
+/// A clock that moves only when set, for tests and simulations. Clones share the time.
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock(Arc<AtomicU64>);
 
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_round_up_and_print_as_typed() {
+    fn durations_round_up_and_print_compactly() {
         assert_eq!(Micros::new(900_001).as_secs_ceil(), 1);
         assert_eq!(Micros::new(1).as_millis_ceil(), 1);
         assert_eq!(Micros::ZERO.as_secs_ceil(), 0);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_in_words_are_short_and_never_too_small() {
+    fn human_durations_never_round_down() {
         for (micros, words) in [
             (0, "0 s"),
             (1, "1 ms"),
@@ -256,12 +256,12 @@ mod tests {
             (86_340_000_001, "24 h"),
             (90_000_000_001, "1 d 2 h"),
         ] {
-            assert_eq!(Micros::new(micros).in_words(), words);
+            assert_eq!(Micros::new(micros).to_human_string(), words);
         }
     }
 
     #[test]
-    fn the_system_clock_starts_at_wall_time_and_does_not_go_back() {
+    fn system_clock_is_monotonic_from_wall_time() {
         let clock = SystemClock::new();
         let first = clock.now();
         assert!(first > Timestamp::from_micros(1_700_000_000_000_000));

@@ -1,46 +1,47 @@
-//! How much memory the table may use, and how much it does.
+//! The memory budget of the table.
 
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 
-/// Bytes granted and taken, shared by all shards. Touched when a table grows, not on every decision.
+/// Bytes allowed and used, shared by all shards. Accessed when a table grows, not on every
+/// decision.
 #[derive(Debug)]
-pub(crate) struct Budget {
-    most: u64,
-    taken: AtomicU64,
+pub(crate) struct MemoryBudget {
+    max_bytes: u64,
+    used: AtomicU64,
 }
 
-impl Budget {
-    pub(crate) fn new(most: u64) -> Self {
-        Self { most, taken: AtomicU64::new(0) }
+impl MemoryBudget {
+    pub(crate) fn new(max_bytes: u64) -> Self {
+        Self { max_bytes, used: AtomicU64::new(0) }
     }
 
-    /// Takes bytes if they are there.
-    pub(crate) fn take(&self, bytes: u64) -> bool {
-        self.taken
-            .fetch_update(Relaxed, Relaxed, |taken| {
-                taken.checked_add(bytes).filter(|sum| *sum <= self.most)
+    /// Reserves bytes if the budget allows it.
+    pub(crate) fn try_reserve(&self, bytes: u64) -> bool {
+        self.used
+            .fetch_update(Relaxed, Relaxed, |used| {
+                used.checked_add(bytes).filter(|sum| *sum <= self.max_bytes)
             })
             .is_ok()
     }
 
-    /// Takes bytes that [`has`](Self::has) found a moment ago.
-    pub(crate) fn take_anyway(&self, bytes: u64) {
-        self.taken.fetch_add(bytes, Relaxed);
+    /// Reserves bytes after [`can_reserve`](Self::can_reserve) returned true for them.
+    pub(crate) fn reserve_unchecked(&self, bytes: u64) {
+        self.used.fetch_add(bytes, Relaxed);
     }
 
-    pub(crate) fn has(&self, bytes: u64) -> bool {
-        self.taken().saturating_add(bytes) <= self.most
+    pub(crate) fn can_reserve(&self, bytes: u64) -> bool {
+        self.used().saturating_add(bytes) <= self.max_bytes
     }
 
-    pub(crate) fn give(&self, bytes: u64) {
-        self.taken.fetch_sub(bytes, Relaxed);
+    pub(crate) fn release(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Relaxed);
     }
 
-    pub(crate) const fn most(&self) -> u64 {
-        self.most
+    pub(crate) const fn max_bytes(&self) -> u64 {
+        self.max_bytes
     }
 
-    pub(crate) fn taken(&self) -> u64 {
-        self.taken.load(Relaxed)
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Relaxed)
     }
 }

@@ -1,9 +1,9 @@
-//! The states of a batch as the core sees them, while their shards are locked.
+//! Implementations of [`Cells`]: access to the states of a batch while their shards are locked.
 
 use smallvec::SmallVec;
 use tidegate_core::algorithm::State;
-use tidegate_core::algorithm::token_bucket::Level;
-use tidegate_core::batch::{self, Cells, Part, PlainBucket};
+use tidegate_core::algorithm::token_bucket::BucketLevel;
+use tidegate_core::batch::{self, Cells, PlainBucket, StateKind};
 use tidegate_core::decision::Reading;
 use tidegate_core::key::Fingerprint;
 use tidegate_core::scale::ScaleId;
@@ -11,95 +11,100 @@ use tidegate_core::store::{Charge, Op};
 use tidegate_core::time::Timestamp;
 
 use crate::hash::TableHash;
-use crate::overflow::{Bucket, Overflow};
-use crate::shard::{Common, Shard, is_fresh};
-use crate::store::reserve;
+use crate::overflow::{OverflowBucket, OverflowTable};
+use crate::shard::{TableContext, TableShard, is_expired};
+use crate::store::reserved_bytes;
 use crate::sync::Guard;
 
-/// The one state of a plain charge, in a shard that has room for it.
-pub(crate) struct One<'a, 'c> {
-    pub(crate) shard: &'a mut Shard,
-    pub(crate) at: Option<usize>,
+/// The single state of a plain charge, in a shard that has room for it.
+pub(crate) struct SingleCell<'a, 'c> {
+    pub(crate) shard: &'a mut TableShard,
+    pub(crate) slot: Option<usize>,
     pub(crate) charge: &'a Charge<'c>,
     pub(crate) hash: TableHash,
-    pub(crate) common: &'a Common,
+    pub(crate) context: &'a TableContext,
 }
 
-impl Cells for One<'_, '_> {
-    fn look<R>(&mut self, _: usize, _: Part, see: impl FnOnce(Option<&State>) -> R) -> R {
-        match self.at {
-            Some(at) => self.shard.look(at, see),
+impl Cells for SingleCell<'_, '_> {
+    fn read<R>(&mut self, _: usize, _: StateKind, see: impl FnOnce(Option<&State>) -> R) -> R {
+        match self.slot {
+            Some(at) => self.shard.read_state(at, see),
             None => see(None),
         }
     }
 
     #[inline]
-    fn level(&mut self, _: usize) -> Option<(ScaleId, Level)> {
-        self.shard.level(self.at?)
+    fn level(&mut self, _: usize) -> Option<(ScaleId, BucketLevel)> {
+        self.shard.level(self.slot?)
     }
 
     #[inline]
-    fn set_level(&mut self, _: usize, level: Level) {
-        if let Some(at) = self.at {
-            self.shard.set_level(at, level, self.common);
+    fn set_level(&mut self, _: usize, level: BucketLevel) {
+        if let Some(at) = self.slot {
+            self.shard.set_level(at, level, self.context);
         }
     }
 
     #[inline]
-    fn edit<R>(&mut self, _: usize, part: Part, change: impl FnOnce(&mut Option<State>) -> R) -> R {
-        if part != Part::Main {
+    fn edit<R>(
+        &mut self,
+        _: usize,
+        part: StateKind,
+        change: impl FnOnce(&mut Option<State>) -> R,
+    ) -> R {
+        if part != StateKind::Main {
             return change(&mut None);
         }
-        if let Some(at) = self.at {
-            return self.shard.edit(at, self.common, change);
+        if let Some(at) = self.slot {
+            return self.shard.edit(at, self.context, change);
         }
         let mut state = None;
-        let told = change(&mut state);
+        let result = change(&mut state);
         if let Some(state) = state {
-            let set_aside = reserve(self.charge, part);
+            let reserve = reserved_bytes(self.charge, part);
             self.shard.insert(
                 self.charge.key.fingerprint,
                 self.hash,
                 state,
-                set_aside,
-                self.common,
+                reserve,
+                self.context,
             );
         }
-        told
+        result
     }
 }
 
-/// The most charges that [`Few`] takes.
-pub(crate) const FEW: usize = 4;
+/// The most charges in a [`SmallBatch`].
+pub(crate) const MAX_SMALL_BATCH: usize = 4;
 
-/// The states of some plain charges in as many shards, every one of which has a place: no vectors,
-/// nothing looked up twice. Most decisions are of this kind.
-pub(crate) struct Few<'a, const N: usize> {
-    /// The shards held, in the order they were locked.
-    pub(crate) shards: [Guard<'a, Shard>; N],
-    /// The charge of each of them.
-    pub(crate) whose: [usize; N],
-    /// The place of its key in it.
-    pub(crate) places: [usize; N],
-    pub(crate) common: &'a Common,
+/// The states of `N` plain charges in `N` different shards, all of which have a slot. It needs no
+/// vectors and no second lookups. Most decisions are of this kind.
+pub(crate) struct SmallBatch<'a, const N: usize> {
+    /// The locked shards, in lock order.
+    pub(crate) shards: [Guard<'a, TableShard>; N],
+    /// For each shard, the index of its charge.
+    pub(crate) charge_indices: [usize; N],
+    /// For each shard, the slot of the charge's key.
+    pub(crate) slots: [usize; N],
+    pub(crate) context: &'a TableContext,
 }
 
-impl<const N: usize> Few<'_, N> {
-    /// Finds the places of all keys, if they have one.
+impl<const N: usize> SmallBatch<'_, N> {
+    /// Finds the slots of all keys, or returns `None` if one has no slot.
     #[inline]
-    pub(crate) fn find(
+    pub(crate) fn find_slots(
         &mut self,
         charges: &[Charge<'_>; N],
         hashes: &[TableHash; N],
     ) -> Option<()> {
         for k in 0..N {
-            let i = self.whose[k];
-            self.places[k] = self.shards[k].find(charges[i].key.fingerprint, hashes[i])?;
+            let i = self.charge_indices[k];
+            self.slots[k] = self.shards[k].find(charges[i].key.fingerprint, hashes[i])?;
         }
         Some(())
     }
 
-    /// The buckets of the charges in the order of the locks, if all are plain ones.
+    /// The buckets of the charges in lock order, if all are policing buckets.
     #[inline]
     pub(crate) fn buckets<'c>(
         &self,
@@ -113,7 +118,7 @@ impl<const N: usize> Few<'_, N> {
         Some(found)
     }
 
-    /// One of them; inlined, because out of line it goes through memory, field by field.
+    /// The bucket of the `k`th shard. Inlined, because a call would copy each field through memory.
     #[inline(always)]
     fn bucket<'c>(
         &self,
@@ -121,11 +126,12 @@ impl<const N: usize> Few<'_, N> {
         k: usize,
         now: Timestamp,
     ) -> Option<PlainBucket<'c>> {
-        let (scale, level) = self.shards[k].level(self.places[k])?;
-        PlainBucket::look(&charges[self.whose[k]], scale, level, now)
+        let (scale, level) = self.shards[k].level(self.slots[k])?;
+        PlainBucket::evaluate(&charges[self.charge_indices[k]], scale, level, now)
     }
 
-    /// Charges all or none of them, of whatever kind they are; out of the way of plain buckets.
+    /// Charges all or none, for any kind of policy. Not inlined, to keep the code for plain buckets
+    /// small.
     #[inline(never)]
     pub(crate) fn charge(
         &mut self,
@@ -136,153 +142,165 @@ impl<const N: usize> Few<'_, N> {
         batch::apply(Op::Charge, charges, now, self, readings);
     }
 
-    /// The shard of a charge and its place there.
-    fn place(&mut self, charge: usize) -> (&mut Shard, usize) {
-        let k = self.whose.iter().position(|i| *i == charge).unwrap_or_default();
-        (&mut self.shards[k], self.places[k])
+    /// The shard and slot of a charge.
+    fn locate(&mut self, charge: usize) -> (&mut TableShard, usize) {
+        let k = self.charge_indices.iter().position(|i| *i == charge).unwrap_or_default();
+        (&mut self.shards[k], self.slots[k])
     }
 }
 
-impl<const N: usize> Cells for Few<'_, N> {
-    fn look<R>(&mut self, charge: usize, _: Part, see: impl FnOnce(Option<&State>) -> R) -> R {
-        let (shard, at) = self.place(charge);
-        shard.look(at, see)
+impl<const N: usize> Cells for SmallBatch<'_, N> {
+    fn read<R>(&mut self, charge: usize, _: StateKind, see: impl FnOnce(Option<&State>) -> R) -> R {
+        let (shard, at) = self.locate(charge);
+        shard.read_state(at, see)
     }
 
-    fn level(&mut self, charge: usize) -> Option<(ScaleId, Level)> {
-        let (shard, at) = self.place(charge);
+    fn level(&mut self, charge: usize) -> Option<(ScaleId, BucketLevel)> {
+        let (shard, at) = self.locate(charge);
         shard.level(at)
     }
 
-    fn set_level(&mut self, charge: usize, level: Level) {
-        let common = self.common;
-        let (shard, at) = self.place(charge);
-        shard.set_level(at, level, common);
+    fn set_level(&mut self, charge: usize, level: BucketLevel) {
+        let context = self.context;
+        let (shard, at) = self.locate(charge);
+        shard.set_level(at, level, context);
     }
 
     fn edit<R>(
         &mut self,
         charge: usize,
-        _: Part,
+        _: StateKind,
         change: impl FnOnce(&mut Option<State>) -> R,
     ) -> R {
-        let common = self.common;
-        let (shard, at) = self.place(charge);
-        shard.edit(at, common, change)
+        let context = self.context;
+        let (shard, at) = self.locate(charge);
+        shard.edit(at, context, change)
     }
 }
 
-/// Where one state of a batch is.
+/// The location of one state of a batch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cell {
+pub(crate) struct CellLocation {
     pub(crate) charge: usize,
-    pub(crate) part: Part,
+    pub(crate) part: StateKind,
     pub(crate) key: Fingerprint,
     pub(crate) hash: TableHash,
-    /// Its shard's place among those held.
+    /// Index of its shard among the locked shards.
     pub(crate) shard: usize,
-    /// Its place in the shard, if it has one.
-    pub(crate) at: Option<usize>,
-    /// The table has no place for it: it goes to its overflow bucket.
-    pub(crate) full: bool,
+    /// Its slot in the shard, if it has one.
+    pub(crate) slot: Option<usize>,
+    /// The table has no room for it, so it goes to its overflow bucket.
+    pub(crate) overflows: bool,
 }
 
-impl Cell {
-    pub(crate) const fn new(charge: usize, part: Part, key: Fingerprint, hash: TableHash) -> Self {
-        Self { charge, part, key, hash, shard: 0, at: None, full: false }
+impl CellLocation {
+    pub(crate) const fn new(
+        charge: usize,
+        part: StateKind,
+        key: Fingerprint,
+        hash: TableHash,
+    ) -> Self {
+        Self { charge, part, key, hash, shard: 0, slot: None, overflows: false }
     }
 }
 
-/// All states of a batch, with every shard and overflow bucket held that they may need.
-pub(crate) struct Many<'a, 'c> {
+/// All states of a batch, with every shard and overflow bucket locked that they may need.
+pub(crate) struct BatchCells<'a, 'c> {
     pub(crate) charges: &'a [Charge<'c>],
-    /// The counters themselves first, each at its charge's place, then warnings and bans.
-    pub(crate) cells: SmallVec<[Cell; 4]>,
-    pub(crate) shards: SmallVec<[Guard<'a, Shard>; 4]>,
-    pub(crate) buckets: SmallVec<[(usize, Guard<'a, Bucket>); 4]>,
-    pub(crate) overflow: &'a Overflow,
-    pub(crate) common: &'a Common,
+    /// The main counters first, each at the index of its charge, then warnings and bans.
+    pub(crate) cells: SmallVec<[CellLocation; 4]>,
+    pub(crate) shards: SmallVec<[Guard<'a, TableShard>; 4]>,
+    pub(crate) buckets: SmallVec<[(usize, Guard<'a, OverflowBucket>); 4]>,
+    pub(crate) overflow: &'a OverflowTable,
+    pub(crate) context: &'a TableContext,
     pub(crate) now: Timestamp,
-    /// Keys may no longer be where their cells say.
+    /// Whether keys may have moved to other slots than those in `cells`.
     pub(crate) moved: bool,
 }
 
-impl Many<'_, '_> {
+impl BatchCells<'_, '_> {
     #[inline]
-    fn cell(&self, charge: usize, part: Part) -> Option<Cell> {
-        if part == Part::Main {
+    fn cell(&self, charge: usize, part: StateKind) -> Option<CellLocation> {
+        if part == StateKind::Main {
             return self.cells.get(charge).copied();
         }
         self.cells.iter().find(|cell| cell.charge == charge && cell.part == part).copied()
     }
 
-    /// Where the cell is now: keys move when one is put in or removed.
+    /// The current slot of a cell. Keys move when one is inserted or removed.
     #[inline]
-    fn place(&self, cell: &Cell) -> Option<usize> {
-        if self.moved { self.shards[cell.shard].find(cell.key, cell.hash) } else { cell.at }
+    fn locate(&self, cell: &CellLocation) -> Option<usize> {
+        if self.moved { self.shards[cell.shard].find(cell.key, cell.hash) } else { cell.slot }
     }
 
-    /// The state that keys without a place share, if there is one to start from.
-    fn shared(&self, cell: &Cell) -> Option<&State> {
-        let (_, bucket) =
-            self.buckets.iter().find(|(index, _)| *index == Overflow::bucket_of(cell.hash))?;
+    /// The unexpired state in the cell's overflow bucket, if any.
+    fn overflow_state(&self, cell: &CellLocation) -> Option<&State> {
+        let (_, bucket) = self
+            .buckets
+            .iter()
+            .find(|(index, _)| *index == OverflowTable::bucket_index(cell.hash))?;
         let state = bucket.get(self.charges[cell.charge].key.rule, cell.part);
-        state.filter(|state| !is_fresh(Some(state), self.now))
+        state.filter(|state| !is_expired(Some(state), self.now))
     }
 }
 
-impl Cells for Many<'_, '_> {
-    fn look<R>(&mut self, charge: usize, part: Part, see: impl FnOnce(Option<&State>) -> R) -> R {
+impl Cells for BatchCells<'_, '_> {
+    fn read<R>(
+        &mut self,
+        charge: usize,
+        part: StateKind,
+        see: impl FnOnce(Option<&State>) -> R,
+    ) -> R {
         let Some(cell) = self.cell(charge, part) else { return see(None) };
-        match self.place(&cell) {
-            Some(at) => self.shards[cell.shard].look(at, see),
-            None => see(self.shared(&cell)),
+        match self.locate(&cell) {
+            Some(at) => self.shards[cell.shard].read_state(at, see),
+            None => see(self.overflow_state(&cell)),
         }
     }
 
     #[inline]
-    fn level(&mut self, charge: usize) -> Option<(ScaleId, Level)> {
-        let cell = self.cell(charge, Part::Main)?;
-        self.shards[cell.shard].level(self.place(&cell)?)
+    fn level(&mut self, charge: usize) -> Option<(ScaleId, BucketLevel)> {
+        let cell = self.cell(charge, StateKind::Main)?;
+        self.shards[cell.shard].level(self.locate(&cell)?)
     }
 
     #[inline]
-    fn set_level(&mut self, charge: usize, level: Level) {
-        if let Some(cell) = self.cell(charge, Part::Main)
-            && let Some(at) = self.place(&cell)
+    fn set_level(&mut self, charge: usize, level: BucketLevel) {
+        if let Some(cell) = self.cell(charge, StateKind::Main)
+            && let Some(at) = self.locate(&cell)
         {
-            self.shards[cell.shard].set_level(at, level, self.common);
+            self.shards[cell.shard].set_level(at, level, self.context);
         }
     }
 
     fn edit<R>(
         &mut self,
         charge: usize,
-        part: Part,
+        part: StateKind,
         change: impl FnOnce(&mut Option<State>) -> R,
     ) -> R {
         let Some(cell) = self.cell(charge, part) else { return change(&mut None) };
-        if let Some(at) = self.place(&cell) {
+        if let Some(at) = self.locate(&cell) {
             let shard = &mut self.shards[cell.shard];
             let before = shard.len();
-            let told = shard.edit(at, self.common, change);
+            let result = shard.edit(at, self.context, change);
             self.moved |= shard.len() != before;
-            return told;
+            return result;
         }
-        let (key, bucket) = (self.charges[charge].key, Overflow::bucket_of(cell.hash));
-        if cell.full
+        let (key, bucket) = (self.charges[charge].key, OverflowTable::bucket_index(cell.hash));
+        if cell.overflows
             && let Some((_, held)) = self.buckets.iter_mut().find(|(index, _)| *index == bucket)
         {
             return self.overflow.edit(held, key.rule, part, change);
         }
-        let shared = self.shared(&cell).cloned();
+        let shared = self.overflow_state(&cell).cloned();
         let mut state = shared.clone();
-        let told = change(&mut state);
+        let result = change(&mut state);
         if let Some(state) = state.filter(|state| Some(state) != shared.as_ref()) {
-            let set_aside = reserve(&self.charges[charge], part);
-            self.shards[cell.shard].insert(cell.key, cell.hash, state, set_aside, self.common);
+            let reserve = reserved_bytes(&self.charges[charge], part);
+            self.shards[cell.shard].insert(cell.key, cell.hash, state, reserve, self.context);
             self.moved = true;
         }
-        told
+        result
     }
 }

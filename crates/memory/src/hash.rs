@@ -1,14 +1,15 @@
-//! Where a key lives in the table: a hash of its fingerprint under a secret of this process.
+//! The table hash: a hash of the fingerprint, keyed with a secret of this process, that selects a
+//! key's shard and slot.
 //!
-//! The fingerprint's own secret may be a constant that everybody knows; without this second one an
-//! attacker could choose keys that all fall into one shard.
+//! The secret of the fingerprint may be a public constant. Without this second secret, an attacker
+//! could choose keys that all fall into one shard.
 
 #[cfg(not(loom))]
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use tidegate_core::key::Fingerprint;
 
-/// The secret of one table.
+/// A hash function keyed with the secret of one table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TableHasher([u64; 2]);
 
@@ -21,10 +22,10 @@ impl TableHasher {
         Self([random_word(), random_word()])
     }
 
-    /// One multiplication of the two halves, folded: universal over the secret, and the fingerprint
-    /// is well mixed already.
+    /// Multiplies the two halves and folds the product. This is universal over the secret, and the
+    /// fingerprint is well mixed already.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "folding takes the two halves")]
+    #[expect(clippy::cast_possible_truncation, reason = "folds the product's two halves")]
     pub(crate) fn hash(&self, key: Fingerprint) -> TableHash {
         let product = u128::from(key.hi ^ self.0[0]) * u128::from(key.lo ^ self.0[1]);
         TableHash((product >> 64) as u64 ^ product as u64)
@@ -32,22 +33,22 @@ impl TableHasher {
 }
 
 impl TableHash {
-    /// One of `shards`, a power of two, by the upper bits.
+    /// The shard, from the upper bits. `shards` is a power of two.
     #[inline]
     pub(crate) const fn shard(self, shards: usize) -> usize {
         (self.0 >> 44) as usize & (shards - 1)
     }
 
-    /// Some bits that the shard and the home do not depend on; never zero.
+    /// Some bits that neither the shard nor the home slot depends on. Never zero.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "any eight bits will do")]
-    pub(crate) const fn mark(self) -> u8 {
+    pub(crate) const fn tag(self) -> u8 {
         (self.0 >> 33) as u8 | 1
     }
 
-    /// One of `slots`, by the lower bits, scaled.
+    /// The home slot: the lower bits, scaled to `slots`.
     #[inline]
-    pub(crate) const fn home(self, slots: usize) -> usize {
+    pub(crate) const fn home_slot(self, slots: usize) -> usize {
         (((self.0 & 0xffff_ffff) * slots as u64) >> 32) as usize
     }
 }
@@ -58,7 +59,7 @@ fn random_word() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// A model must take the same way each time it is run.
+/// A constant, because a loom model must be deterministic.
 #[cfg(loom)]
 fn random_word() -> u64 {
     0x9e37_79b9_7f4a_7c15

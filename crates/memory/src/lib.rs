@@ -1,23 +1,24 @@
-//! Counters in this process: exact under any number of threads, bounded in memory.
+//! An in-process store: exact under any number of threads, with bounded memory.
 //!
-//! A sharded table of thirty-two-byte slots keyed by 128-bit fingerprints. A batch of charges holds the
-//! locks of its shards while [`tidegate_core::batch`] decides it, so all of it happens or none.
-//! What is equal to fresh is shed in small steps; when the byte budget is spent, newcomers share
-//! overflow buckets. It knows nothing of rules or requests.
+//! The counters are in a sharded table of 32-byte slots, keyed by 128-bit fingerprints. A batch of
+//! charges holds the locks of its shards while [`tidegate_core::batch`] decides it, so the batch is
+//! applied completely or not at all. Expired states are removed in small steps. When the memory
+//! budget is used up, new keys share overflow buckets. This crate knows nothing of rules or
+//! requests.
 
 mod budget;
 mod cells;
 mod clock;
+mod fast_path;
 mod hash;
 mod overflow;
-mod plain;
 mod shard;
-mod side;
 mod slot;
 mod snapshot;
+mod spill;
 mod store;
 mod sync;
 
 pub use clock::FastClock;
-pub use snapshot::{Restored, SnapshotError};
-pub use store::{DEFAULT_MAX_BYTES, MemoryStore, Usage};
+pub use snapshot::{RestoreSummary, SnapshotError};
+pub use store::{DEFAULT_MAX_BYTES, MemoryStore, StoreUsage};

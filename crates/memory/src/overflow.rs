@@ -1,88 +1,90 @@
-//! Overflow buckets: what newcomers share when the table is full.
+//! Overflow buckets: states that new keys share when the table is full.
 //!
-//! Each rule has a fixed number of them, chosen by the key's hash, so a flood of keys neither grows
-//! memory nor resets anyone: it exhausts buckets of its own. A key that later gets a place of its
-//! own starts from its bucket's state, not fresh.
+//! Each rule has a fixed number of buckets, and the key's hash selects one. A flood of new keys
+//! therefore neither grows memory nor resets existing counters: it only exhausts the overflow
+//! buckets. A key that later gets its own slot starts from its bucket's state, not from an unused
+//! counter.
 
 use std::collections::HashMap;
 
 use tidegate_core::algorithm::State;
-use tidegate_core::batch::Part;
+use tidegate_core::batch::StateKind;
 use tidegate_core::time::Timestamp;
 
 use crate::hash::TableHash;
-use crate::shard::is_fresh;
-use crate::sync::{AtomicU64, AtomicUsize, Guard, Lock, Ordering::Relaxed};
+use crate::shard::is_expired;
+use crate::sync::{AtomicU64, AtomicUsize, Guard, Ordering::Relaxed, SpinLock};
 
-/// Buckets a rule.
-const BUCKETS: usize = 16;
+/// Buckets per rule.
+const BUCKET_COUNT: usize = 16;
 
 #[derive(Debug)]
-pub(crate) struct Overflow {
-    buckets: Vec<Lock<Bucket>>,
-    /// States in all buckets; zero is the usual case and then nothing here is locked.
-    held: AtomicUsize,
-    /// How often a key came for which there was no place.
-    overflowed: AtomicU64,
+pub(crate) struct OverflowTable {
+    buckets: Vec<SpinLock<OverflowBucket>>,
+    /// Number of states in all buckets. Usually zero, in which case no bucket is locked.
+    state_count: AtomicUsize,
+    /// How often a key did not get a slot.
+    overflow_count: AtomicU64,
 }
 
-/// The shared states of one bucket, by rule and part.
+/// The shared states of one bucket, by rule and kind.
 #[derive(Debug, Default)]
-pub(crate) struct Bucket(HashMap<Box<str>, [Option<State>; 3]>);
+pub(crate) struct OverflowBucket(HashMap<Box<str>, [Option<State>; 3]>);
 
-impl Overflow {
+impl OverflowTable {
     pub(crate) fn new() -> Self {
-        let buckets = (0..BUCKETS).map(|_| Lock::new(Bucket::default())).collect();
-        Self { buckets, held: AtomicUsize::new(0), overflowed: AtomicU64::new(0) }
+        let buckets = (0..BUCKET_COUNT).map(|_| SpinLock::new(OverflowBucket::default())).collect();
+        Self { buckets, state_count: AtomicUsize::new(0), overflow_count: AtomicU64::new(0) }
     }
 
     #[inline]
     pub(crate) fn is_used(&self) -> bool {
-        self.held.load(Relaxed) > 0
+        self.state_count.load(Relaxed) > 0
     }
 
-    pub(crate) fn held(&self) -> usize {
-        self.held.load(Relaxed)
+    pub(crate) fn state_count(&self) -> usize {
+        self.state_count.load(Relaxed)
     }
 
-    /// A key comes for which there is no place.
-    pub(crate) fn overflow(&self) {
-        self.overflowed.fetch_add(1, Relaxed);
+    /// Counts a key that did not get a slot.
+    pub(crate) fn record_overflow(&self) {
+        self.overflow_count.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn overflowed(&self) -> u64 {
-        self.overflowed.load(Relaxed)
+    pub(crate) fn overflow_count(&self) -> u64 {
+        self.overflow_count.load(Relaxed)
     }
 
-    pub(crate) const fn bucket_of(hash: TableHash) -> usize {
-        hash.shard(BUCKETS)
+    pub(crate) const fn bucket_index(hash: TableHash) -> usize {
+        hash.shard(BUCKET_COUNT)
     }
 
-    pub(crate) fn lock(&self, bucket: usize) -> Guard<'_, Bucket> {
+    pub(crate) fn lock(&self, bucket: usize) -> Guard<'_, OverflowBucket> {
         self.buckets[bucket].lock()
     }
 
-    /// Lets a shared state be changed. One that is left absent stays: it is not one key's alone.
+    /// Passes a shared state to `change` and stores the result. If `change` leaves `None`, the
+    /// state is kept, because other keys share it.
     pub(crate) fn edit<R>(
         &self,
-        bucket: &mut Bucket,
+        bucket: &mut OverflowBucket,
         rule: &str,
-        part: Part,
+        part: StateKind,
         change: impl FnOnce(&mut Option<State>) -> R,
     ) -> R {
         let mut state = bucket.get(rule, part).cloned();
-        let told = change(&mut state);
+        let result = change(&mut state);
         if state.is_some() {
             let states = bucket.0.entry(rule.into()).or_default();
             if states[part as usize].is_none() {
-                self.held.fetch_add(1, Relaxed);
+                self.state_count.fetch_add(1, Relaxed);
             }
             states[part as usize] = state;
         }
-        told
+        result
     }
 
-    /// Forgets shared states that are equal to fresh.
+    /// Removes expired shared states.
     pub(crate) fn sweep(&self, now: Timestamp) {
         if !self.is_used() {
             return;
@@ -90,9 +92,9 @@ impl Overflow {
         for bucket in &self.buckets {
             bucket.lock().0.retain(|_, states| {
                 for state in states.iter_mut().filter(|state| state.is_some()) {
-                    if is_fresh(state.as_ref(), now) {
+                    if is_expired(state.as_ref(), now) {
                         *state = None;
-                        self.held.fetch_sub(1, Relaxed);
+                        self.state_count.fetch_sub(1, Relaxed);
                     }
                 }
                 states.iter().any(Option::is_some)
@@ -101,8 +103,8 @@ impl Overflow {
     }
 }
 
-impl Bucket {
-    pub(crate) fn get(&self, rule: &str, part: Part) -> Option<&State> {
+impl OverflowBucket {
+    pub(crate) fn get(&self, rule: &str, part: StateKind) -> Option<&State> {
         self.0.get(rule)?[part as usize].as_ref()
     }
 }

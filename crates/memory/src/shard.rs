@@ -1,73 +1,73 @@
-//! One shard: an open-addressed table that grows by an eighth and sheds what is equal to fresh.
+//! One shard: an open-addressed table that grows by an eighth and removes expired states.
 //!
-//! Linear probing at a load of at most four fifths, over any number of slots (the home of a key is
-//! its hash scaled to the table, so sizes need not be powers of two and memory follows the number
-//! of keys closely). A byte a slot tells most keys apart, so a look-up touches one slot only. A shard
-//! is small, so that growing it is short. It locks nothing itself.
+//! It uses linear probing at a load of at most four fifths. A key's home slot is its hash scaled to
+//! the table, so sizes need not be powers of two and memory follows the number of keys closely. A
+//! one-byte tag per slot distinguishes most keys, so a lookup usually touches only one slot. Shards
+//! are small, so they grow quickly. A shard does no locking itself.
 
-use tidegate_core::algorithm::token_bucket::Level;
+use tidegate_core::algorithm::token_bucket::BucketLevel;
 use tidegate_core::algorithm::{State, Tally};
 use tidegate_core::key::Fingerprint;
 use tidegate_core::scale::ScaleId;
 use tidegate_core::time::{Micros, Timestamp};
 
-use crate::budget::Budget;
+use crate::budget::MemoryBudget;
 use crate::hash::{TableHash, TableHasher};
-use crate::side::Side;
-use crate::slot::{Held, Slot};
+use crate::slot::{SlotContent, TableSlot};
+use crate::spill::SpillArea;
 
-/// How many slots an insert looks over for something to shed.
+/// How many slots an insert checks for expired states.
 const SWEEP_STEP: usize = 4;
 
-/// How long a state that is equal to fresh is kept, unless its place is needed: a key that comes
-/// again and again should not be removed and put back each time.
-const LINGER: Micros = Micros::from_secs(5);
+/// How long an expired state is kept unless its slot is needed. A key that returns regularly should
+/// not be removed and inserted each time.
+const EVICTION_DELAY: Micros = Micros::from_secs(5);
 
-/// Bytes a slot takes, its mark included.
-pub(crate) const SLOT_BYTES: u64 = size_of::<Slot>() as u64 + 1;
+/// Bytes per slot, including its tag.
+pub(crate) const SLOT_BYTES: u64 = size_of::<TableSlot>() as u64 + 1;
 
-/// The mark of an empty slot; those of others are never zero.
-const EMPTY: u8 = 0;
+/// The tag of an empty slot. Other tags are never zero.
+const EMPTY_TAG: u8 = 0;
 
-/// What all shards of a table share.
+/// Shared by all shards of a table.
 #[derive(Debug)]
-pub(crate) struct Common {
+pub(crate) struct TableContext {
     pub(crate) hasher: TableHasher,
-    pub(crate) budget: Budget,
+    pub(crate) budget: MemoryBudget,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Shard {
-    /// For each slot [`EMPTY`], or some bits of its key's hash.
-    marks: Box<[u8]>,
-    slots: Box<[Slot]>,
+pub(crate) struct TableShard {
+    /// For each slot, [`EMPTY_TAG`] or some bits of its key's hash.
+    tags: Box<[u8]>,
+    slots: Box<[TableSlot]>,
     used: u32,
-    /// Where the next sweep goes on.
+    /// Where the next sweep continues.
     cursor: u32,
-    /// The latest instant that any of its keys has seen.
+    /// The latest instant at which any of its keys was used.
     latest: Timestamp,
-    /// Boxed, because a shard should fit a cache line.
-    rare: Box<Rare>,
+    /// Boxed, so that a shard fits into a cache line.
+    cold: Box<ColdFields>,
 }
 
-/// What is seldom needed.
+/// Rarely used fields.
 #[derive(Debug, Default)]
-struct Rare {
-    /// Before this instant a full shard has nothing to shed.
-    room_at: Timestamp,
-    side: Side,
-    /// Keys that were shed.
+struct ColdFields {
+    /// Until this instant, a full shard has no expired states.
+    no_room_before: Timestamp,
+    spill: SpillArea,
+    /// Number of expired keys removed.
     reclaimed: u64,
 }
 
-impl Shard {
+impl TableShard {
     pub(crate) const fn len(&self) -> usize {
         self.used as usize
     }
 
-    /// How many keys were shed because they were equal to fresh.
+    /// Number of expired keys removed since the start.
     pub(crate) const fn reclaimed(&self) -> u64 {
-        self.rare.reclaimed
+        self.cold.reclaimed
     }
 
     #[inline]
@@ -75,8 +75,8 @@ impl Shard {
         self.latest
     }
 
-    /// The instant that counts when `now` was read before the lock was had: a thread that waited
-    /// must not take its keys back in time.
+    /// The time to use when `now` was read before the lock was taken. A thread that waited for the
+    /// lock must not move its keys back in time.
     #[inline]
     pub(crate) fn advance(&mut self, now: Timestamp) -> Timestamp {
         self.latest = self.latest.max(now);
@@ -88,169 +88,172 @@ impl Shard {
         self.probe(key, hash).ok()
     }
 
-    /// Shows the state at a place that `find` gave.
+    /// Passes the state in a slot that `find` returned to `see`.
     #[inline]
-    pub(crate) fn look<R>(&self, at: usize, see: impl FnOnce(Option<&State>) -> R) -> R {
+    pub(crate) fn read_state<R>(&self, at: usize, see: impl FnOnce(Option<&State>) -> R) -> R {
         match self.slots[at].unpack() {
-            Held::State(state) => see(Some(&state)),
-            Held::Side(place) => see(self.rare.side.state(place)),
+            SlotContent::State(state) => see(Some(&state)),
+            SlotContent::Spilled(index) => see(self.cold.spill.state(index)),
         }
     }
 
-    /// The level at a place that `find` gave, if it is a bucket's.
+    /// The level in a slot that `find` returned, if it holds a bucket.
     #[inline]
-    pub(crate) fn level(&self, at: usize) -> Option<(ScaleId, Level)> {
+    pub(crate) fn level(&self, at: usize) -> Option<(ScaleId, BucketLevel)> {
         self.slots[at].level()
     }
 
-    /// Changes a level that [`level`](Self::level) showed.
+    /// Replaces the level in a slot for which [`level`](Self::level) returned one.
     #[inline]
-    pub(crate) fn set_level(&mut self, at: usize, level: Level, common: &Common) {
+    pub(crate) fn set_level(&mut self, at: usize, level: BucketLevel, context: &TableContext) {
         if !self.slots[at].set_level(level) {
-            self.set_aside(at, level, common);
+            self.spill_level(at, level, context);
         }
     }
 
-    /// A level that a slot has no bits for goes to the side with its state.
+    /// Moves a state to the spill area, because its new level does not fit into a slot.
     #[cold]
-    fn set_aside(&mut self, at: usize, level: Level, common: &Common) {
-        self.edit(at, common, |state| {
+    fn spill_level(&mut self, at: usize, level: BucketLevel, context: &TableContext) {
+        self.edit(at, context, |state| {
             if let Some(state) = state {
                 state.tally = Tally::Bucket(level);
             }
         });
     }
 
-    /// Lets the state at a place that `find` gave be changed.
+    /// Passes the state in a slot that `find` returned to `change` and stores the result.
     #[inline]
     pub(crate) fn edit<R>(
         &mut self,
         at: usize,
-        common: &Common,
+        context: &TableContext,
         change: impl FnOnce(&mut Option<State>) -> R,
     ) -> R {
-        let (mut state, place) = match self.slots[at].unpack() {
-            Held::State(state) => (Some(state), None),
-            Held::Side(place) => (self.rare.side.take(place), Some(place)),
+        let (mut state, spill_index) = match self.slots[at].unpack() {
+            SlotContent::State(state) => (Some(state), None),
+            SlotContent::Spilled(index) => (self.cold.spill.take(index), Some(index)),
         };
-        let told = change(&mut state);
+        let result = change(&mut state);
         match state {
             Some(state) => {
-                self.slots[at] = self.pack(self.slots[at].key, state, place, 0, common);
+                self.slots[at] = self.pack(self.slots[at].key, state, spill_index, 0, context);
             }
-            None => self.remove(at, common),
+            None => self.remove(at, context),
         }
-        told
+        result
     }
 
-    /// Packs a state into a slot, or puts it to the side where it does not fit.
+    /// Packs a state into a slot, or puts it into the spill area if it does not fit.
     #[inline]
     fn pack(
         &mut self,
         key: Fingerprint,
         state: State,
-        place: Option<usize>,
+        spill_index: Option<usize>,
         reserve: u64,
-        common: &Common,
-    ) -> Slot {
-        let side = &mut self.rare.side;
-        if let Some(slot) = Slot::pack(key, &state) {
-            if let Some(place) = place {
-                side.free(place, &common.budget);
+        context: &TableContext,
+    ) -> TableSlot {
+        let spill = &mut self.cold.spill;
+        if let Some(slot) = TableSlot::pack(key, &state) {
+            if let Some(index) = spill_index {
+                spill.free(index, &context.budget);
             }
             return slot;
         }
-        Slot::beside(key, side.put(place, state, reserve, &common.budget))
+        TableSlot::spilled(key, spill.put(spill_index, state, reserve, &context.budget))
     }
 
-    /// Puts a new state in. The caller has made room.
+    /// Inserts a new state. The caller has made room for it.
     pub(crate) fn insert(
         &mut self,
         key: Fingerprint,
         hash: TableHash,
         state: State,
         reserve: u64,
-        common: &Common,
+        context: &TableContext,
     ) {
         if let Err(Some(at)) = self.probe(key, hash) {
-            self.slots[at] = self.pack(key, state, None, reserve, common);
-            self.marks[at] = hash.mark();
+            self.slots[at] = self.pack(key, state, None, reserve, context);
+            self.tags[at] = hash.tag();
             self.used += 1;
         }
     }
 
-    /// Whether so many more keys fit, after shedding a little and growing if the budget allows.
+    /// Makes room for `keys` more keys: removes some expired states, and grows if the budget
+    /// allows. Returns whether there is room.
     #[inline]
     pub(crate) fn make_room(
         &mut self,
         keys: usize,
         reserve: u64,
         now: Timestamp,
-        common: &Common,
+        context: &TableContext,
     ) -> bool {
-        self.sweep(SWEEP_STEP, now.minus(LINGER), common);
-        if reserve > 0 && !common.budget.has(reserve) {
+        self.sweep(SWEEP_STEP, now.minus(EVICTION_DELAY), context);
+        if reserve > 0 && !context.budget.can_reserve(reserve) {
             return false;
         }
         if self.has_slots(keys) {
             return true;
         }
         let grown = self.slots.len() + self.slots.len() / 8 + 8 * keys;
-        if common.budget.take((grown - self.slots.len()) as u64 * SLOT_BYTES) {
-            self.rebuild(grown, &common.hasher);
+        if context.budget.try_reserve((grown - self.slots.len()) as u64 * SLOT_BYTES) {
+            self.rebuild(grown, &context.hasher);
             return true;
         }
-        self.search_room(now, common);
+        self.sweep_for_room(now, context);
         self.has_slots(keys)
     }
 
-    /// Looks everywhere for something to shed, once, and then not again before there can be anything:
-    /// otherwise each newcomer of a flood would pay for a look at the whole shard.
-    fn search_room(&mut self, now: Timestamp, common: &Common) {
-        if now < self.rare.room_at {
+    /// Sweeps the whole shard for expired states, then not again until the next state can expire.
+    /// Otherwise each new key of a flood would pay for a full sweep.
+    fn sweep_for_room(&mut self, now: Timestamp, context: &TableContext) {
+        if now < self.cold.no_room_before {
             return;
         }
-        self.sweep(self.slots.len(), now, common);
+        self.sweep(self.slots.len(), now, context);
         let mut earliest = Timestamp::from_micros(u64::MAX);
-        self.each(|_, state| earliest = earliest.min(state.fresh_at()));
-        self.rare.room_at = earliest;
+        self.for_each(|_, state| earliest = earliest.min(state.expires_at()));
+        self.cold.no_room_before = earliest;
     }
 
-    /// Looks over some slots and removes what has been equal to fresh for a while.
-    pub(crate) fn tidy(&mut self, steps: usize, now: Timestamp, common: &Common) {
-        self.sweep(steps, now.minus(LINGER), common);
-        self.shrink(common);
+    /// Checks `steps` slots, removes states that expired a while ago, and shrinks a sparse table.
+    pub(crate) fn sweep_and_shrink(&mut self, steps: usize, now: Timestamp, context: &TableContext) {
+        self.sweep(steps, now.minus(EVICTION_DELAY), context);
+        self.shrink(context);
     }
 
-    /// Looks over so many slots and removes those that were equal to fresh at `now`.
-    fn sweep(&mut self, steps: usize, now: Timestamp, common: &Common) {
+    /// Checks `steps` slots and removes the states that have expired at `now`.
+    fn sweep(&mut self, steps: usize, now: Timestamp, context: &TableContext) {
         for _ in 0..steps.min(self.slots.len()) {
             let at =
                 if self.cursor as usize >= self.slots.len() { 0 } else { self.cursor as usize };
             self.cursor = u32::try_from(at).unwrap_or(0);
-            if self.marks[at] != EMPTY && self.look(at, |state| is_fresh(state, now)) {
-                // Another key may have moved here: the cursor stays.
-                self.remove(at, common);
-                self.rare.reclaimed += 1;
+            if self.tags[at] != EMPTY_TAG && self.read_state(at, |state| is_expired(state, now)) {
+                // Another key may have moved here, so the cursor stays.
+                self.remove(at, context);
+                self.cold.reclaimed += 1;
             } else {
                 self.cursor += 1;
             }
         }
     }
 
-    /// Gives memory back when less than a third of the table is in use.
-    fn shrink(&mut self, common: &Common) {
+    /// Releases memory if the table has more than three times the slots that its keys need.
+    fn shrink(&mut self, context: &TableContext) {
         let enough = self.len() + self.len() / 2 + 8;
         if self.slots.len() > 3 * enough {
-            common.budget.give((self.slots.len() - enough) as u64 * SLOT_BYTES);
-            self.rebuild(enough, &common.hasher);
+            context.budget.release((self.slots.len() - enough) as u64 * SLOT_BYTES);
+            self.rebuild(enough, &context.hasher);
         }
     }
 
-    /// Shows every key and state.
-    pub(crate) fn each(&self, mut see: impl FnMut(Fingerprint, &State)) {
-        for (at, slot) in self.slots.iter().enumerate().filter(|(at, _)| self.marks[*at] != EMPTY) {
-            self.look(at, |state| state.into_iter().for_each(|state| see(slot.key, state)));
+    /// Passes every key and state to `see`.
+    pub(crate) fn for_each(&self, mut see: impl FnMut(Fingerprint, &State)) {
+        for (at, slot) in
+            self.slots.iter().enumerate().filter(|(at, _)| self.tags[*at] != EMPTY_TAG)
+        {
+            self.read_state(at, |state| state.into_iter().for_each(|state| see(slot.key, state)));
         }
     }
 
@@ -258,60 +261,61 @@ impl Shard {
         (self.len() + keys) * 5 <= self.slots.len() * 4
     }
 
-    /// Where the key is; or else the empty slot where it would go, if there are any slots.
+    /// Finds the slot of a key. If the key is absent, the error is the empty slot where it would be
+    /// inserted, or `None` if the table has no slots.
     #[inline]
     fn probe(&self, key: Fingerprint, hash: TableHash) -> Result<usize, Option<usize>> {
-        let (mut at, own) = (hash.home(self.marks.len()), hash.mark());
-        // A table without slots has no mark at all. One with slots has some that are empty.
-        while let (Some(mark), Some(slot)) = (self.marks.get(at), self.slots.get(at)) {
-            if *mark == own && slot.key == key {
+        let (mut at, own) = (hash.home_slot(self.tags.len()), hash.tag());
+        // A table without slots has no tags. A table with slots always has empty ones.
+        while let (Some(tag), Some(slot)) = (self.tags.get(at), self.slots.get(at)) {
+            if *tag == own && slot.key == key {
                 return Ok(at);
             }
-            if *mark == EMPTY {
+            if *tag == EMPTY_TAG {
                 return Err(Some(at));
             }
-            at = if at + 1 == self.marks.len() { 0 } else { at + 1 };
+            at = if at + 1 == self.tags.len() { 0 } else { at + 1 };
         }
         Err(None)
     }
 
-    /// Empties a slot and closes the gap, so that no probe stops short of its key.
-    fn remove(&mut self, mut gap: usize, common: &Common) {
-        if let Held::Side(place) = self.slots[gap].unpack() {
-            self.rare.side.free(place, &common.budget);
+    /// Empties a slot and closes the gap, so that no probe stops before it reaches its key.
+    fn remove(&mut self, mut gap: usize, context: &TableContext) {
+        if let SlotContent::Spilled(index) = self.slots[gap].unpack() {
+            self.cold.spill.free(index, &context.budget);
         }
         let size = self.slots.len();
         let mut next = gap;
         loop {
             next = if next + 1 == size { 0 } else { next + 1 };
-            if self.marks[next] == EMPTY {
+            if self.tags[next] == EMPTY_TAG {
                 break;
             }
-            let home = common.hasher.hash(self.slots[next].key).home(size);
-            // How far the key is from home, and how far the gap is behind it, going round.
+            let home = context.hasher.hash(self.slots[next].key).home_slot(size);
+            // Distances from the key back to its home slot and to the gap, wrapping around.
             let (from_home, behind) = ((next + size - home) % size, (next + size - gap) % size);
             if from_home >= behind {
-                (self.slots[gap], self.marks[gap]) = (self.slots[next], self.marks[next]);
+                (self.slots[gap], self.tags[gap]) = (self.slots[next], self.tags[next]);
                 gap = next;
             }
         }
-        self.marks[gap] = EMPTY;
+        self.tags[gap] = EMPTY_TAG;
         self.used -= 1;
     }
 
     fn rebuild(&mut self, size: usize, hasher: &TableHasher) {
-        let marks = std::mem::replace(&mut self.marks, vec![EMPTY; size].into());
-        let slots = std::mem::replace(&mut self.slots, vec![Slot::default(); size].into());
-        for (slot, mark) in slots.iter().zip(marks).filter(|(_, mark)| *mark != EMPTY) {
+        let tags = std::mem::replace(&mut self.tags, vec![EMPTY_TAG; size].into());
+        let slots = std::mem::replace(&mut self.slots, vec![TableSlot::default(); size].into());
+        for (slot, tag) in slots.iter().zip(tags).filter(|(_, tag)| *tag != EMPTY_TAG) {
             if let Err(Some(at)) = self.probe(slot.key, hasher.hash(slot.key)) {
-                (self.slots[at], self.marks[at]) = (*slot, mark);
+                (self.slots[at], self.tags[at]) = (*slot, tag);
             }
         }
-        (self.cursor, self.rare.room_at) = (0, Timestamp::EPOCH);
+        (self.cursor, self.cold.no_room_before) = (0, Timestamp::EPOCH);
     }
 }
 
-/// Whether a state is equal to an absent one.
-pub(crate) fn is_fresh(state: Option<&State>, now: Timestamp) -> bool {
-    state.is_none_or(|state| state.fresh_at() <= now)
+/// Whether a state is equivalent to an absent one.
+pub(crate) fn is_expired(state: Option<&State>, now: Timestamp) -> bool {
+    state.is_none_or(|state| state.expires_at() <= now)
 }

@@ -1,45 +1,46 @@
-//! Snapshots: the table as a file, so that a restart refills nobody.
+//! Snapshots: the table as a file, so that a restart does not refill the counters.
 //!
 //! Layout, little-endian: magic, check value of the key secret, number of scales and the scales,
-//! number of entries and the entries, CRC-32 of all that. A file that is cut, damaged or made under
-//! another secret is refused whole; the time that has passed since counts as refill by itself,
-//! because states carry their instants. Slots that were held lapse with their leases. When and where files are written, the server decides.
+//! number of entries and the entries, CRC-32 of everything before it. A file that is truncated,
+//! damaged or made with another secret is rejected as a whole. Counters refill for the time between
+//! snapshot and restore, because states carry timestamps. Held slots expire with their leases. The
+//! server decides when and where snapshots are written.
 
 use std::collections::HashMap;
 use std::fmt;
 
-use tidegate_core::algorithm::fixed_window::Count;
-use tidegate_core::algorithm::sliding_window_counter::Pair;
-use tidegate_core::algorithm::sliding_window_log::{Entry, Log};
-use tidegate_core::algorithm::token_bucket::Level;
+use tidegate_core::algorithm::fixed_window::WindowCount;
+use tidegate_core::algorithm::sliding_window_counter::WindowPair;
+use tidegate_core::algorithm::sliding_window_log::{Entry, WindowLog};
+use tidegate_core::algorithm::token_bucket::BucketLevel;
 use tidegate_core::algorithm::{State, Tally};
 use tidegate_core::key::{Fingerprint, Secret};
-use tidegate_core::penalty::Record;
+use tidegate_core::penalty::BanRecord;
 use tidegate_core::scale::{Scale, ScaleId};
 use tidegate_core::time::{Clock, Micros, Timestamp};
 
-use crate::shard::is_fresh;
-use crate::side::log_bytes;
+use crate::shard::is_expired;
+use crate::spill::log_bytes;
 use crate::store::MemoryStore;
 
 const MAGIC: &[u8; 8] = b"TGSNAP02";
 
-/// Why a snapshot was not read.
+/// Why a snapshot could not be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotError {
-    /// It is not a snapshot of this version.
-    Foreign,
-    /// It was made under another key secret, so its keys would name nobody.
-    OtherSecret,
-    /// It is cut or damaged.
+    /// The file is not a snapshot, or has another format version.
+    UnknownFormat,
+    /// The file was made with another key secret, so none of its keys would match.
+    SecretMismatch,
+    /// The file is truncated or damaged.
     Corrupt,
 }
 
 impl fmt::Display for SnapshotError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Foreign => "it is not a snapshot that this version of tidegate wrote",
-            Self::OtherSecret => "it was written under another key secret",
+            Self::UnknownFormat => "it is not a snapshot that this version of tidegate wrote",
+            Self::SecretMismatch => "it was written under another key secret",
             Self::Corrupt => "it is cut short or damaged",
         })
     }
@@ -47,89 +48,93 @@ impl fmt::Display for SnapshotError {
 
 impl std::error::Error for SnapshotError {}
 
-/// What came out of a snapshot.
+/// The result of restoring a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Restored {
-    /// Keys put back.
+pub struct RestoreSummary {
+    /// Keys restored.
     pub keys: usize,
-    /// Keys left out because they are equal to fresh by now, known already, or have no room.
-    pub left_out: usize,
+    /// Keys left out because they have expired, already exist, or do not fit into memory.
+    pub skipped: usize,
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// The table as bytes. Keys that are equal to fresh are left out.
+    /// Returns the table as bytes, without expired keys.
     #[must_use]
     pub fn snapshot(&self, secret: Secret) -> Vec<u8> {
         let now = self.clock().now();
-        let (mut scales, mut entries, mut count) = (Scales::default(), Writer::default(), 0);
-        self.each(|key, state| {
-            if !is_fresh(Some(state), now) {
+        let (mut scales, mut entries, mut count) =
+            (ScaleTable::default(), SnapshotWriter::default(), 0);
+        self.for_each_state(|key, state| {
+            if !is_expired(Some(state), now) {
                 count += 1;
-                entries.entry(key, state, scales.place(state.scale));
+                entries.write_entry(key, state, scales.index_of(state.scale));
             }
         });
-        let mut file = Writer::default();
+        let mut file = SnapshotWriter::default();
         file.0.extend_from_slice(MAGIC);
-        file.word(secret.check_value());
-        file.word(scales.order.len() as u64);
-        scales.order.iter().for_each(|scale| file.scale(*scale));
-        file.word(count);
+        file.write_word(secret.check_value());
+        file.write_word(scales.order.len() as u64);
+        scales.order.iter().for_each(|scale| file.write_scale(*scale));
+        file.write_word(count);
         file.0.append(&mut entries.0);
         let crc = crc32fast::hash(&file.0);
         file.0.extend_from_slice(&crc.to_le_bytes());
         file.0
     }
 
-    /// Puts back what [`snapshot`](Self::snapshot) wrote.
+    /// Restores what [`snapshot`](Self::snapshot) returned.
     ///
     /// # Errors
-    /// When the bytes are not a whole snapshot made under this secret; the table is then unchanged.
+    /// If the bytes are not a complete snapshot made with this secret. The table is then unchanged.
     pub fn restore_snapshot(
         &self,
         bytes: &[u8],
         secret: Secret,
-    ) -> Result<Restored, SnapshotError> {
-        let entries = read(bytes, secret)?;
-        let (mut restored, now) = (Restored { keys: 0, left_out: 0 }, self.clock().now());
+    ) -> Result<RestoreSummary, SnapshotError> {
+        let entries = decode_snapshot(bytes, secret)?;
+        let (mut restored, now) = (RestoreSummary { keys: 0, skipped: 0 }, self.clock().now());
         for (key, state) in entries {
-            let set_aside = match &state.tally {
+            let reserve = match &state.tally {
                 Tally::Log(log) => log_bytes(log.entries().len() as u64),
                 _ => 0,
             };
-            if !is_fresh(Some(&state), now) && self.restore(key, state, set_aside) {
+            if !is_expired(Some(&state), now) && self.restore(key, state, reserve) {
                 restored.keys += 1;
             } else {
-                restored.left_out += 1;
+                restored.skipped += 1;
             }
         }
         Ok(restored)
     }
 }
 
-fn read(bytes: &[u8], secret: Secret) -> Result<Vec<(Fingerprint, State)>, SnapshotError> {
-    let rest = bytes.strip_prefix(MAGIC).ok_or(SnapshotError::Foreign)?;
+fn decode_snapshot(
+    bytes: &[u8],
+    secret: Secret,
+) -> Result<Vec<(Fingerprint, State)>, SnapshotError> {
+    let rest = bytes.strip_prefix(MAGIC).ok_or(SnapshotError::UnknownFormat)?;
     let (body, crc) = bytes.split_last_chunk::<4>().ok_or(SnapshotError::Corrupt)?;
     if crc32fast::hash(body) != u32::from_le_bytes(*crc) {
         return Err(SnapshotError::Corrupt);
     }
-    let mut reader = Reader(&rest[..rest.len() - crc.len()]);
-    let check = reader.word().ok_or(SnapshotError::Corrupt)?;
+    let mut reader = SnapshotReader(&rest[..rest.len() - crc.len()]);
+    let check = reader.read_word().ok_or(SnapshotError::Corrupt)?;
     if check != secret.check_value() {
-        return Err(SnapshotError::OtherSecret);
+        return Err(SnapshotError::SecretMismatch);
     }
-    reader.entries().ok_or(SnapshotError::Corrupt)
+    reader.read_entries().ok_or(SnapshotError::Corrupt)
 }
 
-/// The scales of a file, in order of first use.
+/// The scales in a file, in order of first use.
 #[derive(Default)]
-struct Scales {
-    places: HashMap<ScaleId, u64>,
+struct ScaleTable {
+    indices: HashMap<ScaleId, u64>,
     order: Vec<Scale>,
 }
 
-impl Scales {
-    fn place(&mut self, id: ScaleId) -> u64 {
-        *self.places.entry(id).or_insert_with(|| {
+impl ScaleTable {
+    fn index_of(&mut self, id: ScaleId) -> u64 {
+        *self.indices.entry(id).or_insert_with(|| {
             self.order.push(id.resolve());
             self.order.len() as u64 - 1
         })
@@ -137,72 +142,73 @@ impl Scales {
 }
 
 #[derive(Default)]
-struct Writer(Vec<u8>);
+struct SnapshotWriter(Vec<u8>);
 
-impl Writer {
-    fn word(&mut self, word: u64) {
+impl SnapshotWriter {
+    fn write_word(&mut self, word: u64) {
         self.0.extend_from_slice(&word.to_le_bytes());
     }
 
-    fn scale(&mut self, scale: Scale) {
+    fn write_scale(&mut self, scale: Scale) {
         let words = match scale {
             Scale::Bucket { per_micro, per_request } => [0, per_micro, per_request],
             Scale::Fixed { window } => [1, window.get(), 0],
             Scale::Counter { window } => [2, window.get(), 0],
             Scale::Log { window } => [3, window.get(), 0],
             Scale::Ban { forget } => [4, forget.get(), 0],
-            Scale::Slots { lease } => [5, lease.get(), 0],
+            Scale::Slots { hold: lease } => [5, lease.get(), 0],
         };
-        words.into_iter().for_each(|word| self.word(word));
+        words.into_iter().for_each(|word| self.write_word(word));
     }
 
-    fn entry(&mut self, key: Fingerprint, state: &State, scale: u64) {
-        [key.hi, key.lo, scale].into_iter().for_each(|word| self.word(word));
+    fn write_entry(&mut self, key: Fingerprint, state: &State, scale: u64) {
+        [key.hi, key.lo, scale].into_iter().for_each(|word| self.write_word(word));
         match &state.tally {
-            Tally::Bucket(level) => self.words(&[level.used, level.at.as_micros()]),
-            Tally::Fixed(count) => self.words(&[count.window, count.count]),
-            Tally::Counter(pair) => self.words(&[pair.window, pair.current, pair.previous]),
-            Tally::Ban(record) => self.words(&[
+            Tally::Bucket(level) => self.write_words(&[level.used, level.at.as_micros()]),
+            Tally::Fixed(count) => self.write_words(&[count.window, count.count]),
+            Tally::Counter(pair) => self.write_words(&[pair.window, pair.current, pair.previous]),
+            Tally::Ban(record) => self.write_words(&[
                 u64::from(record.strikes),
                 u64::from(record.bans),
                 record.since.as_micros(),
                 record.until.as_micros(),
             ]),
             Tally::Log(log) => {
-                self.word(log.entries().len() as u64);
-                log.entries().for_each(|entry| self.words(&[entry.at.as_micros(), entry.cost]));
+                self.write_word(log.entries().len() as u64);
+                log.entries()
+                    .for_each(|entry| self.write_words(&[entry.at.as_micros(), entry.cost]));
             }
         }
     }
 
-    fn words(&mut self, words: &[u64]) {
-        words.iter().for_each(|word| self.word(*word));
+    fn write_words(&mut self, words: &[u64]) {
+        words.iter().for_each(|word| self.write_word(*word));
     }
 }
 
-struct Reader<'a>(&'a [u8]);
+struct SnapshotReader<'a>(&'a [u8]);
 
-impl Reader<'_> {
-    fn word(&mut self) -> Option<u64> {
+impl SnapshotReader<'_> {
+    fn read_word(&mut self) -> Option<u64> {
         let (word, rest) = self.0.split_first_chunk::<8>()?;
         self.0 = rest;
         Some(u64::from_le_bytes(*word))
     }
 
-    fn instant(&mut self) -> Option<Timestamp> {
-        self.word().map(Timestamp::from_micros)
+    fn read_timestamp(&mut self) -> Option<Timestamp> {
+        self.read_word().map(Timestamp::from_micros)
     }
 
-    fn entries(&mut self) -> Option<Vec<(Fingerprint, State)>> {
-        let scales = self.word()?;
-        let scales: Vec<Scale> = (0..scales).map(|_| self.scale()).collect::<Option<_>>()?;
-        let count = self.word()?;
-        let entries = (0..count).map(|_| self.entry(&scales)).collect::<Option<_>>()?;
+    fn read_entries(&mut self) -> Option<Vec<(Fingerprint, State)>> {
+        let scales = self.read_word()?;
+        let scales: Vec<Scale> = (0..scales).map(|_| self.read_scale()).collect::<Option<_>>()?;
+        let count = self.read_word()?;
+        let entries = (0..count).map(|_| self.read_entry(&scales)).collect::<Option<_>>()?;
         self.0.is_empty().then_some(entries)
     }
 
-    fn scale(&mut self) -> Option<Scale> {
-        let [kind, a, b] = [self.word()?, self.word()?, self.word()?];
+    fn read_scale(&mut self) -> Option<Scale> {
+        let [kind, a, b] = [self.read_word()?, self.read_word()?, self.read_word()?];
         let span = Micros::new(a);
         Some(match kind {
             0 => Scale::Bucket { per_micro: a, per_request: b },
@@ -210,38 +216,38 @@ impl Reader<'_> {
             2 => Scale::Counter { window: span },
             3 => Scale::Log { window: span },
             4 => Scale::Ban { forget: span },
-            5 => Scale::Slots { lease: span },
+            5 => Scale::Slots { hold: span },
             _ => return None,
         })
     }
 
-    fn entry(&mut self, scales: &[Scale]) -> Option<(Fingerprint, State)> {
-        let key = Fingerprint { hi: self.word()?, lo: self.word()? };
-        let scale = *scales.get(usize::try_from(self.word()?).ok()?)?;
+    fn read_entry(&mut self, scales: &[Scale]) -> Option<(Fingerprint, State)> {
+        let key = Fingerprint { hi: self.read_word()?, lo: self.read_word()? };
+        let scale = *scales.get(usize::try_from(self.read_word()?).ok()?)?;
         let tally = match scale {
             Scale::Bucket { .. } => {
-                Tally::Bucket(Level { used: self.word()?, at: self.instant()? })
+                Tally::Bucket(BucketLevel { used: self.read_word()?, at: self.read_timestamp()? })
             }
             Scale::Fixed { .. } => {
-                Tally::Fixed(Count { window: self.word()?, count: self.word()? })
+                Tally::Fixed(WindowCount { window: self.read_word()?, count: self.read_word()? })
             }
-            Scale::Counter { .. } => Tally::Counter(Pair {
-                window: self.word()?,
-                current: self.word()?,
-                previous: self.word()?,
+            Scale::Counter { .. } => Tally::Counter(WindowPair {
+                window: self.read_word()?,
+                current: self.read_word()?,
+                previous: self.read_word()?,
             }),
-            Scale::Ban { .. } => Tally::Ban(Record {
-                strikes: u32::try_from(self.word()?).ok()?,
-                bans: u8::try_from(self.word()?).ok()?,
-                since: self.instant()?,
-                until: self.instant()?,
+            Scale::Ban { .. } => Tally::Ban(BanRecord {
+                strikes: u32::try_from(self.read_word()?).ok()?,
+                bans: u8::try_from(self.read_word()?).ok()?,
+                since: self.read_timestamp()?,
+                until: self.read_timestamp()?,
             }),
             Scale::Log { .. } | Scale::Slots { .. } => {
-                let count = self.word()?;
+                let count = self.read_word()?;
                 let entries = (0..count)
-                    .map(|_| Some(Entry { at: self.instant()?, cost: self.word()? }))
+                    .map(|_| Some(Entry { at: self.read_timestamp()?, cost: self.read_word()? }))
                     .collect::<Option<Vec<_>>>()?;
-                Tally::Log(Log::from_entries(entries).into())
+                Tally::Log(WindowLog::from_entries(entries).into())
             }
         };
         Some((key, State { scale: scale.intern(), tally }))

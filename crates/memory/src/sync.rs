@@ -1,9 +1,9 @@
-//! The lock and the atomics of this crate, or loom's when their interleavings are explored.
+//! The lock and the atomics of this crate, or loom's versions when loom explores interleavings.
 //!
-//! What is done under a lock takes tens of nanoseconds, so the lock itself counts. It is free again by
-//! one plain store: a lock that wakes those who sleep on it needs a second atomic exchange for that,
-//! which was a tenth of a decision. So nobody is woken. Whoever finds the lock taken looks again, less
-//! and less often.
+//! Work under a lock takes tens of nanoseconds, so the cost of the lock itself matters. This lock
+//! is released by one plain store. A lock that wakes sleeping waiters needs a second atomic
+//! exchange on release, which took a tenth of a decision. Waiters are therefore not woken: they
+//! poll the lock at growing intervals.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,14 +17,14 @@ pub(crate) use spin::mutex::SpinMutexGuard as Guard;
 #[cfg(loom)]
 pub(crate) use loom::sync::MutexGuard as Guard;
 
-/// A mutual exclusion lock that knows no poisoning.
+/// A mutual exclusion lock without poisoning.
 #[derive(Debug)]
-pub(crate) struct Lock<T>(
+pub(crate) struct SpinLock<T>(
     #[cfg(not(loom))] spin::mutex::SpinMutex<T>,
     #[cfg(loom)] loom::sync::Mutex<T>,
 );
 
-impl<T> Lock<T> {
+impl<T> SpinLock<T> {
     pub(crate) fn new(value: T) -> Self {
         #[cfg(not(loom))]
         return Self(spin::mutex::SpinMutex::new(value));
@@ -35,19 +35,19 @@ impl<T> Lock<T> {
     #[cfg(not(loom))]
     #[inline]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
-        self.0.try_lock().unwrap_or_else(|| self.wait())
+        self.0.try_lock().unwrap_or_else(|| self.lock_contended())
     }
 
     #[cfg(not(loom))]
     #[cold]
-    fn wait(&self) -> Guard<'_, T> {
-        let mut looks = 0;
+    fn lock_contended(&self) -> Guard<'_, T> {
+        let mut attempts = 0;
         loop {
-            rest(looks);
+            backoff(attempts);
             if let Some(guard) = self.0.try_lock() {
                 return guard;
             }
-            looks += 1;
+            attempts += 1;
         }
     }
 
@@ -57,20 +57,20 @@ impl<T> Lock<T> {
     }
 }
 
-/// What a thread does that has looked so often and found the lock taken.
+/// Waits before the next attempt to take a contended lock, after `attempts` failed ones.
 ///
-/// First it leaves the lock's cache line alone, for as long as a few decisions take and soon for as
-/// long as dozens, which then run at full speed; looking again at once would take the line from the
-/// one who works. Then it lets others run, as the one who holds the lock may be waiting for this very
-/// core. Then it naps: the holder was put aside by the kernel, which takes milliseconds.
+/// First the thread spins without touching the lock's cache line, at first for as long as a few
+/// decisions take and soon for as long as dozens. Polling at once would take the cache line away
+/// from the holder and slow it down. Then the thread yields, because the holder may be waiting for
+/// this core. Finally it sleeps: the kernel has preempted the holder, which takes milliseconds.
 #[cfg(not(loom))]
-fn rest(looks: u32) {
-    const FIRST: u32 = 8;
-    const NAP: std::time::Duration = std::time::Duration::from_micros(50);
-    match looks {
-        0..16 => (0..FIRST << (2 * looks).min(4)).for_each(|_| std::hint::spin_loop()),
+fn backoff(attempts: u32) {
+    const BASE_SPINS: u32 = 8;
+    const SLEEP_TIME: std::time::Duration = std::time::Duration::from_micros(50);
+    match attempts {
+        0..16 => (0..BASE_SPINS << (2 * attempts).min(4)).for_each(|_| std::hint::spin_loop()),
         16..32 => std::thread::yield_now(),
-        _ => std::thread::sleep(NAP),
+        _ => std::thread::sleep(SLEEP_TIME),
     }
 }
 
@@ -81,10 +81,10 @@ mod tests {
 
     use super::*;
 
-    /// More threads than cores, so that some are put aside while they hold the lock.
+    /// Runs more threads than cores, so that some are preempted while they hold the lock.
     #[test]
-    fn one_thread_at_a_time_is_inside() {
-        let (count, threads, times) = (Lock::new(0_u64), 16, 20_000);
+    fn lock_is_mutually_exclusive() {
+        let (count, threads, times) = (SpinLock::new(0_u64), 16, 20_000);
         thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
@@ -100,8 +100,8 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_was_held_for_long_lets_everybody_in_at_last() {
-        let (lock, ready) = (Lock::new(0), Barrier::new(5));
+    fn long_held_lock_admits_all_waiters() {
+        let (lock, ready) = (SpinLock::new(0), Barrier::new(5));
         thread::scope(|scope| {
             let held = lock.lock();
             for _ in 0..4 {
@@ -111,8 +111,8 @@ mod tests {
                 });
             }
             ready.wait();
-            // Long enough that they have stopped spinning.
-            (0..200).for_each(rest);
+            // Long enough that the waiters have stopped spinning.
+            (0..200).for_each(backoff);
             assert_eq!(*held, 0);
             drop(held);
         });

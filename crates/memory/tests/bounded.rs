@@ -8,7 +8,7 @@ use tidegate_core::store::Op;
 use tidegate_core::time::{ManualClock, Micros};
 use tidegate_memory::MemoryStore;
 
-const CAP: u64 = 2 << 20;
+const MAX_BYTES: u64 = 2 << 20;
 const MINUTE: Micros = Micros::from_secs(60);
 
 /// Some whole rounds: a step that removes a key looks at its place again.
@@ -19,9 +19,9 @@ fn sweep_all(store: &MemoryStore<ManualClock>) {
 }
 
 #[test]
-fn a_flood_of_keys_neither_grows_memory_nor_resets_anyone() {
+fn key_flood_keeps_memory_and_counters() {
     let clock = ManualClock::new(START);
-    let store = MemoryStore::with_clock(clock.clone(), CAP);
+    let store = MemoryStore::with_clock(clock.clone(), MAX_BYTES);
     let policy = policy(Algorithm::TokenBucket, 10, MINUTE);
     let known = charge("rule", u64::MAX, &policy);
     for _ in 0..10 {
@@ -35,21 +35,21 @@ fn a_flood_of_keys_neither_grows_memory_nor_resets_anyone() {
         }
     }
     let usage = store.usage();
-    assert!(usage.bytes <= CAP, "{usage:?}");
+    assert!(usage.bytes <= MAX_BYTES, "{usage:?}");
     assert!(usage.overflow > 0 && usage.overflow <= 16, "{usage:?}");
     assert!(usage.keys > 30_000, "a slot takes 33 bytes: {usage:?}");
     let placed = usage.keys as u64 - 1;
     // Not those who were refused because of a bucket that others had exhausted before.
     assert!((100_000..=500_000 - placed).contains(&usage.overflowed), "{usage:?}");
-    assert_eq!((usage.reclaimed, usage.max_bytes), (0, CAP), "{usage:?}");
+    assert_eq!((usage.reclaimed, usage.max_bytes), (0, MAX_BYTES), "{usage:?}");
     // Every key with a place passed once; the rest shared sixteen buckets of ten.
     assert!(admitted <= usage.keys as u64 + 16 * 10, "{admitted} of {usage:?}");
 }
 
 #[test]
-fn a_key_that_gets_a_place_after_the_flood_starts_from_its_overflow_bucket() {
+fn placed_key_starts_from_overflow_bucket() {
     let clock = ManualClock::new(START);
-    let store = MemoryStore::with_clock(clock.clone(), CAP);
+    let store = MemoryStore::with_clock(clock.clone(), MAX_BYTES);
     let slow = policy(Algorithm::FixedWindow, 10, Micros::from_secs(86_400));
     let short = policy(Algorithm::FixedWindow, 10, Micros::from_secs(1));
     // Fill the table with short-lived keys, then exhaust the overflow buckets of the slow rule.
@@ -79,9 +79,9 @@ fn a_key_that_gets_a_place_after_the_flood_starts_from_its_overflow_bucket() {
 
 /// Slots are kept one by one, also those of holders that were late.
 #[test]
-fn slots_count_with_their_worst_case() {
+fn concurrency_slots_reserve_worst_case_bytes() {
     let clock = ManualClock::new(START);
-    let store = MemoryStore::with_clock(clock.clone(), CAP);
+    let store = MemoryStore::with_clock(clock.clone(), MAX_BYTES);
     let slots = policy(Algorithm::Concurrent, 1_000, MINUTE);
     for name in 0..10_000 {
         admit(&store, &[charge("slots", name, &slots)]);
@@ -96,8 +96,8 @@ fn slots_count_with_their_worst_case() {
 }
 
 #[test]
-fn logs_count_with_their_worst_case() {
-    let store = MemoryStore::with_clock(ManualClock::new(START), CAP);
+fn window_logs_reserve_worst_case_bytes() {
+    let store = MemoryStore::with_clock(ManualClock::new(START), MAX_BYTES);
     let log = policy(Algorithm::SlidingWindowLog, 1_000, MINUTE);
     for name in 0..10_000 {
         admit(&store, &[charge("log", name, &log)]);
@@ -105,11 +105,11 @@ fn logs_count_with_their_worst_case() {
     let usage = store.usage();
     // 1 024 entries of 16 bytes each: about 127 logs fit into 2 MiB.
     assert!((100..=128).contains(&usage.keys), "{usage:?}");
-    assert!(usage.bytes <= CAP, "{usage:?}");
+    assert!(usage.bytes <= MAX_BYTES, "{usage:?}");
 }
 
 #[test]
-fn what_is_equal_to_fresh_is_removed_and_its_memory_given_back() {
+fn sweep_removes_expired_states_and_frees_memory() {
     let clock = ManualClock::new(START);
     let store = MemoryStore::with_clock(clock.clone(), 64 << 20);
     for (kind, algorithm) in (0..).zip(Algorithm::ALL) {
@@ -129,8 +129,8 @@ fn what_is_equal_to_fresh_is_removed_and_its_memory_given_back() {
 
 /// Keys are told apart by algorithm, so this cannot happen; it must not hurt either.
 #[test]
-fn a_key_whose_algorithm_changes_loses_its_count_and_nothing_else() {
-    let store = MemoryStore::with_clock(ManualClock::new(START), CAP);
+fn algorithm_change_resets_only_that_key() {
+    let store = MemoryStore::with_clock(ManualClock::new(START), MAX_BYTES);
     // A token bucket and a leaky one are kept alike, so only one of them is among these.
     let kinds: Vec<_> =
         Algorithm::ALL.into_iter().filter(|each| *each != Algorithm::TokenBucket).collect();
@@ -143,7 +143,7 @@ fn a_key_whose_algorithm_changes_loses_its_count_and_nothing_else() {
 }
 
 #[test]
-fn a_key_that_is_equal_to_fresh_keeps_its_place_for_a_while() {
+fn recently_expired_key_keeps_its_slot() {
     let clock = ManualClock::new(START);
     let store = MemoryStore::with_clock(clock.clone(), 64 << 20);
     let policy = policy(Algorithm::TokenBucket, 100, Micros::from_secs(1));

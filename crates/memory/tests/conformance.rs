@@ -10,15 +10,15 @@ use tidegate_core::decision::Reading;
 use tidegate_core::store::{Charge, Op};
 use tidegate_core::time::{ManualClock, Timestamp};
 use tidegate_memory::MemoryStore;
-use tidegate_testkit::conformance::{Subject, agrees};
+use tidegate_testkit::conformance::{ConformanceStore, check_conformance};
 use tidegate_testkit::property::cases;
 
-struct Memory {
+struct MemorySubject {
     clock: ManualClock,
     store: MemoryStore<ManualClock>,
 }
 
-impl Memory {
+impl MemorySubject {
     fn new(shards: usize) -> Self {
         let clock = ManualClock::default();
         let store = MemoryStore::with_shards(clock.clone(), 1 << 20, shards);
@@ -26,7 +26,7 @@ impl Memory {
     }
 }
 
-impl Subject for Memory {
+impl ConformanceStore for MemorySubject {
     fn set_now(&mut self, now: Timestamp) {
         self.clock.set(now);
         self.store.sweep();
@@ -38,12 +38,12 @@ impl Subject for Memory {
 }
 
 #[test]
-fn memory_conforms() {
-    agrees("memory", cases(), || Memory::new(2));
+fn memory_store_conforms() {
+    check_conformance("memory", cases(), || MemorySubject::new(2));
 }
 
 /// All keys in one table: they collide, wrap around, shift and shrink.
 #[test]
-fn memory_conforms_in_a_single_shard() {
-    agrees("memory-one-shard", cases(), || Memory::new(1));
+fn memory_store_conforms_in_single_shard() {
+    check_conformance("memory-one-shard", cases(), || MemorySubject::new(1));
 }

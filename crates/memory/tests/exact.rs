@@ -8,7 +8,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{START, admit, apply, charge, policy};
-use tidegate_core::policy::{Algorithm, Leak};
+use tidegate_core::policy::{Algorithm, LeakMode};
 use tidegate_core::store::{Charge, Op};
 use tidegate_core::time::{Clock, ManualClock, Micros};
 use tidegate_memory::{DEFAULT_MAX_BYTES, FastClock, MemoryStore};
@@ -18,7 +18,7 @@ const ATTEMPTS: usize = 100_000;
 const YEAR: Micros = Micros::from_secs(31_536_000);
 
 /// All threads attempt the same batch; returns how many attempts passed.
-fn hammer<C: Clock>(
+fn count_admitted<C: Clock>(
     store: &MemoryStore<C>,
     batch: &(dyn Fn(usize) -> Vec<Charge<'static>> + Sync),
 ) -> usize {
@@ -37,7 +37,7 @@ fn hammer<C: Clock>(
     })
 }
 
-fn leaked(algorithm: Algorithm, requests: u64) -> &'static tidegate_core::policy::Policy {
+fn leak_policy(algorithm: Algorithm, requests: u64) -> &'static tidegate_core::policy::Policy {
     Box::leak(Box::new(policy(algorithm, requests, YEAR)))
 }
 
@@ -46,20 +46,20 @@ fn one_rule_admits_exactly_its_limit() {
     for algorithm in Algorithm::ALL {
         for limit in [1, 7, 100, 10_000] {
             let store = MemoryStore::with_clock(ManualClock::new(START), DEFAULT_MAX_BYTES);
-            let policy = leaked(algorithm, limit);
-            let admitted = hammer(&store, &|_| vec![charge("rule", 1, policy)]);
+            let policy = leak_policy(algorithm, limit);
+            let admitted = count_admitted(&store, &|_| vec![charge("rule", 1, policy)]);
             assert_eq!(admitted as u64, limit, "{algorithm}");
         }
     }
 }
 
-/// Slots that are taken, renewed and released by all threads at once: never more than there are, and
-/// in the end none is held.
+/// Slots that are taken, renewed and released by all threads at once: never more than there are,
+/// and in the end none is held.
 #[test]
-fn no_more_slots_are_held_at_once_than_there_are() {
+fn concurrent_slots_never_exceed_limit() {
     const SLOTS: usize = 3;
     let store = MemoryStore::with_clock(FastClock::new(), DEFAULT_MAX_BYTES);
-    let slots = leaked(Algorithm::Concurrent, SLOTS as u64);
+    let slots = leak_policy(Algorithm::Concurrent, SLOTS as u64);
     let (held, start) = (AtomicUsize::new(0), Barrier::new(THREADS));
     let one = [charge("rule", 1, slots)];
     let taken: usize = std::thread::scope(|scope| {
@@ -88,28 +88,32 @@ fn no_more_slots_are_held_at_once_than_there_are() {
 
 /// On the clock of production, whose readings are taken before the locks.
 #[test]
-fn one_rule_admits_exactly_its_limit_on_a_running_clock() {
+fn running_clock_admits_exactly_the_limit() {
     for algorithm in
-        [Algorithm::TokenBucket, Algorithm::LeakyBucket(Leak::Queue), Algorithm::FixedWindow]
+        [Algorithm::TokenBucket, Algorithm::LeakyBucket(LeakMode::Queue), Algorithm::FixedWindow]
     {
         let store = MemoryStore::with_clock(FastClock::new(), DEFAULT_MAX_BYTES);
         // A bucket of 285 a year gives one back in 30 hours.
-        let policy = leaked(algorithm, 285);
-        assert_eq!(hammer(&store, &|_| vec![charge("rule", 1, policy)]), 285, "{algorithm}");
+        let policy = leak_policy(algorithm, 285);
+        assert_eq!(
+            count_admitted(&store, &|_| vec![charge("rule", 1, policy)]),
+            285,
+            "{algorithm}"
+        );
     }
 }
 
 #[test]
-fn three_rules_admit_exactly_the_tightest_and_charge_the_others_no_more() {
+fn tightest_of_three_rules_limits_exactly() {
     let store = MemoryStore::with_clock(ManualClock::new(START), DEFAULT_MAX_BYTES);
     let rules = [
-        ("user", leaked(Algorithm::TokenBucket, 1_000)),
-        ("endpoint", leaked(Algorithm::SlidingWindowCounter, 700)),
-        ("global", leaked(Algorithm::SlidingWindowLog, 5_000)),
+        ("user", leak_policy(Algorithm::TokenBucket, 1_000)),
+        ("endpoint", leak_policy(Algorithm::SlidingWindowCounter, 700)),
+        ("global", leak_policy(Algorithm::SlidingWindowLog, 5_000)),
     ];
     let charges: Vec<_> =
         (0..).zip(rules).map(|(name, (rule, policy))| charge(rule, name, policy)).collect();
-    assert_eq!(hammer(&store, &|_| charges.clone()), 700);
+    assert_eq!(count_admitted(&store, &|_| charges.clone()), 700);
     let left: Vec<u64> =
         apply(&store, Op::Peek, &charges).iter().map(|reading| reading.remaining).collect();
     assert_eq!(left, [300, 0, 4_300], "a refused request costs nobody anything");
@@ -117,12 +121,12 @@ fn three_rules_admit_exactly_the_tightest_and_charge_the_others_no_more() {
 
 /// Batches that share keys crosswise and in every order: no deadlock, and each key exact.
 #[test]
-fn batches_that_overlap_admit_exactly_what_their_keys_allow() {
+fn overlapping_batches_admit_exactly_their_limits() {
     for shards in [1, 2, 64] {
         let store = MemoryStore::with_shards(ManualClock::new(START), DEFAULT_MAX_BYTES, shards);
-        let own = leaked(Algorithm::FixedWindow, 1_000);
-        let shared = leaked(Algorithm::TokenBucket, 3_000);
-        let admitted = hammer(&store, &|thread| {
+        let own = leak_policy(Algorithm::FixedWindow, 1_000);
+        let shared = leak_policy(Algorithm::TokenBucket, 3_000);
+        let admitted = count_admitted(&store, &|thread| {
             let mut charges =
                 vec![charge("own", 100 + thread as u64, own), charge("shared", 7, shared)];
             if thread % 2 == 1 {

@@ -14,19 +14,24 @@ use tidegate_core::store::{Charge, Op};
 use tidegate_core::time::{ManualClock, Micros};
 use tidegate_memory::MemoryStore;
 
-type Batch = &'static [(&'static str, u64)];
+type KeyBatch = &'static [(&'static str, u64)];
 
 fn policy_of_one() -> &'static Policy {
     Box::leak(Box::new(policy(Algorithm::FixedWindow, 1, Micros::from_secs(60))))
 }
 
-fn charges(policy: &'static Policy, batch: Batch) -> Vec<Charge<'static>> {
+fn charges(policy: &'static Policy, batch: KeyBatch) -> Vec<Charge<'static>> {
     batch.iter().map(|(rule, name)| charge(rule, *name, policy)).collect()
 }
 
 /// Runs the batches at once on a store of so many bytes; returns how many passed and what each of
 /// `names` has left.
-fn model(max_bytes: u64, batches: &'static [Batch], names: Batch, check: fn(usize, Vec<u64>)) {
+fn explore_interleavings(
+    max_bytes: u64,
+    batches: &'static [KeyBatch],
+    names: KeyBatch,
+    check: fn(usize, Vec<u64>),
+) {
     let policy = policy_of_one();
     loom::model(move || {
         let store = Arc::new(MemoryStore::with_shards(ManualClock::new(START), max_bytes, 4));
@@ -48,8 +53,8 @@ fn model(max_bytes: u64, batches: &'static [Batch], names: Batch, check: fn(usiz
 }
 
 #[test]
-fn one_key_admits_one() {
-    model(1 << 20, &[&[("a", 1)], &[("a", 1)]], &[("a", 1)], |passed, left| {
+fn single_key_admits_exactly_one() {
+    explore_interleavings(1 << 20, &[&[("a", 1)], &[("a", 1)]], &[("a", 1)], |passed, left| {
         assert_eq!((passed, left), (1, vec![0]));
     });
 }
@@ -57,8 +62,8 @@ fn one_key_admits_one() {
 /// Two batches that take the same keys in opposite order; the keys lie in more than one shard (with
 /// the locks taken in the order of the batch, this model finds the deadlock).
 #[test]
-fn crossed_batches_do_not_deadlock_and_one_of_them_passes_whole() {
-    model(
+fn crossed_batches_admit_exactly_one() {
+    explore_interleavings(
         1 << 20,
         &[&[("a", 1), ("b", 2), ("c", 3), ("d", 4)], &[("d", 4), ("c", 3), ("b", 2), ("a", 1)]],
         &[("a", 1), ("b", 2), ("c", 3), ("d", 4)],
@@ -68,18 +73,23 @@ fn crossed_batches_do_not_deadlock_and_one_of_them_passes_whole() {
 
 /// A batch is refused by one of its keys: the other is as if nobody had asked.
 #[test]
-fn a_refused_batch_leaves_nothing_behind() {
-    model(1 << 20, &[&[("a", 1)], &[("a", 1), ("b", 2)]], &[("a", 1), ("b", 2)], |passed, left| {
-        assert_eq!(left[0], 0);
-        // Both pass only if they do not: one unit of `a` for two batches.
-        assert_eq!(passed, 1);
-    });
+fn refused_batch_charges_nothing() {
+    explore_interleavings(
+        1 << 20,
+        &[&[("a", 1)], &[("a", 1), ("b", 2)]],
+        &[("a", 1), ("b", 2)],
+        |passed, left| {
+            assert_eq!(left[0], 0);
+            // Both pass only if they do not: one unit of `a` for two batches.
+            assert_eq!(passed, 1);
+        },
+    );
 }
 
 /// No room for any key: all share overflow buckets, which are locked after the shards.
 #[test]
-fn crossed_batches_without_a_place_share_overflow_buckets_exactly() {
-    model(
+fn crossed_batches_share_overflow_buckets() {
+    explore_interleavings(
         0,
         &[&[("a", 1), ("b", 2), ("c", 3)], &[("c", 3), ("b", 2), ("a", 1)]],
         &[("a", 1), ("b", 2), ("c", 3)],
@@ -90,9 +100,9 @@ fn crossed_batches_without_a_place_share_overflow_buckets_exactly() {
 /// Buckets whose keys have a place already take the short way: locks in order, no vectors, readings
 /// told after the locks are let go. There are many shards, so that no two keys share one.
 #[test]
-fn crossed_batches_on_known_buckets_do_not_deadlock_and_one_of_them_passes_whole() {
-    const NAMES: Batch = &[("a", 1), ("b", 2)];
-    const BATCHES: [Batch; 2] = [NAMES, &[("b", 2), ("a", 1)]];
+fn crossed_batches_on_fast_path_admit_one() {
+    const NAMES: KeyBatch = &[("a", 1), ("b", 2)];
+    const BATCHES: [KeyBatch; 2] = [NAMES, &[("b", 2), ("a", 1)]];
     let policy: &'static Policy =
         Box::leak(Box::new(policy(Algorithm::TokenBucket, 2, Micros::from_secs(60))));
     loom::model(move || {

@@ -30,7 +30,7 @@ fn charges<'a>(policies: &'a [Policy], ban: &'a BanPolicy) -> Vec<Charge<'a>> {
 }
 
 #[test]
-fn every_kind_of_state_comes_back_as_it_was() {
+fn snapshot_restores_every_state_kind() {
     let clock = ManualClock::new(START);
     let (before, policies) = (store(&clock), policies());
     let ban =
@@ -44,7 +44,7 @@ fn every_kind_of_state_comes_back_as_it_was() {
     }
     let after = store(&clock);
     let restored = after.restore_snapshot(&before.snapshot(SECRET), SECRET).unwrap();
-    assert_eq!((restored.keys, restored.left_out), (7, 0));
+    assert_eq!((restored.keys, restored.skipped), (7, 0));
     assert_eq!(apply(&after, Op::Peek, &charges), apply(&before, Op::Peek, &charges));
     assert!(apply(&after, Op::Peek, &charges).iter().all(|reading| reading.verdict.refuses()));
     clock.advance(Micros::from_secs(30));
@@ -52,7 +52,7 @@ fn every_kind_of_state_comes_back_as_it_was() {
 }
 
 #[test]
-fn time_that_passed_while_stopped_counts_and_time_that_went_back_does_not() {
+fn restored_buckets_refill_only_forward() {
     let clock = ManualClock::new(START);
     let (before, policy) =
         (store(&clock), policy(Algorithm::TokenBucket, 60, Micros::from_secs(60)));
@@ -73,7 +73,7 @@ fn time_that_passed_while_stopped_counts_and_time_that_went_back_does_not() {
 
 /// Who held them is gone with the process that was stopped: nobody releases or renews them.
 #[test]
-fn slots_that_were_held_at_a_stop_lapse_with_their_leases() {
+fn restored_slots_expire_after_hold() {
     let clock = ManualClock::new(START);
     let (before, policy) = (store(&clock), policy(Algorithm::Concurrent, 2, Micros::from_secs(30)));
     let charges = [charge("rule", 1, &policy)];
@@ -87,7 +87,7 @@ fn slots_that_were_held_at_a_stop_lapse_with_their_leases() {
 }
 
 #[test]
-fn a_damaged_cut_or_foreign_file_is_refused_whole() {
+fn invalid_snapshot_is_rejected_whole() {
     let clock = ManualClock::new(START);
     let (before, policies) = (store(&clock), policies());
     let ban =
@@ -103,8 +103,11 @@ fn a_damaged_cut_or_foreign_file_is_refused_whole() {
         assert!(after.restore_snapshot(&damaged, SECRET).is_err(), "byte {at}");
         assert!(after.restore_snapshot(&file[..at], SECRET).is_err(), "cut at {at}");
     }
-    assert_eq!(after.restore_snapshot(b"{\"not\": \"ours\"}", SECRET), Err(SnapshotError::Foreign));
+    assert_eq!(
+        after.restore_snapshot(b"{\"not\": \"ours\"}", SECRET),
+        Err(SnapshotError::UnknownFormat)
+    );
     let other = Secret::from_bytes(b"another fleet");
-    assert_eq!(after.restore_snapshot(&file, other), Err(SnapshotError::OtherSecret));
+    assert_eq!(after.restore_snapshot(&file, other), Err(SnapshotError::SecretMismatch));
     assert_eq!(after.usage().keys, 0, "nothing of a bad file is kept");
 }

@@ -1,8 +1,8 @@
-//! Several requests as one call of the script: its keys and arguments, and where each state is.
+//! Encodes several requests as one call of the script: its keys, arguments and record indexes.
 
-mod book;
-mod policies;
-mod writer;
+mod encoder;
+mod key_table;
+mod policy_table;
 
 use std::sync::Arc;
 
@@ -10,42 +10,47 @@ use redis::Cmd;
 use smallvec::SmallVec;
 use tidegate_core::time::Timestamp;
 
-use crate::ask::Ask;
-use crate::script::Text;
-use book::{Book, Page};
-use writer::Writer;
+use crate::script::LuaScript;
+use crate::script_request::ScriptRequest;
+use encoder::BatchEncoder;
+use key_table::{KeyPage, KeyTable};
 
-pub(crate) use book::{Place, Places};
+pub(crate) use key_table::{ChargeIndexes, RecordIndex};
 
-/// Several requests as one call of the script.
+/// Several requests encoded as one call of the script.
 #[derive(Debug)]
-pub(crate) struct Batch<'a> {
-    pages: Vec<Page<'a>>,
+pub(crate) struct ScriptBatch<'a> {
+    pages: Vec<KeyPage<'a>>,
     policies: Vec<u8>,
     requests: Vec<u8>,
     shapes: Vec<u8>,
-    /// Where the states of each request are.
-    pub(crate) places: Vec<SmallVec<[Places; 2]>>,
+    /// The record indexes of each request's charges.
+    pub(crate) charge_indexes: Vec<SmallVec<[ChargeIndexes; 2]>>,
 }
 
-impl<'a> Batch<'a> {
-    /// Several requests, in this order.
-    pub(crate) fn new(asks: &'a [Arc<Ask>]) -> Self {
-        let mut book = Book::default();
-        let places: Vec<SmallVec<[Places; 2]>> =
-            asks.iter().enumerate().map(|(by, ask)| book.all_places(ask, by)).collect();
-        let mut writer =
-            Writer { requests: Vec::with_capacity(18 * asks.len()), ..Writer::default() };
-        for (ask, places) in asks.iter().zip(&places) {
-            writer.request(ask, places, &book);
+impl<'a> ScriptBatch<'a> {
+    /// Encodes requests in the given order.
+    pub(crate) fn new(requests: &'a [Arc<ScriptRequest>]) -> Self {
+        let mut keys = KeyTable::default();
+        let charge_indexes: Vec<SmallVec<[ChargeIndexes; 2]>> = requests
+            .iter()
+            .enumerate()
+            .map(|(number, request)| keys.index_request(request, number))
+            .collect();
+        let mut encoder = BatchEncoder {
+            requests: Vec::with_capacity(18 * requests.len()),
+            ..BatchEncoder::default()
+        };
+        for (request, indexes) in requests.iter().zip(&charge_indexes) {
+            encoder.encode_request(request, indexes, &keys);
         }
-        let Writer { requests, policies, shapes } = writer;
+        let BatchEncoder { requests, policies, shapes } = encoder;
         let (policies, shapes) = (policies.bytes, shapes.bytes);
-        Self { pages: book.pages, policies, requests, shapes, places }
+        Self { pages: keys.pages, policies, requests, shapes, charge_indexes }
     }
 
-    /// The call, by the script's name or with its text.
-    pub(crate) fn command(&self, script: &Text, whole: bool, now: Option<Timestamp>) -> Cmd {
+    /// The call, by hash (EVALSHA) or with the whole text (EVAL).
+    pub(crate) fn command(&self, script: &LuaScript, whole: bool, now: Option<Timestamp>) -> Cmd {
         let mut command = Cmd::new();
         if whole {
             command.arg("EVAL").arg(&script.text);

@@ -1,8 +1,9 @@
-//! When to stop asking a server, and how to begin again.
+//! Circuit breaker for one server.
 //!
-//! Closed, everything is asked. After several failures in a row, or when half of the calls of the last
-//! second failed, it opens: nothing is asked, except by the one who probes. When a probe with the real
-//! script has succeeded, a growing share is asked until all is. Pure: it is handed `now`.
+//! While it is closed, all calls are allowed. It opens after several failures in a row, or when
+//! half of the calls of the last second failed. While it is open, only probes are sent. After a
+//! probe with the real script succeeds, it allows a growing share of calls until it is closed
+//! again. It reads no clock: callers pass `now`.
 
 use std::time::Duration;
 
@@ -10,73 +11,82 @@ use tokio::time::Instant;
 
 use crate::stats::BreakerState;
 
-/// Failures in a row after which nothing more is asked.
-const IN_A_ROW: u32 = 5;
+/// Failures in a row that open the breaker.
+const MAX_CONSECUTIVE_FAILURES: u32 = 5;
 
-/// Over how long the share of failures is taken, and of how many calls at least.
-const SPAN: Duration = Duration::from_secs(1);
-const LEAST_CALLS: u32 = 20;
+/// Window of the failure ratio.
+const FAILURE_WINDOW: Duration = Duration::from_secs(1);
+/// Minimum number of calls in the window for the failure ratio to count.
+const MIN_CALLS: u32 = 20;
 
-/// The steps in which everything is asked again, and how long each lasts.
-const STEPS: u32 = 4;
-const STEP: Duration = Duration::from_millis(50);
+/// Number of steps in which the allowed share grows.
+const RAMP_STEPS: u32 = 4;
+/// Duration of each step.
+const RAMP_STEP: Duration = Duration::from_millis(50);
 
-/// Whether a server is asked.
+/// Circuit breaker for one server.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     state: State,
-    in_a_row: u32,
-    since: Instant,
+    consecutive_failures: u32,
+    window_start: Instant,
     calls: u32,
     failures: u32,
-    /// Counts who comes while a share is asked.
-    comers: u32,
+    /// Calls since the breaker began to close; selects the allowed share.
+    ramp_calls: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Not reached yet; there is nothing to go easy on.
+    /// Never connected; the first successful probe closes it at once, without a ramp.
     New,
     Closed,
     Open,
-    /// Being closed since then.
+    /// Ramping up since this time.
     Closing(Instant),
 }
 
-/// What a call has changed.
+/// State change caused by a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// Nothing is asked from now on.
+pub(crate) enum BreakerChange {
+    /// No more calls are allowed.
     Opened,
-    /// All is asked from now on.
+    /// All calls are allowed.
     Closed,
 }
 
 impl Breaker {
-    /// A breaker for a server that was not reached yet.
+    /// Creates a breaker for a server that has not been reached yet.
     pub(crate) fn new(now: Instant) -> Self {
-        Self { state: State::New, in_a_row: 0, since: now, calls: 0, failures: 0, comers: 0 }
+        Self {
+            state: State::New,
+            consecutive_failures: 0,
+            window_start: now,
+            calls: 0,
+            failures: 0,
+            ramp_calls: 0,
+        }
     }
 
-    /// Whether the next call may be made.
+    /// Whether the next call is allowed.
     pub(crate) fn admits(&mut self, now: Instant) -> bool {
         match self.state {
             State::Closed => true,
             State::New | State::Open => false,
             State::Closing(since) => {
-                let steps = (now - since).as_millis() / STEP.as_millis() + 1;
-                self.comers = self.comers.wrapping_add(1);
-                u128::from(self.comers % STEPS) < steps
+                let steps = (now - since).as_millis() / RAMP_STEP.as_millis() + 1;
+                self.ramp_calls = self.ramp_calls.wrapping_add(1);
+                u128::from(self.ramp_calls % RAMP_STEPS) < steps
             }
         }
     }
 
-    /// Whether nothing is asked.
+    /// Whether no calls are allowed.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.state, State::New | State::Open)
     }
 
-    /// What to tell of it.
+    /// The state to report.
     pub(crate) const fn state(&self) -> BreakerState {
         match self.state {
             State::New | State::Open => BreakerState::Open,
@@ -85,46 +95,47 @@ impl Breaker {
         }
     }
 
-    /// How long until a larger share is asked, while not all is.
-    pub(crate) fn is_closing(&self) -> Option<Duration> {
-        matches!(self.state, State::Closing(_)).then_some(STEP)
+    /// Time until the next step while the breaker is closing.
+    pub(crate) fn ramp_interval(&self) -> Option<Duration> {
+        matches!(self.state, State::Closing(_)).then_some(RAMP_STEP)
     }
 
-    /// A call succeeded.
-    pub(crate) fn succeeded(&mut self, now: Instant) -> Option<Change> {
-        self.count(now, false);
-        self.in_a_row = 0;
+    /// Records a successful call.
+    pub(crate) fn record_success(&mut self, now: Instant) -> Option<BreakerChange> {
+        self.count_call(now, false);
+        self.consecutive_failures = 0;
         match self.state {
-            State::Closing(since) if now - since >= STEP * (STEPS - 1) => {
+            State::Closing(since) if now - since >= RAMP_STEP * (RAMP_STEPS - 1) => {
                 self.state = State::Closed;
-                Some(Change::Closed)
+                Some(BreakerChange::Closed)
             }
             _ => None,
         }
     }
 
-    /// A call failed or took too long.
-    pub(crate) fn failed(&mut self, now: Instant) -> Option<Change> {
-        self.count(now, true);
-        self.in_a_row += 1;
-        let often = self.calls >= LEAST_CALLS && self.failures * 2 >= self.calls;
+    /// Records a failed or timed-out call.
+    pub(crate) fn record_failure(&mut self, now: Instant) -> Option<BreakerChange> {
+        self.count_call(now, true);
+        self.consecutive_failures += 1;
+        let often = self.calls >= MIN_CALLS && self.failures * 2 >= self.calls;
         match self.state {
             State::New | State::Open => None,
-            State::Closed if self.in_a_row < IN_A_ROW && !often => None,
-            _ => self.lost(now),
+            State::Closed if self.consecutive_failures < MAX_CONSECUTIVE_FAILURES && !often => None,
+            _ => self.record_disconnect(now),
         }
     }
 
-    /// The connection is gone, so nothing can be asked.
-    pub(crate) fn lost(&mut self, now: Instant) -> Option<Change> {
+    /// Records a lost connection, which opens the breaker.
+    pub(crate) fn record_disconnect(&mut self, now: Instant) -> Option<BreakerChange> {
         let before = std::mem::replace(self, Self { state: State::Open, ..Self::new(now) });
-        (before.state == State::Closed).then_some(Change::Opened)
+        (before.state == State::Closed).then_some(BreakerChange::Opened)
     }
 
-    /// A probe succeeded: from now on a share is asked, or all if it is the first.
-    pub(crate) fn probed(&mut self, now: Instant) -> Option<Change> {
+    /// Records a successful probe: starts the ramp, or closes at once if this is the first
+    /// connection.
+    pub(crate) fn record_probe(&mut self, now: Instant) -> Option<BreakerChange> {
         let (state, change) = match self.state {
-            State::New => (State::Closed, Some(Change::Closed)),
+            State::New => (State::Closed, Some(BreakerChange::Closed)),
             State::Open => (State::Closing(now), None),
             State::Closed | State::Closing(_) => return None,
         };
@@ -132,9 +143,9 @@ impl Breaker {
         change
     }
 
-    fn count(&mut self, now: Instant, failed: bool) {
-        if now - self.since >= SPAN {
-            (self.since, self.calls, self.failures) = (now, 0, 0);
+    fn count_call(&mut self, now: Instant, failed: bool) {
+        if now - self.window_start >= FAILURE_WINDOW {
+            (self.window_start, self.calls, self.failures) = (now, 0, 0);
         }
         self.calls += 1;
         self.failures += u32::from(failed);
@@ -145,72 +156,76 @@ impl Breaker {
 mod tests {
     use super::*;
 
-    fn closed(now: Instant) -> Breaker {
+    fn closed_breaker(now: Instant) -> Breaker {
         let mut breaker = Breaker::new(now);
         assert!(!breaker.admits(now));
-        assert_eq!(breaker.probed(now), Some(Change::Closed));
+        assert_eq!(breaker.record_probe(now), Some(BreakerChange::Closed));
         breaker
     }
 
     #[tokio::test]
-    async fn failures_in_a_row_open_it_and_a_success_between_starts_the_count_anew() {
+    async fn consecutive_failures_open_breaker() {
         let now = Instant::now();
-        let mut breaker = closed(now);
+        let mut breaker = closed_breaker(now);
         for _ in 0..3 {
-            for _ in 1..IN_A_ROW {
-                assert_eq!(breaker.failed(now), None);
+            for _ in 1..MAX_CONSECUTIVE_FAILURES {
+                assert_eq!(breaker.record_failure(now), None);
             }
-            breaker.succeeded(now);
-            breaker.since = now - SPAN;
+            breaker.record_success(now);
+            breaker.window_start = now - FAILURE_WINDOW;
         }
-        for _ in 1..IN_A_ROW {
+        for _ in 1..MAX_CONSECUTIVE_FAILURES {
             assert!(breaker.admits(now));
-            assert_eq!(breaker.failed(now), None);
+            assert_eq!(breaker.record_failure(now), None);
         }
-        assert_eq!(breaker.failed(now), Some(Change::Opened));
+        assert_eq!(breaker.record_failure(now), Some(BreakerChange::Opened));
         assert!(!breaker.admits(now));
-        assert_eq!(breaker.failed(now), None, "told once");
+        assert_eq!(breaker.record_failure(now), None, "reported once");
     }
 
     #[tokio::test]
-    async fn half_of_the_calls_of_a_second_open_it() {
+    async fn half_failed_calls_open_breaker() {
         let now = Instant::now();
-        let mut breaker = closed(now);
-        let changes = (0..LEAST_CALLS).filter_map(|call| match call % 2 {
-            0 => breaker.succeeded(now),
-            _ => breaker.failed(now),
+        let mut breaker = closed_breaker(now);
+        let changes = (0..MIN_CALLS).filter_map(|call| match call % 2 {
+            0 => breaker.record_success(now),
+            _ => breaker.record_failure(now),
         });
-        assert_eq!(changes.collect::<Vec<_>>(), [Change::Opened]);
-        let mut breaker = closed(now);
-        for call in 0..10 * LEAST_CALLS {
-            let told = if call % 3 == 0 { breaker.failed(now) } else { breaker.succeeded(now) };
-            assert_eq!(told, None, "a third is not half");
+        assert_eq!(changes.collect::<Vec<_>>(), [BreakerChange::Opened]);
+        let mut breaker = closed_breaker(now);
+        for call in 0..10 * MIN_CALLS {
+            let change = if call % 3 == 0 {
+                breaker.record_failure(now)
+            } else {
+                breaker.record_success(now)
+            };
+            assert_eq!(change, None, "a third of failures must not open the breaker");
         }
     }
 
     #[tokio::test]
-    async fn after_a_probe_a_growing_share_is_asked_until_all_is() {
+    async fn probed_breaker_ramps_up_traffic() {
         let start = Instant::now();
-        let mut breaker = closed(start);
-        breaker.lost(start);
-        assert_eq!(breaker.probed(start), None);
-        for step in 0..STEPS {
-            let now = start + STEP * step;
-            let asked = (0..100).filter(|_| breaker.admits(now)).count();
-            assert_eq!(asked, 25 * (step as usize + 1));
-            let told = breaker.succeeded(now);
-            assert_eq!(told, (step == STEPS - 1).then_some(Change::Closed));
+        let mut breaker = closed_breaker(start);
+        breaker.record_disconnect(start);
+        assert_eq!(breaker.record_probe(start), None);
+        for step in 0..RAMP_STEPS {
+            let now = start + RAMP_STEP * step;
+            let admitted = (0..100).filter(|_| breaker.admits(now)).count();
+            assert_eq!(admitted, 25 * (step as usize + 1));
+            let change = breaker.record_success(now);
+            assert_eq!(change, (step == RAMP_STEPS - 1).then_some(BreakerChange::Closed));
         }
-        assert!(breaker.admits(start + SPAN));
+        assert!(breaker.admits(start + FAILURE_WINDOW));
     }
 
     #[tokio::test]
-    async fn a_failure_while_it_closes_opens_it_again_without_telling() {
+    async fn failure_while_closing_reopens_without_event() {
         let now = Instant::now();
-        let mut breaker = closed(now);
-        breaker.lost(now);
-        breaker.probed(now);
-        assert_eq!(breaker.failed(now), None);
+        let mut breaker = closed_breaker(now);
+        breaker.record_disconnect(now);
+        breaker.record_probe(now);
+        assert_eq!(breaker.record_failure(now), None);
         assert!(breaker.is_open());
     }
 }

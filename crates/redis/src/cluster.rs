@@ -1,4 +1,4 @@
-//! A cluster: which of its servers has which slot, learned from the servers and kept up to date.
+//! Cluster topology: learns from the servers which one owns which slot, and keeps that up to date.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,231 +10,258 @@ use redis::{Value, cmd};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::address::Host;
-use crate::connect::{Connector, Place, ask};
-use crate::keeper::Keeper;
-use crate::lane::Lane;
-use crate::link::{Common, Link};
-use crate::name::SLOTS;
-use crate::observer::Event;
+use crate::abort_on_drop::AbortOnDrop;
+use crate::address::RedisHost;
+use crate::batcher::RequestBatcher;
+use crate::connection::{StoreContext, SupervisedConnection};
+use crate::connector::{ConnectionTarget, RedisConnector, send_command};
+use crate::key_name::SLOTS;
+use crate::observer::StoreEvent;
 
-/// How often the slots are asked for when all is well, and when a server is lost.
-const CALM: Duration = Duration::from_secs(10);
-const TROUBLED: Duration = Duration::from_millis(250);
+/// How often to refresh the slot map while all servers are available.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
+/// How often to check whether the map is stale or a server is unavailable.
+const DEGRADED_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long they are not asked for again, however many are sent elsewhere: those are on their way.
-const HASTE: Duration = Duration::from_millis(20);
+/// Minimum pause between refreshes, however many redirects arrive.
+const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The servers of a cluster.
+/// The servers of a cluster and their slots.
 #[derive(Debug)]
-pub(crate) struct Cluster {
-    common: Arc<Common>,
-    seeds: Vec<Host>,
-    map: Mutex<Map>,
+pub(crate) struct ClusterConnections {
+    context: Arc<StoreContext>,
+    seeds: Vec<RedisHost>,
+    map: Mutex<SlotMap>,
     stale: Notify,
-    learned: Notify,
+    refreshed: Notify,
 }
 
 #[derive(Debug)]
-struct Map {
-    servers: HashMap<Host, Server>,
-    slots: Vec<Option<Arc<Lane>>>,
-    why_unknown: String,
+struct SlotMap {
+    servers: HashMap<RedisHost, ClusterServer>,
+    slots: Vec<Option<Arc<RequestBatcher>>>,
+    unknown_reason: String,
 }
 
 #[derive(Debug)]
-struct Server {
-    lane: Arc<Lane>,
-    _keeper: Keeper,
+struct ClusterServer {
+    batcher: Arc<RequestBatcher>,
+    _supervisor: AbortOnDrop,
 }
 
-impl Cluster {
-    pub(crate) fn new(seeds: Vec<Host>, common: Arc<Common>) -> Self {
-        let map = Map {
+impl ClusterConnections {
+    pub(crate) fn new(seeds: Vec<RedisHost>, context: Arc<StoreContext>) -> Self {
+        let map = SlotMap {
             servers: HashMap::new(),
             slots: vec![None; usize::from(SLOTS)],
-            why_unknown: "the cluster was not reached yet".to_owned(),
+            unknown_reason: "not yet connected to the cluster".to_owned(),
         };
-        Self { common, seeds, map: Mutex::new(map), stale: Notify::new(), learned: Notify::new() }
+        Self {
+            context,
+            seeds,
+            map: Mutex::new(map),
+            stale: Notify::new(),
+            refreshed: Notify::new(),
+        }
     }
 
-    /// Who has a slot.
+    /// The batcher of the server that owns a slot.
     ///
     /// # Errors
-    /// Why that is not known.
-    pub(crate) fn lane(&self, slot: u16) -> Result<Arc<Lane>, String> {
+    /// The reason why no owner is known.
+    pub(crate) fn batcher_for_slot(&self, slot: u16) -> Result<Arc<RequestBatcher>, String> {
         let map = self.map.lock();
-        let lane = map.slots.get(usize::from(slot)).cloned().flatten();
-        lane.ok_or_else(|| map.why_unknown.clone())
+        let batcher = map.slots.get(usize::from(slot)).cloned().flatten();
+        batcher.ok_or_else(|| map.unknown_reason.clone())
     }
 
-    /// A server that another one sent us to.
-    pub(crate) fn server(&self, host: &Host) -> Arc<Lane> {
-        self.map.lock().server(host, &self.common)
+    /// The batcher of a server named in an ASK redirect.
+    pub(crate) fn batcher_for_host(&self, host: &RedisHost) -> Arc<RequestBatcher> {
+        self.map.lock().batcher_for_host(host, &self.context)
     }
 
-    /// A slot is said to have moved.
-    pub(crate) fn moved(&self, slot: u16, host: &Host) -> Arc<Lane> {
+    /// Records a MOVED redirect and returns the batcher of the new owner.
+    pub(crate) fn move_slot(&self, slot: u16, host: &RedisHost) -> Arc<RequestBatcher> {
         let mut map = self.map.lock();
-        let lane = map.server(host, &self.common);
-        map.slots[usize::from(slot)] = Some(Arc::clone(&lane));
+        let batcher = map.batcher_for_host(host, &self.context);
+        map.slots[usize::from(slot)] = Some(Arc::clone(&batcher));
         self.stale.notify_one();
-        lane
+        batcher
     }
 
-    /// Why some servers are not asked, if any.
-    pub(crate) fn lost(&self) -> Option<String> {
+    /// Why some slots are unavailable, if any.
+    pub(crate) fn unavailable_reason(&self) -> Option<String> {
         let map = self.map.lock();
         if map.slots.iter().any(Option::is_none) {
-            return Some(map.why_unknown.clone());
+            return Some(map.unknown_reason.clone());
         }
-        map.servers.values().find_map(|server| server.lane.link().lost())
+        map.servers.values().find_map(|server| server.batcher.connection().unavailable_reason())
     }
 
-    /// Waits until all servers are known and asked.
-    pub(crate) async fn ready(&self) {
+    /// Waits until all servers are known and connected.
+    pub(crate) async fn wait_ready(&self) {
         loop {
-            let learned = self.learned.notified();
-            let lanes = self.lanes();
-            let all_ready = join_all(lanes.iter().map(|lane| lane.link().ready()));
+            let refreshed = self.refreshed.notified();
+            let batchers = self.batchers();
+            let all_ready =
+                join_all(batchers.iter().map(|batcher| batcher.connection().wait_ready()));
             tokio::select! {
-                // One that is waited for may have been let go.
-                () = learned => {}
-                _ = all_ready, if !lanes.is_empty() => return,
+                // The refresh may have removed a server that this waits for.
+                () = refreshed => {}
+                _ = all_ready, if !batchers.is_empty() => return,
             }
         }
     }
 
-    /// The requests of every server.
-    pub(crate) fn lanes(&self) -> Vec<Arc<Lane>> {
-        self.map.lock().servers.values().map(|server| Arc::clone(&server.lane)).collect()
+    /// The batchers of all servers.
+    pub(crate) fn batchers(&self) -> Vec<Arc<RequestBatcher>> {
+        self.map.lock().servers.values().map(|server| Arc::clone(&server.batcher)).collect()
     }
 
-    /// Keeps the slots up to date for as long as the cluster is used.
-    pub(crate) async fn keep(self: Arc<Self>) {
+    /// Keeps the slot map up to date until the task is aborted.
+    pub(crate) async fn run_refresh_loop(self: Arc<Self>) {
         let mut unreached = None;
         loop {
-            match self.learn().await {
+            match self.refresh_slots().await {
                 Ok(()) => {
-                    self.learned.notify_waiters();
+                    self.refreshed.notify_waiters();
                     if let Some(server) = unreached.take() {
-                        self.common.observer.hear(&Event::Back { server });
+                        self.context.observer.notify(&StoreEvent::Recovered { server });
                     }
                 }
                 Err(why) => {
-                    // Later on, each server that is lost is told of by itself.
-                    if unreached.is_none() && self.lanes().is_empty() {
+                    // Once servers are known, each one reports its own loss.
+                    if unreached.is_none() && self.batchers().is_empty() {
                         let server = "the cluster".to_owned();
                         unreached = Some(server.clone());
-                        self.common.observer.hear(&Event::Lost { server, why: why.clone() });
+                        self.context
+                            .observer
+                            .notify(&StoreEvent::Lost { server, why: why.clone() });
                     }
-                    self.map.lock().why_unknown = why;
+                    self.map.lock().unknown_reason = why;
                 }
             }
-            self.rest().await;
+            self.wait_until_stale().await;
         }
     }
 
-    /// Waits until the slots should be asked for again.
-    async fn rest(&self) {
-        tokio::time::sleep(HASTE).await;
-        let calm = Instant::now() + CALM;
-        while Instant::now() < calm {
-            let stale = tokio::time::timeout(TROUBLED, self.stale.notified()).await;
-            if stale.is_ok() || self.lost().is_some() {
+    /// Waits until the slot map should be refreshed.
+    async fn wait_until_stale(&self) {
+        tokio::time::sleep(MIN_REFRESH_INTERVAL).await;
+        let refresh_at = Instant::now() + REFRESH_INTERVAL;
+        while Instant::now() < refresh_at {
+            let stale = tokio::time::timeout(DEGRADED_POLL_INTERVAL, self.stale.notified()).await;
+            if stale.is_ok() || self.unavailable_reason().is_some() {
                 return;
             }
         }
     }
 
-    /// Asks those servers in turn that are well, then all others at once, until one tells all slots.
-    async fn learn(&self) -> Result<(), String> {
-        let (lost, well): (Vec<Host>, Vec<Host>) = {
+    /// Queries available servers one by one, then all others in parallel, until one returns the
+    /// slots.
+    async fn refresh_slots(&self) -> Result<(), String> {
+        let (lost, available): (Vec<RedisHost>, Vec<RedisHost>) = {
             let map = self.map.lock();
-            let is_lost = |(_, server): &(&Host, &Server)| server.lane.link().lost().is_some();
-            let (lost, well): (Vec<_>, Vec<_>) = map.servers.iter().partition(is_lost);
+            let is_lost = |(_, server): &(&RedisHost, &ClusterServer)| {
+                server.batcher.connection().unavailable_reason().is_some()
+            };
+            let (lost, available): (Vec<_>, Vec<_>) = map.servers.iter().partition(is_lost);
             let hosts =
-                |of: Vec<(&Host, _)>| of.into_iter().map(|(host, _)| host.clone()).collect();
-            (hosts(lost), hosts(well))
+                |of: Vec<(&RedisHost, _)>| of.into_iter().map(|(host, _)| host.clone()).collect();
+            (hosts(lost), hosts(available))
         };
-        for host in &well {
-            if let Ok(ranges) = slots(&self.common.connector, host).await {
-                self.map.lock().put(&ranges, &self.common);
+        for host in &available {
+            if let Ok(ranges) = fetch_slots(&self.context.connector, host).await {
+                self.map.lock().install_ranges(&ranges, &self.context);
                 return Ok(());
             }
         }
         let others = lost
             .iter()
             .chain(&self.seeds)
-            .map(|host| Box::pin(slots(&self.common.connector, host)));
+            .map(|host| Box::pin(fetch_slots(&self.context.connector, host)));
         let (ranges, _) = select_ok(others).await?;
-        self.map.lock().put(&ranges, &self.common);
+        self.map.lock().install_ranges(&ranges, &self.context);
         Ok(())
     }
 }
 
-/// Who has which slots, as one server tells.
+/// Reads the slot map from one server.
 ///
 /// # Errors
-/// Why it does not, with its name.
-pub(crate) async fn slots(connector: &Connector, host: &Host) -> Result<Vec<Range>, String> {
+/// The reason, with the server's name.
+pub(crate) async fn fetch_slots(
+    connector: &RedisConnector,
+    host: &RedisHost,
+) -> Result<Vec<SlotRange>, String> {
     let failed = |error| format!("{host}: {error}");
-    let mut connection = connector.open(&Place::Server(host.clone())).await.map_err(failed)?;
-    match ask(&mut connection, cmd("CLUSTER").arg("SLOTS")).await.map_err(failed)? {
+    let mut connection =
+        connector.open(&ConnectionTarget::Server(host.clone())).await.map_err(failed)?;
+    match send_command(&mut connection, cmd("CLUSTER").arg("SLOTS")).await.map_err(failed)? {
         Value::Array(ranges) if !ranges.is_empty() => {
-            let ranges = ranges.iter().map(|range| Range::of(range, host));
-            ranges.collect::<Option<_>>().ok_or_else(|| format!("{host} tells strange slots"))
+            let ranges = ranges.iter().map(|range| SlotRange::parse(range, host));
+            ranges
+                .collect::<Option<_>>()
+                .ok_or_else(|| format!("{host}: unexpected reply to CLUSTER SLOTS"))
         }
-        _ => Err(format!("{host} knows no slots")),
+        _ => Err(format!("{host}: CLUSTER SLOTS lists no slots")),
     }
 }
 
-impl Map {
-    fn server(&mut self, host: &Host, common: &Arc<Common>) -> Arc<Lane> {
+impl SlotMap {
+    fn batcher_for_host(
+        &mut self,
+        host: &RedisHost,
+        context: &Arc<StoreContext>,
+    ) -> Arc<RequestBatcher> {
         let server = self.servers.entry(host.clone()).or_insert_with(|| {
-            let link = Arc::new(Link::in_cluster(host, Arc::clone(common)));
-            let keeper = Keeper::spawn(Arc::clone(&link).keep());
-            Server { lane: Arc::new(Lane::new(link)), _keeper: keeper }
+            let connection =
+                Arc::new(SupervisedConnection::for_cluster_node(host, Arc::clone(context)));
+            let supervisor = AbortOnDrop::spawn(Arc::clone(&connection).supervise());
+            ClusterServer {
+                batcher: Arc::new(RequestBatcher::new(connection)),
+                _supervisor: supervisor,
+            }
         });
-        Arc::clone(&server.lane)
+        Arc::clone(&server.batcher)
     }
 
-    fn put(&mut self, ranges: &[Range], common: &Arc<Common>) {
-        // One without slots that is well may be about to get some.
-        let listed = |host: &Host| ranges.iter().any(|range| range.primary == *host);
+    fn install_ranges(&mut self, ranges: &[SlotRange], context: &Arc<StoreContext>) {
+        // Keep an available server without slots: it may be about to receive some.
+        let listed = |host: &RedisHost| ranges.iter().any(|range| range.primary == *host);
         self.servers.retain(|host, server| {
-            let link = server.lane.link();
-            let stays = listed(host) || link.lost().is_none();
+            let connection = server.batcher.connection();
+            let stays = listed(host) || connection.unavailable_reason().is_none();
             if !stays {
-                link.let_go();
+                connection.retire();
             }
             stays
         });
         let mut slots = vec![None; usize::from(SLOTS)];
         for range in ranges {
-            let lane = self.server(&range.primary, common);
-            lane.link().has_slot(range.first);
+            let batcher = self.batcher_for_host(&range.primary, context);
+            batcher.connection().set_probe_slot(range.first);
             for slot in &mut slots[usize::from(range.first)..=usize::from(range.last)] {
-                *slot = Some(Arc::clone(&lane));
+                *slot = Some(Arc::clone(&batcher));
             }
         }
         self.slots = slots;
-        "no server has this slot".clone_into(&mut self.why_unknown);
+        "no server of the cluster owns this slot".clone_into(&mut self.unknown_reason);
     }
 }
 
-/// Some slots, and who has them.
+/// A range of slots and their owner.
 #[derive(Debug)]
-pub(crate) struct Range {
+pub(crate) struct SlotRange {
     pub(crate) first: u16,
     pub(crate) last: u16,
-    pub(crate) primary: Host,
+    pub(crate) primary: RedisHost,
 }
 
-impl Range {
-    /// A range as `CLUSTER SLOTS` tells it.
-    fn of(told: &Value, asked: &Host) -> Option<Self> {
-        let Value::Array(parts) = told else { return None };
+impl SlotRange {
+    /// Parses a range from a `CLUSTER SLOTS` reply.
+    fn parse(reply: &Value, queried: &RedisHost) -> Option<Self> {
+        let Value::Array(parts) = reply else { return None };
         let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = parts.as_slice()
         else {
             return None;
@@ -242,11 +269,11 @@ impl Range {
         let slot = |number: &i64| u16::try_from(*number).ok().filter(|slot| *slot < SLOTS);
         let name = match primary.first()? {
             Value::BulkString(name) if !name.is_empty() => String::from_utf8(name.clone()).ok()?,
-            // A server that does not know its own name means the one that was asked.
-            _ => asked.name.clone(),
+            // A server that does not know its own name means the host that was queried.
+            _ => queried.name.clone(),
         };
         let Value::Int(port) = primary.get(1)? else { return None };
-        let primary = Host { name, port: u16::try_from(*port).ok()? };
+        let primary = RedisHost { name, port: u16::try_from(*port).ok()? };
         let (first, last) = (slot(first)?, slot(last)?);
         (first <= last).then_some(Self { first, last, primary })
     }

@@ -1,33 +1,37 @@
-//! Counters there: a fleet's counters in Redis or Valkey, decided exactly as embedded memory decides.
+//! Store for Redis or Valkey: a fleet shares its counters, with the same decisions as the embedded
+//! store.
 //!
 //! One constant script decides all rules of a request at once, on the server's clock, in one round
-//! trip; requests that wait travel together. A call has a deadline and one attempt; a breaker for each
-//! server says when to stop asking. What happens then is the caller's business (`on_fail`).
+//! trip. Waiting requests share a call. A call has a deadline and a single attempt. Each server has
+//! a circuit breaker. When no server answers, the caller applies the rule's `on_fail`.
 
+mod abort_on_drop;
 mod address;
-mod ask;
 mod batch;
+mod batcher;
 mod breaker;
-mod canary;
-mod check;
 mod cluster;
-mod connect;
+mod connection;
+mod connector;
 mod deny_cache;
-mod keeper;
-mod lane;
-mod link;
-mod name;
-mod nodes;
+mod diagnose;
+mod heartbeat;
+mod key_name;
 mod observer;
+mod probe;
 mod replay;
 mod router;
 mod script;
+mod script_request;
 mod stats;
 mod store;
 
-pub use address::{Address, AddressError, Host, Topology};
-pub use check::{Examination, Finding, RIGHTS, Server, Timing, Weight, examine};
-pub use connect::Tls;
-pub use observer::{Event, Observer};
-pub use stats::{BreakerState, Cause, Histogram, Stats};
-pub use store::{DEFAULT_DEADLINE, DEFAULT_PREFIX, Options, RedisStore};
+pub use address::{RedisAddress, RedisAddressError, RedisHost, RedisTopology};
+pub use connector::RedisTlsConfig;
+pub use diagnose::{
+    FindingSeverity, LatencySummary, REQUIRED_ACL, RedisServerReport, StoreDiagnosis, StoreFinding,
+    diagnose,
+};
+pub use observer::{StoreEvent, StoreObserver};
+pub use stats::{BreakerState, FailureCause, RedisHistogram, Stats};
+pub use store::{DEFAULT_DEADLINE, DEFAULT_PREFIX, RedisOptions, RedisStore};

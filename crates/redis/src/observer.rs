@@ -1,42 +1,42 @@
-//! What is told of the servers, and to whom.
+//! Notifications when a server becomes unavailable or recovers.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Hears what becomes of the servers.
+/// Callback for [`StoreEvent`]s.
 #[derive(Clone)]
-pub struct Observer(Arc<dyn Fn(&Event) + Send + Sync>);
+pub struct StoreObserver(Arc<dyn Fn(&StoreEvent) + Send + Sync>);
 
-/// What becomes of a server; told once for each change.
+/// A change of a server's availability; reported once per change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// It does not answer; rules follow their `on_fail`.
+pub enum StoreEvent {
+    /// The server is unavailable; rules follow their `on_fail`.
     Lost {
-        /// Which server.
+        /// The server.
         server: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// It answers again; or, in a cluster, it is not asked any more because others have its slots.
-    Back {
-        /// Which server.
+    /// The server answers again, or has left the cluster and others own its slots.
+    Recovered {
+        /// The server.
         server: String,
     },
 }
 
-impl Observer {
-    /// An observer that calls a function.
-    pub fn new(hear: impl Fn(&Event) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(hear))
+impl StoreObserver {
+    /// Creates an observer that calls a function.
+    pub fn new(callback: impl Fn(&StoreEvent) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(callback))
     }
 
-    pub(crate) fn hear(&self, event: &Event) {
+    pub(crate) fn notify(&self, event: &StoreEvent) {
         (self.0)(event);
     }
 }
 
-impl fmt::Debug for Observer {
+impl fmt::Debug for StoreObserver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Observer(..)")
+        f.write_str("StoreObserver(..)")
     }
 }

@@ -1,55 +1,57 @@
-//! From what the script answers to readings: the same history run again by core, from what the keys
-//! held, at the instant that the server's clock showed.
+//! Turns the script's reply into readings: core replays the batch from the previous page contents,
+//! at the time of the server's clock.
 //!
-//! The script decides and writes; waits and what is left are worked out here, by the very functions
-//! that decide on embedded memory. Both must agree on who was admitted, and that is checked.
+//! The script only decides and writes. Retry times and remaining quota are computed here, by the
+//! same functions that decide on the embedded store. Script and replay must agree on which requests
+//! were admitted; this is checked.
 
 use redis::Value;
 use smallvec::SmallVec;
-use tidegate_core::algorithm::fixed_window::Count;
-use tidegate_core::algorithm::sliding_window_counter::Pair;
-use tidegate_core::algorithm::sliding_window_log::{Entry, Log};
-use tidegate_core::algorithm::token_bucket::Level;
+use tidegate_core::algorithm::fixed_window::WindowCount;
+use tidegate_core::algorithm::sliding_window_counter::WindowPair;
+use tidegate_core::algorithm::sliding_window_log::{Entry, WindowLog};
+use tidegate_core::algorithm::token_bucket::BucketLevel;
 use tidegate_core::algorithm::{State, Tally};
-use tidegate_core::batch::{self, Cells, Part};
+use tidegate_core::batch::{self, Cells, StateKind};
 use tidegate_core::decision::Reading;
 use tidegate_core::key::Key;
-use tidegate_core::penalty::Record;
+use tidegate_core::penalty::BanRecord;
 use tidegate_core::policy::{Meter, Policy};
 use tidegate_core::scale::Scale;
 use tidegate_core::store::{Charge, Op};
 use tidegate_core::time::{Micros, Timestamp};
 
-use crate::ask::{Ask, Item};
-use crate::batch::{Place, Places};
+use crate::batch::{ChargeIndexes, RecordIndex};
+use crate::script_request::{ScriptCharge, ScriptRequest};
 
 /// The readings of one request.
-pub(crate) type Told = SmallVec<[Reading; 2]>;
+pub(crate) type RequestReadings = SmallVec<[Reading; 2]>;
 
-/// What the script answered.
+/// The reply of the script.
 #[derive(Debug)]
 pub(crate) struct Replay {
     now: Timestamp,
     answers: Vec<u8>,
     digests: std::vec::IntoIter<Value>,
     pages: Vec<Value>,
-    records: Vec<Held>,
-    next: usize,
+    records: Vec<RecordState>,
+    next_request: usize,
 }
 
-/// What a record held, read when it is first looked at: how depends on whose it is.
+/// The previous content of a record. Decoded on first use, because the format depends on the
+/// policy.
 #[derive(Clone, Debug)]
-enum Held {
-    Unread,
-    Read(Option<State>),
+enum RecordState {
+    Undecoded,
+    Decoded(Option<State>),
 }
 
-/// The bytes of a record: a tag and a state.
+/// Size of a record: a tag and a state.
 const RECORD_BYTES: usize = 43;
 
 impl Replay {
-    /// Takes an answer apart; nothing if it is not one of the script's.
-    pub(crate) fn of(answer: Value) -> Option<Self> {
+    /// Parses a reply; `None` if the script did not produce it.
+    pub(crate) fn parse(answer: Value) -> Option<Self> {
         let Value::Array(parts) = answer else { return None };
         let [
             Value::Int(now),
@@ -66,42 +68,49 @@ impl Replay {
             digests: digests.into_iter(),
             pages,
             records: Vec::new(),
-            next: 0,
+            next_request: 0,
         })
     }
 
-    /// What is held of a record, and the bytes of it.
-    fn record(&mut self, place: Place) -> (&mut Held, Option<&[u8]>) {
-        if self.records.len() <= place.record {
-            self.records.resize(place.record + 1, Held::Unread);
+    /// The decoded state of a record and its bytes.
+    fn record(&mut self, index: RecordIndex) -> (&mut RecordState, Option<&[u8]>) {
+        if self.records.len() <= index.record {
+            self.records.resize(index.record + 1, RecordState::Undecoded);
         }
-        let state = match self.pages.get(place.page) {
-            Some(Value::BulkString(page)) => state_on(page, place.tag),
+        let state = match self.pages.get(index.page) {
+            Some(Value::BulkString(page)) => find_state(page, index.tag),
             _ => None,
         };
-        (&mut self.records[place.record], state)
+        (&mut self.records[index.record], state)
     }
 
-    /// The readings of the next request of the batch; nothing if the script says otherwise.
-    pub(crate) fn next(&mut self, ask: &Ask, places: &[Places]) -> Option<Told> {
-        let looks = matches!(ask.op, Op::Charge | Op::Peek);
-        let charged = |item: &Item| match ask.op {
-            // The script has taken it out or moved it already, and told what is left.
+    /// The readings of the next request of the batch; `None` if the script's verdict differs.
+    pub(crate) fn next_readings(
+        &mut self,
+        request: &ScriptRequest,
+        indexes: &[ChargeIndexes],
+    ) -> Option<RequestReadings> {
+        let reads_grace = matches!(request.op, Op::Charge | Op::Peek);
+        let charged = |item: &ScriptCharge| match request.op {
+            // The script has already removed or moved the entry, and its digest describes the rest.
             Op::Refund { .. } | Op::Renew { .. } if keeps_log(&item.policy) => 0,
             _ => item.cost,
         };
         let mut charges: SmallVec<[Charge<'_>; 2]> = SmallVec::new();
         let mut logs: SmallVec<[[Option<State>; 2]; 2]> = SmallVec::new();
-        for item in &ask.items {
-            let digested = |policy: &Policy| keeps_log(policy) && ask.op != Op::Reset;
-            let main = if digested(&item.policy) { Some(self.log(&item.policy)?) } else { None };
+        for item in &request.items {
+            let digested = |policy: &Policy| keeps_log(policy) && request.op != Op::Reset;
+            let main =
+                if digested(&item.policy) { Some(self.decode_log(&item.policy)?) } else { None };
             let grace = match &item.grace {
-                Some((_, policy)) if looks && digested(policy) => Some(self.log(policy)?),
+                Some((_, policy)) if reads_grace && digested(policy) => {
+                    Some(self.decode_log(policy)?)
+                }
                 _ => None,
             };
             logs.push([main.flatten(), grace.flatten()]);
             charges.push(Charge {
-                key: Key::alone("", item.fingerprint),
+                key: Key::without_namespace("", item.fingerprint),
                 policy: &item.policy,
                 cost: charged(item),
                 role: item.role,
@@ -110,17 +119,18 @@ impl Replay {
                 queue: item.queue,
             });
         }
-        let mut told = Told::from_elem(Reading::default(), charges.len());
-        let mut cells = Cellar { replay: self, charges: &charges, places, logs: &mut logs };
-        batch::apply(ask.op, &charges, cells.replay.now, &mut cells, &mut told);
-        let admitted = ask.op != Op::Charge || !told.iter().any(|told| told.verdict.refuses());
-        let answer = self.answers.get(self.next)?;
-        self.next += 1;
-        (*answer == if admitted { b'1' } else { b'0' }).then_some(told)
+        let mut readings = RequestReadings::from_elem(Reading::default(), charges.len());
+        let mut cells = ReplayCells { replay: self, charges: &charges, indexes, logs: &mut logs };
+        batch::apply(request.op, &charges, cells.replay.now, &mut cells, &mut readings);
+        let admitted =
+            request.op != Op::Charge || !readings.iter().any(|reading| reading.verdict.refuses());
+        let answer = self.answers.get(self.next_request)?;
+        self.next_request += 1;
+        (*answer == if admitted { b'1' } else { b'0' }).then_some(readings)
     }
 
-    /// A log that answers as the digested one does.
-    fn log(&mut self, policy: &Policy) -> Option<Option<State>> {
+    /// A log that gives the same answers as the one that the digest describes.
+    fn decode_log(&mut self, policy: &Policy) -> Option<Option<State>> {
         let mut number = || match self.digests.next()? {
             Value::Int(number) => u64::try_from(number).ok(),
             _ => None,
@@ -128,116 +138,124 @@ impl Replay {
         let (total, at, freed, newest) = (number()?, number()?, number()?, number()?);
         let (oldest, first) = (number()?, number()?);
         let entry = |at, cost| Entry { at: Timestamp::from_micros(at), cost };
-        // The oldest is among those up to the one that makes room, if one does.
+        // If a record makes room, the oldest is among those up to it.
         let up_to = freed.max(first);
         let entries = [
             entry(oldest, first),
             entry(at, up_to - first),
             entry(newest, total.checked_sub(up_to)?),
         ];
-        let log = Log::from_entries(entries.into_iter().filter(|entry| entry.cost > 0));
+        let log = WindowLog::from_entries(entries.into_iter().filter(|entry| entry.cost > 0));
         let tally = Tally::Log(Box::new(log));
         Some((total > 0).then_some(State { scale: policy.scale(), tally }))
     }
 }
 
 /// The states of one request.
-struct Cellar<'a, 'b> {
+struct ReplayCells<'a, 'b> {
     replay: &'a mut Replay,
     charges: &'a [Charge<'b>],
-    places: &'a [Places],
+    indexes: &'a [ChargeIndexes],
     logs: &'a mut [[Option<State>; 2]],
 }
 
-impl Cellar<'_, '_> {
-    fn state(&mut self, i: usize, part: Part) -> &mut Option<State> {
+impl ReplayCells<'_, '_> {
+    fn state(&mut self, i: usize, part: StateKind) -> &mut Option<State> {
         let charge = &self.charges[i];
-        let place = match part {
-            Part::Main if keeps_log(charge.policy) => return &mut self.logs[i][0],
-            Part::Grace if charge.grace.is_none_or(keeps_log) => return &mut self.logs[i][1],
-            Part::Main => Some(self.places[i].main),
-            Part::Grace => self.places[i].grace,
-            Part::Ban => self.places[i].ban,
+        let index = match part {
+            StateKind::Main if keeps_log(charge.policy) => return &mut self.logs[i][0],
+            StateKind::Grace if charge.grace.is_none_or(keeps_log) => return &mut self.logs[i][1],
+            StateKind::Main => Some(self.indexes[i].main),
+            StateKind::Grace => self.indexes[i].grace,
+            StateKind::Ban => self.indexes[i].ban,
         };
-        let Some(place) = place else {
-            // A part that the charge does not have: a place where nothing is kept.
+        let Some(index) = index else {
+            // A state that the charge does not have: use an empty slot.
             self.logs[i][1] = None;
             return &mut self.logs[i][1];
         };
-        let (held, bytes) = self.replay.record(place);
-        if let Held::Unread = held {
-            *held = Held::Read(bytes.and_then(|bytes| read(charge, part, bytes)));
+        let (held, bytes) = self.replay.record(index);
+        if let RecordState::Undecoded = held {
+            *held = RecordState::Decoded(bytes.and_then(|bytes| decode_state(charge, part, bytes)));
         }
         match held {
-            Held::Read(state) => state,
-            Held::Unread => unreachable!("it was just read"),
+            RecordState::Decoded(state) => state,
+            RecordState::Undecoded => unreachable!("just decoded"),
         }
     }
 }
 
-impl Cells for Cellar<'_, '_> {
-    fn look<R>(&mut self, charge: usize, part: Part, see: impl FnOnce(Option<&State>) -> R) -> R {
+impl Cells for ReplayCells<'_, '_> {
+    fn read<R>(
+        &mut self,
+        charge: usize,
+        part: StateKind,
+        see: impl FnOnce(Option<&State>) -> R,
+    ) -> R {
         see(self.state(charge, part).as_ref())
     }
 
     fn edit<R>(
         &mut self,
         charge: usize,
-        part: Part,
+        part: StateKind,
         change: impl FnOnce(&mut Option<State>) -> R,
     ) -> R {
         change(self.state(charge, part))
     }
 }
 
-/// Whether a policy's states are logs, of which a digest is told.
+/// Whether a policy's states are logs, for which the script returns a digest.
 const fn keeps_log(policy: &Policy) -> bool {
-    policy.log_entries().is_some()
+    policy.max_log_entries().is_some()
 }
 
-/// A state as the script writes it.
-fn read(charge: &Charge<'_>, part: Part, bytes: &[u8]) -> Option<State> {
+/// Decodes a state that the script wrote.
+fn decode_state(charge: &Charge<'_>, part: StateKind, bytes: &[u8]) -> Option<State> {
     let at = Timestamp::from_micros;
     let policy = match part {
-        Part::Ban => {
-            let [counts, since, until, forget] = numbers(bytes)?;
+        StateKind::Ban => {
+            let [counts, since, until, forget] = decode_numbers(bytes)?;
             let forget = Micros::new(forget);
             let strikes = u32::try_from(counts & 0xff_ffff).ok()?;
             let bans = u8::try_from(counts >> 24).ok()?;
-            let record = Record { strikes, bans, since: at(since), until: at(until) };
+            let record = BanRecord { strikes, bans, since: at(since), until: at(until) };
             let scale = Scale::Ban { forget }.intern();
             return Some(State { scale, tally: Tally::Ban(record) });
         }
-        Part::Main => charge.policy,
-        Part::Grace => charge.grace?,
+        StateKind::Main => charge.policy,
+        StateKind::Grace => charge.grace?,
     };
     match policy.meter() {
         Meter::Bucket { units, .. } => {
-            let [used, since, per_micro, per_request] = numbers(bytes)?;
+            let [used, since, per_micro, per_request] = decode_numbers(bytes)?;
             let own = per_micro == units.per_micro && per_request == units.per_request;
             let scale = if own {
                 policy.scale()
             } else {
                 Scale::Bucket { per_micro, per_request }.intern()
             };
-            let level = Level { used, at: at(since) };
+            let level = BucketLevel { used, at: at(since) };
             Some(State { scale, tally: Tally::Bucket(level) })
         }
         Meter::Fixed => {
-            let [window, count, ..] = numbers(bytes)?;
-            Some(State { scale: policy.scale(), tally: Tally::Fixed(Count { window, count }) })
+            let [window, count, ..] = decode_numbers(bytes)?;
+            Some(State {
+                scale: policy.scale(),
+                tally: Tally::Fixed(WindowCount { window, count }),
+            })
         }
         Meter::Counter(_) => {
-            let [window, current, previous, _] = numbers(bytes)?;
-            let pair = Pair { window, current, previous };
+            let [window, current, previous, _] = decode_numbers(bytes)?;
+            let pair = WindowPair { window, current, previous };
             Some(State { scale: policy.scale(), tally: Tally::Counter(pair) })
         }
         Meter::Log | Meter::Slots => None,
     }
 }
 
-/// The state of a tag on a page; nothing if it is none of ours.
-fn state_on(page: &[u8], tag: u64) -> Option<&[u8]> {
+/// The state with a tag on a page; `None` if there is none or the script did not write the page.
+fn find_state(page: &[u8], tag: u64) -> Option<&[u8]> {
     if !page.len().is_multiple_of(RECORD_BYTES) {
         return None;
     }
@@ -245,9 +263,9 @@ fn state_on(page: &[u8], tag: u64) -> Option<&[u8]> {
     page.chunks_exact(RECORD_BYTES).find_map(|record| record.strip_prefix(&tag))
 }
 
-/// The four numbers of a state, without the fifth, or nothing if it is something else. The last two are
-/// written first.
-fn numbers(bytes: &[u8]) -> Option<[u64; 4]> {
+/// The four numbers of a state, without its expiry; `None` if malformed. The last two are stored
+/// first.
+fn decode_numbers(bytes: &[u8]) -> Option<[u64; 4]> {
     let bytes: &[u8; 35] = bytes.try_into().ok()?;
     let (numbers, _) = bytes.as_chunks::<7>();
     let wide = |number: &[u8; 7]| number.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));

@@ -1,138 +1,150 @@
-//! Who is asked: one server, or the servers of a cluster.
+//! Routes requests to one server, or to the servers of a cluster.
 
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::address::Topology;
-use crate::ask::Ask;
-use crate::cluster::Cluster;
-use crate::connect::Place;
-use crate::keeper::Keeper;
-use crate::lane::{Lane, Route};
-use crate::link::{Common, Failure, Link};
-use crate::name::slot;
-use crate::replay::Told;
-use crate::stats::{BreakerState, Cause};
+use crate::abort_on_drop::AbortOnDrop;
+use crate::address::RedisTopology;
+use crate::batcher::{RequestBatcher, RequestRoute};
+use crate::cluster::ClusterConnections;
+use crate::connection::{RedisRequestError, StoreContext, SupervisedConnection};
+use crate::connector::ConnectionTarget;
+use crate::key_name::hash_slot;
+use crate::replay::RequestReadings;
+use crate::script_request::ScriptRequest;
+use crate::stats::{BreakerState, FailureCause};
 
-/// How often a request follows a slot that moves.
-const REDIRECTS: usize = 5;
+/// Maximum number of redirects that a request follows.
+const MAX_REDIRECTS: usize = 5;
 
-/// How long to wait for a slot that is being moved.
-const TRY_AGAIN: std::time::Duration = std::time::Duration::from_millis(1);
+/// Delay before a retry while a slot is being migrated.
+const TRY_AGAIN_DELAY: std::time::Duration = std::time::Duration::from_millis(1);
 
-/// Who is asked.
+/// Routes requests to servers.
 #[derive(Debug)]
 pub(crate) struct Router {
-    servers: Servers,
-    _keeper: Keeper,
+    servers: RoutedServers,
+    _task: AbortOnDrop,
 }
 
 #[derive(Debug)]
-enum Servers {
-    One(Arc<Lane>),
-    Many(Arc<Cluster>),
+enum RoutedServers {
+    Single(Arc<RequestBatcher>),
+    Cluster(Arc<ClusterConnections>),
 }
 
 impl Router {
-    pub(crate) fn new(topology: &Topology, common: Arc<Common>) -> Self {
-        let (servers, keeper) = match Place::of(topology) {
-            Ok(place) => {
-                let link = Arc::new(Link::new(place, common));
-                let keeper = Keeper::spawn(Arc::clone(&link).keep());
-                (Servers::One(Arc::new(Lane::new(link))), keeper)
+    pub(crate) fn new(topology: &RedisTopology, context: Arc<StoreContext>) -> Self {
+        let (servers, task) = match ConnectionTarget::from_topology(topology) {
+            Ok(target) => {
+                let connection = Arc::new(SupervisedConnection::new(target, context));
+                let task = AbortOnDrop::spawn(Arc::clone(&connection).supervise());
+                (RoutedServers::Single(Arc::new(RequestBatcher::new(connection))), task)
             }
             Err(seeds) => {
-                let cluster = Arc::new(Cluster::new(seeds.to_vec(), common));
-                let keeper = Keeper::spawn(Arc::clone(&cluster).keep());
-                (Servers::Many(cluster), keeper)
+                let cluster = Arc::new(ClusterConnections::new(seeds.to_vec(), context));
+                let task = AbortOnDrop::spawn(Arc::clone(&cluster).run_refresh_loop());
+                (RoutedServers::Cluster(cluster), task)
             }
         };
-        Self { servers, _keeper: keeper }
+        Self { servers, _task: task }
     }
 
-    /// Whether keys are spread over slots.
+    /// Whether keys are spread over cluster slots.
     pub(crate) fn is_cluster(&self) -> bool {
-        matches!(self.servers, Servers::Many(_))
+        matches!(self.servers, RoutedServers::Cluster(_))
     }
 
-    /// Waits until all servers are asked.
-    pub(crate) async fn ready(&self) {
+    /// Waits until all servers are available.
+    pub(crate) async fn wait_ready(&self) {
         match &self.servers {
-            Servers::One(lane) => lane.link().ready().await,
-            Servers::Many(cluster) => cluster.ready().await,
+            RoutedServers::Single(batcher) => batcher.connection().wait_ready().await,
+            RoutedServers::Cluster(cluster) => cluster.wait_ready().await,
         }
     }
 
-    /// Why some server is not asked, if one is not.
-    pub(crate) fn lost(&self) -> Option<String> {
+    /// Why some server is unavailable, if any.
+    pub(crate) fn unavailable_reason(&self) -> Option<String> {
         match &self.servers {
-            Servers::One(lane) => lane.link().lost(),
-            Servers::Many(cluster) => cluster.lost(),
+            RoutedServers::Single(batcher) => batcher.connection().unavailable_reason(),
+            RoutedServers::Cluster(cluster) => cluster.unavailable_reason(),
         }
     }
 
-    /// Every server, and whether it is asked.
-    pub(crate) fn breakers(&self) -> Vec<(String, BreakerState)> {
-        let lanes = match &self.servers {
-            Servers::One(lane) => vec![Arc::clone(lane)],
-            Servers::Many(cluster) => cluster.lanes(),
+    /// Every server and the state of its circuit breaker.
+    pub(crate) fn breaker_states(&self) -> Vec<(String, BreakerState)> {
+        let batchers = match &self.servers {
+            RoutedServers::Single(batcher) => vec![Arc::clone(batcher)],
+            RoutedServers::Cluster(cluster) => cluster.batchers(),
         };
-        lanes.iter().map(|lane| lane.link().breaker()).collect()
+        batchers.iter().map(|batcher| batcher.connection().breaker_state()).collect()
     }
 
-    /// The server that has a key.
+    /// The connection to the server that owns a key.
     ///
     /// # Errors
-    /// Why none is known to.
-    pub(crate) fn link(&self, name: &[u8]) -> Result<Arc<Link>, String> {
+    /// The reason why no owner is known.
+    pub(crate) fn connection_for(&self, name: &[u8]) -> Result<Arc<SupervisedConnection>, String> {
         match &self.servers {
-            Servers::One(lane) => Ok(Arc::clone(lane.link())),
-            Servers::Many(cluster) => cluster.lane(slot(name)).map(|lane| Arc::clone(lane.link())),
+            RoutedServers::Single(batcher) => Ok(Arc::clone(batcher.connection())),
+            RoutedServers::Cluster(cluster) => cluster
+                .batcher_for_slot(hash_slot(name))
+                .map(|batcher| Arc::clone(batcher.connection())),
         }
     }
 
-    /// Puts a request, whose keys share a slot, to whoever has them; not beyond `deadline`. It is put
-    /// a second time only where it surely was not done.
-    pub(crate) async fn ask(&self, ask: &Arc<Ask>, deadline: Instant) -> Result<Told, Failure> {
-        let answer = self.follow(ask, deadline);
+    /// Sends a request, whose keys share a slot, to the slot's owner, and waits at most until
+    /// `deadline`. It is sent again only after a server rejected it without running it.
+    pub(crate) async fn send_request(
+        &self,
+        request: &Arc<ScriptRequest>,
+        deadline: Instant,
+    ) -> Result<RequestReadings, RedisRequestError> {
+        let answer = self.send_with_redirects(request, deadline);
         match tokio::time::timeout_at(deadline, answer).await {
             Ok(answer) => answer,
             Err(_) => {
                 let why = "no answer within the deadline".to_owned();
-                match ask.give_up() {
-                    true => Err(Failure::NotSent(Cause::Timeout, why)),
-                    false => Err(Failure::Lost(Cause::Timeout, why)),
+                match request.cancel() {
+                    true => Err(RedisRequestError::NotExecuted(FailureCause::Timeout, why)),
+                    false => Err(RedisRequestError::OutcomeUnknown(FailureCause::Timeout, why)),
                 }
             }
         }
     }
 
-    async fn follow(&self, ask: &Arc<Ask>, deadline: Instant) -> Result<Told, Failure> {
+    async fn send_with_redirects(
+        &self,
+        request: &Arc<ScriptRequest>,
+        deadline: Instant,
+    ) -> Result<RequestReadings, RedisRequestError> {
         let cluster = match &self.servers {
-            Servers::One(lane) => return put(lane, ask, Route::default()).await,
-            Servers::Many(cluster) => cluster,
+            RoutedServers::Single(batcher) => {
+                return submit_and_wait(batcher, request, RequestRoute::default()).await;
+            }
+            RoutedServers::Cluster(cluster) => cluster,
         };
-        let slot = ask.items.first().map_or(0, |item| slot(&item.home.name));
-        let unknown = |why| Failure::NotSent(Cause::Disconnected, why);
-        let mut lane = cluster.lane(slot).map_err(unknown)?;
-        let mut route = Route { slot: Some(slot), ..Route::default() };
-        let mut redirects = 0..REDIRECTS;
+        let slot = request.items.first().map_or(0, |item| hash_slot(&item.location.name));
+        let unknown = |why| RedisRequestError::NotExecuted(FailureCause::Disconnected, why);
+        let mut batcher = cluster.batcher_for_slot(slot).map_err(unknown)?;
+        let mut route = RequestRoute { slot: Some(slot), ..RequestRoute::default() };
+        let mut redirects = 0..MAX_REDIRECTS;
         loop {
-            let answer = put(&lane, ask, route).await;
+            let answer = submit_and_wait(&batcher, request, route).await;
             match &answer {
-                Err(Failure::Moved(host)) if redirects.next().is_some() => {
-                    (lane, route.asking) = (cluster.moved(slot, host), false);
-                    lane.link().ready().await;
+                Err(RedisRequestError::Moved(host)) if redirects.next().is_some() => {
+                    (batcher, route.asking) = (cluster.move_slot(slot, host), false);
+                    batcher.connection().wait_ready().await;
                 }
-                Err(Failure::Ask(host)) if redirects.next().is_some() => {
-                    (lane, route.asking) = (cluster.server(host), true);
-                    lane.link().ready().await;
+                Err(RedisRequestError::Ask(host)) if redirects.next().is_some() => {
+                    (batcher, route.asking) = (cluster.batcher_for_host(host), true);
+                    batcher.connection().wait_ready().await;
                 }
-                // It may only be the company it was in whose keys are elsewhere.
-                Err(Failure::TryAgain) if Instant::now() + TRY_AGAIN < deadline => {
+                // Perhaps only the other requests of the batch have keys elsewhere, so retry alone.
+                Err(RedisRequestError::TryAgain) if Instant::now() + TRY_AGAIN_DELAY < deadline => {
                     route.alone = true;
-                    tokio::time::sleep(TRY_AGAIN).await;
+                    tokio::time::sleep(TRY_AGAIN_DELAY).await;
                 }
                 _ => return answer,
             }
@@ -140,8 +152,17 @@ impl Router {
     }
 }
 
-async fn put(lane: &Arc<Lane>, ask: &Arc<Ask>, route: Route) -> Result<Told, Failure> {
-    let answered = lane.submit(Arc::clone(ask), route)?.await;
-    let given_up = || Failure::Lost(Cause::Disconnected, "the call was given up".to_owned());
+async fn submit_and_wait(
+    batcher: &Arc<RequestBatcher>,
+    request: &Arc<ScriptRequest>,
+    route: RequestRoute,
+) -> Result<RequestReadings, RedisRequestError> {
+    let answered = batcher.submit(Arc::clone(request), route)?.await;
+    let given_up = || {
+        RedisRequestError::OutcomeUnknown(
+            FailureCause::Disconnected,
+            "the call was aborted".to_owned(),
+        )
+    };
     answered.unwrap_or_else(|_| Err(given_up()))
 }

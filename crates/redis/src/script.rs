@@ -1,31 +1,32 @@
-//! The scripts, as constant text.
+//! The Lua scripts, embedded as constant text.
 
 use redis::Script;
 
 /// Decides a batch of requests.
-pub(crate) const DECIDE: &str = include_str!("lua/decide.lua");
+pub(crate) const DECIDE_SCRIPT: &str = include_str!("lua/decide.lua");
 
-/// Tells that this node is alive, and how many are.
-pub(crate) const NODES: &str = include_str!("lua/nodes.lua");
+/// Records this node's heartbeat and counts the live nodes.
+pub(crate) const NODES_SCRIPT: &str = include_str!("lua/nodes.lua");
 
-/// Put before a script, it hands it the instant of the last argument for the server's clock, and lets
-/// keys outlive the test: how they expire is proved on the real clock. The script's own text stays.
-const REHEARSAL: &str = include_str!("lua/rehearsal.lua");
+/// Prelude for tests. It replaces the server's clock by the time in the last argument, and lets
+/// keys outlive the test; other tests check expiry on the real clock. The script's own text is
+/// unchanged.
+const TEST_CLOCK_PRELUDE: &str = include_str!("lua/rehearsal.lua");
 
-/// A script with the name that EVALSHA calls it by.
+/// A script and its SHA-1 hash for EVALSHA.
 #[derive(Debug)]
-pub(crate) struct Text {
+pub(crate) struct LuaScript {
     pub(crate) text: String,
     pub(crate) sha: String,
 }
 
-impl Text {
+impl LuaScript {
     pub(crate) fn new(text: &str) -> Self {
         Self { text: text.to_owned(), sha: Script::new(text).get_hash().to_owned() }
     }
 
-    /// The script on a clock that the test holds.
-    pub(crate) fn rehearsed(text: &str) -> Self {
-        Self::new(&format!("{REHEARSAL}{text}"))
+    /// The script with a test-controlled clock.
+    pub(crate) fn with_test_clock(text: &str) -> Self {
+        Self::new(&format!("{TEST_CLOCK_PRELUDE}{text}"))
     }
 }

@@ -1,91 +1,92 @@
-//! What is counted of calls to the servers: plain numbers that only grow, for whoever gives them names.
+//! Statistics of calls to the servers: monotonic counters without metric names, which the exporter
+//! adds.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tokio::time::Instant;
 
-/// Upper bounds of how long an answer takes, in microseconds.
-const ROUND_TRIP_US: [u64; 12] =
+/// Bucket bounds of the round-trip histogram, in microseconds.
+const ROUND_TRIP_BOUNDS_US: [u64; 12] =
     [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 1_000_000];
 
-/// Upper bounds of how many requests travel together.
-const BATCH: [u64; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+/// Bucket bounds of the batch-size histogram.
+const BATCH_SIZE_BOUNDS: [u64; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 
-/// What was counted since the start, and how the servers are.
+/// Statistics since the start, and the state of the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
-    /// From when commands are sent until all answers are there, in microseconds; of calls that were answered.
-    pub round_trip_us: Histogram,
-    /// How many requests travelled together.
-    pub batch: Histogram,
-    /// Requests that were not answered, by why; every kind.
-    pub errors: Vec<(Cause, u64)>,
-    /// Every server, and whether it is asked.
+    /// Round-trip time of answered calls, from sending until all replies arrived, in microseconds.
+    pub round_trip_us: RedisHistogram,
+    /// Requests per call.
+    pub batch: RedisHistogram,
+    /// Failed requests by cause; includes every cause.
+    pub errors: Vec<(FailureCause, u64)>,
+    /// Every server and the state of its circuit breaker.
     pub servers: Vec<(String, BreakerState)>,
-    /// How many nodes count in the store, as far as is known.
+    /// Number of live nodes that use the store, as far as known.
     pub nodes: u32,
 }
 
-/// A distribution of whole numbers.
+/// A histogram of integers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Histogram {
+pub struct RedisHistogram {
     /// Upper bounds, ascending.
     pub bounds: &'static [u64],
-    /// How many are in each class; one more than bounds, for what exceeds all of them.
+    /// Count per bucket; the last one is for values above all bounds.
     pub counts: Vec<u64>,
-    /// The sum of all.
+    /// Sum of all values.
     pub sum: u64,
 }
 
-/// Why a request was not answered.
+/// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// There was no answer in time.
+pub enum FailureCause {
+    /// No reply in time.
     Timeout,
-    /// There was no connection, or it was lost.
+    /// No connection, or it was lost.
     Disconnected,
-    /// The server is not asked at present.
+    /// The circuit breaker is open.
     BreakerOpen,
-    /// The server answered with an error, or with what is no answer.
-    Refused,
-    /// Too many waited already, or the request was too large.
-    Crowded,
-    /// The slot was on its way from one server of the cluster to another.
-    Moving,
+    /// The server replied with an error, or with something unexpected.
+    ServerError,
+    /// The queue was full, or the request too large.
+    Overloaded,
+    /// The slot was migrating between servers of the cluster.
+    SlotMoving,
 }
 
-/// Whether a server is asked.
+/// State of a circuit breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakerState {
-    /// It is.
+    /// All requests are sent.
     Closed,
-    /// It is, by a part of the requests.
+    /// A growing share of requests is sent.
     Closing,
-    /// It is not.
+    /// No requests are sent.
     Open,
 }
 
-impl Cause {
-    /// Every kind.
+impl FailureCause {
+    /// Every cause.
     pub const ALL: [Self; 6] = [
         Self::Timeout,
         Self::Disconnected,
         Self::BreakerOpen,
-        Self::Refused,
-        Self::Crowded,
-        Self::Moving,
+        Self::ServerError,
+        Self::Overloaded,
+        Self::SlotMoving,
     ];
 
-    /// In one word.
+    /// Metric label value.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
             Self::Disconnected => "disconnected",
             Self::BreakerOpen => "breaker_open",
-            Self::Refused => "refused",
-            Self::Crowded => "crowded",
-            Self::Moving => "moving",
+            Self::ServerError => "refused",
+            Self::Overloaded => "crowded",
+            Self::SlotMoving => "moving",
         }
     }
 }
@@ -94,7 +95,7 @@ impl BreakerState {
     /// Every state.
     pub const ALL: [Self; 3] = [Self::Closed, Self::Closing, Self::Open];
 
-    /// In one word.
+    /// Metric label value.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -105,62 +106,62 @@ impl BreakerState {
     }
 }
 
-/// Counts.
+/// The live counters behind [`Stats`].
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
-    round_trip: Counted<{ ROUND_TRIP_US.len() + 1 }>,
-    batch: Counted<{ BATCH.len() + 1 }>,
-    errors: [AtomicU64; Cause::ALL.len()],
+pub(crate) struct CallCounters {
+    round_trip: AtomicHistogram<{ ROUND_TRIP_BOUNDS_US.len() + 1 }>,
+    batch: AtomicHistogram<{ BATCH_SIZE_BOUNDS.len() + 1 }>,
+    errors: [AtomicU64; FailureCause::ALL.len()],
 }
 
 #[derive(Debug)]
-struct Counted<const N: usize> {
-    classes: [AtomicU64; N],
+struct AtomicHistogram<const N: usize> {
+    buckets: [AtomicU64; N],
     sum: AtomicU64,
 }
 
-impl<const N: usize> Default for Counted<N> {
+impl<const N: usize> Default for AtomicHistogram<N> {
     fn default() -> Self {
-        Self { classes: std::array::from_fn(|_| AtomicU64::new(0)), sum: AtomicU64::new(0) }
+        Self { buckets: std::array::from_fn(|_| AtomicU64::new(0)), sum: AtomicU64::new(0) }
     }
 }
 
-impl<const N: usize> Counted<N> {
+impl<const N: usize> AtomicHistogram<N> {
     fn add(&self, bounds: &[u64], value: u64) {
         let class = bounds.iter().position(|bound| value <= *bound).unwrap_or(N - 1);
-        self.classes[class].fetch_add(1, Relaxed);
+        self.buckets[class].fetch_add(1, Relaxed);
         self.sum.fetch_add(value, Relaxed);
     }
 
-    fn told(&self, bounds: &'static [u64]) -> Histogram {
-        let counts = self.classes.iter().map(|class| class.load(Relaxed)).collect();
-        Histogram { bounds, counts, sum: self.sum.load(Relaxed) }
+    fn snapshot(&self, bounds: &'static [u64]) -> RedisHistogram {
+        let counts = self.buckets.iter().map(|class| class.load(Relaxed)).collect();
+        RedisHistogram { bounds, counts, sum: self.sum.load(Relaxed) }
     }
 }
 
-impl Counters {
-    /// Commands that were sent at an instant are answered.
-    pub(crate) fn answered(&self, sent: Instant) {
+impl CallCounters {
+    /// Records the reply to commands that were sent at `sent`.
+    pub(crate) fn record_round_trip(&self, sent: Instant) {
         let took = u64::try_from(sent.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.round_trip.add(&ROUND_TRIP_US, took);
+        self.round_trip.add(&ROUND_TRIP_BOUNDS_US, took);
     }
 
-    /// So many requests travel together.
-    pub(crate) fn together(&self, requests: usize) {
-        self.batch.add(&BATCH, requests as u64);
+    /// Records the number of requests in a call.
+    pub(crate) fn record_batch_size(&self, requests: usize) {
+        self.batch.add(&BATCH_SIZE_BOUNDS, requests as u64);
     }
 
-    /// A request was not answered.
-    pub(crate) fn failed(&self, cause: Cause) {
-        let at = Cause::ALL.iter().position(|known| *known == cause).unwrap_or(0);
+    /// Records a failed request.
+    pub(crate) fn record_failure(&self, cause: FailureCause) {
+        let at = FailureCause::ALL.iter().position(|known| *known == cause).unwrap_or(0);
         self.errors[at].fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn told(&self, servers: Vec<(String, BreakerState)>, nodes: u32) -> Stats {
-        let errors = Cause::ALL.into_iter().zip(&self.errors);
+    pub(crate) fn snapshot(&self, servers: Vec<(String, BreakerState)>, nodes: u32) -> Stats {
+        let errors = FailureCause::ALL.into_iter().zip(&self.errors);
         Stats {
-            round_trip_us: self.round_trip.told(&ROUND_TRIP_US),
-            batch: self.batch.told(&BATCH),
+            round_trip_us: self.round_trip.snapshot(&ROUND_TRIP_BOUNDS_US),
+            batch: self.batch.snapshot(&BATCH_SIZE_BOUNDS),
             errors: errors.map(|(cause, count)| (cause, count.load(Relaxed))).collect(),
             servers,
             nodes,

@@ -1,6 +1,6 @@
-//! The store: charges in, readings out, decided by the servers.
+//! The store: sends charges to the servers and returns their readings.
 
-mod across;
+mod multi_slot;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -14,59 +14,59 @@ use tidegate_core::store::{Charge, Op, Store, StoreError};
 use tidegate_core::time::{Clock as _, ManualClock, SystemClock, Timestamp};
 use tokio::time::Instant;
 
-use crate::address::Address;
-use crate::ask::{Ask, Item};
-use crate::connect::{Connector, Tls, instant};
+use crate::abort_on_drop::AbortOnDrop;
+use crate::address::RedisAddress;
+use crate::connection::{RedisRequestError, StoreContext};
+use crate::connector::{RedisConnector, RedisTlsConfig, parse_time};
 use crate::deny_cache::DenyCache;
-use crate::keeper::Keeper;
-use crate::link::{Common, Failure};
-use crate::name::slot;
-use crate::nodes::{self, Members};
-use crate::observer::Observer;
+use crate::heartbeat::{self, NodeMembership};
+use crate::key_name::hash_slot;
+use crate::observer::StoreObserver;
 use crate::router::Router;
-use crate::script::{self, Text};
-use crate::stats::{Cause, Counters, Stats};
+use crate::script::{self, LuaScript};
+use crate::script_request::{ScriptCharge, ScriptRequest};
+use crate::stats::{CallCounters, FailureCause, Stats};
 
-/// How long a decision may take unless it is said otherwise.
+/// Default deadline of a decision.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_millis(5);
 
-/// How late a timer may be that nothing is wrong with: tokio's tick once a millisecond.
-const TICK: Duration = Duration::from_millis(1);
+/// Timer granularity: tokio's timers tick once a millisecond and may fire this late.
+const TIMER_TICK: Duration = Duration::from_millis(1);
 
-/// What names of keys begin with unless it is said otherwise.
+/// Default prefix of key names.
 pub const DEFAULT_PREFIX: &str = "tg:";
 
-/// Where and how to count.
+/// Options of a [`RedisStore`].
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// Where.
-    pub address: Address,
-    /// Certificates.
-    pub tls: Tls,
-    /// What names of keys begin with.
+pub struct RedisOptions {
+    /// The servers.
+    pub address: RedisAddress,
+    /// TLS certificates.
+    pub tls: RedisTlsConfig,
+    /// Prefix of key names.
     pub prefix: String,
-    /// How long a decision may take.
+    /// Deadline of a decision.
     pub deadline: Duration,
-    /// Who hears what becomes of the servers.
-    pub observer: Observer,
-    /// Whether refusals are remembered.
+    /// Notified when a server is lost or recovers.
+    pub observer: StoreObserver,
+    /// Whether to cache refusals on this node.
     pub deny_cache: bool,
-    /// The clock of a test, instead of the servers'.
-    pub rehearsal: Option<ManualClock>,
+    /// Test clock that replaces the servers' clock.
+    pub test_clock: Option<ManualClock>,
 }
 
-impl Options {
-    /// The usual, at an address.
+impl RedisOptions {
+    /// Default options for an address.
     #[must_use]
-    pub fn at(address: Address) -> Self {
+    pub fn new(address: RedisAddress) -> Self {
         Self {
             address,
-            tls: Tls::default(),
+            tls: RedisTlsConfig::default(),
             prefix: DEFAULT_PREFIX.to_owned(),
             deadline: DEFAULT_DEADLINE,
-            observer: Observer::new(|_| {}),
+            observer: StoreObserver::new(|_| {}),
             deny_cache: true,
-            rehearsal: None,
+            test_clock: None,
         }
     }
 }
@@ -74,77 +74,77 @@ impl Options {
 /// Counters in Redis or Valkey.
 #[derive(Debug)]
 pub struct RedisStore {
-    shared: Arc<Shared>,
+    inner: Arc<RedisStoreInner>,
     deny_cache: Option<DenyCache>,
-    heart: Keeper,
+    heartbeat: AbortOnDrop,
 }
 
 #[derive(Debug)]
-struct Shared {
-    /// Who we are among the nodes: drawn at random.
+struct RedisStoreInner {
+    /// Random id of this node among the nodes.
     id: String,
-    common: Arc<Common>,
+    context: Arc<StoreContext>,
     router: Router,
-    members: Members,
-    /// By how much the servers' clock is ahead of ours, in microseconds.
-    ahead: AtomicI64,
+    membership: NodeMembership,
+    /// How far the servers' clock is ahead of ours, in microseconds.
+    clock_offset_us: AtomicI64,
     clock: SystemClock,
 }
 
 impl RedisStore {
-    /// A store that connects in the background; until it has, requests are not answered by it.
-    /// Must be called inside a tokio runtime.
+    /// Starts a store that connects in the background. Until it has connected, requests fail. Must
+    /// be called inside a tokio runtime.
     #[must_use]
-    pub fn start(options: &Options) -> Self {
-        let script = match &options.rehearsal {
-            Some(_) => Text::rehearsed(script::DECIDE),
-            None => Text::new(script::DECIDE),
+    pub fn start(options: &RedisOptions) -> Self {
+        let script = match &options.test_clock {
+            Some(_) => LuaScript::with_test_clock(script::DECIDE_SCRIPT),
+            None => LuaScript::new(script::DECIDE_SCRIPT),
         };
-        let common = Arc::new(Common {
-            connector: Connector::new(&options.address, &options.tls),
+        let context = Arc::new(StoreContext {
+            connector: RedisConnector::new(&options.address, &options.tls),
             script,
             prefix: options.prefix.clone(),
             deadline: options.deadline,
-            rehearsal: options.rehearsal.clone(),
+            test_clock: options.test_clock.clone(),
             observer: options.observer.clone(),
-            counters: Counters::default(),
+            counters: CallCounters::default(),
         });
-        let shared = Arc::new(Shared {
+        let inner = Arc::new(RedisStoreInner {
             id: format!("{:016x}", RandomState::new().hash_one(std::process::id())),
-            router: Router::new(&options.address.topology, Arc::clone(&common)),
-            common,
-            members: Members::default(),
-            ahead: AtomicI64::new(0),
+            router: Router::new(&options.address.topology, Arc::clone(&context)),
+            context,
+            membership: NodeMembership::default(),
+            clock_offset_us: AtomicI64::new(0),
             clock: SystemClock::new(),
         });
-        let heart = Keeper::spawn(beat(Arc::clone(&shared)));
+        let heartbeat = AbortOnDrop::spawn(heartbeat_loop(Arc::clone(&inner)));
         let deny_cache = options.deny_cache.then(DenyCache::new);
-        Self { shared, deny_cache, heart }
+        Self { inner, deny_cache, heartbeat }
     }
 
-    /// Waits until the servers are reached, or for as long as there is patience.
-    pub async fn ready(&self, patience: Duration) -> bool {
-        tokio::time::timeout(patience, self.shared.router.ready()).await.is_ok()
+    /// Waits until all servers are connected. Returns `false` if that takes longer than `patience`.
+    pub async fn wait_ready(&self, patience: Duration) -> bool {
+        tokio::time::timeout(patience, self.inner.router.wait_ready()).await.is_ok()
     }
 
-    /// Why requests are not answered by some server, if one is lost.
+    /// Why requests fail at present, if a server is unavailable.
     #[must_use]
-    pub fn lost(&self) -> Option<String> {
-        self.shared.router.lost()
+    pub fn unavailable_reason(&self) -> Option<String> {
+        self.inner.router.unavailable_reason()
     }
 
-    /// What was counted of calls, and how the servers are.
+    /// Call statistics and the state of the servers.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let mut servers = self.shared.router.breakers();
+        let mut servers = self.inner.router.breaker_states();
         servers.sort_by(|(one, _), (other, _)| one.cmp(other));
-        self.shared.common.counters.told(servers, self.nodes())
+        self.inner.context.counters.snapshot(servers, self.node_count())
     }
 
-    /// Says to the other nodes that this one is gone, and nothing more after that.
+    /// Removes this node from the list of live nodes and stops its heartbeat.
     pub async fn leave(&self) {
-        self.heart.stop();
-        _ = self.shared.beat_once(false).await;
+        self.heartbeat.abort();
+        _ = self.inner.send_heartbeat(false).await;
     }
 }
 
@@ -155,180 +155,190 @@ impl Store for RedisStore {
         charges: &[Charge<'_>],
         readings: &mut [Reading],
     ) -> Result<AnsweredBy, StoreError> {
-        let asked = Instant::now();
-        let _forgetting = match (&self.deny_cache, op) {
-            (Some(cache), Op::Charge) if cache.refuses(charges, readings, asked) => {
+        let asked_at = Instant::now();
+        let _forget_guard = match (&self.deny_cache, op) {
+            (Some(cache), Op::Charge) if cache.refuses(charges, readings, asked_at) => {
                 return Ok(AnsweredBy::DenyCache);
             }
             (Some(cache), Op::Refund { .. } | Op::Reset | Op::Force) => {
-                Some(cache.forgetting(charges))
+                Some(cache.forget_on_drop(charges))
             }
             _ => None,
         };
-        let prefix = &self.shared.common.prefix;
-        let items = charges.iter().map(|charge| Item::new(prefix, charge));
-        let deadline = asked + patience(self.shared.common.deadline);
-        let mut groups: BTreeMap<u16, (Vec<usize>, Ask)> = BTreeMap::new();
-        for (i, item) in items.enumerate() {
-            let slot = if self.shared.router.is_cluster() { slot(&item.home.name) } else { 0 };
-            let (places, ask) = groups
+        let prefix = &self.inner.context.prefix;
+        let items = charges.iter().map(|charge| ScriptCharge::new(prefix, charge));
+        let deadline = asked_at + wait_budget(self.inner.context.deadline);
+        let mut groups: BTreeMap<u16, (Vec<usize>, ScriptRequest)> = BTreeMap::new();
+        for (i, charge) in items.enumerate() {
+            let slot =
+                if self.inner.router.is_cluster() { hash_slot(&charge.location.name) } else { 0 };
+            let (positions, request) = groups
                 .entry(slot)
-                .or_insert_with(|| (Vec::new(), Ask::new(op, Default::default())));
-            places.push(i);
-            ask.items.push(item);
+                .or_insert_with(|| (Vec::new(), ScriptRequest::new(op, Default::default())));
+            positions.push(i);
+            request.items.push(charge);
         }
-        let several = groups.len() > 1;
-        let answers = if !several {
+        let multi_slot = groups.len() > 1;
+        let answers = if !multi_slot {
             let mut answers = Vec::with_capacity(1);
-            for (places, ask) in groups.into_values() {
-                let answer = self.shared.router.ask(&Arc::new(ask), deadline).await;
-                answers.push((places, answer));
+            for (positions, request) in groups.into_values() {
+                let answer = self.inner.router.send_request(&Arc::new(request), deadline).await;
+                answers.push((positions, answer));
             }
             answers
         } else {
-            // A task of its own: what is half done is finished, whoever goes away meanwhile.
-            let shared = Arc::clone(&self.shared);
+            // A separate task finishes a half-done charge even if the caller is cancelled.
+            let inner = Arc::clone(&self.inner);
             let groups = groups.into_values().collect();
-            let done = tokio::spawn(async move { shared.ask_all(op, groups, deadline).await });
-            done.await.map_err(|error| StoreError::unknown(error.to_string(), charges.len()))?
+            let done =
+                tokio::spawn(async move { inner.send_to_all_slots(op, groups, deadline).await });
+            done.await
+                .map_err(|error| StoreError::outcome_unknown(error.to_string(), charges.len()))?
         };
-        let mut lost: Option<String> = None;
+        let mut failure_reason: Option<String> = None;
         let (mut answered, mut unknown) = (Vec::new(), Vec::new());
-        for (places, answer) in answers {
+        for (positions, answer) in answers {
             match answer {
-                Ok(told) => {
-                    for (&place, told) in places.iter().zip(told) {
-                        readings[place] = told;
+                Ok(slot_readings) => {
+                    for (&position, reading) in positions.iter().zip(slot_readings) {
+                        readings[position] = reading;
                     }
-                    answered.extend(places);
+                    answered.extend(positions);
                 }
                 Err(failure) => {
-                    self.shared.common.counters.failed(failure.cause());
-                    lost = Some(failure.to_string());
+                    self.inner.context.counters.record_failure(failure.cause());
+                    failure_reason = Some(failure.to_string());
                     if failure.may_have_run() {
-                        unknown.extend(places);
+                        unknown.extend(positions);
                     }
                 }
             }
         }
-        if let Some(reason) = lost {
+        if let Some(reason) = failure_reason {
             return Err(StoreError { reason, answered, unknown });
         }
         if let (Some(cache), Op::Charge) = (&self.deny_cache, op) {
-            if several && readings.iter().any(|reading| reading.verdict.refuses()) {
-                // Whoever saw a charge that was given back may have been refused for it.
-                let told = charges.iter().zip(&*readings);
-                let back = told.filter(|(_, reading)| !reading.verdict.refuses());
-                let back: Vec<Charge<'_>> = back.map(|(charge, _)| *charge).collect();
-                drop(cache.forgetting(&back));
+            if multi_slot && readings.iter().any(|reading| reading.verdict.refuses()) {
+                // Another request may have been refused because of a charge that was refunded.
+                let charged = charges.iter().zip(&*readings);
+                let refunded = charged.filter(|(_, reading)| !reading.verdict.refuses());
+                let refunded: Vec<Charge<'_>> = refunded.map(|(charge, _)| *charge).collect();
+                drop(cache.forget_on_drop(&refunded));
             }
-            cache.remember(charges, readings, asked);
+            cache.remember(charges, readings, asked_at);
         }
         Ok(AnsweredBy::Store)
     }
 
-    /// The servers' clock; where it cannot be read, ours with the last known difference.
+    /// The servers' clock. If it cannot be read, our clock corrected by the last known offset.
     async fn now(&self) -> Result<Timestamp, StoreError> {
-        if let Some(clock) = &self.shared.common.rehearsal {
+        if let Some(clock) = &self.inner.context.test_clock {
             return Ok(clock.now());
         }
-        let read = self.shared.time().await;
-        Ok(read.unwrap_or_else(|| self.shared.reckoned()))
+        let read = self.inner.server_time().await;
+        Ok(read.unwrap_or_else(|| self.inner.estimated_now()))
     }
 
-    fn nodes(&self) -> u32 {
-        self.shared.members.count()
+    fn node_count(&self) -> u32 {
+        self.inner.membership.count()
     }
 }
 
-impl Shared {
+impl RedisStoreInner {
     /// The servers' clock.
-    async fn time(&self) -> Option<Timestamp> {
-        instant(&self.ask_about_nodes(cmd("TIME")).await?)
+    async fn server_time(&self) -> Option<Timestamp> {
+        parse_time(&self.query_nodes_server(cmd("TIME")).await?)
     }
 
-    /// Puts a question to the server that has the nodes.
-    async fn ask_about_nodes(&self, question: Cmd) -> Option<Value> {
-        let link = self.router.link(nodes::key(&self.common.prefix).as_bytes()).ok()?;
-        link.admits().ok()?;
+    /// Sends a command to the server that holds the list of nodes.
+    async fn query_nodes_server(&self, command: Cmd) -> Option<Value> {
+        let connection = self
+            .router
+            .connection_for(heartbeat::nodes_key(&self.context.prefix).as_bytes())
+            .ok()?;
+        connection.check_breaker().ok()?;
         let mut commands = Pipeline::new();
-        commands.add_command(question);
-        link.exchange(&commands).await.ok()?.pop()
+        commands.add_command(command);
+        connection.exchange(&commands).await.ok()?.pop()
     }
 
-    /// Our clock, set by what was last heard of theirs.
-    fn reckoned(&self) -> Timestamp {
+    /// Our clock, corrected by the last known offset.
+    fn estimated_now(&self) -> Timestamp {
         let ours = self.clock.now().as_micros();
-        Timestamp::from_micros(ours.saturating_add_signed(self.ahead.load(Ordering::Relaxed)))
+        Timestamp::from_micros(
+            ours.saturating_add_signed(self.clock_offset_us.load(Ordering::Relaxed)),
+        )
     }
 
-    /// Says that this node is alive, or that it leaves, and learns how many are.
-    async fn beat_once(&self, stays: bool) -> Option<()> {
-        let command = nodes::command(&self.common.prefix, &self.id, stays);
-        let Value::Array(answer) = self.ask_about_nodes(command).await? else { return None };
+    /// Sends a heartbeat, or leaves the list of nodes, and reads how many nodes are alive.
+    async fn send_heartbeat(&self, stays: bool) -> Option<()> {
+        let command = heartbeat::heartbeat_command(&self.context.prefix, &self.id, stays);
+        let Value::Array(answer) = self.query_nodes_server(command).await? else { return None };
         let [Value::Int(now), Value::Int(nodes), Value::Int(added)] = answer.as_slice() else {
             return None;
         };
         let nodes = u32::try_from(*nodes).ok()?;
         match stays {
-            true => self.members.counted(nodes, *added > 0, Instant::now()),
-            false => self.members.left(nodes),
+            true => self.membership.record_heartbeat(nodes, *added > 0, Instant::now()),
+            false => self.membership.record_leave(nodes),
         }
         let ours = i64::try_from(self.clock.now().as_micros()).ok()?;
-        self.ahead.store(now.saturating_sub(ours), Ordering::Relaxed);
+        self.clock_offset_us.store(now.saturating_sub(ours), Ordering::Relaxed);
         Some(())
     }
 }
 
-/// Says again and again that this node is alive.
-async fn beat(shared: Arc<Shared>) {
-    if shared.common.rehearsal.is_some() {
+/// Sends heartbeats until the store is dropped.
+async fn heartbeat_loop(inner: Arc<RedisStoreInner>) {
+    if inner.context.test_clock.is_some() {
         return;
     }
-    // Also where a part of the servers is never reached.
-    _ = tokio::time::timeout(nodes::HEARTBEAT, shared.router.ready()).await;
+    // Starts after one interval even if some servers cannot be reached.
+    _ = tokio::time::timeout(heartbeat::HEARTBEAT_INTERVAL, inner.router.wait_ready()).await;
     loop {
-        _ = shared.beat_once(true).await;
-        tokio::time::sleep(nodes::HEARTBEAT).await;
+        _ = inner.send_heartbeat(true).await;
+        tokio::time::sleep(heartbeat::HEARTBEAT_INTERVAL).await;
     }
 }
 
-/// How long a request waits for its answer: to the last tick of the timers before the deadline, by
-/// which `on_fail` is promised to have answered.
-fn patience(deadline: Duration) -> Duration {
-    deadline - TICK.min(deadline / 4)
+/// How long a request waits for its answer. It ends one timer tick before the deadline, so that
+/// `on_fail` can still answer in time.
+fn wait_budget(deadline: Duration) -> Duration {
+    deadline - TIMER_TICK.min(deadline / 4)
 }
 
-impl Failure {
-    /// The same failure, with the server that it is about.
-    pub(crate) fn at(self, server: &impl std::fmt::Display) -> Self {
+impl RedisRequestError {
+    /// Adds the server's name to the message.
+    pub(crate) fn with_server(self, server: &impl std::fmt::Display) -> Self {
         match self {
-            Self::Lost(cause, why) => Self::Lost(cause, format!("{server}: {why}")),
-            Self::NotSent(cause, why) => Self::NotSent(cause, format!("{server}: {why}")),
+            Self::OutcomeUnknown(cause, why) => {
+                Self::OutcomeUnknown(cause, format!("{server}: {why}"))
+            }
+            Self::NotExecuted(cause, why) => Self::NotExecuted(cause, format!("{server}: {why}")),
             moving => moving,
         }
     }
 
     const fn may_have_run(&self) -> bool {
-        matches!(self, Self::Lost(..))
+        matches!(self, Self::OutcomeUnknown(..))
     }
 
-    const fn cause(&self) -> Cause {
+    const fn cause(&self) -> FailureCause {
         match self {
-            Self::Lost(cause, _) | Self::NotSent(cause, _) => *cause,
-            Self::Moved(_) | Self::Ask(_) | Self::TryAgain => Cause::Moving,
+            Self::OutcomeUnknown(cause, _) | Self::NotExecuted(cause, _) => *cause,
+            Self::Moved(_) | Self::Ask(_) | Self::TryAgain => FailureCause::SlotMoving,
         }
     }
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for RedisRequestError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Lost(_, why) | Self::NotSent(_, why) => f.write_str(why),
+            Self::OutcomeUnknown(_, why) | Self::NotExecuted(_, why) => f.write_str(why),
             Self::Moved(host) | Self::Ask(host) => {
-                write!(f, "the slot keeps moving, last to {host}")
+                write!(f, "the slot was redirected too often, last to {host}")
             }
-            Self::TryAgain => f.write_str("the slot is being moved"),
+            Self::TryAgain => f.write_str("the slot is being migrated"),
         }
     }
 }
@@ -338,9 +348,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_ends_a_tick_before_the_deadline_and_short_ones_keep_most_of_it() {
+    fn wait_budget_ends_one_tick_before_deadline() {
         for (deadline, patience_us) in [(5_000, 4_000), (4_000, 3_000), (2_000, 1_500), (40, 30)] {
-            let patience = patience(Duration::from_micros(deadline));
+            let patience = wait_budget(Duration::from_micros(deadline));
             assert_eq!(patience, Duration::from_micros(patience_us), "{deadline} µs");
         }
     }

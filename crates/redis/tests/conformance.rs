@@ -7,22 +7,22 @@ mod common;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use common::Stand;
+use common::RedisFixture;
 use tidegate_core::decision::Reading;
 use tidegate_core::key::Fingerprint;
 use tidegate_core::store::{Charge, Op};
 use tidegate_core::time::Timestamp;
-use tidegate_testkit::conformance::{Subject, agrees};
+use tidegate_testkit::conformance::{ConformanceStore, check_conformance};
 use tidegate_testkit::property::cases;
-use tidegate_testkit::redis::{Cluster, Server, slot_of};
+use tidegate_testkit::redis::{RedisCluster, RedisServer, slot_of};
 
 /// A store whose keys are called otherwise in each history.
-struct Rehearsed<'a, F> {
-    stand: &'a Stand,
+struct RenamingStore<'a, F> {
+    stand: &'a RedisFixture,
     rename: F,
 }
 
-impl<F: FnMut(Fingerprint) -> Fingerprint> Subject for Rehearsed<'_, F> {
+impl<F: FnMut(Fingerprint) -> Fingerprint> ConformanceStore for RenamingStore<'_, F> {
     fn set_now(&mut self, now: Timestamp) {
         self.stand.clock.set(now);
     }
@@ -37,15 +37,15 @@ impl<F: FnMut(Fingerprint) -> Fingerprint> Subject for Rehearsed<'_, F> {
 }
 
 #[test]
-fn redis_conforms() {
-    let server = Server::start();
-    let stand = Stand::rehearsed(&server.url());
+fn redis_store_passes_conformance() {
+    let server = RedisServer::start();
+    let stand = RedisFixture::with_test_clock(&server.url());
     let histories = Cell::new(0_u64);
-    agrees("redis", cases() / 50, || {
+    check_conformance("redis", cases() / 50, || {
         histories.set(histories.get() + 1);
         let number = histories.get();
         let rename = move |Fingerprint { hi, lo }| Fingerprint { hi: hi ^ number << 8, lo };
-        Rehearsed { stand: &stand, rename }
+        RenamingStore { stand: &stand, rename }
     });
 }
 
@@ -53,13 +53,13 @@ fn redis_conforms() {
 /// slot by slot and given back where one refuses, which a reading of another request can see. So all
 /// keys of a history share one here, each history's another, over all servers.
 #[test]
-fn redis_cluster_conforms_on_each_slot() {
-    let cluster = Cluster::start();
+fn redis_cluster_passes_conformance_per_slot() {
+    let cluster = RedisCluster::start();
     let hosts = cluster.urls().join(",").replace("redis://", "");
-    let stand = Stand::rehearsed(&format!("redis+cluster://{hosts}"));
-    let slots: Vec<Vec<Fingerprint>> = same_slot(KEYS).take(2_000).collect();
+    let stand = RedisFixture::with_test_clock(&format!("redis+cluster://{hosts}"));
+    let slots: Vec<Vec<Fingerprint>> = keys_by_slot(KEYS).take(2_000).collect();
     let histories = Cell::new(0);
-    agrees("redis-cluster", cases() / 200, || {
+    check_conformance("redis-cluster", cases() / 200, || {
         let keys = &slots[histories.get() % slots.len()];
         if histories.get() > 0 && histories.get().is_multiple_of(slots.len()) {
             cluster.nodes()[..3].iter().for_each(|node| _ = node.command(&["FLUSHALL"]));
@@ -70,7 +70,7 @@ fn redis_cluster_conforms_on_each_slot() {
             let next = known.len();
             *known.entry(key).or_insert_with(|| keys[next])
         };
-        Rehearsed { stand: &stand, rename }
+        RenamingStore { stand: &stand, rename }
     });
 }
 
@@ -78,7 +78,7 @@ fn redis_cluster_conforms_on_each_slot() {
 const KEYS: usize = 6;
 
 /// Keys that share a slot, for each slot that has so many of them among many.
-fn same_slot(keys: usize) -> impl Iterator<Item = Vec<Fingerprint>> {
+fn keys_by_slot(keys: usize) -> impl Iterator<Item = Vec<Fingerprint>> {
     let mut slots: BTreeMap<u16, Vec<Fingerprint>> = BTreeMap::new();
     for number in 0..300_000 {
         let key = common::fingerprint(number);

@@ -5,52 +5,52 @@
 
 mod common;
 
-use common::dice::Dice;
-use common::{Calls, Stand, calls_during, charge, options, policy};
+use common::seeded_rng::SeededRng;
+use common::{CommandStats, RedisFixture, calls_during, charge, options, policy};
 use tidegate_core::decision::{AnsweredBy, Reading, Retry, Verdict};
 use tidegate_core::penalty::BanPolicy;
 use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
 use tidegate_core::store::{Charge, Op, Role};
 use tidegate_core::time::Micros;
-use tidegate_redis::Options;
+use tidegate_redis::RedisOptions;
 use tidegate_testkit::process::{eventually, eventually_some};
 use tidegate_testkit::property::cases;
-use tidegate_testkit::quotas::SIX;
-use tidegate_testkit::redis::Server;
+use tidegate_testkit::quotas::RATE_ALGORITHMS;
+use tidegate_testkit::redis::RedisServer;
 
 /// Longer than any test, also at its end.
 const LONG: Micros = Micros::from_secs(400 * 86_400);
 
-fn remembering(url: &str) -> Stand {
-    Stand::with(&Options { deny_cache: true, ..options(url) })
+fn caching_fixture(url: &str) -> RedisFixture {
+    RedisFixture::with_options(&RedisOptions { deny_cache: true, ..options(url) })
 }
 
-fn refused(told: &(AnsweredBy, Vec<Reading>)) -> bool {
+fn is_refused(told: &(AnsweredBy, Vec<Reading>)) -> bool {
     told.1.iter().any(|told| told.verdict.refuses())
 }
 
 /// Uses up a limit and is refused once; returns that refusal.
-fn use_up(stand: &Stand, charge: Charge<'_>) -> Reading {
+fn exhaust_limit(stand: &RedisFixture, charge: Charge<'_>) -> Reading {
     let all = Charge { cost: charge.policy.limit(), ..charge };
     assert_eq!(stand.apply_one(Op::Charge, all).verdict, Verdict::Allow);
-    let (by, told) = stand.ask(Op::Charge, &[charge]);
+    let (by, told) = stand.apply_with_source(Op::Charge, &[charge]);
     assert_eq!((by, told[0].verdict), (AnsweredBy::Store, Verdict::Deny));
     told[0]
 }
 
 #[test]
-fn a_refused_key_is_refused_without_a_call() {
-    let server = Server::start();
-    let stand = remembering(&server.url());
-    for (key, algorithm) in SIX.into_iter().enumerate() {
+fn refused_key_needs_no_store_call() {
+    let server = RedisServer::start();
+    let stand = caching_fixture(&server.url());
+    for (key, algorithm) in RATE_ALGORITHMS.into_iter().enumerate() {
         let policy = policy(algorithm, 5, LONG);
         let one = charge(key as u64, &policy);
-        let first = use_up(&stand, one);
+        let first = exhaust_limit(&stand, one);
         let mut by_the_store = 0;
         let calls = calls_during(&server, "evalsha", || {
             for _ in 0..1_000 {
-                let (by, told) = stand.ask(Op::Charge, &[one]);
+                let (by, told) = stand.apply_with_source(Op::Charge, &[one]);
                 let told = told[0];
                 by_the_store += u64::from(by == AnsweredBy::Store);
                 assert_eq!((told.verdict, told.limit, told.remaining), (Verdict::Deny, 5, 0));
@@ -69,30 +69,30 @@ fn a_refused_key_is_refused_without_a_call() {
 
 /// Its wait is another.
 #[test]
-fn another_cost_is_asked_for() {
-    let server = Server::start();
-    let stand = remembering(&server.url());
+fn different_cost_bypasses_cache() {
+    let server = RedisServer::start();
+    let stand = caching_fixture(&server.url());
     let policy = policy(Algorithm::TokenBucket, 10, LONG);
     let cost = |cost| [Charge { cost, ..charge(1, &policy) }];
-    use_up(&stand, cost(5)[0]);
-    assert_eq!(stand.ask(Op::Charge, &cost(5)).0, AnsweredBy::DenyCache);
-    let (by, told) = stand.ask(Op::Charge, &cost(11));
+    exhaust_limit(&stand, cost(5)[0]);
+    assert_eq!(stand.apply_with_source(Op::Charge, &cost(5)).0, AnsweredBy::DenyCache);
+    let (by, told) = stand.apply_with_source(Op::Charge, &cost(11));
     assert_eq!((by, told[0].retry), (AnsweredBy::Store, Retry::Never));
-    let (by, told) = stand.ask(Op::Charge, &cost(11));
+    let (by, told) = stand.apply_with_source(Op::Charge, &cost(11));
     assert_eq!((by, told[0].retry), (AnsweredBy::DenyCache, Retry::Never));
-    assert_eq!(stand.ask(Op::Charge, &cost(1)).0, AnsweredBy::Store);
+    assert_eq!(stand.apply_with_source(Op::Charge, &cost(1)).0, AnsweredBy::Store);
 }
 
 /// It went on saying that 3 were left and that two minutes were to be waited, on this node and on others.
 #[test]
-fn a_refusal_says_what_is_left_after_smaller_costs_were_admitted() {
-    let server = Server::start();
-    let (stand, other) = (remembering(&server.url()), remembering(&server.url()));
+fn refusal_reports_remaining_after_smaller_costs() {
+    let server = RedisServer::start();
+    let (stand, other) = (caching_fixture(&server.url()), caching_fixture(&server.url()));
     let minute = Micros::from_secs(60);
     let quota = Quota::new(1, minute).with_burst(5);
     let policy = Policy::new(Algorithm::TokenBucket, quota).expect("numbers that work");
     for (key, smaller) in [(1, &stand), (2, &other)] {
-        let told = |stand: &Stand, cost| {
+        let told = |stand: &RedisFixture, cost| {
             stand.apply_one(Op::Charge, Charge { cost, ..charge(key, &policy) })
         };
         let first = told(&stand, 2);
@@ -109,15 +109,15 @@ fn a_refusal_says_what_is_left_after_smaller_costs_were_admitted() {
 }
 
 #[test]
-fn it_ends_when_the_key_can_pass() {
-    let server = Server::start();
-    let stand = remembering(&server.url());
+fn cached_refusal_ends_when_admissible() {
+    let server = RedisServer::start();
+    let stand = caching_fixture(&server.url());
     let policy = policy(Algorithm::TokenBucket, 10, Micros::from_millis(500));
     let one = charge(1, &policy);
-    let refusal = use_up(&stand, one);
+    let refusal = exhaust_limit(&stand, one);
     let (mut remembered, Retry::After(wait)) = (0, refusal.retry) else { panic!("{refusal:?}") };
     let passed = eventually_some("it passes", || {
-        let (by, told) = stand.ask(Op::Charge, &[one]);
+        let (by, told) = stand.apply_with_source(Op::Charge, &[one]);
         remembered += u32::from(by == AnsweredBy::DenyCache);
         (told[0].verdict == Verdict::Allow).then_some(told[0])
     });
@@ -126,13 +126,13 @@ fn it_ends_when_the_key_can_pass() {
 }
 
 #[test]
-fn it_lasts_a_second_at_most() {
-    let server = Server::start();
-    let stand = remembering(&server.url());
+fn cached_refusal_lasts_one_second() {
+    let server = RedisServer::start();
+    let stand = caching_fixture(&server.url());
     let policy = policy(Algorithm::FixedWindow, 1, LONG);
-    let refusal = use_up(&stand, charge(1, &policy));
+    let refusal = exhaust_limit(&stand, charge(1, &policy));
     let again = eventually_some("the store is asked again", || {
-        let (by, told) = stand.ask(Op::Charge, &[charge(1, &policy)]);
+        let (by, told) = stand.apply_with_source(Op::Charge, &[charge(1, &policy)]);
         (by == AnsweredBy::Store).then_some(told[0].now)
     });
     let after = again.since(refusal.now);
@@ -140,15 +140,15 @@ fn it_lasts_a_second_at_most() {
 }
 
 #[test]
-fn what_is_given_back_here_is_known_at_once() {
-    let server = Server::start();
-    let stand = remembering(&server.url());
-    for (key, algorithm) in SIX.into_iter().enumerate() {
+fn local_refund_invalidates_cached_refusal() {
+    let server = RedisServer::start();
+    let stand = caching_fixture(&server.url());
+    for (key, algorithm) in RATE_ALGORITHMS.into_iter().enumerate() {
         let (five, six) = (policy(algorithm, 5, LONG), policy(algorithm, 6, LONG));
         let one = charge(key as u64, &five);
-        let passes = |charge| !refused(&stand.ask(Op::Charge, &[charge]));
+        let passes = |charge| !is_refused(&stand.apply_with_source(Op::Charge, &[charge]));
 
-        use_up(&stand, one);
+        exhaust_limit(&stand, one);
         assert!(!passes(one));
         stand.apply(Op::Reset, &[one]);
         assert!(passes(one), "{algorithm}: reset");
@@ -160,23 +160,24 @@ fn what_is_given_back_here_is_known_at_once() {
         assert!(passes(one), "{algorithm}: refund");
 
         stand.apply(Op::Reset, &[one]);
-        let now = use_up(&stand, one).now;
+        let now = exhaust_limit(&stand, one).now;
         assert!(!passes(one));
-        let raised = six.in_force_since(now);
+        let raised = six.with_effective_since(now);
         assert!(passes(Charge { policy: &raised, ..one }), "{algorithm}: another limit");
     }
 }
 
 /// A rule that counts refusals hears of every one.
 #[test]
-fn strikes_are_counted_though_another_rule_is_known_to_refuse() {
-    let server = Server::start();
-    let stand = remembering(&server.url());
-    let (narrow, wide) = (policy(Algorithm::TokenBucket, 1, LONG), policy(SIX[3], 1, LONG));
+fn strikes_count_despite_cached_refusal() {
+    let server = RedisServer::start();
+    let stand = caching_fixture(&server.url());
+    let (narrow, wide) =
+        (policy(Algorithm::TokenBucket, 1, LONG), policy(RATE_ALGORITHMS[3], 1, LONG));
     let ban = BanPolicy::new(3, LONG, LONG, 1, LONG);
     let strict = Charge { ban: Some(&ban), ..charge(2, &wide) };
     let both = [charge(1, &narrow), strict];
-    assert!(!refused(&stand.ask(Op::Charge, &both)));
+    assert!(!is_refused(&stand.apply_with_source(Op::Charge, &both)));
     let verdicts: Vec<Verdict> =
         (0..4).map(|_| stand.apply(Op::Charge, &both)[1].verdict).collect();
     assert_eq!(verdicts, [Verdict::Deny, Verdict::Deny, Verdict::Deny, Verdict::Ban]);
@@ -184,9 +185,9 @@ fn strikes_are_counted_though_another_rule_is_known_to_refuse() {
 
 /// A ban that is shorter than the wait at the limit was remembered for as long as that wait.
 #[test]
-fn who_may_be_warned_after_a_ban_is_warned() {
-    let server = Server::start();
-    let (stand, plain) = (remembering(&server.url()), Stand::on(&server.url()));
+fn warning_follows_an_expired_ban() {
+    let server = RedisServer::start();
+    let (stand, plain) = (caching_fixture(&server.url()), RedisFixture::connect(&server.url()));
     let main = policy(Algorithm::TokenBucket, 1, LONG);
     let grace = policy(Algorithm::TokenBucket, 1, Micros::from_millis(20));
     let length = Micros::from_millis(40);
@@ -195,31 +196,31 @@ fn who_may_be_warned_after_a_ban_is_warned() {
     stand.apply(Op::Charge, &one);
     eventually("it is banned", || stand.apply(Op::Charge, &one)[0].verdict == Verdict::Ban);
     eventually("the ban is over", || {
-        let would_pass = !refused(&plain.ask(Op::Peek, &one));
-        let told = stand.ask(Op::Charge, &one);
-        assert!(!would_pass || !refused(&told), "{told:?}");
+        let would_pass = !is_refused(&plain.apply_with_source(Op::Peek, &one));
+        let told = stand.apply_with_source(Op::Charge, &one);
+        assert!(!would_pass || !is_refused(&told), "{told:?}");
         would_pass
     });
 }
 
 /// Rules of all algorithms whose refusals last from less than a millisecond to more than a second.
-fn rules(dice: &mut Dice) -> Vec<(Policy, Option<Policy>, Option<BanPolicy>)> {
+fn rules(dice: &mut SeededRng) -> Vec<(Policy, Option<Policy>, Option<BanPolicy>)> {
     let rule = |i: usize| {
-        let window = Micros::from_millis(dice.one_of(&[2, 10, 40, 150, 3_000]));
+        let window = Micros::from_millis(dice.choose(&[2, 10, 40, 150, 3_000]));
         let requests = dice.between(1, 12);
-        let burst = SIX[i % 6].is_bucket().then(|| dice.between(1, 12));
+        let burst = RATE_ALGORITHMS[i % 6].is_bucket().then(|| dice.between(1, 12));
         let quota = Quota { requests, window, burst };
-        let main = Policy::new(SIX[i % 6], quota).expect("numbers that work");
-        let grace = dice.once_in(4).then(|| policy(Algorithm::SlidingWindowLog, 2, window));
-        let length = Micros::from_millis(dice.one_of(&[3, 20, 60]));
-        let ban = dice.once_in(4).then(|| BanPolicy::new(3, window, length, 2, window));
+        let main = Policy::new(RATE_ALGORITHMS[i % 6], quota).expect("numbers that work");
+        let grace = dice.one_in(4).then(|| policy(Algorithm::SlidingWindowLog, 2, window));
+        let length = Micros::from_millis(dice.choose(&[3, 20, 60]));
+        let ban = dice.one_in(4).then(|| BanPolicy::new(3, window, length, 2, window));
         (main, grace, ban)
     };
     (0..12).map(rule).collect()
 }
 
 /// What is remembered says what the store said just before.
-fn says_the_same(told: &Reading, looked: &Reading) -> bool {
+fn matches_store_reading(told: &Reading, looked: &Reading) -> bool {
     let ends = |reading: &Reading| match reading.retry {
         Retry::After(wait) => Some(reading.now.plus(wait).as_micros()),
         Retry::Now | Retry::Never => None,
@@ -234,22 +235,22 @@ fn says_the_same(told: &Reading, looked: &Reading) -> bool {
 
 /// Who would have passed just before passes: nobody else charges meanwhile, and time only gives back.
 #[test]
-fn nobody_is_refused_who_would_pass() {
-    let server = Server::start();
-    let (stand, plain) = (remembering(&server.url()), Stand::on(&server.url()));
-    let mut dice = Dice::new(7);
+fn cache_refuses_no_admissible_request() {
+    let server = RedisServer::start();
+    let (stand, plain) = (caching_fixture(&server.url()), RedisFixture::connect(&server.url()));
+    let mut dice = SeededRng::new(7);
     let rules = rules(&mut dice);
     let (mut remembered, mut admitted, mut charged) = (0, 0, None);
-    let before = Calls::of(&server).to("evalsha");
+    let before = CommandStats::from_server(&server).calls("evalsha");
     let steps = u64::from(cases()) / 10;
     for step in 0..steps {
         let first = usize::try_from(dice.below(12)).expect("a place");
         let key = dice.below(2);
-        let charges: Vec<Charge<'_>> = (first..first + usize::from(dice.once_in(3)) + 1)
+        let charges: Vec<Charge<'_>> = (first..first + usize::from(dice.one_in(3)) + 1)
             .map(|i| {
                 let (policy, grace, ban) = &rules[i % 12];
                 let role = if i == 11 { Role::Shadow } else { Role::Enforce };
-                let cost = if dice.once_in(3) { dice.between(1, 6) } else { 1 };
+                let cost = if dice.one_in(3) { dice.between(1, 6) } else { 1 };
                 let charge = charge((i % 12) as u64 * 2 + key, policy);
                 Charge { cost, role, grace: grace.as_ref(), ban: ban.as_ref(), ..charge }
             })
@@ -260,28 +261,31 @@ fn nobody_is_refused_who_would_pass() {
             (7 | 8, _) => Op::Force,
             _ => Op::Charge,
         };
-        let looked = plain.ask(Op::Peek, &charges);
-        let told = stand.ask(op, &charges);
+        let looked = plain.apply_with_source(Op::Peek, &charges);
+        let told = stand.apply_with_source(op, &charges);
         if op == Op::Charge {
-            let would_pass = !refused(&looked);
+            let would_pass = !is_refused(&looked);
             assert!(
-                !would_pass || !refused(&told),
+                !would_pass || !is_refused(&told),
                 "step {step}: {told:?}, {looked:?}, {charges:?}"
             );
             if told.0 == AnsweredBy::DenyCache {
                 remembered += 1;
                 let known = told.1.iter().zip(&looked.1).filter(|(told, _)| told.verdict.refuses());
                 for (told, looked) in known {
-                    assert!(says_the_same(told, looked), "step {step}: {told:?}, {looked:?}");
+                    assert!(
+                        matches_store_reading(told, looked),
+                        "step {step}: {told:?}, {looked:?}"
+                    );
                 }
             }
-            admitted += u64::from(!refused(&told));
+            admitted += u64::from(!is_refused(&told));
         }
         if told.0 == AnsweredBy::Store {
             charged = Some(told.1[0].now);
         }
     }
-    let calls = Calls::of(&server).to("evalsha") - before;
+    let calls = CommandStats::from_server(&server).calls("evalsha") - before;
     println!("{steps} steps: {remembered} refused without a call, {admitted} admitted");
     assert_eq!(calls, 2 * steps - remembered);
     assert!(remembered > steps / 20 && admitted > steps / 20, "{remembered}, {admitted}");

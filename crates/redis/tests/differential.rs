@@ -7,45 +7,47 @@ mod common;
 
 use std::cell::{Cell, RefCell};
 
-use common::crowd::{Crowd, Crowded, Play, crowds, going_back};
-use common::{Request, Stand};
+use common::batch_history::{
+    BatchHistory, BatchStore, HistoryPlayer, batch_histories, with_clock_steps_back,
+};
+use common::{RedisFixture, StoreRequest};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tidegate_core::decision::{Reading, Retry};
-use tidegate_core::policy::{Algorithm, Leak, Policy};
+use tidegate_core::policy::{Algorithm, LeakMode, Policy};
 use tidegate_core::store::{Op, Role};
 use tidegate_core::time::{ManualClock, Micros, Timestamp};
 use tidegate_memory::MemoryStore;
-use tidegate_testkit::history::Act;
-use tidegate_testkit::property::{cases, holds};
-use tidegate_testkit::quotas::{SEVEN, SIX};
-use tidegate_testkit::redis::Server;
-use tidegate_testkit::table::Table;
+use tidegate_testkit::history::StepAction;
+use tidegate_testkit::property::{cases, check_property};
+use tidegate_testkit::quotas::{ALL_ALGORITHMS, RATE_ALGORITHMS};
+use tidegate_testkit::redis::RedisServer;
+use tidegate_testkit::state_table::StateTable;
 
 /// Histories after which the server forgets all: their keys are not used again.
-const FORGET_AFTER: u64 = 1_000;
+const FLUSH_AFTER_HISTORIES: u64 = 1_000;
 
-struct Memory {
+struct MemoryReference {
     clock: ManualClock,
     store: MemoryStore<ManualClock>,
 }
 
-impl Memory {
+impl MemoryReference {
     fn new() -> Self {
         let clock = ManualClock::default();
         Self { store: MemoryStore::with_shards(clock.clone(), 1 << 24, 2), clock }
     }
 }
 
-impl Crowded for Memory {
+impl BatchStore for MemoryReference {
     fn decide(
         &mut self,
         now: Timestamp,
-        requests: &[Request<'_>],
+        requests: &[StoreRequest<'_>],
     ) -> Result<Vec<Vec<Reading>>, TestCaseError> {
         self.clock.set(now);
         self.store.sweep();
-        let decide = |request: &Request<'_>| {
+        let decide = |request: &StoreRequest<'_>| {
             let mut readings = vec![Reading::default(); request.charges.len()];
             self.store.apply_now(request.op, &request.charges, &mut readings);
             readings
@@ -56,36 +58,36 @@ impl Crowded for Memory {
 
 /// A table keeps what a clock that goes back comes to again; embedded memory need not, its clock does
 /// not go back.
-impl Crowded for Table {
+impl BatchStore for StateTable {
     fn decide(
         &mut self,
         now: Timestamp,
-        requests: &[Request<'_>],
+        requests: &[StoreRequest<'_>],
     ) -> Result<Vec<Vec<Reading>>, TestCaseError> {
-        let decide = |request: &Request<'_>| self.apply(request.op, &request.charges, now);
+        let decide = |request: &StoreRequest<'_>| self.apply(request.op, &request.charges, now);
         Ok(requests.iter().map(decide).collect())
     }
 }
 
 /// Plays histories on a server; returns how many requests they had.
-fn play(
+fn run_histories(
     name: &str,
     tries: u32,
-    histories: &impl Strategy<Value = Crowd>,
-    law: impl Fn(&Crowd, u64, &Stand) -> Result<u64, TestCaseError>,
+    histories: &impl Strategy<Value = BatchHistory>,
+    law: impl Fn(&BatchHistory, u64, &RedisFixture) -> Result<u64, TestCaseError>,
 ) -> u64 {
-    let server = Server::start();
-    let stand = RefCell::new(Stand::rehearsed(&server.url()));
+    let server = RedisServer::start();
+    let stand = RefCell::new(RedisFixture::with_test_clock(&server.url()));
     let (played, requests) = (Cell::new(0), Cell::new(0));
-    holds(name, tries, histories, |crowd| {
+    check_property(name, tries, histories, |crowd| {
         played.set(played.get() + 1);
-        if played.get() % FORGET_AFTER == 0 {
+        if played.get() % FLUSH_AFTER_HISTORIES == 0 {
             server.command(&["FLUSHALL"]);
         }
         let told = law(&crowd, played.get(), &stand.borrow());
         if told.is_err() {
             // A store that found a disagreement stops asking; the next, smaller case needs another.
-            stand.replace(Stand::rehearsed(&server.url()));
+            stand.replace(RedisFixture::with_test_clock(&server.url()));
         }
         requests.set(requests.get() + told?);
         Ok(())
@@ -95,11 +97,15 @@ fn play(
 }
 
 #[test]
-fn memory_and_redis_decide_alike() {
-    let compared =
-        play("differential", cases() / 30, &crowds(&SEVEN, 16, 40), |crowd, number, mut stand| {
-            crowd.alike(number, &mut Memory::new(), &mut stand)
-        });
+fn memory_and_redis_decide_equally() {
+    let compared = run_histories(
+        "differential",
+        cases() / 30,
+        &batch_histories(&ALL_ALGORITHMS, 16, 40),
+        |crowd, number, mut stand| {
+            crowd.check_equal(number, &mut MemoryReference::new(), &mut stand)
+        },
+    );
     // Half a million, ten million in a soak.
     assert!(compared >= 5 * u64::from(cases()), "only {compared} requests were compared");
 }
@@ -108,76 +114,82 @@ fn memory_and_redis_decide_alike() {
 /// clock that goes back may come to it again.
 const NOT_LOGS: [Algorithm; 5] = [
     Algorithm::TokenBucket,
-    Algorithm::LeakyBucket(Leak::Police),
-    Algorithm::LeakyBucket(Leak::Queue),
+    Algorithm::LeakyBucket(LeakMode::Police),
+    Algorithm::LeakyBucket(LeakMode::Queue),
     Algorithm::FixedWindow,
     Algorithm::SlidingWindowCounter,
 ];
 
 #[test]
-fn a_clock_that_goes_back_is_met_alike() {
-    let histories = going_back(crowds(&NOT_LOGS, 16, 40));
-    play("differential-back", cases() / 150, &histories, |crowd, number, mut stand| {
-        crowd.alike(number, &mut Table::default(), &mut stand)
+fn clock_step_back_matches_reference_table() {
+    let histories = with_clock_steps_back(batch_histories(&NOT_LOGS, 16, 40));
+    run_histories("differential-back", cases() / 150, &histories, |crowd, number, mut stand| {
+        crowd.check_equal(number, &mut StateTable::default(), &mut stand)
     });
 }
 
 const LOGS: [Algorithm; 2] = [Algorithm::SlidingWindowLog, Algorithm::Concurrent];
 
 #[test]
-fn a_clock_that_goes_back_is_met_alike_by_logs_that_are_only_charged() {
-    let histories = going_back(crowds(&LOGS, 16, 40));
+fn clock_step_back_matches_for_charged_logs() {
+    let histories = with_clock_steps_back(batch_histories(&LOGS, 16, 40));
     let histories = histories.prop_map(|mut crowd| {
         crowd.rules.iter_mut().filter(|rule| rule.role == Role::Always).for_each(|rule| {
             rule.role = Role::Enforce;
         });
-        for asked in crowd.rounds.iter_mut().flat_map(|round| &mut round.asked) {
-            if !matches!(asked.step.act, Act::Peek | Act::Reset) {
-                asked.step.act = Act::Charge;
+        for asked in crowd.rounds.iter_mut().flat_map(|round| &mut round.requests) {
+            if !matches!(asked.step.action, StepAction::Peek | StepAction::Reset) {
+                asked.step.action = StepAction::Charge;
             }
         }
         crowd
     });
-    play("differential-back-logs", cases() / 300, &histories, |crowd, number, mut stand| {
-        crowd.alike(number, &mut Table::default(), &mut stand)
-    });
+    run_histories(
+        "differential-back-logs",
+        cases() / 300,
+        &histories,
+        |crowd, number, mut stand| {
+            crowd.check_equal(number, &mut StateTable::default(), &mut stand)
+        },
+    );
 }
 
 /// I10 on the server: a clock that goes back refills nothing, and who is refused then is told to come
 /// back within a window or bucket (two in debt, and for the counter), and passes then.
 #[test]
-fn a_clock_that_goes_back_neither_refills_nor_locks_out() {
-    let histories = going_back(crowds(&SIX, 8, 20)).prop_map(|mut crowd| {
-        for rule in &mut crowd.rules {
-            (rule.role, rule.grace, rule.ban) = (Role::Enforce, None, None);
-        }
-        crowd
-    });
-    play("clock-back", cases() / 200, &histories, |crowd, number, stand| {
-        let (mut play, mut count) = (Play::new(crowd, number), 0);
+fn clock_step_back_never_refills_or_blocks() {
+    let histories =
+        with_clock_steps_back(batch_histories(&RATE_ALGORITHMS, 8, 20)).prop_map(|mut crowd| {
+            for rule in &mut crowd.rules {
+                (rule.role, rule.grace, rule.ban) = (Role::Enforce, None, None);
+            }
+            crowd
+        });
+    run_histories("clock-back", cases() / 200, &histories, |crowd, number, stand| {
+        let (mut play, mut count) = (HistoryPlayer::new(crowd, number), 0);
         for round in &crowd.rounds {
             if round.back.is_some() {
                 count +=
-                    neither_refills_nor_locks_out(&mut play, stand, |play| play.go_back(round))?;
+                    check_clock_step_back(&mut play, stand, |play| play.step_clock_back(round))?;
             }
-            play.go_on(round);
-            let requests = play.requests(&round.asked);
+            play.advance(round);
+            let requests = play.requests(&round.requests);
             count += requests.len() as u64;
             let told = (&*stand).decide(play.now, &requests)?;
-            play.hear(&round.asked, &told);
+            play.record_answers(&round.requests, &told);
         }
         Ok(count)
     });
 }
 
-fn neither_refills_nor_locks_out(
-    play: &mut Play<'_>,
-    mut stand: &Stand,
-    go_back: impl FnOnce(&mut Play<'_>),
+fn check_clock_step_back(
+    play: &mut HistoryPlayer<'_>,
+    mut stand: &RedisFixture,
+    go_back: impl FnOnce(&mut HistoryPlayer<'_>),
 ) -> Result<u64, TestCaseError> {
-    let before = stand.decide(play.now, &play.looks())?;
+    let before = stand.decide(play.now, &play.peek_requests())?;
     go_back(play);
-    let looks = play.looks();
+    let looks = play.peek_requests();
     let after = stand.decide(play.now, &looks)?;
     for (i, (before, after)) in before.iter().zip(&after).enumerate() {
         let (before, after) = (before[0].remaining, after[0].remaining);

@@ -8,9 +8,12 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::replace;
 
-use common::dice::Dice;
-use common::{ALONE, Request, Stand, calls_during, charge, hash_tag, log_name_of, name_of, policy};
-use tidegate_core::batch::Part;
+use common::seeded_rng::SeededRng;
+use common::{
+    RedisFixture, STANDALONE_TAG, StoreRequest, calls_during, charge, hash_tag, log_name,
+    page_name, policy,
+};
+use tidegate_core::batch::StateKind;
 use tidegate_core::key::{Fingerprint, Key, KeyHasher, Secret};
 use tidegate_core::penalty::BanPolicy;
 use tidegate_core::policy::{Algorithm, Policy};
@@ -19,89 +22,89 @@ use tidegate_core::store::{Charge, Op};
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_testkit::process::eventually;
 use tidegate_testkit::property::cases;
-use tidegate_testkit::quotas::SIX;
-use tidegate_testkit::redis::{Reply, Server, slot_of};
-use tidegate_testkit::table::Table;
+use tidegate_testkit::quotas::RATE_ALGORITHMS;
+use tidegate_testkit::redis::{RedisReply, RedisServer, slot_of};
+use tidegate_testkit::state_table::StateTable;
 
 /// Who must not be told by a name.
-const WHO: [&str; 3] = ["alice@example.com", "203.0.113.7", "sk_live_{4242}"];
+const IDENTITIES: [&str; 3] = ["alice@example.com", "203.0.113.7", "sk_live_{4242}"];
 
 /// A rule, as it is called by people and as it is called in names.
 const RULES: [(&str, &str); 3] =
     [("free-writes", "free-writes"), ("{odd}id", "(odd)id"), ("per{user", "per(user")];
 
-const PARTS: [Part; 3] = [Part::Main, Part::Grace, Part::Ban];
+const PARTS: [StateKind; 3] = [StateKind::Main, StateKind::Grace, StateKind::Ban];
 
-struct Rule {
+struct ExpiryRule {
     id: &'static str,
-    named: &'static str,
+    escaped_id: &'static str,
     namespace: Fingerprint,
     policy: Policy,
     grace: Option<Policy>,
     ban: Option<BanPolicy>,
 }
 
-fn rules(window: Micros) -> Vec<Rule> {
+fn rules(window: Micros) -> Vec<ExpiryRule> {
     let mut rules = Vec::new();
-    for (i, algorithm) in SIX.into_iter().enumerate() {
+    for (i, algorithm) in RATE_ALGORITHMS.into_iter().enumerate() {
         let (id, named) = RULES[i % RULES.len()];
         let grace = (i % 2 == 0).then(|| policy(Algorithm::ALL[i % 5], 2, window));
         let ban = BanPolicy::new(3, window, Micros::new(window.get() / 2), 2, window);
         let ban = (i % 3 != 0).then_some(ban);
         let namespace = Secret::UNSET.namespace(&[&[u8::try_from(i).expect("few rules")]]);
         let policy = policy(algorithm, 7, window);
-        rules.push(Rule { id, named, namespace, policy, grace, ban });
+        rules.push(ExpiryRule { id, escaped_id: named, namespace, policy, grace, ban });
     }
     rules
 }
 
-impl Rule {
+impl ExpiryRule {
     fn key(&self, owner: Fingerprint) -> Key<'_> {
         let (rule, namespace) = (self.id, self.namespace);
         Key { rule, fingerprint: owner ^ namespace, namespace }
     }
 
     /// The policy of a part; there is none for bans.
-    fn policy(&self, part: Part) -> Option<&Policy> {
+    fn policy(&self, part: StateKind) -> Option<&Policy> {
         match part {
-            Part::Main => Some(&self.policy),
-            Part::Grace => self.grace.as_ref(),
-            Part::Ban => None,
+            StateKind::Main => Some(&self.policy),
+            StateKind::Grace => self.grace.as_ref(),
+            StateKind::Ban => None,
         }
     }
 
     /// Where a part is, as it is documented.
-    fn name(&self, owner: Fingerprint, part: Part) -> String {
-        let is_log = self.policy(part).is_some_and(|policy| policy.log_entries().is_some());
+    fn name(&self, owner: Fingerprint, part: StateKind) -> String {
+        let is_log = self.policy(part).is_some_and(|policy| policy.max_log_entries().is_some());
         let tag = self.namespace.hi & !3 | part as u64;
-        if is_log { log_name_of(self.named, owner, tag) } else { page_of(owner) }
+        if is_log { log_name(self.escaped_id, owner, tag) } else { owner_page(owner) }
     }
 }
 
-fn page_of(owner: Fingerprint) -> String {
+fn owner_page(owner: Fingerprint) -> String {
     format!("tg:{{{}}}", hash_tag(owner))
 }
 
 /// Whose counters.
-fn owner(window: Micros, who: &str) -> Fingerprint {
+fn owner_fingerprint(window: Micros, who: &str) -> Fingerprint {
     let mut hasher = KeyHasher::new(Secret::UNSET);
-    hasher.part(&window.get().to_be_bytes());
-    hasher.part(who.as_bytes());
+    hasher.write_part(&window.get().to_be_bytes());
+    hasher.write_part(who.as_bytes());
     hasher.finish()
 }
 
-fn now(server: &Server) -> Timestamp {
+fn server_time(server: &RedisServer) -> Timestamp {
     let time = server.command(&["TIME"]);
     let number = |i: usize| u64::try_from(time.items()[i].integer()).expect("a time");
     Timestamp::from_micros(number(0) * 1_000_000 + number(1))
 }
 
-fn names(server: &Server) -> BTreeSet<String> {
+fn key_names(server: &RedisServer) -> BTreeSet<String> {
     let (mut cursor, mut names) = ("0".to_owned(), BTreeSet::new());
     loop {
         let told = server.command(&["SCAN", &cursor, "COUNT", "1000"]);
         cursor = told.items()[0].text();
-        names.extend(told.items()[1].items().iter().map(Reply::text));
+        names.extend(told.items()[1].items().iter().map(RedisReply::text));
         if cursor == "0" {
             return names;
         }
@@ -109,7 +112,13 @@ fn names(server: &Server) -> BTreeSet<String> {
 }
 
 /// Random requests on the server's clock; the table is told when they were decided.
-fn play(stand: &Stand, dice: &mut Dice, window: Micros, steps: u64, table: &mut Table) {
+fn run_random_requests(
+    stand: &RedisFixture,
+    dice: &mut SeededRng,
+    window: Micros,
+    steps: u64,
+    table: &mut StateTable,
+) {
     let rules = rules(window);
     let mut charged = None;
     for _ in 0..steps {
@@ -124,14 +133,14 @@ fn play(stand: &Stand, dice: &mut Dice, window: Micros, steps: u64, table: &mut 
                 (7, _) => Op::Peek,
                 _ => Op::Charge,
             };
-            let key = rule.key(owner(window, dice.one_of(&WHO)));
-            let cost = if dice.once_in(3) { dice.between(1, 9) } else { 1 };
+            let key = rule.key(owner_fingerprint(window, dice.choose(&IDENTITIES)));
+            let cost = if dice.one_in(3) { dice.between(1, 9) } else { 1 };
             let mut charge = Charge::plain(key, &rule.policy, cost);
             charge.grace = rule.grace.as_ref();
             charge.ban = rule.ban.as_ref();
-            requests.push(Request::one(op, charge));
+            requests.push(StoreRequest::single(op, charge));
         }
-        let told = stand.together(&requests);
+        let told = stand.apply_batch(&requests);
         for (request, told) in requests.iter().zip(told) {
             let expected = table.apply(request.op, &request.charges, told[0].now);
             assert_eq!(told, expected, "{request:?}");
@@ -141,7 +150,7 @@ fn play(stand: &Stand, dice: &mut Dice, window: Micros, steps: u64, table: &mut 
 }
 
 /// By how much a key may outlive its state, in microseconds; nothing is told of a ban.
-fn slack(policy: Option<&Policy>) -> u64 {
+fn expiry_slack_us(policy: Option<&Policy>) -> u64 {
     let short = 2_000_000;
     match policy.map(Policy::algorithm) {
         Some(Algorithm::SlidingWindowLog) => 0,
@@ -161,14 +170,14 @@ fn assert_expires(told: i64, fresh_at: u64, latest: u64, what: &str) {
 }
 
 /// Whether every key expires when the last of its states equals none; returns how many were there.
-fn expires(server: &Server, window: Micros, table: &Table) -> usize {
+fn check_expiries(server: &RedisServer, window: Micros, table: &StateTable) -> usize {
     let mut ends: BTreeMap<String, [u64; 2]> = BTreeMap::new();
-    for (rule, who) in rules(window).iter().flat_map(|rule| WHO.map(|who| (rule, who))) {
+    for (rule, who) in rules(window).iter().flat_map(|rule| IDENTITIES.map(|who| (rule, who))) {
         for part in PARTS {
-            let owner = owner(window, who);
+            let owner = owner_fingerprint(window, who);
             let state = table.state(rule.key(owner).fingerprint, part);
-            let fresh_at = state.map_or(0, |state| state.fresh_at().as_micros());
-            let latest = fresh_at + slack(rule.policy(part));
+            let fresh_at = state.map_or(0, |state| state.expires_at().as_micros());
+            let latest = fresh_at + expiry_slack_us(rule.policy(part));
             let [earliest, last] = ends.entry(rule.name(owner, part)).or_default();
             (*earliest, *last) = (fresh_at.max(*earliest), latest.max(*last));
         }
@@ -176,7 +185,7 @@ fn expires(server: &Server, window: Micros, table: &Table) -> usize {
     let mut there = 0;
     for (name, [fresh_at, latest]) in ends {
         let told = server.command(&["PEXPIRETIME", &name]).integer();
-        let now = now(server).as_micros();
+        let now = server_time(server).as_micros();
         if told == -2 {
             assert!(fresh_at <= now, "{name} is gone {} us early", fresh_at - now);
         } else {
@@ -189,32 +198,32 @@ fn expires(server: &Server, window: Micros, table: &Table) -> usize {
 }
 
 #[test]
-fn every_key_expires_when_its_state_equals_none() {
-    let server = Server::start();
-    let stand = Stand::on(&server.url());
-    let (mut dice, mut table) = (Dice::new(14), Table::default());
+fn keys_expire_when_their_state_is_fresh() {
+    let server = RedisServer::start();
+    let stand = RedisFixture::connect(&server.url());
+    let (mut dice, mut table) = (SeededRng::new(14), StateTable::default());
     let mut checked = 0;
     for window in [Micros::from_secs(3_600), Micros::from_secs(60), Micros::from_millis(30)] {
         for _ in 0..(u64::from(cases()) / 2_000).max(1) {
-            play(&stand, &mut dice, window, 10, &mut table);
-            checked += expires(&server, window, &table);
+            run_random_requests(&stand, &mut dice, window, 10, &mut table);
+            checked += check_expiries(&server, window, &table);
         }
     }
     println!("{checked} keys expire when they should");
-    let names = names(&server);
+    let names = key_names(&server);
     let expected: BTreeSet<String> = [3_600_000, 60_000, 30]
         .into_iter()
         .map(Micros::from_millis)
-        .flat_map(|window| WHO.map(|who| (window, owner(window, who))))
+        .flat_map(|window| IDENTITIES.map(|who| (window, owner_fingerprint(window, who))))
         .flat_map(|(window, owner)| {
-            let names = move |rule: Rule| PARTS.map(|part| rule.name(owner, part));
+            let names = move |rule: ExpiryRule| PARTS.map(|part| rule.name(owner, part));
             rules(window).into_iter().flat_map(names)
         })
         .collect();
     for name in &names {
         let ttl = server.command(&["PTTL", name]).integer();
         assert!(ttl != -1, "{name} never expires");
-        assert!(WHO.iter().all(|who| !name.contains(who)), "{name} tells who");
+        assert!(IDENTITIES.iter().all(|who| !name.contains(who)), "{name} tells who");
         if name != "tg:nodes" && name != "tg:canary:{0}" {
             assert!(expected.contains(name), "{name} is not a name of ours");
             let (_, tag) = name.split_once('{').expect("a hash");
@@ -226,24 +235,24 @@ fn every_key_expires_when_its_state_equals_none() {
 
 /// A clock that goes back leaves no key with the expiry of a later time.
 #[test]
-fn every_key_expires_in_time_after_a_step_back() {
-    let server = Server::start_faked();
-    let stand = Stand::on(&server.url());
-    let (mut dice, mut table) = (Dice::new(1_582), Table::default());
+fn keys_expire_after_clock_step_back() {
+    let server = RedisServer::start_with_fake_clock();
+    let stand = RedisFixture::connect(&server.url());
+    let (mut dice, mut table) = (SeededRng::new(1_582), StateTable::default());
     let window = Micros::from_secs(3_600);
     for step in [0, -1, -600, -86_400] {
         server.step_clock(step);
-        play(&stand, &mut dice, window, 40, &mut table);
-        assert!(expires(&server, window, &table) > 5);
+        run_random_requests(&stand, &mut dice, window, 40, &mut table);
+        assert!(check_expiries(&server, window, &table) > 5);
     }
 }
 
 /// What makes several rules cheap: what they count of one owner is read and written at once.
 #[test]
-fn rules_of_one_owner_are_one_read_and_one_write() {
-    let server = Server::start();
-    let stand = Stand::on(&server.url());
-    let owner = owner(Micros::from_secs(1), WHO[0]);
+fn rules_of_one_owner_share_one_page() {
+    let server = RedisServer::start();
+    let stand = RedisFixture::connect(&server.url());
+    let owner = owner_fingerprint(Micros::from_secs(1), IDENTITIES[0]);
     let hour = policy(Algorithm::TokenBucket, 1_000, Micros::from_secs(3_600));
     let namespaces = [7, 1, 9, 4, 3].map(|rule: u8| Secret::UNSET.namespace(&[&[rule]]));
     let charge = |namespace| {
@@ -261,7 +270,9 @@ fn rules_of_one_owner_are_one_read_and_one_write() {
         assert_eq!(set, 0, "{rules:?}");
     }
     // What lets them be read and written in one go.
-    let Reply::Bulk(page) = server.command(&["GET", &page_of(owner)]) else { panic!("no page") };
+    let RedisReply::Bulk(page) = server.command(&["GET", &owner_page(owner)]) else {
+        panic!("no page")
+    };
     let tags: Vec<&[u8]> = page.chunks(43).map(|record| &record[..8]).collect();
     assert!(tags.is_sorted() && tags.len() == namespaces.len(), "{tags:?}");
     let left = namespaces.map(|rule| stand.apply_one(Op::Peek, charge(rule)).remaining);
@@ -270,11 +281,11 @@ fn rules_of_one_owner_are_one_read_and_one_write() {
 
 /// Records of rules that are long over do not stay on the page of somebody who keeps coming.
 #[test]
-fn a_long_page_is_rid_of_what_has_expired() {
+fn long_page_drops_expired_records() {
     const SHORT: u64 = 30;
-    let server = Server::start();
-    let stand = Stand::rehearsed(&server.url());
-    let owner = owner(Micros::from_secs(1), WHO[0]);
+    let server = RedisServer::start();
+    let stand = RedisFixture::with_test_clock(&server.url());
+    let owner = owner_fingerprint(Micros::from_secs(1), IDENTITIES[0]);
     let (day, second) = (Micros::from_secs(86_400), Micros::from_secs(1));
     let (long, short) =
         (policy(Algorithm::TokenBucket, 5, day), policy(Algorithm::FixedWindow, 5, second));
@@ -282,7 +293,7 @@ fn a_long_page_is_rid_of_what_has_expired() {
         let namespace = Secret::UNSET.namespace(&[&rule.to_be_bytes()]);
         Charge::plain(Key { rule: "law", fingerprint: owner ^ namespace, namespace }, policy, 1)
     };
-    let records = || server.command(&["STRLEN", &page_of(owner)]).integer() / 43;
+    let records = || server.command(&["STRLEN", &owner_page(owner)]).integer() / 43;
     stand.clock.set(common::START);
     stand.apply_one(Op::Charge, charge(0, &long));
     for rule in 1..=SHORT {
@@ -297,17 +308,17 @@ fn a_long_page_is_rid_of_what_has_expired() {
 
 /// What makes a write cheap: the expiry that is there is left alone.
 #[test]
-fn most_writes_leave_the_expiry_alone() {
+fn most_writes_keep_the_expiry() {
     const WRITES: u64 = 200;
-    let server = Server::start();
-    let stand = Stand::on(&server.url());
-    let kinds = SIX.into_iter().filter(|each| *each != Algorithm::SlidingWindowLog);
+    let server = RedisServer::start();
+    let stand = RedisFixture::connect(&server.url());
+    let kinds = RATE_ALGORITHMS.into_iter().filter(|each| *each != Algorithm::SlidingWindowLog);
     for (i, algorithm) in (0..).zip(kinds) {
         let policy = policy(algorithm, 1_000, Micros::from_secs(3_600));
         for (op, key) in [(Op::Charge, 2 * i), (Op::Force, 2 * i + 1)] {
             let one = charge(key, &policy);
-            let name = name_of("law", one.key.fingerprint);
-            let (mut state, mut ends) = (Reply::Nil, BTreeSet::new());
+            let name = page_name("law", one.key.fingerprint);
+            let (mut state, mut ends) = (RedisReply::Nil, BTreeSet::new());
             let sets = calls_during(&server, "set", || {
                 for _ in 0..WRITES {
                     stand.apply_one(op, one);
@@ -326,15 +337,15 @@ fn most_writes_leave_the_expiry_alone() {
 /// MIGRATE hands over how long a key has left, so on a server whose clock is behind it expires sooner
 /// than its state says.
 #[test]
-fn a_key_that_moves_to_a_server_behind_does_not_expire_early() {
-    let (from, to) = (Server::start_faked(), Server::start_faked());
+fn migrated_key_does_not_expire_early() {
+    let (from, to) = (RedisServer::start_with_fake_clock(), RedisServer::start_with_fake_clock());
     to.step_clock(-1);
     // Half a second each: some come as close to the expiry as the clocks are apart.
     let policy = policy(Algorithm::TokenBucket, 7_200, Micros::from_secs(3_600));
-    let (one, mut table) = (charge(1, &policy), Table::default());
-    let name = name_of("law", one.key.fingerprint);
+    let (one, mut table) = (charge(1, &policy), StateTable::default());
+    let name = page_name("law", one.key.fingerprint);
     for op in [Op::Charge, Op::Force] {
-        let stand = Stand::on(&from.url());
+        let stand = RedisFixture::connect(&from.url());
         for cost in [1, 100] {
             let some = Charge { cost, ..one };
             let told = stand.apply_one(op, some);
@@ -342,16 +353,16 @@ fn a_key_that_moves_to_a_server_behind_does_not_expire_early() {
         }
         let port = to.port().to_string();
         let moved = from.command(&["MIGRATE", "127.0.0.1", &port, &name, "0", "5000", "REPLACE"]);
-        assert_eq!(moved, Reply::Simple("OK".into()));
-        let stand = Stand::on(&to.url());
+        assert_eq!(moved, RedisReply::Simple("OK".into()));
+        let stand = RedisFixture::connect(&to.url());
         for _ in 0..700 {
             let told = stand.apply_one(op, one);
             assert_eq!(told, table.apply_one(op, &one, told.now));
             let fresh_at =
-                table.state(one.key.fingerprint, Part::Main).expect("a state").fresh_at();
+                table.state(one.key.fingerprint, StateKind::Main).expect("a state").expires_at();
             let told = to.command(&["PEXPIRETIME", &name]).integer();
             let fresh_at = fresh_at.as_micros();
-            assert_expires(told, fresh_at, fresh_at + slack(Some(&policy)), &name);
+            assert_expires(told, fresh_at, fresh_at + expiry_slack_us(Some(&policy)), &name);
         }
         let told = stand.apply_one(Op::Reset, one);
         table.apply_one(Op::Reset, &one, told.now);
@@ -360,17 +371,17 @@ fn a_key_that_moves_to_a_server_behind_does_not_expire_early() {
 
 /// Somebody else's value counts as none, and is replaced by a state that expires.
 #[test]
-fn a_value_that_is_no_state_counts_as_none() {
-    let server = Server::start();
-    let stand = Stand::on(&server.url());
-    for (i, algorithm) in (0..).zip(SIX) {
+fn foreign_value_counts_as_absent() {
+    let server = RedisServer::start();
+    let stand = RedisFixture::connect(&server.url());
+    for (i, algorithm) in (0..).zip(RATE_ALGORITHMS) {
         let policy = policy(algorithm, 10, Micros::from_secs(3_600));
         for op in [Op::Charge, Op::Force] {
             for value in ["", "short", "a value that is longer than any state of ours is"] {
                 let one = charge(i, &policy);
                 let is_log = algorithm == Algorithm::SlidingWindowLog;
-                let (name, key) = (name_of("law", one.key.fingerprint), one.key.fingerprint);
-                let name = if is_log { log_name_of("law", key, ALONE) } else { name };
+                let (name, key) = (page_name("law", one.key.fingerprint), one.key.fingerprint);
+                let name = if is_log { log_name("law", key, STANDALONE_TAG) } else { name };
                 server.command(&["DEL", &name]);
                 let counts = |left: [u64; 2]| {
                     for left in left {
@@ -395,14 +406,14 @@ fn a_value_that_is_no_state_counts_as_none() {
 
 /// Short windows, until they are over: gone when they expire, and not before.
 #[test]
-fn no_key_outlives_its_expiry() {
-    let server = Server::start();
-    let stand = Stand::on(&server.url());
-    let (mut dice, mut table) = (Dice::new(41), Table::default());
+fn expired_keys_disappear_on_time() {
+    let server = RedisServer::start();
+    let stand = RedisFixture::connect(&server.url());
+    let (mut dice, mut table) = (SeededRng::new(41), StateTable::default());
     let window = Micros::from_millis(150);
-    play(&stand, &mut dice, window, 60, &mut table);
-    assert!(expires(&server, window, &table) > 0);
-    let mut waiting: Vec<(String, i64)> = names(&server)
+    run_random_requests(&stand, &mut dice, window, 60, &mut table);
+    assert!(check_expiries(&server, window, &table) > 0);
+    let mut waiting: Vec<(String, i64)> = key_names(&server)
         .into_iter()
         .filter(|name| name.contains(":{") && !name.contains("canary"))
         .map(|name| (name.clone(), server.command(&["PEXPIRETIME", &name]).integer()))
@@ -412,10 +423,10 @@ fn no_key_outlives_its_expiry() {
     eventually("all keys are gone", || {
         waiting.retain(|(name, expires)| {
             let millis = |time: Timestamp| i64::try_from(time.as_micros() / 1_000).expect("a time");
-            let before = millis(now(&server));
+            let before = millis(server_time(&server));
             let there = server.command(&["EXISTS", name]).integer() == 1;
             assert!(!there || before <= *expires, "{name} was to be gone at {expires}");
-            assert!(there || millis(now(&server)) >= *expires, "{name} is gone too early");
+            assert!(there || millis(server_time(&server)) >= *expires, "{name} is gone too early");
             there
         });
         waiting.is_empty()
@@ -424,13 +435,13 @@ fn no_key_outlives_its_expiry() {
 
 /// A log whose window is older than the epoch leaves nothing behind when it is emptied.
 #[test]
-fn an_emptied_log_leaves_nothing_behind() {
-    let server = Server::start();
-    let stand = Stand::on(&server.url());
+fn emptied_log_leaves_no_key() {
+    let server = RedisServer::start();
+    let stand = RedisFixture::connect(&server.url());
     let quota = Quota::new(100, Micros::from_secs(100 * 365 * 86_400));
     let long = Policy::new(Algorithm::SlidingWindowLog, quota).expect("numbers that work");
     let one: Charge<'_> = common::charge(1, &long);
-    let name = log_name_of("law", one.key.fingerprint, ALONE);
+    let name = log_name("law", one.key.fingerprint, STANDALONE_TAG);
     for empty in [&(|_| Op::Reset) as &dyn Fn(Timestamp) -> Op, &|charged_at: Timestamp| {
         Op::Refund { charged_at }
     }] {

@@ -10,61 +10,61 @@ use std::time::Duration;
 
 use tidegate_core::decision::Reading;
 use tidegate_core::key::{Fingerprint, Key};
-use tidegate_core::policy::{Algorithm, Leak, Policy};
+use tidegate_core::policy::{Algorithm, LeakMode, Policy};
 use tidegate_core::quota::Quota;
 use tidegate_core::store::{Charge, Op, Store as _};
 use tidegate_core::time::Micros;
-use tidegate_redis::{Address, Options, RedisStore};
+use tidegate_redis::{RedisAddress, RedisOptions, RedisStore};
 use tidegate_testkit::process::eventually;
-use tidegate_testkit::redis::{Cluster, Server};
+use tidegate_testkit::redis::{RedisCluster, RedisServer};
 use tokio::runtime::Runtime;
 
 const NODES: u64 = 4;
 const CALLERS: u64 = 12;
-const EACH: u64 = 15;
+const REQUESTS_PER_CALLER: u64 = 15;
 const LIMIT: u64 = 300;
 
 const ALGORITHMS: [Algorithm; 5] = [
     Algorithm::TokenBucket,
-    Algorithm::LeakyBucket(Leak::Police),
+    Algorithm::LeakyBucket(LeakMode::Police),
     Algorithm::FixedWindow,
     Algorithm::SlidingWindowLog,
     Algorithm::SlidingWindowCounter,
 ];
 
-struct Fleet {
+struct RedisFleet {
     runtime: Runtime,
     stores: Vec<Arc<RedisStore>>,
 }
 
-impl Fleet {
-    fn on(url: &str) -> Self {
+impl RedisFleet {
+    fn connect(url: &str) -> Self {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(2).enable_all().build().expect("a runtime");
-        let address = Address::parse(url).expect("an address");
+        let address = RedisAddress::parse(url).expect("an address");
         let deadline = Duration::from_secs(2);
-        let options = Options { deadline, ..Options::at(address) };
+        let options = RedisOptions { deadline, ..RedisOptions::new(address) };
         let start = |_| {
             let _inside = runtime.enter();
             Arc::new(RedisStore::start(&options))
         };
         let stores: Vec<_> = (0..NODES).map(start).collect();
         for store in &stores {
-            let ready = runtime.block_on(store.ready(Duration::from_secs(10)));
-            assert!(ready, "{:?}", store.lost());
+            let ready = runtime.block_on(store.wait_ready(Duration::from_secs(10)));
+            assert!(ready, "{:?}", store.unavailable_reason());
         }
         Self { runtime, stores }
     }
 
     /// Everybody asks for the same counters; how many were admitted.
-    fn storm(&self, counters: &[Counter]) -> u64 {
+    fn charge_concurrently(&self, counters: &[FleetCounter]) -> u64 {
         let callers: Vec<_> = (0..NODES * CALLERS)
             .map(|caller| {
                 let node = usize::try_from(caller % NODES).expect("small");
                 let (store, counters) = (Arc::clone(&self.stores[node]), counters.to_vec());
                 self.runtime.spawn(async move {
                     let mut admitted = 0;
-                    for _ in 0..EACH {
+                    for _ in 0..REQUESTS_PER_CALLER {
                         let told = apply(&store, Op::Charge, &counters).await;
                         admitted += u64::from(!told.iter().any(|told| told.verdict.refuses()));
                     }
@@ -77,7 +77,7 @@ impl Fleet {
     }
 
     /// What each counter shows as used.
-    fn used(&self, counters: &[Counter]) -> Vec<u64> {
+    fn used(&self, counters: &[FleetCounter]) -> Vec<u64> {
         let told = self.runtime.block_on(apply(&self.stores[0], Op::Peek, counters));
         told.iter().map(|told| told.limit - told.remaining).collect()
     }
@@ -86,12 +86,12 @@ impl Fleet {
 /// A counter and its limit. Its window began long ago and does not end while a test runs, and a
 /// bucket gives nothing back meanwhile: L is all there is.
 #[derive(Clone, Copy)]
-struct Counter {
+struct FleetCounter {
     number: u64,
     policy: Policy,
 }
 
-impl Counter {
+impl FleetCounter {
     fn new(number: u64, algorithm: Algorithm, limit: u64) -> Self {
         let quota = Quota::new(limit, Micros::from_secs(300 * 86_400));
         Self { number, policy: Policy::new(algorithm, quota).expect("a policy") }
@@ -100,58 +100,58 @@ impl Counter {
     fn charge(&self) -> Charge<'_> {
         // Spread, so that neighbours share no slot.
         let hi = self.number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let key = Key::alone("fleet", Fingerprint { hi, lo: self.number });
+        let key = Key::without_namespace("fleet", Fingerprint { hi, lo: self.number });
         let policy = &self.policy;
         Charge::plain(key, policy, 1)
     }
 }
 
-async fn apply(store: &RedisStore, op: Op, counters: &[Counter]) -> Vec<Reading> {
-    let charges: Vec<Charge<'_>> = counters.iter().map(Counter::charge).collect();
+async fn apply(store: &RedisStore, op: Op, counters: &[FleetCounter]) -> Vec<Reading> {
+    let charges: Vec<Charge<'_>> = counters.iter().map(FleetCounter::charge).collect();
     let mut told = vec![Reading::default(); charges.len()];
     store.apply(op, &charges, &mut told).await.expect("the store answers");
     told
 }
 
 /// Each algorithm by itself.
-fn exactly_the_limit(fleet: &Fleet) {
+fn check_exact_limit(fleet: &RedisFleet) {
     for (number, algorithm) in (0..).zip(ALGORITHMS) {
-        let counter = [Counter::new(number, algorithm, LIMIT)];
-        assert_eq!(fleet.storm(&counter), LIMIT, "{}", algorithm.name());
+        let counter = [FleetCounter::new(number, algorithm, LIMIT)];
+        assert_eq!(fleet.charge_concurrently(&counter), LIMIT, "{}", algorithm.name());
         assert_eq!(fleet.used(&counter), [LIMIT], "{}", algorithm.name());
     }
 }
 
 #[test]
-fn a_fleet_on_one_server_admits_exactly_the_limit() {
-    let server = Server::start();
-    let fleet = Fleet::on(&server.url());
-    exactly_the_limit(&fleet);
-    let together: Vec<Counter> = (10..)
+fn fleet_on_one_server_admits_exactly_limit() {
+    let server = RedisServer::start();
+    let fleet = RedisFleet::connect(&server.url());
+    check_exact_limit(&fleet);
+    let together: Vec<FleetCounter> = (10..)
         .zip(ALGORITHMS)
-        .map(|(number, algorithm)| Counter::new(number, algorithm, LIMIT + number))
+        .map(|(number, algorithm)| FleetCounter::new(number, algorithm, LIMIT + number))
         .collect();
-    assert_eq!(fleet.storm(&together), LIMIT + 10, "the tightest of five decides");
+    assert_eq!(fleet.charge_concurrently(&together), LIMIT + 10, "the tightest of five decides");
     assert_eq!(fleet.used(&together), [LIMIT + 10; 5], "a refusal costs nobody anything");
 }
 
 #[test]
-fn a_fleet_on_a_cluster_admits_exactly_the_limit_and_never_more_over_several_slots() {
-    let cluster = Cluster::start();
+fn fleet_on_cluster_never_exceeds_limit() {
+    let cluster = RedisCluster::start();
     let hosts: Vec<String> =
         cluster.nodes()[..3].iter().map(|node| node.address().to_string()).collect();
-    let fleet = Fleet::on(&format!("redis+cluster://{}", hosts.join(",")));
-    exactly_the_limit(&fleet);
+    let fleet = RedisFleet::connect(&format!("redis+cluster://{}", hosts.join(",")));
+    check_exact_limit(&fleet);
     for (round, tightest) in (0..).zip(ALGORITHMS) {
         // The tightest is charged beside others that would have let more pass.
-        let several: Vec<Counter> = (0..)
+        let several: Vec<FleetCounter> = (0..)
             .zip(ALGORITHMS)
             .map(|(number, algorithm)| {
                 let limit = if algorithm == tightest { LIMIT / 3 } else { LIMIT };
-                Counter::new(20 + 10 * round + number, algorithm, limit)
+                FleetCounter::new(20 + 10 * round + number, algorithm, limit)
             })
             .collect();
-        let admitted = fleet.storm(&several);
+        let admitted = fleet.charge_concurrently(&several);
         assert!(admitted <= LIMIT / 3, "{admitted} admitted");
         // Two that meet may turn each other away, and only then is something left over.
         assert!(admitted >= LIMIT / 6, "{admitted} admitted");

@@ -5,18 +5,20 @@
 
 mod common;
 
-use common::dice::Dice;
-use common::{ALONE, Calls, Request, Stand, charge, fingerprint, log_name_of, policy};
+use common::seeded_rng::SeededRng;
+use common::{
+    CommandStats, RedisFixture, STANDALONE_TAG, StoreRequest, charge, fingerprint, log_name, policy,
+};
 use tidegate_core::algorithm::sliding_window_log::Entry;
 use tidegate_core::algorithm::{State, Tally};
-use tidegate_core::batch::Part;
+use tidegate_core::batch::StateKind;
 use tidegate_core::decision::Verdict;
 use tidegate_core::policy::{Algorithm, MAX_LOG_REQUESTS, Policy};
 use tidegate_core::store::{Charge, Op};
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_testkit::property::cases;
-use tidegate_testkit::redis::{Reply, Server};
-use tidegate_testkit::table::Table;
+use tidegate_testkit::redis::{RedisReply, RedisServer};
+use tidegate_testkit::state_table::StateTable;
 
 const WINDOW: Micros = Micros::from_secs(1);
 
@@ -32,26 +34,26 @@ const KEYS: usize = 8;
 /// Instants of a history.
 const ROUNDS: u32 = 3_000;
 
-fn log(requests: u64) -> Policy {
+fn log_policy(requests: u64) -> Policy {
     policy(Algorithm::SlidingWindowLog, requests, WINDOW)
 }
 
-fn entries(table: &Table, key: u64) -> Vec<Entry> {
-    match table.state(fingerprint(key), Part::Main) {
+fn table_entries(table: &StateTable, key: u64) -> Vec<Entry> {
+    match table.state(fingerprint(key), StateKind::Main) {
         Some(State { tally: Tally::Log(log), .. }) => log.entries().copied().collect(),
         _ => Vec::new(),
     }
 }
 
 /// What the server has of a log; every field of it is accounted for.
-fn kept(server: &Server, key: u64) -> Vec<Entry> {
+fn server_entries(server: &RedisServer, key: u64) -> Vec<Entry> {
     let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-    let bytes = |reply: &Reply| match reply {
-        Reply::Bulk(bytes) => bytes.clone(),
-        Reply::Nil => Vec::new(),
+    let bytes = |reply: &RedisReply| match reply {
+        RedisReply::Bulk(bytes) => bytes.clone(),
+        RedisReply::Nil => Vec::new(),
         other => panic!("bytes were expected, not {other:?}"),
     };
-    let name = log_name_of("law", fingerprint(key), ALONE);
+    let name = log_name("law", fingerprint(key), STANDALONE_TAG);
     let field = |field: &str| bytes(&server.command(&["HGET", &name, field]));
     let directory = field("d");
     let Some((head, chunks)) = directory.split_at_checked(6) else { return Vec::new() };
@@ -77,8 +79,8 @@ fn kept(server: &Server, key: u64) -> Vec<Entry> {
 }
 
 /// A refund or renewal of something that is there, where it hurts, or of something that is not.
-fn refund(dice: &mut Dice, table: &Table, key: u64, now: Timestamp) -> (Op, u64) {
-    let entries = entries(table, key);
+fn random_refund(dice: &mut SeededRng, table: &StateTable, key: u64, now: Timestamp) -> (Op, u64) {
+    let entries = table_entries(table, key);
     let count = entries.len() as u64;
     let place = match dice.below(8) {
         0 => 0,
@@ -95,15 +97,21 @@ fn refund(dice: &mut Dice, table: &Table, key: u64, now: Timestamp) -> (Op, u64)
         1 => entry.cost + dice.below(3),
         _ => entry.cost,
     };
-    let beside = u64::from(dice.once_in(10));
+    let beside = u64::from(dice.one_in(10));
     let charged_at = entry.at.plus(Micros::new(beside));
     // Does nothing to what was spent, and moves what is held.
-    (if dice.once_in(2) { Op::Renew { charged_at } } else { Op::Refund { charged_at } }, cost)
+    (if dice.one_in(2) { Op::Renew { charged_at } } else { Op::Refund { charged_at } }, cost)
 }
 
-fn asked(dice: &mut Dice, table: &Table, key: u64, limit: u64, now: Timestamp) -> (Op, u64) {
+fn random_request(
+    dice: &mut SeededRng,
+    table: &StateTable,
+    key: u64,
+    limit: u64,
+    now: Timestamp,
+) -> (Op, u64) {
     // Every second key is asked for large costs, the others grow long.
-    let cost = if dice.once_in(if key.is_multiple_of(2) { 4 } else { 100 }) {
+    let cost = if dice.one_in(if key.is_multiple_of(2) { 4 } else { 100 }) {
         dice.between(1, 30)
     } else {
         1
@@ -112,13 +120,13 @@ fn asked(dice: &mut Dice, table: &Table, key: u64, limit: u64, now: Timestamp) -
         0 => (Op::Reset, 1),
         1..=60 => (Op::Force, cost),
         61 => (Op::Force, dice.between(1, 2 * limit)),
-        62..=200 => refund(dice, table, key, now),
+        62..=200 => random_refund(dice, table, key, now),
         201..=400 => (Op::Peek, dice.between(1, limit + 1)),
         _ => (Op::Charge, cost),
     }
 }
 
-fn hop(dice: &mut Dice) -> u64 {
+fn random_time_step(dice: &mut SeededRng) -> u64 {
     let window = WINDOW.get();
     match dice.below(3_000) {
         0 => window,
@@ -131,40 +139,46 @@ fn hop(dice: &mut Dice) -> u64 {
     }
 }
 
-fn play(server: &Server, stand: &Stand, algorithm: Algorithm, seed: u64, longest: &mut usize) {
+fn run_random_history(
+    server: &RedisServer,
+    stand: &RedisFixture,
+    algorithm: Algorithm,
+    seed: u64,
+    longest: &mut usize,
+) {
     let log = |requests| policy(algorithm, requests, WINDOW);
-    let mut dice = Dice::new(seed);
-    let (mut table, mut now) = (Table::default(), common::START.plus(Micros::new(seed)));
-    let mut policies: [Policy; KEYS] = std::array::from_fn(|_| log(dice.one_of(&LIMITS)));
+    let mut dice = SeededRng::new(seed);
+    let (mut table, mut now) = (StateTable::default(), common::START.plus(Micros::new(seed)));
+    let mut policies: [Policy; KEYS] = std::array::from_fn(|_| log(dice.choose(&LIMITS)));
     policies[1] = log(1_000);
     let key = |i: usize| seed * KEYS as u64 + i as u64;
     for round in 0..ROUNDS {
-        now = now.plus(Micros::new(hop(&mut dice)));
+        now = now.plus(Micros::new(random_time_step(&mut dice)));
         stand.clock.set(now);
-        if dice.once_in(100) {
+        if dice.one_in(100) {
             let changed = usize::try_from(dice.below(KEYS as u64)).expect("a place");
             let limits = if changed == 1 { &LIMITS[11..] } else { &LIMITS };
-            policies[changed] = log(dice.one_of(limits)).in_force_since(now);
+            policies[changed] = log(dice.choose(limits)).with_effective_since(now);
         }
         let mut requests = Vec::new();
         let mut expected = Vec::new();
         for (i, policy) in policies.iter().enumerate() {
-            for _ in 0..if dice.once_in(8) { dice.below(4) } else { 1 } {
-                let (op, cost) = asked(&mut dice, &table, key(i), policy.limit(), now);
-                let request = Request::one(op, Charge { cost, ..charge(key(i), policy) });
+            for _ in 0..if dice.one_in(8) { dice.below(4) } else { 1 } {
+                let (op, cost) = random_request(&mut dice, &table, key(i), policy.limit(), now);
+                let request = StoreRequest::single(op, Charge { cost, ..charge(key(i), policy) });
                 expected.push(table.apply(op, &request.charges, now));
                 requests.push(request);
             }
         }
-        let told = stand.together(&requests);
+        let told = stand.apply_batch(&requests);
         for ((request, told), expected) in requests.iter().zip(told).zip(expected) {
             assert_eq!(told, expected, "seed {seed}, round {round}: {request:?}");
         }
-        if dice.once_in(100) || round == ROUNDS - 1 {
+        if dice.one_in(100) || round == ROUNDS - 1 {
             for i in 0..KEYS {
-                let expected = entries(&table, key(i));
+                let expected = table_entries(&table, key(i));
                 *longest = expected.len().max(*longest);
-                let kept = kept(server, key(i));
+                let kept = server_entries(server, key(i));
                 // The table keeps a log of which all has expired; a server need not.
                 let gone = kept.is_empty() && expected.iter().all(|e| now.since(e.at) >= WINDOW);
                 assert!(gone || kept == expected, "seed {seed}, round {round}, key {i}");
@@ -174,13 +188,13 @@ fn play(server: &Server, stand: &Stand, algorithm: Algorithm, seed: u64, longest
 }
 
 #[test]
-fn long_logs_hold_what_the_table_holds() {
+fn long_logs_match_reference_table() {
     for algorithm in [Algorithm::SlidingWindowLog, Algorithm::Concurrent] {
-        let server = Server::start();
-        let stand = Stand::rehearsed(&server.url());
+        let server = RedisServer::start();
+        let stand = RedisFixture::with_test_clock(&server.url());
         let (seeds, mut longest) = (u64::from(cases()) / 20_000, 0);
         for seed in 1..=seeds.max(1) {
-            play(&server, &stand, algorithm, seed, &mut longest);
+            run_random_history(&server, &stand, algorithm, seed, &mut longest);
         }
         println!("{algorithm}: {seeds} seeds, the longest log had {longest} records");
         assert!(longest > 600, "the longest log had only {longest} records");
@@ -188,24 +202,24 @@ fn long_logs_hold_what_the_table_holds() {
 }
 
 /// What one request makes a server do.
-fn work(server: &Server, act: impl FnOnce()) -> (u64, u64) {
-    let before = Calls::of(server);
+fn measure_call(server: &RedisServer, act: impl FnOnce()) -> (u64, u64) {
+    let before = CommandStats::from_server(server);
     act();
-    let after = Calls::of(server);
-    assert_eq!(after.to("evalsha") - before.to("evalsha"), 1, "one call");
-    let reads = after.to("hget") - before.to("hget");
+    let after = CommandStats::from_server(server);
+    assert_eq!(after.calls("evalsha") - before.calls("evalsha"), 1, "one call");
+    let reads = after.calls("hget") - before.calls("hget");
     (reads, after.micros_in("evalsha") - before.micros_in("evalsha"))
 }
 
 /// The longest log there is: a request reads its directory and two or three chunks, whatever it asks
 /// and however much has expired since.
 #[test]
-fn a_request_to_the_longest_log_is_a_bounded_amount_of_work() {
-    let server = Server::start();
-    let stand = Stand::rehearsed(&server.url());
+fn longest_log_request_work_is_bounded() {
+    let server = RedisServer::start();
+    let stand = RedisFixture::with_test_clock(&server.url());
     let limit = MAX_LOG_REQUESTS;
-    let long = log(limit);
-    let (mut table, mut now) = (Table::default(), common::START);
+    let long = log_policy(limit);
+    let (mut table, mut now) = (StateTable::default(), common::START);
     let mut ask = |op: Op, cost: u64, now: Timestamp| {
         stand.clock.set(now);
         let charge = Charge { cost, ..charge(1, &long) };
@@ -217,7 +231,7 @@ fn a_request_to_the_longest_log_is_a_bounded_amount_of_work() {
         now = now.plus(Micros::new(90));
         assert_eq!(ask(Op::Charge, 1, now).verdict, Verdict::Allow);
     }
-    assert_eq!(kept(&server, 1).len() as u64, limit);
+    assert_eq!(server_entries(&server, 1).len() as u64, limit);
     let half = now.minus(Micros::new(90 * limit / 2));
     let old = now.minus(Micros::new(90 * (limit - 10)));
     let at_once = now.plus(Micros::new(WINDOW.get() - 200));
@@ -238,23 +252,23 @@ fn a_request_to_the_longest_log_is_a_bounded_amount_of_work() {
         ("charged, nearly all has expired", Op::Charge, 1, at_once),
     ];
     for (what, op, cost, now) in acts {
-        let (reads, micros) = work(&server, || _ = ask(op, cost, now));
+        let (reads, micros) = measure_call(&server, || _ = ask(op, cost, now));
         println!("{what}: {reads} HGET, {micros} us");
         assert!(reads <= 5, "{what}: {reads} HGET");
         assert!(micros < 20_000, "{what}: {micros} us");
     }
-    assert!(kept(&server, 1).len() < 10);
-    let (reads, _) = work(&server, || _ = ask(Op::Reset, 1, at_once));
-    assert_eq!((reads, kept(&server, 1)), (0, Vec::new()));
+    assert!(server_entries(&server, 1).len() < 10);
+    let (reads, _) = measure_call(&server, || _ = ask(Op::Reset, 1, at_once));
+    assert_eq!((reads, server_entries(&server, 1)), (0, Vec::new()));
 }
 
 /// As many slots as there can be, all of them held and as many again by holders that were late.
 #[test]
-fn a_renewal_in_the_longest_log_of_slots_is_a_bounded_amount_of_work() {
-    let server = Server::start();
-    let stand = Stand::rehearsed(&server.url());
+fn longest_slot_log_renewal_work_is_bounded() {
+    let server = RedisServer::start();
+    let stand = RedisFixture::with_test_clock(&server.url());
     let slots = policy(Algorithm::Concurrent, MAX_LOG_REQUESTS, WINDOW);
-    let (mut table, mut now) = (Table::default(), common::START);
+    let (mut table, mut now) = (StateTable::default(), common::START);
     let mut ask = |op: Op, now: Timestamp| {
         stand.clock.set(now);
         let told = stand.apply_one(op, charge(1, &slots));
@@ -264,11 +278,11 @@ fn a_renewal_in_the_longest_log_of_slots_is_a_bounded_amount_of_work() {
         now = now.plus(Micros::new(45));
         ask(Op::Force, now);
     }
-    assert_eq!(kept(&server, 1).len() as u64, 2 * MAX_LOG_REQUESTS);
+    assert_eq!(server_entries(&server, 1).len() as u64, 2 * MAX_LOG_REQUESTS);
     for ago in [1, MAX_LOG_REQUESTS, 2 * MAX_LOG_REQUESTS - 70] {
         let charged_at = now.minus(Micros::new(45 * ago));
         now = now.plus(Micros::new(1));
-        let (reads, micros) = work(&server, || ask(Op::Renew { charged_at }, now));
+        let (reads, micros) = measure_call(&server, || ask(Op::Renew { charged_at }, now));
         println!("renewed {ago} slots ago: {reads} HGET, {micros} us");
         assert!(reads <= 5, "{reads} HGET");
         assert!(micros < 20_000, "{micros} us");
@@ -279,10 +293,10 @@ fn a_renewal_in_the_longest_log_of_slots_is_a_bounded_amount_of_work() {
 /// A log that is never empty counts its chunks on, and their numbers have four bytes: at ten thousand
 /// requests a second they come round within a year.
 #[test]
-fn numbers_of_chunks_come_round() {
-    let server = Server::start();
-    let stand = Stand::rehearsed(&server.url());
-    let (long, mut table, mut now) = (log(1_000), Table::default(), common::START);
+fn chunk_numbers_wrap_around() {
+    let server = RedisServer::start();
+    let stand = RedisFixture::with_test_clock(&server.url());
+    let (long, mut table, mut now) = (log_policy(1_000), StateTable::default(), common::START);
     let mut ask = |count: u64| {
         for _ in 0..count {
             now = now.plus(Micros::new(10));
@@ -290,12 +304,12 @@ fn numbers_of_chunks_come_round() {
             let told = stand.apply_one(Op::Charge, charge(1, &long));
             assert_eq!(told, table.apply_one(Op::Charge, &charge(1, &long), now));
         }
-        assert_eq!(kept(&server, 1), entries(&table, 1));
+        assert_eq!(server_entries(&server, 1), table_entries(&table, 1));
     };
     ask(CHUNK);
-    let name = log_name_of("law", fingerprint(1), ALONE);
+    let name = log_name("law", fingerprint(1), STANDALONE_TAG);
     let bytes = |field: &str| match server.command(&["HGET", &name, field]) {
-        Reply::Bulk(bytes) => bytes,
+        RedisReply::Bulk(bytes) => bytes,
         other => panic!("bytes were expected, not {other:?}"),
     };
     // As if it were the last of all numbers.

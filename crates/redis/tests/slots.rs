@@ -8,37 +8,37 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{ALONE, Stand, charge, log_name_of, options, policy};
+use common::{RedisFixture, STANDALONE_TAG, charge, log_name, options, policy};
 use tidegate_core::decision::{AnsweredBy, Reading, Retry, Verdict};
 use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::store::{Charge, Op};
 use tidegate_core::time::Micros;
-use tidegate_redis::{Options, RedisStore};
+use tidegate_redis::{RedisOptions, RedisStore};
 use tidegate_testkit::process::eventually;
-use tidegate_testkit::redis::Server;
+use tidegate_testkit::redis::RedisServer;
 
 const LONG: Micros = Micros::from_secs(3_600);
 
-fn slots(count: u64, lease: Micros) -> Policy {
+fn slot_policy(count: u64, lease: Micros) -> Policy {
     policy(Algorithm::Concurrent, count, lease)
 }
 
 /// A node as it is by default: it remembers refusals.
-fn node(server: &Server) -> Stand {
-    Stand::with(&Options { deny_cache: true, ..options(&server.url()) })
+fn caching_fixture(server: &RedisServer) -> RedisFixture {
+    RedisFixture::with_options(&RedisOptions { deny_cache: true, ..options(&server.url()) })
 }
 
 #[test]
-fn a_slot_that_another_node_released_is_free_at_once() {
-    let server = Server::start();
-    let (one, other) = (node(&server), node(&server));
-    let policy = slots(1, LONG);
+fn slot_released_elsewhere_is_free_immediately() {
+    let server = RedisServer::start();
+    let (one, other) = (caching_fixture(&server), caching_fixture(&server));
+    let policy = slot_policy(1, LONG);
     let held = one.apply_one(Op::Charge, charge(1, &policy));
     let refused = other.apply_one(Op::Charge, charge(1, &policy));
     assert_eq!(refused.verdict, Verdict::Deny);
     assert_eq!((refused.retry, refused.remaining), (Retry::After(Micros::from_secs(1)), 0));
     one.apply_one(Op::Refund { charged_at: held.now }, charge(1, &policy));
-    let (by, told) = other.ask(Op::Charge, &[charge(1, &policy)]);
+    let (by, told) = other.apply_with_source(Op::Charge, &[charge(1, &policy)]);
     assert_eq!(
         (by, told[0].verdict),
         (AnsweredBy::Store, Verdict::Allow),
@@ -47,10 +47,10 @@ fn a_slot_that_another_node_released_is_free_at_once() {
 }
 
 #[test]
-fn the_slot_of_a_node_that_is_gone_lapses_and_leaves_nothing_behind() {
-    let server = Server::start();
-    let (gone, other) = (node(&server), node(&server));
-    let policy = slots(1, Micros::from_millis(1_500));
+fn dead_node_slot_lapses_with_its_lease() {
+    let server = RedisServer::start();
+    let (gone, other) = (caching_fixture(&server), caching_fixture(&server));
+    let policy = slot_policy(1, Micros::from_millis(1_500));
     let taken = gone.apply_one(Op::Charge, charge(1, &policy));
     drop(gone);
     let refused = other.apply_one(Op::Charge, charge(1, &policy));
@@ -63,16 +63,16 @@ fn the_slot_of_a_node_that_is_gone_lapses_and_leaves_nothing_behind() {
         assert_eq!(passed, told.now.since(taken.now) >= Micros::from_millis(1_500));
         passed
     });
-    let name = log_name_of("law", common::fingerprint(1), ALONE);
+    let name = log_name("law", common::fingerprint(1), STANDALONE_TAG);
     eventually("the key expires", || server.command(&["EXISTS", &name]).integer() == 0);
 }
 
 #[test]
-fn a_slot_that_is_renewed_outlives_its_lease() {
-    let server = Server::start();
-    let (holder, other) = (node(&server), node(&server));
+fn renewed_slot_outlives_its_lease() {
+    let server = RedisServer::start();
+    let (holder, other) = (caching_fixture(&server), caching_fixture(&server));
     let lease = Micros::from_secs(3);
-    let policy = slots(1, lease);
+    let policy = slot_policy(1, lease);
     let taken = holder.apply_one(Op::Charge, charge(1, &policy));
     let (mut at, mut late) = (taken.now, false);
     eventually("two leases go by", || {
@@ -90,11 +90,11 @@ fn a_slot_that_is_renewed_outlives_its_lease() {
 
 /// Every caller takes a slot, holds it over a renewal and releases it, again and again.
 #[test]
-fn a_fleet_never_holds_more_than_there_are() {
+fn fleet_never_exceeds_slot_limit() {
     const NODES: usize = 4;
     const CALLERS: usize = 8;
     const SLOTS: u64 = 5;
-    let server = Server::start();
+    let server = RedisServer::start();
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).enable_all().build().expect("a runtime");
     let stores: Vec<Arc<RedisStore>> = (0..NODES)
@@ -108,20 +108,20 @@ fn a_fleet_never_holds_more_than_there_are() {
         .map(|caller| {
             let (store, held) = (Arc::clone(&stores[caller % NODES]), Arc::clone(&held));
             runtime.spawn(async move {
-                assert!(store.ready(common::PATIENCE).await);
-                let policy = slots(SLOTS, LONG);
+                assert!(store.wait_ready(common::TEST_TIMEOUT).await);
+                let policy = slot_policy(SLOTS, LONG);
                 let one = [charge(1, &policy)];
                 let mut taken = 0;
                 for _ in 0..60 {
-                    let told = ask(&store, Op::Charge, &one).await;
+                    let told = apply_one(&store, Op::Charge, &one).await;
                     if told.verdict == Verdict::Deny {
                         continue;
                     }
                     taken += 1;
                     assert!(held.fetch_add(1, Ordering::SeqCst) < SLOTS, "one too many");
-                    let renewed = ask(&store, Op::Renew { charged_at: told.now }, &one).await;
+                    let renewed = apply_one(&store, Op::Renew { charged_at: told.now }, &one).await;
                     held.fetch_sub(1, Ordering::SeqCst);
-                    ask(&store, Op::Refund { charged_at: renewed.now }, &one).await;
+                    apply_one(&store, Op::Refund { charged_at: renewed.now }, &one).await;
                 }
                 taken
             })
@@ -129,11 +129,11 @@ fn a_fleet_never_holds_more_than_there_are() {
         .collect();
     let taken: u64 = callers.into_iter().map(|one| runtime.block_on(one).expect("no panic")).sum();
     assert!(taken > SLOTS, "{taken} were taken");
-    let policy = slots(SLOTS, LONG);
-    let left = runtime.block_on(ask(&stores[0], Op::Peek, &[charge(1, &policy)]));
+    let policy = slot_policy(SLOTS, LONG);
+    let left = runtime.block_on(apply_one(&stores[0], Op::Peek, &[charge(1, &policy)]));
     assert_eq!((left.remaining, left.reset_after), (SLOTS, Micros::ZERO), "all were released");
 }
 
-async fn ask(store: &RedisStore, op: Op, charges: &[Charge<'_>]) -> Reading {
-    common::ask(store, op, charges).await.1[0]
+async fn apply_one(store: &RedisStore, op: Op, charges: &[Charge<'_>]) -> Reading {
+    common::apply_with_source(store, op, charges).await.1[0]
 }

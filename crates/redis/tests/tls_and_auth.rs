@@ -7,21 +7,23 @@ mod common;
 
 use std::fs;
 
-use common::{PATIENCE, Stand, charge, name_of, options, policy};
+use common::{RedisFixture, TEST_TIMEOUT, charge, options, page_name, policy};
 use tidegate_core::decision::Verdict;
 use tidegate_core::penalty::BanPolicy;
 use tidegate_core::policy::Algorithm;
 use tidegate_core::store::{Charge, Op, Store as _};
 use tidegate_core::time::Micros;
-use tidegate_redis::{Options, RedisStore, Tls, examine};
+use tidegate_redis::{RedisOptions, RedisStore, RedisTlsConfig, diagnose};
 use tidegate_testkit::process::eventually;
-use tidegate_testkit::quotas::SIX;
-use tidegate_testkit::redis::{Certificates, Client, ClientCertificate, Reply, Server};
+use tidegate_testkit::quotas::RATE_ALGORITHMS;
+use tidegate_testkit::redis::{
+    ClientCertificatePolicy, RedisClient, RedisReply, RedisServer, TestCertificates,
+};
 
 const WINDOW: Micros = Micros::from_secs(86_400);
 
 /// What a user must be allowed: `+` each of these and `~tg:*`.
-const RIGHTS: [&str; 17] = [
+const REQUIRED_COMMANDS: [&str; 17] = [
     "eval",
     "evalsha",
     // By `decide.lua`.
@@ -45,88 +47,98 @@ const RIGHTS: [&str; 17] = [
 ];
 
 /// Everything that the scripts do: all algorithms, warnings, bans, all operations, long logs.
-async fn everything(store: &RedisStore) -> Result<(), String> {
+async fn run_every_operation(store: &RedisStore) -> Result<(), String> {
     let grace = policy(Algorithm::SlidingWindowLog, 2, WINDOW);
     let ban = BanPolicy::new(2, WINDOW, WINDOW, 1, WINDOW);
-    for (key, algorithm) in SIX.into_iter().enumerate() {
+    for (key, algorithm) in RATE_ALGORITHMS.into_iter().enumerate() {
         let (key, policy) = (key as u64, policy(algorithm, 100, WINDOW));
         let one = charge(key, &policy);
         let strict = Charge { grace: Some(&grace), ban: Some(&ban), ..charge(100 + key, &policy) };
         let mut readings = [Default::default(); 2];
         for op in [Op::Charge, Op::Peek, Op::Force] {
-            told(store.apply(op, &[one, strict], &mut readings).await)?;
+            to_reason(store.apply(op, &[one, strict], &mut readings).await)?;
         }
         for _ in 0..8 {
             let dear = Charge { cost: 90, ..strict };
-            told(store.apply(Op::Charge, &[dear], &mut readings[..1]).await)?;
+            to_reason(store.apply(Op::Charge, &[dear], &mut readings[..1]).await)?;
         }
         if algorithm == Algorithm::SlidingWindowLog {
             // Until a chunk is full, and is given back.
             let mut times = Vec::new();
             for _ in 0..70 {
-                told(store.apply(Op::Charge, &[one], &mut readings[..1]).await)?;
+                to_reason(store.apply(Op::Charge, &[one], &mut readings[..1]).await)?;
                 times.push(readings[0].now);
             }
             for charged_at in times.into_iter().rev() {
-                told(store.apply(Op::Refund { charged_at }, &[one], &mut readings[..1]).await)?;
+                to_reason(
+                    store.apply(Op::Refund { charged_at }, &[one], &mut readings[..1]).await,
+                )?;
             }
         }
         let charged_at = readings[0].now;
-        told(store.apply(Op::Refund { charged_at }, &[one, strict], &mut readings).await)?;
-        told(store.apply(Op::Reset, &[one, strict], &mut readings).await)?;
+        to_reason(store.apply(Op::Refund { charged_at }, &[one, strict], &mut readings).await)?;
+        to_reason(store.apply(Op::Reset, &[one, strict], &mut readings).await)?;
     }
-    told(store.now().await)?;
+    to_reason(store.now().await)?;
     Ok(())
 }
 
-fn told<T>(result: Result<T, tidegate_core::store::StoreError>) -> Result<(), String> {
+fn to_reason<T>(result: Result<T, tidegate_core::store::StoreError>) -> Result<(), String> {
     result.map(drop).map_err(|error| error.reason)
 }
 
 /// What the store says of why it is not let in.
-fn reason(options: &Options) -> String {
+fn unavailable_reason(options: &RedisOptions) -> String {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let store = RedisStore::start(options);
-        let ready = store.ready(PATIENCE);
+        let ready = store.wait_ready(TEST_TIMEOUT);
         tokio::pin!(ready);
         loop {
             tokio::select! {
                 _ = &mut ready => panic!("it was let in"),
                 () = tokio::task::yield_now() => {}
             }
-            if let Some(why) = store.lost() {
+            if let Some(why) = store.unavailable_reason() {
                 return why;
             }
         }
     })
 }
 
-fn passes(stand: &Stand) {
+fn assert_admitted(stand: &RedisFixture) {
     let policy = policy(Algorithm::TokenBucket, 5, WINDOW);
     assert_eq!(stand.apply_one(Op::Charge, charge(1, &policy)).verdict, Verdict::Allow);
 }
 
-fn read(certificates: &Certificates) -> Tls {
+fn tls_config(certificates: &TestCertificates) -> RedisTlsConfig {
     let file = |path| fs::read(path).expect("a file");
-    Tls {
-        authorities: Some(file(certificates.ca())),
+    RedisTlsConfig {
+        ca_certificates: Some(file(certificates.ca())),
         identity: Some((file(certificates.client()), file(certificates.client_key()))),
     }
 }
 
 #[test]
-fn tls_with_an_authority_and_a_certificate_of_ours() {
-    for client in [ClientCertificate::Required, ClientCertificate::Ignored] {
-        let server = Server::start_tls(client);
-        let tls = read(server.certificates().expect("certificates"));
-        let stand = Stand::with(&Options { tls: tls.clone(), ..options(&server.url()) });
-        passes(&stand);
-        let nameless = Options { tls: Tls { identity: None, ..tls }, ..options(&server.url()) };
+fn tls_with_client_certificate_connects() {
+    for client in [ClientCertificatePolicy::Required, ClientCertificatePolicy::Ignored] {
+        let server = RedisServer::start_tls(client);
+        let tls = tls_config(server.certificates().expect("certificates"));
+        let stand = RedisFixture::with_options(&RedisOptions {
+            tls: tls.clone(),
+            ..options(&server.url())
+        });
+        assert_admitted(&stand);
+        let nameless = RedisOptions {
+            tls: RedisTlsConfig { identity: None, ..tls },
+            ..options(&server.url())
+        };
         match client {
-            ClientCertificate::Ignored => passes(&Stand::with(&nameless)),
+            ClientCertificatePolicy::Ignored => {
+                assert_admitted(&RedisFixture::with_options(&nameless));
+            }
             _ => {
-                let why = reason(&nameless);
+                let why = unavailable_reason(&nameless);
                 println!("{why}");
                 assert!(why.to_lowercase().contains("certificate"), "{why}");
             }
@@ -135,14 +147,14 @@ fn tls_with_an_authority_and_a_certificate_of_ours() {
 }
 
 #[test]
-fn a_server_that_nobody_we_trust_vouches_for_is_not_spoken_to() {
+fn untrusted_server_certificate_is_rejected() {
     let (server, other) = (
-        Server::start_tls(ClientCertificate::Ignored),
-        Server::start_tls(ClientCertificate::Ignored),
+        RedisServer::start_tls(ClientCertificatePolicy::Ignored),
+        RedisServer::start_tls(ClientCertificatePolicy::Ignored),
     );
-    let strange = read(other.certificates().expect("certificates"));
-    for tls in [strange, Tls::default()] {
-        let why = reason(&Options { tls, ..options(&server.url()) });
+    let strange = tls_config(other.certificates().expect("certificates"));
+    for tls in [strange, RedisTlsConfig::default()] {
+        let why = unavailable_reason(&RedisOptions { tls, ..options(&server.url()) });
         println!("{why}");
         assert!(why.contains(&server.port().to_string()), "which server: {why}");
         assert!(why.contains("certificate"), "what is wrong: {why}");
@@ -151,29 +163,30 @@ fn a_server_that_nobody_we_trust_vouches_for_is_not_spoken_to() {
 }
 
 #[test]
-fn plain_to_a_tls_server_and_tls_to_a_plain_one_are_told() {
-    let (secure, plain) = (Server::start_tls(ClientCertificate::Ignored), Server::start());
+fn tls_mismatch_names_the_server() {
+    let (secure, plain) =
+        (RedisServer::start_tls(ClientCertificatePolicy::Ignored), RedisServer::start());
     for (server, url) in [
         (&secure, secure.url().replace("rediss:", "redis:")),
         (&plain, plain.url().replace("redis:", "rediss:")),
     ] {
-        let why = reason(&options(&url));
+        let why = unavailable_reason(&options(&url));
         println!("{why}");
         assert!(why.contains(&server.port().to_string()), "which server: {why}");
     }
 }
 
 #[test]
-fn a_password() {
-    let server = Server::start();
+fn password_authenticates_and_stays_hidden() {
+    let server = RedisServer::start();
     server.command(&["CONFIG", "SET", "requirepass", "s3cr@t/x"]);
     let url = |credentials: &str| server.url().replace("://", &format!("://{credentials}"));
-    passes(&Stand::on(&url(":s3cr%40t%2Fx@")));
-    passes(&Stand::on(&url("default:s3cr%40t%2Fx@")));
+    assert_admitted(&RedisFixture::connect(&url(":s3cr%40t%2Fx@")));
+    assert_admitted(&RedisFixture::connect(&url("default:s3cr%40t%2Fx@")));
     for (credentials, what) in
         [("", "NOAUTH"), (":wr0ng@", "WRONGPASS"), ("bob:s3cr%40t%2Fx@", "WRONGPASS")]
     {
-        let why = reason(&options(&url(credentials)));
+        let why = unavailable_reason(&options(&url(credentials)));
         println!("{why}");
         assert!(why.contains(what) || why.to_lowercase().contains("password"), "{why}");
         assert!(!why.contains("s3cr") && !why.contains("wr0ng"), "{why}");
@@ -182,43 +195,44 @@ fn a_password() {
 
 /// What the doctor says to change where a server cannot be used.
 #[test]
-fn what_to_write_instead_is_said() {
-    let (secure, plain) = (Server::start_tls(ClientCertificate::Required), Server::start());
-    let tls = read(secure.certificates().expect("certificates"));
-    let nameless = Tls { identity: None, ..tls.clone() };
+fn doctor_advises_on_unusable_server() {
+    let (secure, plain) =
+        (RedisServer::start_tls(ClientCertificatePolicy::Required), RedisServer::start());
+    let tls = tls_config(secure.certificates().expect("certificates"));
+    let nameless = RedisTlsConfig { identity: None, ..tls.clone() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
     for (url, tls, advice) in [
         (secure.url(), nameless, "--store-cert-file"),
-        (secure.url(), Tls::default(), "--store-ca-file"),
+        (secure.url(), RedisTlsConfig::default(), "--store-ca-file"),
         (secure.url().replace("rediss:", "redis:"), tls.clone(), "rediss://"),
         (plain.url().replace("redis:", "rediss:"), tls.clone(), "rediss://"),
         (plain.url().replace("redis:", "redis+cluster:"), tls, "it is no cluster"),
     ] {
-        let found = runtime.block_on(examine(&Options { tls, ..options(&url) }));
+        let found = runtime.block_on(diagnose(&RedisOptions { tls, ..options(&url) }));
         let [finding] = &found.findings[..] else { panic!("{url}: {found:?}") };
         assert!(finding.advice.contains(advice), "{url}: {finding:?}");
     }
 }
 
 /// A server with a user who has some rights, and how he reaches it.
-fn with_user(server: &Server, name: &str, rights: &[&str]) -> String {
+fn create_acl_user(server: &RedisServer, name: &str, rights: &[&str]) -> String {
     let mut words = vec!["ACL", "SETUSER", name, "reset", "on", ">pw", "~tg:*", "-@all"];
     let rights: Vec<String> = rights.iter().map(|right| format!("+{right}")).collect();
     words.extend(rights.iter().map(String::as_str));
-    assert_eq!(server.command(&words), Reply::Simple("OK".into()));
+    assert_eq!(server.command(&words), RedisReply::Simple("OK".into()));
     server.url().replace("://", &format!("://{name}:pw@"))
 }
 
 /// What a user was not allowed.
-fn denials(server: &Server, name: &str) -> Vec<String> {
+fn acl_denials(server: &RedisServer, name: &str) -> Vec<String> {
     let log = server.command(&["ACL", "LOG"]);
-    let fields = |entry: &Reply| {
+    let fields = |entry: &RedisReply| {
         let words: Vec<String> = entry
             .items()
             .iter()
             .map(|word| match word {
-                Reply::Array(_) | Reply::Nil => String::new(),
+                RedisReply::Array(_) | RedisReply::Nil => String::new(),
                 word => word.text(),
             })
             .collect();
@@ -234,20 +248,20 @@ fn denials(server: &Server, name: &str) -> Vec<String> {
     ours.map(|(_, object)| object).collect()
 }
 
-fn run(url: &str) -> Result<(), String> {
+fn run_with_store(url: &str) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let store = RedisStore::start(&options(url));
-        let ready = tokio::time::timeout(PATIENCE, async {
-            while !store.ready(std::time::Duration::from_millis(20)).await {
-                if let Some(why) = store.lost() {
+        let ready = tokio::time::timeout(TEST_TIMEOUT, async {
+            while !store.wait_ready(std::time::Duration::from_millis(20)).await {
+                if let Some(why) = store.unavailable_reason() {
                     return Err(why);
                 }
             }
             Ok(())
         });
         ready.await.expect("an end")?;
-        everything(&store).await?;
+        run_every_operation(&store).await?;
         // It says that it is there, and that it leaves.
         tokio::task::yield_now().await;
         store.leave().await;
@@ -256,65 +270,67 @@ fn run(url: &str) -> Result<(), String> {
 }
 
 #[test]
-fn a_user_needs_these_rights_and_no_others() {
-    let server = Server::start();
-    assert_eq!(run(&with_user(&server, "enough", &RIGHTS)), Ok(()));
-    assert_eq!(denials(&server, "enough"), [""; 0]);
-    for (i, missing) in RIGHTS.iter().enumerate().take(RIGHTS.len() - 1) {
+fn acl_user_needs_exactly_required_commands() {
+    let server = RedisServer::start();
+    assert_eq!(run_with_store(&create_acl_user(&server, "enough", &REQUIRED_COMMANDS)), Ok(()));
+    assert_eq!(acl_denials(&server, "enough"), [""; 0]);
+    for (i, missing) in REQUIRED_COMMANDS.iter().enumerate().take(REQUIRED_COMMANDS.len() - 1) {
         let name = format!("user{i}");
-        let rights: Vec<&str> = RIGHTS.into_iter().filter(|right| right != missing).collect();
-        let done = run(&with_user(&server, &name, &rights));
-        let denied = denials(&server, &name);
+        let rights: Vec<&str> =
+            REQUIRED_COMMANDS.into_iter().filter(|right| right != missing).collect();
+        let done = run_with_store(&create_acl_user(&server, &name, &rights));
+        let denied = acl_denials(&server, &name);
         println!("without {missing}: {done:?}, {denied:?}");
         assert!(denied.iter().any(|denied| denied == missing), "{missing} is not needed");
     }
 }
 
 #[test]
-fn a_user_for_other_keys_is_told() {
-    let server = Server::start();
-    let url = with_user(&server, "tidegate", &RIGHTS);
-    let why = reason(&Options { prefix: "other:".to_owned(), ..options(&url) });
+fn acl_user_for_other_prefix_is_reported() {
+    let server = RedisServer::start();
+    let url = create_acl_user(&server, "tidegate", &REQUIRED_COMMANDS);
+    let why = unavailable_reason(&RedisOptions { prefix: "other:".to_owned(), ..options(&url) });
     println!("{why}");
     assert!(why.to_lowercase().contains("noperm"), "{why}");
     assert!(why.contains("keys"), "{why}");
 }
 
 #[test]
-fn a_socket_a_database_and_a_prefix() {
-    let server = Server::start();
+fn unix_socket_database_and_prefix_are_used() {
+    let server = RedisServer::start();
     let url = format!("unix://{}?db=3", server.socket().display());
-    let stand = Stand::with(&Options { prefix: "limits:".to_owned(), ..options(&url) });
-    passes(&stand);
+    let stand =
+        RedisFixture::with_options(&RedisOptions { prefix: "limits:".to_owned(), ..options(&url) });
+    assert_admitted(&stand);
     let policy = policy(Algorithm::TokenBucket, 5, WINDOW);
-    let name = name_of("law", charge(1, &policy).key.fingerprint);
+    let name = page_name("law", charge(1, &policy).key.fingerprint);
     let name = name.replacen("tg:", "limits:", 1);
-    let mut client = Client::connect_unix(&server.socket()).expect("a connection");
+    let mut client = RedisClient::connect_unix(&server.socket()).expect("a connection");
     let mut ask = |words: &[&str]| client.command(words).expect("an answer").text();
     assert_eq!(ask(&["DBSIZE"]), "0", "nothing is in database 0");
     assert_eq!(ask(&["SELECT", "3"]), "OK");
     assert_eq!(ask(&["EXISTS", &name]), "1");
     drop(stand);
 
-    let stand = Stand::on(&format!("{}/5", server.url()));
-    passes(&stand);
+    let stand = RedisFixture::connect(&format!("{}/5", server.url()));
+    assert_admitted(&stand);
     assert_eq!(ask(&["SELECT", "5"]), "OK");
     assert_eq!(ask(&["EXISTS", &name.replacen("limits:", "tg:", 1)]), "1");
-    let why = reason(&options(&format!("{}/99", server.url())));
+    let why = unavailable_reason(&options(&format!("{}/99", server.url())));
     println!("{why}");
     assert!(why.to_lowercase().contains("database") || why.contains("DB index"), "{why}");
 }
 
 /// Who comes and goes is known by the others.
 #[test]
-fn a_user_with_these_rights_is_counted_among_the_nodes() {
-    let server = Server::start();
-    let url = with_user(&server, "tidegate", &RIGHTS);
-    let (one, two) = (Stand::on(&url), Stand::on(&url));
+fn acl_user_is_counted_as_node() {
+    let server = RedisServer::start();
+    let url = create_acl_user(&server, "tidegate", &REQUIRED_COMMANDS);
+    let (one, two) = (RedisFixture::connect(&url), RedisFixture::connect(&url));
     let policy = policy(Algorithm::TokenBucket, 5, WINDOW);
-    let seen = |stand: &Stand| {
+    let seen = |stand: &RedisFixture| {
         stand.apply_one(Op::Peek, charge(1, &policy));
-        stand.store.nodes()
+        stand.store.node_count()
     };
     eventually("both are counted", || seen(&two) == 2 && seen(&one) == 2);
     two.runtime.block_on(two.store.leave());

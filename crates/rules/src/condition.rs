@@ -5,7 +5,7 @@
 mod descriptor;
 mod disjoint;
 mod glob;
-mod nets;
+mod ip_networks;
 mod path;
 mod pattern;
 
@@ -13,31 +13,31 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::facts::Facts;
-use crate::paths::Paths;
+use crate::path_normalization::PathNormalization;
 use crate::secrets::is_secret_field;
-pub(crate) use descriptor::{Descriptor, EntryTest, MAX_ENTRIES, ValueTest};
-pub(crate) use disjoint::disjoint;
+pub(crate) use descriptor::{DescriptorMatcher, EntryMatcher, MAX_ENTRIES, ValueMatcher};
+pub(crate) use disjoint::are_disjoint;
 pub(crate) use glob::Glob;
-pub(crate) use nets::{Nets, parse_net};
-pub(crate) use path::{PathTest, bare, without_end};
-pub(crate) use pattern::{Endpoint, Pattern, Segment, in_braces};
+pub(crate) use ip_networks::{IpNetworks, parse_network};
+pub(crate) use path::{PathMatcher, normalize_slashes, trim_trailing_slash};
+pub(crate) use pattern::{EndpointPattern, PatternSegment, RequestEndpoint, to_brace_placeholders};
 
 /// One condition of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Condition {
-    pub(crate) sense: Sense,
-    pub(crate) test: Test,
+    pub(crate) polarity: MatchPolarity,
+    pub(crate) matcher: FactMatcher,
 }
 
 /// Whether the test must hold or must not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sense {
+pub(crate) enum MatchPolarity {
     Is,
     IsNot,
 }
 
-impl Sense {
-    const fn sign(self) -> &'static str {
+impl MatchPolarity {
+    const fn operator(self) -> &'static str {
         match self {
             Self::Is => "=",
             Self::IsNot => "!=",
@@ -47,17 +47,17 @@ impl Sense {
 
 /// A test that holds or does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Test {
-    Text(TextTest),
-    Path(PathTest),
-    Ip(Nets),
-    Endpoint(Box<[Pattern]>),
-    Descriptor(Descriptor),
+pub(crate) enum FactMatcher {
+    Text(TextMatcher),
+    Path(PathMatcher),
+    Ip(IpNetworks),
+    Endpoint(Box<[EndpointPattern]>),
+    Descriptor(DescriptorMatcher),
 }
 
 /// A fact that has one of some values, or fits one of some globs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TextTest {
+pub(crate) struct TextMatcher {
     pub(crate) fact: Box<str>,
     /// Sorted, so that a long list is searched and not walked.
     pub(crate) exact: Box<[Box<str>]>,
@@ -66,43 +66,55 @@ pub(crate) struct TextTest {
 
 /// What conditions are asked about.
 #[derive(Clone, Debug)]
-pub(crate) struct Request<'f, 'a> {
+pub(crate) struct MatchInput<'f, 'a> {
     pub(crate) facts: &'f Facts<'a>,
     /// The path without slashes that do not count.
     pub(crate) path: Option<Cow<'f, str>>,
-    pub(crate) endpoint: Endpoint<'f>,
+    pub(crate) endpoint: RequestEndpoint<'f>,
 }
 
-impl<'f, 'a> Request<'f, 'a> {
+impl<'f, 'a> MatchInput<'f, 'a> {
     pub(crate) fn new(facts: &'f Facts<'a>) -> Self {
-        Self { facts, path: facts.get("path").map(bare), endpoint: Endpoint::of(facts) }
+        Self {
+            facts,
+            path: facts.get("path").map(normalize_slashes),
+            endpoint: RequestEndpoint::from_facts(facts),
+        }
     }
 }
 
 impl Condition {
-    pub(crate) fn holds(&self, request: &Request<'_, '_>) -> bool {
-        let passed = match &self.test {
-            Test::Text(test) => request.facts.get(&test.fact).is_some_and(|v| test.accepts(v)),
-            Test::Path(test) => request.path.as_deref().is_some_and(|path| test.accepts(path)),
-            Test::Ip(nets) => request.facts.ip().is_some_and(|ip| nets.contains(ip)),
-            Test::Endpoint(any) => any.iter().any(|pattern| pattern.matches(&request.endpoint)),
-            Test::Descriptor(descriptor) => descriptor.fits(request.facts.descriptor()),
+    pub(crate) fn holds(&self, request: &MatchInput<'_, '_>) -> bool {
+        let passed = match &self.matcher {
+            FactMatcher::Text(test) => {
+                request.facts.get(&test.fact).is_some_and(|v| test.accepts(v))
+            }
+            FactMatcher::Path(test) => {
+                request.path.as_deref().is_some_and(|path| test.accepts(path))
+            }
+            FactMatcher::Ip(nets) => request.facts.ip().is_some_and(|ip| nets.contains(ip)),
+            FactMatcher::Endpoint(any) => {
+                any.iter().any(|pattern| pattern.matches(&request.endpoint))
+            }
+            FactMatcher::Descriptor(descriptor) => descriptor.matches(request.facts.descriptor()),
         };
-        passed == (self.sense == Sense::Is)
+        passed == (self.polarity == MatchPolarity::Is)
     }
 
     /// The descriptor that it asks for.
-    pub(crate) const fn descriptor(&self) -> Option<&Descriptor> {
-        match &self.test {
-            Test::Descriptor(descriptor) => Some(descriptor),
+    pub(crate) const fn descriptor(&self) -> Option<&DescriptorMatcher> {
+        match &self.matcher {
+            FactMatcher::Descriptor(descriptor) => Some(descriptor),
             _ => None,
         }
     }
 
     /// The domain, if it asks for that one alone.
-    pub(crate) fn one_domain(&self) -> Option<&str> {
-        match &self.test {
-            Test::Text(test) if self.sense == Sense::Is && *test.fact == *"domain" => {
+    pub(crate) fn single_domain(&self) -> Option<&str> {
+        match &self.matcher {
+            FactMatcher::Text(test)
+                if self.polarity == MatchPolarity::Is && *test.fact == *"domain" =>
+            {
                 let [domain] = &*test.exact else { return None };
                 test.globs.is_empty().then_some(domain)
             }
@@ -111,39 +123,39 @@ impl Condition {
     }
 
     /// It as a problem shows it: without values that are secret.
-    pub(crate) fn described(&self) -> String {
-        match &self.test {
-            Test::Text(test) if is_secret_field(&test.fact) => {
-                format!("{}{}…", test.fact, self.sense.sign())
+    pub(crate) fn redacted_text(&self) -> String {
+        match &self.matcher {
+            FactMatcher::Text(test) if is_secret_field(&test.fact) => {
+                format!("{}{}…", test.fact, self.polarity.operator())
             }
             _ => self.to_string(),
         }
     }
 
     /// The same condition for requests whose paths were put into their form for comparison.
-    pub(crate) fn under(&self, paths: Paths) -> Self {
-        let test = match &self.test {
-            Test::Path(test) => Test::Path(test.under(paths)),
-            Test::Endpoint(any) => {
-                Test::Endpoint(any.iter().map(|pattern| pattern.under(paths)).collect())
-            }
+    pub(crate) fn with_normalized_paths(&self, paths: PathNormalization) -> Self {
+        let test = match &self.matcher {
+            FactMatcher::Path(test) => FactMatcher::Path(test.with_normalized_paths(paths)),
+            FactMatcher::Endpoint(any) => FactMatcher::Endpoint(
+                any.iter().map(|pattern| pattern.with_normalized_paths(paths)).collect(),
+            ),
             other => other.clone(),
         };
-        Self { sense: self.sense, test }
+        Self { polarity: self.polarity, matcher: test }
     }
 
     /// What it answers to every request, if that is always the same.
-    pub(crate) fn foregone(&self) -> Option<bool> {
-        match &self.test {
-            Test::Endpoint(any) if any.iter().any(Pattern::is_anything) => {
-                Some(self.sense == Sense::Is)
+    pub(crate) fn constant_result(&self) -> Option<bool> {
+        match &self.matcher {
+            FactMatcher::Endpoint(any) if any.iter().any(EndpointPattern::matches_everything) => {
+                Some(self.polarity == MatchPolarity::Is)
             }
             _ => None,
         }
     }
 }
 
-impl TextTest {
+impl TextMatcher {
     pub(crate) fn new(fact: &str, values: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let (mut exact, mut globs): (Vec<Box<str>>, Vec<Glob>) = (Vec::new(), Vec::new());
         for value in values {
@@ -166,15 +178,17 @@ impl TextTest {
 /// One text for one meaning, so that derived rule ids do not hang on how a document is laid out.
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sign = self.sense.sign();
-        let (fact, mut values): (&str, Vec<String>) = match &self.test {
-            Test::Text(test) | Test::Path(PathTest { text: test, .. }) => {
+        let sign = self.polarity.operator();
+        let (fact, mut values): (&str, Vec<String>) = match &self.matcher {
+            FactMatcher::Text(test) | FactMatcher::Path(PathMatcher { text: test, .. }) => {
                 let globs = test.globs.iter().map(ToString::to_string);
                 (&test.fact, test.exact.iter().map(ToString::to_string).chain(globs).collect())
             }
-            Test::Ip(nets) => ("ip", nets.iter().map(ToString::to_string).collect()),
-            Test::Endpoint(any) => ("endpoint", any.iter().map(ToString::to_string).collect()),
-            Test::Descriptor(descriptor) => ("descriptor", vec![descriptor.to_string()]),
+            FactMatcher::Ip(nets) => ("ip", nets.iter().map(ToString::to_string).collect()),
+            FactMatcher::Endpoint(any) => {
+                ("endpoint", any.iter().map(ToString::to_string).collect())
+            }
+            FactMatcher::Descriptor(descriptor) => ("descriptor", vec![descriptor.to_string()]),
         };
         values.sort_unstable();
         write!(f, "{fact}{sign}{}", values.join(","))

@@ -7,7 +7,7 @@ use std::fmt;
 
 /// Where the cost of a request comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cost {
+pub enum CostSource {
     /// The rule says it, the same for every request.
     Fixed(u64),
     /// A header of the request says it.
@@ -49,7 +49,7 @@ pub struct BodyBytes {
     pub response: Option<u64>,
 }
 
-impl Cost {
+impl CostSource {
     /// What is charged where nobody tells more: the fixed cost, the estimate, or one.
     #[must_use]
     pub const fn base(&self) -> u64 {
@@ -62,14 +62,14 @@ impl Cost {
 
     /// Whether the request tells it.
     #[must_use]
-    pub const fn is_told_by_request(&self) -> bool {
+    pub const fn is_from_request(&self) -> bool {
         matches!(self, Self::Header { .. } | Self::Body { .. })
     }
 
     /// Whether it may be known better when the response has ended. The size of a body that the request
     /// does not declare is.
     #[must_use]
-    pub const fn is_known_afterwards(&self) -> bool {
+    pub const fn is_known_after_response(&self) -> bool {
         matches!(self, Self::Body { .. } | Self::ResponseHeader { .. } | Self::Response { .. })
     }
 
@@ -78,18 +78,18 @@ impl Cost {
     ///
     /// A header that is missing says one. What is not one whole number says the most there is: a slip
     /// of whoever sets it must not make requests cheap.
-    pub fn of_request<'v, V: IntoIterator<Item = &'v [u8]>>(
+    pub fn request_cost<'v, V: IntoIterator<Item = &'v [u8]>>(
         &self,
         header: impl FnOnce(&str) -> V,
         body_bytes: Option<u64>,
     ) -> u64 {
         match self {
-            Self::Header { name, max } => match whole_number(header(name)) {
-                Said::Nothing => 1,
-                Said::Number(number) => number.clamp(1, *max),
-                Said::Nonsense => *max,
+            Self::Header { name, max } => match parse_whole_number(header(name)) {
+                HeaderNumber::Missing => 1,
+                HeaderNumber::Number(number) => number.clamp(1, *max),
+                HeaderNumber::Invalid => *max,
             },
-            Self::Body { part } => parts(body_bytes.unwrap_or_default(), *part),
+            Self::Body { part } => count_parts(body_bytes.unwrap_or_default(), *part),
             other => other.base(),
         }
     }
@@ -100,25 +100,25 @@ impl Cost {
     /// A header that is missing or not one whole number tells nothing: the client is not to pay for a
     /// slip of the service. It may say 0. A body costs at least one, or a client that goes away early
     /// would pay nothing.
-    pub fn of_response<'v, V: IntoIterator<Item = &'v [u8]>>(
+    pub fn response_cost<'v, V: IntoIterator<Item = &'v [u8]>>(
         &self,
         header: impl FnOnce(&str) -> V,
         seen: BodyBytes,
     ) -> Option<u64> {
         match self {
-            Self::ResponseHeader { name, max, .. } => match whole_number(header(name)) {
-                Said::Number(number) => Some(number.min(*max)),
-                Said::Nothing | Said::Nonsense => None,
+            Self::ResponseHeader { name, max, .. } => match parse_whole_number(header(name)) {
+                HeaderNumber::Number(number) => Some(number.min(*max)),
+                HeaderNumber::Missing | HeaderNumber::Invalid => None,
             },
-            Self::Response { part, .. } => seen.response.map(|bytes| parts(bytes, *part)),
-            Self::Body { part } => seen.request.map(|bytes| parts(bytes, *part)),
+            Self::Response { part, .. } => seen.response.map(|bytes| count_parts(bytes, *part)),
+            Self::Body { part } => seen.request.map(|bytes| count_parts(bytes, *part)),
             Self::Fixed(_) | Self::Header { .. } => None,
         }
     }
 }
 
 /// For people.
-impl fmt::Display for Cost {
+impl fmt::Display for CostSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixed(cost) => write!(f, "{cost}"),
@@ -138,27 +138,27 @@ impl fmt::Display for Cost {
 }
 
 /// What the values of a header say.
-enum Said {
-    Nothing,
+enum HeaderNumber {
+    Missing,
     Number(u64),
-    Nonsense,
+    Invalid,
 }
 
-fn whole_number<'v>(values: impl IntoIterator<Item = &'v [u8]>) -> Said {
+fn parse_whole_number<'v>(values: impl IntoIterator<Item = &'v [u8]>) -> HeaderNumber {
     let mut values = values.into_iter();
-    let Some(value) = values.next() else { return Said::Nothing };
+    let Some(value) = values.next() else { return HeaderNumber::Missing };
     let digits = value.trim_ascii();
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     if !is_number || values.next().is_some() {
-        return Said::Nonsense;
+        return HeaderNumber::Invalid;
     }
     // More digits than fit are a number all the same, and a large one.
     let number = str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
-    Said::Number(number.unwrap_or(u64::MAX))
+    HeaderNumber::Number(number.unwrap_or(u64::MAX))
 }
 
 /// Started parts, at least one.
-fn parts(bytes: u64, part: u64) -> u64 {
+fn count_parts(bytes: u64, part: u64) -> u64 {
     bytes.div_ceil(part.max(1)).max(1)
 }
 
@@ -168,14 +168,14 @@ mod tests {
 
     const NONE: BodyBytes = BodyBytes { request: None, response: None };
 
-    fn values(of: &'static [&'static str]) -> impl Iterator<Item = &'static [u8]> {
+    fn header_values(of: &'static [&'static str]) -> impl Iterator<Item = &'static [u8]> {
         of.iter().map(|value| value.as_bytes())
     }
 
     /// The header is the client's unless a trusted proxy sets it: it never buys a request for less than one.
     #[test]
-    fn a_header_of_the_request_says_at_least_one_and_nonsense_costs_the_most() {
-        let cost = Cost::Header { name: "x-cost".into(), max: 1_000 };
+    fn invalid_request_header_costs_maximum() {
+        let cost = CostSource::Header { name: "x-cost".into(), max: 1_000 };
         for (said, expected) in [
             (&[][..], 1),
             (&["7"][..], 7),
@@ -194,16 +194,20 @@ mod tests {
             (&["1", "1"][..], 1_000),
             (&["٧"][..], 1_000),
         ] {
-            assert_eq!(cost.of_request(|_| values(said), None), expected, "{said:?}");
+            assert_eq!(cost.request_cost(|_| header_values(said), None), expected, "{said:?}");
         }
-        assert_eq!(cost.of_response(|_| values(&["5"]), NONE), None, "it is known already");
+        assert_eq!(
+            cost.response_cost(|_| header_values(&["5"]), NONE),
+            None,
+            "it is known already"
+        );
     }
 
     #[test]
-    fn a_header_of_the_response_says_what_it_says_and_nonsense_nothing() {
-        let cost = Cost::ResponseHeader { name: "x-tokens".into(), max: 1_000, estimate: 50 };
+    fn invalid_response_header_is_ignored() {
+        let cost = CostSource::ResponseHeader { name: "x-tokens".into(), max: 1_000, estimate: 50 };
         assert_eq!(
-            cost.of_request(|_| values(&["7"]), None),
+            cost.request_cost(|_| header_values(&["7"]), None),
             50,
             "a request's header says nothing"
         );
@@ -216,23 +220,27 @@ mod tests {
             (&["many"][..], None),
             (&["1", "2"][..], None),
         ] {
-            assert_eq!(cost.of_response(|_| values(said), NONE), expected, "{said:?}");
+            assert_eq!(cost.response_cost(|_| header_values(said), NONE), expected, "{said:?}");
         }
     }
 
     #[test]
-    fn each_started_part_of_a_body_counts_and_an_empty_one_counts_as_one() {
+    fn body_cost_counts_started_parts() {
         let (body, response) =
-            (Cost::Body { part: 1_024 }, Cost::Response { part: 1_024, estimate: 9 });
+            (CostSource::Body { part: 1_024 }, CostSource::Response { part: 1_024, estimate: 9 });
         for (bytes, expected) in [(0, 1), (1, 1), (1_024, 1), (1_025, 2), (u64::MAX, 1 << 54)] {
-            assert_eq!(body.of_request(|_| values(&[]), Some(bytes)), expected);
+            assert_eq!(body.request_cost(|_| header_values(&[]), Some(bytes)), expected);
             let seen = BodyBytes { request: Some(bytes), response: None };
-            assert_eq!(body.of_response(|_| values(&[]), seen), Some(expected));
+            assert_eq!(body.response_cost(|_| header_values(&[]), seen), Some(expected));
             let seen = BodyBytes { response: Some(bytes), ..NONE };
-            assert_eq!(response.of_response(|_| values(&[]), seen), Some(expected));
+            assert_eq!(response.response_cost(|_| header_values(&[]), seen), Some(expected));
         }
-        assert_eq!(body.of_request(|_| values(&[]), None), 1, "a size that is not declared");
-        assert_eq!(response.of_request(|_| values(&[]), Some(5_000)), 9);
-        assert_eq!(response.of_response(|_| values(&[]), NONE), None);
+        assert_eq!(
+            body.request_cost(|_| header_values(&[]), None),
+            1,
+            "a size that is not declared"
+        );
+        assert_eq!(response.request_cost(|_| header_values(&[]), Some(5_000)), 9);
+        assert_eq!(response.response_cost(|_| header_values(&[]), NONE), None);
     }
 }

@@ -3,12 +3,12 @@
 //!
 //! Public because the server decodes its own section of the document with it.
 
+mod diagnostics;
 mod field;
 mod fields;
-mod findings;
 mod nearest;
 
+pub use diagnostics::Diagnostics;
 pub use field::Field;
-pub use fields::Fields;
-pub use findings::Findings;
+pub use fields::FieldMap;
 pub use nearest::nearest;

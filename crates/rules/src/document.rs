@@ -10,23 +10,23 @@ mod facts;
 pub mod identity;
 mod key_by;
 mod limit;
-mod matches;
+mod match_section;
 mod rule;
 mod subjects;
 
-use crate::condition::Pattern;
-use crate::decode::{Field, Fields, Findings};
-use crate::paths::Paths;
-use crate::problem::{Problems, Remark};
-use crate::secrets::Secrets;
-use crate::yaml::{self, Node, Span, Value};
-pub(crate) use facts::NamedFact;
-use facts::Place;
-pub use facts::{Declarations, UnsuppliedFact};
-use identity::{Identity, KeyText, Places, UserIdentity};
-use rule::Defaults;
-pub(crate) use rule::TypedRule;
-pub(crate) use subjects::Subject;
+use crate::condition::EndpointPattern;
+use crate::decode::{Diagnostics, Field, FieldMap};
+use crate::diagnostic::{DocumentError, FieldError};
+use crate::path_normalization::PathNormalization;
+use crate::secrets::SecretSpans;
+use crate::yaml::{self, SourceSpan, YamlNode, YamlValue};
+pub(crate) use facts::FactReference;
+use facts::RuleOrigin;
+pub use facts::{FactDeclarations, UnsuppliedFact};
+use identity::{IdentityConfig, IdentitySpans, KeyText, UserIdentity};
+pub(crate) use rule::ParsedRule;
+use rule::RuleDefaults;
+pub(crate) use subjects::DocumentSubject;
 
 /// The largest document that is read.
 pub const MAX_DOCUMENT_BYTES: usize = yaml::MAX_BYTES;
@@ -38,7 +38,7 @@ const COMMAND_LINE: &str = "--limit";
 #[derive(Clone, Debug)]
 pub(crate) struct Spanned<T> {
     pub(crate) value: T,
-    pub(crate) span: Span,
+    pub(crate) span: SourceSpan,
 }
 
 /// A document as typed.
@@ -46,21 +46,21 @@ pub(crate) struct Spanned<T> {
 pub struct Document {
     file: String,
     source: String,
-    identity: Identity,
-    places: Places,
+    identity: IdentityConfig,
+    identity_spans: IdentitySpans,
     /// Why the key for tokens is of no use.
-    key_fault: Option<Remark>,
+    key_error: Option<FieldError>,
     /// Facts that callers of the APIs bring.
     facts: Vec<String>,
-    declared: Declarations,
-    subjects: Vec<Subject>,
-    endpoints: Vec<Pattern>,
-    paths: Paths,
-    rules: Vec<TypedRule>,
+    declared: FactDeclarations,
+    subjects: Vec<DocumentSubject>,
+    endpoints: Vec<EndpointPattern>,
+    paths: PathNormalization,
+    rules: Vec<ParsedRule>,
     shorthands: Vec<String>,
-    server: Option<Node>,
+    server: Option<YamlNode>,
     /// What no problem may quote.
-    secrets: Secrets,
+    secrets: SecretSpans,
 }
 
 impl Document {
@@ -68,8 +68,8 @@ impl Document {
     ///
     /// # Errors
     /// Everything that is wrong with it, at once.
-    pub fn parse(file: &str, source: &str) -> Result<Self, Problems> {
-        let declared = Declarations::default();
+    pub fn parse(file: &str, source: &str) -> Result<Self, DocumentError> {
+        let declared = FactDeclarations::default();
         Self::parse_with(file, source, &declared, |_| ()).map(|(document, ())| document)
     }
 
@@ -81,33 +81,37 @@ impl Document {
     pub fn parse_with<T>(
         file: &str,
         source: &str,
-        declared: &Declarations,
+        declared: &FactDeclarations,
         read_server: impl FnOnce(Option<Field<'_>>) -> T,
-    ) -> Result<(Self, T), Problems> {
-        let findings = Findings::new(file, source);
+    ) -> Result<(Self, T), DocumentError> {
+        let diagnostics = Diagnostics::new(file, source);
         let root = match is_toml(source) {
             true => {
-                let remark = Remark::new("this is TOML, and a document is YAML or JSON");
+                let error = FieldError::new("this is TOML, and a document is YAML or JSON");
                 let hint = "`rules:` and below it `- { id: a, limit: 10/s by ip }` for each rule";
-                findings.note(Span { line: 1, column: 1, width: 1 }, "", remark.write(hint));
+                diagnostics.report(
+                    SourceSpan { line: 1, column: 1, width: 1 },
+                    "",
+                    error.with_hint(hint),
+                );
                 None
             }
-            false => yaml::parse(source, &findings).filter(|root| !root.is_null()),
+            false => yaml::parse(source, &diagnostics).filter(|root| !root.is_null()),
         };
         let mut document =
             Self { file: file.to_owned(), source: source.to_owned(), ..Self::default() };
         let mut server = None;
-        if let Some(fields) = root.as_ref().and_then(|root| top(root, &findings)) {
+        if let Some(fields) = root.as_ref().and_then(|root| root_fields(root, &diagnostics)) {
             server = document.read(fields);
         }
-        document.declare(declared);
+        document.apply_declarations(declared);
         document.server = server.as_ref().map(|field| field.node().clone());
         let served = read_server(server);
-        if !findings.is_empty() {
-            document.check(&findings);
+        if !diagnostics.is_empty() {
+            document.check(&diagnostics);
         }
-        document.secrets = findings.secrets();
-        findings.finish()?;
+        document.secrets = diagnostics.secrets();
+        diagnostics.finish()?;
         Ok((document, served))
     }
 
@@ -115,7 +119,7 @@ impl Document {
     ///
     /// # Errors
     /// Everything that is wrong with them, at once, under the file name `--limit`.
-    pub fn from_shorthands<S: AsRef<str>>(texts: &[S]) -> Result<Self, Problems> {
+    pub fn from_shorthands<S: AsRef<str>>(texts: &[S]) -> Result<Self, DocumentError> {
         let mut document = Self { file: COMMAND_LINE.to_owned(), ..Self::default() };
         document.push_shorthands(texts)?;
         Ok(document)
@@ -125,20 +129,21 @@ impl Document {
     ///
     /// # Errors
     /// Everything that is wrong with them, at once, under the file name `--limit`.
-    pub fn push_shorthands<S: AsRef<str>>(&mut self, texts: &[S]) -> Result<(), Problems> {
+    pub fn push_shorthands<S: AsRef<str>>(&mut self, texts: &[S]) -> Result<(), DocumentError> {
         let lines: Vec<String> =
             texts.iter().map(|text| text.as_ref().replace(['\r', '\n'], " ")).collect();
         let source = lines.join("\n");
-        let findings = Findings::new(COMMAND_LINE, &source);
-        let nodes: Vec<Node> = (1..).zip(&lines).map(|(line, text)| typed(line, text)).collect();
+        let diagnostics = Diagnostics::new(COMMAND_LINE, &source);
+        let nodes: Vec<YamlNode> =
+            (1..).zip(&lines).map(|(line, text)| shorthand_node(line, text)).collect();
         let fields = (0_usize..).zip(&nodes).map(|(at, node)| {
             let path = if nodes.len() == 1 { String::new() } else { format!("[{at}]") };
-            Field::new(node, path, &findings)
+            Field::new(node, path, &diagnostics)
         });
         let rules: Vec<_> =
-            fields.filter_map(|field| rule::read(&field, &Defaults::default())).collect();
-        self.check_facts(&rules, Place::CommandLine, &findings);
-        findings.finish()?;
+            fields.filter_map(|field| rule::read(&field, &RuleDefaults::default())).collect();
+        self.check_facts(&rules, RuleOrigin::CommandLine, &diagnostics);
+        diagnostics.finish()?;
         self.rules.extend(rules);
         self.shorthands.extend(lines);
         Ok(())
@@ -158,18 +163,18 @@ impl Document {
 
     /// The `server` section, which is not read here.
     #[must_use]
-    pub const fn server(&self) -> Option<&Node> {
+    pub const fn server(&self) -> Option<&YamlNode> {
         self.server.as_ref()
     }
 
     /// How requests become facts.
     #[must_use]
-    pub const fn identity(&self) -> &Identity {
+    pub const fn identity(&self) -> &IdentityConfig {
         &self.identity
     }
 
     /// The file with the key that tokens are checked with, as typed. Files are not read here:
-    /// somebody [puts the key in](Self::put_key).
+    /// somebody [puts the key in](Self::set_key).
     #[must_use]
     pub fn key_file(&self) -> Option<&str> {
         match &self.identity.user_id {
@@ -179,48 +184,48 @@ impl Document {
     }
 
     /// Puts in what is in that file.
-    pub fn put_key(&mut self, text: &str) {
+    pub fn set_key(&mut self, text: &str) {
         if let Some(UserIdentity::Jwt(jwt)) = &mut self.identity.user_id {
             jwt.key = Some(KeyText::new(text));
         }
     }
 
     /// Says that the key is of no use, which is told with all else that is wrong.
-    pub fn refuse_key(&mut self, why: Remark) {
-        self.key_fault = Some(why);
+    pub fn set_key_error(&mut self, why: FieldError) {
+        self.key_error = Some(why);
     }
 
     /// Where to note what is wrong with the document as a whole.
-    pub(crate) fn findings(&self) -> Findings<'_> {
-        let findings = Findings::new(&self.file, &self.source);
-        findings.hide(self.secrets.clone());
-        findings
+    pub(crate) fn diagnostics(&self) -> Diagnostics<'_> {
+        let diagnostics = Diagnostics::new(&self.file, &self.source);
+        diagnostics.redact_secrets(self.secrets.clone());
+        diagnostics
     }
 
-    pub(crate) fn subjects(&self) -> &[Subject] {
+    pub(crate) fn subjects(&self) -> &[DocumentSubject] {
         &self.subjects
     }
 
-    pub(crate) fn endpoints(&self) -> &[Pattern] {
+    pub(crate) fn endpoints(&self) -> &[EndpointPattern] {
         &self.endpoints
     }
 
-    pub(crate) const fn paths(&self) -> Paths {
+    pub(crate) const fn paths(&self) -> PathNormalization {
         self.paths
     }
 
-    pub(crate) fn rules(&self) -> &[TypedRule] {
+    pub(crate) fn rules(&self) -> &[ParsedRule] {
         &self.rules
     }
 
     /// The rules that are in the text, without limits of the command line.
-    fn own_rules(&self) -> &[TypedRule] {
+    fn document_rules(&self) -> &[ParsedRule] {
         &self.rules[..self.rules.len() - self.shorthands.len()]
     }
 
     /// What the command line declared.
     #[must_use]
-    pub const fn declared(&self) -> &Declarations {
+    pub const fn declared(&self) -> &FactDeclarations {
         &self.declared
     }
 
@@ -231,16 +236,18 @@ impl Document {
     }
 
     /// Reads every section but `server`, which it hands back.
-    fn read<'a>(&mut self, mut fields: Fields<'a>) -> Option<Field<'a>> {
+    fn read<'a>(&mut self, mut fields: FieldMap<'a>) -> Option<Field<'a>> {
         if let Some(field) = fields.take("identity") {
-            (self.identity, self.places) = identity::read(&field);
+            (self.identity, self.identity_spans) = identity::read(&field);
         }
         if let Some(list) = fields.take("subjects").and_then(|field| field.list()) {
             let by = self.identity.tier.as_ref().and_then(|tier| tier.subject.as_deref());
             self.subjects = list.iter().filter_map(|field| subjects::read(field, by)).collect();
         }
         if let Some(list) = fields.take("endpoints").and_then(|field| field.list()) {
-            let read = |field: &Field<'_>| field.accept(Pattern::parse(field.word()?));
+            let read = |field: &Field<'_>| {
+                field.ok_or_report(EndpointPattern::parse(field.non_empty_text()?))
+            };
             self.endpoints = list.iter().filter_map(read).collect();
         }
         if let Some(field) = fields.take("paths") {
@@ -249,7 +256,7 @@ impl Document {
         if let Some(field) = fields.take("facts") {
             self.facts = facts::read(&field);
         }
-        let defaults = Defaults::read(&mut fields);
+        let defaults = RuleDefaults::read(&mut fields);
         if let Some(list) = fields.take("rules").and_then(|field| field.list()) {
             self.rules = list.iter().filter_map(|field| rule::read(field, &defaults)).collect();
         }
@@ -275,25 +282,29 @@ fn is_toml(source: &str) -> bool {
     table.is_some_and(is_name) || value.is_some_and(|(name, _)| is_name(name.trim_end()))
 }
 
-fn read_paths(field: &Field<'_>) -> Paths {
-    let Some(mut fields) = field.fields() else { return Paths::default() };
+fn read_paths(field: &Field<'_>) -> PathNormalization {
+    let Some(mut fields) = field.fields() else { return PathNormalization::default() };
     let mut flag = |name| fields.take(name).and_then(|field| field.boolean()).unwrap_or(false);
     let (ignore_case, strip_parameters) = (flag("ignore_case"), flag("strip_parameters"));
     fields.finish();
-    Paths { ignore_case, strip_parameters }
+    PathNormalization { ignore_case, strip_parameters }
 }
 
-fn top<'a>(root: &'a Node, findings: &'a Findings<'a>) -> Option<Fields<'a>> {
-    if matches!(root.value, Value::Map(_)) {
-        return Field::new(root, "", findings).fields();
+fn root_fields<'a>(root: &'a YamlNode, diagnostics: &'a Diagnostics<'a>) -> Option<FieldMap<'a>> {
+    if matches!(root.value, YamlValue::Map(_)) {
+        return Field::new(root, "", diagnostics).fields();
     }
-    let remark =
-        Remark::new("a document is a mapping").write("`rules:` and the list of rules below it");
-    findings.note(root.span, "", remark);
+    let error = FieldError::new("a document is a mapping")
+        .with_hint("`rules:` and the list of rules below it");
+    diagnostics.report(root.span, "", error);
     None
 }
 
-fn typed(line: usize, text: &str) -> Node {
-    let span = Span { line, column: 1, width: text.chars().count() };
-    Node { value: Value::Scalar { text: text.to_owned(), quoted: false }, span, last_line: line }
+fn shorthand_node(line: usize, text: &str) -> YamlNode {
+    let span = SourceSpan { line, column: 1, width: text.chars().count() };
+    YamlNode {
+        value: YamlValue::Scalar { text: text.to_owned(), quoted: false },
+        span,
+        last_line: line,
+    }
 }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use smallvec::SmallVec;
 
-use crate::door::Door;
+use crate::api_kind::ApiKind;
 
 /// An ordered list of attributes and values. A name may occur more than once (Envoy's descriptors
 /// do that); rules look at the first.
@@ -15,13 +15,13 @@ use crate::door::Door;
 pub struct Facts<'a> {
     list: SmallVec<[(Cow<'a, str>, Cow<'a, str>); 12]>,
     ip: Option<IpAddr>,
-    door: Door,
-    descriptor: Cow<'a, [Entry<'a>]>,
+    api: ApiKind,
+    descriptor: Cow<'a, [DescriptorPair<'a>]>,
 }
 
 /// One entry of a descriptor, as it was told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct DescriptorPair<'a> {
     /// What it is about.
     pub key: Cow<'a, str>,
     /// Its value, which may be empty.
@@ -36,21 +36,21 @@ impl<'a> Facts<'a> {
     }
 
     /// Says where the request was asked about.
-    pub const fn set_door(&mut self, door: Door) {
-        self.door = door;
+    pub const fn set_api(&mut self, door: ApiKind) {
+        self.api = door;
     }
 
     /// Where the request was asked about; in this process unless somebody said otherwise.
     #[must_use]
-    pub const fn door(&self) -> Door {
-        self.door
+    pub const fn api(&self) -> ApiKind {
+        self.api
     }
 
     /// Adds a fact after the others.
     pub fn push(&mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) {
         let (name, value) = (name.into(), value.into());
         if name == "ip" && self.get("ip").is_none() {
-            self.ip = address(&value);
+            self.ip = parse_ip(&value);
         }
         self.list.push((name, value));
     }
@@ -61,18 +61,18 @@ impl<'a> Facts<'a> {
         if self.get("ip").is_none() {
             self.ip = Some(ip);
         }
-        self.list.push((Cow::Borrowed("ip"), Cow::Owned(text_of(ip))));
+        self.list.push((Cow::Borrowed("ip"), Cow::Owned(format_ip(ip))));
     }
 
     /// Says which descriptor the facts were told in, for rules that ask for one exactly. Its entries are
     /// not facts by that: whoever tells them pushes those as well.
-    pub fn set_descriptor(&mut self, entries: &'a [Entry<'a>]) {
+    pub fn set_descriptor(&mut self, entries: &'a [DescriptorPair<'a>]) {
         self.descriptor = Cow::Borrowed(entries);
     }
 
     /// The entries of the descriptor, in order and as they were told; none where there is no descriptor.
     #[must_use]
-    pub fn descriptor(&self) -> &[Entry<'a>] {
+    pub fn descriptor(&self) -> &[DescriptorPair<'a>] {
         &self.descriptor
     }
 
@@ -89,7 +89,7 @@ impl<'a> Facts<'a> {
             return self.push(name, value);
         };
         if name == "ip" {
-            self.ip = address(&value);
+            self.ip = parse_ip(&value);
         }
         self.list[first].1 = value;
         let mut index = 0;
@@ -130,14 +130,14 @@ impl<'a> Facts<'a> {
         self.ip
     }
 
-    /// The same facts without copying any text, for instance to [complete] them for a while.
+    /// The same facts without copying any text, for instance to [enrich] them for a while.
     ///
-    /// [complete]: crate::RuleSet::complete
+    /// [enrich]: crate::RuleSet::complete
     #[must_use]
     pub fn borrowed(&self) -> Facts<'_> {
-        let (ip, door, descriptor) = (self.ip, self.door, Cow::Borrowed(&*self.descriptor));
+        let (ip, door, descriptor) = (self.ip, self.api, Cow::Borrowed(&*self.descriptor));
         // Filled where it is: a list that is made first is copied with all the room it has.
-        let mut facts = Facts { list: SmallVec::new(), ip, door, descriptor };
+        let mut facts = Facts { list: SmallVec::new(), ip, api: door, descriptor };
         facts.list.extend(self.iter().map(|(name, value)| (name.into(), value.into())));
         facts
     }
@@ -147,10 +147,12 @@ impl<'a> Facts<'a> {
     pub fn into_owned(self) -> Facts<'static> {
         let owned = |text: Cow<'a, str>| Cow::Owned(text.into_owned());
         let list = self.list.into_iter().map(|(name, value)| (owned(name), owned(value))).collect();
-        let entry =
-            |Entry { key, value }: Entry<'a>| Entry { key: owned(key), value: owned(value) };
+        let entry = |DescriptorPair { key, value }: DescriptorPair<'a>| DescriptorPair {
+            key: owned(key),
+            value: owned(value),
+        };
         let descriptor = self.descriptor.iter().cloned().map(entry).collect();
-        Facts { list, ip: self.ip, door: self.door, descriptor }
+        Facts { list, ip: self.ip, api: self.api, descriptor }
     }
 }
 
@@ -164,7 +166,7 @@ impl<'a, N: Into<Cow<'a, str>>, V: Into<Cow<'a, str>>> FromIterator<(N, V)> for 
 
 /// The text of an address. Every request at the gateway has one, most are IPv4, and formatting that the
 /// usual way was a fortieth of a proxied request.
-fn text_of(ip: IpAddr) -> String {
+fn format_ip(ip: IpAddr) -> String {
     let IpAddr::V4(ip) = ip else { return ip.to_string() };
     let mut text = String::with_capacity("255.255.255.255".len());
     for (i, octet) in ip.octets().into_iter().enumerate() {
@@ -180,7 +182,7 @@ fn text_of(ip: IpAddr) -> String {
     text
 }
 
-fn address(text: &str) -> Option<IpAddr> {
+fn parse_ip(text: &str) -> Option<IpAddr> {
     text.parse().ok().map(|ip: IpAddr| ip.to_canonical())
 }
 
@@ -189,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn order_and_repetition_are_kept_and_the_first_value_counts() {
+    fn first_value_of_repeated_fact_counts() {
         let mut facts: Facts =
             [("a", "1"), ("b", "2"), ("a", "3"), ("a", "4")].into_iter().collect();
         assert_eq!(facts.get("a"), Some("1"));
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_follows_the_ip_fact() {
+    fn parsed_ip_follows_ip_fact() {
         let mut facts = Facts::new();
         assert_eq!(facts.ip(), None);
         facts.push("ip", "::ffff:192.0.2.1");
@@ -217,21 +219,21 @@ mod tests {
     }
 
     #[test]
-    fn the_text_of_an_address_is_the_usual_one() {
+    fn ip_text_is_canonical() {
         for octet in 0..=u8::MAX {
             let others = [0, octet / 2, octet.wrapping_mul(31)];
             for ip in [[octet, others[0], others[1], others[2]], [others[2], others[1], 255, octet]]
             {
                 let ip = IpAddr::from(ip);
-                assert_eq!(text_of(ip), ip.to_string());
+                assert_eq!(format_ip(ip), ip.to_string());
             }
         }
         let ip: IpAddr = "2001:db8::1".parse().unwrap();
-        assert_eq!(text_of(ip), "2001:db8::1");
+        assert_eq!(format_ip(ip), "2001:db8::1");
     }
 
     #[test]
-    fn an_address_is_the_same_fact_as_its_text() {
+    fn pushed_ip_equals_ip_text_fact() {
         let mut pushed = Facts::new();
         pushed.push_ip("::ffff:192.0.2.1".parse().unwrap());
         pushed.push_ip("2001:db8::1".parse().unwrap());

@@ -12,82 +12,84 @@ use std::ops::ControlFlow;
 
 use ipnet::IpNet;
 
-use crate::condition::{Condition, Request, Segment, Sense, Test};
-use trie::Trie;
+use crate::condition::{Condition, FactMatcher, MatchInput, MatchPolarity, PatternSegment};
+use trie::PathTrie;
 
 /// So few rules are asked one by one.
-const FEW: usize = 8;
+const MAX_LINEAR_SCAN: usize = 8;
 
 /// Below the first level a condition with more values than this is not filed by: a rule has a place
 /// for each of its values, and levels multiply.
-const MANY_PLACES: usize = 16;
+const MAX_KEYS_PER_CONDITION: usize = 16;
 
 /// Rules by what they ask.
 #[derive(Debug, Default)]
-pub(crate) struct Index {
-    facts: Vec<ByFact>,
-    paths: HashMap<Box<str>, Index>,
-    nets: HashMap<IpNet, Index>,
+pub(crate) struct RuleIndex {
+    facts: Vec<FactIndex>,
+    paths: HashMap<Box<str>, RuleIndex>,
+    nets: HashMap<IpNet, RuleIndex>,
     prefixes: Vec<u8>,
-    endpoints: Option<Box<Trie<Index>>>,
-    rest: Vec<u32>,
+    endpoints: Option<Box<PathTrie<RuleIndex>>>,
+    unindexed: Vec<u32>,
 }
 
 /// Rules by the value of one fact.
 #[derive(Debug)]
-struct ByFact {
+struct FactIndex {
     fact: Box<str>,
-    values: HashMap<Box<str>, Index>,
+    values: HashMap<Box<str>, RuleIndex>,
 }
 
 /// A rule that is to be filed, with the conditions it can still be filed by.
 #[derive(Clone)]
-pub(crate) struct Filing<'r> {
+pub(crate) struct IndexEntry<'r> {
     rule: u32,
-    by: Vec<&'r Condition>,
+    conditions: Vec<&'r Condition>,
 }
 
 /// A place that rules are filed under.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Place<'r> {
+enum IndexKey<'r> {
     Value(&'r str, &'r str),
     /// A whole path, without slashes that do not count.
-    WholePath(&'r str),
+    ExactPath(&'r str),
     Net(IpNet),
     Path {
-        segments: &'r [Segment],
+        segments: &'r [PatternSegment],
         open: bool,
     },
 }
 
-impl<'r> Filing<'r> {
+impl<'r> IndexEntry<'r> {
     pub(crate) fn new(rule: u32, conditions: &'r [Condition]) -> Self {
-        let by = conditions.iter().filter(|condition| is_filable(condition)).collect();
-        Self { rule, by }
+        let conditions = conditions.iter().filter(|condition| is_indexable(condition)).collect();
+        Self { rule, conditions }
     }
 }
 
-fn is_filable(condition: &Condition) -> bool {
-    let finite = match &condition.test {
-        Test::Text(test) => test.globs.is_empty(),
-        Test::Path(test) => test.text.globs.is_empty(),
-        Test::Ip(_) | Test::Endpoint(_) => true,
-        Test::Descriptor(_) => false,
+fn is_indexable(condition: &Condition) -> bool {
+    let finite = match &condition.matcher {
+        FactMatcher::Text(test) => test.globs.is_empty(),
+        FactMatcher::Path(test) => test.text.globs.is_empty(),
+        FactMatcher::Ip(_) | FactMatcher::Endpoint(_) => true,
+        FactMatcher::Descriptor(_) => false,
     };
-    condition.sense == Sense::Is && finite
+    condition.polarity == MatchPolarity::Is && finite
 }
 
-fn places<'r>(condition: &'r Condition) -> Vec<Place<'r>> {
-    let mut places: Vec<Place<'r>> = match &condition.test {
-        Test::Text(test) => test.exact.iter().map(|v| Place::Value(&test.fact, v)).collect(),
-        Test::Path(test) => test.text.exact.iter().map(|v| Place::WholePath(v)).collect(),
-        Test::Ip(nets) => nets.iter().map(|net| Place::Net(*net)).collect(),
-        Test::Endpoint(any) => any
+fn index_keys<'r>(condition: &'r Condition) -> Vec<IndexKey<'r>> {
+    let mut places: Vec<IndexKey<'r>> = match &condition.matcher {
+        FactMatcher::Text(test) => {
+            test.exact.iter().map(|v| IndexKey::Value(&test.fact, v)).collect()
+        }
+        FactMatcher::Path(test) => test.text.exact.iter().map(|v| IndexKey::ExactPath(v)).collect(),
+        FactMatcher::Ip(nets) => nets.iter().map(|net| IndexKey::Net(*net)).collect(),
+        FactMatcher::Endpoint(any) => any
             .iter()
-            .map(|pattern| Place::Path { segments: &pattern.segments, open: pattern.open })
+            .map(|pattern| IndexKey::Path { segments: &pattern.segments, open: pattern.open_ended })
             .collect(),
         // Those are filed elsewhere.
-        Test::Descriptor(_) => Vec::new(),
+        FactMatcher::Descriptor(_) => Vec::new(),
     };
     // `GET /a` and `POST /a` in one rule are one place.
     let mut seen = std::collections::HashSet::new();
@@ -95,71 +97,74 @@ fn places<'r>(condition: &'r Condition) -> Vec<Place<'r>> {
     places
 }
 
-impl Index {
-    pub(crate) fn build(filings: Vec<Filing<'_>>) -> Self {
-        Self::level(filings, usize::MAX)
+impl RuleIndex {
+    pub(crate) fn build(filings: Vec<IndexEntry<'_>>) -> Self {
+        Self::build_level(filings, usize::MAX)
     }
 
-    fn level(filings: Vec<Filing<'_>>, most_places: usize) -> Self {
+    fn build_level(filings: Vec<IndexEntry<'_>>, most_places: usize) -> Self {
         let mut index = Self::default();
-        if filings.len() <= FEW {
-            index.rest = filings.iter().map(|filing| filing.rule).collect();
+        if filings.len() <= MAX_LINEAR_SCAN {
+            index.unindexed = filings.iter().map(|filing| filing.rule).collect();
             return index;
         }
-        let mut shared: HashMap<Place<'_>, usize> = HashMap::new();
-        for place in filings.iter().flat_map(|filing| &filing.by).flat_map(|by| places(by)) {
+        let mut shared: HashMap<IndexKey<'_>, usize> = HashMap::new();
+        for place in
+            filings.iter().flat_map(|filing| &filing.conditions).flat_map(|by| index_keys(by))
+        {
             *shared.entry(place).or_default() += 1;
         }
         let crowd = |by: &Condition| {
-            let places = places(by);
+            let places = index_keys(by);
             let most = places.iter().filter_map(|place| shared.get(place)).max();
             (places.len() <= most_places).then(|| most.copied().unwrap_or(0))
         };
-        let mut groups: HashMap<Place<'_>, Vec<Filing<'_>>> = HashMap::new();
+        let mut groups: HashMap<IndexKey<'_>, Vec<IndexEntry<'_>>> = HashMap::new();
         for filing in filings {
-            let open = filing.by.iter().enumerate().filter_map(|(at, by)| Some((crowd(by)?, at)));
+            let open =
+                filing.conditions.iter().enumerate().filter_map(|(at, by)| Some((crowd(by)?, at)));
             let Some((_, chosen)) = open.min() else {
-                index.rest.push(filing.rule);
+                index.unindexed.push(filing.rule);
                 continue;
             };
-            let Filing { rule, mut by } = filing;
-            for place in places(by.swap_remove(chosen)) {
-                groups.entry(place).or_default().push(Filing { rule, by: by.clone() });
+            let IndexEntry { rule, conditions: mut by } = filing;
+            for place in index_keys(by.swap_remove(chosen)) {
+                groups.entry(place).or_default().push(IndexEntry { rule, conditions: by.clone() });
             }
         }
         for (place, group) in groups {
-            *index.place(place) = Self::level(group, MANY_PLACES);
+            *index.subindex_mut(place) = Self::build_level(group, MAX_KEYS_PER_CONDITION);
         }
         index.prefixes.sort_unstable();
         index.prefixes.dedup();
         index
     }
 
-    fn place(&mut self, place: Place<'_>) -> &mut Self {
+    fn subindex_mut(&mut self, place: IndexKey<'_>) -> &mut Self {
         match place {
-            Place::Value(fact, value) => {
+            IndexKey::Value(fact, value) => {
                 let known = self.facts.iter().position(|by| *by.fact == *fact);
                 let at = known.unwrap_or_else(|| {
-                    self.facts.push(ByFact { fact: fact.into(), values: HashMap::new() });
+                    self.facts.push(FactIndex { fact: fact.into(), values: HashMap::new() });
                     self.facts.len() - 1
                 });
                 self.facts[at].values.entry(value.into()).or_default()
             }
-            Place::WholePath(path) => self.paths.entry(path.into()).or_default(),
-            Place::Net(net) => {
+            IndexKey::ExactPath(path) => self.paths.entry(path.into()).or_default(),
+            IndexKey::Net(net) => {
                 self.prefixes.push(net.prefix_len());
                 self.nets.entry(net).or_default()
             }
-            Place::Path { segments, open } => {
+            IndexKey::Path { segments, open } => {
                 self.endpoints.get_or_insert_default().insert(segments, open)
             }
         }
     }
 
     /// Adds the rules that may match; a rule may come more than once.
-    pub(crate) fn candidates(&self, request: &Request<'_, '_>, found: &mut impl Extend<u32>) {
-        found.extend(self.rest.iter().copied());
-        for ByFact { fact, values } in &self.facts {
+    pub(crate) fn candidates(&self, request: &MatchInput<'_, '_>, found: &mut impl Extend<u32>) {
+        found.extend(self.unindexed.iter().copied());
+        for FactIndex { fact, values } in &self.facts {
             let index = request.facts.get(fact).and_then(|value| values.get(value));
             if let Some(index) = index {
                 index.candidates(request, found);

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tidegate_core::key::{Fingerprint, Key, KeyHasher};
 
-use crate::condition::{Endpoint, Pattern, without_end};
-use crate::facts::{Entry, Facts};
-use crate::index::trie::Trie;
+use crate::condition::{EndpointPattern, RequestEndpoint, trim_trailing_slash};
+use crate::facts::{DescriptorPair, Facts};
+use crate::index::trie::PathTrie;
 use crate::rule::Rule;
 use crate::ruleset::RuleSet;
 
@@ -29,7 +29,7 @@ pub(crate) enum KeyPart {
 }
 
 impl KeyPart {
-    pub(crate) fn named(name: &str) -> Self {
+    pub(crate) fn from_name(name: &str) -> Self {
         match name {
             "ip" => Self::Ip,
             "endpoint" => Self::Endpoint,
@@ -51,25 +51,25 @@ impl KeyPart {
 /// Whose counters a request is charged to: an owner is hashed once for all rules in a row that count
 /// by the same, and on from there for one that counts by more (`ip`, then `ip:endpoint`).
 #[derive(Debug)]
-pub struct Whose<'a, 'f, 'v> {
+pub struct RequestKeys<'a, 'f, 'v> {
     set: &'a RuleSet,
     facts: &'f Facts<'v>,
-    last: Option<Owner<'a>>,
+    cached: Option<CachedOwner<'a>>,
 }
 
 /// Whose counter, with the hasher that has seen as much.
 #[derive(Debug)]
-struct Owner<'a> {
+struct CachedOwner<'a> {
     parts: &'a Arc<[KeyPart]>,
     hasher: KeyHasher,
     hash: Fingerprint,
 }
 
-impl<'a, 'f, 'v> Whose<'a, 'f, 'v> {
+impl<'a, 'f, 'v> RequestKeys<'a, 'f, 'v> {
     /// Those of whoever the facts describe.
     #[must_use]
     pub const fn new(set: &'a RuleSet, facts: &'f Facts<'v>) -> Self {
-        Self { set, facts, last: None }
+        Self { set, facts, cached: None }
     }
 
     /// The counter of a rule of the set.
@@ -80,71 +80,74 @@ impl<'a, 'f, 'v> Whose<'a, 'f, 'v> {
 
     #[inline]
     fn owner(&mut self, parts: &'a Arc<[KeyPart]>) -> Fingerprint {
-        let (hasher, seen) = match &self.last {
-            _ if parts.is_empty() => return self.set.everyone(),
+        let (hasher, seen) = match &self.cached {
+            _ if parts.is_empty() => return self.set.global_owner(),
             Some(last) if Arc::ptr_eq(last.parts, parts) => return last.hash,
             Some(last) if parts.starts_with(last.parts) => (last.hasher, last.parts.len()),
-            _ => (self.set.seed(), 0),
+            _ => (self.set.key_seed(), 0),
         };
-        let hasher = self.set.keying().absorbed(hasher, &parts[seen..], self.facts);
+        let hasher = self.set.key_derivation().hash_parts(hasher, &parts[seen..], self.facts);
         let hash = hasher.finish();
-        self.last = Some(Owner { parts, hasher, hash });
+        self.cached = Some(CachedOwner { parts, hasher, hash });
         hash
     }
 }
 
 /// What keys depend on besides the facts.
 #[derive(Debug)]
-pub(crate) struct Keying {
+pub(crate) struct KeyDerivation {
     ipv6_prefix: u8,
     /// The declared endpoint patterns, so that `/users/7` and `/users/8` are one endpoint.
-    templates: Trie<Vec<Pattern>>,
+    templates: PathTrie<Vec<EndpointPattern>>,
 }
 
 /// The value of a part.
-enum PartValue<'f> {
+enum KeyPartValue<'f> {
     Address(IpAddr),
     Text(&'f str),
     Endpoint { method: Option<&'f str>, path: &'f str },
-    Descriptor { entries: &'f [Entry<'f>], shared: u32 },
+    Descriptor { entries: &'f [DescriptorPair<'f>], shared: u32 },
 }
 
-impl Keying {
-    pub(crate) fn new<'p>(ipv6_prefix: u8, patterns: impl Iterator<Item = &'p Pattern>) -> Self {
-        let mut templates: Trie<Vec<Pattern>> = Trie::default();
+impl KeyDerivation {
+    pub(crate) fn new<'p>(
+        ipv6_prefix: u8,
+        patterns: impl Iterator<Item = &'p EndpointPattern>,
+    ) -> Self {
+        let mut templates: PathTrie<Vec<EndpointPattern>> = PathTrie::default();
         // `*` names no endpoint: a rule for all endpoints does not make them one.
-        for pattern in patterns.filter(|pattern| !pattern.is_any_path()) {
-            templates.insert(&pattern.segments, pattern.open).push(pattern.clone());
+        for pattern in patterns.filter(|pattern| !pattern.matches_any_path()) {
+            templates.insert(&pattern.segments, pattern.open_ended).push(pattern.clone());
         }
         Self { ipv6_prefix, templates }
     }
 
     /// The declared endpoint patterns.
-    pub(crate) fn patterns(&self) -> Vec<&Pattern> {
+    pub(crate) fn patterns(&self) -> Vec<&EndpointPattern> {
         let mut patterns = Vec::new();
-        self.templates.each(&mut |kept| patterns.extend(kept));
+        self.templates.for_each(&mut |kept| patterns.extend(kept));
         patterns.sort_unstable_by_key(|pattern| &pattern.template);
         patterns
     }
 
     /// A hasher that has seen some more parts of a key.
-    pub(crate) fn absorbed(
+    pub(crate) fn hash_parts(
         &self,
         mut hasher: KeyHasher,
         parts: &[KeyPart],
         facts: &Facts<'_>,
     ) -> KeyHasher {
-        parts.iter().for_each(|part| self.absorb(part, facts, &mut hasher));
+        parts.iter().for_each(|part| self.hash_part(part, facts, &mut hasher));
         hasher
     }
 
     /// Adds a part to a key. Allocates nothing for endpoints of ordinary length.
-    fn absorb(&self, part: &KeyPart, facts: &Facts<'_>, hasher: &mut KeyHasher) {
-        let (name, value) = self.part(part, facts);
-        hasher.part(name.as_bytes());
+    fn hash_part(&self, part: &KeyPart, facts: &Facts<'_>, hasher: &mut KeyHasher) {
+        let (name, value) = self.part_value(part, facts);
+        hasher.write_part(name.as_bytes());
         match value {
-            PartValue::Text(text) => hasher.part(text.as_bytes()),
-            PartValue::Address(ip) => {
+            KeyPartValue::Text(text) => hasher.write_part(text.as_bytes()),
+            KeyPartValue::Address(ip) => {
                 let mapped = match ip {
                     IpAddr::V4(ip) => ip.to_ipv6_mapped(),
                     IpAddr::V6(ip) => ip,
@@ -152,23 +155,23 @@ impl Keying {
                 // 0xFF is in no UTF-8, so that no text is taken for an address.
                 let mut bytes = [0xFF; 17];
                 bytes[1..].copy_from_slice(&mapped.octets());
-                hasher.part(&bytes);
+                hasher.write_part(&bytes);
             }
-            PartValue::Endpoint { method, path } => {
+            KeyPartValue::Endpoint { method, path } => {
                 let mut text: SmallVec<[u8; 256]> = SmallVec::new();
                 if let Some(method) = method {
                     text.extend_from_slice(method.as_bytes());
                     text.push(b' ');
                 }
                 text.extend_from_slice(path.as_bytes());
-                hasher.part(&text);
+                hasher.write_part(&text);
             }
-            PartValue::Descriptor { entries, shared } => {
+            KeyPartValue::Descriptor { entries, shared } => {
                 // How many there are, so that no part that follows is taken for an entry.
-                hasher.part(&(entries.len() as u64).to_le_bytes());
-                for (entry, value) in told(entries, shared) {
-                    hasher.part(entry.as_bytes());
-                    hasher.part(value.map_or(&[0xFF], str::as_bytes));
+                hasher.write_part(&(entries.len() as u64).to_le_bytes());
+                for (entry, value) in visible_entries(entries, shared) {
+                    hasher.write_part(entry.as_bytes());
+                    hasher.write_part(value.map_or(&[0xFF], str::as_bytes));
                 }
             }
         }
@@ -176,17 +179,14 @@ impl Keying {
 
     /// A part in words.
     pub(crate) fn describe(&self, part: &KeyPart, facts: &Facts<'_>) -> (String, String) {
-        let (name, value) = self.part(part, facts);
+        let (name, value) = self.part_value(part, facts);
         let value = match value {
-            PartValue::Text(text) => text.to_owned(),
-            PartValue::Address(ip @ IpAddr::V6(_)) if self.ipv6_prefix < 128 => {
-                format!("{ip}/{}", self.ipv6_prefix)
-            }
-            PartValue::Address(ip) => ip.to_string(),
-            PartValue::Endpoint { method: Some(method), path } => [method, path].join(" "),
-            PartValue::Endpoint { method: None, path } => path.to_owned(),
-            PartValue::Descriptor { entries, shared } => {
-                let told = told(entries, shared).map(|(key, value)| match value {
+            KeyPartValue::Text(text) => text.to_owned(),
+            KeyPartValue::Address(ip) => self.format_network(ip),
+            KeyPartValue::Endpoint { method: Some(method), path } => [method, path].join(" "),
+            KeyPartValue::Endpoint { method: None, path } => path.to_owned(),
+            KeyPartValue::Descriptor { entries, shared } => {
+                let told = visible_entries(entries, shared).map(|(key, value)| match value {
                     Some(value) => format!("{key}={value}"),
                     None => key.to_owned(),
                 });
@@ -196,65 +196,100 @@ impl Keying {
         (name.to_owned(), value)
     }
 
-    fn part<'f>(&'f self, part: &'f KeyPart, facts: &'f Facts<'_>) -> (&'f str, PartValue<'f>) {
+    fn part_value<'f>(
+        &'f self,
+        part: &'f KeyPart,
+        facts: &'f Facts<'_>,
+    ) -> (&'f str, KeyPartValue<'f>) {
         let value = match part {
             KeyPart::Ip => None,
-            KeyPart::Endpoint => self.endpoint(facts),
+            KeyPart::Endpoint => self.endpoint_value(facts),
             KeyPart::Descriptor { shared } => {
                 let entries = facts.descriptor();
-                (!entries.is_empty()).then_some(PartValue::Descriptor { entries, shared: *shared })
+                (!entries.is_empty())
+                    .then_some(KeyPartValue::Descriptor { entries, shared: *shared })
             }
             // An empty header says as little as none.
             KeyPart::Fact(name) if **name == *"path" => {
                 let path = facts.get(name).filter(|path| !path.is_empty());
-                path.map(|path| PartValue::Text(without_end(path)))
+                path.map(|path| KeyPartValue::Text(trim_trailing_slash(path)))
             }
             KeyPart::Fact(name) => {
-                facts.get(name).filter(|value| !value.is_empty()).map(PartValue::Text)
+                facts.get(name).filter(|value| !value.is_empty()).map(KeyPartValue::Text)
             }
         };
         match value {
             Some(value) => (part.name(), value),
-            None => ("ip", self.address(facts)),
+            None => ("ip", self.address_value(facts)),
+        }
+    }
+
+    fn address_value<'f>(&self, facts: &'f Facts<'_>) -> KeyPartValue<'f> {
+        match facts.ip() {
+            Some(ip) => KeyPartValue::Address(self.client_network(ip)),
+            None => KeyPartValue::Text(facts.get("ip").unwrap_or_default()),
         }
     }
 
     /// The client's network: an IPv6 client has a whole prefix of addresses to choose from.
-    fn address<'f>(&self, facts: &'f Facts<'_>) -> PartValue<'f> {
-        match facts.ip() {
-            Some(IpAddr::V6(ip)) => {
+    fn client_network(&self, ip: IpAddr) -> IpAddr {
+        match ip {
+            IpAddr::V6(ip) => {
                 let mask = u128::MAX.checked_shl(128 - u32::from(self.ipv6_prefix)).unwrap_or(0);
-                PartValue::Address(Ipv6Addr::from(u128::from(ip) & mask).into())
+                Ipv6Addr::from(u128::from(ip) & mask).into()
             }
-            Some(ip) => PartValue::Address(ip),
-            None => PartValue::Text(facts.get("ip").unwrap_or_default()),
+            IpAddr::V4(_) => ip,
         }
     }
 
-    fn endpoint<'f>(&'f self, facts: &'f Facts<'_>) -> Option<PartValue<'f>> {
-        if let Some(given) = facts.get("endpoint") {
-            return Some(PartValue::Text(given));
+    fn format_network(&self, network: IpAddr) -> String {
+        match network {
+            IpAddr::V6(_) if self.ipv6_prefix < 128 => format!("{network}/{}", self.ipv6_prefix),
+            _ => network.to_string(),
         }
-        let Endpoint { method, path } = Endpoint::of(facts);
-        let mut admits = |patterns: &'f Vec<Pattern>| {
-            let fits = patterns.iter().filter(|pattern| pattern.admits_method(method));
+    }
+
+    /// The client that an address belongs to, as text: the address, or the network of an IPv6
+    /// address.
+    pub(crate) fn client_name(&self, ip: IpAddr) -> String {
+        self.format_network(self.client_network(ip.to_canonical()))
+    }
+
+    fn endpoint_value<'f>(&'f self, facts: &'f Facts<'_>) -> Option<KeyPartValue<'f>> {
+        if let Some(given) = facts.get("endpoint") {
+            return Some(KeyPartValue::Text(given));
+        }
+        let RequestEndpoint { method, path } = RequestEndpoint::from_facts(facts);
+        let path = match self.matching_pattern(method, path?) {
+            Some(pattern) => pattern,
+            None => trim_trailing_slash(path?),
+        };
+        Some(KeyPartValue::Endpoint { method, path })
+    }
+
+    /// The declared pattern that a path matches.
+    fn matching_pattern<'k>(&'k self, method: Option<&str>, path: &str) -> Option<&'k str> {
+        let mut admits = |patterns: &'k Vec<EndpointPattern>| {
+            let fits = patterns.iter().filter(|pattern| pattern.allows_method(method));
             // One that names the method is more specific than one that does not.
             match fits.min_by_key(|pattern| pattern.methods.is_empty()) {
                 Some(pattern) => ControlFlow::Break(&*pattern.template),
                 None => ControlFlow::Continue(()),
             }
         };
-        let path = match self.templates.visit(Some(path?), &mut admits) {
-            ControlFlow::Break(template) => template,
-            ControlFlow::Continue(()) => without_end(path?),
-        };
-        Some(PartValue::Endpoint { method, path })
+        self.templates.visit(Some(path), &mut admits).break_value()
+    }
+
+    /// The declared pattern that the request's path matches.
+    pub(crate) fn path_pattern(&self, facts: &Facts<'_>) -> Option<&str> {
+        let RequestEndpoint { method, path } = RequestEndpoint::from_facts(facts);
+        self.matching_pattern(method, path?)
     }
 }
 
 /// The entries of a descriptor with their values, but for those that are shared.
-fn told<'f>(
-    entries: &'f [Entry<'_>],
+fn visible_entries<'f>(
+    entries: &'f [DescriptorPair<'_>],
     shared: u32,
 ) -> impl Iterator<Item = (&'f str, Option<&'f str>)> {
     entries.iter().enumerate().map(move |(at, entry)| {
@@ -271,7 +306,7 @@ mod tests {
     use crate::document::Document;
 
     #[test]
-    fn whoever_was_hashed_before_a_rule_has_the_counter_that_it_says_alone() {
+    fn cached_owner_gives_same_key() {
         let kinds = ["global", "ip", "ip:endpoint", "ip:endpoint:user_id", "user_id", "user_id:ip"];
         let rules: Vec<String> = kinds
             .iter()
@@ -286,7 +321,7 @@ mod tests {
             let alone = |rule: &Rule| rule.fingerprint(&facts, &set);
             for first in set.rules() {
                 for second in set.rules() {
-                    let mut whose = Whose::new(&set, &facts);
+                    let mut whose = RequestKeys::new(&set, &facts);
                     for rule in [first, second, first] {
                         assert_eq!(
                             whose.key(rule).fingerprint,

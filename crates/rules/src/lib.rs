@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use tidegate_core::key::Secret;
-//! use tidegate_rules::{Document, Facts, Matches, RuleSet};
+//! use tidegate_rules::{Document, Facts, MatchedRules, RuleSet};
 //!
 //! let source = r#"
 //! rules:
@@ -23,39 +23,43 @@
 //! for (name, value) in [("tier", "free"), ("method", "POST"), ("path", "/api/items")] {
 //!     facts.push(name, value);
 //! }
-//! set.complete(&mut facts);
-//! let mut found = Matches::new();
-//! set.matching(&facts, &mut found);
+//! set.enrich(&mut facts);
+//! let mut found = MatchedRules::new();
+//! set.match_rules(&facts, &mut found);
 //! assert_eq!(set.rules()[found[0] as usize].id(), "free-writes");
-//! # Ok::<(), tidegate_rules::problem::Problems>(())
+//! # Ok::<(), tidegate_rules::diagnostic::DocumentError>(())
 //! ```
 
+mod api_kind;
 mod condition;
 mod cost;
 pub mod decode;
+pub mod diagnostic;
 mod document;
-mod door;
 mod facts;
 pub mod import;
 mod index;
 mod key;
-mod paths;
-pub mod problem;
+mod path_normalization;
 mod records;
 mod rule;
 mod ruleset;
 mod secrets;
-mod text;
+mod value_syntax;
 pub mod yaml;
+pub mod yaml_writer;
 
-pub use cost::{BodyBytes, Cost};
+pub use api_kind::ApiKind;
+pub use cost::{BodyBytes, CostSource};
 pub use document::identity;
-pub use document::{Declarations, Document, MAX_DOCUMENT_BYTES, UnsuppliedFact};
-pub use door::Door;
-pub use facts::{Entry, Facts};
-pub use key::Whose;
-pub use paths::Paths;
-pub use records::{Allowance, OverrideRecord, RecordProblem, Records, SubjectRecord};
-pub use rule::{ChargeWhen, FIRST_GENERATION, Limit, Mode, OnChange, OnFail, Rule};
-pub use ruleset::{Beside, BroughtLimit, ClientCounter, Matches, Owner, Predecessor, RuleSet};
-pub use text::duration;
+pub use document::{Document, FactDeclarations, MAX_DOCUMENT_BYTES, UnsuppliedFact};
+pub use facts::{DescriptorPair, Facts};
+pub use key::RequestKeys;
+pub use path_normalization::PathNormalization;
+pub use records::{ExternalRecords, OverrideLimit, OverrideRecord, RecordError, SubjectRecord};
+pub use rule::{ChargeWhen, FIRST_GENERATION, OnChange, OnFail, Rule, RuleLimit, RuleMode};
+pub use ruleset::{
+    ClientCounter, ExtensionKey, InlineLimit, MatchedRules, RulePredecessor, RuleSet,
+    RuleSetExtensions,
+};
+pub use value_syntax::duration;

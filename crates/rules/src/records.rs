@@ -7,7 +7,7 @@ use tidegate_core::key::{Fingerprint, KeyHasher, Secret};
 
 /// What is known besides the document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Records {
+pub struct ExternalRecords {
     /// Subjects; those of the document go before.
     pub subjects: Vec<SubjectRecord>,
     /// Overrides.
@@ -22,7 +22,7 @@ pub struct SubjectRecord {
     /// The hash of its value, as [`SubjectRecord::hash`] makes it.
     pub hash: Fingerprint,
     /// The facts that it brings.
-    pub brings: Vec<(String, String)>,
+    pub facts: Vec<(String, String)>,
 }
 
 impl SubjectRecord {
@@ -30,9 +30,9 @@ impl SubjectRecord {
     #[must_use]
     pub fn hash(secret: Secret, fact: &str, value: &str) -> Fingerprint {
         let mut hasher = KeyHasher::new(secret);
-        hasher.part(b"subject");
-        hasher.part(fact.as_bytes());
-        hasher.part(value.as_bytes());
+        hasher.write_part(b"subject");
+        hasher.write_part(fact.as_bytes());
+        hasher.write_part(value.as_bytes());
         hasher.finish()
     }
 }
@@ -46,12 +46,12 @@ pub struct OverrideRecord {
     /// Whose, as [`RuleSet::override_key`](crate::RuleSet::override_key) tells.
     pub key: Fingerprint,
     /// What the key is allowed instead.
-    pub allows: Allowance,
+    pub limit: OverrideLimit,
 }
 
 /// What an override allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Allowance {
+pub enum OverrideLimit {
     /// So many requests in the rule's window.
     Requests {
         /// How many.
@@ -67,17 +67,17 @@ pub enum Allowance {
 
 /// Why a record cannot come into force.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecordProblem {
+pub struct RecordError {
     /// The place of the override in its list.
-    pub at: usize,
+    pub index: usize,
     /// What is wrong with it.
     pub message: String,
 }
 
-impl fmt::Display for RecordProblem {
+impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for RecordProblem {}
+impl std::error::Error for RecordError {}

@@ -7,18 +7,18 @@ use tidegate_core::penalty::BanPolicy;
 use tidegate_core::policy::Policy;
 use tidegate_core::time::Timestamp;
 
-use crate::condition::{Condition, Descriptor, Request};
-use crate::cost::Cost;
+use crate::condition::{Condition, DescriptorMatcher, MatchInput};
+use crate::cost::CostSource;
 use crate::facts::Facts;
 use crate::key::KeyPart;
-use crate::ruleset::{Predecessor, RuleSet};
+use crate::ruleset::{RulePredecessor, RuleSet};
 
 /// The generation of a rule's counters where it does not say.
 pub const FIRST_GENERATION: u32 = 1;
 
 /// What a rule allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
+pub enum RuleLimit {
     /// As much as the policy.
     Policy(Policy),
     /// Everything: this rule never refuses, other rules still may.
@@ -29,7 +29,7 @@ pub enum Limit {
 
 /// What a refusal by a rule leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum RuleMode {
     /// The request is refused.
     Enforce,
     /// The request passes; the refusal is only counted and reported.
@@ -74,16 +74,16 @@ pub struct Rule {
     pub(crate) id: Box<str>,
     pub(crate) description: Option<String>,
     pub(crate) active: bool,
-    pub(crate) limit: Limit,
-    pub(crate) cost: Cost,
-    pub(crate) mode: Mode,
+    pub(crate) limit: RuleLimit,
+    pub(crate) cost: CostSource,
+    pub(crate) mode: RuleMode,
     pub(crate) on_fail: OnFail,
     pub(crate) charge: ChargeWhen,
     pub(crate) ban: Option<BanPolicy>,
     pub(crate) on_change: OnChange,
     pub(crate) generation: u32,
     /// What it was before its algorithm or window changed.
-    pub(crate) before: Option<Arc<Predecessor>>,
+    pub(crate) predecessor: Option<Arc<RulePredecessor>>,
     pub(crate) conditions: Arc<[Condition]>,
     pub(crate) parts: Arc<[KeyPart]>,
     /// The rules that do not apply where this one does, as their places in the rule set.
@@ -113,19 +113,19 @@ impl Rule {
 
     /// What it allows.
     #[must_use]
-    pub const fn limit(&self) -> &Limit {
+    pub const fn limit(&self) -> &RuleLimit {
         &self.limit
     }
 
     /// What a request costs, or who tells.
     #[must_use]
-    pub const fn cost(&self) -> &Cost {
+    pub const fn cost(&self) -> &CostSource {
         &self.cost
     }
 
     /// What its refusals lead to.
     #[must_use]
-    pub const fn mode(&self) -> &Mode {
+    pub const fn mode(&self) -> &RuleMode {
         &self.mode
     }
 
@@ -178,49 +178,50 @@ impl Rule {
     /// The hash that names the counter which a request with these facts is charged to.
     #[must_use]
     pub fn fingerprint(&self, facts: &Facts<'_>, set: &RuleSet) -> Fingerprint {
-        set.owner(&self.parts, facts) ^ self.namespace
+        set.owner_fingerprint(&self.parts, facts) ^ self.namespace
     }
 
     /// The same hash, if it may be shown.
     #[must_use]
-    pub fn shown_fingerprint(&self, facts: &Facts<'_>, set: &RuleSet) -> Option<Fingerprint> {
-        set.shows_keys().then(|| self.fingerprint(facts, set))
+    pub fn public_fingerprint(&self, facts: &Facts<'_>, set: &RuleSet) -> Option<Fingerprint> {
+        set.has_shareable_keys().then(|| self.fingerprint(facts, set))
     }
 
     /// The counter that a hash names.
     #[must_use]
     pub fn key(&self, fingerprint: Fingerprint) -> Key<'_> {
-        counter_of(self, fingerprint, self.namespace)
+        counter_key(self, fingerprint, self.namespace)
     }
 
     /// The parts of that key in words, missing ones already replaced.
     #[must_use]
     pub fn key_parts(&self, facts: &Facts<'_>, set: &RuleSet) -> Vec<(String, String)> {
-        self.parts.iter().map(|part| set.keying().describe(part, facts)).collect()
+        self.parts.iter().map(|part| set.key_derivation().describe(part, facts)).collect()
     }
 
     /// The descriptor that it asks for.
-    pub(crate) fn descriptor(&self) -> Option<&Descriptor> {
+    pub(crate) fn descriptor(&self) -> Option<&DescriptorMatcher> {
         self.conditions.iter().find_map(Condition::descriptor)
     }
 
-    pub(crate) fn governs(&self, request: &Request<'_, '_>) -> bool {
+    pub(crate) fn governs(&self, request: &MatchInput<'_, '_>) -> bool {
         self.conditions.iter().all(|condition| condition.holds(request))
     }
 
     /// The same rule after `previous`: a policy that did not change has been in force for as long
     /// as it was, another is in force from `now`.
-    pub(crate) fn following(&mut self, previous: Option<&Self>, now: Timestamp) {
-        self.limit = self.limit.in_force(previous.and_then(|rule| rule.limit.policy()), now);
-        self.succeed(previous, now);
-        if let Mode::Warn(policy) = &mut self.mode {
-            let before = previous.and_then(|rule| rule.mode.warnings());
-            *policy = policy.in_force_since(since(policy, before, now));
+    pub(crate) fn inherit_from(&mut self, previous: Option<&Self>, now: Timestamp) {
+        self.limit =
+            self.limit.with_effective_time(previous.and_then(|rule| rule.limit.policy()), now);
+        self.remember_predecessor(previous, now);
+        if let RuleMode::Warn(policy) = &mut self.mode {
+            let before = previous.and_then(|rule| rule.mode.warning_policy());
+            *policy = policy.with_effective_since(effective_since(policy, before, now));
         }
     }
 }
 
-impl Limit {
+impl RuleLimit {
     /// The policy, if there is one.
     #[must_use]
     pub const fn policy(&self) -> Option<&Policy> {
@@ -232,16 +233,16 @@ impl Limit {
 
     /// The most that it admits to one key in any interval as long as its window; none where it counts nothing.
     #[must_use]
-    pub fn most_in_window(&self) -> Option<u64> {
-        self.policy().map(Policy::most_in_window)
+    pub fn max_in_window(&self) -> Option<u64> {
+        self.policy().map(Policy::max_in_window)
     }
 
     /// The same limit after a policy: one that did not change has been in force for as long as it was,
     /// another is in force from `now`.
-    pub(crate) fn in_force(self, before: Option<&Policy>, now: Timestamp) -> Self {
+    pub(crate) fn with_effective_time(self, before: Option<&Policy>, now: Timestamp) -> Self {
         match self {
             Self::Policy(policy) => {
-                Self::Policy(policy.in_force_since(since(&policy, before, now)))
+                Self::Policy(policy.with_effective_since(effective_since(&policy, before, now)))
             }
             other => other,
         }
@@ -249,7 +250,7 @@ impl Limit {
 
     /// What tells counters of the same rule apart: algorithm and window. A changed number of
     /// requests goes on with the same counters.
-    pub(crate) fn namespace(&self) -> (&'static str, u64) {
+    pub(crate) fn counter_identity(&self) -> (&'static str, u64) {
         match self {
             Self::Policy(policy) => (policy.algorithm().name(), policy.quota().window.get()),
             Self::Unlimited => ("unlimited", 0),
@@ -258,7 +259,7 @@ impl Limit {
     }
 }
 
-impl Mode {
+impl RuleMode {
     /// The name that rules use.
     #[must_use]
     pub const fn name(&self) -> &'static str {
@@ -271,7 +272,7 @@ impl Mode {
 
     /// The policy of warnings, if there is one.
     #[must_use]
-    pub const fn warnings(&self) -> Option<&Policy> {
+    pub const fn warning_policy(&self) -> Option<&Policy> {
         match self {
             Self::Warn(policy) => Some(policy),
             Self::Enforce | Self::Shadow => None,
@@ -280,8 +281,13 @@ impl Mode {
 }
 
 /// What all keys of a rule have in common.
-pub(crate) fn namespace(secret: Secret, id: &str, limit: &Limit, generation: u32) -> Fingerprint {
-    let (algorithm, window) = limit.namespace();
+pub(crate) fn counter_namespace(
+    secret: Secret,
+    id: &str,
+    limit: &RuleLimit,
+    generation: u32,
+) -> Fingerprint {
+    let (algorithm, window) = limit.counter_identity();
     let (window, number) = (window.to_le_bytes(), generation.to_le_bytes());
     let parts = [id.as_bytes(), algorithm.as_bytes(), &window, &number];
     // The first is not named, so that rules without the field keep the counters they have.
@@ -291,16 +297,26 @@ pub(crate) fn namespace(secret: Secret, id: &str, limit: &Limit, generation: u32
 
 /// A counter of a rule. One that counts everybody lies alone: what all counters for everybody are
 /// in would be one place for all requests of a fleet.
-pub(crate) fn counter_of(rule: &Rule, fingerprint: Fingerprint, namespace: Fingerprint) -> Key<'_> {
+pub(crate) fn counter_key(
+    rule: &Rule,
+    fingerprint: Fingerprint,
+    namespace: Fingerprint,
+) -> Key<'_> {
     if rule.parts.is_empty() {
-        return Key::alone(&rule.id, fingerprint);
+        return Key::without_namespace(&rule.id, fingerprint);
     }
     Key { rule: &rule.id, fingerprint, namespace }
 }
 
-pub(crate) fn since(policy: &Policy, before: Option<&Policy>, now: Timestamp) -> Timestamp {
+pub(crate) fn effective_since(
+    policy: &Policy,
+    before: Option<&Policy>,
+    now: Timestamp,
+) -> Timestamp {
     match before {
-        Some(before) if policy.in_force_since(before.since()) == *before => before.since(),
+        Some(before) if policy.with_effective_since(before.effective_since()) == *before => {
+            before.effective_since()
+        }
         _ => now,
     }
 }

@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::decode::nearest;
-use crate::problem::Problem;
-use crate::yaml::{Entry, Node, Span, Value};
+use crate::diagnostic::Diagnostic;
+use crate::yaml::{SourceSpan, YamlEntry, YamlNode, YamlValue};
 
 /// The section whose names are secret too: a key may have been typed as one.
 const SUBJECTS: &str = "subjects";
@@ -19,23 +19,23 @@ const SECRET_FIELDS: [&str; 8] =
 
 /// Where the secrets of a document stand.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Secrets {
+pub(crate) struct SecretSpans {
     /// The lines that hold some of one.
     lines: HashSet<usize>,
     /// The line and column where each begins, and the field that may be named for it.
     fields: HashMap<(usize, usize), Arc<str>>,
 }
 
-impl Secrets {
+impl SecretSpans {
     /// The secrets of a document.
-    pub(crate) fn of(root: &Node) -> Self {
+    pub(crate) fn locate(root: &YamlNode) -> Self {
         let mut secrets = Self::default();
-        secrets.find(root, "");
+        secrets.visit_node(root, "");
         secrets
     }
 
     /// Takes every secret out of a problem.
-    pub(crate) fn redact(&self, problem: &mut Problem) {
+    pub(crate) fn redact(&self, problem: &mut Diagnostic) {
         if self.lines.contains(&problem.line) {
             problem.excerpt = None;
         }
@@ -45,52 +45,56 @@ impl Secrets {
         }
     }
 
-    fn find(&mut self, node: &Node, path: &str) {
+    fn visit_node(&mut self, node: &YamlNode, path: &str) {
         match &node.value {
-            Value::Scalar { text, .. } if has_credentials(text) => self.hide(node, &path.into()),
-            Value::Scalar { .. } => {}
-            Value::List(items) => (0..).zip(items).for_each(|(at, item): (usize, _)| {
-                self.find(item, &format!("{path}[{at}]"));
+            YamlValue::Scalar { text, .. } if has_credentials(text) => {
+                self.mark_node(node, &path.into());
+            }
+            YamlValue::Scalar { .. } => {}
+            YamlValue::List(items) => (0..).zip(items).for_each(|(at, item): (usize, _)| {
+                self.visit_node(item, &format!("{path}[{at}]"));
             }),
-            Value::Map(entries) => entries.iter().for_each(|entry| self.find_in(entry, path)),
+            YamlValue::Map(entries) => {
+                entries.iter().for_each(|entry| self.visit_entry(entry, path));
+            }
         }
     }
 
-    fn find_in(&mut self, entry: &Entry, path: &str) {
-        let Entry { name, node, .. } = entry;
+    fn visit_entry(&mut self, entry: &YamlEntry, path: &str) {
+        let YamlEntry { name, node, .. } = entry;
         let field = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
         let subjects = name == SUBJECTS || (path.is_empty() && nearest(name, [SUBJECTS]).is_some());
         match &node.value {
-            Value::List(items) if subjects => (0..).zip(items).for_each(|(at, item)| {
+            YamlValue::List(items) if subjects => (0..).zip(items).for_each(|(at, item)| {
                 let at: usize = at;
-                self.hide(item, &format!("{field}[{at}]").into());
+                self.mark_node(item, &format!("{field}[{at}]").into());
             }),
             // Where a key is found is no key.
-            Value::Map(_) if path == "identity" => self.find(node, &field),
-            _ if subjects || is_secret_field(name) => self.hide(node, &field.into()),
+            YamlValue::Map(_) if path == "identity" => self.visit_node(node, &field),
+            _ if subjects || is_secret_field(name) => self.mark_node(node, &field.into()),
             // A slip has joined the field's name and other text, which may be its value.
             _ if has_secret_field(name) => {
-                self.hide_at(entry.name_span, entry.name_span.line, &path.into());
-                self.hide(node, &path.into());
+                self.mark_span(entry.name_span, entry.name_span.line, &path.into());
+                self.mark_node(node, &path.into());
             }
-            _ => self.find(node, &field),
+            _ => self.visit_node(node, &field),
         }
     }
 
     /// Hides a node with all that is below it.
-    fn hide(&mut self, node: &Node, field: &Arc<str>) {
-        self.hide_at(node.span, node.last_line, field);
+    fn mark_node(&mut self, node: &YamlNode, field: &Arc<str>) {
+        self.mark_span(node.span, node.last_line, field);
         match &node.value {
-            Value::Scalar { .. } => {}
-            Value::List(items) => items.iter().for_each(|item| self.hide(item, field)),
-            Value::Map(entries) => entries.iter().for_each(|entry| {
-                self.hide_at(entry.name_span, entry.name_span.line, field);
-                self.hide(&entry.node, field);
+            YamlValue::Scalar { .. } => {}
+            YamlValue::List(items) => items.iter().for_each(|item| self.mark_node(item, field)),
+            YamlValue::Map(entries) => entries.iter().for_each(|entry| {
+                self.mark_span(entry.name_span, entry.name_span.line, field);
+                self.mark_node(&entry.node, field);
             }),
         }
     }
 
-    fn hide_at(&mut self, span: Span, last_line: usize, field: &Arc<str>) {
+    fn mark_span(&mut self, span: SourceSpan, last_line: usize, field: &Arc<str>) {
         self.lines.extend(span.line..=last_line);
         self.fields.insert((span.line, span.column), Arc::clone(field));
     }

@@ -9,11 +9,11 @@ use std::collections::{HashMap, HashSet};
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, StrInput};
 
-use crate::decode::Findings;
-use crate::problem::Remark;
-use crate::secrets::Secrets;
+use crate::decode::Diagnostics;
+use crate::diagnostic::FieldError;
+use crate::secrets::SecretSpans;
 
-pub use quote::quoted;
+pub use quote::quote_scalar;
 
 /// The largest document.
 pub(crate) const MAX_BYTES: usize = 1 << 20;
@@ -22,14 +22,14 @@ pub(crate) const MAX_BYTES: usize = 1 << 20;
 const MAX_DEPTH: usize = 64;
 
 /// How many nodes aliases may add: `&a`/`*a` is for sharing a few settings, not for growing.
-const MAX_ALIASED: usize = 20_000;
+const MAX_ALIASED_NODES: usize = 20_000;
 
 /// How much text they may add: one long text could otherwise be had twenty thousand times.
 const MAX_ALIASED_BYTES: usize = MAX_BYTES;
 
 /// A place in the source: line and column from 1, width in characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Span {
+pub struct SourceSpan {
     /// The line, from 1; 0 when the whole document is meant.
     pub line: usize,
     /// The column in characters, from 1.
@@ -40,18 +40,18 @@ pub struct Span {
 
 /// A value with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct YamlNode {
     /// What it is.
-    pub value: Value,
+    pub value: YamlValue,
     /// Where it stands.
-    pub span: Span,
+    pub span: SourceSpan,
     /// The line on which it ends; of a list or mapping, the one on which it begins.
     pub last_line: usize,
 }
 
 /// What a node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum YamlValue {
     /// Text as it was typed, without quotes.
     Scalar {
         /// The text.
@@ -60,28 +60,28 @@ pub enum Value {
         quoted: bool,
     },
     /// A list.
-    List(Vec<Node>),
+    List(Vec<YamlNode>),
     /// A mapping, in the order it was typed; no name occurs twice.
-    Map(Vec<Entry>),
+    Map(Vec<YamlEntry>),
 }
 
 /// One field of a mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct YamlEntry {
     /// The name.
     pub name: String,
     /// Where the name stands.
-    pub name_span: Span,
+    pub name_span: SourceSpan,
     /// The value.
-    pub node: Node,
+    pub node: YamlNode,
 }
 
-impl Node {
+impl YamlNode {
     /// Whether it says nothing: `null`, `~` or no text at all.
     #[must_use]
     pub fn is_null(&self) -> bool {
         match &self.value {
-            Value::Scalar { text, quoted: false } => {
+            YamlValue::Scalar { text, quoted: false } => {
                 matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL")
             }
             _ => false,
@@ -89,14 +89,14 @@ impl Node {
     }
 
     /// How large it is.
-    fn extent(&self) -> Extent {
-        let mut extent = Extent { nodes: 1, bytes: 0, depth: 0 };
+    fn extent(&self) -> NodeExtent {
+        let mut extent = NodeExtent { nodes: 1, bytes: 0, depth: 0 };
         match &self.value {
-            Value::Scalar { text, .. } => extent.bytes = text.len(),
-            Value::List(items) => items.iter().for_each(|node| extent.hold(node)),
-            Value::Map(entries) => entries.iter().for_each(|entry| {
+            YamlValue::Scalar { text, .. } => extent.bytes = text.len(),
+            YamlValue::List(items) => items.iter().for_each(|node| extent.include(node)),
+            YamlValue::Map(entries) => entries.iter().for_each(|entry| {
                 extent.bytes += entry.name.len();
-                extent.hold(&entry.node);
+                extent.include(&entry.node);
             }),
         }
         extent
@@ -105,14 +105,14 @@ impl Node {
 
 /// How many nodes there are, how much text they have, and how deep they nest.
 #[derive(Clone, Copy)]
-struct Extent {
+struct NodeExtent {
     nodes: usize,
     bytes: usize,
     depth: usize,
 }
 
-impl Extent {
-    fn hold(&mut self, node: &Node) {
+impl NodeExtent {
+    fn include(&mut self, node: &YamlNode) {
         let Self { nodes, bytes, depth } = node.extent();
         self.nodes += nodes;
         self.bytes += bytes;
@@ -120,38 +120,39 @@ impl Extent {
     }
 }
 
-/// Reads a document; nothing for an empty one. What is wrong goes to `findings`; what can still be
+/// Reads a document; nothing for an empty one. What is wrong goes to `diagnostics`; what can still be
 /// understood comes back.
-pub fn parse(source: &str, findings: &Findings<'_>) -> Option<Node> {
+pub fn parse(source: &str, diagnostics: &Diagnostics<'_>) -> Option<YamlNode> {
     if source.len() > MAX_BYTES {
-        let remark = Remark::new(format!("the document is larger than {MAX_BYTES} bytes"))
-            .found(&format!("{} bytes", source.len()))
-            .write("fewer rules, with lists or globs in `match`");
-        findings.note(Span::default(), "", remark);
+        let error = FieldError::new(format!("the document is larger than {MAX_BYTES} bytes"))
+            .with_found(&format!("{} bytes", source.len()))
+            .with_hint("fewer rules, with lists or globs in `match`");
+        diagnostics.report(SourceSpan::default(), "", error);
         return None;
     }
     let source = source.strip_prefix('\u{FEFF}').unwrap_or(source);
     if let Some(at) = source.find('\0') {
         let line = source[..at].matches('\n').count() + 1;
         let column = source[..at].chars().rev().take_while(|c| *c != '\n').count() + 1;
-        let remark = Remark::new("a NUL byte cannot stand in a document").write("UTF-8 text");
-        findings.note_unquoted(Span { line, column, width: 1 }, remark);
+        let error =
+            FieldError::new("a NUL byte cannot stand in a document").with_hint("UTF-8 text");
+        diagnostics.report_unquoted(SourceSpan { line, column, width: 1 }, error);
         return None;
     }
-    let mut tree = Tree {
+    let mut tree = YamlTreeBuilder {
         events: Parser::new_from_str(source),
         anchors: HashMap::new(),
-        aliased: Extent { nodes: 0, bytes: 0, depth: 0 },
+        aliased: NodeExtent { nodes: 0, bytes: 0, depth: 0 },
         last_line: 0,
     };
-    match tree.document() {
+    match tree.parse_document() {
         Ok(root) => root.map(|mut root| {
-            findings.hide(Secrets::of(&root));
-            drop_repeated(&mut root, findings, &mut HashSet::new());
+            diagnostics.redact_secrets(SecretSpans::locate(&root));
+            drop_duplicate_fields(&mut root, diagnostics, &mut HashSet::new());
             root
         }),
-        Err(Stop { span, remark }) => {
-            findings.note_unquoted(span, remark);
+        Err(YamlError { span, error }) => {
+            diagnostics.report_unquoted(span, error);
             None
         }
     }
@@ -159,182 +160,199 @@ pub fn parse(source: &str, findings: &Findings<'_>) -> Option<Node> {
 
 /// Drops the fields of mappings that are there already, and notes each once, however many aliases
 /// lead to it.
-fn drop_repeated(node: &mut Node, findings: &Findings<'_>, noted: &mut HashSet<(usize, usize)>) {
+fn drop_duplicate_fields(
+    node: &mut YamlNode,
+    diagnostics: &Diagnostics<'_>,
+    noted: &mut HashSet<(usize, usize)>,
+) {
     match &mut node.value {
-        Value::Scalar { .. } => {}
-        Value::List(items) => {
-            items.iter_mut().for_each(|item| drop_repeated(item, findings, noted));
+        YamlValue::Scalar { .. } => {}
+        YamlValue::List(items) => {
+            items.iter_mut().for_each(|item| drop_duplicate_fields(item, diagnostics, noted));
         }
-        Value::Map(entries) => {
+        YamlValue::Map(entries) => {
             let mut lines: HashMap<String, usize> = HashMap::new();
-            entries.retain(|Entry { name, name_span, .. }| {
+            entries.retain(|YamlEntry { name, name_span, .. }| {
                 let Some(line) = lines.get(name) else {
                     lines.insert(name.clone(), name_span.line);
                     return true;
                 };
                 if noted.insert((name_span.line, name_span.column)) {
-                    let remark = Remark::new(format!("this field is already set on line {line}"));
-                    findings.note(*name_span, name, remark.found(name).write("it once"));
+                    let error =
+                        FieldError::new(format!("this field is already set on line {line}"));
+                    diagnostics.report(*name_span, name, error.with_found(name).with_hint("it once"));
                 }
                 false
             });
-            entries.iter_mut().for_each(|entry| drop_repeated(&mut entry.node, findings, noted));
+            entries
+                .iter_mut()
+                .for_each(|entry| drop_duplicate_fields(&mut entry.node, diagnostics, noted));
         }
     }
 }
 
 /// A problem after which nothing more can be read.
-struct Stop {
-    span: Span,
-    remark: Remark,
+struct YamlError {
+    span: SourceSpan,
+    error: FieldError,
 }
 
-impl From<ScanError> for Stop {
-    fn from(error: ScanError) -> Self {
-        let span = span_of(saphyr_parser::Span::empty(*error.marker()));
-        if error.info().contains("recursion limit") {
+impl From<ScanError> for YamlError {
+    fn from(scan: ScanError) -> Self {
+        let span = to_source_span(saphyr_parser::Span::empty(*scan.marker()));
+        if scan.info().contains("recursion limit") {
             return too_deep(span);
         }
-        let mut remark = Remark::new(format!("this is not YAML: {}", error.info()));
-        if error.info().contains("tab") {
-            remark = remark.write("spaces instead of tabs");
+        let mut error = FieldError::new(format!("this is not YAML: {}", scan.info()));
+        if scan.info().contains("tab") {
+            error = error.with_hint("spaces instead of tabs");
         }
-        Self { span, remark }
+        Self { span, error }
     }
 }
 
-struct Tree<'s> {
+struct YamlTreeBuilder<'s> {
     events: Parser<'s, StrInput<'s>>,
-    anchors: HashMap<usize, Node>,
-    aliased: Extent,
+    anchors: HashMap<usize, YamlNode>,
+    aliased: NodeExtent,
     /// The line on which the last event ended.
     last_line: usize,
 }
 
-impl<'s> Tree<'s> {
-    fn next(&mut self) -> Result<(Event<'s>, Span), Stop> {
+impl<'s> YamlTreeBuilder<'s> {
+    fn next_event(&mut self) -> Result<(Event<'s>, SourceSpan), YamlError> {
         match self.events.next_event() {
             Some(Ok((event, span))) => {
                 self.last_line = span.end.line();
-                Ok((event, span_of(span)))
+                Ok((event, to_source_span(span)))
             }
             Some(Err(error)) => Err(error.into()),
-            None => Ok((Event::StreamEnd, Span::default())),
+            None => Ok((Event::StreamEnd, SourceSpan::default())),
         }
     }
 
-    fn document(&mut self) -> Result<Option<Node>, Stop> {
+    fn parse_document(&mut self) -> Result<Option<YamlNode>, YamlError> {
         let mut root = None;
         loop {
-            let (event, span) = self.next()?;
+            let (event, span) = self.next_event()?;
             match event {
                 Event::StreamEnd => return Ok(root),
                 Event::DocumentStart(_) if root.is_some() => {
-                    let remark = Remark::new("a file holds one document")
-                        .write("one document, without a second `---`");
-                    return Err(Stop { span, remark });
+                    let error = FieldError::new("a file holds one document")
+                        .with_hint("one document, without a second `---`");
+                    return Err(YamlError { span, error });
                 }
                 Event::StreamStart | Event::DocumentStart(_) | Event::DocumentEnd => {}
-                first => root = Some(self.node(first, span, 0)?),
+                first => root = Some(self.parse_node(first, span, 0)?),
             }
         }
     }
 
-    fn node(&mut self, first: Event<'s>, span: Span, depth: usize) -> Result<Node, Stop> {
+    fn parse_node(
+        &mut self,
+        first: Event<'s>,
+        span: SourceSpan,
+        depth: usize,
+    ) -> Result<YamlNode, YamlError> {
         check_depth(depth, span)?;
         let last_line = self.last_line.max(span.line);
         let (value, anchor) = match first {
-            Event::Alias(anchor) => return self.alias(anchor, span, depth),
+            Event::Alias(anchor) => return self.resolve_alias(anchor, span, depth),
             Event::Scalar(text, style, anchor, tag) => {
                 // `!!str 10` is how YAML says that a number is text.
                 let quoted = style != ScalarStyle::Plain || tag.is_some();
-                (Value::Scalar { text: text.into_owned(), quoted }, anchor)
+                (YamlValue::Scalar { text: text.into_owned(), quoted }, anchor)
             }
-            Event::SequenceStart(anchor, _) => (self.list(depth)?, anchor),
-            Event::MappingStart(anchor, _) => (self.map(depth)?, anchor),
+            Event::SequenceStart(anchor, _) => (self.parse_list(depth)?, anchor),
+            Event::MappingStart(anchor, _) => (self.parse_map(depth)?, anchor),
             // The parser has no other event here; should one come, it says nothing.
-            _ => (Value::Scalar { text: String::new(), quoted: false }, 0),
+            _ => (YamlValue::Scalar { text: String::new(), quoted: false }, 0),
         };
         // Of a list or mapping only the first character is marked.
-        let width = if matches!(value, Value::Scalar { .. }) { span.width } else { 1 };
-        let node = Node { value, span: Span { width, ..span }, last_line };
+        let width = if matches!(value, YamlValue::Scalar { .. }) { span.width } else { 1 };
+        let node = YamlNode { value, span: SourceSpan { width, ..span }, last_line };
         if anchor > 0 {
-            self.spend(node.extent(), span)?;
+            self.count_aliased(node.extent(), span)?;
             self.anchors.insert(anchor, node.clone());
         }
         Ok(node)
     }
 
-    fn list(&mut self, depth: usize) -> Result<Value, Stop> {
+    fn parse_list(&mut self, depth: usize) -> Result<YamlValue, YamlError> {
         let mut items = Vec::new();
         loop {
-            match self.next()? {
-                (Event::SequenceEnd, _) => return Ok(Value::List(items)),
-                (first, span) => items.push(self.node(first, span, depth + 1)?),
+            match self.next_event()? {
+                (Event::SequenceEnd, _) => return Ok(YamlValue::List(items)),
+                (first, span) => items.push(self.parse_node(first, span, depth + 1)?),
             }
         }
     }
 
-    fn map(&mut self, depth: usize) -> Result<Value, Stop> {
-        let mut entries: Vec<Entry> = Vec::new();
+    fn parse_map(&mut self, depth: usize) -> Result<YamlValue, YamlError> {
+        let mut entries: Vec<YamlEntry> = Vec::new();
         loop {
-            let (first, name_span) = match self.next()? {
-                (Event::MappingEnd, _) => return Ok(Value::Map(entries)),
+            let (first, name_span) = match self.next_event()? {
+                (Event::MappingEnd, _) => return Ok(YamlValue::Map(entries)),
                 next => next,
             };
             // An alias would name a field by a value from elsewhere, which may be a secret.
             let is_alias = matches!(first, Event::Alias(_));
-            let name = match self.node(first, name_span, depth + 1)?.value {
-                Value::Scalar { text, .. } if !is_alias => text,
+            let name = match self.parse_node(first, name_span, depth + 1)?.value {
+                YamlValue::Scalar { text, .. } if !is_alias => text,
                 _ => {
-                    let remark =
-                        Remark::new("the name of a field must be a word").write("`name: value`");
-                    return Err(Stop { span: name_span, remark });
+                    let error = FieldError::new("the name of a field must be a word")
+                        .with_hint("`name: value`");
+                    return Err(YamlError { span: name_span, error });
                 }
             };
-            let (first, span) = self.next()?;
-            let node = self.node(first, span, depth + 1)?;
-            entries.push(Entry { name, name_span, node });
+            let (first, span) = self.next_event()?;
+            let node = self.parse_node(first, span, depth + 1)?;
+            entries.push(YamlEntry { name, name_span, node });
         }
     }
 
-    fn alias(&mut self, anchor: usize, span: Span, depth: usize) -> Result<Node, Stop> {
+    fn resolve_alias(
+        &mut self,
+        anchor: usize,
+        span: SourceSpan,
+        depth: usize,
+    ) -> Result<YamlNode, YamlError> {
         let Some(node) = self.anchors.get(&anchor) else {
-            let remark = Remark::new("an alias cannot stand inside what it names");
-            return Err(Stop { span, remark });
+            let error = FieldError::new("an alias cannot stand inside what it names");
+            return Err(YamlError { span, error });
         };
         let extent = node.extent();
         let node = node.clone();
         // Without this, aliases of aliases could nest deeper than a stack can follow.
         check_depth(depth + extent.depth, span)?;
-        self.spend(extent, span)?;
+        self.count_aliased(extent, span)?;
         Ok(node)
     }
 
-    fn spend(&mut self, extent: Extent, span: Span) -> Result<(), Stop> {
+    fn count_aliased(&mut self, extent: NodeExtent, span: SourceSpan) -> Result<(), YamlError> {
         self.aliased.nodes += extent.nodes;
         self.aliased.bytes += extent.bytes;
-        if self.aliased.nodes <= MAX_ALIASED && self.aliased.bytes <= MAX_ALIASED_BYTES {
+        if self.aliased.nodes <= MAX_ALIASED_NODES && self.aliased.bytes <= MAX_ALIASED_BYTES {
             return Ok(());
         }
-        let remark = Remark::new("anchors and aliases make the document too large")
-            .write("the values themselves, or fewer aliases");
-        Err(Stop { span, remark })
+        let error = FieldError::new("anchors and aliases make the document too large")
+            .with_hint("the values themselves, or fewer aliases");
+        Err(YamlError { span, error })
     }
 }
 
-fn check_depth(depth: usize, span: Span) -> Result<(), Stop> {
+fn check_depth(depth: usize, span: SourceSpan) -> Result<(), YamlError> {
     if depth <= MAX_DEPTH { Ok(()) } else { Err(too_deep(span)) }
 }
 
-fn too_deep(span: Span) -> Stop {
-    let remark = Remark::new(format!("nested deeper than {MAX_DEPTH} levels"));
-    Stop { span, remark: remark.write("a flatter document") }
+fn too_deep(span: SourceSpan) -> YamlError {
+    let error = FieldError::new(format!("nested deeper than {MAX_DEPTH} levels"));
+    YamlError { span, error.with_hint("a flatter document") }
 }
 
-fn span_of(span: saphyr_parser::Span) -> Span {
+fn to_source_span(span: saphyr_parser::Span) -> SourceSpan {
     let (start, end): (Marker, Marker) = (span.start, span.end);
     // What goes on over several lines is marked by its first character.
     let width = if start.line() == end.line() { end.col().saturating_sub(start.col()) } else { 1 };
-    Span { line: start.line(), column: start.col() + 1, width: width.max(1) }
+    SourceSpan { line: start.line(), column: start.col() + 1, width: width.max(1) }
 }

@@ -14,7 +14,7 @@ fn yaml_blocks(page: &str) -> Vec<&str> {
 }
 
 #[test]
-fn every_rules_document_in_the_documentation_compiles() {
+fn documentation_rule_examples_compile() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut pages = vec![root.join("README.md")];
     let docs = std::fs::read_dir(root.join("docs")).expect("docs/");

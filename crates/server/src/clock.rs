@@ -1,9 +1,9 @@
-//! The process's own clock, for what is measured rather than decided. Counters go by their store's.
+//! The process clock, for measurements only. Decisions use the clock of their store.
 
 use std::time::Instant;
 
-/// The present instant.
-#[expect(clippy::disallowed_methods, reason = "the wiring may read the clock; this is where")]
-pub(crate) fn now() -> Instant {
+/// The current instant.
+#[expect(clippy::disallowed_methods, reason = "this function is the only place that reads the clock")]
+pub fn now() -> Instant {
     Instant::now()
 }

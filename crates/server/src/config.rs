@@ -1,5 +1,6 @@
-//! Settings: as typed in a [`Layer`] (the document's `server:` section; flags and environment),
-//! then checked together as [`Settings`]. File gives way to environment, environment to flag.
+//! Server settings. [`PartialSettings`] holds one layer: the document's `server:` section, or flags
+//! and environment. `Settings` is the merged and validated result. Flags override environment
+//! variables, which override the document.
 
 mod admin;
 mod certificate;
@@ -18,119 +19,125 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use tidegate_control::file;
+use clap::builder::FalseyValueParser;
 use tidegate_core::key::Secret;
 use tidegate_core::time::Micros;
-use tidegate_edge::Token;
-use tidegate_edge::respond::HeaderSettings;
-use tidegate_edge::trace;
 use tidegate_memory::DEFAULT_MAX_BYTES;
+use tidegate_response::HeaderSettings;
+use tidegate_rulestore::file;
+use tidegate_telemetry::trace;
+use tidegate_web::{BearerToken, LogPaths};
 
-use crate::failure::Failure;
-pub(crate) use admin::{AdminLayer, AdminSettings};
-pub(crate) use certificate::Certificate;
-pub(crate) use gateway::{GatewayLayer, GatewaySettings};
-pub(crate) use grpc::{GrpcLayer, GrpcSettings};
-pub(crate) use headers::HeaderLayer;
-use key_secret::KeySecret;
-pub(crate) use listen::{DoorAt, Listen, SocketMode};
-pub(crate) use resp::{RespLayer, RespSettings};
-pub(crate) use section::read as read_section;
-pub(crate) use store::{RedisSettings, StoreLayer, StoreSettings};
-pub(crate) use traces::TraceLayer;
-pub(crate) use value::{Bytes, LogFormat, LogLevel, UpstreamAt, duration, header_name};
+use crate::error::CommandError;
+pub use admin::{AdminSettings, PartialAdminSettings};
+pub(crate) use certificate::ListenerCertificate;
+pub use gateway::{GatewaySettings, PartialGatewaySettings};
+pub use grpc::{GrpcSettings, PartialGrpcSettings};
+pub(crate) use headers::PartialHeaderSettings;
+use key_secret::KeySecretSource;
+pub use listen::{ListenSetting, ListenSpec, SocketMode};
+pub use resp::{PartialRespSettings, RespSettings};
+pub(crate) use section::read_section;
+pub use store::{PartialStoreSettings, RedisSettings, StoreSettings};
+pub(crate) use traces::PartialTraceSettings;
+pub use value::{LogFormat, LogLevel, MemorySize, UpstreamUrl, parse_duration, parse_header_name};
 
-/// The HTTP listener unless it is said otherwise.
-pub(crate) const DEFAULT_HTTP: Listen = Listen::loopback(8081);
+/// Default address of the HTTP API.
+pub const DEFAULT_HTTP: ListenSpec = ListenSpec::loopback(8081);
 
-/// How many violations of a rule are logged each second unless it is said otherwise: enough to see what goes on,
-/// and not what fills a disk.
+/// Default for `--log-violations`: enough lines per rule and second to see a problem, too few to
+/// fill a disk.
 const DEFAULT_LOG_VIOLATIONS: u32 = 5;
 
-/// The largest certificate, key, secret or list of authorities that is read.
+/// Largest certificate, key, secret or CA file that is read.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// A secret shorter than this protects nothing.
-const LEAST_SECRET_BYTES: usize = 16;
+/// Shorter secrets can be guessed, so they are rejected.
+const MIN_SECRET_BYTES: usize = 16;
 
-/// Settings as typed in one place; what is not said is left to the place below.
+/// One layer of settings; unset values come from the layer below.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Layer {
+pub struct PartialSettings {
+    /// Gateway settings.
     #[command(flatten)]
-    pub(crate) gateway: GatewayLayer,
+    pub gateway: PartialGatewaySettings,
 
-    /// Where the HTTP listener is; port 0 takes a free one, `unix:/PATH` is a unix socket, `off`
-    /// closes it [default: 127.0.0.1:8081]
+    /// HTTP API address; port 0 picks a free port, `unix:/PATH` is a Unix socket, `off` disables it
+    /// [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_HTTP", hide_env_values = true)]
-    pub(crate) http: Option<Listen>,
+    pub http: Option<ListenSpec>,
 
+    /// gRPC API settings.
     #[command(flatten)]
-    pub(crate) grpc: GrpcLayer,
+    pub grpc: PartialGrpcSettings,
 
+    /// RESP API settings.
     #[command(flatten)]
-    pub(crate) resp: RespLayer,
+    pub resp: PartialRespSettings,
 
-    /// Who may use listeners on unix sockets: the permissions of the files [default: 0660]
+    /// File permissions of Unix sockets, which decide who may connect [default: 0660]
     #[arg(long, value_name = "MODE", env = "TIDEGATE_SOCKET_MODE", hide_env_values = true)]
     pub(crate) socket_mode: Option<SocketMode>,
 
-    /// Threads that answer at the HTTP, gRPC and RESP listeners [default: one less than there are cores]
+    /// Worker threads of the HTTP, gRPC and RESP APIs [default: number of cores minus one]
     #[arg(
         long,
         value_name = "COUNT",
-        value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_THREADS)),
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_THREADS)),
         env = "TIDEGATE_DOOR_THREADS",
         hide_env_values = true
     )]
     pub(crate) door_threads: Option<u16>,
 
+    /// Store settings.
     #[command(flatten)]
-    pub(crate) store: StoreLayer,
+    pub store: PartialStoreSettings,
 
-    /// Keep the counters in this file over a restart
+    /// Save the counters to this file and restore them after a restart
     #[arg(long, value_name = "FILE", env = "TIDEGATE_SNAPSHOT", hide_env_values = true)]
     pub(crate) snapshot: Option<PathBuf>,
 
-    /// How often that file is written [default: 10s]
+    /// How often to write the snapshot file [default: 10s]
     #[arg(
         long,
         value_name = "TIME",
-        value_parser = value::duration,
+        value_parser = value::parse_duration,
         env = "TIDEGATE_SNAPSHOT_INTERVAL",
         hide_env_values = true
     )]
     pub(crate) snapshot_interval: Option<Micros>,
 
-    /// How much memory the counters may take [default: 256MiB]
+    /// Memory limit for the counters [default: 256MiB]
     #[arg(long, value_name = "SIZE", env = "TIDEGATE_MEMORY_LIMIT", hide_env_values = true)]
-    pub(crate) memory_limit: Option<Bytes>,
+    pub(crate) memory_limit: Option<MemorySize>,
 
-    /// The file with the secret under which clients are hashed, the same on all nodes [default: one
-    /// that is made beside the file of --snapshot or --rules-db]
+    /// File with the secret for hashing client identities; must be the same on all nodes [default:
+    /// generated next to the --snapshot or --rules-db file]
     #[arg(long, value_name = "FILE", env = "TIDEGATE_KEY_SECRET_FILE", hide_env_values = true)]
-    pub(crate) key_secret_file: Option<PathBuf>,
+    pub key_secret_file: Option<PathBuf>,
+
+    /// Admin API settings.
+    #[command(flatten)]
+    pub admin: PartialAdminSettings,
 
     #[command(flatten)]
-    pub(crate) admin: AdminLayer,
+    pub(crate) headers: PartialHeaderSettings,
 
-    #[command(flatten)]
-    pub(crate) headers: HeaderLayer,
-
-    /// How long requests under way may take to finish when it stops [default: 25s]
+    /// Time that in-flight requests get to finish on shutdown [default: 25s]
     #[arg(
         long,
         value_name = "TIME",
-        value_parser = value::duration,
+        value_parser = value::parse_duration,
         env = "TIDEGATE_DRAIN_TIMEOUT",
         hide_env_values = true
     )]
     pub(crate) drain_timeout: Option<Micros>,
 
-    /// How log lines look, on stderr [default: pretty]
+    /// Log format on stderr [default: pretty]
     #[arg(long, value_name = "FORMAT", value_enum, env = "TIDEGATE_LOG", hide_env_values = true)]
     pub(crate) log: Option<LogFormat>,
 
-    /// What is logged [default: info]
+    /// Lowest level that is logged [default: info]
     #[arg(
         long,
         value_name = "LEVEL",
@@ -138,86 +145,99 @@ pub(crate) struct Layer {
         env = "TIDEGATE_LOG_LEVEL",
         hide_env_values = true
     )]
-    pub(crate) log_level: Option<LogLevel>,
+    pub log_level: Option<LogLevel>,
 
-    /// Log at most so many violations of each rule a second, and how many there were besides; 0 logs
-    /// none [default: 5]
+    /// Log at most N violations per rule and second, plus a count of the suppressed ones; 0
+    /// disables it [default: 5]
     #[arg(long, value_name = "N", env = "TIDEGATE_LOG_VIOLATIONS", hide_env_values = true)]
     pub(crate) log_violations: Option<u32>,
 
+    /// Log the request paths that clients send, which may hold personal data, instead of endpoint
+    /// patterns
+    #[arg(
+        long,
+        env = "TIDEGATE_LOG_PATHS",
+        hide_env_values = true,
+        num_args = 0,
+        default_missing_value = "true",
+        value_parser = FalseyValueParser::new()
+    )]
+    pub(crate) log_paths: Option<bool>,
+
     #[command(flatten)]
-    pub(crate) traces: TraceLayer,
+    pub(crate) traces: PartialTraceSettings,
 }
 
-impl Layer {
-    /// This layer, and the one below for what it does not say.
-    pub(crate) fn over(self, below: Self) -> Self {
+impl PartialSettings {
+    /// Fills unset values from `below`.
+    pub(crate) fn with_fallback(self, below: Self) -> Self {
         Self {
-            gateway: self.gateway.over(below.gateway),
+            gateway: self.gateway.with_fallback(below.gateway),
             http: self.http.or(below.http),
-            grpc: self.grpc.over(below.grpc),
-            resp: self.resp.over(below.resp),
+            grpc: self.grpc.with_fallback(below.grpc),
+            resp: self.resp.with_fallback(below.resp),
             socket_mode: self.socket_mode.or(below.socket_mode),
             door_threads: self.door_threads.or(below.door_threads),
-            store: self.store.over(below.store),
+            store: self.store.with_fallback(below.store),
             snapshot: self.snapshot.or(below.snapshot),
             snapshot_interval: self.snapshot_interval.or(below.snapshot_interval),
             memory_limit: self.memory_limit.or(below.memory_limit),
             key_secret_file: self.key_secret_file.or(below.key_secret_file),
-            admin: self.admin.over(below.admin),
-            headers: self.headers.over(below.headers),
+            admin: self.admin.with_fallback(below.admin),
+            headers: self.headers.with_fallback(below.headers),
             drain_timeout: self.drain_timeout.or(below.drain_timeout),
             log: self.log.or(below.log),
             log_level: self.log_level.or(below.log_level),
             log_violations: self.log_violations.or(below.log_violations),
-            traces: self.traces.over(below.traces),
+            log_paths: self.log_paths.or(below.log_paths),
+            traces: self.traces.with_fallback(below.traces),
         }
     }
 
-    /// The same with relative paths taken from a folder.
-    pub(crate) fn beside(mut self, folder: &Path) -> Self {
+    /// Resolves relative paths against `folder`.
+    pub(crate) fn resolve_paths(mut self, folder: &Path) -> Self {
         let paths = [&mut self.snapshot, &mut self.key_secret_file];
         for path in paths.into_iter().flatten() {
             *path = folder.join(&*path);
         }
-        for door in [&mut self.http, &mut self.grpc.grpc, &mut self.gateway.gateway] {
-            *door = door.take().map(|door| door.beside(folder));
+        for spec in [&mut self.http, &mut self.grpc.grpc, &mut self.gateway.gateway] {
+            *spec = spec.take().map(|spec| spec.resolve_path(folder));
         }
-        self.resp = self.resp.beside(folder);
-        self.store = self.store.beside(folder);
-        self.admin = self.admin.beside(folder);
-        self.gateway = self.gateway.beside(folder);
+        self.resp = self.resp.resolve_paths(folder);
+        self.store = self.store.resolve_paths(folder);
+        self.admin = self.admin.resolve_paths(folder);
+        self.gateway = self.gateway.resolve_paths(folder);
         self
     }
 }
 
-/// More threads than this are a slip of the finger.
-pub(crate) const MOST_THREADS: u16 = 1_024;
+/// Upper bound for thread counts; a larger number is a typing error.
+pub(crate) const MAX_THREADS: u16 = 1_024;
 
-/// One core is left to whoever asks and to the rest of the house: on as many threads as there are cores, callers of
-/// this machine wait for a whole time slice of the system's before they run.
-fn door_threads() -> usize {
-    cores().saturating_sub(1).max(1)
+/// Leaves one core to local clients and to background tasks. With one thread per core, clients on
+/// the same machine wait a whole scheduler time slice before they run.
+fn default_api_threads() -> usize {
+    core_count().saturating_sub(1).max(1)
 }
 
-/// How many cores there are for us.
-fn cores() -> usize {
+/// Number of cores available to this process.
+fn core_count() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Settings that were checked, with the files they name already read.
+/// Validated settings; the files they name have been read.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) gateway: Option<GatewaySettings>,
-    pub(crate) http: DoorAt,
+    pub(crate) http: ListenSetting,
     pub(crate) grpc: GrpcSettings,
     pub(crate) resp: RespSettings,
     pub(crate) socket_mode: SocketMode,
-    pub(crate) door_threads: usize,
+    pub(crate) api_threads: usize,
     pub(crate) store: StoreSettings,
     pub(crate) snapshot: Option<PathBuf>,
     pub(crate) snapshot_interval: Duration,
-    pub(crate) memory_limit: Bytes,
+    pub(crate) memory_limit: MemorySize,
     pub(crate) secret: Secret,
     pub(crate) admin: AdminSettings,
     pub(crate) headers: HeaderSettings,
@@ -225,48 +245,49 @@ pub(crate) struct Settings {
     pub(crate) log: LogFormat,
     pub(crate) log_level: LogLevel,
     pub(crate) log_violations: u32,
+    pub(crate) log_paths: LogPaths,
     pub(crate) traces: Option<trace::Settings>,
 }
 
 impl Settings {
-    /// The token that opens guarded endpoints to callers from elsewhere.
-    pub(crate) fn token(&self) -> Option<&Token> {
+    /// The token that remote callers need for guarded endpoints.
+    pub(crate) fn token(&self) -> Option<&BearerToken> {
         self.admin.token()
     }
 
-    /// Checks what was typed and reads the secrets.
+    /// Validates the settings and reads the secret files.
     ///
     /// # Errors
-    /// When a file of secrets cannot be read or says too little.
-    pub(crate) fn check(typed: Layer) -> Result<Self, Failure> {
+    /// When the settings conflict, or a secret file is unreadable or too short.
+    pub(crate) fn check(typed: PartialSettings) -> Result<Self, CommandError> {
         let admin = AdminSettings::check(typed.admin)?;
         let store = StoreSettings::check(typed.store)?;
         if matches!(store, StoreSettings::Redis(_)) && typed.snapshot.is_some() {
-            return Err(Failure::Usage(
-                "--snapshot keeps counters that are in memory, but --store has them\n  \
-                 write: one or the other"
+            return Err(CommandError::Usage(
+                "--snapshot saves in-memory counters, but --store keeps the counters in Redis\n  \
+                 write: either --snapshot or --store"
                     .to_owned(),
             ));
         }
-        let secret = KeySecret {
+        let secret = KeySecretSource {
             file: typed.key_secret_file.as_deref(),
             store: &store,
             rules_db: admin.rules_db.as_deref(),
             snapshot: typed.snapshot.as_deref(),
         };
-        let secret = secret.secret()?;
+        let secret = secret.resolve()?;
         let headers = typed.headers.into();
         Ok(Self {
             gateway: GatewaySettings::check(typed.gateway)?,
             store,
-            http: Listen::or_default(typed.http, DEFAULT_HTTP),
+            http: ListenSpec::explicit_or_default(typed.http, DEFAULT_HTTP),
             grpc: GrpcSettings::new(typed.grpc, headers),
             resp: RespSettings::check(typed.resp)?,
             socket_mode: typed.socket_mode.unwrap_or_default(),
-            door_threads: typed.door_threads.map_or_else(door_threads, usize::from),
+            api_threads: typed.door_threads.map_or_else(default_api_threads, usize::from),
             snapshot: typed.snapshot,
             snapshot_interval: typed.snapshot_interval.unwrap_or(Micros::from_secs(10)).into(),
-            memory_limit: typed.memory_limit.unwrap_or(Bytes(DEFAULT_MAX_BYTES)),
+            memory_limit: typed.memory_limit.unwrap_or(MemorySize(DEFAULT_MAX_BYTES)),
             secret,
             admin,
             headers,
@@ -274,39 +295,44 @@ impl Settings {
             log: typed.log.unwrap_or_default(),
             log_level: typed.log_level.unwrap_or_default(),
             log_violations: typed.log_violations.unwrap_or(DEFAULT_LOG_VIOLATIONS),
+            log_paths: match typed.log_paths {
+                Some(true) => LogPaths::Raw,
+                _ => LogPaths::Patterns,
+            },
             traces: typed.traces.check()?,
         })
     }
 }
 
-/// The token of a file.
+/// Reads a bearer token from a file.
 ///
 /// # Errors
-/// When it cannot be read or is too short.
-fn read_token(path: &Path, flag: &str) -> Result<Token, Failure> {
+/// When the file is unreadable or the token is too short.
+fn read_token(path: &Path, flag: &str) -> Result<BearerToken, CommandError> {
     let text = read_secret(path, flag)?;
-    Token::new(&text).map_err(|error| Failure::CouldNot(format!("{}: {error}", path.display())))
+    BearerToken::new(&text)
+        .map_err(|error| CommandError::Failed(format!("{}: {error}", path.display())))
 }
 
-/// The bytes of a file that a setting names.
+/// Reads a file that a setting names.
 ///
 /// # Errors
-/// When it cannot be read.
-fn read_file(path: &Path, flag: &str) -> Result<Vec<u8>, Failure> {
+/// When the file is unreadable or too large.
+fn read_file(path: &Path, flag: &str) -> Result<Vec<u8>, CommandError> {
     file::read(path, MAX_FILE_BYTES).map_err(|error| {
-        Failure::CouldNot(format!("cannot read {} for {flag}: {error}", path.display()))
+        CommandError::Failed(format!("cannot read {} for {flag}: {error}", path.display()))
     })
 }
 
-/// The text of a file of secrets, without the line end that editors add.
-pub(crate) fn read_secret(path: &Path, flag: &str) -> Result<String, Failure> {
+/// Reads a secret from a file, without surrounding whitespace such as the final newline.
+pub fn read_secret(path: &Path, flag: &str) -> Result<String, CommandError> {
     let name = path.display();
     let text = String::from_utf8(read_file(path, flag)?)
-        .map_err(|_| Failure::CouldNot(format!("{name} for {flag} is not UTF-8 text")))?;
+        .map_err(|_| CommandError::Failed(format!("{name} for {flag} is not UTF-8 text")))?;
     let secret = text.trim();
-    if secret.len() < LEAST_SECRET_BYTES {
-        return Err(Failure::CouldNot(format!(
-            "{name} for {flag} holds {} bytes, at least {LEAST_SECRET_BYTES} are needed\n  \
+    if secret.len() < MIN_SECRET_BYTES {
+        return Err(CommandError::Failed(format!(
+            "{name} for {flag} holds {} bytes, but a secret needs at least {MIN_SECRET_BYTES}\n  \
              write: head -c 32 /dev/urandom | base64 > {name}",
             secret.len()
         )));

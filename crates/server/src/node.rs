@@ -1,8 +1,8 @@
-//! What this node is called where there are others: its machine, and the process on it.
+//! The name of this node in a fleet: its host name and process id.
 
 use rustix::system::uname;
 
-/// The name, such as `web-1:4711`. In containers the machine is the container.
+/// Returns the name, such as `web-1:4711`. In a container, the host name is that of the container.
 pub(crate) fn name() -> String {
     format!("{}:{}", uname().nodename().to_string_lossy(), std::process::id())
 }

@@ -1,56 +1,56 @@
-//! Puts changed rules into force while requests run. Whatever is wrong with the new ones, the last
-//! good ones stay, and the log and `/readyz` say so.
+//! Applies changed rules while requests run. If the new rules are unusable, the previous ones stay
+//! active, and the log and `/readyz` report the error.
 
-mod reading;
+mod file_reader;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tidegate_control::{Book, Office};
 use tidegate_core::key::Secret;
 use tidegate_core::store::Store;
-use tidegate_edge::Status;
-use tidegate_engine::Limiter;
+use tidegate_limiter::Limiter;
 use tidegate_rules::RuleSet;
+use tidegate_rulestore::{RuleConfig, RuleManager};
+use tidegate_web::ProcessStatus;
 use tokio::signal::unix::Signal;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use crate::changes::Changes;
-use crate::config::Layer;
-use crate::extraction::Extraction;
-use crate::failure::Failure;
-use crate::office::{Compiler, Origin, TableError};
-use crate::source::Source;
-use crate::telemetry::Event;
-use crate::watch::Watch;
-use reading::{FileRead, Seen};
+use crate::config::PartialSettings;
+use crate::error::CommandError;
+use crate::file_watcher::FileWatcher;
+use crate::missing_facts::ExtractionListeners;
+use crate::rule_changes::RuleChanges;
+use crate::rule_manager::{DocumentCompiler, RuleSetOrigin, TableError};
+use crate::rule_source::DocumentSource;
+use crate::telemetry::ServerEvent;
+use file_reader::{LastRead, RulesFileContent};
 
-/// Reads rules again when told.
+/// Reloads the rules on SIGHUP and on changes of their source.
 #[derive(Debug)]
 pub(crate) struct Reloader<S, L> {
-    pub(crate) source: Source,
+    pub(crate) source: DocumentSource,
     pub(crate) secret: Secret,
     pub(crate) limiter: Arc<Limiter<S, L>>,
-    pub(crate) status: Arc<Status>,
-    /// A hash of the bytes that were looked at last, good or bad.
-    pub(crate) seen: Option<u64>,
-    /// The file of the key that tokens are checked with, which may change by itself.
+    pub(crate) status: Arc<ProcessStatus>,
+    /// Hash of the content read last, valid or not.
+    pub(crate) content_hash: Option<u64>,
+    /// The key file for token verification, which may change independently.
     pub(crate) key_file: Option<PathBuf>,
-    /// The `server:` section that the process runs on.
-    pub(crate) section: Layer,
-    pub(crate) office: Arc<Office>,
-    pub(crate) extraction: Extraction,
-    pub(crate) origin: Origin,
-    /// Woken when a version of the database came into force.
-    pub(crate) in_force: Arc<Notify>,
+    /// The `server:` section that the process was started with.
+    pub(crate) section: PartialSettings,
+    pub(crate) rule_manager: Arc<RuleManager>,
+    pub(crate) extraction: ExtractionListeners,
+    pub(crate) origin: RuleSetOrigin,
+    /// Notified when a version from the database was installed.
+    pub(crate) rules_installed: Arc<Notify>,
 }
 
-/// Why rules are read again.
+/// Why rules are reloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trigger {
-    /// A person asked, and wants an answer.
+enum ReloadTrigger {
+    /// SIGHUP: reload even if nothing changed, and log the result.
     Signal,
     /// The file may have changed.
     File,
@@ -58,64 +58,66 @@ enum Trigger {
     Table,
 }
 
-/// Why rules that are valid in themselves, or could not be read, do not come into force.
+/// Why rules could not be read or installed.
 #[derive(Debug)]
-enum Refusal {
-    Faulty(Failure),
+enum ReloadError {
+    Invalid(CommandError),
     Table(TableError),
-    Emptied { rules: usize, empty: Empty },
+    NoRules { rules: usize, empty: EmptyRulesAdvice },
 }
 
-/// What may lose all its rules, and how to do that on purpose.
+/// The source that lost all its rules, and how to remove them on purpose.
 #[derive(Clone, Copy, Debug)]
-struct Empty {
-    what: &'static str,
-    how: &'static str,
+struct EmptyRulesAdvice {
+    source: &'static str,
+    advice: &'static str,
 }
 
-impl Refusal {
-    /// The reason for callers without a token: only where the mistakes are.
-    fn in_public(&self) -> String {
+impl ReloadError {
+    /// The reason for callers without a token. Names only the locations of the errors.
+    fn public_message(&self) -> String {
         match self {
-            Self::Faulty(failure) => failure.in_public(),
-            Self::Table(error) => error.in_public(),
-            Self::Emptied { empty: Empty { what, .. }, .. } => {
-                format!("the {what} has no rules any more")
+            Self::Invalid(failure) => failure.public_message(),
+            Self::Table(error) => error.public_message(),
+            Self::NoRules { empty: EmptyRulesAdvice { source, .. }, .. } => {
+                format!("the {source} no longer has any rules")
             }
         }
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ReloadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Faulty(failure) => failure.fmt(f),
+            Self::Invalid(failure) => failure.fmt(f),
             Self::Table(error) => error.fmt(f),
-            Self::Emptied { rules, empty: Empty { what, how } } => write!(
-                f,
-                "the {what} has no rules any more, which would lift all {rules} limits; {how}"
-            ),
+            Self::NoRules { rules, empty: EmptyRulesAdvice { source, advice } } => {
+                write!(
+                    f,
+                    "the {source} no longer has any rules, which would lift all {rules} limits; {advice}"
+                )
+            }
         }
     }
 }
 
 impl<S: Store + 'static, L: Store + 'static> Reloader<S, L> {
-    /// Reloads on SIGHUP and when the file or the table changes, until it is dropped.
+    /// Reloads on SIGHUP and when the file or the table changes; runs until dropped.
     pub(crate) async fn run(mut self, mut hang_up: Signal) {
-        let (file_changed, _watching) = watch(self.source.path());
+        let (file_changed, _watching) = spawn_file_watcher(self.source.path());
         self.check_seed().await;
-        // What changed between the first reading and the first watch.
-        self.reload(Trigger::File).await;
-        if matches!(self.origin, Origin::Table(..)) {
-            self.reload(Trigger::Table).await;
+        // The file may have changed between the first read and the start of the watch.
+        self.reload(ReloadTrigger::File).await;
+        if matches!(self.origin, RuleSetOrigin::Table(..)) {
+            self.reload(ReloadTrigger::Table).await;
         }
-        let in_force = Arc::clone(&self.in_force);
+        let rules_installed = Arc::clone(&self.rules_installed);
         loop {
             let trigger = tokio::select! {
-                Some(()) = hang_up.recv() => Trigger::Signal,
-                () = file_changed.notified() => Trigger::File,
-                () = table_changed(&self.origin) => Trigger::Table,
-                () = in_force.notified() => {
+                Some(()) = hang_up.recv() => ReloadTrigger::Signal,
+                () = file_changed.notified() => ReloadTrigger::File,
+                () = table_changed(&self.origin) => ReloadTrigger::Table,
+                () = rules_installed.notified() => {
                     self.check_seed().await;
                     continue;
                 }
@@ -125,140 +127,153 @@ impl<S: Store + 'static, L: Store + 'static> Reloader<S, L> {
     }
 
     async fn check_seed(&mut self) {
-        if let Origin::Database(seed) = &mut self.origin {
-            seed.check(&self.office, &self.status).await;
+        if let RuleSetOrigin::Database(seed) = &mut self.origin {
+            seed.check(&self.rule_manager, &self.status).await;
         }
     }
 
-    async fn reload(&mut self, trigger: Trigger) {
+    async fn reload(&mut self, trigger: ReloadTrigger) {
         let done = match self.origin {
-            Origin::Table(..) => self.reload_table(trigger).await,
-            Origin::File(_) => self.reload_file(trigger).await,
-            Origin::Database(_) => {
+            RuleSetOrigin::Table(..) => self.reload_table(trigger).await,
+            RuleSetOrigin::File(_) => self.reload_file(trigger).await,
+            RuleSetOrigin::Database(_) => {
                 self.reread_seed(trigger).await;
                 Ok(())
             }
         };
-        if let Err(refusal) = done {
-            self.status.reload_failed(refusal.in_public());
-            let name = self.office.repository().name();
-            Event::ReloadRefused { source: name, reason: &refusal }.tell();
+        if let Err(error) = done {
+            self.status.record_reload_failure(error.public_message());
+            let name = self.rule_manager.repository().name();
+            ServerEvent::ReloadRefused { source: name, reason: &error }.log();
         }
     }
 
-    /// Reads the file; nothing where it is as it was, unless a person asked.
-    async fn read_file(&mut self, trigger: Trigger) -> Option<Result<FileRead, Failure>> {
+    /// Reads the file; `None` if it is unchanged and the trigger was not a signal.
+    async fn read_file(
+        &mut self,
+        trigger: ReloadTrigger,
+    ) -> Option<Result<RulesFileContent, CommandError>> {
         let (source, secret) = (self.source.clone(), self.secret);
-        let seen = Seen { content: self.seen, key_file: self.key_file.clone() };
-        let always = trigger == Trigger::Signal;
-        // Thousands of rules take a while to compile; workers have requests to answer meanwhile.
-        let look = move || reading::read(&source, secret, &seen, always);
-        let (seen, read) = tokio::task::spawn_blocking(look).await.ok()?;
-        self.seen = seen;
+        let seen = LastRead { content_hash: self.content_hash, key_file: self.key_file.clone() };
+        let always = trigger == ReloadTrigger::Signal;
+        // Compiling thousands of rules takes a while, so it must not block the async workers.
+        let read = move || file_reader::read_if_changed(&source, secret, &seen, always);
+        let (seen, read) = tokio::task::spawn_blocking(read).await.ok()?;
+        self.content_hash = seen;
         if let Some(Ok(read)) = &read {
-            (self.key_file, self.seen) = (read.loaded.key_file.clone(), Some(read.loaded.content));
+            (self.key_file, self.content_hash) =
+                (read.loaded.key_file.clone(), Some(read.loaded.content_hash));
         }
         read
     }
 
-    async fn reload_file(&mut self, trigger: Trigger) -> Result<(), Refusal> {
+    async fn reload_file(&mut self, trigger: ReloadTrigger) -> Result<(), ReloadError> {
         let Some(read) = self.read_file(trigger).await else { return Ok(()) };
-        let read = read.map_err(Refusal::Faulty)?;
-        let book = read.book();
-        let empty = Empty { what: "document", how: "restart to apply an empty rule set" };
-        self.install(read.rules, book, empty).await?;
-        self.note_section(&read.loaded.section);
+        let read = read.map_err(ReloadError::Invalid)?;
+        let config = read.rule_config();
+        let empty =
+            EmptyRulesAdvice { source: "document", advice: "restart to apply an empty rule set" };
+        self.install(read.rules, config, empty).await?;
+        self.warn_if_section_changed(&read.loaded.section);
         Ok(())
     }
 
-    /// The rules of the database stay; the file is only compared.
-    async fn reread_seed(&mut self, trigger: Trigger) {
+    /// Rereads the seed file. The database's rules stay active; the file is only compared with
+    /// them.
+    async fn reread_seed(&mut self, trigger: ReloadTrigger) {
         let read = self.read_file(trigger).await;
         let Some(read) = read else { return };
-        if let Origin::Database(seed) = &mut self.origin {
+        if let RuleSetOrigin::Database(seed) = &mut self.origin {
             seed.replace(read.as_ref().map(|read| read.entries.clone()));
         }
         if let Ok(read) = &read {
-            self.note_section(&read.loaded.section);
+            self.warn_if_section_changed(&read.loaded.section);
         }
         self.check_seed().await;
-        self.office.follow().await;
+        self.rule_manager.sync().await;
     }
 
-    async fn reload_table(&mut self, trigger: Trigger) -> Result<(), Refusal> {
+    async fn reload_table(&mut self, trigger: ReloadTrigger) -> Result<(), ReloadError> {
         let read = match trigger {
-            Trigger::Table => None,
-            Trigger::File | Trigger::Signal => self.read_file(trigger).await,
+            ReloadTrigger::Table => None,
+            ReloadTrigger::File | ReloadTrigger::Signal => self.read_file(trigger).await,
         };
-        let changed = read.is_some() || trigger == Trigger::Signal;
-        let beside = match read {
+        let changed = read.is_some() || trigger == ReloadTrigger::Signal;
+        let file_entries = match read {
             Some(read) => {
-                let read = read.map_err(Refusal::Faulty)?;
-                self.note_section(&read.loaded.section);
-                read.beside_table(&self.source).map_err(Refusal::Faulty)?
+                let read = read.map_err(ReloadError::Invalid)?;
+                self.warn_if_section_changed(&read.loaded.section);
+                read.entries_for_table(&self.source).map_err(ReloadError::Invalid)?
             }
-            None => reading::settings_of(&self.office.book()),
+            None => file_reader::non_rule_entries(&self.rule_manager.config()),
         };
-        let Origin::Table(_, followed) = &mut self.origin else { return Ok(()) };
-        let rows = match followed.look(changed).await {
+        let RuleSetOrigin::Table(_, followed) = &mut self.origin else { return Ok(()) };
+        let rows = match followed.read_if_changed(changed).await {
             Ok(Some(rows)) => rows,
             Ok(None) => return Ok(()),
-            Err(why) => {
-                self.status.rules_unknown(why.in_public());
+            Err(error) => {
+                self.status.set_reload_error(error.public_message());
                 return Ok(());
             }
         };
-        let compiler = Compiler { source: self.source.clone(), secret: self.secret };
-        let compiled = tokio::task::block_in_place(|| followed.compile(rows, &beside, &compiler));
-        let (book, rules) = compiled.map_err(Refusal::Table)?;
-        let how = "set is_active to false in all rows instead, or restart";
-        self.install(rules, book.clone(), Empty { what: "table", how }).await?;
-        if let Origin::Table(_, followed) = &self.origin {
-            followed.keep(&book).await;
+        let compiler = DocumentCompiler { source: self.source.clone(), secret: self.secret };
+        let compiled = tokio::task::block_in_place(|| followed.compile(rows, &file_entries, &compiler));
+        let (config, rules) = compiled.map_err(ReloadError::Table)?;
+        let advice = "set is_active to false in all rows instead, or restart";
+        self.install(rules, config.clone(), EmptyRulesAdvice { source: "table", advice })
+            .await?;
+        if let RuleSetOrigin::Table(_, followed) = &self.origin {
+            followed.write_to_cache(&config).await;
         }
         Ok(())
     }
 
-    /// Puts rules of a file or a table into force.
-    async fn install(&self, rules: RuleSet, book: Book, empty: Empty) -> Result<(), Refusal> {
-        let (Origin::File(read_only) | Origin::Table(read_only, _)) = &self.origin else {
+    /// Installs the rules of a file or a table.
+    async fn install(
+        &self,
+        rules: RuleSet,
+        config: RuleConfig,
+        empty: EmptyRulesAdvice,
+    ) -> Result<(), ReloadError> {
+        let (RuleSetOrigin::File(read_only) | RuleSetOrigin::Table(read_only, _)) = &self.origin
+        else {
             return Ok(());
         };
-        let (name, before) = (self.office.repository().name(), self.limiter.rules());
+        let (name, before) = (self.rule_manager.repository().name(), self.limiter.rules());
         if rules.rules().is_empty() && !before.rules().is_empty() {
-            return Err(Refusal::Emptied { rules: before.rules().len(), empty });
+            return Err(ReloadError::NoRules { rules: before.rules().len(), empty });
         }
-        let (version, changes) = (rules.version(), Changes::between(&before, &rules));
+        let (version, changes) = (rules.version(), RuleChanges::compare(&before, &rules));
         let installed = self.limiter.install(rules).await;
-        installed.map_err(|error| Refusal::Faulty(Failure::CouldNot(error.to_string())))?;
-        read_only.replace(book.clone());
-        self.office.adopt(book);
-        self.status.rules_in_force(version);
+        installed.map_err(|error| ReloadError::Invalid(CommandError::Failed(error.to_string())))?;
+        read_only.replace(config.clone());
+        self.rule_manager.replace_config(config);
+        self.status.mark_rules_active(version);
         self.extraction.report(&self.limiter.rules(), &self.status);
         if version == before.version() {
-            Event::ReloadUnchanged { source: name }.tell();
+            ServerEvent::ReloadUnchanged { source: name }.log();
         } else {
-            Event::Reloaded { source: name, version, changes: &changes }.tell();
+            ServerEvent::Reloaded { source: name, version, changes: &changes }.log();
         }
         Ok(())
     }
 
-    fn note_section(&self, section: &Layer) {
+    fn warn_if_section_changed(&self, section: &PartialSettings) {
         if *section != self.section {
-            Event::SectionChanged { source: &self.source.name() }.tell();
+            ServerEvent::SectionChanged { source: &self.source.name() }.log();
         }
     }
 }
 
-/// Watches a file in a task, which ends with the set: a wait for the end of a change must not be
-/// given up when something else comes first.
-fn watch(path: Option<&Path>) -> (Arc<Notify>, JoinSet<()>) {
+/// Watches a file in a separate task, which ends when the set is dropped. Polling the watcher
+/// inside `select!` would lose its debounce wait whenever another branch completes first.
+fn spawn_file_watcher(path: Option<&Path>) -> (Arc<Notify>, JoinSet<()>) {
     let (changed, mut tasks) = (Arc::new(Notify::new()), JoinSet::new());
     if let Some(path) = path {
-        let (mut watch, changed) = (Watch::new(path), Arc::clone(&changed));
+        let (mut watch, changed) = (FileWatcher::new(path), Arc::clone(&changed));
         tasks.spawn(async move {
             loop {
-                watch.stirred().await;
+                watch.changed().await;
                 changed.notify_one();
             }
         });
@@ -266,9 +281,9 @@ fn watch(path: Option<&Path>) -> (Arc<Notify>, JoinSet<()>) {
     (changed, tasks)
 }
 
-async fn table_changed(origin: &Origin) {
+async fn table_changed(origin: &RuleSetOrigin) {
     match origin {
-        Origin::Table(_, followed) => followed.wait_for_change().await,
-        Origin::File(_) | Origin::Database(_) => std::future::pending().await,
+        RuleSetOrigin::Table(_, followed) => followed.wait_for_change().await,
+        RuleSetOrigin::File(_) | RuleSetOrigin::Database(_) => std::future::pending().await,
     }
 }

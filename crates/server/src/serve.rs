@@ -1,170 +1,183 @@
-//! `tidegate serve`: opens the doors, keeps house beside them, and closes up in order.
+//! `tidegate serve`: opens the listeners, runs the background tasks, and shuts down in order.
 
-mod answering;
-mod bursts;
-mod certificate;
-mod descriptors;
-mod doors;
-mod greeting;
+mod bind;
+mod burst_log;
+mod certificate_reload;
+mod fd_limit;
+mod handlers;
 mod handover;
-mod inherited;
-mod notify;
-mod opening;
-mod reach;
+mod inherited_sockets;
+mod listeners;
+mod observability;
+mod sd_notify;
+mod signals;
 mod socket_file;
-mod stop;
-mod telling;
+mod startup_banner;
+mod upstream_probe;
 
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tidegate_control::{Metrics, Office, Top, ViolationLog};
 use tidegate_core::key::Secret;
-use tidegate_edge::Status;
-use tidegate_edge::trace::Tracer;
-use tidegate_engine::{Limiter, Observer, Stopwatch};
+use tidegate_limiter::{DecisionObserver, DecisionTimer, Limiter};
 use tidegate_memory::FastClock;
 use tidegate_rules::Rule;
+use tidegate_rulestore::RuleManager;
+use tidegate_telemetry::trace::Tracer;
+use tidegate_telemetry::{DecisionMetrics, TopKeys, ViolationLog};
+use tidegate_web::ProcessStatus;
 use tokio::signal::unix::Signal;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use crate::Outcome;
-use crate::cli::ServeArgs;
-use crate::config::{Layer, Settings, StoreSettings};
-use crate::extraction::Extraction;
-use crate::failure::Failure;
-use crate::office::{self, Origin, Start, WallClock};
+use crate::CommandOutcome;
+use crate::args::ServeArgs;
+use crate::config::{PartialSettings, Settings, StoreSettings};
+use crate::error::CommandError;
+use crate::missing_facts::ExtractionListeners;
 use crate::reload::Reloader;
-use crate::source::{Loaded, Source};
-use crate::store::{self, Embedded, Shared, Tended};
-use crate::telemetry::{self, Event};
-use doors::{Doors, Kind};
-pub(crate) use greeting::{Addresses, Asker};
-use handover::Estate;
-use inherited::Inherited;
-use opening::Opened;
+use crate::rule_manager::{self, InitialRules, RuleSetOrigin, WallClock};
+use crate::rule_source::{DocumentSource, LoadedDocument};
+use crate::store::{self, EmbeddedStore, ManagedStore, SharedStore};
+use crate::telemetry::{self, ServerEvent};
+use bind::OpenedListener;
+use handover::ProcessHandover;
+use inherited_sockets::InheritedSockets;
+use listeners::{ListenerKind, RunningListeners};
+use signals::{ShutdownSignal, SignalListener};
 use socket_file::SocketFile;
-use stop::{Signals, Told};
+pub use startup_banner::{AddressSender, ListenerAddresses};
 
-/// With more rules than this, the lines that list them are for debugging.
+/// With more rules than this, the log lines that list them have level debug.
 const MANY_RULES: usize = 50;
 
-/// Everything that a running server is made of.
-struct House<S: Tended> {
-    source: Source,
+/// All parts of a running server.
+struct ServerRuntime<S: ManagedStore> {
+    source: DocumentSource,
     settings: Settings,
-    section: Layer,
+    section: PartialSettings,
     key_file: Option<PathBuf>,
-    content: u64,
+    content_hash: u64,
     limiter: Arc<Limiter<S, S::Local>>,
-    status: Arc<Status>,
-    office: Arc<Office>,
-    /// What the rules follow, until the reloader takes it.
-    origin: Mutex<Option<Origin>>,
-    /// Woken when a version came into force.
-    in_force: Arc<Notify>,
+    status: Arc<ProcessStatus>,
+    rule_manager: Arc<RuleManager>,
+    /// The source that the rules follow, until the reloader takes it.
+    origin: Mutex<Option<RuleSetOrigin>>,
+    /// Notified when a version was installed.
+    rules_installed: Arc<Notify>,
     log: Arc<ViolationLog>,
-    metrics: Arc<Metrics>,
-    top: Arc<Top>,
+    metrics: Arc<DecisionMetrics>,
+    top: Arc<TopKeys>,
     tracer: Option<Tracer>,
 }
 
-/// Runs the server until it is told to stop. Where its doors are is told on stdout, or to whoever asks in this
-/// process.
+/// Runs the server until a signal stops it. Listener addresses are printed on stdout, or sent to
+/// `addresses` if the caller runs the server inside its own process.
 ///
 /// # Errors
-/// When the settings or rules are wrong, or a door that was asked for cannot open.
-pub(crate) fn run(args: ServeArgs, asker: Option<Asker>) -> Result<Outcome, Failure> {
-    let inherited = Inherited::take()?;
-    let source = Source::new(&args.rules);
+/// When the settings or rules are invalid, or a listener cannot be opened.
+pub fn run(
+    args: ServeArgs,
+    addresses: Option<AddressSender>,
+) -> Result<CommandOutcome, CommandError> {
+    let inherited = InheritedSockets::from_env()?;
+    let source = DocumentSource::new(&args.rules);
     let loaded = source.load()?;
-    let settings = Settings::check(args.settings.over(loaded.section.clone()))?;
-    telemetry::start(settings.log, settings.log_level);
+    let settings = Settings::check(args.settings.with_fallback(loaded.section.clone()))?;
+    telemetry::init_logging(settings.log, settings.log_level);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::CouldNot(format!("cannot start the runtime: {error}")))?;
-    let outcome = runtime.block_on(begin(source, loaded, settings, inherited, asker));
-    // Whatever still runs had its time.
+        .map_err(|error| CommandError::Failed(format!("cannot start the runtime: {error}")))?;
+    let outcome = runtime.block_on(start_runtime(source, loaded, settings, inherited, addresses));
+    // Tasks that still run have exceeded the drain timeout.
     runtime.shutdown_background();
     outcome
 }
 
-/// Finds the rules, and runs on the store that is asked for.
-async fn begin(
-    source: Source,
-    loaded: Loaded,
+/// Loads the rules and runs the server on the configured store.
+async fn start_runtime(
+    source: DocumentSource,
+    loaded: LoadedDocument,
     settings: Settings,
-    inherited: Inherited,
-    asker: Option<Asker>,
-) -> Result<Outcome, Failure> {
-    let clock = office::wall_clock();
-    let (rules, start) = office::start(&source, &loaded, &settings, &clock).await?;
+    inherited: InheritedSockets,
+    addresses: Option<AddressSender>,
+) -> Result<CommandOutcome, CommandError> {
+    let clock = rule_manager::wall_clock();
+    let (rules, initial) =
+        rule_manager::load_initial_rules(&source, &loaded, &settings, &clock).await?;
     let (count, version) = (rules.rules().len(), rules.version());
-    let name = start.repository.name().to_owned();
-    Event::Started { source: &name, rules: count, version }.tell();
+    let name = initial.repository.name().to_owned();
+    ServerEvent::Started { source: &name, rules: count, version }.log();
     for rule in rules.rules() {
-        Event::RuleInForce { rule, many: count > MANY_RULES }.tell();
+        ServerEvent::RuleInForce { rule, many: count > MANY_RULES }.log();
     }
     if !rules.rules().iter().any(Rule::is_active) {
-        Event::NoRules { source: &name }.tell();
+        ServerEvent::NoRules { source: &name }.log();
     }
     if settings.secret == Secret::UNSET {
-        Event::SecretUnset.tell();
+        ServerEvent::SecretUnset.log();
     }
-    Extraction::of(&settings).check(&rules, &source)?;
-    let embedded = Embedded::with_clock(FastClock::new(), settings.memory_limit.0);
+    ExtractionListeners::from_settings(&settings).check(&rules, &source)?;
+    let embedded = EmbeddedStore::with_clock(FastClock::new(), settings.memory_limit.0);
     match &settings.store {
         StoreSettings::Memory => {
             let limiter = Limiter::new(embedded, rules);
-            House::new(source, settings, loaded, limiter, start, clock).run(inherited, asker).await
+            ServerRuntime::new(source, settings, loaded, limiter, initial, clock)
+                .run(inherited, addresses)
+                .await
         }
         StoreSettings::Redis(redis) => {
-            let shared = Shared::start(&store::options(redis));
+            let shared = SharedStore::start(&store::options(redis));
             let limiter = Limiter::new(shared, rules).with_local(embedded);
-            House::new(source, settings, loaded, limiter, start, clock).run(inherited, asker).await
+            ServerRuntime::new(source, settings, loaded, limiter, initial, clock)
+                .run(inherited, addresses)
+                .await
         }
     }
 }
 
-impl<S: Tended> House<S> {
+impl<S: ManagedStore> ServerRuntime<S> {
     fn new(
-        source: Source,
+        source: DocumentSource,
         settings: Settings,
-        loaded: Loaded,
+        loaded: LoadedDocument,
         limiter: Limiter<S, S::Local>,
-        start: Start,
+        initial: InitialRules,
         clock: WallClock,
     ) -> Self {
-        let log = Arc::new(telling::log(&settings, Arc::clone(&clock)));
-        let metrics = Arc::new(telling::metrics::<S>());
-        let top = Arc::new(Top::new(office::identities(&settings), Arc::clone(&clock)));
+        let log = Arc::new(observability::violation_log(&settings, Arc::clone(&clock)));
+        let metrics = Arc::new(observability::decision_metrics::<S>());
+        let top = Arc::new(TopKeys::new(
+            rule_manager::violation_identities(&settings),
+            Arc::clone(&clock),
+        ));
         let limiter = limiter
-            .observed_by(Arc::clone(&log) as Arc<dyn Observer>)
-            .observed_by(Arc::clone(&metrics) as Arc<dyn Observer>)
-            .observed_by(Arc::clone(&top) as Arc<dyn Observer>)
-            .timed_by(Arc::clone(&metrics) as Arc<dyn Stopwatch>);
-        let (tracer, limiter) = telling::traced(&settings, limiter);
+            .with_observer(Arc::clone(&log) as Arc<dyn DecisionObserver>)
+            .with_observer(Arc::clone(&metrics) as Arc<dyn DecisionObserver>)
+            .with_observer(Arc::clone(&top) as Arc<dyn DecisionObserver>)
+            .with_timer(Arc::clone(&metrics) as Arc<dyn DecisionTimer>);
+        let (tracer, limiter) = observability::with_tracer(&settings, limiter);
         let limiter = Arc::new(limiter);
-        let status = Arc::new(Status::new());
-        let opened = office::open(start, &source, &settings, &limiter, &status, clock);
-        let (office, origin, in_force) = opened;
-        let (office, origin) = (Arc::new(office), Mutex::new(Some(origin)));
-        let Loaded { section, key_file, content, .. } = loaded;
+        let status = Arc::new(ProcessStatus::new());
+        let opened =
+            rule_manager::open_manager(initial, &source, &settings, &limiter, &status, clock);
+        let (manager, origin, rules_installed) = opened;
+        let (rule_manager, origin) = (Arc::new(manager), Mutex::new(Some(origin)));
+        let LoadedDocument { section, key_file, content_hash, .. } = loaded;
         Self {
             source,
             settings,
             section,
             key_file,
-            content,
+            content_hash,
             limiter,
             status,
-            office,
+            rule_manager,
             origin,
-            in_force,
+            rules_installed,
             log,
             metrics,
             top,
@@ -172,151 +185,164 @@ impl<S: Tended> House<S> {
         }
     }
 
-    async fn run(self, inherited: Inherited, asker: Option<Asker>) -> Result<Outcome, Failure> {
-        // Before anyone is told that we listen, so that no signal from then on is missed.
-        let mut signals = Signals::listen()?;
-        stop::enforce()?;
-        let hang_up = stop::hang_up()?;
-        let mut opened = self.open(inherited).await?;
-        let mut estate = Estate::new()?;
-        for door in &opened {
-            estate.add(door)?;
+    async fn run(
+        self,
+        inherited: InheritedSockets,
+        addresses: Option<AddressSender>,
+    ) -> Result<CommandOutcome, CommandError> {
+        // Listen for signals before announcing the listeners, so that no later signal is missed.
+        let mut signals = SignalListener::listen()?;
+        signals::exit_on_second_stop()?;
+        let hang_up = signals::listen_for_hang_up()?;
+        let mut opened = self.open_listeners(inherited).await?;
+        let mut handover = ProcessHandover::new()?;
+        for listener in &opened {
+            handover.add_socket(listener)?;
         }
-        let mut files: Vec<_> = opened.iter_mut().filter_map(|door| door.file.take()).collect();
+        let mut files: Vec<_> = opened.iter_mut().filter_map(|listener| listener.file.take()).collect();
         S::prepare(&self.limiter, &self.settings).await;
-        self.status.rules_in_force(self.limiter.rules().version());
-        let mut keepers = self.keep_house(hang_up);
-        let writers = self.keep_books();
-        let mut doors = self.serve(opened, &mut keepers, asker)?;
-        notify::tell(notify::State::Ready);
-        if let Some(predecessor) = handover::relieve() {
-            Event::Relieved { predecessor: predecessor.as_raw_nonzero().get() }.tell();
+        self.status.mark_rules_active(self.limiter.rules().version());
+        let mut background = self.spawn_background(hang_up);
+        let writers = self.spawn_writers();
+        let mut listeners = self.serve_listeners(opened, &mut background, addresses)?;
+        sd_notify::notify_systemd(sd_notify::SystemdState::Ready);
+        if let Some(predecessor) = handover::stop_predecessor() {
+            ServerEvent::PredecessorStopped { predecessor: predecessor.as_raw_nonzero().get() }
+                .log();
         }
-        files.iter_mut().for_each(SocketFile::take_over);
-        let (signal, successor) = self.until_stopped(&mut signals, &mut doors, &estate).await?;
+        files.iter_mut().for_each(SocketFile::claim);
+        let (signal, successor) =
+            self.wait_for_stop(&mut signals, &mut listeners, &handover).await?;
         if successor.is_some() {
-            files.iter_mut().for_each(SocketFile::leave);
+            files.iter_mut().for_each(SocketFile::release);
         }
-        // While the sockets are open: no file can have the number of one of theirs until then.
+        // Remove the files while the sockets are open: until then no other file can have their
+        // inode number.
         drop(files);
-        // Copies of the sockets would keep the doors open for connections that nobody accepts.
-        drop(estate);
-        self.status.drain();
-        Event::Draining { signal }.tell();
+        // The copies of the sockets would keep accepting connections that no process serves.
+        drop(handover);
+        self.status.start_drain();
+        ServerEvent::Draining { signal }.log();
         let closing = async {
             if successor.is_none() {
-                notify::tell(notify::State::Stopping);
-                doors.close().await;
-                keepers.shutdown().await;
-                let kept = S::close(&self.limiter, &self.settings).await;
-                self.close_books(writers).await;
-                kept
+                sd_notify::notify_systemd(sd_notify::SystemdState::Stopping);
+                listeners.close().await;
+                background.shutdown().await;
+                let saved = S::close(&self.limiter, &self.settings).await;
+                self.close_writers(writers).await;
+                saved
             } else {
-                // The counters are the successor's business by now.
-                keepers.shutdown().await;
-                doors.close().await;
-                self.close_books(writers).await;
+                // The successor owns the counters by now, so they are not saved again.
+                background.shutdown().await;
+                listeners.close().await;
+                self.close_writers(writers).await;
                 Ok(())
             }
         };
         tokio::select! {
             closed = closing => {
                 closed?;
-                Event::Stopped.tell();
-                Ok(Outcome::Well)
+                ServerEvent::Stopped.log();
+                Ok(CommandOutcome::Success)
             }
-            signal = signals.stop() => {
-                Event::StoppedAtOnce { signal }.tell();
-                Err(Failure::CouldNot("stopped before all requests were answered".to_owned()))
+            signal = signals.next_stop() => {
+                ServerEvent::StoppedForcibly { signal }.log();
+                Err(CommandError::Failed("forced to stop before all requests were answered".to_owned()))
             }
         }
     }
 
-    /// Waits for the signal to stop, and says whether a successor serves from then on.
-    async fn until_stopped(
+    /// Waits for a stop signal. Also returns the successor process, if one has taken over.
+    async fn wait_for_stop(
         &self,
-        signals: &mut Signals,
-        doors: &mut Doors,
-        estate: &Estate,
-    ) -> Result<(&'static str, Option<Child>), Failure> {
+        signals: &mut SignalListener,
+        listeners: &mut RunningListeners,
+        handover: &ProcessHandover,
+    ) -> Result<(&'static str, Option<Child>), CommandError> {
         let mut successor: Option<Child> = None;
         loop {
-            let told = tokio::select! {
-                told = signals.next() => told,
-                ended = doors.ended() => return Err(ended),
+            let signal = tokio::select! {
+                signal = signals.next_signal() => signal,
+                error = listeners.wait_for_failure() => return Err(error),
             };
-            // One that has ended again was none.
-            successor = successor.and_then(handover::alive);
-            match told {
-                Told::Stop(signal) => return Ok((signal, successor)),
-                Told::HandOver if successor.is_some() => Event::HandOverAgain.tell(),
-                Told::HandOver => {
-                    // What it starts from; without it, it starts from the last snapshot that was written.
+            // A successor that has already exited does not count.
+            successor = successor.and_then(handover::if_running);
+            match signal {
+                ShutdownSignal::Stop(signal) => return Ok((signal, successor)),
+                ShutdownSignal::Handover if successor.is_some() => {
+                    ServerEvent::HandoverInProgress.log();
+                }
+                ShutdownSignal::Handover => {
+                    // Save the counters for the successor. If that fails, it starts from the last
+                    // snapshot.
                     let _ = S::close(&self.limiter, &self.settings).await;
-                    match estate.hand_over() {
+                    match handover.spawn_successor() {
                         Ok(child) => {
-                            Event::HandingOver { successor: child.id() }.tell();
+                            ServerEvent::HandoverStarted { successor: child.id() }.log();
                             successor = Some(child);
                         }
-                        Err(error) => Event::HandOverFailed { reason: &error }.tell(),
+                        Err(error) => ServerEvent::HandoverFailed { reason: &error }.log(),
                     }
                 }
             }
         }
     }
 
-    /// Opens every door that is not off.
-    async fn open(&self, mut inherited: Inherited) -> Result<Vec<Opened>, Failure> {
+    /// Opens every listener that is not off.
+    async fn open_listeners(
+        &self,
+        mut inherited: InheritedSockets,
+    ) -> Result<Vec<OpenedListener>, CommandError> {
         let Settings { gateway, http, grpc, resp, admin, socket_mode, .. } = &self.settings;
-        let gateway = gateway.as_ref().map(|gateway| (Kind::Gateway, &gateway.at));
+        let gateway = gateway.as_ref().map(|gateway| (ListenerKind::Gateway, &gateway.listen));
         let others = [
-            (Kind::Http, http),
-            (Kind::Grpc, &grpc.at),
-            (Kind::Resp, &resp.at),
-            (Kind::Admin, &admin.at),
+            (ListenerKind::Http, http),
+            (ListenerKind::Grpc, &grpc.listen),
+            (ListenerKind::Resp, &resp.listen),
+            (ListenerKind::Admin, &admin.listen),
         ];
         let mut opened = Vec::new();
         for (kind, at) in gateway.into_iter().chain(others) {
-            opened.extend(opening::open(kind, at, *socket_mode, &mut inherited).await?);
+            opened.extend(bind::open_listener(kind, at, *socket_mode, &mut inherited).await?);
         }
-        if inherited.left() > 0 {
-            Event::SocketsLeft { count: inherited.left() }.tell();
+        if inherited.remaining() > 0 {
+            ServerEvent::SocketsUnused { count: inherited.remaining() }.log();
         }
         if opened.is_empty() {
-            return Err(Failure::Usage(
-                "every listener is off, so there is nothing to serve\n  write: --http 127.0.0.1:8081"
+            return Err(CommandError::Usage(
+                "all listeners are off, so there is nothing to serve\n  write: --http 127.0.0.1:8081"
                     .to_owned(),
             ));
         }
         Ok(opened)
     }
 
-    /// What goes on beside the doors.
-    fn keep_house(&self, hang_up: Signal) -> JoinSet<()> {
-        let mut keepers = JoinSet::new();
-        S::keep(&self.limiter, &self.settings, &self.status, &mut keepers);
+    /// Starts the background tasks.
+    fn spawn_background(&self, hang_up: Signal) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        S::spawn_tasks(&self.limiter, &self.settings, &self.status, &mut tasks);
         if let Some(origin) = self.origin.lock().take() {
-            keepers.spawn(self.reloader(origin).run(hang_up));
+            tasks.spawn(self.build_reloader(origin).run(hang_up));
         }
-        let office = Arc::clone(&self.office);
-        keepers.spawn(async move { office.keep().await });
-        keepers.spawn(bursts::tell(Arc::clone(&self.top)));
-        keepers
+        let manager = Arc::clone(&self.rule_manager);
+        tasks.spawn(async move { manager.run().await });
+        tasks.spawn(burst_log::log_bursts(Arc::clone(&self.top)));
+        tasks
     }
 
-    fn reloader(&self, origin: Origin) -> Reloader<S, S::Local> {
+    fn build_reloader(&self, origin: RuleSetOrigin) -> Reloader<S, S::Local> {
         Reloader {
             source: self.source.clone(),
             secret: self.settings.secret,
             limiter: Arc::clone(&self.limiter),
             status: Arc::clone(&self.status),
-            seen: Some(self.content),
+            content_hash: Some(self.content_hash),
             key_file: self.key_file.clone(),
             section: self.section.clone(),
-            office: Arc::clone(&self.office),
-            extraction: Extraction::of(&self.settings),
+            rule_manager: Arc::clone(&self.rule_manager),
+            extraction: ExtractionListeners::from_settings(&self.settings),
             origin,
-            in_force: Arc::clone(&self.in_force),
+            rules_installed: Arc::clone(&self.rules_installed),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The stores that settings name, and what each needs beside the doors. The only place that names a
-//! concrete store.
+//! The stores that can be configured, with their background tasks. Only this module names concrete
+//! stores.
 
 mod memory;
 mod redis;
@@ -7,49 +7,49 @@ mod redis;
 use std::sync::Arc;
 
 use tidegate_core::store::Store;
-use tidegate_edge::Status;
-use tidegate_engine::Limiter;
-use tidegate_memory::Usage;
+use tidegate_limiter::Limiter;
+use tidegate_memory::StoreUsage;
 use tidegate_redis::Stats;
+use tidegate_web::ProcessStatus;
 use tokio::task::JoinSet;
 
 use crate::config::Settings;
-use crate::failure::Failure;
+use crate::error::CommandError;
 
-pub(crate) use memory::Embedded;
-pub(crate) use redis::{Shared, options};
+pub(crate) use memory::EmbeddedStore;
+pub use redis::{SharedStore, options};
 
-/// A store with its housekeeping.
-pub(crate) trait Tended: Store + Sized + 'static {
-    /// Where `on_fail: local` counts while the store is gone.
+/// A store with its background tasks.
+pub(crate) trait ManagedStore: Store + Sized + 'static {
+    /// Where `on_fail: local` counts while the store is down.
     type Local: Store + 'static;
 
-    /// What the counters in this process take, if there are any.
-    fn usage(limiter: &Limiter<Self, Self::Local>) -> Option<Usage>;
+    /// Memory usage of the counters in this process, if there are any.
+    fn usage(limiter: &Limiter<Self, Self::Local>) -> Option<StoreUsage>;
 
-    /// What was counted of calls to other servers, if there are any.
+    /// Statistics of calls to remote servers, if there are any.
     fn stats(limiter: &Limiter<Self, Self::Local>) -> Option<Stats>;
 
-    /// What there is to do before the doors open.
+    /// Runs before the listeners open.
     fn prepare(
         limiter: &Arc<Limiter<Self, Self::Local>>,
         settings: &Settings,
     ) -> impl Future<Output = ()> + Send;
 
-    /// What goes on while they are open.
-    fn keep(
+    /// Starts the background tasks.
+    fn spawn_tasks(
         limiter: &Arc<Limiter<Self, Self::Local>>,
         settings: &Settings,
-        status: &Arc<Status>,
-        keepers: &mut JoinSet<()>,
+        status: &Arc<ProcessStatus>,
+        tasks: &mut JoinSet<()>,
     );
 
-    /// What there is to do after they have closed.
+    /// Runs after the listeners have closed.
     ///
     /// # Errors
-    /// When counters were to be kept and are not.
+    /// When counters should have been saved and were not.
     fn close(
         limiter: &Arc<Limiter<Self, Self::Local>>,
         settings: &Settings,
-    ) -> impl Future<Output = Result<(), Failure>> + Send;
+    ) -> impl Future<Output = Result<(), CommandError>> + Send;
 }

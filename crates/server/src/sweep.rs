@@ -1,25 +1,25 @@
-//! Keeps the memory store tidy: a few shards at a time, a whole round in about a second and a half.
+//! Sweeps the memory store: a few shards per tick, all of them in about 1.5 seconds.
 
 use std::time::Duration;
 
 const TICK: Duration = Duration::from_millis(20);
 
-/// Ticks in which every shard is visited once.
-const TICKS_A_ROUND: usize = 75;
+/// Number of ticks in which every shard is visited once.
+const TICKS_PER_ROUND: usize = 75;
 
-/// Shards looked at before other tasks of the worker get their turn.
-const AT_ONCE: usize = 16;
+/// Number of shards swept before yielding to other tasks.
+const SHARDS_PER_YIELD: usize = 16;
 
-/// Sweeps until it is dropped; a step says how many shards there are.
+/// Sweeps until dropped; each call of `sweep` visits one shard and returns the number of shards.
 pub(crate) async fn run(sweep: impl Fn() -> usize) {
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut shards = 1_usize;
     loop {
         tick.tick().await;
-        for step in 1..=shards.div_ceil(TICKS_A_ROUND) {
+        for step in 1..=shards.div_ceil(TICKS_PER_ROUND) {
             shards = sweep();
-            if step % AT_ONCE == 0 {
+            if step % SHARDS_PER_YIELD == 0 {
                 tokio::task::yield_now().await;
             }
         }

@@ -1,9 +1,8 @@
-//! What the process tells of itself: every event is a value, and this is the one place that turns
-//! it into a log line.
+//! Server events and their log lines: every event is a value, and only this module formats it.
 //!
-//! What a client chose is never written as it is: see `escaped`.
+//! Text chosen by clients is escaped first, see `escape`.
 
-mod escaped;
+mod escape;
 mod violation;
 
 use std::fmt::{self, Display};
@@ -11,21 +10,21 @@ use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use tidegate_control::{Burst, Said};
-use tidegate_edge::gateway::Access;
-use tidegate_edge::trace::News;
-use tidegate_memory::Restored;
-use tidegate_redis::{Finding, Weight};
-use tidegate_rules::{Limit, Rule};
+use tidegate_gateway::AccessRecord;
+use tidegate_memory::RestoreSummary;
+use tidegate_redis::{FindingSeverity, StoreFinding};
+use tidegate_rules::{Rule, RuleLimit};
+use tidegate_telemetry::trace::ExporterEvent;
+use tidegate_telemetry::{BurstEvent, ViolationLogEvent};
 use tracing::{error, info, warn};
 use tracing_subscriber::EnvFilter;
 
-use crate::changes::Changes;
 use crate::config::{LogFormat, LogLevel};
-use escaped::escaped;
+use crate::rule_changes::RuleChanges;
+use escape::escape_text;
 
-/// Something that happened.
-pub(crate) enum Event<'a> {
+/// An event of the server.
+pub(crate) enum ServerEvent<'a> {
     Started { source: &'a str, rules: usize, version: u64 },
     NoRules { source: &'a str },
     FactsMissing { missing: &'a str, advice: &'a str },
@@ -38,219 +37,229 @@ pub(crate) enum Event<'a> {
     FewDescriptors { door: &'a str, limit: u64, connections: usize },
     OpenWithoutToken { door: &'a str, at: SocketAddr },
     SnapshotMissing { path: &'a Path },
-    SnapshotRestored { path: &'a Path, restored: Restored },
+    SnapshotRestored { path: &'a Path, restored: RestoreSummary },
     SnapshotRefused { path: &'a Path, reason: &'a dyn Display },
     SnapshotWritten { path: &'a Path },
     SnapshotFailed { path: &'a Path, reason: &'a dyn Display },
-    Reloaded { source: &'a str, version: u64, changes: &'a Changes },
+    Reloaded { source: &'a str, version: u64, changes: &'a RuleChanges },
     ReloadUnchanged { source: &'a str },
     ReloadRefused { source: &'a str, reason: &'a dyn Display },
     SectionChanged { source: &'a str },
-    FileDiffers { source: &'a str, database: &'a str, why: &'a str },
+    SeedFileDiffers { source: &'a str, database: &'a str, why: &'a str },
     DatabaseIgnored { path: &'a Path, source: &'a str },
-    RulesFromCopy { path: &'a Path, version: u64, why: &'a dyn Display },
-    CopyFailed { why: &'a dyn Display },
+    RulesFromCache { path: &'a Path, version: u64, why: &'a dyn Display },
+    CacheWriteFailed { why: &'a dyn Display },
     VersionRefused { version: u64, why: &'a dyn Display },
-    DatabaseLost { why: &'a dyn Display },
-    DatabaseBack,
+    DatabaseUnreachable { why: &'a dyn Display },
+    DatabaseRecovered,
     DatabaseNotClosed { why: &'a dyn Display },
-    ViolationsLost { count: u64 },
-    Violation(Said<'a>),
-    Collector(News<'a>),
-    Burst { burst: &'a Burst, others: u64 },
+    ViolationsDropped { count: u64 },
+    Violation(ViolationLogEvent<'a>),
+    CollectorStatus(ExporterEvent<'a>),
+    Burst { burst: &'a BurstEvent, others: u64 },
     CertificateReplaced { path: &'a Path },
     CertificateRefused { path: &'a Path, reason: &'a dyn Display },
-    StoreLost { server: &'a str, why: &'a str },
-    StoreBack { server: &'a str },
-    StoreAdvice { finding: &'a Finding },
+    StoreUnreachable { server: &'a str, why: &'a str },
+    StoreRecovered { server: &'a str },
+    StoreFinding { finding: &'a StoreFinding },
     SecretUnset,
-    Answered { access: &'a Access, client: &'a str },
-    SocketsLeft { count: usize },
-    HandingOver { successor: u32 },
-    HandOverAgain,
-    HandOverFailed { reason: &'a dyn Display },
-    Relieved { predecessor: i32 },
+    RequestServed { access: &'a AccessRecord, client: &'a str },
+    SocketsUnused { count: usize },
+    HandoverStarted { successor: u32 },
+    HandoverInProgress,
+    HandoverFailed { reason: &'a dyn Display },
+    PredecessorStopped { predecessor: i32 },
     Draining { signal: &'a str },
     Stopped,
-    StoppedAtOnce { signal: &'a str },
+    StoppedForcibly { signal: &'a str },
 }
 
-impl Event<'_> {
+impl ServerEvent<'_> {
     /// Writes the log line.
-    pub(crate) fn tell(self) {
+    pub(crate) fn log(self) {
         match self {
             Self::Started { source, rules, version } => {
-                let version = version_name(version);
-                info!(%source, rules, %version, "rules in force");
+                let version = format_version(version);
+                info!(%source, rules, %version, "rules loaded");
             }
             Self::NoRules { source } => {
-                warn!(%source, "there are no rules: every request passes");
+                warn!(%source, "no active rules: every request is allowed");
             }
             Self::FactsMissing { missing, advice } => {
-                error!(%missing, %advice, "rules name facts that requests do not have");
+                error!(%missing, %advice, "rules use facts that requests do not supply");
             }
             Self::FactsUnsupplied { missing, advice } => {
-                warn!(%missing, %advice, "rules name facts that no `identity` entry supplies");
+                warn!(%missing, %advice, "rules use facts that no `identity` entry supplies");
             }
-            Self::RuleInForce { rule, many } => rule_line(rule, many),
-            Self::NodeJoined { node } => info!(%node, "a node joined"),
-            Self::NodeLeft { node, how } => warn!(%node, %how, "a node left"),
+            Self::RuleInForce { rule, many } => log_rule(rule, many),
+            Self::NodeJoined { node } => info!(%node, "node joined"),
+            Self::NodeLeft { node, how } => warn!(%node, %how, "node left"),
             Self::NodesCounted { nodes, before } => {
                 let change = if nodes > before { "joined" } else { "left" };
-                info!(nodes, before, "a node that shares the store {change}");
+                info!(nodes, before, "a node sharing the store {change}");
             }
             Self::UpstreamUnreachable { server, why } => warn!(
                 %server, %why,
-                "the upstream cannot be reached: requests to it are answered with 502 until it can"
+                "upstream server unreachable; requests to it are answered with 502 until it responds"
             ),
             Self::FewDescriptors { door, limit, connections } => warn!(
                 door,
                 limit,
                 connections,
-                "few file descriptors: others wait to be accepted; raise the hard limit of open files"
+                "few file descriptors: further connections have to wait; raise the hard limit of open files"
             ),
             Self::OpenWithoutToken { door, at } => warn!(
                 %door, %at,
-                "the door is open to other machines and no --admin-token-file is set: \
-                 they may check, but not reset, refund, peek or explain"
+                "the listener is reachable from other machines and no --admin-token-file is set: \
+                 they can check limits, but not reset, refund, peek or explain"
             ),
             Self::SnapshotMissing { path } => {
-                info!(path = %path.display(), "no snapshot yet, starting with fresh counters");
+                info!(path = %path.display(), "no snapshot yet; starting with empty counters");
             }
-            Self::SnapshotRestored { path, restored: Restored { keys, left_out } } => {
+            Self::SnapshotRestored {
+                path,
+                restored: RestoreSummary { keys, skipped: left_out },
+            } => {
                 info!(path = %path.display(), keys, left_out, "counters restored");
             }
             Self::SnapshotRefused { path, reason } => warn!(
                 path = %path.display(), %reason,
-                "the snapshot cannot be used, starting with fresh counters"
+                "the snapshot cannot be used; starting with empty counters"
             ),
             Self::SnapshotWritten { path } => {
                 tracing::debug!(path = %path.display(), "snapshot written");
             }
             Self::SnapshotFailed { path, reason } => {
-                error!(path = %path.display(), %reason, "the snapshot could not be written");
+                error!(path = %path.display(), %reason, "cannot write the snapshot");
             }
             Self::Reloaded { source, version, changes } => {
-                info!(%source, version = %version_name(version), %changes, "rules reloaded");
+                info!(%source, version = %format_version(version), %changes, "rules reloaded");
             }
-            Self::ReloadUnchanged { source } => info!(%source, "rules read again, nothing changed"),
+            Self::ReloadUnchanged { source } => info!(%source, "rules read again; nothing changed"),
             Self::ReloadRefused { source, reason } => error!(
-                %source, reason = %Trimmed(reason),
-                "rules not reloaded, the last good ones stay in force"
+                %source, reason = %TrimmedDisplay(reason),
+                "rules not reloaded; the previous rules stay active"
             ),
             Self::SectionChanged { source } => {
-                warn!(%source, "what changed under `server:` takes effect at the next start");
+                warn!(%source, "changes under `server:` take effect after a restart");
             }
-            Self::FileDiffers { source, database, why } => {
-                warn!(%source, %database, %why, "the rules are in the database, not in the file");
+            Self::SeedFileDiffers { source, database, why } => {
+                warn!(%source, %database, %why, "the rules come from the database, not from the file");
             }
             Self::DatabaseIgnored { path, source } => warn!(
                 path = %path.display(), rules = %source,
-                "the database beside the file is not used, the rules come from the file; to use \
-                 the database, start with --rules-db sqlite:PATH, otherwise move it away"
+                "the database next to the file is ignored, because the rules come from the file; to \
+                 use the database, start with --rules-db sqlite:PATH, otherwise move it away"
             ),
-            Self::RulesFromCopy { path, version, why } => warn!(
+            Self::RulesFromCache { path, version, why } => warn!(
                 path = %path.display(), version, %why,
-                "the rules database is gone: starting with the copy of this node"
+                "the rules database is unavailable; starting with this node's local copy of the rules"
             ),
-            Self::CopyFailed { why } => {
-                error!(%why, "the copy of the rules for the next start could not be written");
+            Self::CacheWriteFailed { why } => {
+                error!(%why, "cannot write the local copy of the rules, which a start without the database needs");
             }
             Self::VersionRefused { version, why } => error!(
-                version, why = %Trimmed(why),
-                "a version of the rules cannot come into force, the last good one stays"
+                version, why = %TrimmedDisplay(why),
+                "a version of the rules cannot be installed; the previous version stays active"
             ),
-            Self::DatabaseLost { why } => {
-                warn!(%why, "the rules database is gone: the rules in force stay");
+            Self::DatabaseUnreachable { why } => {
+                warn!(%why, "the rules database is unavailable; the active rules stay");
             }
-            Self::DatabaseBack => info!("the rules database answers again"),
+            Self::DatabaseRecovered => info!("the rules database answers again"),
             Self::DatabaseNotClosed { why } => warn!(
                 %why,
-                "the rules database was not closed in order: copy its -wal file with it"
+                "the rules database was not closed cleanly; when copying it, also copy its -wal file"
             ),
-            Self::ViolationsLost { count } => {
+            Self::ViolationsDropped { count } => {
                 warn!(
                     count,
-                    "violations were dropped since the start: there was no room, or no database"
+                    "violations dropped since the start, because the queue was full or the database was down"
                 );
             }
-            Self::Violation(said) => violation::tell(said),
-            Self::Collector(News::Lost { why }) => {
-                warn!(%why, "the collector takes no traces: they wait, and are dropped when they are too many");
+            Self::Violation(event) => violation::log_violation(event),
+            Self::CollectorStatus(ExporterEvent::CollectorLost { why }) => {
+                warn!(
+                    %why,
+                    "the collector does not accept traces; spans are queued, and dropped when \
+                     the queue is full"
+                );
             }
-            Self::Collector(News::Back) => info!("the collector takes traces again"),
-            Self::Burst { burst: Burst { rule, key, who, rate, mean, .. }, others } => {
+            Self::CollectorStatus(ExporterEvent::CollectorRecovered) => {
+                info!("the collector accepts traces again");
+            }
+            Self::Burst { burst: BurstEvent { rule, key, who, rate, mean, .. }, others } => {
                 let who = who.as_deref().unwrap_or("-");
-                warn!(%rule, %key, %who, rate, mean, others, "requests of a key come in a burst");
+                warn!(%rule, %key, %who, rate, mean, others, "burst of requests for one key");
             }
             Self::CertificateReplaced { path } => {
-                info!(path = %path.display(), "the certificate was replaced");
+                info!(path = %path.display(), "certificate replaced");
             }
             Self::CertificateRefused { path, reason } => error!(
-                path = %path.display(), reason = %Trimmed(reason),
-                "the certificate was not replaced, the one in use stays"
+                path = %path.display(), reason = %TrimmedDisplay(reason),
+                "certificate not replaced; the current one stays in use"
             ),
-            Self::StoreLost { server, why } => warn!(
+            Self::StoreUnreachable { server, why } => warn!(
                 %server, %why,
-                "the store does not answer: each rule follows its on_fail until it does"
+                "the store does not answer; each rule's on_fail applies until it does"
             ),
-            Self::StoreBack { server } => info!(%server, "the store answers again"),
-            Self::StoreAdvice { finding: Finding { weight, server, what, advice } } => {
-                if *weight == Weight::Error {
+            Self::StoreRecovered { server } => info!(%server, "the store answers again"),
+            Self::StoreFinding {
+                finding: StoreFinding { severity: weight, server, what, advice },
+            } => {
+                if *weight == FindingSeverity::Error {
                     error!(%server, %advice, "the store: {what}");
                 } else {
                     warn!(%server, %advice, "the store: {what}");
                 }
             }
             Self::SecretUnset => warn!(
-                "no --key-secret-file is set: who can read the store, the rules database or the log \
-                 can guess the clients behind the hashes; set the same one on all nodes"
+                "no --key-secret-file is set: anyone who can read the store, the rules database or \
+                 the log can guess the clients behind the hashes; set the same file on all nodes"
             ),
-            Self::Answered { access, client } => {
-                let Access { id, method, path, status, bytes, took, .. } = access;
+            Self::RequestServed { access, client } => {
+                let AccessRecord { id, method, path, status, bytes, elapsed: took, .. } = access;
                 let took_us = took.as_micros();
-                let (path, id) = (escaped(path), escaped(id.as_deref().unwrap_or("-")));
+                let (path, id) = (escape_text(path), escape_text(id.as_deref().unwrap_or("-")));
                 let (path, id) = (&*path, &*id);
                 info!(%client, %method, path, status, bytes, took_us, id, "answered");
             }
-            Self::SocketsLeft { count } => {
-                warn!(count, "sockets were handed to us that no listener is configured for");
+            Self::SocketsUnused { count } => {
+                warn!(count, "inherited sockets left unused, because no listener is configured for them");
             }
-            Self::HandingOver { successor } => {
-                info!(successor, "SIGUSR2: a new process is starting with our sockets");
+            Self::HandoverStarted { successor } => {
+                info!(successor, "SIGUSR2: starting a new process with the listening sockets");
             }
-            Self::HandOverAgain => warn!("SIGUSR2: a new process is starting already"),
-            Self::HandOverFailed { reason } => {
-                error!(%reason, "no new process could be started, this one goes on");
+            Self::HandoverInProgress => warn!("SIGUSR2: a new process is already starting"),
+            Self::HandoverFailed { reason } => {
+                error!(%reason, "cannot start a new process; this one continues");
             }
-            Self::Relieved { predecessor } => {
-                info!(predecessor, "took over; the old process answers what it has under way");
+            Self::PredecessorStopped { predecessor } => {
+                info!(predecessor, "took over; the old process finishes its in-flight requests");
             }
             Self::Draining { signal } => {
-                info!(%signal, "stopping: requests under way are answered first");
+                info!(%signal, "stopping after in-flight requests are answered");
             }
             Self::Stopped => info!("stopped"),
-            Self::StoppedAtOnce { signal } => {
-                warn!(%signal, "a second signal: stopping at once, requests under way are lost");
+            Self::StoppedForcibly { signal } => {
+                warn!(%signal, "second signal: stopping immediately, in-flight requests are lost");
             }
         }
     }
 }
 
-/// A line for a rule that comes into force at the start; for people who look for it where there are
-/// many.
-fn rule_line(rule: &Rule, many: bool) {
+/// Logs a rule that is loaded at startup; at level debug if there are many.
+fn log_rule(rule: &Rule, many: bool) {
     let (id, key_by) = (rule.id(), rule.key_by().collect::<Vec<_>>().join(":"));
     let key_by = if key_by.is_empty() { "global" } else { &key_by };
     let (limit, algorithm) = match rule.limit() {
-        Limit::Policy(policy) => {
+        RuleLimit::Policy(policy) => {
             let quota = policy.quota();
             let burst = quota.burst.map(|burst| format!(" burst {burst}")).unwrap_or_default();
             let limit = format!("{}/{}{burst}", quota.requests, quota.window);
             (limit, policy.algorithm().name())
         }
-        Limit::Unlimited => ("unlimited".to_owned(), "none"),
-        Limit::Deny => ("deny".to_owned(), "none"),
+        RuleLimit::Unlimited => ("unlimited".to_owned(), "none"),
+        RuleLimit::Deny => ("deny".to_owned(), "none"),
     };
     let mode = rule.mode().name();
     let active = rule.is_active();
@@ -261,36 +270,36 @@ fn rule_line(rule: &Rule, many: bool) {
     }
 }
 
-/// A rule set's version as it is shown everywhere.
-fn version_name(version: u64) -> String {
+/// Formats a rule set's version as shown everywhere.
+fn format_version(version: u64) -> String {
     format!("{version:016x}")
 }
 
-/// Text without the line end that a report of several lines has.
-struct Trimmed<'a>(&'a dyn Display);
+/// Displays a multi-line report without its final newline.
+struct TrimmedDisplay<'a>(&'a dyn Display);
 
-impl Display for Trimmed<'_> {
+impl Display for TrimmedDisplay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0.to_string().trim_end())
     }
 }
 
-/// Sends log lines to stderr, from now on and for the whole process.
-pub(crate) fn start(format: LogFormat, level: LogLevel) {
-    // What the database's client says of lost connections, events of our own say once.
+/// Sends the log lines of the process to stderr.
+pub(crate) fn init_logging(format: LogFormat, level: LogLevel) {
+    // sqlx is limited to errors because our own events already report lost connections, once.
     let filter = match level {
         LogLevel::Error => "error",
         LogLevel::Warn => "warn,sqlx=error",
         LogLevel::Info => "info,sqlx=error",
-        // The watcher of files has a line for each write into a watched folder. If the log is there, each
-        // of those lines would cause the next.
+        // The file watcher logs a line for each write into a watched folder. If the log file is in
+        // that folder, each line would cause the next.
         LogLevel::Debug => "debug,notify=info",
         LogLevel::Trace => "trace,notify=info",
     };
     let lines = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_env_filter(EnvFilter::new(filter));
-    // Only a second start in one process can fail, and then lines go out already.
+    // Fails only if logging was already initialized in this process; then it works already.
     let _ = match format {
         LogFormat::Json => lines.json().flatten_event(true).try_init(),
         LogFormat::Pretty => {

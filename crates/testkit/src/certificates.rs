@@ -12,18 +12,18 @@ use rcgen::{
 
 /// Files of a test's own certificates.
 #[derive(Clone, Debug)]
-pub struct Certificates {
+pub struct TestCertificates {
     folder: PathBuf,
 }
 
-impl Certificates {
+impl TestCertificates {
     /// Makes all of them in `folder`.
     ///
     /// # Panics
     /// When the folder cannot be written to.
     #[must_use]
-    pub fn make(folder: &Path) -> Self {
-        let mut authority = named("tidegate test authority", &[]);
+    pub fn generate(folder: &Path) -> Self {
+        let mut authority = certificate_params("tidegate test authority", &[]);
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let key = KeyPair::generate().expect("a key");
@@ -31,12 +31,12 @@ impl Certificates {
         fs::write(folder.join("ca.pem"), certificate.pem()).expect("a file");
         let authority = Issuer::new(authority, key);
 
-        let mut server = named("tidegate test server", &["127.0.0.1", "localhost"]);
+        let mut server = certificate_params("tidegate test server", &["127.0.0.1", "localhost"]);
         server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        signed(server, &authority, folder, "server");
-        let mut client = named("tidegate test client", &[]);
+        write_signed(server, &authority, folder, "server");
+        let mut client = certificate_params("tidegate test client", &[]);
         client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        signed(client, &authority, folder, "client");
+        write_signed(client, &authority, folder, "client");
         Self { folder: folder.to_path_buf() }
     }
 
@@ -69,14 +69,14 @@ impl Certificates {
     }
 }
 
-fn named(name: &str, hosts: &[&str]) -> CertificateParams {
+fn certificate_params(name: &str, hosts: &[&str]) -> CertificateParams {
     let hosts = hosts.iter().map(ToString::to_string).collect::<Vec<_>>();
     let mut params = CertificateParams::new(hosts).expect("plain names");
     params.distinguished_name.push(DnType::CommonName, name);
     params
 }
 
-fn signed(
+fn write_signed(
     mut params: CertificateParams,
     authority: &Issuer<'_, KeyPair>,
     folder: &Path,

@@ -11,15 +11,15 @@ use tidegate_core::key::{Key, KeyHasher, Secret};
 use tidegate_core::penalty::BanPolicy;
 use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
-use tidegate_core::store::{Charge, Op, Queue, Role};
+use tidegate_core::store::{Charge, Op, QueueMode, Role};
 use tidegate_core::time::{Micros, Timestamp};
 
-use crate::property::holds;
-use crate::quotas::SEVEN;
-use crate::table::Table;
+use crate::property::check_property;
+use crate::quotas::ALL_ALGORITHMS;
+use crate::state_table::StateTable;
 
 /// A store under test, with its clock in the test's hands.
-pub trait Subject {
+pub trait ConformanceStore {
     /// Moves the store's clock.
     fn set_now(&mut self, now: Timestamp);
 
@@ -29,7 +29,7 @@ pub trait Subject {
 
 /// One rule of a history, before and after an edit of its limit.
 #[derive(Clone, Copy, Debug)]
-struct Edited {
+struct EditedRule {
     before: Policy,
     after: Policy,
     grace: Option<Policy>,
@@ -39,7 +39,7 @@ struct Edited {
 
 /// One step of a history.
 #[derive(Clone, Copy, Debug)]
-struct Step {
+struct ConformanceStep {
     wait: u64,
     op: u8,
     /// Which rules are in the batch, a bit each.
@@ -54,26 +54,26 @@ const RULES: [&str; 4] = ["user", "endpoint", "ip", "global"];
 ///
 /// # Panics
 /// When a store says something else than the table, with the smallest such history.
-pub fn agrees<S: Subject>(name: &str, cases: u32, make: impl Fn() -> S) {
+pub fn check_conformance<S: ConformanceStore>(name: &str, cases: u32, make: impl Fn() -> S) {
     let histories = (
         prop::collection::vec(rules(), 1..=RULES.len()),
         prop::collection::vec(steps(), 1..=40),
         1_699_999_000_000_000_u64..1_700_001_000_000_000,
         0_usize..40,
     );
-    holds(name, cases, &histories, |(rules, steps, start, edited_at)| {
-        run(&rules, &steps, Timestamp::from_micros(start), edited_at, &mut make())
+    check_property(name, cases, &histories, |(rules, steps, start, edited_at)| {
+        run_history(&rules, &steps, Timestamp::from_micros(start), edited_at, &mut make())
     });
 }
 
-fn run<S: Subject>(
-    rules: &[Edited],
-    steps: &[Step],
+fn run_history<S: ConformanceStore>(
+    rules: &[EditedRule],
+    steps: &[ConformanceStep],
     mut now: Timestamp,
     edited_at: usize,
     store: &mut S,
 ) -> Result<(), TestCaseError> {
-    let (mut table, mut charged, mut since) = (Table::default(), now, None);
+    let (mut table, mut charged, mut since) = (StateTable::default(), now, None);
     for (at, step) in steps.iter().enumerate() {
         now = now.plus(Micros::new(step.wait));
         store.set_now(now);
@@ -82,7 +82,7 @@ fn run<S: Subject>(
         }
         let policies: Vec<Policy> = rules
             .iter()
-            .map(|rule| since.map_or(rule.before, |since| rule.after.in_force_since(since)))
+            .map(|rule| since.map_or(rule.before, |since| rule.after.with_effective_since(since)))
             .collect();
         let charges: Vec<Charge<'_>> = (0..rules.len())
             .filter(|i| step.rules >> i & 1 == 1)
@@ -105,15 +105,20 @@ fn run<S: Subject>(
     Ok(())
 }
 
-fn charge<'a>(i: usize, rule: &'a Edited, policy: &'a Policy, step: &Step) -> Charge<'a> {
+fn charge<'a>(
+    i: usize,
+    rule: &'a EditedRule,
+    policy: &'a Policy,
+    step: &ConformanceStep,
+) -> Charge<'a> {
     let mut hasher = KeyHasher::new(Secret::UNSET);
-    hasher.part(&[step.key]);
+    hasher.write_part(&[step.key]);
     let namespace = Secret::UNSET.namespace(&[RULES[i].as_bytes()]);
     let fingerprint = hasher.finish() ^ namespace;
     Charge {
         // What the rules count of one key lies together, but for the last one's.
         key: match RULES[i] {
-            "global" => Key::alone(RULES[i], fingerprint),
+            "global" => Key::without_namespace(RULES[i], fingerprint),
             rule => Key { rule, fingerprint, namespace },
         },
         policy,
@@ -122,22 +127,22 @@ fn charge<'a>(i: usize, rule: &'a Edited, policy: &'a Policy, step: &Step) -> Ch
         grace: rule.grace.as_ref(),
         ban: rule.ban.as_ref(),
         // Some come through doors that can hold a request, others not, and all to the same counters.
-        queue: if step.op.is_multiple_of(2) { Queue::Hold } else { Queue::Refuse },
+        queue: if step.op.is_multiple_of(2) { QueueMode::Hold } else { QueueMode::Refuse },
     }
 }
 
-fn rules() -> impl Strategy<Value = Edited> {
-    let numbers = (1_u64..12, 1_u64..12, 0_usize..4, 0_usize..SEVEN.len());
+fn rules() -> impl Strategy<Value = EditedRule> {
+    let numbers = (1_u64..12, 1_u64..12, 0_usize..4, 0_usize..ALL_ALGORITHMS.len());
     let grace = proptest::option::of((1_u64..4, 1_u64..2_000_000));
     let ban = proptest::option::of((1_u32..4, 1_u64..3_000_000, 1_u64..2_000_000, 1_u32..4));
     (numbers, grace, ban, 0_u8..8).prop_map(|((before, after, window, kind), grace, ban, role)| {
         let window = Micros::new([977, 100_000, 1_000_000, 3_600_000_000][window]);
-        let policy = |requests| plain(SEVEN[kind], requests, window);
-        Edited {
+        let policy = |requests| small_policy(ALL_ALGORITHMS[kind], requests, window);
+        EditedRule {
             before: policy(before),
             after: policy(after),
             grace: grace.map(|(allow, period)| {
-                plain(Algorithm::SlidingWindowLog, allow, Micros::new(period))
+                small_policy(Algorithm::SlidingWindowLog, allow, Micros::new(period))
             }),
             ban: ban.map(|(after, within, lasts, factor)| {
                 let (within, lasts) = (Micros::new(within), Micros::new(lasts));
@@ -153,11 +158,11 @@ fn rules() -> impl Strategy<Value = Edited> {
 }
 
 #[expect(clippy::expect_used, reason = "small numbers make a policy")]
-fn plain(algorithm: Algorithm, requests: u64, window: Micros) -> Policy {
+fn small_policy(algorithm: Algorithm, requests: u64, window: Micros) -> Policy {
     Policy::new(algorithm, Quota::new(requests, window)).expect("small numbers")
 }
 
-fn steps() -> impl Strategy<Value = Step> {
+fn steps() -> impl Strategy<Value = ConformanceStep> {
     let wait = prop_oneof![
         4 => Just(0),
         3 => 1_u64..1_000,
@@ -166,5 +171,5 @@ fn steps() -> impl Strategy<Value = Step> {
         1 => 1_u64..8_000_000_000,
     ];
     (wait, 0_u8..18, 1_u8..16, 0_u8..3, prop_oneof![6 => Just(1), 1 => Just(0), 2 => 1_u64..14])
-        .prop_map(|(wait, op, rules, key, cost)| Step { wait, op, rules, key, cost })
+        .prop_map(|(wait, op, rules, key, cost)| ConformanceStep { wait, op, rules, key, cost })
 }

@@ -9,20 +9,20 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::port::Port;
-use crate::process::{PATIENCE, Process, eventually};
+use crate::port::ReservedPort;
+use crate::process::{ChildProcess, WAIT_TIMEOUT, eventually};
 use crate::python;
 
 /// An Envoy of the test's own, killed on drop.
 #[derive(Debug)]
-pub struct Envoy {
-    process: Process,
-    port: Port,
-    admin: Port,
+pub struct EnvoyServer {
+    process: ChildProcess,
+    port: ReservedPort,
+    admin: ReservedPort,
     _folder: TempDir,
 }
 
-impl Envoy {
+impl EnvoyServer {
     /// Starts one with the bootstrap that is made for its listener's and its admin's port.
     ///
     /// # Panics
@@ -30,18 +30,18 @@ impl Envoy {
     #[must_use]
     pub fn start(bootstrap: impl FnOnce(u16, u16) -> String) -> Self {
         let program = python::envoy().unwrap_or_else(|why| panic!("{why}"));
-        let (port, admin) = (Port::take(), Port::take());
+        let (port, admin) = (ReservedPort::reserve(), ReservedPort::reserve());
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("envoy.yaml");
         fs::write(&file, bootstrap(port.number(), admin.number())).expect("a file");
         let mut command = Command::new(program);
         command.args(["--concurrency", "2", "--log-level", "warn", "--disable-hot-restart"]);
         command.arg("--config-path").arg(&file);
-        let process = Process::start(&command, &folder.path().join("log"));
+        let process = ChildProcess::start(&command, &folder.path().join("log"));
         let envoy = Self { process, port, admin, _folder: folder };
         eventually("Envoy is ready", || {
             assert!(envoy.process.is_running(), "Envoy: {}", envoy.process.log());
-            envoy.ask("/ready").is_some_and(|answer| answer.contains("LIVE"))
+            envoy.get_admin("/ready").is_some_and(|answer| answer.contains("LIVE"))
         });
         envoy
     }
@@ -63,16 +63,16 @@ impl Envoy {
     /// # Panics
     /// When it does not answer any more.
     #[must_use]
-    pub fn count(&self, name: &str) -> u64 {
-        let stats = self.ask("/stats?usedonly").expect("Envoy tells its counters");
+    pub fn counter_value(&self, name: &str) -> u64 {
+        let stats = self.get_admin("/stats?usedonly").expect("Envoy tells its counters");
         let value = |line: &str| line.split_once(": ")?.1.trim().parse().ok();
         let named = |line: &&str| line.split(": ").next().is_some_and(|told| told.ends_with(name));
         stats.lines().find(named).and_then(value).unwrap_or(0)
     }
 
-    fn ask(&self, path: &str) -> Option<String> {
+    fn get_admin(&self, path: &str) -> Option<String> {
         let mut stream = TcpStream::connect(self.admin.address()).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.set_read_timeout(Some(WAIT_TIMEOUT)).ok()?;
         write!(stream, "GET {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n").ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;

@@ -8,18 +8,18 @@ use tidegate_core::time::{Micros, Timestamp};
 
 /// One thing that happens to a counter.
 #[derive(Clone, Copy, Debug)]
-pub struct Move {
+pub struct CounterStep {
     /// How far time goes first.
-    pub hop: Hop,
+    pub time_step: TimeStep,
     /// How much is asked.
-    pub cost: Cost,
+    pub cost: StepCost,
     /// What for.
-    pub act: Act,
+    pub action: StepAction,
 }
 
 /// How far time goes.
 #[derive(Clone, Copy, Debug)]
-pub enum Hop {
+pub enum TimeStep {
     /// Not at all.
     Stay,
     /// A few microseconds.
@@ -50,7 +50,7 @@ pub enum Hop {
 
 /// How much is asked.
 #[derive(Clone, Copy, Debug)]
-pub enum Cost {
+pub enum StepCost {
     /// One.
     One,
     /// A few.
@@ -69,7 +69,7 @@ pub enum Cost {
 
 /// What is done.
 #[derive(Clone, Copy, Debug)]
-pub enum Act {
+pub enum StepAction {
     /// A charge, if it fits.
     Charge,
     /// A look.
@@ -79,7 +79,7 @@ pub enum Act {
     /// An earlier charge given back, counted from the last one.
     Refund(usize),
     /// A charge given back that may never have been, so many eighths of a window ago.
-    RefundStranger(u64),
+    RefundUnknown(u64),
     /// An earlier charge held on, counted from the last one.
     Renew(usize),
     /// All forgotten.
@@ -88,16 +88,16 @@ pub enum Act {
 
 /// A start and what happens from there.
 #[derive(Clone, Debug)]
-pub struct History {
+pub struct CounterHistory {
     /// When it starts.
     pub start: Timestamp,
     /// What happens.
-    pub moves: Vec<Move>,
+    pub steps: Vec<CounterStep>,
 }
 
 /// Histories of at most so many moves.
-pub fn histories(most: usize) -> impl Strategy<Value = History> {
-    let moves = prop::collection::vec(moves(), 1..=most);
+pub fn histories(most: usize) -> impl Strategy<Value = CounterHistory> {
+    let moves = prop::collection::vec(counter_steps(), 1..=most);
     (0_u8..8, any::<u64>(), moves).prop_map(|(kind, raw, moves)| {
         let micros = match kind {
             0 => 0,
@@ -107,29 +107,29 @@ pub fn histories(most: usize) -> impl Strategy<Value = History> {
             3 => 1_699_920_000_000_000 - 1,
             _ => raw % 2_000_000_000_000_000,
         };
-        History { start: Timestamp::from_micros(micros), moves }
+        CounterHistory { start: Timestamp::from_micros(micros), steps: moves }
     })
 }
 
 /// Histories of charges alone.
-pub fn charges_only(most: usize) -> impl Strategy<Value = History> {
+pub fn charges_only(most: usize) -> impl Strategy<Value = CounterHistory> {
     histories(most).prop_map(|mut history| {
-        history.moves.iter_mut().for_each(|step| step.act = Act::Charge);
+        history.steps.iter_mut().for_each(|step| step.action = StepAction::Charge);
         history
     })
 }
 
 /// Single moves.
-pub fn moves() -> impl Strategy<Value = Move> {
-    (0_u8..20, 0_u8..12, 0_u8..18, any::<u16>()).prop_map(|(hop, cost, act, raw)| Move {
-        hop: Hop::of(hop, u64::from(raw % 16)),
-        cost: Cost::of(cost, u64::from(raw / 16 % 8)),
-        act: Act::of(act, u64::from(raw / 128 % 8)),
+pub fn counter_steps() -> impl Strategy<Value = CounterStep> {
+    (0_u8..20, 0_u8..12, 0_u8..18, any::<u16>()).prop_map(|(hop, cost, act, raw)| CounterStep {
+        time_step: TimeStep::from_kind(hop, u64::from(raw % 16)),
+        cost: StepCost::from_kind(cost, u64::from(raw / 16 % 8)),
+        action: StepAction::from_kind(act, u64::from(raw / 128 % 8)),
     })
 }
 
-impl Hop {
-    fn of(kind: u8, size: u64) -> Self {
+impl TimeStep {
+    fn from_kind(kind: u8, size: u64) -> Self {
         match kind {
             0..=2 => Self::Stay,
             3 => Self::Ticks(1 + size % 4),
@@ -150,7 +150,7 @@ impl Hop {
 
     /// Where it leads from `now`, given the last answer.
     #[must_use]
-    pub fn from(self, policy: &Policy, last: &Reading, now: Timestamp) -> Timestamp {
+    pub fn advance(self, policy: &Policy, last: &Reading, now: Timestamp) -> Timestamp {
         let window = policy.quota().window.get();
         let to_boundary = window - now.as_micros() % window;
         let wait = match last.retry {
@@ -176,8 +176,8 @@ impl Hop {
     }
 }
 
-impl Cost {
-    fn of(kind: u8, size: u64) -> Self {
+impl StepCost {
+    fn from_kind(kind: u8, size: u64) -> Self {
         match kind {
             0..=2 => Self::One,
             3 | 4 => Self::Few(1 + size),
@@ -191,7 +191,7 @@ impl Cost {
 
     /// The number, at least one, given the last answer.
     #[must_use]
-    pub fn number(self, policy: &Policy, last: &Reading) -> u64 {
+    pub fn resolve(self, policy: &Policy, last: &Reading) -> u64 {
         let limit = policy.limit();
         let number = match self {
             Self::One => 1,
@@ -206,8 +206,8 @@ impl Cost {
     }
 }
 
-impl Act {
-    fn of(kind: u8, size: u64) -> Self {
+impl StepAction {
+    fn from_kind(kind: u8, size: u64) -> Self {
         match kind {
             0..=9 => Self::Charge,
             10 => Self::Peek,
@@ -216,7 +216,7 @@ impl Act {
             13 | 14 => Self::Refund(usize::try_from(size).unwrap_or(0)),
             15 if size == 0 => Self::Reset,
             16 | 17 => Self::Renew(usize::try_from(size).unwrap_or(0)),
-            _ => Self::RefundStranger(size),
+            _ => Self::RefundUnknown(size),
         }
     }
 }

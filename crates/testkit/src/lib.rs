@@ -5,11 +5,12 @@
 //! Nothing here is part of the program. The oracle shares core's vocabulary (`Algorithm`, `Fit`,
 //! `Gauge`) and none of its arithmetic.
 
-pub mod bound;
+pub mod admission_bound;
+pub mod ban_oracle;
+pub mod byte_mutation;
 #[cfg(feature = "servers")]
 pub mod certificates;
 pub mod conformance;
-pub mod damage;
 #[cfg(feature = "servers")]
 pub mod envoy;
 pub mod history;
@@ -30,7 +31,6 @@ pub mod python;
 pub mod quotas;
 #[cfg(feature = "servers")]
 pub mod redis;
-pub mod strikes;
-pub mod table;
+pub mod state_table;
 #[cfg(feature = "servers")]
 pub mod tmux;

@@ -12,22 +12,22 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::port::Port;
-use crate::process::{PATIENCE, Process, eventually, server_command, within};
+use crate::port::ReservedPort;
+use crate::process::{ChildProcess, WAIT_TIMEOUT, eventually, poll_until, server_command};
 
-/// What a request that [`Nginx::requests`] asks itself is for; it is not told as a request.
-const MARK: &str = "/tidegate-test-mark";
+/// What a request that [`NginxServer::requests`] asks itself is for; it is not told as a request.
+const MARKER_PATH: &str = "/tidegate-test-mark";
 
 /// A nginx of the test's own, killed on drop.
 #[derive(Debug)]
-pub struct Nginx {
-    process: Process,
-    port: Port,
+pub struct NginxServer {
+    process: ChildProcess,
+    port: ReservedPort,
     folder: TempDir,
     plain: bool,
 }
 
-impl Nginx {
+impl NginxServer {
     /// Starts one with these lines in its `server` block, such as `return 200 "well\n";`.
     ///
     /// # Panics
@@ -45,7 +45,7 @@ impl Nginx {
     #[must_use]
     pub fn start_with(listen: &str, server: impl FnOnce(&Path) -> String) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let (path, port) = (folder.path(), Port::take());
+        let (path, port) = (folder.path(), ReservedPort::reserve());
         let server = server(path);
         let (at, here) = (port.address(), path.display());
         let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
@@ -64,7 +64,7 @@ impl Nginx {
         let mut command = server_command("nginx");
         command.arg("-p").arg(path).arg("-c").arg(path.join("nginx.conf"));
         command.arg("-e").arg(path.join("error.log"));
-        let process = Process::start(&command, &path.join("output.log"));
+        let process = ChildProcess::start(&command, &path.join("output.log"));
         let nginx = Self { process, port, folder, plain: !listen.contains("ssl") };
         nginx.await_ready();
         nginx
@@ -85,7 +85,7 @@ impl Nginx {
 
     /// The process, to be paused, resumed or killed.
     #[must_use]
-    pub const fn process(&self) -> &Process {
+    pub const fn process(&self) -> &ChildProcess {
         &self.process
     }
 
@@ -112,19 +112,19 @@ impl Nginx {
     #[must_use]
     pub fn requests(&self) -> Vec<String> {
         // One process answers and logs one after the other: with this one logged, all before it are.
-        let marks = |log: &str| log.matches(MARK).count();
+        let marks = |log: &str| log.matches(MARKER_PATH).count();
         let before = marks(&self.access_log());
         if self.plain {
-            self.ask(MARK);
+            self.send_request(MARKER_PATH);
             eventually("nginx logs", || marks(&self.access_log()) > before);
         }
         let log = self.access_log();
-        log.lines().filter(|line| !line.contains(MARK)).map(str::to_owned).collect()
+        log.lines().filter(|line| !line.contains(MARKER_PATH)).map(str::to_owned).collect()
     }
 
-    fn ask(&self, path: &str) {
+    fn send_request(&self, path: &str) {
         let mut stream = TcpStream::connect(self.address()).expect("nginx listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_read_timeout(Some(WAIT_TIMEOUT)).expect("a timeout");
         let request = format!("GET {path} HTTP/1.0\r\n\r\n");
         stream.write_all(request.as_bytes()).expect("nginx reads");
         let _ = stream.read_to_end(&mut Vec::new());
@@ -138,7 +138,8 @@ impl Nginx {
     fn await_ready(&self) {
         let connect = || TcpStream::connect_timeout(&self.address(), Duration::from_secs(1)).ok();
         let alive = || self.process.is_running();
-        let ready = within(PATIENCE, || (!alive()).then_some(false).or(connect().map(|_| true)));
+        let ready =
+            poll_until(WAIT_TIMEOUT, || (!alive()).then_some(false).or(connect().map(|_| true)));
         let errors = fs::read_to_string(self.folder().join("error.log")).unwrap_or_default();
         assert!(ready == Some(true), "nginx: {}{errors}", self.process.log());
     }

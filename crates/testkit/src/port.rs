@@ -16,25 +16,25 @@ use rustix::net::{
 
 /// A port of 127.0.0.1, kept until this is dropped.
 #[derive(Debug)]
-pub struct Port {
+pub struct ReservedPort {
     address: SocketAddr,
-    _kept: OwnedFd,
+    _socket: OwnedFd,
 }
 
-impl Port {
+impl ReservedPort {
     /// Takes a free one.
     ///
     /// # Panics
     /// When the machine has none.
     #[must_use]
-    pub fn take() -> Self {
+    pub fn reserve() -> Self {
         let kept = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .expect("a socket");
         sockopt::set_socket_reuseaddr(&kept, true).expect("SO_REUSEADDR");
         bind(&kept, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
         let address = getsockname(&kept).expect("the address that was bound");
         let address = SocketAddr::try_from(address).expect("an address of the internet family");
-        Self { address, _kept: kept }
+        Self { address, _socket: kept }
     }
 
     /// Its number.

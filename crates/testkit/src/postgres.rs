@@ -1,7 +1,7 @@
 //! A PostgreSQL cluster of the test's own, on a free port of loopback, and databases in it.
 //!
 //! Making a cluster takes a second or two, so tests of one binary that run at the same time share
-//! one ([`Database::fresh`]), each with a database of its own. PostgreSQL refuses to run as root:
+//! one ([`TestDatabase::create`]), each with a database of its own. PostgreSQL refuses to run as root:
 //! there it runs as the user that Debian's package made for it.
 
 #![expect(clippy::expect_used, reason = "a test whose server does not start cannot go on")]
@@ -15,9 +15,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tempfile::TempDir;
 
-use crate::certificates::Certificates;
-use crate::port::Port;
-use crate::process::{PATIENCE, Process, eventually, is_alive, within};
+use crate::certificates::TestCertificates;
+use crate::port::ReservedPort;
+use crate::process::{ChildProcess, WAIT_TIMEOUT, eventually, is_alive, poll_until};
 
 /// Its superuser, who needs no password.
 const USER: &str = "tidegate";
@@ -34,21 +34,21 @@ const SETTINGS: [&str; 6] = [
 
 /// A cluster of the test's own, killed on drop.
 #[derive(Debug)]
-pub struct Cluster {
-    process: Process,
-    port: Port,
+pub struct PostgresCluster {
+    process: ChildProcess,
+    port: ReservedPort,
     folder: TempDir,
-    certificates: Option<Certificates>,
+    certificates: Option<TestCertificates>,
 }
 
 /// An empty database.
 #[derive(Debug)]
-pub struct Database {
-    cluster: Arc<Cluster>,
+pub struct TestDatabase {
+    cluster: Arc<PostgresCluster>,
     name: String,
 }
 
-impl Cluster {
+impl PostgresCluster {
     /// Starts one that may forget the last moments when it is killed, and waits until it answers.
     ///
     /// # Panics
@@ -75,13 +75,13 @@ impl Cluster {
     #[must_use]
     pub fn start_tls() -> Self {
         let folder = tempfile::Builder::new().prefix("tidegate-").tempdir().expect("a folder");
-        let certificates = Certificates::make(folder.path());
+        let certificates = TestCertificates::generate(folder.path());
         let files = [("cert", certificates.server()), ("key", certificates.server_key())];
         let mut settings = vec!["ssl=on".to_owned()];
         for (name, file) in &files {
             // A key that others may read is refused.
             fs::set_permissions(file, fs::Permissions::from_mode(0o600)).expect("a file of ours");
-            give(file);
+            chown_to_server_user(file);
             settings.push(format!("ssl_{name}_file={}", file.display()));
         }
         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
@@ -93,7 +93,7 @@ impl Cluster {
 
     /// Its certificates, if it has any.
     #[must_use]
-    pub const fn certificates(&self) -> Option<&Certificates> {
+    pub const fn certificates(&self) -> Option<&TestCertificates> {
         self.certificates.as_ref()
     }
 
@@ -104,23 +104,23 @@ impl Cluster {
 
     /// Starts one; `allowed` says who may connect, if not everybody on this machine.
     fn start_in(folder: TempDir, settings: &[&str], allowed: Option<&str>) -> Self {
-        let (port, data) = (Port::take(), folder.path().join("data"));
-        give(folder.path());
-        let mut make = command("initdb");
+        let (port, data) = (ReservedPort::reserve(), folder.path().join("data"));
+        chown_to_server_user(folder.path());
+        let mut make = postgres_command("initdb");
         make.args(["--username", USER, "--auth", "trust", "--no-sync", "--encoding", "UTF8"]);
         make.args(["--locale", "C.UTF-8", "-D"]).arg(&data).current_dir(folder.path());
         let output = make.output().expect("initdb: run `cargo xtask setup`");
-        assert!(output.status.success(), "no cluster:\n{}", said(&output));
+        assert!(output.status.success(), "no cluster:\n{}", output_text(&output));
         if let Some(allowed) = allowed {
             fs::write(data.join("pg_hba.conf"), allowed).expect("a file of the cluster");
         }
-        let mut command = command("postgres");
+        let mut command = postgres_command("postgres");
         command.arg("-D").arg(&data).args(["-p", &port.number().to_string()]);
         for setting in SETTINGS.iter().chain(settings) {
             command.args(["-c", setting]);
         }
         command.current_dir(folder.path());
-        let process = Process::start(&command, &folder.path().join("log"));
+        let process = ChildProcess::start(&command, &folder.path().join("log"));
         let cluster = Self { process, port, folder, certificates: None };
         cluster.await_ready();
         cluster
@@ -129,7 +129,7 @@ impl Cluster {
     /// The process, to be paused or resumed (which its connections do not notice: each has a
     /// process of its own).
     #[must_use]
-    pub const fn process(&self) -> &Process {
+    pub const fn process(&self) -> &ChildProcess {
         &self.process
     }
 
@@ -142,7 +142,7 @@ impl Cluster {
     /// Ends all its processes without a warning (SIGKILL), and waits until they are gone. The port
     /// stays its own.
     pub fn kill(&self) {
-        let children = children(self.process.pid());
+        let children = child_pids(self.process.pid());
         self.process.kill();
         // They end when they find their parent gone; until then a new one does not start.
         eventually("the server's processes are gone", || !children.iter().copied().any(is_alive));
@@ -166,7 +166,7 @@ impl Cluster {
     /// When the server says no.
     pub fn sql(&self, database: &str, sql: &str) -> String {
         let output = self.psql(database, sql);
-        assert!(output.status.success(), "{sql}\n{}", said(&output));
+        assert!(output.status.success(), "{sql}\n{}", output_text(&output));
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
@@ -181,7 +181,7 @@ impl Cluster {
     }
 
     fn await_ready(&self) {
-        let answered = within(PATIENCE, || {
+        let answered = poll_until(WAIT_TIMEOUT, || {
             if !self.process.is_running() {
                 return Some(false);
             }
@@ -193,26 +193,26 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
+impl Drop for PostgresCluster {
     fn drop(&mut self) {
         // In order, so that nothing of it stays in the machine's memory.
         self.process.quit();
     }
 }
 
-impl Database {
+impl TestDatabase {
     /// An empty database in a cluster that is shared with the tests that run at the same time.
     ///
     /// # Panics
     /// When there is none to be had.
     #[must_use]
-    pub fn fresh() -> Self {
-        static SHARED: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
+    pub fn create() -> Self {
+        static SHARED: Mutex<Weak<PostgresCluster>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        let cluster = shared.upgrade().unwrap_or_else(|| Arc::new(Cluster::start()));
+        let cluster = shared.upgrade().unwrap_or_else(|| Arc::new(PostgresCluster::start()));
         *shared = Arc::downgrade(&cluster);
         drop(shared);
-        Self::within(cluster)
+        Self::create_in(cluster)
     }
 
     /// An empty database in this cluster.
@@ -220,7 +220,7 @@ impl Database {
     /// # Panics
     /// When there is none to be had.
     #[must_use]
-    pub fn within(cluster: Arc<Cluster>) -> Self {
+    pub fn create_in(cluster: Arc<PostgresCluster>) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         cluster.sql("postgres", &format!("CREATE DATABASE {name}"));
@@ -241,11 +241,11 @@ impl Database {
 
     /// The cluster that it is in.
     #[must_use]
-    pub fn cluster(&self) -> &Cluster {
+    pub fn cluster(&self) -> &PostgresCluster {
         &self.cluster
     }
 
-    /// Runs SQL on it, as [`Cluster::sql`].
+    /// Runs SQL on it, as [`PostgresCluster::sql`].
     ///
     /// # Panics
     /// When the server says no.
@@ -257,17 +257,17 @@ impl Database {
     ///
     /// # Panics
     /// When it does not refuse it.
-    pub fn refused_sql(&self, sql: &str) -> String {
+    pub fn sql_error(&self, sql: &str) -> String {
         let output = self.cluster.psql(&self.name, sql);
         assert!(!output.status.success(), "{sql} is not refused");
-        said(&output)
+        output_text(&output)
     }
 }
 
 /// A command of the server's, as a user that it agrees to run as.
-fn command(program: &str) -> Command {
-    let program = folder().join(program);
-    let Some((user, group)) = other_user() else {
+fn postgres_command(program: &str) -> Command {
+    let program = server_bin_folder().join(program);
+    let Some((user, group)) = server_user() else {
         return Command::new(program);
     };
     let mut command = Command::new("setpriv");
@@ -280,7 +280,7 @@ fn command(program: &str) -> Command {
 }
 
 /// Where the newest server is that Debian has installed.
-fn folder() -> PathBuf {
+fn server_bin_folder() -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let number = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
     let newest = versions.map(|entry| entry.path()).max_by_key(|path| number(path));
@@ -288,14 +288,14 @@ fn folder() -> PathBuf {
 }
 
 /// Lets whoever runs it have a file or a folder.
-fn give(path: &Path) {
-    if let Some((user, group)) = other_user() {
+fn chown_to_server_user(path: &Path) {
+    if let Some((user, group)) = server_user() {
         chown(path, Some(user), Some(group)).expect("it is ours to give");
     }
 }
 
 /// Who runs it if we are root: its own user, or nobody.
-fn other_user() -> Option<(u32, u32)> {
+fn server_user() -> Option<(u32, u32)> {
     if !rustix::process::geteuid().is_root() {
         return None;
     }
@@ -308,12 +308,12 @@ fn other_user() -> Option<(u32, u32)> {
     Some(ids("postgres").or_else(|| ids("nobody")).expect("a user who is not root"))
 }
 
-fn children(pid: u32) -> Vec<u32> {
+fn child_pids(pid: u32) -> Vec<u32> {
     let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     text(&output.stdout) + &text(&output.stderr)
 }

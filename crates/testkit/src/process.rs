@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 /// How long [`eventually`] waits before it gives up.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How often [`eventually`] looks.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A command for a server, which Debian keeps where not everybody looks.
 #[must_use]
@@ -38,7 +38,7 @@ pub fn server_command(program: &str) -> Command {
 /// Waits until `condition` holds.
 ///
 /// # Panics
-/// With `what` when it does not within [`PATIENCE`].
+/// With `what` when it does not within [`WAIT_TIMEOUT`].
 #[track_caller]
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     eventually_some(what, || condition().then_some(()));
@@ -47,18 +47,18 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 /// Waits until there is something, and returns it.
 ///
 /// # Panics
-/// With `what` when there is nothing within [`PATIENCE`].
+/// With `what` when there is nothing within [`WAIT_TIMEOUT`].
 #[track_caller]
 pub fn eventually_some<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    match within(PATIENCE, look) {
+    match poll_until(WAIT_TIMEOUT, look) {
         Some(seen) => seen,
-        None => panic!("not within {PATIENCE:?}: {what}"),
+        None => panic!("not within {WAIT_TIMEOUT:?}: {what}"),
     }
 }
 
 /// Looks until there is something or the time is over.
 #[expect(clippy::disallowed_methods, reason = "a deadline for a process that may hang")]
-pub fn within<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+pub fn poll_until<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + patience;
     loop {
         if let Some(seen) = look() {
@@ -67,7 +67,7 @@ pub fn within<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Opt
         if Instant::now() >= deadline {
             return None;
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -80,18 +80,18 @@ pub fn is_alive(pid: u32) -> bool {
 }
 
 /// A running program. What it prints is kept in a file.
-pub struct Process {
-    run: Mutex<Run>,
+pub struct ChildProcess {
+    run: Mutex<RunningChild>,
     log: PathBuf,
 }
 
-struct Run {
+struct RunningChild {
     /// Taken while a child is being started.
     command: Option<Command>,
     child: Child,
 }
 
-impl Process {
+impl ChildProcess {
     /// Starts `command` (its program, arguments, variables and folder); what it prints goes to `log`.
     ///
     /// # Panics
@@ -99,11 +99,11 @@ impl Process {
     #[must_use]
     pub fn start(command: &Command, log: &Path) -> Self {
         let output = File::options().create(true).append(true).open(log).expect("a log file");
-        let mut command = bound_to_us(command);
+        let mut command = with_parent_death_signal(command);
         command.stdin(Stdio::null());
         command.stdout(output.try_clone().expect("a second handle")).stderr(output);
-        let (command, child) = spawn(command);
-        let run = Run { command: Some(command), child };
+        let (command, child) = spawn_child(command);
+        let run = RunningChild { command: Some(command), child };
         Self { run: Mutex::new(run), log: log.to_path_buf() }
     }
 
@@ -112,16 +112,16 @@ impl Process {
     /// # Panics
     /// When it cannot be started.
     pub fn restart(&self) {
-        let mut run = self.run();
-        end(&mut run.child);
-        let (command, child) = spawn(run.command.take().expect("put back after each start"));
-        *run = Run { command: Some(command), child };
+        let mut run = self.lock_child();
+        kill_and_wait(&mut run.child);
+        let (command, child) = spawn_child(run.command.take().expect("put back after each start"));
+        *run = RunningChild { command: Some(command), child };
     }
 
     /// Its number.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.run().child.id()
+        self.lock_child().child.id()
     }
 
     /// Stops it where it is (SIGSTOP): its connections stay open and nothing is answered. Returns
@@ -130,7 +130,7 @@ impl Process {
     /// # Panics
     /// When it has ended.
     pub fn pause(&self) {
-        let run = self.run();
+        let run = self.lock_child();
         let pid = Pid::from_child(&run.child);
         kill_process(pid, Signal::STOP).expect("the process is there");
         // NOWAIT leaves an exit status for the one who waits for the child.
@@ -138,39 +138,39 @@ impl Process {
         waitid(WaitId::Pid(pid), seen).expect("the process is ours");
     }
 
-    /// Lets it go on after [`Process::pause`] (SIGCONT).
+    /// Lets it go on after [`ChildProcess::pause`] (SIGCONT).
     ///
     /// # Panics
     /// When it has ended.
     pub fn resume(&self) {
-        kill_process(Pid::from_child(&self.run().child), Signal::CONT)
+        kill_process(Pid::from_child(&self.lock_child().child), Signal::CONT)
             .expect("the process is there");
     }
 
     /// Ends it without a warning (SIGKILL) and waits until it is gone.
     pub fn kill(&self) {
-        end(&mut self.run().child);
+        kill_and_wait(&mut self.lock_child().child);
     }
 
     /// Asks it to end (SIGTERM) and waits until it has.
     ///
     /// # Panics
-    /// When it does not within [`PATIENCE`].
+    /// When it does not within [`WAIT_TIMEOUT`].
     pub fn terminate(&self) -> ExitStatus {
-        self.end_by(Signal::TERM)
+        self.signal_and_wait(Signal::TERM)
     }
 
     /// Asks it to end at once (SIGQUIT) and waits until it has: for servers that wait for their
     /// clients when they are only asked to end.
     ///
     /// # Panics
-    /// When it does not within [`PATIENCE`].
+    /// When it does not within [`WAIT_TIMEOUT`].
     pub fn quit(&self) -> ExitStatus {
-        self.end_by(Signal::QUIT)
+        self.signal_and_wait(Signal::QUIT)
     }
 
-    fn end_by(&self, signal: Signal) -> ExitStatus {
-        let mut run = self.run();
+    fn signal_and_wait(&self, signal: Signal) -> ExitStatus {
+        let mut run = self.lock_child();
         if let Ok(Some(status)) = run.child.try_wait() {
             return status;
         }
@@ -181,7 +181,7 @@ impl Process {
     /// Whether it has not ended. A paused one has not.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        matches!(self.run().child.try_wait(), Ok(None))
+        matches!(self.lock_child().child.try_wait(), Ok(None))
     }
 
     /// What it has printed so far, over all its starts.
@@ -190,31 +190,31 @@ impl Process {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    fn run(&self) -> MutexGuard<'_, Run> {
+    fn lock_child(&self) -> MutexGuard<'_, RunningChild> {
         self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for Process {
+impl fmt::Debug for ChildProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Process").field("pid", &self.pid()).field("log", &self.log).finish()
+        f.debug_struct("ChildProcess").field("pid", &self.pid()).field("log", &self.log).finish()
     }
 }
 
-impl Drop for Process {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         self.kill();
     }
 }
 
 /// Errors are left aside: the only one is that it has ended already.
-fn end(child: &mut Child) {
+fn kill_and_wait(child: &mut Child) {
     let _ = child.kill();
     let _ = child.wait();
 }
 
 /// The same command as a child that the kernel kills when we die.
-fn bound_to_us(command: &Command) -> Command {
+fn with_parent_death_signal(command: &Command) -> Command {
     static SETPRIV: LazyLock<bool> = LazyLock::new(|| {
         let mut probe = Command::new("setpriv");
         probe.args(["--pdeathsig", "KILL", "true"]).stdout(Stdio::null()).stderr(Stdio::null());
@@ -240,12 +240,12 @@ fn bound_to_us(command: &Command) -> Command {
     bound
 }
 
-type Order = (Command, SyncSender<(Command, io::Result<Child>)>);
+type SpawnRequest = (Command, SyncSender<(Command, io::Result<Child>)>);
 
 /// Starts a child from the thread that never ends.
-fn spawn(command: Command) -> (Command, Child) {
-    static STARTER: LazyLock<SyncSender<Order>> = LazyLock::new(|| {
-        let (orders, taken) = sync_channel::<Order>(0);
+fn spawn_child(command: Command) -> (Command, Child) {
+    static SPAWNER: LazyLock<SyncSender<SpawnRequest>> = LazyLock::new(|| {
+        let (orders, taken) = sync_channel::<SpawnRequest>(0);
         let run = move || {
             for (mut command, answer) in taken {
                 let child = command.spawn();
@@ -256,7 +256,7 @@ fn spawn(command: Command) -> (Command, Child) {
         orders
     });
     let (answer, started) = sync_channel(1);
-    STARTER.send((command, answer)).expect("the starter never ends");
+    SPAWNER.send((command, answer)).expect("the starter never ends");
     let (command, child) = started.recv().expect("the starter never ends");
     match child {
         Ok(child) => (command, child),

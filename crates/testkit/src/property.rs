@@ -14,7 +14,7 @@ pub fn cases() -> u32 {
 ///
 /// # Panics
 /// When a case breaks the law, with the smallest such case that was found.
-pub fn holds<S: Strategy>(
+pub fn check_property<S: Strategy>(
     name: &str,
     cases: u32,
     strategy: &S,

@@ -1,23 +1,23 @@
 //! Quotas to try: round ones that people type, awkward ones, the smallest and the largest.
 
 use proptest::prelude::*;
-use tidegate_core::policy::{Algorithm, Leak, MAX_LOG_REQUESTS, Policy};
+use tidegate_core::policy::{Algorithm, LeakMode, MAX_LOG_REQUESTS, Policy};
 use tidegate_core::quota::{Quota, Ticks, Units};
 use tidegate_core::time::Micros;
 
 /// The five algorithms, the leaky bucket both ways.
-pub const SIX: [Algorithm; 6] = [
+pub const RATE_ALGORITHMS: [Algorithm; 6] = [
     Algorithm::TokenBucket,
-    Algorithm::LeakyBucket(Leak::Police),
-    Algorithm::LeakyBucket(Leak::Queue),
+    Algorithm::LeakyBucket(LeakMode::Police),
+    Algorithm::LeakyBucket(LeakMode::Queue),
     Algorithm::FixedWindow,
     Algorithm::SlidingWindowLog,
     Algorithm::SlidingWindowCounter,
 ];
 
 /// The same and slots that are held.
-pub const SEVEN: [Algorithm; 7] = {
-    let [a, b, c, d, e, f] = SIX;
+pub const ALL_ALGORITHMS: [Algorithm; 7] = {
+    let [a, b, c, d, e, f] = RATE_ALGORITHMS;
     [a, b, c, d, e, f, Algorithm::Concurrent]
 };
 
@@ -44,17 +44,17 @@ const REQUESTS: [u64; 16] =
     [1, 2, 3, 4, 5, 7, 10, 13, 97, 100, 285, 1_000, 6_000, 65_537, 999_983, 1_000_000];
 
 /// Policies of an algorithm whose units are exact: what core answers must equal the definition.
-pub fn exact(algorithm: Algorithm) -> impl Strategy<Value = Policy> {
-    numbers().prop_map(move |numbers| nearest(algorithm, numbers, is_exact))
+pub fn exact_policies(algorithm: Algorithm) -> impl Strategy<Value = Policy> {
+    numbers().prop_map(move |numbers| nearest_valid(algorithm, numbers, is_exact))
 }
 
 /// Any policies of an algorithm, exact or coarsened.
-pub fn any_policy(algorithm: Algorithm) -> impl Strategy<Value = Policy> {
-    numbers().prop_map(move |numbers| nearest(algorithm, numbers, |_| true))
+pub fn any_policies(algorithm: Algorithm) -> impl Strategy<Value = Policy> {
+    numbers().prop_map(move |numbers| nearest_valid(algorithm, numbers, |_| true))
 }
 
 /// Policies whose units had to be coarsened to stay below 2^53.
-pub fn coarse(algorithm: Algorithm) -> impl Strategy<Value = Policy> {
+pub fn coarse_policies(algorithm: Algorithm) -> impl Strategy<Value = Policy> {
     let requests = prop_oneof![300_u64..2_000_000, 1_000_000_u64..4_000_000_000];
     let window = 3_600_000_000_u64..=31_536_000_000_000;
     let burst = proptest::option::of(prop_oneof![1_u64..1_000, 1_000_u64..10_000_000_000]);
@@ -71,27 +71,27 @@ pub fn is_exact(policy: &Policy) -> bool {
     let quota = policy.quota();
     if policy.algorithm().is_bucket() {
         let (requests, window) = (u128::from(quota.requests), u128::from(quota.window.get()));
-        return Units::of(quota).is_some_and(|units| {
+        return Units::for_quota(quota).is_some_and(|units| {
             u128::from(units.per_micro) * window == u128::from(units.per_request) * requests
         });
     }
     policy.algorithm() != Algorithm::SlidingWindowCounter
-        || Ticks::of(quota).is_some_and(|ticks| ticks.micros == 1)
+        || Ticks::for_quota(quota).is_some_and(|ticks| ticks.micros == 1)
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Numbers {
+struct QuotaNumbers {
     requests: u64,
     window: u64,
     burst: Option<u64>,
 }
 
-fn numbers() -> impl Strategy<Value = Numbers> {
+fn numbers() -> impl Strategy<Value = QuotaNumbers> {
     let window = (0_usize..24, any::<u64>(), 0_u32..14);
     let requests = (0_usize..20, any::<u64>(), 0_u32..13);
     let burst = (0_u8..12, any::<u64>());
     (window, requests, burst).prop_map(|(window, requests, (kind, raw))| {
-        let requests = one_of(&REQUESTS, requests);
+        let requests = listed_or_random(&REQUESTS, requests);
         let burst = match kind {
             0..=4 => None,
             5 => Some(1),
@@ -101,18 +101,22 @@ fn numbers() -> impl Strategy<Value = Numbers> {
             10 => Some(requests.saturating_mul(1 + raw % 5)),
             _ => Some(1 + raw % 1_000_000),
         };
-        Numbers { requests, window: one_of(&WINDOWS_US, window), burst }
+        QuotaNumbers { requests, window: listed_or_random(&WINDOWS_US, window), burst }
     })
 }
 
 /// One of those listed, or a random one of a random size.
-fn one_of(listed: &[u64], (at, raw, digits): (usize, u64, u32)) -> u64 {
+fn listed_or_random(listed: &[u64], (at, raw, digits): (usize, u64, u32)) -> u64 {
     listed.get(at).copied().unwrap_or_else(|| 1 + raw % 10_u64.pow(digits))
 }
 
 /// The policy with these numbers, or with smaller ones where they will not do.
-fn nearest(algorithm: Algorithm, numbers: Numbers, will_do: impl Fn(&Policy) -> bool) -> Policy {
-    let Numbers { mut requests, window, mut burst } = numbers;
+fn nearest_valid(
+    algorithm: Algorithm,
+    numbers: QuotaNumbers,
+    will_do: impl Fn(&Policy) -> bool,
+) -> Policy {
+    let QuotaNumbers { mut requests, window, mut burst } = numbers;
     if matches!(algorithm, Algorithm::SlidingWindowLog | Algorithm::Concurrent) {
         requests = if requests > MAX_LOG_REQUESTS { 1 + requests % 9 } else { requests };
     }

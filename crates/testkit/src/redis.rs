@@ -9,14 +9,14 @@
 
 mod client;
 mod cluster;
-mod faked;
+mod fake_clock;
 mod sentinels;
 mod server;
 mod tls;
 
-pub use self::client::{Client, Reply};
-pub use self::cluster::{Cluster, slot_of};
-pub use self::sentinels::Sentinels;
-pub use self::server::Server;
-pub use self::tls::ClientCertificate;
-pub use crate::certificates::Certificates;
+pub use self::client::{RedisClient, RedisReply};
+pub use self::cluster::{RedisCluster, slot_of};
+pub use self::sentinels::SentinelGroup;
+pub use self::server::RedisServer;
+pub use self::tls::ClientCertificatePolicy;
+pub use crate::certificates::TestCertificates;

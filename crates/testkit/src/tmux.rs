@@ -10,19 +10,19 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-use crate::process::{Process, eventually};
+use crate::process::{ChildProcess, eventually};
 
 /// What the shell says when it waits.
 const PROMPT: &str = "ready$";
 
 /// A terminal of the test's own, ended on drop.
 #[derive(Debug)]
-pub struct Tmux {
-    _server: Process,
+pub struct TmuxSession {
+    _server: ChildProcess,
     folder: TempDir,
 }
 
-impl Tmux {
+impl TmuxSession {
     /// Starts one with so many columns and rows, and a shell that waits.
     ///
     /// # Panics
@@ -33,7 +33,7 @@ impl Tmux {
         let mut command = Command::new("tmux");
         command.arg("-S").arg(folder.path().join("socket"));
         command.args(["-f", "/dev/null", "-u", "-D"]).env_remove("TMUX").env("LC_ALL", "C.UTF-8");
-        let server = Process::start(&command, &folder.path().join("output.log"));
+        let server = ChildProcess::start(&command, &folder.path().join("output.log"));
         let tmux = Self { _server: server, folder };
         eventually("tmux listens", || tmux.folder.path().join("socket").exists());
         let (columns, rows) = (columns.to_string(), rows.to_string());
@@ -41,10 +41,10 @@ impl Tmux {
             format!("env -i PATH=\"$PATH\" TERM=tmux-256color LC_ALL=C.UTF-8 PS1='{PROMPT} ' sh");
         let started = || {
             let words = ["new-session", "-d", "-x", &columns, "-y", &rows, &shell];
-            tmux.ask(&words).status.success()
+            tmux.try_run_tmux(&words).status.success()
         };
         eventually("tmux opens a window", started);
-        tmux.wait(PROMPT);
+        tmux.wait_for_text(PROMPT);
         tmux
     }
 
@@ -57,29 +57,29 @@ impl Tmux {
 
     /// Types letters.
     pub fn type_in(&self, text: &str) {
-        self.told(&["send-keys", "-l", "--", text]);
+        self.run_tmux(&["send-keys", "-l", "--", text]);
     }
 
     /// Presses a key by tmux's name for it: `Enter`, `Escape`, `C-c`.
     pub fn press(&self, key: &str) {
-        self.told(&["send-keys", key]);
+        self.run_tmux(&["send-keys", key]);
     }
 
     /// What is on the screen now, without the blanks at the ends of its lines.
     #[must_use]
     pub fn screen(&self) -> String {
-        self.told(&["capture-pane", "-p"])
+        self.run_tmux(&["capture-pane", "-p"])
     }
 
     /// What tmux knows of the terminal, by the name of a format: `cursor_flag`, `alternate_on`, `pane_title`.
     #[must_use]
-    pub fn knows(&self, format: &str) -> String {
-        self.told(&["display-message", "-p", &format!("#{{{format}}}")]).trim_end().to_owned()
+    pub fn format_value(&self, format: &str) -> String {
+        self.run_tmux(&["display-message", "-p", &format!("#{{{format}}}")]).trim_end().to_owned()
     }
 
     /// Gives it another size.
     pub fn resize(&self, columns: u16, rows: u16) {
-        self.told(&["resize-window", "-x", &columns.to_string(), "-y", &rows.to_string()]);
+        self.run_tmux(&["resize-window", "-x", &columns.to_string(), "-y", &rows.to_string()]);
     }
 
     /// Waits until words are on the screen.
@@ -87,7 +87,7 @@ impl Tmux {
     /// # Panics
     /// With the screen, when they do not come.
     #[track_caller]
-    pub fn wait(&self, words: &str) {
+    pub fn wait_for_text(&self, words: &str) {
         self.wait_until(words, |screen| screen.contains(words));
     }
 
@@ -98,7 +98,7 @@ impl Tmux {
     #[track_caller]
     pub fn wait_until(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
         let mut screen = String::new();
-        let looked = crate::process::within(crate::process::PATIENCE, || {
+        let looked = crate::process::poll_until(crate::process::WAIT_TIMEOUT, || {
             screen = self.screen();
             is_so(&screen).then_some(())
         });
@@ -106,14 +106,14 @@ impl Tmux {
         screen
     }
 
-    fn told(&self, words: &[&str]) -> String {
-        let Output { status, stdout, stderr } = self.ask(words);
+    fn run_tmux(&self, words: &[&str]) -> String {
+        let Output { status, stdout, stderr } = self.try_run_tmux(words);
         let stderr = String::from_utf8_lossy(&stderr).into_owned();
         assert!(status.success(), "tmux {words:?}: {stderr}");
         String::from_utf8_lossy(&stdout).into_owned()
     }
 
-    fn ask(&self, words: &[impl AsRef<OsStr>]) -> Output {
+    fn try_run_tmux(&self, words: &[impl AsRef<OsStr>]) -> Output {
         let mut command = Command::new("tmux");
         command.arg("-S").arg(self.folder.path().join("socket")).arg("-u").args(words);
         command.env_remove("TMUX").output().expect("tmux, which `cargo xtask setup` installs")

@@ -12,56 +12,60 @@ use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
 use tidegate_core::store::{Charge, Op, Role};
 use tidegate_core::time::{Micros, Timestamp};
-use tidegate_testkit::history::{Act, Move, histories};
+use tidegate_testkit::ban_oracle::{BanOracle, BanParameters};
+use tidegate_testkit::history::{CounterStep, StepAction, histories};
 use tidegate_testkit::oracle::Oracle;
-use tidegate_testkit::property::{cases, holds};
-use tidegate_testkit::quotas::{self, SEVEN};
-use tidegate_testkit::strikes::{BanNumbers, Strikes};
-use tidegate_testkit::table::Table;
+use tidegate_testkit::property::{cases, check_property};
+use tidegate_testkit::quotas::{self, ALL_ALGORITHMS};
+use tidegate_testkit::state_table::StateTable;
 
-type Checked = Result<(), TestCaseError>;
+type PropertyResult = Result<(), TestCaseError>;
 
 /// A rule as core is told of it.
 #[derive(Clone, Copy, Debug)]
-struct Rule {
+struct BatchRule {
     policy: Policy,
     grace: Option<Policy>,
-    ban: Option<BanNumbers>,
+    ban: Option<BanParameters>,
     role: Role,
 }
 
 /// The same rule by definition.
-struct Defined {
+struct RuleOracle {
     main: Oracle,
     grace: Option<Oracle>,
-    ban: Option<Strikes>,
+    ban: Option<BanOracle>,
 }
 
-fn rules() -> impl Strategy<Value = Vec<Rule>> {
+fn rules() -> impl Strategy<Value = Vec<BatchRule>> {
     let rule = (0_usize..7, 0_u8..6).prop_flat_map(|(which, role)| {
         let role = match role {
             0..=3 => Role::Enforce,
             4 => Role::Shadow,
             _ => Role::Always,
         };
-        let policy = small(SEVEN[which]);
-        (policy, proptest::option::of(small(Algorithm::FixedWindow)), proptest::option::of(bans()))
-            .prop_map(move |(policy, grace, ban)| Rule { policy, grace, ban, role })
+        let policy = small_policies(ALL_ALGORITHMS[which]);
+        (
+            policy,
+            proptest::option::of(small_policies(Algorithm::FixedWindow)),
+            proptest::option::of(bans()),
+        )
+            .prop_map(move |(policy, grace, ban)| BatchRule { policy, grace, ban, role })
     });
     prop::collection::vec(rule, 1..=4)
 }
 
 /// Limits small enough for several rules to be at theirs in one history.
-fn small(algorithm: Algorithm) -> impl Strategy<Value = Policy> {
+fn small_policies(algorithm: Algorithm) -> impl Strategy<Value = Policy> {
     (1_u64..8, 1_u64..40).prop_map(move |(requests, window)| {
         let quota = Quota::new(requests, Micros::new(window * 100));
         Policy::new(algorithm, quota).unwrap()
     })
 }
 
-fn bans() -> impl Strategy<Value = BanNumbers> {
+fn bans() -> impl Strategy<Value = BanParameters> {
     (1_u32..4, 1_u64..3_000, 1_u64..1_000, 1_u32..4, 0_u64..4_000).prop_map(
-        |(after, within, lasts, factor, longest)| BanNumbers {
+        |(after, within, lasts, factor, longest)| BanParameters {
             after,
             within: Micros::new(within),
             lasts: Micros::new(lasts),
@@ -71,15 +75,15 @@ fn bans() -> impl Strategy<Value = BanNumbers> {
     )
 }
 
-fn ban_policy(numbers: &BanNumbers) -> BanPolicy {
-    let BanNumbers { after, within, lasts, factor, longest } = *numbers;
+fn ban_policy(numbers: &BanParameters) -> BanPolicy {
+    let BanParameters { after, within, lasts, factor, longest } = *numbers;
     BanPolicy::new(after, within, lasts, factor, longest)
 }
 
 /// What a rule says to a cost, by definition.
-fn verdict(rule: &Rule, defined: &Defined, cost: u64, now: Timestamp) -> Verdict {
+fn expected_verdict(rule: &BatchRule, defined: &RuleOracle, cost: u64, now: Timestamp) -> Verdict {
     let at = i128::from(now.as_micros());
-    let banned = |ban: &Strikes| ban.banned(now) > Micros::ZERO;
+    let banned = |ban: &BanOracle| ban.ban_remaining(now) > Micros::ZERO;
     match (defined.main.fits(cost, at), rule.role) {
         (true, Role::Shadow) => Verdict::Allow,
         (false, Role::Shadow) => Verdict::ShadowDeny,
@@ -93,24 +97,24 @@ fn verdict(rule: &Rule, defined: &Defined, cost: u64, now: Timestamp) -> Verdict
     }
 }
 
-struct Batch {
-    rules: Vec<Rule>,
-    defined: Vec<Defined>,
-    table: Table,
+struct BatchFixture {
+    rules: Vec<BatchRule>,
+    oracles: Vec<RuleOracle>,
+    table: StateTable,
     now: Timestamp,
     made: Vec<(Vec<u64>, Timestamp)>,
 }
 
-impl Batch {
-    fn new(rules: Vec<Rule>, now: Timestamp) -> Self {
+impl BatchFixture {
+    fn new(rules: Vec<BatchRule>, now: Timestamp) -> Self {
         let oracle = |policy: &Policy| Oracle::new(policy.algorithm(), policy.quota());
-        let define = |rule: &Rule| Defined {
+        let define = |rule: &BatchRule| RuleOracle {
             main: oracle(&rule.policy),
             grace: rule.grace.as_ref().map(oracle),
-            ban: rule.ban.map(Strikes::new),
+            ban: rule.ban.map(BanOracle::new),
         };
-        let defined = rules.iter().map(define).collect();
-        Self { rules, defined, table: Table::default(), now, made: Vec::new() }
+        let oracles = rules.iter().map(define).collect();
+        Self { rules, oracles, table: StateTable::default(), now, made: Vec::new() }
     }
 
     fn apply(&mut self, op: Op, costs: &[u64]) -> Vec<Reading> {
@@ -121,7 +125,7 @@ impl Batch {
             grace: self.rules[i].grace.as_ref(),
             ban: bans[i].as_ref(),
             ..Charge::plain(
-                Key::alone("law", Fingerprint { hi: 7, lo: i as u64 }),
+                Key::without_namespace("law", Fingerprint { hi: 7, lo: i as u64 }),
                 &self.rules[i].policy,
                 costs[i],
             )
@@ -130,75 +134,76 @@ impl Batch {
         self.table.apply(op, &charges, self.now)
     }
 
-    fn play(&mut self, step: Move) -> Checked {
+    fn apply_step(&mut self, step: CounterStep) -> PropertyResult {
         let first = self.rules[0].policy;
         let last = Reading { remaining: 1, now: self.now, ..Reading::default() };
-        self.now = step.hop.from(&first, &last, self.now);
-        let cost = |rule: &Rule| step.cost.number(&rule.policy, &last);
+        self.now = step.time_step.advance(&first, &last, self.now);
+        let cost = |rule: &BatchRule| step.cost.resolve(&rule.policy, &last);
         let costs: Vec<u64> = self.rules.iter().map(cost).collect();
-        match step.act {
-            Act::Charge | Act::RefundStranger(_) => self.charge(&costs)?,
-            Act::Peek => self.peek(&costs)?,
-            Act::Force => {
+        match step.action {
+            StepAction::Charge | StepAction::RefundUnknown(_) => self.charge(&costs)?,
+            StepAction::Peek => self.peek(&costs)?,
+            StepAction::Force => {
                 self.apply(Op::Force, &costs);
                 let now = self.now;
-                let each = self.defined.iter_mut().zip(&costs);
+                let each = self.oracles.iter_mut().zip(&costs);
                 each.for_each(|(defined, cost)| defined.main.charge(*cost, now));
                 self.made.push((costs, now));
             }
-            Act::Refund(_) => {
+            StepAction::Refund(_) => {
                 let Some((costs, charged_at)) = self.made.pop() else { return Ok(()) };
                 self.apply(Op::Refund { charged_at }, &costs);
                 let now = self.now;
-                let each = self.defined.iter_mut().zip(&costs);
+                let each = self.oracles.iter_mut().zip(&costs);
                 each.for_each(|(defined, cost)| defined.main.refund(*cost, charged_at, now));
             }
-            Act::Renew(_) => {
+            StepAction::Renew(_) => {
                 let Some((costs, charged_at)) = self.made.pop() else { return Ok(()) };
                 self.apply(Op::Renew { charged_at }, &costs);
                 let now = self.now;
-                let each = self.defined.iter_mut().zip(&costs);
+                let each = self.oracles.iter_mut().zip(&costs);
                 each.for_each(|(defined, cost)| defined.main.renew(*cost, charged_at, now));
                 self.made.push((costs, now));
             }
-            Act::Reset => {
+            StepAction::Reset => {
                 self.apply(Op::Reset, &costs);
-                for defined in &mut self.defined {
+                for defined in &mut self.oracles {
                     defined.main.reset();
                     defined.grace.iter_mut().for_each(Oracle::reset);
-                    defined.ban.iter_mut().for_each(Strikes::reset);
+                    defined.ban.iter_mut().for_each(BanOracle::reset);
                 }
-                prop_assert_eq!(&self.table, &Table::default());
+                prop_assert_eq!(&self.table, &StateTable::default());
             }
         }
         Ok(())
     }
 
-    fn verdicts(&self, costs: &[u64]) -> Vec<Verdict> {
-        let each = self.rules.iter().zip(&self.defined).zip(costs);
-        each.map(|((rule, defined), cost)| verdict(rule, defined, *cost, self.now)).collect()
+    fn expected_verdicts(&self, costs: &[u64]) -> Vec<Verdict> {
+        let each = self.rules.iter().zip(&self.oracles).zip(costs);
+        each.map(|((rule, defined), cost)| expected_verdict(rule, defined, *cost, self.now))
+            .collect()
     }
 
-    fn charge(&mut self, costs: &[u64]) -> Checked {
-        let expected = self.verdicts(costs);
+    fn charge(&mut self, costs: &[u64]) -> PropertyResult {
+        let expected = self.expected_verdicts(costs);
         let admitted = !expected.iter().any(|verdict| verdict.refuses());
         let before = self.table.clone();
         let told = self.apply(Op::Charge, costs);
         let verdicts: Vec<_> = told.iter().map(|reading| reading.verdict).collect();
         prop_assert_eq!(&verdicts, &expected);
-        self.waits(&told)?;
-        let plain = |rule: &Rule| rule.role != Role::Always && rule.ban.is_none();
+        self.check_waits(&told)?;
+        let plain = |rule: &BatchRule| rule.role != Role::Always && rule.ban.is_none();
         if !admitted && self.rules.iter().all(plain) {
             prop_assert_eq!(&before, &self.table, "all or none");
         }
         for (i, verdict) in expected.into_iter().enumerate() {
-            let (rule, defined) = (&self.rules[i], &mut self.defined[i]);
+            let (rule, defined) = (&self.rules[i], &mut self.oracles[i]);
             if (admitted && verdict == Verdict::Allow) || rule.role == Role::Always {
                 defined.main.charge(costs[i], self.now);
             }
             match (verdict, &mut defined.grace, &mut defined.ban) {
                 (Verdict::Warn, Some(grace), _) if admitted => grace.charge(1, self.now),
-                (Verdict::Deny, _, Some(ban)) => ban.strike(self.now),
+                (Verdict::Deny, _, Some(ban)) => ban.record_refusal(self.now),
                 _ => {}
             }
             let left = tidegate_core::algorithm::Gauge {
@@ -214,21 +219,21 @@ impl Batch {
         Ok(())
     }
 
-    fn peek(&mut self, costs: &[u64]) -> Checked {
-        let (expected, before) = (self.verdicts(costs), self.table.clone());
+    fn peek(&mut self, costs: &[u64]) -> PropertyResult {
+        let (expected, before) = (self.expected_verdicts(costs), self.table.clone());
         let told = self.apply(Op::Peek, costs);
         let verdicts: Vec<_> = told.iter().map(|reading| reading.verdict).collect();
         prop_assert_eq!(verdicts, expected);
         prop_assert_eq!(&before, &self.table, "a look changes nothing");
-        self.waits(&told)
+        self.check_waits(&told)
     }
 
     /// Who is banned is told a wait that is at least the ban's, and who is refused is told one.
-    fn waits(&self, told: &[Reading]) -> Checked {
-        for (reading, defined) in told.iter().zip(&self.defined) {
+    fn check_waits(&self, told: &[Reading]) -> PropertyResult {
+        for (reading, defined) in told.iter().zip(&self.oracles) {
             match (reading.verdict, reading.retry) {
                 (Verdict::Ban, Retry::After(wait)) => {
-                    let ban = defined.ban.as_ref().map(|ban| ban.banned(self.now));
+                    let ban = defined.ban.as_ref().map(|ban| ban.ban_remaining(self.now));
                     prop_assert!(Some(wait) >= ban);
                 }
                 (Verdict::Allow, retry) => prop_assert_eq!(retry, Retry::Now),
@@ -240,34 +245,38 @@ impl Batch {
 }
 
 #[test]
-fn a_request_is_charged_to_all_of_its_rules_or_to_none() {
+fn batch_charges_all_rules_or_none() {
     let plain = rules().prop_map(|mut rules| {
         rules.iter_mut().for_each(|rule| (rule.grace, rule.ban) = (None, None));
         rules
     });
-    holds("batch", cases(), &(plain, histories(16)), |(rules, history)| {
-        let mut batch = Batch::new(rules, history.start);
-        history.moves.iter().try_for_each(|step| batch.play(*step))
+    check_property("batch", cases(), &(plain, histories(16)), |(rules, history)| {
+        let mut batch = BatchFixture::new(rules, history.start);
+        history.steps.iter().try_for_each(|step| batch.apply_step(*step))
     });
 }
 
 #[test]
-fn warnings_and_bans_follow_the_refusals_of_their_rule() {
-    holds("penalties", cases(), &(rules(), histories(24)), |(rules, history)| {
-        let mut batch = Batch::new(rules, history.start);
-        history.moves.iter().try_for_each(|step| batch.play(*step))
+fn warnings_and_bans_follow_refusals() {
+    check_property("penalties", cases(), &(rules(), histories(24)), |(rules, history)| {
+        let mut batch = BatchFixture::new(rules, history.start);
+        history.steps.iter().try_for_each(|step| batch.apply_step(*step))
     });
 }
 
 /// Caddy, APISEVEN, Kong and Envoy charge the first rule before the second refuses.
 #[test]
-fn a_refusal_by_the_last_rule_costs_the_first_ones_nothing() {
-    for (first, second) in SEVEN.into_iter().flat_map(|one| SEVEN.map(|other| (one, other))) {
+fn last_rule_refusal_charges_no_rule() {
+    for (first, second) in
+        ALL_ALGORITHMS.into_iter().flat_map(|one| ALL_ALGORITHMS.map(|other| (one, other)))
+    {
         let wide = Policy::new(first, Quota::new(100, Micros::from_secs(1))).unwrap();
         let tight = Policy::new(second, Quota::new(1, Micros::from_secs(1))).unwrap();
-        let charge =
-            |lo, policy| Charge::plain(Key::alone("law", Fingerprint { hi: 0, lo }), policy, 1);
-        let (mut table, now) = (Table::default(), Timestamp::from_micros(1_700_000_000_000_000));
+        let charge = |lo, policy| {
+            Charge::plain(Key::without_namespace("law", Fingerprint { hi: 0, lo }), policy, 1)
+        };
+        let (mut table, now) =
+            (StateTable::default(), Timestamp::from_micros(1_700_000_000_000_000));
         let passed = (0..10)
             .map(|_| table.apply(Op::Charge, &[charge(1, &wide), charge(2, &tight)], now))
             .filter(|told| !told.iter().any(|reading| reading.verdict.refuses()))
@@ -281,12 +290,12 @@ fn a_refusal_by_the_last_rule_costs_the_first_ones_nothing() {
 
 /// A rule that was enforced until now and from now on only watches lets even the banned pass.
 #[test]
-fn a_shadow_rule_never_refuses_not_even_whom_it_has_banned() {
+fn shadow_rule_never_refuses_banned_key() {
     let policy = Policy::new(Algorithm::TokenBucket, Quota::new(1, Micros::from_secs(60))).unwrap();
     let ban = BanPolicy::new(1, Micros::from_secs(1), Micros::from_secs(60), 1, Micros::ZERO);
-    let key = Key::alone("law", Fingerprint { hi: 0, lo: 1 });
+    let key = Key::without_namespace("law", Fingerprint { hi: 0, lo: 1 });
     let charge = |role| Charge { role, ban: Some(&ban), ..Charge::plain(key, &policy, 1) };
-    let (mut table, now) = (Table::default(), Timestamp::from_micros(1_700_000_000_000_000));
+    let (mut table, now) = (StateTable::default(), Timestamp::from_micros(1_700_000_000_000_000));
     for _ in 0..2 {
         table.apply_one(Op::Charge, &charge(Role::Enforce), now);
     }

@@ -5,90 +5,92 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
-use tidegate_core::batch::Part;
+use tidegate_core::batch::StateKind;
 use tidegate_core::decision::{Reading, Retry, Verdict};
 use tidegate_core::key::{Fingerprint, Key};
 use tidegate_core::penalty::BanPolicy;
-use tidegate_core::policy::{Algorithm, Leak, Policy};
+use tidegate_core::policy::{Algorithm, LeakMode, Policy};
 use tidegate_core::quota::Quota;
 use tidegate_core::store::{Charge, Op};
 use tidegate_core::time::{Micros, Timestamp};
-use tidegate_testkit::bound::{self, Admitted};
-use tidegate_testkit::history::{Act, History, Move, charges_only, histories};
+use tidegate_testkit::admission_bound::{self, TimedAdmission};
+use tidegate_testkit::history::{CounterHistory, CounterStep, StepAction, charges_only, histories};
 use tidegate_testkit::oracle::Oracle;
-use tidegate_testkit::property::{cases, holds};
+use tidegate_testkit::property::{cases, check_property};
 use tidegate_testkit::quotas;
-use tidegate_testkit::table::Table;
+use tidegate_testkit::state_table::StateTable;
 
-type Checked = Result<(), TestCaseError>;
+type PropertyResult = Result<(), TestCaseError>;
 
-const KEY: Key<'static> = Key::alone("law", Fingerprint { hi: 1, lo: 2 });
+const KEY: Key<'static> = Key::without_namespace("law", Fingerprint { hi: 1, lo: 2 });
 const DAY_US: u64 = 86_400_000_000;
 
 /// A step of the clock that is not time passing.
 #[derive(Clone, Copy, Debug)]
-enum Jump {
+enum ClockJump {
     Back(u64),
     /// So many sixteenths of the window back.
-    BackPart(u64),
+    BackWindowPart(u64),
     Ahead(u64),
 }
 
-impl Jump {
-    fn from(self, window: u64, now: Timestamp) -> Timestamp {
+impl ClockJump {
+    fn apply_to(self, window: u64, now: Timestamp) -> Timestamp {
         let now = now.as_micros();
         Timestamp::from_micros(match self {
             Self::Back(micros) => now.saturating_sub(micros),
-            Self::BackPart(sixteenths) => now.saturating_sub((window / 16 * sixteenths).max(1)),
+            Self::BackWindowPart(sixteenths) => {
+                now.saturating_sub((window / 16 * sixteenths).max(1))
+            }
             Self::Ahead(micros) => now + micros,
         })
     }
 }
 
-fn jumps() -> impl Strategy<Value = Vec<(usize, Jump)>> {
+fn jumps() -> impl Strategy<Value = Vec<(usize, ClockJump)>> {
     let jump = (0_u8..8, 1_u64..40).prop_map(|(kind, size)| match kind {
-        0 | 1 => Jump::Back(DAY_US),
-        2 => Jump::Back(size),
-        3..=5 => Jump::BackPart(size),
-        6 => Jump::Ahead(DAY_US),
-        _ => Jump::Ahead(size),
+        0 | 1 => ClockJump::Back(DAY_US),
+        2 => ClockJump::Back(size),
+        3..=5 => ClockJump::BackWindowPart(size),
+        6 => ClockJump::Ahead(DAY_US),
+        _ => ClockJump::Ahead(size),
     });
     prop::collection::vec((0_usize..16, jump), 1..4)
 }
 
-struct Jumpy {
+struct ClockJumpFixture {
     policy: Policy,
-    table: Table,
+    table: StateTable,
     /// Buckets equal their definition through every jump. The others forget what is past, and a clock
     /// may come back to it.
     oracle: Option<Oracle>,
     now: Timestamp,
     last: Reading,
     in_debt: bool,
-    since_last_jump_back: Vec<Admitted>,
+    since_last_jump_back: Vec<TimedAdmission>,
 }
 
-impl Jumpy {
+impl ClockJumpFixture {
     fn new(policy: Policy, now: Timestamp) -> Self {
         let is_bucket = policy.algorithm().is_bucket();
         let oracle = is_bucket.then(|| Oracle::new(policy.algorithm(), policy.quota()));
         let last = Reading { remaining: policy.limit(), now, ..Reading::default() };
         let since_last_jump_back = Vec::new();
-        let table = Table::default();
+        let table = StateTable::default();
         Self { policy, table, oracle, now, last, in_debt: false, since_last_jump_back }
     }
 
-    fn jump(&mut self, jump: Jump) -> Checked {
-        let then = jump.from(self.policy.quota().window.get(), self.now);
+    fn jump(&mut self, jump: ClockJump) -> PropertyResult {
+        let then = jump.apply_to(self.policy.quota().window.get(), self.now);
         let left = self.remaining(self.now);
         if then < self.now {
             prop_assert!(self.remaining(then) <= left, "backwards refilled {:?}", jump);
-            self.bound_holds()?;
+            self.check_bound()?;
             self.since_last_jump_back.clear();
         }
         self.now = then;
         for cost in [1, self.policy.limit()] {
-            self.wait_is_short_and_kept(cost)?;
+            self.check_wait_is_short_and_sound(cost)?;
         }
         // A refusal is enough for the table to have moved what lay ahead.
         let told = self.apply(Op::Charge, self.policy.limit() + 1);
@@ -101,13 +103,13 @@ impl Jumpy {
 
     /// A request that is refused right after a jump passes when it was told to come back, and has not
     /// been told to come back later than a window, or two for the counter, or a full bucket.
-    fn wait_is_short_and_kept(&self, cost: u64) -> Checked {
+    fn check_wait_is_short_and_sound(&self, cost: u64) -> PropertyResult {
         let mut table = self.table.clone();
         let charge = self.charge(cost);
         let Retry::After(wait) = table.apply_one(Op::Charge, &charge, self.now).retry else {
             return Ok(());
         };
-        if let Some(lease) = self.policy.lease() {
+        if let Some(lease) = self.policy.slot_hold() {
             let told = table.apply_one(Op::Charge, &charge, self.now.plus(lease));
             prop_assert_eq!(told.verdict, Verdict::Allow, "all leases have ended");
             return Ok(());
@@ -122,24 +124,26 @@ impl Jumpy {
         Ok(())
     }
 
-    fn play(&mut self, step: Move) -> Checked {
-        self.now = step.hop.from(&self.policy, &self.last, self.now);
-        let cost = step.cost.number(&self.policy, &self.last);
-        let told =
-            self.apply(if matches!(step.act, Act::Force) { Op::Force } else { Op::Charge }, cost);
+    fn apply_step(&mut self, step: CounterStep) -> PropertyResult {
+        self.now = step.time_step.advance(&self.policy, &self.last, self.now);
+        let cost = step.cost.resolve(&self.policy, &self.last);
+        let told = self.apply(
+            if matches!(step.action, StepAction::Force) { Op::Force } else { Op::Charge },
+            cost,
+        );
         let passed = told.verdict == Verdict::Allow;
         if passed {
             let (at, delay) = (self.now, told.delay);
-            self.since_last_jump_back.push(Admitted { at, cost, delay });
+            self.since_last_jump_back.push(TimedAdmission { at, cost, delay });
         }
-        let forced = matches!(step.act, Act::Force);
+        let forced = matches!(step.action, StepAction::Force);
         self.in_debt |= forced;
         if let Some(oracle) = &mut self.oracle {
             prop_assert_eq!(oracle.fits(cost, self.now.as_micros().into()), passed);
             if passed || forced {
                 oracle.charge(cost, self.now);
             }
-            let state = self.table.state(KEY.fingerprint, Part::Main);
+            let state = self.table.state(KEY.fingerprint, StateKind::Main);
             let left = self.policy.gauge(state, self.now);
             oracle.confirm_gauge(left, self.now).map_err(TestCaseError::fail)?;
         }
@@ -147,15 +151,16 @@ impl Jumpy {
         Ok(())
     }
 
-    fn bound_holds(&self) -> Checked {
+    fn check_bound(&self) -> PropertyResult {
         if self.in_debt {
             return Ok(());
         }
-        bound::check(&self.policy, &self.since_last_jump_back).map_err(TestCaseError::fail)
+        admission_bound::check_bound(&self.policy, &self.since_last_jump_back)
+            .map_err(TestCaseError::fail)
     }
 
     fn remaining(&self, at: Timestamp) -> u64 {
-        self.policy.gauge(self.table.state(KEY.fingerprint, Part::Main), at).remaining
+        self.policy.gauge(self.table.state(KEY.fingerprint, StateKind::Main), at).remaining
     }
 
     fn charge(&self, cost: u64) -> Charge<'_> {
@@ -170,54 +175,59 @@ impl Jumpy {
     }
 }
 
-fn survives_jumps(name: &str, algorithm: Algorithm) {
+fn check_clock_jumps(name: &str, algorithm: Algorithm) {
     let history = prop_oneof![charges_only(16), histories(16)];
-    let strategy = (quotas::exact(algorithm), history, jumps());
-    holds(name, cases(), &strategy, |(policy, History { start, moves }, jumps)| {
-        let mut jumpy = Jumpy::new(policy, start.plus(Micros::new(2 * DAY_US)));
-        for (i, step) in moves.iter().enumerate() {
-            for (_, jump) in jumps.iter().filter(|(at, _)| *at == i) {
-                jumpy.jump(*jump)?;
+    let strategy = (quotas::exact_policies(algorithm), history, jumps());
+    check_property(
+        name,
+        cases(),
+        &strategy,
+        |(policy, CounterHistory { start, steps: moves }, jumps)| {
+            let mut jumpy = ClockJumpFixture::new(policy, start.plus(Micros::new(2 * DAY_US)));
+            for (i, step) in moves.iter().enumerate() {
+                for (_, jump) in jumps.iter().filter(|(at, _)| *at == i) {
+                    jumpy.jump(*jump)?;
+                }
+                jumpy.apply_step(*step)?;
             }
-            jumpy.play(*step)?;
-        }
-        jumpy.bound_holds()
-    });
+            jumpy.check_bound()
+        },
+    );
 }
 
 #[test]
-fn token_bucket_survives_jumps_of_the_clock() {
-    survives_jumps("clock_token_bucket", Algorithm::TokenBucket);
+fn token_bucket_survives_clock_jumps() {
+    check_clock_jumps("clock_token_bucket", Algorithm::TokenBucket);
 }
 
 #[test]
-fn leaky_bucket_queueing_survives_jumps_of_the_clock() {
-    survives_jumps("clock_leaky_queue", Algorithm::LeakyBucket(Leak::Queue));
+fn leaky_bucket_queueing_survives_clock_jumps() {
+    check_clock_jumps("clock_leaky_queue", Algorithm::LeakyBucket(LeakMode::Queue));
 }
 
 #[test]
-fn fixed_window_survives_jumps_of_the_clock() {
-    survives_jumps("clock_fixed_window", Algorithm::FixedWindow);
+fn fixed_window_survives_clock_jumps() {
+    check_clock_jumps("clock_fixed_window", Algorithm::FixedWindow);
 }
 
 #[test]
-fn sliding_window_log_survives_jumps_of_the_clock() {
-    survives_jumps("clock_sliding_log", Algorithm::SlidingWindowLog);
+fn sliding_window_log_survives_clock_jumps() {
+    check_clock_jumps("clock_sliding_log", Algorithm::SlidingWindowLog);
 }
 
 #[test]
-fn sliding_window_counter_survives_jumps_of_the_clock() {
-    survives_jumps("clock_sliding_counter", Algorithm::SlidingWindowCounter);
+fn sliding_window_counter_survives_clock_jumps() {
+    check_clock_jumps("clock_sliding_counter", Algorithm::SlidingWindowCounter);
 }
 
 #[test]
-fn slots_survive_jumps_of_the_clock() {
-    survives_jumps("clock_concurrent", Algorithm::Concurrent);
+fn slots_survive_clock_jumps() {
+    check_clock_jumps("clock_concurrent", Algorithm::Concurrent);
 }
 
 /// The smallest case of a refill: half a window back, across the boundary, let 4 more of 10 pass.
 #[test]
-fn a_sliding_counter_that_goes_back_across_a_boundary_is_no_emptier() {
+fn sliding_counter_keeps_usage_across_boundary_backwards() {
     let window = Micros::from_secs(1);
     let policy = Policy::new(Algorithm::SlidingWindowCounter, Quota::new(10, window)).unwrap();
     let at = |micros: u64| Timestamp::from_micros(1_700_000_000_000_000 + micros);
@@ -230,7 +240,7 @@ fn a_sliding_counter_that_goes_back_across_a_boundary_is_no_emptier() {
     assert_eq!(policy.gauge(state.as_ref(), at(999_999)).remaining, 0, "rebased");
 }
 
-fn after_a_day_back(
+fn verdict_after_day_back(
     grace: Option<&Policy>,
     ban: Option<&BanPolicy>,
     refusals: usize,
@@ -238,7 +248,8 @@ fn after_a_day_back(
     let policy =
         Policy::new(Algorithm::TokenBucket, Quota::new(1, Micros::from_secs(3_600))).unwrap();
     let charge = Charge { grace, ban, ..Charge::plain(KEY, &policy, 1) };
-    let (mut table, day_one) = (Table::default(), Timestamp::from_micros(1_700_000_000_000_000));
+    let (mut table, day_one) =
+        (StateTable::default(), Timestamp::from_micros(1_700_000_000_000_000));
     let day_two = day_one.plus(Micros::new(DAY_US));
     for _ in 0..=refusals {
         table.apply_one(Op::Charge, &charge, day_two);
@@ -250,18 +261,18 @@ fn after_a_day_back(
 /// Left as it was, the record of a ban would count down only once the clock had caught up: a ban of
 /// two seconds lasted a day.
 #[test]
-fn a_ban_is_over_in_time_after_the_clock_went_back_a_day() {
+fn ban_ends_after_clock_goes_back() {
     let ban = BanPolicy::new(2, Micros::from_secs(10), Micros::from_secs(2), 1, Micros::ZERO);
-    let told = after_a_day_back(None, Some(&ban), 2);
+    let told = verdict_after_day_back(None, Some(&ban), 2);
     assert_eq!(told, [Verdict::Ban, Verdict::Ban, Verdict::Deny, Verdict::Deny]);
 }
 
 /// Left as it was, the counter of warnings would come back only once the clock had caught up.
 #[test]
-fn warnings_come_back_in_time_after_the_clock_went_back_a_day() {
+fn warnings_return_after_clock_goes_back() {
     for algorithm in [Algorithm::TokenBucket, Algorithm::SlidingWindowLog] {
         let grace = Policy::new(algorithm, Quota::new(1, Micros::from_secs(2))).unwrap();
-        let told = after_a_day_back(Some(&grace), None, 2);
+        let told = verdict_after_day_back(Some(&grace), None, 2);
         let expected = [Verdict::Deny, Verdict::Deny, Verdict::Warn, Verdict::Deny];
         assert_eq!(told, expected, "{algorithm}");
     }

@@ -7,55 +7,56 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tidegate_core::algorithm::{Fit, State};
 use tidegate_core::decision::{Reading, Retry};
-use tidegate_core::policy::{Algorithm, Leak, Policy};
+use tidegate_core::policy::{Algorithm, LeakMode, Policy};
 use tidegate_core::quota::{Quota, Ticks, Units};
 use tidegate_core::time::{Micros, Timestamp};
-use tidegate_testkit::history::{Act, History, Move, histories};
-use tidegate_testkit::oracle::{Exact, Oracle};
-use tidegate_testkit::property::{cases, holds};
+use tidegate_testkit::history::{CounterHistory, CounterStep, StepAction, histories};
+use tidegate_testkit::oracle::{ExactRatio, Oracle};
+use tidegate_testkit::property::{cases, check_property};
 use tidegate_testkit::quotas;
 
 const MILLION: i128 = 1_000_000;
 
-struct Between {
+struct CoarseFixture {
     policy: Policy,
     state: Option<State>,
-    defined: Oracle,
+    exact: Oracle,
     stricter: Oracle,
     now: Timestamp,
     last: Reading,
 }
 
-impl Between {
+impl CoarseFixture {
     fn new(policy: Policy, now: Timestamp) -> Self {
         let (algorithm, quota) = (policy.algorithm(), policy.quota());
-        let rate = Exact::new(
+        let rate = ExactRatio::new(
             i128::from(quota.requests) * (MILLION - 1),
             i128::from(quota.window.get()) * MILLION,
         );
-        let stricter = Oracle::slower(algorithm, quota, rate, Exact::new(1, MILLION));
+        let stricter =
+            Oracle::with_stricter_rate(algorithm, quota, rate, ExactRatio::new(1, MILLION));
         let last = Reading { remaining: policy.limit(), now, ..Reading::default() };
-        Self { policy, state: None, defined: Oracle::new(algorithm, quota), stricter, now, last }
+        Self { policy, state: None, exact: Oracle::new(algorithm, quota), stricter, now, last }
     }
 
     /// Refunds are left out: what they give back is less the slower the clock of the bucket runs.
-    fn play(&mut self, step: Move) -> Result<(), TestCaseError> {
-        let now = step.hop.from(&self.policy, &self.last, self.now);
+    fn apply_step(&mut self, step: CounterStep) -> Result<(), TestCaseError> {
+        let now = step.time_step.advance(&self.policy, &self.last, self.now);
         self.now = now;
-        let cost = step.cost.number(&self.policy, &self.last);
+        let cost = step.cost.resolve(&self.policy, &self.last);
         let at = i128::from(now.as_micros());
         let fit = self.policy.fit(self.state.as_ref(), cost, now);
-        self.lies_between(fit, cost, at)?;
-        if fit.is_now() || matches!(step.act, Act::Force) {
+        self.check_between_oracles(fit, cost, at)?;
+        if fit.is_now() || matches!(step.action, StepAction::Force) {
             self.policy.charge(&mut self.state, cost, now);
-            self.defined.charge(cost, now);
+            self.exact.charge(cost, now);
             self.stricter.charge(cost, now);
         }
         let left = self.policy.gauge(self.state.as_ref(), now);
-        prop_assert!(left.remaining == 0 || self.defined.fits(left.remaining, at));
+        prop_assert!(left.remaining == 0 || self.exact.fits(left.remaining, at));
         prop_assert!(!self.stricter.fits(left.remaining + 1, at));
-        let (reset, zero) = (i128::from(left.reset_after.get()), Exact::from_integer(0));
-        prop_assert_eq!(self.defined.used(at + reset), zero, "untouched when told");
+        let (reset, zero) = (i128::from(left.reset_after.get()), ExactRatio::from_integer(0));
+        prop_assert_eq!(self.exact.used(at + reset), zero, "untouched when told");
         prop_assert!(reset == 0 || self.stricter.used(at + reset - 1) > zero, "a reset over 1 ppm");
         let retry = if let Fit::After(wait) = fit { Retry::After(wait) } else { Retry::Now };
         let (remaining, reset_after) = (left.remaining, left.reset_after);
@@ -63,14 +64,14 @@ impl Between {
         Ok(())
     }
 
-    fn lies_between(&self, fit: Fit, cost: u64, at: i128) -> Result<(), TestCaseError> {
+    fn check_between_oracles(&self, fit: Fit, cost: u64, at: i128) -> Result<(), TestCaseError> {
         match fit {
             Fit::Never => prop_assert!(cost > self.policy.limit()),
-            Fit::Now { .. } => prop_assert!(self.defined.fits(cost, at), "admitted too much"),
+            Fit::Now { .. } => prop_assert!(self.exact.fits(cost, at), "admitted too much"),
             Fit::After(wait) => {
                 let wait = i128::from(wait.get());
                 prop_assert!(!self.stricter.fits(cost, at), "more than 1 ppm too strict");
-                prop_assert!(self.defined.fits(cost, at + wait), "sound by definition");
+                prop_assert!(self.exact.fits(cost, at + wait), "sound by definition");
                 prop_assert!(!self.stricter.fits(cost, at + wait - 1), "a wait over 1 ppm long");
                 for (after, passes) in [(wait, true), (wait - 1, false)] {
                     let then = Timestamp::from_micros(u64::try_from(at + after).unwrap());
@@ -83,31 +84,36 @@ impl Between {
     }
 }
 
-fn is_strict_by_at_most_a_millionth(name: &str, algorithm: Algorithm) {
-    let strategy = (quotas::coarse(algorithm), histories(16));
-    holds(name, cases() / 2, &strategy, |(policy, History { start, moves })| {
-        let mut between = Between::new(policy, start);
-        moves.iter().try_for_each(|step| between.play(*step))
-    });
+fn check_coarse_error(name: &str, algorithm: Algorithm) {
+    let strategy = (quotas::coarse_policies(algorithm), histories(16));
+    check_property(
+        name,
+        cases() / 2,
+        &strategy,
+        |(policy, CounterHistory { start, steps: moves })| {
+            let mut between = CoarseFixture::new(policy, start);
+            moves.iter().try_for_each(|step| between.apply_step(*step))
+        },
+    );
 }
 
 #[test]
-fn a_coarse_bucket_is_strict_by_at_most_a_millionth() {
-    is_strict_by_at_most_a_millionth("coarse_bucket", Algorithm::TokenBucket);
+fn coarse_bucket_error_is_within_millionth() {
+    check_coarse_error("coarse_bucket", Algorithm::TokenBucket);
 }
 
 #[test]
-fn a_coarse_queue_is_strict_by_at_most_a_millionth() {
-    is_strict_by_at_most_a_millionth("coarse_queue", Algorithm::LeakyBucket(Leak::Queue));
+fn coarse_queue_error_is_within_millionth() {
+    check_coarse_error("coarse_queue", Algorithm::LeakyBucket(LeakMode::Queue));
 }
 
 #[test]
-fn a_coarse_counter_is_strict_by_at_most_a_millionth() {
-    is_strict_by_at_most_a_millionth("coarse_counter", Algorithm::SlidingWindowCounter);
+fn coarse_counter_error_is_within_millionth() {
+    check_coarse_error("coarse_counter", Algorithm::SlidingWindowCounter);
 }
 
 /// Numbers of every size, most of which make a policy only when coarsened or not at all.
-fn sizes() -> impl Strategy<Value = Quota> {
+fn arbitrary_quotas() -> impl Strategy<Value = Quota> {
     let sized = || (any::<u64>(), 0_u32..64).prop_map(|(raw, bits)| (raw >> bits).max(1));
     (sized(), sized(), proptest::option::of(sized())).prop_map(|(requests, window, burst)| Quota {
         requests,
@@ -117,10 +123,10 @@ fn sizes() -> impl Strategy<Value = Quota> {
 }
 
 #[test]
-fn every_bucket_that_is_accepted_drains_within_a_millionth_of_its_rate_and_never_faster() {
-    holds("rate_error", cases(), &sizes(), |quota| {
+fn accepted_bucket_rate_is_within_millionth() {
+    check_property("rate_error", cases(), &arbitrary_quotas(), |quota| {
         let Ok(policy) = Policy::new(Algorithm::TokenBucket, quota) else { return Ok(()) };
-        let units = Units::of(policy.quota()).unwrap();
+        let units = Units::for_quota(policy.quota()).unwrap();
         let asked = u128::from(units.per_request) * u128::from(quota.requests);
         let got = u128::from(units.per_micro) * u128::from(quota.window.get());
         prop_assert!(got <= asked, "faster than asked: {:?}", units);
@@ -132,22 +138,22 @@ fn every_bucket_that_is_accepted_drains_within_a_millionth_of_its_rate_and_never
 }
 
 #[test]
-fn every_counter_that_is_accepted_weighs_the_last_window_within_a_millionth_and_never_too_little() {
-    let strategy = (sizes(), any::<u64>());
-    holds("weight_error", cases(), &strategy, |(quota, at)| {
+fn accepted_counter_weight_is_within_millionth() {
+    let strategy = (arbitrary_quotas(), any::<u64>());
+    check_property("weight_error", cases(), &strategy, |(quota, at)| {
         let quota = Quota { burst: None, ..quota };
         let Ok(policy) = Policy::new(Algorithm::SlidingWindowCounter, quota) else { return Ok(()) };
-        let ticks = Ticks::of(policy.quota()).unwrap();
+        let ticks = Ticks::for_quota(policy.quota()).unwrap();
         let window = i128::from(quota.window.get());
         // The last microsecond of a tick is where the floor costs most.
         let elapsed = i128::from(at) % window;
         let tick = i128::from(ticks.micros);
         for elapsed in [elapsed, (elapsed / tick * tick + tick - 1).min(window - 1)] {
             let per_window = i128::from(ticks.per_window);
-            let weight = Exact::new(per_window - elapsed / tick, per_window);
-            let over = weight - Exact::new(window - elapsed, window);
-            prop_assert!(over >= Exact::from_integer(0), "too little: {:?}", ticks);
-            prop_assert!(over <= Exact::new(1, MILLION), "{} over: {:?}", over, ticks);
+            let weight = ExactRatio::new(per_window - elapsed / tick, per_window);
+            let over = weight - ExactRatio::new(window - elapsed, window);
+            prop_assert!(over >= ExactRatio::from_integer(0), "too little: {:?}", ticks);
+            prop_assert!(over <= ExactRatio::new(1, MILLION), "{} over: {:?}", over, ticks);
         }
         let twice = u128::from(quota.requests) * 2 * u128::from(ticks.per_window);
         prop_assert!(twice <= 1 << 53, "a double holds it: {:?}", ticks);

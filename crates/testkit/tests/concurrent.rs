@@ -11,25 +11,25 @@ use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
 use tidegate_core::store::{Charge, Op};
 use tidegate_core::time::{Micros, Timestamp};
-use tidegate_testkit::property::{cases, holds};
-use tidegate_testkit::table::Table;
+use tidegate_testkit::property::{cases, check_property};
+use tidegate_testkit::state_table::StateTable;
 
-type Checked = Result<(), TestCaseError>;
+type PropertyResult = Result<(), TestCaseError>;
 
-const KEY: Key<'static> = Key::alone("law", Fingerprint { hi: 1, lo: 2 });
+const KEY: Key<'static> = Key::without_namespace("law", Fingerprint { hi: 1, lo: 2 });
 const LEASE: Micros = Micros::new(1_000);
-const HINT: Retry = Retry::After(Micros::from_secs(1));
+const SLOT_RETRY_HINT: Retry = Retry::After(Micros::from_secs(1));
 
 /// Who holds slots, and the time by which they are found.
 #[derive(Clone, Copy, Debug)]
-struct Holder {
+struct SlotHolder {
     cost: u64,
     at: Timestamp,
 }
 
 /// What happens next.
 #[derive(Clone, Copy, Debug)]
-enum Happening {
+enum SlotEvent {
     /// Somebody comes.
     Take(u64),
     /// One of those who hold renews.
@@ -42,34 +42,34 @@ enum Happening {
     Wait(u64),
 }
 
-fn happenings() -> impl Strategy<Value = Vec<Happening>> {
+fn slot_events() -> impl Strategy<Value = Vec<SlotEvent>> {
     let one = prop_oneof![
-        5 => prop_oneof![3 => Just(1_u64), 1 => 1_u64..5].prop_map(Happening::Take),
-        3 => (0_usize..8).prop_map(Happening::Renew),
-        3 => (0_usize..8).prop_map(Happening::Release),
-        1 => (0_usize..8).prop_map(Happening::Die),
-        2 => prop_oneof![Just(1), Just(999), Just(1_000), 1_u64..1_500].prop_map(Happening::Wait),
+        5 => prop_oneof![3 => Just(1_u64), 1 => 1_u64..5].prop_map(SlotEvent::Take),
+        3 => (0_usize..8).prop_map(SlotEvent::Renew),
+        3 => (0_usize..8).prop_map(SlotEvent::Release),
+        1 => (0_usize..8).prop_map(SlotEvent::Die),
+        2 => prop_oneof![Just(1), Just(999), Just(1_000), 1_u64..1_500].prop_map(SlotEvent::Wait),
     ];
     prop::collection::vec(one, 1..40)
 }
 
-struct House {
+struct SlotFixture {
     policy: Policy,
-    table: Table,
+    table: StateTable,
     now: Timestamp,
-    living: Vec<Holder>,
-    dead: Vec<Holder>,
+    live_holders: Vec<SlotHolder>,
+    dead_holders: Vec<SlotHolder>,
 }
 
-impl House {
+impl SlotFixture {
     fn new(limit: u64) -> Self {
         let policy = Policy::new(Algorithm::Concurrent, Quota::new(limit, LEASE));
         Self {
             policy: policy.expect("small numbers"),
-            table: Table::default(),
+            table: StateTable::default(),
             now: Timestamp::from_micros(1_700_000_000_000_000),
-            living: Vec::new(),
-            dead: Vec::new(),
+            live_holders: Vec::new(),
+            dead_holders: Vec::new(),
         }
     }
 
@@ -79,58 +79,58 @@ impl House {
         self.table.apply_one(op, &charge, self.now)
     }
 
-    fn happen(&mut self, what: Happening) -> Checked {
+    fn apply_event(&mut self, what: SlotEvent) -> PropertyResult {
         match what {
-            Happening::Take(cost) => self.take(cost)?,
-            Happening::Renew(which) => {
-                if which < self.living.len() {
+            SlotEvent::Take(cost) => self.take(cost)?,
+            SlotEvent::Renew(which) => {
+                if which < self.live_holders.len() {
                     self.renew(which);
                 }
             }
-            Happening::Release(which) => {
-                if which < self.living.len() {
-                    let Holder { cost, at } = self.living.remove(which);
+            SlotEvent::Release(which) => {
+                if which < self.live_holders.len() {
+                    let SlotHolder { cost, at } = self.live_holders.remove(which);
                     self.apply(Op::Refund { charged_at: at }, cost);
                 }
             }
-            Happening::Die(which) => {
-                if which < self.living.len() {
-                    self.dead.push(self.living.remove(which));
+            SlotEvent::Die(which) => {
+                if which < self.live_holders.len() {
+                    self.dead_holders.push(self.live_holders.remove(which));
                 }
             }
-            Happening::Wait(micros) => self.wait(micros),
+            SlotEvent::Wait(micros) => self.wait(micros),
         }
-        self.counts_what_is_held()
+        self.check_held_count()
     }
 
-    fn take(&mut self, cost: u64) -> Checked {
+    fn take(&mut self, cost: u64) -> PropertyResult {
         let free = self.policy.limit() - self.held();
         let told = self.apply(Op::Charge, cost);
         if cost <= free {
             prop_assert_eq!((told.verdict, told.retry), (Verdict::Allow, Retry::Now));
-            self.living.push(Holder { cost, at: told.now });
+            self.live_holders.push(SlotHolder { cost, at: told.now });
         } else {
-            let retry = if cost > self.policy.limit() { Retry::Never } else { HINT };
+            let retry = if cost > self.policy.limit() { Retry::Never } else { SLOT_RETRY_HINT };
             prop_assert_eq!((told.verdict, told.retry), (Verdict::Deny, retry));
         }
         Ok(())
     }
 
     fn renew(&mut self, which: usize) {
-        let Holder { cost, at } = self.living[which];
+        let SlotHolder { cost, at } = self.live_holders[which];
         let told = self.apply(Op::Renew { charged_at: at }, cost);
-        self.living[which].at = told.now;
+        self.live_holders[which].at = told.now;
     }
 
     /// Time passes, and whoever lives renews in time: at the last microsecond of the lease.
     fn wait(&mut self, micros: u64) {
         let until = self.now.plus(Micros::new(micros));
-        let last = |holder: &Holder| holder.at.plus(LEASE).minus(Micros::new(1));
-        while let Some(which) = (0..self.living.len())
-            .filter(|which| last(&self.living[*which]) <= until)
-            .min_by_key(|which| last(&self.living[*which]))
+        let last = |holder: &SlotHolder| holder.at.plus(LEASE).minus(Micros::new(1));
+        while let Some(which) = (0..self.live_holders.len())
+            .filter(|which| last(&self.live_holders[*which]) <= until)
+            .min_by_key(|which| last(&self.live_holders[*which]))
         {
-            self.now = self.now.max(last(&self.living[which]));
+            self.now = self.now.max(last(&self.live_holders[which]));
             self.renew(which);
         }
         self.now = until;
@@ -138,11 +138,11 @@ impl House {
 
     /// What those who live hold, and the dead whose leases have not ended.
     fn held(&self) -> u64 {
-        let dead = self.dead.iter().filter(|holder| self.now.since(holder.at) < LEASE);
-        self.living.iter().chain(dead).map(|holder| holder.cost).sum()
+        let dead = self.dead_holders.iter().filter(|holder| self.now.since(holder.at) < LEASE);
+        self.live_holders.iter().chain(dead).map(|holder| holder.cost).sum()
     }
 
-    fn counts_what_is_held(&mut self) -> Checked {
+    fn check_held_count(&mut self) -> PropertyResult {
         let held = self.held();
         prop_assert!(held <= self.policy.limit(), "{} are held", held);
         let told = self.apply(Op::Peek, 1);
@@ -152,17 +152,17 @@ impl House {
 }
 
 #[test]
-fn no_more_are_held_than_the_limit_and_each_is_freed_by_its_holder_or_its_lease() {
-    let strategy = (1_u64..8, happenings());
-    holds("slots", cases(), &strategy, |(limit, happenings)| {
-        let mut house = House::new(limit);
-        happenings.into_iter().try_for_each(|what| house.happen(what))
+fn held_slots_never_exceed_limit() {
+    let strategy = (1_u64..8, slot_events());
+    check_property("slots", cases(), &strategy, |(limit, happenings)| {
+        let mut house = SlotFixture::new(limit);
+        happenings.into_iter().try_for_each(|what| house.apply_event(what))
     });
 }
 
 #[test]
-fn slots_of_a_holder_that_died_lapse_when_the_lease_ends_and_not_before() {
-    let mut house = House::new(2);
+fn dead_holder_slots_lapse_at_lease_end() {
+    let mut house = SlotFixture::new(2);
     assert_eq!(house.apply(Op::Charge, 2).remaining, 0);
     house.now = house.now.plus(Micros::new(LEASE.get() - 1));
     assert_eq!(house.apply(Op::Charge, 1).verdict, Verdict::Deny);
@@ -172,8 +172,8 @@ fn slots_of_a_holder_that_died_lapse_when_the_lease_ends_and_not_before() {
 
 /// Two that come in the same microsecond share an entry: each takes only its own part of it.
 #[test]
-fn those_who_came_in_the_same_microsecond_are_told_apart_by_what_they_hold() {
-    let mut house = House::new(10);
+fn same_microsecond_holders_differ_by_cost() {
+    let mut house = SlotFixture::new(10);
     let at = house.now;
     for cost in [3, 1, 2] {
         house.apply(Op::Charge, cost);
@@ -190,8 +190,8 @@ fn those_who_came_in_the_same_microsecond_are_told_apart_by_what_they_hold() {
 /// In a full log of requests a forced cost joins the newest entry, which would take its time away from
 /// whoever holds it.
 #[test]
-fn one_who_renews_too_late_takes_no_slot_from_another() {
-    let mut house = House::new(1);
+fn late_renewal_takes_no_other_slot() {
+    let mut house = SlotFixture::new(1);
     let late = house.apply(Op::Charge, 1).now;
     house.now = late.plus(LEASE);
     let other = house.apply(Op::Charge, 1);
@@ -205,8 +205,8 @@ fn one_who_renews_too_late_takes_no_slot_from_another() {
 
 /// It cannot be found any more, so it lapses: too strict for one lease, and never too lax.
 #[test]
-fn after_a_clock_that_went_back_a_slot_lapses_with_its_lease() {
-    let mut house = House::new(2);
+fn slot_lapses_after_clock_goes_back() {
+    let mut house = SlotFixture::new(2);
     let ahead = house.apply(Op::Charge, 1).now;
     house.now = ahead.minus(Micros::from_secs(86_400));
     let start = house.now;
@@ -218,8 +218,8 @@ fn after_a_clock_that_went_back_a_slot_lapses_with_its_lease() {
 
 /// What a holder does may be done again or after a reset; nobody else's slot goes with it.
 #[test]
-fn what_is_released_twice_or_renewed_after_a_reset_takes_nothing_from_others() {
-    let mut house = House::new(3);
+fn double_release_affects_no_other_holder() {
+    let mut house = SlotFixture::new(3);
     let one = house.apply(Op::Charge, 1).now;
     house.now = house.now.plus(Micros::new(1));
     let other = house.apply(Op::Charge, 1).now;
@@ -231,11 +231,11 @@ fn what_is_released_twice_or_renewed_after_a_reset_takes_nothing_from_others() {
 }
 
 #[test]
-fn a_policy_that_holds_nothing_is_not_renewed() {
+fn renewal_ignores_policies_without_slots() {
     for algorithm in Algorithm::ALL {
         let quota = Quota::new(5, LEASE);
         let policy = Policy::new(algorithm, quota).expect("small numbers");
-        let mut house = House { policy, ..House::new(5) };
+        let mut house = SlotFixture { policy, ..SlotFixture::new(5) };
         let at = house.apply(Op::Charge, 2).now;
         let before = house.table.clone();
         house.now = at.plus(Micros::new(10));

@@ -4,61 +4,61 @@
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tidegate_core::algorithm::{Fit, Gauge};
-use tidegate_core::batch::Part;
+use tidegate_core::batch::StateKind;
 use tidegate_core::decision::{Reading, Retry, Verdict};
 use tidegate_core::key::{Fingerprint, Key};
-use tidegate_core::policy::{Algorithm, Leak, Policy};
+use tidegate_core::policy::{Algorithm, LeakMode, Policy};
 use tidegate_core::store::{Charge, Op};
 use tidegate_core::time::{Micros, Timestamp};
-use tidegate_testkit::history::{Act, History, Move, histories};
+use tidegate_testkit::history::{CounterHistory, CounterStep, StepAction, histories};
 use tidegate_testkit::oracle::Oracle;
-use tidegate_testkit::property::{cases, holds};
+use tidegate_testkit::property::{cases, check_property};
 use tidegate_testkit::quotas;
-use tidegate_testkit::table::Table;
+use tidegate_testkit::state_table::StateTable;
 
-type Checked = Result<(), TestCaseError>;
+type PropertyResult = Result<(), TestCaseError>;
 
-const KEY: Key<'static> = Key::alone("law", Fingerprint { hi: 1, lo: 2 });
+const KEY: Key<'static> = Key::without_namespace("law", Fingerprint { hi: 1, lo: 2 });
 
 /// One counter, as core keeps it and as it is defined.
-struct Pair {
+struct OracleFixture {
     policy: Policy,
-    table: Table,
+    table: StateTable,
     oracle: Oracle,
     now: Timestamp,
     last: Reading,
     /// Charges made, with their times.
-    made: Vec<(u64, Timestamp)>,
+    charges: Vec<(u64, Timestamp)>,
 }
 
-impl Pair {
+impl OracleFixture {
     fn new(policy: Policy, now: Timestamp) -> Self {
         let oracle = Oracle::new(policy.algorithm(), policy.quota());
         let last = Reading { remaining: policy.limit(), now, ..Reading::default() };
-        Self { policy, table: Table::default(), oracle, now, last, made: Vec::new() }
+        Self { policy, table: StateTable::default(), oracle, now, last, charges: Vec::new() }
     }
 
-    fn play(&mut self, step: Move) -> Checked {
-        self.now = step.hop.from(&self.policy, &self.last, self.now);
-        let cost = step.cost.number(&self.policy, &self.last);
+    fn apply_step(&mut self, step: CounterStep) -> PropertyResult {
+        self.now = step.time_step.advance(&self.policy, &self.last, self.now);
+        let cost = step.cost.resolve(&self.policy, &self.last);
         let (fit, gauge) = (self.fit(cost), self.gauge());
         self.oracle.confirm_fit(fit, cost, self.now).map_err(TestCaseError::fail)?;
         self.oracle.confirm_gauge(gauge, self.now).map_err(TestCaseError::fail)?;
-        self.wait_is_sound_and_tight(fit, cost)?;
-        self.last = self.act(step.act, cost, fit, gauge)?;
+        self.check_wait_is_sound_and_tight(fit, cost)?;
+        self.last = self.apply_action(step.action, cost, fit, gauge)?;
         let left = self.gauge();
         prop_assert_eq!(
             (self.last.remaining, self.last.reset_after),
             (left.remaining, left.reset_after)
         );
         self.oracle.confirm_gauge(left, self.now).map_err(TestCaseError::fail)?;
-        self.reset_stands_still(left)?;
-        self.fresh_means_absent(cost)
+        self.check_reset_is_stable(left)?;
+        self.check_fresh_equals_absent(cost)
     }
 
-    fn act(
+    fn apply_action(
         &mut self,
-        act: Act,
+        act: StepAction,
         cost: u64,
         fit: Fit,
         gauge: Gauge,
@@ -66,20 +66,20 @@ impl Pair {
         let now = self.now;
         let before = self.table.clone();
         match act {
-            Act::Charge => {
+            StepAction::Charge => {
                 let told = self.apply(Op::Charge, cost);
-                answers(&told, fit)?;
+                check_answer(&told, fit)?;
                 if fit.is_now() {
                     self.oracle.charge(cost, now);
-                    self.made.push((cost, now));
+                    self.charges.push((cost, now));
                 } else {
                     prop_assert_eq!(&before, &self.table, "a refusal changes nothing");
                 }
                 Ok(told)
             }
-            Act::Peek => {
+            StepAction::Peek => {
                 let told = self.apply(Op::Peek, cost);
-                answers(&told, fit)?;
+                check_answer(&told, fit)?;
                 prop_assert_eq!(
                     (told.remaining, told.reset_after),
                     (gauge.remaining, gauge.reset_after)
@@ -87,37 +87,37 @@ impl Pair {
                 prop_assert_eq!(&before, &self.table, "a look changes nothing");
                 Ok(told)
             }
-            Act::Force => {
+            StepAction::Force => {
                 self.oracle.charge(cost, now);
-                self.made.push((cost, now));
+                self.charges.push((cost, now));
                 Ok(self.apply(Op::Force, cost))
             }
-            Act::Refund(back) => match self.made.len().checked_sub(back + 1) {
+            StepAction::Refund(back) => match self.charges.len().checked_sub(back + 1) {
                 Some(which) => {
-                    let (cost, charged_at) = self.made.remove(which);
+                    let (cost, charged_at) = self.charges.remove(which);
                     Ok(self.refund(cost, charged_at))
                 }
                 None => Ok(self.apply(Op::Peek, cost)),
             },
-            Act::RefundStranger(eighths) => {
+            StepAction::RefundUnknown(eighths) => {
                 let ago = self.policy.quota().window.get() / 8 * eighths;
                 let then = now.as_micros().saturating_sub(ago);
                 Ok(self.refund(cost, Timestamp::from_micros(then)))
             }
-            Act::Renew(back) => match self.made.len().checked_sub(back + 1) {
+            StepAction::Renew(back) => match self.charges.len().checked_sub(back + 1) {
                 Some(which) => {
-                    let (cost, charged_at) = self.made.remove(which);
-                    self.made.push((cost, now));
+                    let (cost, charged_at) = self.charges.remove(which);
+                    self.charges.push((cost, now));
                     self.oracle.renew(cost, charged_at, now);
                     Ok(self.apply(Op::Renew { charged_at }, cost))
                 }
                 None => Ok(self.apply(Op::Peek, cost)),
             },
-            Act::Reset => {
+            StepAction::Reset => {
                 self.oracle.reset();
-                self.made.clear();
+                self.charges.clear();
                 let told = self.apply(Op::Reset, cost);
-                prop_assert_eq!(self.table.state(KEY.fingerprint, Part::Main), None);
+                prop_assert_eq!(self.table.state(KEY.fingerprint, StateKind::Main), None);
                 Ok(told)
             }
         }
@@ -139,16 +139,16 @@ impl Pair {
     }
 
     fn fit_at(&self, cost: u64, at: Timestamp) -> Fit {
-        self.policy.fit(self.table.state(KEY.fingerprint, Part::Main), cost, at)
+        self.policy.fit(self.table.state(KEY.fingerprint, StateKind::Main), cost, at)
     }
 
     fn gauge(&self) -> Gauge {
-        self.policy.gauge(self.table.state(KEY.fingerprint, Part::Main), self.now)
+        self.policy.gauge(self.table.state(KEY.fingerprint, StateKind::Main), self.now)
     }
 
     /// I11: at the instant told core itself admits it, a microsecond earlier it does not. When a slot
     /// will be free is not known.
-    fn wait_is_sound_and_tight(&self, fit: Fit, cost: u64) -> Checked {
+    fn check_wait_is_sound_and_tight(&self, fit: Fit, cost: u64) -> PropertyResult {
         prop_assert_eq!(fit == Fit::Never, cost > self.policy.limit());
         if let Fit::After(wait) = fit
             && !self.policy.is_concurrency()
@@ -162,7 +162,7 @@ impl Pair {
     }
 
     /// I13: a fixed window that was touched is told to end where the grid says, whenever it is asked.
-    fn reset_stands_still(&self, left: Gauge) -> Checked {
+    fn check_reset_is_stable(&self, left: Gauge) -> PropertyResult {
         if self.policy.algorithm() == Algorithm::FixedWindow && left.reset_after > Micros::ZERO {
             let window = self.policy.quota().window.get();
             let end = (self.now.as_micros() / window + 1) * window;
@@ -172,9 +172,9 @@ impl Pair {
     }
 
     /// I14: from its `fresh_at` on a state says what an absent one says, and not a microsecond sooner.
-    fn fresh_means_absent(&self, cost: u64) -> Checked {
-        let Some(state) = self.table.state(KEY.fingerprint, Part::Main) else { return Ok(()) };
-        let fresh = state.fresh_at().max(self.now);
+    fn check_fresh_equals_absent(&self, cost: u64) -> PropertyResult {
+        let Some(state) = self.table.state(KEY.fingerprint, StateKind::Main) else { return Ok(()) };
+        let fresh = state.expires_at().max(self.now);
         let horizon = self.now.plus(Micros::new(2 * self.policy.period().get() + 1));
         prop_assert!(fresh <= horizon, "finite: {:?}", fresh);
         prop_assert_eq!(self.policy.gauge(Some(state), fresh), self.policy.gauge(None, fresh));
@@ -192,14 +192,14 @@ impl Pair {
     }
 
     /// The same answers once more, found by search alone.
-    fn agrees_with_search(&self, cost: u64) -> Checked {
+    fn check_search_agrees(&self, cost: u64) -> PropertyResult {
         prop_assert_eq!(self.fit(cost), self.oracle.fit(cost, self.now));
         prop_assert_eq!(self.gauge(), self.oracle.gauge(self.now));
         Ok(())
     }
 }
 
-fn answers(told: &Reading, fit: Fit) -> Checked {
+fn check_answer(told: &Reading, fit: Fit) -> PropertyResult {
     let expected = match fit {
         Fit::Now { delay } => (Verdict::Allow, Retry::Now, delay),
         Fit::After(wait) => (Verdict::Deny, Retry::After(wait), Micros::ZERO),
@@ -209,49 +209,49 @@ fn answers(told: &Reading, fit: Fit) -> Checked {
     Ok(())
 }
 
-fn equals_its_definition(name: &str, algorithm: Algorithm) {
-    let strategy = (quotas::exact(algorithm), histories(20));
-    holds(name, cases(), &strategy, |(policy, History { start, moves })| {
-        let mut pair = Pair::new(policy, start);
+fn check_definition(name: &str, algorithm: Algorithm) {
+    let strategy = (quotas::exact_policies(algorithm), histories(20));
+    check_property(name, cases(), &strategy, |(policy, CounterHistory { start, steps: moves })| {
+        let mut pair = OracleFixture::new(policy, start);
         for step in &moves {
-            pair.play(*step)?;
+            pair.apply_step(*step)?;
         }
-        let last = moves.last().map_or(1, |step| step.cost.number(&policy, &pair.last));
-        pair.agrees_with_search(last)
+        let last = moves.last().map_or(1, |step| step.cost.resolve(&policy, &pair.last));
+        pair.check_search_agrees(last)
     });
 }
 
 #[test]
 fn token_bucket_equals_its_definition() {
-    equals_its_definition("token_bucket", Algorithm::TokenBucket);
+    check_definition("token_bucket", Algorithm::TokenBucket);
 }
 
 #[test]
 fn leaky_bucket_policing_equals_its_definition() {
-    equals_its_definition("leaky_bucket_police", Algorithm::LeakyBucket(Leak::Police));
+    check_definition("leaky_bucket_police", Algorithm::LeakyBucket(LeakMode::Police));
 }
 
 #[test]
 fn leaky_bucket_queueing_equals_its_definition() {
-    equals_its_definition("leaky_bucket_queue", Algorithm::LeakyBucket(Leak::Queue));
+    check_definition("leaky_bucket_queue", Algorithm::LeakyBucket(LeakMode::Queue));
 }
 
 #[test]
 fn fixed_window_equals_its_definition() {
-    equals_its_definition("fixed_window", Algorithm::FixedWindow);
+    check_definition("fixed_window", Algorithm::FixedWindow);
 }
 
 #[test]
 fn sliding_window_log_equals_its_definition() {
-    equals_its_definition("sliding_window_log", Algorithm::SlidingWindowLog);
+    check_definition("sliding_window_log", Algorithm::SlidingWindowLog);
 }
 
 #[test]
 fn sliding_window_counter_equals_its_definition() {
-    equals_its_definition("sliding_window_counter", Algorithm::SlidingWindowCounter);
+    check_definition("sliding_window_counter", Algorithm::SlidingWindowCounter);
 }
 
 #[test]
 fn concurrent_equals_its_definition() {
-    equals_its_definition("concurrent", Algorithm::Concurrent);
+    check_definition("concurrent", Algorithm::Concurrent);
 }

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use tidegate_testkit::postgres::{Cluster, Database};
-use tidegate_testkit::process::{Process, eventually, eventually_some, is_alive};
+use tidegate_testkit::postgres::{PostgresCluster, TestDatabase};
+use tidegate_testkit::process::{ChildProcess, eventually, eventually_some, is_alive};
 
 #[test]
-fn each_test_has_a_database_of_its_own() {
-    let (one, two) = (Database::fresh(), Database::fresh());
+fn each_test_gets_its_own_database() {
+    let (one, two) = (TestDatabase::create(), TestDatabase::create());
     one.sql("CREATE TABLE t (x int); INSERT INTO t VALUES (1)");
     assert_eq!(one.sql("SELECT x, x + 1 FROM t"), "1|2");
     assert_eq!(two.sql("SELECT count(*) FROM pg_tables WHERE tablename = 't'"), "0");
@@ -19,8 +19,8 @@ fn each_test_has_a_database_of_its_own() {
 }
 
 #[test]
-fn it_is_killed_and_comes_back_with_what_it_had() {
-    let database = Database::within(Arc::new(Cluster::start_durable()));
+fn killed_postgres_restarts_with_its_data() {
+    let database = TestDatabase::create_in(Arc::new(PostgresCluster::start_durable()));
     assert_eq!(database.sql("SHOW synchronous_commit"), "on");
     database.sql("CREATE TABLE t (x int); INSERT INTO t VALUES (7)");
     let address = database.cluster().address();
@@ -36,11 +36,11 @@ fn it_is_killed_and_comes_back_with_what_it_had() {
 
 /// This test runs itself once more, as one who starts a cluster and is killed.
 #[test]
-fn it_dies_with_a_test_that_is_killed() {
-    const NAME: &str = "it_dies_with_a_test_that_is_killed";
+fn postgres_dies_with_killed_test() {
+    const NAME: &str = "postgres_dies_with_killed_test";
     const FILE: &str = "TIDEGATE_TEST_PID_FILE";
     if let Some(file) = std::env::var_os(FILE) {
-        let cluster = Cluster::start();
+        let cluster = PostgresCluster::start();
         let next = Path::new(&file).with_extension("next");
         std::fs::write(&next, cluster.process().pid().to_string()).unwrap();
         std::fs::rename(next, file).unwrap();
@@ -53,7 +53,7 @@ fn it_dies_with_a_test_that_is_killed() {
     let file = folder.path().join("pid");
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", NAME]).env(FILE, &file).env("TMPDIR", folder.path());
-    let victim = Process::start(&command, &folder.path().join("log"));
+    let victim = ChildProcess::start(&command, &folder.path().join("log"));
     let pid: u32 = eventually_some("the other one has a server", || {
         assert!(victim.is_running(), "{}", victim.log());
         std::fs::read_to_string(&file).ok()?.parse().ok()

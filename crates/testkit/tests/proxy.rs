@@ -10,41 +10,41 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate_testkit::process::eventually;
-use tidegate_testkit::proxy::{Delayed, Ending, Proxy};
-use tidegate_testkit::redis::{Client, Reply, Server};
+use tidegate_testkit::proxy::{ConnectionEnd, DelayScope, FaultProxy};
+use tidegate_testkit::redis::{RedisClient, RedisReply, RedisServer};
 
 const SOON: Duration = Duration::from_millis(100);
 
-fn pair() -> (Server, Proxy) {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
+fn server_and_proxy() -> (RedisServer, FaultProxy) {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.address());
     (server, proxy)
 }
 
-fn client(proxy: &Proxy) -> Client {
-    Client::connect(proxy.address()).unwrap()
+fn client(proxy: &FaultProxy) -> RedisClient {
+    RedisClient::connect(proxy.address()).unwrap()
 }
 
-fn hasty(proxy: &Proxy) -> Client {
+fn client_with_short_timeout(proxy: &FaultProxy) -> RedisClient {
     let mut client = client(proxy);
     client.set_timeout(SOON).unwrap();
     client
 }
 
-fn timed_out(answer: io::Result<Reply>) -> bool {
+fn timed_out(answer: io::Result<RedisReply>) -> bool {
     answer.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
 }
 
-fn pong() -> Reply {
-    Reply::Simple("PONG".into())
+fn pong() -> RedisReply {
+    RedisReply::Simple("PONG".into())
 }
 
 #[test]
-fn it_passes_and_counts() {
-    let (_server, proxy) = pair();
+fn proxy_forwards_and_counts_connections() {
+    let (_server, proxy) = server_and_proxy();
     let mut one = client(&proxy);
     let big = vec![b'x'; 3_000_000];
-    assert_eq!(one.command(&[b"ECHO".as_slice(), &big]).unwrap(), Reply::Bulk(big));
+    assert_eq!(one.command(&[b"ECHO".as_slice(), &big]).unwrap(), RedisReply::Bulk(big));
     let mut two = client(&proxy);
     assert_eq!(two.command(&["PING"]).unwrap(), pong());
     assert_eq!((proxy.open_connections(), proxy.total_connections()), (2, 2));
@@ -55,37 +55,37 @@ fn it_passes_and_counts() {
 }
 
 #[test]
-fn a_delay_of_replies_leaves_the_request_undelayed() {
-    let (server, proxy) = pair();
-    proxy.delay(Duration::MAX, Delayed::Replies);
-    let mut client = hasty(&proxy);
+fn reply_delay_does_not_delay_requests() {
+    let (server, proxy) = server_and_proxy();
+    proxy.delay(Duration::MAX, DelayScope::Replies);
+    let mut client = client_with_short_timeout(&proxy);
     assert!(timed_out(client.command(&["INCR", "n"])));
     assert_eq!(server.command(&["GET", "n"]).integer(), 1);
     proxy.pass();
-    assert_eq!(client.receive().unwrap(), Reply::Integer(1), "what was held is let go");
+    assert_eq!(client.receive().unwrap(), RedisReply::Integer(1), "what was held is let go");
 }
 
 #[test]
-fn a_delay_of_both_keeps_the_request_back() {
-    let (server, proxy) = pair();
-    proxy.delay(Duration::MAX, Delayed::Both);
-    let mut client = hasty(&proxy);
+fn full_delay_delays_requests() {
+    let (server, proxy) = server_and_proxy();
+    proxy.delay(Duration::MAX, DelayScope::Both);
+    let mut client = client_with_short_timeout(&proxy);
     assert!(timed_out(client.command(&["INCR", "n"])));
-    assert_eq!(server.command(&["GET", "n"]), Reply::Nil);
+    assert_eq!(server.command(&["GET", "n"]), RedisReply::Nil);
     proxy.pass();
-    assert_eq!(client.receive().unwrap(), Reply::Integer(1));
+    assert_eq!(client.receive().unwrap(), RedisReply::Integer(1));
 }
 
 /// By the server's clock. Twenty requests in a row would take two seconds if each waited for the
 /// one before.
 #[test]
-fn a_delay_is_kept_and_holds_up_nothing_else() {
-    let (server, proxy) = pair();
+fn delay_does_not_reduce_throughput() {
+    let (server, proxy) = server_and_proxy();
     let now = || {
         let time = server.command(&["TIME"]);
         time.items()[0].integer() * 1_000_000 + time.items()[1].integer()
     };
-    proxy.delay(SOON, Delayed::Both);
+    proxy.delay(SOON, DelayScope::Both);
     let mut client = client(&proxy);
     let start = now();
     for _ in 0..20 {
@@ -99,17 +99,17 @@ fn a_delay_is_kept_and_holds_up_nothing_else() {
 }
 
 #[test]
-fn a_black_hole_swallows_old_and_new_connections() {
-    let (server, proxy) = pair();
-    let (mut old, mut idle) = (hasty(&proxy), client(&proxy));
+fn black_hole_swallows_all_connections() {
+    let (server, proxy) = server_and_proxy();
+    let (mut old, mut idle) = (client_with_short_timeout(&proxy), client(&proxy));
     assert_eq!(old.command(&["PING"]).unwrap(), pong());
     assert_eq!(idle.command(&["PING"]).unwrap(), pong());
     proxy.blackhole();
-    let mut new = hasty(&proxy);
+    let mut new = client_with_short_timeout(&proxy);
     let mut new_idle = client(&proxy);
     assert!(timed_out(old.command(&["INCR", "n"])));
     assert!(timed_out(new.command(&["INCR", "n"])));
-    assert_eq!(server.command(&["GET", "n"]), Reply::Nil, "nothing arrived");
+    assert_eq!(server.command(&["GET", "n"]), RedisReply::Nil, "nothing arrived");
 
     proxy.pass();
     for (name, client) in [("old", &mut old), ("new", &mut new)] {
@@ -121,9 +121,9 @@ fn a_black_hole_swallows_old_and_new_connections() {
 }
 
 #[test]
-fn a_black_hole_hides_the_servers_death() {
-    let (server, proxy) = pair();
-    let mut client = hasty(&proxy);
+fn black_hole_hides_server_death() {
+    let (server, proxy) = server_and_proxy();
+    let mut client = client_with_short_timeout(&proxy);
     assert_eq!(client.command(&["PING"]).unwrap(), pong());
     proxy.blackhole();
     server.process().kill();
@@ -133,8 +133,8 @@ fn a_black_hole_hides_the_servers_death() {
 }
 
 #[test]
-fn a_client_that_leaves_a_black_hole_is_not_counted() {
-    let (_server, proxy) = pair();
+fn client_leaving_black_hole_is_uncounted() {
+    let (_server, proxy) = server_and_proxy();
     proxy.blackhole();
     let client = client(&proxy);
     eventually("it is accepted", || proxy.open_connections() == 1);
@@ -143,21 +143,21 @@ fn a_client_that_leaves_a_black_hole_is_not_counted() {
 }
 
 #[test]
-fn a_cut_lets_so_many_bytes_through() {
-    let (_server, proxy) = pair();
+fn cut_forwards_exact_byte_count() {
+    let (_server, proxy) = server_and_proxy();
     let old = TcpStream::connect(proxy.address()).unwrap();
-    for ending in [Ending::Fin, Ending::Reset] {
+    for ending in [ConnectionEnd::Fin, ConnectionEnd::Reset] {
         proxy.cut_after(3, ending);
-        let (heard, error) = hear(&TcpStream::connect(proxy.address()).unwrap());
+        let (heard, error) = read_until_closed(&TcpStream::connect(proxy.address()).unwrap());
         assert_eq!(heard, b"+PO", "{ending:?}");
-        assert_eq!(error, (ending == Ending::Reset).then_some(ErrorKind::ConnectionReset));
+        assert_eq!(error, (ending == ConnectionEnd::Reset).then_some(ErrorKind::ConnectionReset));
     }
-    assert_eq!(hear(&old).0, b"+PO", "open ones are cut too");
+    assert_eq!(read_until_closed(&old).0, b"+PO", "open ones are cut too");
 }
 
 /// What comes back for a PING until the connection ends, and how it ends.
-fn hear(mut stream: &TcpStream) -> (Vec<u8>, Option<ErrorKind>) {
-    stream.set_read_timeout(Some(Client::TIMEOUT)).unwrap();
+fn read_until_closed(mut stream: &TcpStream) -> (Vec<u8>, Option<ErrorKind>) {
+    stream.set_read_timeout(Some(RedisClient::TIMEOUT)).unwrap();
     io::Write::write_all(&mut stream, b"PING\r\n").unwrap();
     let mut heard = Vec::new();
     let error = stream.read_to_end(&mut heard).err().map(|error| error.kind());
@@ -165,9 +165,9 @@ fn hear(mut stream: &TcpStream) -> (Vec<u8>, Option<ErrorKind>) {
 }
 
 #[test]
-fn a_cut_after_nothing_loses_the_answer_of_what_was_done() {
-    let (server, proxy) = pair();
-    proxy.cut_after(0, Ending::Fin);
+fn cut_at_zero_loses_reply_only() {
+    let (server, proxy) = server_and_proxy();
+    proxy.cut_after(0, ConnectionEnd::Fin);
     let error = client(&proxy).command(&["INCR", "n"]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
     assert_eq!(server.command(&["GET", "n"]).integer(), 1);
@@ -175,20 +175,20 @@ fn a_cut_after_nothing_loses_the_answer_of_what_was_done() {
 }
 
 #[test]
-fn a_cut_counts_from_when_it_was_set() {
-    let (_server, proxy) = pair();
+fn cut_counts_bytes_since_set() {
+    let (_server, proxy) = server_and_proxy();
     let mut client = client(&proxy);
     for _ in 0..3 {
         // Two replies of seven bytes would not pass a count that went on.
-        proxy.cut_after(10, Ending::Reset);
+        proxy.cut_after(10, ConnectionEnd::Reset);
         assert_eq!(client.command(&["PING"]).unwrap(), pong());
     }
     assert!(client.command(&["PING"]).is_err());
 }
 
 #[test]
-fn refusing_closes_the_port_and_what_is_open() {
-    let (_server, proxy) = pair();
+fn refuse_closes_port_and_connections() {
+    let (_server, proxy) = server_and_proxy();
     let mut old = client(&proxy);
     assert_eq!(old.command(&["PING"]).unwrap(), pong());
     for _ in 0..3 {
@@ -204,8 +204,8 @@ fn refusing_closes_the_port_and_what_is_open() {
 
 /// A child has copies of all sockets until it becomes its own program.
 #[test]
-fn refusing_closes_the_port_while_others_start_processes() {
-    let (_server, proxy) = pair();
+fn refuse_closes_port_despite_forked_children() {
+    let (_server, proxy) = server_and_proxy();
     let starting = AtomicBool::new(true);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -213,7 +213,7 @@ fn refusing_closes_the_port_while_others_start_processes() {
                 assert!(Command::new("true").status().unwrap().success());
             }
         });
-        let _stop = Stop(&starting);
+        let _stop = StopOnDrop(&starting);
         for _ in 0..300 {
             proxy.refuse();
             let error = TcpStream::connect(proxy.address()).unwrap_err();
@@ -224,20 +224,21 @@ fn refusing_closes_the_port_while_others_start_processes() {
 }
 
 /// Ends the thread beside a test, also when the test fails.
-struct Stop<'a>(&'a AtomicBool);
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Stop<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::SeqCst);
     }
 }
 
 #[test]
-fn nobody_behind_it_is_a_reset() {
-    let (server, proxy) = pair();
+fn dead_upstream_resets_the_connection() {
+    let (server, proxy) = server_and_proxy();
     server.process().kill();
     // It may come before the client has even said anything.
-    let answer = Client::connect(proxy.address()).and_then(|mut client| client.command(&["PING"]));
+    let answer =
+        RedisClient::connect(proxy.address()).and_then(|mut client| client.command(&["PING"]));
     assert!(!timed_out(answer));
     eventually("it is no longer counted", || proxy.open_connections() == 0);
     server.restart();
@@ -245,8 +246,8 @@ fn nobody_behind_it_is_a_reset() {
 }
 
 #[test]
-fn dropping_it_ends_its_thread_and_its_connections() {
-    let (_server, proxy) = pair();
+fn dropped_proxy_ends_thread_and_connections() {
+    let (_server, proxy) = server_and_proxy();
     let name = format!("proxy-{}\n", proxy.port());
     let mut client = client(&proxy);
     assert_eq!(client.command(&["PING"]).unwrap(), pong());

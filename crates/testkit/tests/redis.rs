@@ -8,42 +8,46 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use tidegate_testkit::process::{Process, eventually, eventually_some, is_alive};
+use tidegate_testkit::process::{ChildProcess, eventually, eventually_some, is_alive};
 use tidegate_testkit::redis::{
-    Certificates, Client, ClientCertificate, Cluster, Reply, Sentinels, Server, slot_of,
+    ClientCertificatePolicy, RedisClient, RedisCluster, RedisReply, RedisServer, SentinelGroup,
+    TestCertificates, slot_of,
 };
 
 const DAY: i64 = 86_400;
 
-fn ok() -> Reply {
-    Reply::Simple("OK".into())
+fn ok() -> RedisReply {
+    RedisReply::Simple("OK".into())
 }
 
-fn pong() -> Reply {
-    Reply::Simple("PONG".into())
+fn pong() -> RedisReply {
+    RedisReply::Simple("PONG".into())
 }
 
 #[test]
-fn replies_of_every_kind_are_read() {
-    let server = Server::start();
+fn client_reads_every_reply_kind() {
+    let server = RedisServer::start();
     let mut client = server.connect().unwrap();
     let bytes = b"\0\r\n$5\r\n\xff".as_slice();
     assert_eq!(client.command(&[b"SET".as_slice(), bytes, bytes]).unwrap(), ok());
-    assert_eq!(client.command(&[b"GET".as_slice(), bytes]).unwrap(), Reply::Bulk(bytes.into()));
-    assert_eq!(client.command(&["GET", "none"]).unwrap(), Reply::Nil);
-    assert_eq!(client.command(&["INCRBY", "n", "-7"]).unwrap(), Reply::Integer(-7));
+    assert_eq!(
+        client.command(&[b"GET".as_slice(), bytes]).unwrap(),
+        RedisReply::Bulk(bytes.into())
+    );
+    assert_eq!(client.command(&["GET", "none"]).unwrap(), RedisReply::Nil);
+    assert_eq!(client.command(&["INCRBY", "n", "-7"]).unwrap(), RedisReply::Integer(-7));
     assert!(client.command(&["NONE"]).unwrap().error().unwrap().starts_with("ERR unknown"));
     let nested = client.command(&["EVAL", "return {1, {'a', false}, {}}", "0"]).unwrap();
-    let inner = Reply::Array(vec![Reply::Bulk(b"a".into()), Reply::Nil]);
-    assert_eq!(nested.items(), [Reply::Integer(1), inner, Reply::Array(vec![])]);
-    let mut unix = Client::connect_unix(&server.socket()).unwrap();
+    let inner = RedisReply::Array(vec![RedisReply::Bulk(b"a".into()), RedisReply::Nil]);
+    assert_eq!(nested.items(), [RedisReply::Integer(1), inner, RedisReply::Array(vec![])]);
+    let mut unix = RedisClient::connect_unix(&server.socket()).unwrap();
     assert_eq!(unix.command(&["GET", "n"]).unwrap().integer(), -7);
     assert_eq!(server.command(&["INFO", "server"]).field("redis_mode").unwrap(), "standalone");
 }
 
 #[test]
-fn settings_are_taken_and_nothing_is_kept() {
-    let server = Server::start_with(&["--maxmemory", "2mb"]);
+fn server_applies_settings_without_persistence() {
+    let server = RedisServer::start_with(&["--maxmemory", "2mb"]);
     let setting = |name| server.command(&["CONFIG", "GET", name]).items()[1].text();
     assert_eq!(setting("maxmemory"), "2097152");
     assert_eq!((setting("save"), setting("appendonly")), (String::new(), "no".into()));
@@ -52,13 +56,13 @@ fn settings_are_taken_and_nothing_is_kept() {
 
 #[test]
 #[should_panic(expected = "Bad directive")]
-fn a_server_that_does_not_start_shows_its_log() {
-    drop(Server::start_with(&["--no-such-setting", "1"]));
+fn failed_server_start_shows_log() {
+    drop(RedisServer::start_with(&["--no-such-setting", "1"]));
 }
 
 #[test]
-fn a_paused_server_does_not_answer_until_it_is_resumed() {
-    let server = Server::start();
+fn paused_server_answers_after_resume() {
+    let server = RedisServer::start();
     let mut client = server.connect().unwrap();
     assert_eq!(client.command(&["PING"]).unwrap(), pong());
     server.process().pause();
@@ -66,13 +70,13 @@ fn a_paused_server_does_not_answer_until_it_is_resumed() {
     assert_eq!(client.command(&["PING"]).unwrap_err().kind(), ErrorKind::WouldBlock);
     assert!(server.process().is_running());
     server.process().resume();
-    client.set_timeout(Client::TIMEOUT).unwrap();
+    client.set_timeout(RedisClient::TIMEOUT).unwrap();
     assert_eq!(client.receive().unwrap(), pong());
 }
 
 #[test]
-fn a_restart_keeps_the_port_and_nothing_else() {
-    let server = Server::start();
+fn restart_keeps_only_the_port() {
+    let server = RedisServer::start();
     let (port, pid) = (server.port(), server.process().pid());
     server.command(&["SET", "a", "b"]);
     server.process().kill();
@@ -80,7 +84,7 @@ fn a_restart_keeps_the_port_and_nothing_else() {
     let refused = TcpStream::connect(server.address()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "the port is kept, and closed");
     server.restart();
-    assert_eq!((server.port(), server.command(&["GET", "a"])), (port, Reply::Nil));
+    assert_eq!((server.port(), server.command(&["GET", "a"])), (port, RedisReply::Nil));
     assert_ne!(server.process().pid(), pid);
     server.stop();
     assert!(server.try_command(&["PING"]).is_err());
@@ -90,8 +94,8 @@ fn a_restart_keeps_the_port_and_nothing_else() {
 }
 
 #[test]
-fn a_dropped_server_leaves_nothing() {
-    let server = Server::start();
+fn dropped_server_leaves_no_trace() {
+    let server = RedisServer::start();
     let pid = server.process().pid();
     let folder = server.socket().parent().unwrap().to_path_buf();
     server.process().pause();
@@ -101,18 +105,18 @@ fn a_dropped_server_leaves_nothing() {
 
 /// Else a test's servers would outlive a thread that started them for others, or die with it.
 #[test]
-fn a_server_outlives_the_thread_that_started_it() {
-    let server = std::thread::spawn(Server::start).join().unwrap();
+fn server_outlives_its_starting_thread() {
+    let server = std::thread::spawn(RedisServer::start).join().unwrap();
     assert_eq!(server.command(&["PING"]), pong());
 }
 
 /// This test runs itself once more, as one who starts a server and is killed.
 #[test]
-fn a_server_dies_with_a_test_that_is_killed() {
-    const NAME: &str = "a_server_dies_with_a_test_that_is_killed";
+fn server_dies_with_killed_test() {
+    const NAME: &str = "server_dies_with_killed_test";
     const FILE: &str = "TIDEGATE_TEST_PID_FILE";
     if let Some(file) = std::env::var_os(FILE) {
-        let server = Server::start();
+        let server = RedisServer::start();
         let next = Path::new(&file).with_extension("next");
         std::fs::write(&next, server.process().pid().to_string()).unwrap();
         std::fs::rename(next, file).unwrap();
@@ -122,7 +126,7 @@ fn a_server_dies_with_a_test_that_is_killed() {
     let file = folder.path().join("pid");
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", NAME]).env(FILE, &file).env("TMPDIR", folder.path());
-    let victim = Process::start(&command, &folder.path().join("log"));
+    let victim = ChildProcess::start(&command, &folder.path().join("log"));
     let pid: u32 = eventually_some("the other one has a server", || {
         std::fs::read_to_string(&file).ok()?.parse().ok()
     });
@@ -132,9 +136,10 @@ fn a_server_dies_with_a_test_that_is_killed() {
 }
 
 #[test]
-fn many_servers_at_once_have_ports_of_their_own() {
-    let threads: Vec<_> = (0..8).map(|_| std::thread::spawn(Server::start)).collect();
-    let servers: Vec<Server> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+fn concurrent_servers_get_distinct_ports() {
+    let threads: Vec<_> = (0..8).map(|_| std::thread::spawn(RedisServer::start)).collect();
+    let servers: Vec<RedisServer> =
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect();
     for server in &servers {
         let port = server.command(&["CONFIG", "GET", "port"]).items()[1].integer();
         assert_eq!(port, i64::from(server.port()));
@@ -142,28 +147,45 @@ fn many_servers_at_once_have_ports_of_their_own() {
 }
 
 #[test]
-fn tls_asks_for_certificates_as_told() {
-    let strangers = Server::start_tls(ClientCertificate::Ignored);
+fn tls_enforces_client_certificate_policy() {
+    let strangers = RedisServer::start_tls(ClientCertificatePolicy::Ignored);
     let stranger = strangers.certificates().unwrap();
     for (asked, anonymous, strange) in [
-        (ClientCertificate::Required, false, false),
-        (ClientCertificate::Optional, true, false),
-        (ClientCertificate::Ignored, true, true),
+        (ClientCertificatePolicy::Required, false, false),
+        (ClientCertificatePolicy::Optional, true, false),
+        (ClientCertificatePolicy::Ignored, true, true),
     ] {
-        let server = Server::start_tls(asked);
+        let server = RedisServer::start_tls(asked);
         let own = server.certificates().unwrap();
         assert!(server.url().starts_with("rediss://"));
         assert_eq!(server.command(&["PING"]), pong(), "over the plain socket");
-        assert!(answers(&server, own, Some(own)), "{asked:?}, with a good certificate");
-        assert_eq!(answers(&server, own, None), anonymous, "{asked:?}, without one");
-        assert_eq!(answers(&server, own, Some(stranger)), strange, "{asked:?}, another's");
-        assert!(!answers(&server, stranger, Some(own)), "the server is not of that authority");
-        assert!(Client::connect(server.address()).unwrap().command(&["PING"]).is_err(), "plain");
+        assert!(
+            is_answered_over_tls(&server, own, Some(own)),
+            "{asked:?}, with a good certificate"
+        );
+        assert_eq!(is_answered_over_tls(&server, own, None), anonymous, "{asked:?}, without one");
+        assert_eq!(
+            is_answered_over_tls(&server, own, Some(stranger)),
+            strange,
+            "{asked:?}, another's"
+        );
+        assert!(
+            !is_answered_over_tls(&server, stranger, Some(own)),
+            "the server is not of that authority"
+        );
+        assert!(
+            RedisClient::connect(server.address()).unwrap().command(&["PING"]).is_err(),
+            "plain"
+        );
     }
 }
 
 /// Whether redis-cli gets an answer when it trusts one authority and shows a certificate of another.
-fn answers(server: &Server, trusted: &Certificates, shown: Option<&Certificates>) -> bool {
+fn is_answered_over_tls(
+    server: &RedisServer,
+    trusted: &TestCertificates,
+    shown: Option<&TestCertificates>,
+) -> bool {
     let mut command = Command::new("redis-cli");
     command.args(["-h", "localhost", "-p", &server.port().to_string(), "--tls", "--cacert"]);
     command.arg(trusted.ca());
@@ -175,8 +197,8 @@ fn answers(server: &Server, trusted: &Certificates, shown: Option<&Certificates>
 }
 
 #[test]
-fn a_faked_clock_is_stepped_and_goes_on() {
-    let server = Server::start_faked();
+fn fake_clock_steps_and_continues() {
+    let server = RedisServer::start_with_fake_clock();
     let now = || server.command(&["TIME"]).items()[0].integer();
     let near = |seconds: i64, wanted: i64| (wanted..wanted + 10).contains(&seconds);
     let start = now();
@@ -193,8 +215,8 @@ fn a_faked_clock_is_stepped_and_goes_on() {
 }
 
 #[test]
-fn keys_expire_by_the_faked_clock() {
-    let server = Server::start_faked();
+fn keys_expire_by_fake_clock() {
+    let server = RedisServer::start_with_fake_clock();
     let now_ms = || {
         let time = server.command(&["TIME"]);
         time.items()[0].integer() * 1000 + time.items()[1].integer() / 1000
@@ -220,8 +242,8 @@ fn keys_expire_by_the_faked_clock() {
 }
 
 #[test]
-fn a_faked_server_leaves_no_shared_memory() {
-    let server = Server::start_faked();
+fn fake_clock_server_leaves_no_shared_memory() {
+    let server = RedisServer::start_with_fake_clock();
     let names = |pid: u32| {
         let files = std::fs::read_dir("/dev/shm").unwrap().flatten();
         let of_pid = move |name: &String| name.ends_with(&format!("_{pid}"));
@@ -235,26 +257,26 @@ fn a_faked_server_leaves_no_shared_memory() {
 }
 
 #[test]
-fn a_cluster_moves_slots_step_by_step() {
-    let cluster = Cluster::start();
+fn cluster_moves_slots_stepwise() {
+    let cluster = RedisCluster::start();
     let (one, two, both) = ("{a}1", "{a}2", ["MGET", "{a}1", "{a}2"]);
     let slot = slot_of(one);
     let from = cluster.primary_of(slot);
     assert_eq!(from.command(&["CLUSTER", "KEYSLOT", one]).integer(), i64::from(slot));
     let to = &cluster.nodes()[..3].iter().find(|node| node.port() != from.port()).unwrap();
-    let moved = |node: &Server| format!("MOVED {slot} {}", node.address());
+    let moved = |node: &RedisServer| format!("MOVED {slot} {}", node.address());
     let ask = format!("ASK {slot} {}", to.address());
 
     assert_eq!(from.command(&["SET", one, "x"]), ok());
     assert_eq!(from.command(&["SET", two, "y"]), ok());
-    assert_eq!(to.command(&["GET", one]), Reply::Error(moved(from)));
+    assert_eq!(to.command(&["GET", one]), RedisReply::Error(moved(from)));
 
     cluster.begin_move(slot, to);
     assert_eq!(from.command(&["GET", one]).text(), "x", "it is still here");
-    assert_eq!(from.command(&["GET", "{a}new"]), Reply::Error(ask.clone()));
+    assert_eq!(from.command(&["GET", "{a}new"]), RedisReply::Error(ask.clone()));
     cluster.move_key(one, to);
-    assert_eq!(from.command(&["GET", one]), Reply::Error(ask));
-    assert_eq!(to.command(&["GET", one]), Reply::Error(moved(from)), "without ASKING");
+    assert_eq!(from.command(&["GET", one]), RedisReply::Error(ask));
+    assert_eq!(to.command(&["GET", one]), RedisReply::Error(moved(from)), "without ASKING");
     let mut asking = to.connect().unwrap();
     assert_eq!(asking.command(&["ASKING"]).unwrap(), ok());
     assert_eq!(asking.command(&["GET", one]).unwrap().text(), "x");
@@ -262,17 +284,17 @@ fn a_cluster_moves_slots_step_by_step() {
 
     cluster.finish_move(slot, to);
     assert_eq!(cluster.primary_of(slot).port(), to.port());
-    assert_eq!(from.command(&["GET", two]), Reply::Error(moved(to)));
+    assert_eq!(from.command(&["GET", two]), RedisReply::Error(moved(to)));
     assert_eq!(to.command(&both).items().len(), 2);
 
     cluster.move_slot(slot, from);
     assert_eq!(from.command(&["GET", two]).text(), "y");
-    assert!(cluster.is_well());
+    assert!(cluster.is_healthy());
 }
 
 #[test]
-fn a_clusters_replica_takes_over() {
-    let cluster = Cluster::start();
+fn cluster_replica_takes_over() {
+    let cluster = RedisCluster::start();
     let slot = slot_of("key");
     let old = cluster.primary_of(slot);
     let replica = cluster.replica_of(old);
@@ -290,13 +312,13 @@ fn a_clusters_replica_takes_over() {
     assert_eq!(cluster.replica_of(new).port(), old.port());
     assert_eq!(
         old.command(&["GET", "key"]),
-        Reply::Error(format!("MOVED {slot} {}", new.address()))
+        RedisReply::Error(format!("MOVED {slot} {}", new.address()))
     );
 }
 
 #[test]
 fn sentinels_replace_a_dead_primary() {
-    let sentinels = Sentinels::start();
+    let sentinels = SentinelGroup::start();
     let first = sentinels.primary();
     assert_eq!(first.port(), sentinels.servers()[0].port());
     assert_eq!(sentinels.sentinel_urls().len(), 3);

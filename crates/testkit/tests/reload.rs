@@ -4,63 +4,63 @@
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tidegate_core::algorithm::{Fit, State};
-use tidegate_core::batch::Part;
+use tidegate_core::batch::StateKind;
 use tidegate_core::decision::{Reading, Retry};
 use tidegate_core::key::{Fingerprint, Key};
 use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
 use tidegate_core::store::{Charge, Op};
 use tidegate_core::time::{Micros, Timestamp};
-use tidegate_testkit::history::{Hop, Move, histories};
-use tidegate_testkit::oracle::{Exact, Oracle};
-use tidegate_testkit::property::{cases, holds};
+use tidegate_testkit::history::{CounterStep, TimeStep, histories};
+use tidegate_testkit::oracle::{ExactRatio, Oracle};
+use tidegate_testkit::property::{cases, check_property};
 use tidegate_testkit::quotas;
-use tidegate_testkit::table::Table;
+use tidegate_testkit::state_table::StateTable;
 
-type Checked = Result<(), TestCaseError>;
+type PropertyResult = Result<(), TestCaseError>;
 
-const KEY: Key<'static> = Key::alone("law", Fingerprint { hi: 1, lo: 2 });
+const KEY: Key<'static> = Key::without_namespace("law", Fingerprint { hi: 1, lo: 2 });
 
 /// A change of a rule: the moves under the rule as it was, then how its numbers change.
 #[derive(Clone, Debug)]
-struct Change {
-    moves: Vec<Move>,
+struct RuleChange {
+    steps: Vec<CounterStep>,
     requests: (u64, u64),
     burst: Option<u64>,
 }
 
-fn changes() -> impl Strategy<Value = Vec<Change>> {
+fn rule_changes() -> impl Strategy<Value = Vec<RuleChange>> {
     let times = prop_oneof![Just((1, 1)), (1_u64..12, 1_u64..12), (1_u64..=1000, Just(1))];
     let burst = proptest::option::of(1_u64..50);
-    let change = (histories(8), times, burst).prop_map(|(history, requests, burst)| Change {
-        moves: history.moves,
+    let change = (histories(8), times, burst).prop_map(|(history, requests, burst)| RuleChange {
+        steps: history.steps,
         requests,
         burst,
     });
     prop::collection::vec(change, 1..4)
 }
 
-struct Reloaded {
+struct ReloadFixture {
     policy: Policy,
-    table: Table,
+    table: StateTable,
     oracle: Oracle,
     now: Timestamp,
     last: Reading,
 }
 
-impl Reloaded {
+impl ReloadFixture {
     /// Charges what fits, and now and then what does not.
-    fn play(&mut self, step: Move) -> Checked {
-        self.now = step.hop.from(&self.policy, &self.last, self.now);
-        let cost = step.cost.number(&self.policy, &self.last);
+    fn apply_step(&mut self, step: CounterStep) -> PropertyResult {
+        self.now = step.time_step.advance(&self.policy, &self.last, self.now);
+        let cost = step.cost.resolve(&self.policy, &self.last);
         let fit = self.policy.fit(self.state(), cost, self.now);
         self.oracle.confirm_fit(fit, cost, self.now).map_err(TestCaseError::fail)?;
-        let op = if matches!(step.hop, Hop::Ticks(_)) { Op::Force } else { Op::Charge };
+        let op = if matches!(step.time_step, TimeStep::Ticks(_)) { Op::Force } else { Op::Charge };
         self.apply(op, cost, fit)
     }
 
     /// Done as a store does it, which has its own shorter way for the commonest charge.
-    fn apply(&mut self, op: Op, cost: u64, fit: Fit) -> Checked {
+    fn apply(&mut self, op: Op, cost: u64, fit: Fit) -> PropertyResult {
         if fit.is_now() || op == Op::Force {
             self.oracle.charge(cost, self.now);
         }
@@ -73,16 +73,16 @@ impl Reloaded {
             Fit::Never => Retry::Never,
         };
         prop_assert_eq!(told.retry, expected);
-        let left = told.left();
+        let left = told.gauge();
         prop_assert_eq!(left, self.policy.gauge(self.state(), self.now));
-        self.agrees()
+        self.check_oracle_agrees()
     }
 
     fn state(&self) -> Option<&State> {
-        self.table.state(KEY.fingerprint, Part::Main)
+        self.table.state(KEY.fingerprint, StateKind::Main)
     }
 
-    fn agrees(&mut self) -> Checked {
+    fn check_oracle_agrees(&mut self) -> PropertyResult {
         let left = self.policy.gauge(self.state(), self.now);
         self.oracle.confirm_gauge(left, self.now).map_err(TestCaseError::fail)?;
         self.last.remaining = left.remaining;
@@ -91,7 +91,7 @@ impl Reloaded {
         Ok(())
     }
 
-    fn reload(&mut self, change: &Change) -> Checked {
+    fn apply_change(&mut self, change: &RuleChange) -> PropertyResult {
         let old = *self.policy.quota();
         let (times, over) = change.requests;
         let requests = (old.requests.saturating_mul(times) / over).max(1);
@@ -104,14 +104,14 @@ impl Reloaded {
         let used = self.oracle.used(self.now.as_micros().into());
         let rate_changed = requests != old.requests;
         let used = if rate_changed { used.ceil() } else { used };
-        self.policy = policy.in_force_since(self.now);
+        self.policy = policy.with_effective_since(self.now);
         self.oracle.reload(&quota, self.now);
         let left = self.policy.gauge(self.state(), self.now).remaining;
-        let room = (Exact::from_integer(policy.limit().into()) - used).floor().to_integer();
+        let room = (ExactRatio::from_integer(policy.limit().into()) - used).floor().to_integer();
         prop_assert_eq!(i128::from(left), room.max(0), "used quota is kept");
         // Looked at later, with nothing written in between, it is still the old rate until the change.
         // Only a state that would be equal to fresh by then, had nothing changed, may be gone.
-        let lasts = self.state().map_or(0, |state| state.fresh_at().since(self.now).get());
+        let lasts = self.state().map_or(0, |state| state.expires_at().since(self.now).get());
         let later = self.now.plus(Micros::new((old.window.get() / 3).min(lasts.saturating_sub(1))));
         let left = self.policy.gauge(self.state(), later);
         self.oracle.confirm_gauge(left, later).map_err(TestCaseError::fail)?;
@@ -123,50 +123,51 @@ impl Reloaded {
     }
 }
 
-fn keeps_what_is_used(name: &str, algorithm: Algorithm) {
-    let strategy = (quotas::exact(algorithm), any::<u32>(), changes());
-    holds(name, cases(), &strategy, |(policy, start, changes)| {
+fn check_usage_is_kept(name: &str, algorithm: Algorithm) {
+    let strategy = (quotas::exact_policies(algorithm), any::<u32>(), rule_changes());
+    check_property(name, cases(), &strategy, |(policy, start, changes)| {
         let now = Timestamp::from_micros(u64::from(start));
         let oracle = Oracle::new(algorithm, policy.quota());
         let last = Reading { remaining: policy.limit(), now, ..Reading::default() };
-        let mut reloaded = Reloaded { policy, table: Table::default(), oracle, now, last };
+        let mut reloaded =
+            ReloadFixture { policy, table: StateTable::default(), oracle, now, last };
         for change in &changes {
-            change.moves.iter().try_for_each(|step| reloaded.play(*step))?;
-            reloaded.reload(change)?;
+            change.steps.iter().try_for_each(|step| reloaded.apply_step(*step))?;
+            reloaded.apply_change(change)?;
         }
         Ok(())
     });
 }
 
 #[test]
-fn a_bucket_keeps_what_is_used_and_its_old_rate_until_the_change() {
-    keeps_what_is_used("reload_bucket", Algorithm::TokenBucket);
+fn reloaded_bucket_keeps_usage_and_old_rate() {
+    check_usage_is_kept("reload_bucket", Algorithm::TokenBucket);
 }
 
 #[test]
-fn a_fixed_window_keeps_what_is_used() {
-    keeps_what_is_used("reload_fixed_window", Algorithm::FixedWindow);
+fn reloaded_fixed_window_keeps_usage() {
+    check_usage_is_kept("reload_fixed_window", Algorithm::FixedWindow);
 }
 
 #[test]
-fn a_sliding_log_keeps_what_is_used() {
-    keeps_what_is_used("reload_sliding_log", Algorithm::SlidingWindowLog);
+fn reloaded_sliding_log_keeps_usage() {
+    check_usage_is_kept("reload_sliding_log", Algorithm::SlidingWindowLog);
 }
 
 #[test]
-fn a_sliding_counter_keeps_what_is_used() {
-    keeps_what_is_used("reload_sliding_counter", Algorithm::SlidingWindowCounter);
+fn reloaded_sliding_counter_keeps_usage() {
+    check_usage_is_kept("reload_sliding_counter", Algorithm::SlidingWindowCounter);
 }
 
 #[test]
-fn slots_stay_held_under_another_limit() {
-    keeps_what_is_used("reload_concurrent", Algorithm::Concurrent);
+fn slots_stay_held_after_limit_change() {
+    check_usage_is_kept("reload_concurrent", Algorithm::Concurrent);
 }
 
 /// Stores let a state expire when it is equal to fresh on the scale it was written with. Whether one
 /// has done so already must not be seen; a refusal before then keeps the state, on the new scale.
 #[test]
-fn a_lowered_rate_forgets_a_key_that_is_not_seen_before_it_would_have_been_fresh() {
+fn lowered_rate_forgets_already_fresh_key() {
     let policy = |requests| {
         let quota = Quota::new(requests, Micros::from_secs(1)).with_burst(10);
         Policy::new(Algorithm::TokenBucket, quota).unwrap()
@@ -174,18 +175,18 @@ fn a_lowered_rate_forgets_a_key_that_is_not_seen_before_it_would_have_been_fresh
     let (start, second) = (Timestamp::from_micros(1_000_000), Micros::from_secs(1));
     let mut state = None;
     policy(10).charge(&mut state, 10, start);
-    let lowered = policy(1).in_force_since(start);
+    let lowered = policy(1).with_effective_since(start);
     let fresh = start.plus(second);
     assert_eq!(lowered.gauge(state.as_ref(), fresh.minus(Micros::new(1))).remaining, 0);
     assert_eq!(lowered.gauge(state.as_ref(), fresh), lowered.gauge(None, fresh));
     lowered.rebase(state.as_mut().unwrap(), fresh.minus(Micros::new(1)));
     assert_eq!(lowered.gauge(state.as_ref(), fresh).remaining, 1);
-    assert_eq!(state.unwrap().fresh_at(), start.plus(Micros::from_secs(10)));
+    assert_eq!(state.unwrap().expires_at(), start.plus(Micros::from_secs(10)));
 }
 
 /// A bucket that keeps what is left instead would hold 20 of 10 here.
 #[test]
-fn raising_and_lowering_a_limit_makes_no_key_fuller_than_an_absent_one() {
+fn limit_changes_never_overfill_a_key() {
     let policy = |requests| {
         let quota = Quota::new(requests, Micros::from_secs(1));
         Policy::new(Algorithm::TokenBucket, quota).unwrap()
@@ -203,7 +204,7 @@ fn raising_and_lowering_a_limit_makes_no_key_fuller_than_an_absent_one() {
 /// 10 of 10 used; half drained at 1000/s; then the rule is lowered to 1/s and the 10 are refunded.
 /// Only 5 of them were still in the bucket: the other 5 in it are somebody else's.
 #[test]
-fn a_refund_of_a_charge_from_before_a_change_gives_back_no_more_than_is_left_of_it() {
+fn refund_across_change_returns_only_undrained_cost() {
     let rate = |requests| {
         let quota = Quota::new(requests, Micros::from_secs(1)).with_burst(10);
         Policy::new(Algorithm::TokenBucket, quota).unwrap()
@@ -212,7 +213,7 @@ fn a_refund_of_a_charge_from_before_a_change_gives_back_no_more_than_is_left_of_
     let change = start.plus(Micros::from_millis(5));
     rate(1_000).charge(&mut state, 10, start);
     rate(1_000).charge(&mut state, 5, change);
-    let slow = rate(1).in_force_since(change);
+    let slow = rate(1).with_effective_since(change);
     assert_eq!(slow.gauge(state.as_ref(), change).remaining, 0);
     slow.refund(&mut state, 10, start, change);
     assert!(slow.gauge(state.as_ref(), change).remaining <= 5);
@@ -220,13 +221,13 @@ fn a_refund_of_a_charge_from_before_a_change_gives_back_no_more_than_is_left_of_
 
 /// A debt cap that is applied anew at each reading told everyone 200 ms, for ten seconds.
 #[test]
-fn the_wait_told_after_a_burst_was_lowered_is_kept() {
+fn wait_stays_sound_after_burst_decrease() {
     let rate = Quota::new(10, Micros::from_secs(1));
     let (start, mut state) = (Timestamp::from_micros(1_000_000_000), None);
     let wide = Policy::new(Algorithm::TokenBucket, rate.with_burst(100)).unwrap();
     wide.charge(&mut state, 100, start);
     let narrow = Policy::new(Algorithm::TokenBucket, rate.with_burst(1)).unwrap();
-    let narrow = narrow.in_force_since(start);
+    let narrow = narrow.with_effective_since(start);
     let Fit::After(wait) = narrow.fit(state.as_ref(), 1, start) else { panic!("it is full") };
     assert!(narrow.fit(state.as_ref(), 1, start.plus(wait)).is_now(), "told to wait {wait}");
 }

@@ -1,9 +1,9 @@
-//! Packages of Node: client libraries that the RESP door is proved with, and what drives a browser and judges how
-//! accessible a page is. Into a folder under `target/`, at versions that are named here.
+//! Node packages for the tests, at pinned versions in a folder under `target/`: RESP client
+//! libraries, browser automation and an accessibility checker.
 
 use std::process::Command;
 
-use crate::run::{Stopped, root, run, works};
+use crate::run::{TaskError, command_succeeds, run_command, workspace_root};
 
 const PACKAGES: [(&str, &str); 4] = [
     ("ioredis", "6.0.0"),
@@ -12,20 +12,22 @@ const PACKAGES: [(&str, &str); 4] = [
     ("axe-core", "4.14.0"),
 ];
 
-/// Installs what is missing.
-pub(super) fn install() -> Result<(), Stopped> {
-    // The tests look there.
-    let folder = root().join("target/node");
+/// Installs the packages that are missing.
+pub(super) fn install() -> Result<(), TaskError> {
+    // The tests expect the packages in this folder.
+    let folder = workspace_root().join("target/node");
     let installed = |(package, version): (&str, &str)| {
         let manifest = folder.join("node_modules").join(package).join("package.json");
         let probe = format!("if (require({manifest:?}).version !== {version:?}) process.exit(1)");
-        works("node", &["-e", &probe])
+        command_succeeds("node", &["-e", &probe])
     };
     if PACKAGES.into_iter().all(installed) {
         return Ok(());
     }
-    std::fs::create_dir_all(&folder).map_err(|error| Stopped::Failed(error.to_string()))?;
+    std::fs::create_dir_all(&folder).map_err(|error| TaskError::Failed(error.to_string()))?;
     let mut npm = Command::new("npm");
     npm.args(["install", "--silent", "--no-save", "--no-package-lock", "--no-audit", "--no-fund"]);
-    run(npm.arg("--prefix").arg(&folder).args(PACKAGES.map(|(name, at)| format!("{name}@{at}"))))
+    run_command(
+        npm.arg("--prefix").arg(&folder).args(PACKAGES.map(|(name, at)| format!("{name}@{at}"))),
+    )
 }

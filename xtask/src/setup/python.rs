@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::run::{Stopped, root, run, works};
+use crate::run::{TaskError, command_succeeds, run_command, workspace_root};
 
 /// Read the release notes before you change a version.
 const PACKAGES: [&str; 8] = [
@@ -18,9 +18,9 @@ const PACKAGES: [&str; 8] = [
     "schemathesis==4.32.5",
 ];
 
-/// Installs what is missing.
-pub(super) fn install() -> Result<(), Stopped> {
-    let python = folder().join("bin/python");
+/// Installs the packages that are missing.
+pub(super) fn install() -> Result<(), TaskError> {
+    let python = venv_folder().join("bin/python");
     let installed = || {
         let list = Command::new(&python).args(["-m", "pip", "freeze"]).output();
         let list = list.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
@@ -30,17 +30,17 @@ pub(super) fn install() -> Result<(), Stopped> {
     if installed() {
         return Ok(());
     }
-    if !works(&python.to_string_lossy(), &["-m", "pip", "--version"]) {
-        run(Command::new("python3").args(["-m", "venv"]).arg(folder()))?;
+    if !command_succeeds(&python.to_string_lossy(), &["-m", "pip", "--version"]) {
+        run_command(Command::new("python3").args(["-m", "venv"]).arg(venv_folder()))?;
     }
-    run(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(PACKAGES))?;
+    run_command(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(PACKAGES))?;
     match installed() {
         true => Ok(()),
-        false => Err(Stopped::Missing(format!("packages of Python: {}", PACKAGES.join(" ")))),
+        false => Err(TaskError::Missing(format!("Python packages: {}", PACKAGES.join(" ")))),
     }
 }
 
-/// The same as in `crates/testkit/src/python.rs`.
-fn folder() -> PathBuf {
-    root().join("target/python")
+/// Folder of the virtual environment. Keep in step with `crates/testkit/src/python.rs`.
+fn venv_folder() -> PathBuf {
+    workspace_root().join("target/python")
 }

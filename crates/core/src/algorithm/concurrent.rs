@@ -1,38 +1,43 @@
-//! Concurrency: slots that are held until they are released, and that lapse when nobody renews them.
+//! Concurrency limit: slots that are held until they are released, or until their lease expires.
 //!
-//! A sliding window log whose window is the lease: a held slot is an entry at the time it was taken or
-//! last renewed. Releasing is a refund of that time; renewing moves the entry to now, and puts it back
-//! if it had lapsed, because its holder still holds it. While holders renew in time no more than L
-//! slots are held; those of a holder that died lapse when their lease ends.
+//! This is a sliding window log whose window is the lease. A held slot is an entry at the time it
+//! was acquired or last renewed. Releasing a slot refunds that entry. Renewing moves the entry to
+//! now; if it had expired it is added again, because the holder still uses the slot. While holders
+//! renew in time, at most L slots are held. The slots of a crashed holder expire with their lease.
 //!
-//! When a slot will be free nobody can know, so the wait that is told is a hint ([`COME_BACK`]): neither
-//! sound nor tight. After a clock that went back, a slot that was taken ahead of it counts from now and
-//! is no longer found by its time: it lapses with its lease, and counts twice until then if it is
-//! renewed. That is too strict for one lease, and never too lax.
+//! It cannot be known when a slot will be released, so the reported wait is only a hint
+//! ([`RETRY_HINT`]): the slot may be released earlier or later.
+//!
+//! If the clock goes back, slots acquired in what is now the future are moved to the present and
+//! can no longer be found by their original time. Such a slot cannot be released and expires with
+//! its lease. If it is renewed, it counts twice until then. The limit is then too strict for one
+//! lease, but never too lax.
 
-use super::sliding_window_log::Log;
+use super::sliding_window_log::WindowLog;
 use super::{Fit, Gauge};
 use crate::quota::Quota;
 use crate::time::{Micros, Timestamp};
 
-/// How long a client that finds all slots taken is asked to wait.
-pub const COME_BACK: Micros = Micros::from_secs(1);
+/// Retry time reported to a client that finds all slots in use.
+pub const RETRY_HINT: Micros = Micros::from_secs(1);
 
-/// Whether so many slots are free.
-pub(super) fn fit(log: Option<&Log>, quota: &Quota, cost: u64, now: Timestamp) -> Fit {
-    // Not by what is left, which tells a limit that is reached from one in debt no more.
+/// Whether `cost` slots are free.
+pub(super) fn fit(log: Option<&WindowLog>, quota: &Quota, cost: u64, now: Timestamp) -> Fit {
+    // Do not use `gauge` here: its `remaining` is zero both at the limit and in debt.
     let used = log.map_or(0, |log| log.live_total(quota, now));
-    if used + cost <= quota.requests { Fit::NOW } else { Fit::After(COME_BACK) }
+    if used + cost <= quota.requests { Fit::NOW } else { Fit::After(RETRY_HINT) }
 }
 
-/// What is free, and when the last slot lapses if none is renewed.
-pub(super) fn gauge(log: Option<&Log>, quota: &Quota, now: Timestamp) -> Gauge {
-    let left = log.map_or_else(|| Log::default().gauge(quota, now), |log| log.gauge(quota, now));
-    Gauge { next_after: Micros::ZERO, ..left }
+/// The number of free slots, and when the last held slot expires if none is renewed.
+pub(super) fn gauge(log: Option<&WindowLog>, quota: &Quota, now: Timestamp) -> Gauge {
+    let gauge =
+        log.map_or_else(|| WindowLog::default().gauge(quota, now), |log| log.gauge(quota, now));
+    Gauge { next_after: Micros::ZERO, ..gauge }
 }
 
-/// The most entries of a log of slots: debt ends at twice the limit, and a slot has an entry of its
-/// own. Were a full log to merge entries, as others do, a holder would no longer find its slot.
-pub(crate) const fn most_entries(limit: u64) -> u64 {
+/// The most entries in a log of slots: debt is capped at twice the limit, and each slot may have
+/// its own entry. If a full log merged entries, as request logs do, a holder could not find its
+/// slot.
+pub(crate) const fn max_entries(limit: u64) -> u64 {
     2 * limit
 }

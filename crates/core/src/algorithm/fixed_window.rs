@@ -1,35 +1,37 @@
-//! Fixed window: a count that starts anew at each multiple of the window since the epoch.
+//! Fixed window: a count that restarts at each multiple of the window since the epoch.
 //!
 //! A(W) ≤ 2L: the whole limit may pass at the end of one window and again at the start of the next.
-//! Debt dies with its window.
+//! Debt ends with its window.
 
 use super::{Fit, Gauge, Tally};
 use crate::quota::Quota;
 use crate::time::{Micros, Timestamp};
 
-/// The requests of one window.
+/// The count of one window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Count {
+pub struct WindowCount {
     /// The number of the window since the epoch.
     pub window: u64,
-    /// What was admitted in it.
+    /// The total cost admitted in it.
     pub count: u64,
 }
 
-impl Count {
-    /// The count of the window that `now` lies in. A count that lies ahead is taken as now's.
-    pub(super) fn at(tally: Option<&Tally>, quota: &Quota, now: Timestamp) -> Self {
+impl WindowCount {
+    /// The count of the window that contains `now`. The count of a future window (the clock went
+    /// back) is treated as the current window's.
+    pub(super) fn at_instant(tally: Option<&Tally>, quota: &Quota, now: Timestamp) -> Self {
         let window = now.as_micros() / quota.window.get();
         match tally {
-            Some(Tally::Fixed(kept)) if kept.window >= window => Self { window, ..*kept },
+            Some(Tally::Fixed(stored)) if stored.window >= window => Self { window, ..*stored },
             _ => Self { window, count: 0 },
         }
     }
 
     pub(super) fn plus(self, quota: &Quota, cost: u64) -> Self {
-        // Debt ends at one more window, unless a lowered quota has left more.
-        let most = (2 * quota.requests).max(self.count);
-        Self { count: self.count.saturating_add(cost).min(most), ..self }
+        // Debt is capped at one window's limit. A higher count from before the quota was lowered
+        // is kept.
+        let max_count = (2 * quota.requests).max(self.count);
+        Self { count: self.count.saturating_add(cost).min(max_count), ..self }
     }
 
     pub(super) fn minus(self, quota: &Quota, cost: u64, charged_at: Timestamp) -> Self {
@@ -39,7 +41,7 @@ impl Count {
         Self { count: self.count.saturating_sub(cost), ..self }
     }
 
-    pub(super) fn fresh_at(self, window: Micros) -> Timestamp {
+    pub(super) fn expires_at(self, window: Micros) -> Timestamp {
         if self.count == 0 {
             return Timestamp::EPOCH;
         }
@@ -47,22 +49,22 @@ impl Count {
     }
 }
 
-pub(super) fn fit(quota: &Quota, count: Count, cost: u64, now: Timestamp) -> Fit {
+pub(super) fn fit(quota: &Quota, count: WindowCount, cost: u64, now: Timestamp) -> Fit {
     if count.count + cost <= quota.requests {
         return Fit::NOW;
     }
-    Fit::After(until_next(quota, now))
+    Fit::After(time_to_next_window(quota, now))
 }
 
-pub(super) fn gauge(quota: &Quota, count: Count, now: Timestamp) -> Gauge {
+pub(super) fn gauge(quota: &Quota, count: WindowCount, now: Timestamp) -> Gauge {
     Gauge {
         remaining: quota.requests.saturating_sub(count.count),
-        reset_after: if count.count == 0 { Micros::ZERO } else { until_next(quota, now) },
-        next_after: until_next(quota, now),
+        reset_after: if count.count == 0 { Micros::ZERO } else { time_to_next_window(quota, now) },
+        next_after: time_to_next_window(quota, now),
     }
 }
 
-fn until_next(quota: &Quota, now: Timestamp) -> Micros {
+fn time_to_next_window(quota: &Quota, now: Timestamp) -> Micros {
     let window = quota.window.get();
     Micros::new(window - now.as_micros() % window)
 }

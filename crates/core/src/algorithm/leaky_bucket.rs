@@ -1,14 +1,14 @@
-//! Leaky bucket: a token bucket seen from the other side, and with a queue a shaper.
+//! Leaky bucket: the inverse view of a token bucket; with a queue, a traffic shaper.
 //!
-//! Policing, it decides as [`token_bucket`] does. Queueing, it admits the same
-//! requests but holds each until those before it have leaked: departures ≤ c_max + rT.
+//! When policing, it decides exactly as [`token_bucket`] does. When queueing, it admits the same
+//! requests but delays each until the earlier ones have leaked: departures ≤ c_max + rT.
 
-use super::token_bucket::Level;
+use super::token_bucket::BucketLevel;
 use super::{Fit, token_bucket};
 use crate::quota::Units;
 
-/// Whether `cost` fits into the queue, and how long those before it take to leave.
-pub(super) fn fit(units: &Units, level: Level, cost: u64) -> Fit {
+/// Whether `cost` fits into the queue, and how long the requests ahead of it take to leave.
+pub(super) fn fit(units: &Units, level: BucketLevel, cost: u64) -> Fit {
     match token_bucket::fit(units, level, cost) {
         Fit::Now { .. } => Fit::Now { delay: units.drain_time(level.used) },
         refused => refused,

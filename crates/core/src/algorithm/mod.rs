@@ -1,7 +1,9 @@
-//! The algorithms behind one face: does a cost fit, add it, give it back, renew it, what is left.
+//! The algorithms behind one interface: check whether a cost fits, charge it, refund it, renew it,
+//! and report the remaining quota.
 //!
-//! Pure and total: the same state, policy, cost and instant give the same answer, and no input
-//! panics. An absent state is an untouched one. Nothing here knows where states are kept.
+//! All functions are pure and total: the result depends only on state, policy, cost and instant,
+//! and no input panics. An absent state (`None`) is an unused counter. Nothing here knows where
+//! states are stored.
 
 pub mod concurrent;
 pub mod fixed_window;
@@ -10,77 +12,78 @@ pub mod sliding_window_counter;
 pub mod sliding_window_log;
 pub mod token_bucket;
 
-use crate::penalty::Record;
-use crate::policy::{Leak, Meter, Policy};
+use crate::penalty::BanRecord;
+use crate::policy::{LeakMode, Meter, Policy};
 use crate::quota::Units;
 use crate::scale::{Scale, ScaleId};
 use crate::time::{Micros, Timestamp};
 
-use fixed_window::Count;
-use sliding_window_counter::Pair;
-use sliding_window_log::Log;
-use token_bucket::Level;
+use fixed_window::WindowCount;
+use sliding_window_counter::WindowPair;
+use sliding_window_log::WindowLog;
+use token_bucket::BucketLevel;
 
-/// What is kept of one counter.
+/// The stored state of one counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// How to read the tally.
+    /// The units of the tally.
     pub scale: ScaleId,
-    /// What was counted.
+    /// The count.
     pub tally: Tally,
 }
 
-/// What was counted, by kind of algorithm.
+/// The count, by kind of algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tally {
     /// A token or leaky bucket.
-    Bucket(Level),
+    Bucket(BucketLevel),
     /// A fixed window.
-    Fixed(Count),
+    Fixed(WindowCount),
     /// A sliding window counter.
-    Counter(Pair),
-    /// A sliding window log, of requests or of slots; boxed, because a state is moved about and the others are small.
-    Log(Box<Log>),
+    Counter(WindowPair),
+    /// A sliding window log of requests or slots. Boxed to keep `State` small, because states are
+    /// moved often.
+    Log(Box<WindowLog>),
     /// Strikes and a ban.
-    Ban(Record),
+    Ban(BanRecord),
 }
 
 /// Whether a cost fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// It fits; a queue holds it for `delay` first.
+    /// It fits. A queueing rule delays the request by `delay`.
     Now {
-        /// How long the request has to wait its turn.
+        /// How long to delay the request.
         delay: Micros,
     },
-    /// It fits after this long, if nothing else comes, and not a microsecond earlier. Of slots that are
-    /// held it is a hint.
+    /// It fits after this long and not a microsecond earlier, provided that nothing else is charged
+    /// first. For concurrency limits this is only a hint.
     After(Micros),
-    /// It is more than the limit holds.
+    /// The cost exceeds the whole limit.
     Never,
 }
 
 impl Fit {
-    /// It fits and need not wait.
+    /// It fits without delay.
     pub const NOW: Self = Self::Now { delay: Micros::ZERO };
 
-    /// Whether it is admitted.
+    /// Whether the cost fits now.
     #[must_use]
     pub const fn is_now(self) -> bool {
         matches!(self, Self::Now { .. })
     }
 }
 
-/// What is left.
+/// The remaining quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gauge {
-    /// Requests of cost 1 that would pass now.
+    /// Number of requests of cost 1 that would pass now.
     pub remaining: u64,
-    /// How long until the counter is back to its full limit, if nothing else comes.
+    /// Time until the counter is back to its full limit, if nothing else is charged.
     pub reset_after: Micros,
-    /// Within this span no more than `remaining` passes, whatever is asked: until one more unit is there, until
-    /// the next entry slides out, or until the window ends. Zero where it is not known: slots may be freed at any
-    /// time.
+    /// Within this span no more than `remaining` can pass. It ends when enough has drained for one
+    /// more request, when the next entry leaves the window, or when the window ends. Zero if it is
+    /// not known, because slots can be released at any time.
     pub next_after: Micros,
 }
 
@@ -92,20 +95,22 @@ impl Policy {
         if cost > self.limit() {
             return Fit::Never;
         }
-        let (quota, tally) = (self.quota(), self.own(state));
+        let (quota, tally) = (self.quota(), self.tally_on_scale(state));
         match &self.meter {
             Meter::Bucket { units, leak } => {
-                let level = self.level(state, now);
+                let level = self.bucket_level(state, now);
                 match leak {
-                    Leak::Police => token_bucket::fit(units, level, cost),
-                    Leak::Queue => leaky_bucket::fit(units, level, cost),
+                    LeakMode::Police => token_bucket::fit(units, level, cost),
+                    LeakMode::Queue => leaky_bucket::fit(units, level, cost),
                 }
             }
-            Meter::Fixed => fixed_window::fit(quota, Count::at(tally, quota, now), cost, now),
+            Meter::Fixed => {
+                fixed_window::fit(quota, WindowCount::at_instant(tally, quota, now), cost, now)
+            }
             Meter::Counter(ticks) => sliding_window_counter::fit(
                 quota,
                 *ticks,
-                Pair::at(tally, quota, *ticks, now),
+                WindowPair::at_instant(tally, quota, *ticks, now),
                 cost,
                 now,
             ),
@@ -113,24 +118,26 @@ impl Policy {
                 Some(Tally::Log(log)) => log.fit(quota, cost, now),
                 _ => Fit::NOW,
             },
-            Meter::Slots => concurrent::fit(log(tally), quota, cost, now),
+            Meter::Slots => concurrent::fit(as_log(tally), quota, cost, now),
         }
     }
 
-    /// Adds `cost`, whether it fits or not; debt ends at one more full bucket or window.
+    /// Adds `cost`, whether or not it fits. Debt is capped at one full bucket or window.
     #[inline]
     pub fn charge(&self, state: &mut Option<State>, cost: u64, now: Timestamp) {
         let quota = self.quota();
         let tally = match &self.meter {
             Meter::Bucket { units, .. } => {
-                Tally::Bucket(self.level(state.as_ref(), now).plus(units, cost))
+                Tally::Bucket(self.bucket_level(state.as_ref(), now).plus(units, cost))
             }
             Meter::Fixed => {
-                let count = Count::at(self.own(state.as_ref()), quota, now);
+                let count =
+                    WindowCount::at_instant(self.tally_on_scale(state.as_ref()), quota, now);
                 Tally::Fixed(count.plus(quota, cost))
             }
             Meter::Counter(ticks) => {
-                let pair = Pair::at(self.own(state.as_ref()), quota, *ticks, now);
+                let pair =
+                    WindowPair::at_instant(self.tally_on_scale(state.as_ref()), quota, *ticks, now);
                 Tally::Counter(pair.plus(quota, cost))
             }
             Meter::Log | Meter::Slots => {
@@ -138,14 +145,15 @@ impl Policy {
                     Some(State { scale, tally: Tally::Log(log) }) if scale == self.scale => log,
                     _ => Box::default(),
                 };
-                log.push(quota, self.log_entries().unwrap_or_default(), cost, now);
+                log.push(quota, self.max_log_entries().unwrap_or_default(), cost, now);
                 Tally::Log(log)
             }
         };
         *state = Some(State { scale: self.scale, tally });
     }
 
-    /// Gives back a `cost` that was charged at `charged_at`: only what time has not given back already.
+    /// Refunds a `cost` that was charged at `charged_at`, except for the part that has drained or
+    /// expired since then.
     pub fn refund(
         &self,
         state: &mut Option<State>,
@@ -154,33 +162,35 @@ impl Policy {
         now: Timestamp,
     ) {
         let quota = self.quota();
-        let Some(kept) = state else { return };
-        if !self.meter.is_bucket() && kept.scale != self.scale {
+        let Some(stored) = state else { return };
+        if !self.meter.is_bucket() && stored.scale != self.scale {
             return;
         }
-        let tally = match (&self.meter, &mut kept.tally) {
-            // What drained at another rate is not known, and guessing low would give it back twice.
-            (Meter::Bucket { .. }, _) if charged_at < self.since() => return,
-            (Meter::Bucket { units, .. }, Tally::Bucket(_)) => {
-                Tally::Bucket(self.level(Some(kept), now).minus(units, cost, charged_at, now))
-            }
+        let tally = match (&self.meter, &mut stored.tally) {
+            // It is not known how much drained at the previous rate. An estimate that is too low
+            // would refund the same quota twice.
+            (Meter::Bucket { .. }, _) if charged_at < self.effective_since() => return,
+            (Meter::Bucket { units, .. }, Tally::Bucket(_)) => Tally::Bucket(
+                self.bucket_level(Some(stored), now).minus(units, cost, charged_at, now),
+            ),
             (Meter::Fixed, Tally::Fixed(_)) => {
-                let count = Count::at(Some(&kept.tally), quota, now);
+                let count = WindowCount::at_instant(Some(&stored.tally), quota, now);
                 Tally::Fixed(count.minus(quota, cost, charged_at))
             }
             (Meter::Counter(ticks), Tally::Counter(_)) => {
-                let pair = Pair::at(Some(&kept.tally), quota, *ticks, now);
+                let pair = WindowPair::at_instant(Some(&stored.tally), quota, *ticks, now);
                 Tally::Counter(pair.minus(quota, cost, charged_at))
             }
-            (Meter::Log | Meter::Slots, Tally::Log(log)) => return log.take_back(cost, charged_at),
+            (Meter::Log | Meter::Slots, Tally::Log(log)) => return log.refund(cost, charged_at),
             _ => return,
         };
         *state = Some(State { scale: self.scale, tally });
     }
 
-    /// Counts slots that were taken or last renewed at `charged_at` from `now` on. What has lapsed
-    /// meanwhile is put back, into debt if need be: its holder still holds it. Other policies hold
-    /// nothing, and are left alone.
+    /// Renews the lease of slots that were acquired or last renewed at `charged_at`; it now starts
+    /// at `now`. Slots that have expired in the meantime are added again, going into debt if
+    /// necessary, because the holder still uses them. Has no effect on policies other than
+    /// concurrency limits.
     pub fn renew(
         &self,
         state: &mut Option<State>,
@@ -194,38 +204,42 @@ impl Policy {
         }
     }
 
-    /// What is left at `now`.
+    /// The remaining quota at `now`.
     #[inline]
     #[must_use]
     pub fn gauge(&self, state: Option<&State>, now: Timestamp) -> Gauge {
-        let (quota, tally) = (self.quota(), self.own(state));
+        let (quota, tally) = (self.quota(), self.tally_on_scale(state));
         match &self.meter {
-            Meter::Bucket { units, .. } => token_bucket::gauge(units, self.level(state, now)),
-            Meter::Fixed => fixed_window::gauge(quota, Count::at(tally, quota, now), now),
+            Meter::Bucket { units, .. } => {
+                token_bucket::gauge(units, self.bucket_level(state, now))
+            }
+            Meter::Fixed => {
+                fixed_window::gauge(quota, WindowCount::at_instant(tally, quota, now), now)
+            }
             Meter::Counter(ticks) => sliding_window_counter::gauge(
                 quota,
                 *ticks,
-                Pair::at(tally, quota, *ticks, now),
+                WindowPair::at_instant(tally, quota, *ticks, now),
                 now,
             ),
             Meter::Log => match tally {
                 Some(Tally::Log(log)) => log.gauge(quota, now),
-                _ => Log::default().gauge(quota, now),
+                _ => WindowLog::default().gauge(quota, now),
             },
-            Meter::Slots => concurrent::gauge(log(tally), quota, now),
+            Meter::Slots => concurrent::gauge(as_log(tally), quota, now),
         }
     }
 
-    /// Moves whatever lies ahead of `now` to `now`: a clock that went back neither refills nor locks
-    /// anyone out for longer than one window or bucket. A level on another scale is told on this
-    /// policy's, so that it lasts as long as this policy says.
+    /// Moves timestamps after `now` to `now`. A clock that went back then neither refills a counter
+    /// nor locks a key out for longer than one window or bucket. A bucket level on another scale is
+    /// converted to this policy's scale, so that it expires as this policy requires.
     #[inline]
     pub fn rebase(&self, state: &mut State, now: Timestamp) {
         let window = || now.as_micros() / self.quota().window.get();
         match &mut state.tally {
             Tally::Bucket(level) if state.scale == self.scale => level.at = level.at.min(now),
             Tally::Bucket(_) => {
-                let tally = Tally::Bucket(self.level(Some(state), now));
+                let tally = Tally::Bucket(self.bucket_level(Some(state), now));
                 *state = State { scale: self.scale, tally };
             }
             Tally::Fixed(count) => count.window = count.window.min(window()),
@@ -235,49 +249,49 @@ impl Policy {
         }
     }
 
-    /// The tally of a window algorithm, if it was counted in windows of this length.
+    /// The tally of a state, if it is on this policy's scale.
     #[inline]
-    fn own<'a>(&self, state: Option<&'a State>) -> Option<&'a Tally> {
+    fn tally_on_scale<'a>(&self, state: Option<&'a State>) -> Option<&'a Tally> {
         state.filter(|state| state.scale == self.scale).map(|state| &state.tally)
     }
 
-    /// The units of a bucket that polices, if a level on `scale` is one of its own: the common case,
-    /// for which a store need not unpack a whole state.
+    /// The units of a policing bucket, if `scale` is this policy's scale. In this common case a
+    /// store need not unpack a whole state.
     #[inline]
-    pub(crate) fn policing(&self, scale: ScaleId) -> Option<&Units> {
+    pub(crate) fn policing_units(&self, scale: ScaleId) -> Option<&Units> {
         match &self.meter {
-            Meter::Bucket { units, leak: Leak::Police } if scale == self.scale => Some(units),
+            Meter::Bucket { units, leak: LeakMode::Police } if scale == self.scale => Some(units),
             _ => None,
         }
     }
 
-    /// The level of a bucket at `now`, read on the scale it was written with and told on this one's.
+    /// The level of a bucket at `now`, converted from the scale it was written on to this policy's.
     #[inline]
-    fn level(&self, state: Option<&State>, now: Timestamp) -> Level {
-        let Meter::Bucket { units, .. } = &self.meter else { return Level::empty(now) };
+    fn bucket_level(&self, state: Option<&State>, now: Timestamp) -> BucketLevel {
+        let Meter::Bucket { units, .. } = &self.meter else { return BucketLevel::empty(now) };
         match state {
             Some(State { scale, tally: Tally::Bucket(level) }) if *scale == self.scale => {
-                // Capped where the burst may have been lowered, not where it is read: a cap that is
-                // applied anew at each reading would make every wait that is told too short.
-                level.settled(units, self.since(), now)
+                // Cap the level at the time the burst may have been lowered, not at each read. A
+                // cap applied at each read would make every reported wait too short.
+                level.settled(units, self.effective_since(), now)
             }
             Some(State { scale, tally: Tally::Bucket(level) }) => match scale.resolve() {
-                // Stores drop a state that is equal to fresh on its own scale, and this must not
-                // depend on whether one has done so yet.
+                // Stores drop states that have expired on their own scale. The result must not
+                // depend on whether a store has already done so.
                 Scale::Bucket { per_micro, .. } if level.drained(per_micro, now).used == 0 => {
-                    Level::empty(now)
+                    BucketLevel::empty(now)
                 }
                 Scale::Bucket { per_micro, per_request } => level
-                    .carried(per_micro, per_request, units, self.since(), now)
+                    .converted(per_micro, per_request, units, self.effective_since(), now)
                     .drained(units.per_micro, now),
-                _ => Level::empty(now),
+                _ => BucketLevel::empty(now),
             },
-            _ => Level::empty(now),
+            _ => BucketLevel::empty(now),
         }
     }
 }
 
-fn log(tally: Option<&Tally>) -> Option<&Log> {
+fn as_log(tally: Option<&Tally>) -> Option<&WindowLog> {
     match tally {
         Some(Tally::Log(log)) => Some(log),
         _ => None,
@@ -285,20 +299,20 @@ fn log(tally: Option<&Tally>) -> Option<&Log> {
 }
 
 impl State {
-    /// From when on the state is equal to an absent one.
+    /// The instant from which the state is equivalent to an absent one.
     #[must_use]
-    pub fn fresh_at(&self) -> Timestamp {
+    pub fn expires_at(&self) -> Timestamp {
         match (&self.tally, self.scale.resolve()) {
             (Tally::Bucket(level), Scale::Bucket { per_micro, .. }) => {
                 level.at.plus(Micros::new(level.used.div_ceil(per_micro.max(1))))
             }
-            (Tally::Fixed(count), Scale::Fixed { window }) => count.fresh_at(window),
-            (Tally::Counter(pair), Scale::Counter { window }) => pair.fresh_at(window),
-            (Tally::Log(log), Scale::Log { window } | Scale::Slots { lease: window }) => {
-                log.fresh_at(window)
+            (Tally::Fixed(count), Scale::Fixed { window }) => count.expires_at(window),
+            (Tally::Counter(pair), Scale::Counter { window }) => pair.expires_at(window),
+            (Tally::Log(log), Scale::Log { window } | Scale::Slots { hold: window }) => {
+                log.expires_at(window)
             }
-            (Tally::Ban(record), Scale::Ban { forget }) => record.fresh_at(forget),
-            // A tally on a scale of another kind cannot be written; if read, it says nothing.
+            (Tally::Ban(record), Scale::Ban { forget }) => record.expires_at(forget),
+            // A tally on a scale of another kind is never written; if one is read, it is ignored.
             _ => Timestamp::EPOCH,
         }
     }

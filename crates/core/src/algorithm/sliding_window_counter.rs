@@ -1,47 +1,56 @@
-//! Sliding window counter: this window's count plus the share of the last one's that still overlaps.
+//! Sliding window counter: the current window's count plus the overlapping share of the previous
+//! window's count.
 //!
-//! A(T) ≤ L(1 + T/W) for T ≤ W. The previous window is weighted, never the current one. Where counts
-//! times microseconds would pass 2^53 the window is cut into coarser ticks: elapsed ticks rounded
-//! down and ticks a window rounded up, so the weight is never too small.
+//! A(T) ≤ L(1 + T/W) for T ≤ W. Only the previous window is weighted. If counts times microseconds
+//! would exceed 2^53, the window is divided into coarser ticks. Elapsed ticks are rounded down and
+//! ticks per window rounded up, so the weight is never too small.
 
 use super::{Fit, Gauge, Tally};
 use crate::quota::{Quota, Ticks};
 use crate::time::{Micros, Timestamp};
 
-/// The requests of a window and of the one before.
+/// The counts of a window and of the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pair {
+pub struct WindowPair {
     /// The number of the current window since the epoch.
     pub window: u64,
-    /// What was admitted in it.
+    /// The total cost admitted in it.
     pub current: u64,
-    /// What was admitted in the one before.
+    /// The total cost admitted in the window before it.
     pub previous: u64,
 }
 
-impl Pair {
-    /// The pair for the window that `now` lies in. Counts that lie ahead are taken as now's.
-    pub(super) fn at(tally: Option<&Tally>, quota: &Quota, ticks: Ticks, now: Timestamp) -> Self {
+impl WindowPair {
+    /// The pair for the window that contains `now`. Counts of a future window (the clock went back)
+    /// are treated as the current window's.
+    pub(super) fn at_instant(
+        tally: Option<&Tally>,
+        quota: &Quota,
+        ticks: Ticks,
+        now: Timestamp,
+    ) -> Self {
         let window = now.as_micros() / quota.window.get();
         let (current, previous) = match tally {
-            Some(Tally::Counter(kept)) if kept.window > window => (kept.folded(quota), 0),
-            Some(Tally::Counter(kept)) if kept.window == window => (kept.current, kept.previous),
-            Some(Tally::Counter(kept)) if kept.window + 1 == window => (0, kept.current),
+            Some(Tally::Counter(pair)) if pair.window > window => (pair.folded(quota), 0),
+            Some(Tally::Counter(pair)) if pair.window == window => (pair.current, pair.previous),
+            Some(Tally::Counter(pair)) if pair.window + 1 == window => (0, pair.current),
             _ => (0, 0),
         };
-        // A quota that was lowered since may have left more than its debt cap behind. It is kept, or
-        // the change would refill, up to where counts times ticks are exact; it dies in two windows.
-        let most = ticks.most();
-        Self { window, current: current.min(most), previous: previous.min(most) }
+        // If the quota was lowered, a count may exceed the new debt cap. It is kept, because
+        // lowering a quota must not refill the counter, but only up to where counts times ticks
+        // are exact. It expires within two windows.
+        let max_count = ticks.max_count();
+        Self { window, current: current.min(max_count), previous: previous.min(max_count) }
     }
 
-    /// Both counts as this window's: how much of the previous one had slid out when the clock went
-    /// back is not known, and weighting it anew at another place in the window could refill.
+    /// Adds both counts as the current window's. When the clock goes back, it is not known how much
+    /// of the previous window had already expired. Weighting it at another position in the window
+    /// could refill the counter.
     fn folded(self, quota: &Quota) -> u64 {
         self.capped(quota, self.current.saturating_add(self.previous))
     }
 
-    /// Debt ends at one more window, unless a lowered quota has left more.
+    /// Caps debt at one window's limit. A higher count from before the quota was lowered is kept.
     fn capped(self, quota: &Quota, count: u64) -> u64 {
         count.min(quota.requests.saturating_mul(2).max(self.current))
     }
@@ -67,7 +76,7 @@ impl Pair {
         }
     }
 
-    pub(super) fn fresh_at(self, window: Micros) -> Timestamp {
+    pub(super) fn expires_at(self, window: Micros) -> Timestamp {
         let ends = match (self.current, self.previous) {
             (0, 0) => return Timestamp::EPOCH,
             (0, _) => 1,
@@ -77,38 +86,47 @@ impl Pair {
     }
 }
 
-pub(super) fn fit(quota: &Quota, ticks: Ticks, pair: Pair, cost: u64, now: Timestamp) -> Fit {
+pub(super) fn fit(quota: &Quota, ticks: Ticks, pair: WindowPair, cost: u64, now: Timestamp) -> Fit {
     let limit = quota.requests;
-    if pair.current + overlap(ticks, pair, elapsed(quota, ticks, now)) + cost <= limit {
+    if pair.current + weighted_previous(ticks, pair, elapsed_ticks(quota, ticks, now)) + cost
+        <= limit
+    {
         return Fit::NOW;
     }
     let in_window = now.as_micros() % quota.window.get();
-    // Room in this window once enough of the previous one has slid out …
+    // There is room in this window once enough of the previous one has expired …
     if let Some(room @ 1..) = limit.checked_sub(pair.current + cost) {
-        let needed = slid_out(ticks, room, pair.previous);
+        let needed = ticks_until_room(ticks, room, pair.previous);
         if needed < ticks.per_window {
             return Fit::After(Micros::new(needed * ticks.micros - in_window));
         }
     }
-    // … else in the next one, where the current count is the previous.
-    let needed = slid_out(ticks, limit - cost, pair.current);
+    // … or else in the next window, where the current count becomes the previous one.
+    let needed = ticks_until_room(ticks, limit - cost, pair.current);
     let in_next = (needed * ticks.micros).min(quota.window.get());
     Fit::After(Micros::new(quota.window.get() - in_window + in_next))
 }
 
-pub(super) fn gauge(quota: &Quota, ticks: Ticks, pair: Pair, now: Timestamp) -> Gauge {
-    let used = pair.current + overlap(ticks, pair, elapsed(quota, ticks, now));
+pub(super) fn gauge(quota: &Quota, ticks: Ticks, pair: WindowPair, now: Timestamp) -> Gauge {
+    let used = pair.current + weighted_previous(ticks, pair, elapsed_ticks(quota, ticks, now));
     let remaining = quota.requests.saturating_sub(used);
     Gauge {
         remaining,
-        reset_after: pair.fresh_at(quota.window).since(now),
+        reset_after: pair.expires_at(quota.window).since(now),
         next_after: next_after(quota, ticks, pair, remaining, now),
     }
 }
 
-/// Until enough of the previous window has slid out for one more, or this window ends: what is used at once counts
-/// less from then on, so that one more may pass sooner than if it waited.
-fn next_after(quota: &Quota, ticks: Ticks, pair: Pair, remaining: u64, now: Timestamp) -> Micros {
+/// Time until enough of the previous window has expired for one more request, but at most until
+/// this window ends. After that, usage made now is weighted less, so one more request may pass
+/// sooner than [`fit`] reports for a client that waits.
+fn next_after(
+    quota: &Quota,
+    ticks: Ticks,
+    pair: WindowPair,
+    remaining: u64,
+    now: Timestamp,
+) -> Micros {
     let ends = Micros::new(quota.window.get() - now.as_micros() % quota.window.get());
     if remaining >= quota.requests {
         return ends;
@@ -119,18 +137,18 @@ fn next_after(quota: &Quota, ticks: Ticks, pair: Pair, remaining: u64, now: Time
     }
 }
 
-/// Whole ticks since the window began.
-fn elapsed(quota: &Quota, ticks: Ticks, now: Timestamp) -> u64 {
+/// Whole ticks elapsed since the window began.
+fn elapsed_ticks(quota: &Quota, ticks: Ticks, now: Timestamp) -> u64 {
     now.as_micros() % quota.window.get() / ticks.micros
 }
 
-/// The previous window's share, rounded up.
-fn overlap(ticks: Ticks, pair: Pair, elapsed: u64) -> u64 {
+/// The overlapping share of the previous window's count, rounded up.
+fn weighted_previous(ticks: Ticks, pair: WindowPair, elapsed: u64) -> u64 {
     (pair.previous * (ticks.per_window - elapsed)).div_ceil(ticks.per_window)
 }
 
-/// The tick at which what is left of `count` is at most `room`.
-fn slid_out(ticks: Ticks, room: u64, count: u64) -> u64 {
+/// The tick at which the weighted share of `count` drops to `room` or less.
+fn ticks_until_room(ticks: Ticks, room: u64, count: u64) -> u64 {
     match (room * ticks.per_window).checked_div(count) {
         Some(still) => ticks.per_window.saturating_sub(still),
         None => 0,

@@ -1,7 +1,7 @@
 //! Sliding window log: every request of the last window with its time and cost.
 //!
-//! A(W) ≤ L, exactly, for O(L) memory a key. Expired entries count for nothing and are removed when
-//! the log is next written.
+//! A(W) ≤ L, exactly, with O(L) memory per key. Expired entries are ignored, and removed by the
+//! next write.
 
 use std::collections::VecDeque;
 
@@ -14,19 +14,19 @@ use crate::time::{Micros, Timestamp};
 pub struct Entry {
     /// When it was charged.
     pub at: Timestamp,
-    /// What it cost.
+    /// Its cost.
     pub cost: u64,
 }
 
 /// The requests of the last window, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Log {
+pub struct WindowLog {
     entries: VecDeque<Entry>,
     total: u64,
 }
 
-impl Log {
-    /// A log of these entries, put in order of time.
+impl WindowLog {
+    /// Makes a log of these entries, sorted by time.
     #[must_use]
     pub fn from_entries(entries: impl IntoIterator<Item = Entry>) -> Self {
         let mut entries: Vec<Entry> = entries.into_iter().collect();
@@ -40,7 +40,8 @@ impl Log {
         self.entries.iter()
     }
 
-    /// Bytes that a log of so many entries may grow to; its ring doubles as it grows.
+    /// The most bytes that a log of `entries` entries can take. Its ring buffer doubles as it
+    /// grows.
     #[must_use]
     pub const fn worst_case_bytes(entries: u64) -> u64 {
         let entries = if entries < 4 { 4 } else { entries.next_power_of_two() };
@@ -52,7 +53,7 @@ impl Log {
         if used + cost <= quota.requests {
             return Fit::NOW;
         }
-        for entry in self.live(quota, now) {
+        for entry in self.live_entries(quota, now) {
             used = used.saturating_sub(entry.cost);
             if used + cost <= quota.requests {
                 return Fit::After(entry.at.min(now).plus(quota.window).since(now));
@@ -65,15 +66,16 @@ impl Log {
         let lapses = |entry: &Entry| entry.at.min(now).plus(quota.window).since(now);
         Gauge {
             remaining: quota.requests.saturating_sub(self.live_total(quota, now)),
-            reset_after: self.live(quota, now).last().map_or(Micros::ZERO, lapses),
-            next_after: self.live(quota, now).next().map_or(quota.window, lapses),
+            reset_after: self.live_entries(quota, now).last().map_or(Micros::ZERO, lapses),
+            next_after: self.live_entries(quota, now).next().map_or(quota.window, lapses),
         }
     }
 
-    /// Adds a cost at `now`; a log of `most` entries grows no longer.
-    pub(super) fn push(&mut self, quota: &Quota, most: u64, cost: u64, now: Timestamp) {
+    /// Adds a cost at `now`. The log grows to at most `max_entries` entries.
+    pub(super) fn push(&mut self, quota: &Quota, max_entries: u64, cost: u64, now: Timestamp) {
         self.rebase(now);
-        while let Some(oldest) = self.entries.front().filter(|entry| expired(entry, quota, now)) {
+        while let Some(oldest) = self.entries.front().filter(|entry| is_expired(entry, quota, now))
+        {
             self.total = self.total.saturating_sub(oldest.cost);
             self.entries.pop_front();
         }
@@ -82,8 +84,9 @@ impl Log {
             return;
         }
         self.total += cost;
-        // Only forced costs can overfill a log: they join its newest entry, at the present time.
-        let full = self.entries.len() as u64 >= most;
+        // Only forced charges can overfill a log. They are merged into its newest entry, which is
+        // moved to the present.
+        let full = self.entries.len() as u64 >= max_entries;
         match self.entries.back_mut() {
             Some(newest) if full || newest.at == now => {
                 *newest = Entry { at: now, cost: newest.cost + cost };
@@ -92,20 +95,20 @@ impl Log {
         }
     }
 
-    pub(super) fn take_back(&mut self, cost: u64, charged_at: Timestamp) {
+    pub(super) fn refund(&mut self, cost: u64, charged_at: Timestamp) {
         let Ok(found) = self.entries.binary_search_by_key(&charged_at, |entry| entry.at) else {
             return;
         };
-        let back = cost.min(self.entries[found].cost);
-        self.entries[found].cost -= back;
-        self.total = self.total.saturating_sub(back);
+        let refunded = cost.min(self.entries[found].cost);
+        self.entries[found].cost -= refunded;
+        self.total = self.total.saturating_sub(refunded);
         if self.entries[found].cost == 0 {
             self.entries.remove(found);
         }
     }
 
-    /// Makes one entry at `now` of all that lie ahead of it: no two entries have the same time, so
-    /// that a time names one.
+    /// Merges all entries at or after `now` into one entry at `now`. No two entries have the same
+    /// time, so that a time identifies one entry.
     pub(super) fn rebase(&mut self, now: Timestamp) {
         if self.entries.back().is_none_or(|newest| newest.at <= now) {
             return;
@@ -117,21 +120,21 @@ impl Log {
         self.entries.push_back(Entry { at: now, cost });
     }
 
-    pub(super) fn fresh_at(&self, window: Micros) -> Timestamp {
+    pub(super) fn expires_at(&self, window: Micros) -> Timestamp {
         self.entries.back().map_or(Timestamp::EPOCH, |newest| newest.at.plus(window))
     }
 
-    fn live(&self, quota: &Quota, now: Timestamp) -> impl Iterator<Item = &Entry> {
-        self.entries.iter().skip_while(move |entry| expired(entry, quota, now))
+    fn live_entries(&self, quota: &Quota, now: Timestamp) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().skip_while(move |entry| is_expired(entry, quota, now))
     }
 
     pub(super) fn live_total(&self, quota: &Quota, now: Timestamp) -> u64 {
-        let gone = self.entries.iter().take_while(|entry| expired(entry, quota, now));
-        gone.fold(self.total, |left, entry| left.saturating_sub(entry.cost))
+        let expired = self.entries.iter().take_while(|entry| is_expired(entry, quota, now));
+        expired.fold(self.total, |left, entry| left.saturating_sub(entry.cost))
     }
 }
 
 /// Whether an entry is no longer in (now − W, now].
-fn expired(entry: &Entry, quota: &Quota, now: Timestamp) -> bool {
+fn is_expired(entry: &Entry, quota: &Quota, now: Timestamp) -> bool {
     now.since(entry.at) >= quota.window
 }

@@ -1,4 +1,4 @@
-//! States that were written under another rate or window, which a rule's edit leaves behind.
+//! Tests for states that were written with another rate or window, before a rule was edited.
 
 use super::*;
 use crate::batch::PlainBucket;
@@ -11,31 +11,33 @@ const T0: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 const HOUR: Micros = Micros::from_secs(3_600);
 const DAY: Micros = Micros::from_secs(86_400);
 
-fn ten(algorithm: Algorithm, window: Micros) -> Policy {
-    Policy::new(algorithm, Quota::new(10, window)).unwrap().in_force_since(T0)
+fn policy_of_ten(algorithm: Algorithm, window: Micros) -> Policy {
+    Policy::new(algorithm, Quota::new(10, window)).unwrap().with_effective_since(T0)
 }
 
-fn used(policy: &Policy, cost: u64) -> Option<State> {
+fn state_after_charge(policy: &Policy, cost: u64) -> Option<State> {
     let mut state = None;
     policy.charge(&mut state, cost, T0);
     state
 }
 
 #[test]
-fn a_log_of_another_window_is_not_added_to() {
-    let (hour, day) =
-        (ten(Algorithm::SlidingWindowLog, HOUR), ten(Algorithm::SlidingWindowLog, DAY));
-    let mut state = used(&hour, 3);
+fn log_with_other_window_is_replaced() {
+    let (hour, day) = (
+        policy_of_ten(Algorithm::SlidingWindowLog, HOUR),
+        policy_of_ten(Algorithm::SlidingWindowLog, DAY),
+    );
+    let mut state = state_after_charge(&hour, 3);
     day.charge(&mut state, 1, T0);
     assert_eq!(day.gauge(state.as_ref(), T0).remaining, 9);
 }
 
 #[test]
-fn a_window_of_another_length_is_given_nothing_back() {
+fn refund_ignores_other_window_length() {
     use Algorithm::{FixedWindow, SlidingWindowCounter, SlidingWindowLog};
     for algorithm in [FixedWindow, SlidingWindowCounter, SlidingWindowLog] {
-        let (hour, day) = (ten(algorithm, HOUR), ten(algorithm, DAY));
-        let (mut state, before) = (used(&hour, 5), used(&hour, 5));
+        let (hour, day) = (policy_of_ten(algorithm, HOUR), policy_of_ten(algorithm, DAY));
+        let (mut state, before) = (state_after_charge(&hour, 5), state_after_charge(&hour, 5));
         day.refund(&mut state, 2, T0, T0);
         assert_eq!(state, before, "{algorithm}");
         hour.refund(&mut state, 2, T0, T0);
@@ -44,25 +46,27 @@ fn a_window_of_another_length_is_given_nothing_back() {
 }
 
 #[test]
-fn a_bucket_of_another_rate_is_given_back_what_was_charged_since() {
-    let (hour, day) = (ten(Algorithm::TokenBucket, HOUR), ten(Algorithm::TokenBucket, DAY));
-    let mut state = used(&hour, 5);
+fn refund_applies_after_bucket_rate_change() {
+    let (hour, day) =
+        (policy_of_ten(Algorithm::TokenBucket, HOUR), policy_of_ten(Algorithm::TokenBucket, DAY));
+    let mut state = state_after_charge(&hour, 5);
     day.refund(&mut state, 2, T0, T0);
     assert_eq!(day.gauge(state.as_ref(), T0).remaining, 7);
 }
 
-/// Most charges take this way; without it they are decided the same, but slower.
+/// Most charges use this fast path. Without it the decisions are the same, but slower.
 #[test]
-fn a_level_on_the_policys_own_scale_is_a_plain_bucket() {
-    let look = |policy: &Policy, level_of: &Policy| {
-        let key = Key::alone("r", Fingerprint::default());
-        let (charge, level) = (Charge::plain(key, policy, 1), Level::empty(T0));
-        PlainBucket::look(&charge, level_of.scale(), level, T0).is_some()
+fn own_scale_level_is_plain_bucket() {
+    let is_plain = |policy: &Policy, level_of: &Policy| {
+        let key = Key::without_namespace("r", Fingerprint::default());
+        let (charge, level) = (Charge::plain(key, policy, 1), BucketLevel::empty(T0));
+        PlainBucket::evaluate(&charge, level_of.scale(), level, T0).is_some()
     };
-    let (hour, day) = (ten(Algorithm::TokenBucket, HOUR), ten(Algorithm::TokenBucket, DAY));
-    let line = ten(Algorithm::LeakyBucket(Leak::Queue), HOUR);
-    let police = ten(Algorithm::LeakyBucket(Leak::Police), HOUR);
-    assert!(look(&hour, &hour) && look(&police, &police));
-    assert!(!look(&hour, &day), "another rate");
-    assert!(!look(&line, &line), "a queue");
+    let (hour, day) =
+        (policy_of_ten(Algorithm::TokenBucket, HOUR), policy_of_ten(Algorithm::TokenBucket, DAY));
+    let queue = policy_of_ten(Algorithm::LeakyBucket(LeakMode::Queue), HOUR);
+    let police = policy_of_ten(Algorithm::LeakyBucket(LeakMode::Police), HOUR);
+    assert!(is_plain(&hour, &hour) && is_plain(&police, &police));
+    assert!(!is_plain(&hour, &day), "the level has another rate");
+    assert!(!is_plain(&queue, &queue), "the policy queues");
 }

@@ -1,13 +1,13 @@
-//! SipHash-1-3 with 128 bits: for fingerprints that others may see.
+//! SipHash-1-3 with 128-bit output, for fingerprints that other processes may see.
 
-use super::{Fingerprint, word};
+use super::{Fingerprint, read_le_word};
 
-/// An attacker who does not know the secret cannot steer it (`std`'s tables rest on the same
-/// function), nor learn the secret from what it gives out.
+/// A SipHash-1-3 state. Without the secret, an attacker can neither steer the output (`std`'s hash
+/// tables rely on the same function) nor learn the secret from it.
 ///
-/// Each part is written as whole words with its length in the top byte of the last one (`0xff` and
-/// one more word for the rare long ones). Read from the end, that can be taken apart in one way only,
-/// so no two lists of parts are written alike.
+/// Each part is encoded as whole words, with its length in the top byte of the last word. Parts of
+/// 255 bytes or more have `0xff` there and an extra word for the length. Read from the end, the
+/// encoding can be decoded in only one way, so no two lists of parts have the same encoding.
 #[derive(Clone, Copy)]
 pub(super) struct Sip {
     lanes: [u64; 4],
@@ -28,12 +28,12 @@ impl Sip {
     }
 
     #[inline(always)]
-    pub(super) fn part(&mut self, bytes: &[u8]) {
+    pub(super) fn write_part(&mut self, bytes: &[u8]) {
         let mut words = bytes.chunks_exact(8);
         for chunk in &mut words {
-            self.absorb(word(chunk));
+            self.absorb(read_le_word(chunk));
         }
-        let tail = word(words.remainder());
+        let tail = read_le_word(words.remainder());
         if bytes.len() < 0xff {
             self.absorb((bytes.len() as u64) << 56 | tail);
         } else {
@@ -91,14 +91,14 @@ mod tests {
     use std::hash::Hasher as _;
 
     #[test]
-    fn the_hash_is_siphash_1_3_128_of_the_parts_written_as_words() {
+    fn hash_matches_reference_siphash() {
         for length in 0..600_usize {
             let bytes: Vec<u8> = (0..=250).cycle().step_by(37).take(length).collect();
             let (first, second) = bytes.split_at(length / 3);
             let mut ours = Sip::new([1, 2]);
             let mut written = Vec::new();
             for part in [first, second] {
-                ours.part(part);
+                ours.write_part(part);
                 let full = part.len() / 8 * 8;
                 written.extend(&part[..full]);
                 if part.len() >= 255 {

@@ -19,12 +19,12 @@ pub(crate) fn policy(algorithm: Algorithm, requests: u64, window: Micros) -> Pol
 
 pub(crate) fn fingerprint(name: u64) -> Fingerprint {
     let mut hasher = KeyHasher::new(Secret::UNSET);
-    hasher.part(&name.to_le_bytes());
+    hasher.write_part(&name.to_le_bytes());
     hasher.finish()
 }
 
 pub(crate) fn charge<'a>(rule: &'a str, name: u64, policy: &'a Policy) -> Charge<'a> {
-    let key = Key::alone(rule, fingerprint(name));
+    let key = Key::without_namespace(rule, fingerprint(name));
     Charge::plain(key, policy, 1)
 }
 

@@ -1,39 +1,43 @@
--- Decides a batch of requests at one instant of this server's clock, each all rules or none.
+-- Decides a batch of requests at one instant of this server's clock. Each request is atomic: either
+-- all of its rules are charged or none is.
 --
--- KEYS      the pages and logs of the batch, each once
--- ARGV[1]   policies, each a kind, six numbers and a tag (POLICY; what they mean stands with each kind)
--- ARGV[2]   requests, each an operation, a number of charges and the first of them (REQUEST), then
---           the others (CHARGED): policy, page, record, cost and flags, which are the role, and
---           whether a policy, page and record (EXTRA) for warnings and the same for bans follow. The
---           time that a refund or a renewal is of stands before it, as the cost of a request without
---           charges. The charges of a plain request are one for each of its pages, of a shape instead
---           of a policy: the first of its records, the others follow
--- ARGV[3]   shapes, each a number of policies, and the policies in the order of their tags
--- returns   now, '1' or '0' for each request (was it admitted), digests of the logs that were looked
---           at, and what each page held before
+-- KEYS      the pages and logs that the batch uses, each listed once
+-- ARGV[1]   policies: a kind, six numbers and a tag each (POLICY). The section of each kind below
+--           explains its numbers.
+-- ARGV[2]   requests: an operation, the number of charges and the first charge (REQUEST), then the
+--           other charges (CHARGED). A charge has a policy, page, record, cost and flags. The flags
+--           hold the role and two bits: whether a grace policy and whether a ban policy follow,
+--           each as policy, page and record (EXTRA).
+--           A refund or renewal is preceded by a MOMENT request without charges, whose cost field
+--           is the time of the original charge.
+--           A PLAIN request has one charge for each of its pages, with a shape in place of the
+--           policy. Its record is the first of the page; the records of the shape follow it.
+-- ARGV[3]   shapes: the number of policies, then the policies in the order of their tags
+-- returns   now, '1' (admitted) or '0' for each request, digests of the logs that were read, and
+--           the content of each page before the batch
 --
--- It decides and writes, no more: waits and what is left are worked out by the caller, who runs the
--- same history from what the keys held. The words and the arithmetic are those of tidegate-core;
--- all numbers are integers below 2^53, where doubles are exact.
+-- The script only decides and writes. The caller computes retry times and remaining quota by
+-- replaying the batch from the returned page contents. Terms and arithmetic match tidegate-core.
+-- All numbers are integers below 2^53, where doubles are exact.
 --
--- A page holds what is counted of one owner: records, each the tag of its rule and a state. Calling
--- a command costs the server more than anything that is done here, and so three rules on one page
--- cost little more than one. Records lie in the order of their tags (ORDER), and so do the policies
--- of a shape. A record is found by its page and its tag; the batch gives each a number. A log is a
--- key of its own.
+-- A page holds the counters of one owner as records, each with the tag of its rule and a state.
+-- Calling a command costs the server more than everything else in this script, so three rules on
+-- one page cost little more than one. Records are sorted by tag (ORDER), and so are the policies of
+-- a shape. A page and a tag identify a record; the batch also numbers each record. A log has a
+-- separate key.
 --
--- A state is four numbers, those that seldom change (the third and the fourth) before the others,
--- and a fifth: when it expires. That is never before it equals none, and at
--- most `slack` after, so that most writes leave the expiry alone (SETRANGE does, and costs the server
--- half of what SET … PXAT does). A page expires with the last of its records; those that expire before
--- are left out once it is long. A key that was there
--- when the script began stays to its end: servers stop the clock of expiry meanwhile. MARGIN is for
--- a slot that moves to a server whose clock is behind: MIGRATE hands over how long a key has left,
--- not when it expires.
+-- A state is four numbers plus its expiry. The third and fourth seldom change and are stored first.
+-- The expiry is never before the state equals a fresh one, and at most `slack` later. So most
+-- writes keep the expiry and can use SETRANGE, which costs the server half as much as SET … PXAT.
 --
--- What most requests are, plain charges of buckets that fit, is decided by the loop at the end. All
--- else is `careful`, whose many functions are made only when one is needed: making a function costs
--- a server more than calling it.
+-- A page expires with the last of its records. Once a page is long, writing it drops the records
+-- that have expired. A key that exists when the script starts exists until it ends, because the
+-- server freezes expiry while a script runs. MARGIN covers a slot that moves to a server whose
+-- clock is behind: MIGRATE transfers a key's remaining time to live, not its expiry time.
+--
+-- Most requests are plain: bucket charges that fit. The loop at the end decides those. `careful`
+-- handles the others and is built only on demand, because in Lua 5.1 defining a function costs the
+-- server more than calling it.
 
 local POLICY, POLICY_BYTES = '>BI7I7I7I7I7I7c8', 51
 local REQUEST, CHARGED, EXTRA = '>BHHHHI7B', '>HHHI7B', '>HHH'
@@ -61,21 +65,22 @@ local now = time[1] * 1000000 + time[2]
 local held = call('MGET', unpack(KEYS))
 local digests = {}
 
--- Where the record of a tag begins; a number of a state may look like a tag.
+-- Returns the offset of the record with this tag. Skips state bytes that happen to look like the
+-- tag.
 local function spot(page, tag)
   local at = find(page, tag, 1, true)
   while at and at % RECORD_BYTES ~= 1 do at = find(page, tag, at + 1, true) end
   return at
 end
 
--- A page with one record more.
+-- Returns the page with one more record, inserted in tag order.
 local function insert(page, record)
   local order, at = read(ORDER, record), 1
   while at <= #page and read(ORDER, page, at) < order do at = at + RECORD_BYTES end
   return sub(page, 1, at - 1) .. record .. sub(page, at)
 end
 
--- Writes a page until its last record expires.
+-- Writes a page that expires with its last record. Drops expired records from a long page.
 local function store(name, page)
   local at, last, long = 1, now + MARGIN, #page > LONG * RECORD_BYTES
   while at <= #page do
@@ -94,8 +99,8 @@ local function store(name, page)
   end
 end
 
--- All requests that are not plain: gives a function that decides one, and one that writes what they
--- changed.
+-- Builds the path for requests that are not plain. Returns a function that decides one request, and
+-- one that writes all changes.
 local function careful()
   local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
   local BUCKET, LOG = 1, 4
@@ -104,18 +109,18 @@ local function careful()
   local ALLOW, DENY, SHADOW_DENY, WARN, BAN = 0, 1, 2, 3, 4
   local SLACK = 2 * MARGIN
 
-  -- The state of each record is four numbers, or `n1` is false where nothing is kept, and when it
-  -- expires; whether it was read or changed; from when on a changed one equals none, and how much
-  -- longer it may be kept; its page and its tag. The lists are made from one that is long enough for
-  -- most: growing them number by number would cost more than deciding. What is said of a key below,
-  -- that it keeps a state, is said of a record, or of a log.
+  -- Per record: n1 to n4 are the state (`n1` is false if none is stored) and n5 its expiry; `seen`
+  -- is READ or CHANGED; `till` is when a changed state equals a fresh one, and `slacks` how much
+  -- longer it may be stored; then its page and tag. The tables are copies of `held`, which is long
+  -- enough for most batches: growing them one element at a time would cost more than deciding.
+  -- Below, a key is the number of a record or of a log.
   local n1, n2, n3, n4 = { unpack(held) }, { unpack(held) }, { unpack(held) }, { unpack(held) }
   local n5, seen, till, slacks = { unpack(held) }, { unpack(held) }, { unpack(held) }, { unpack(held) }
   local page_of, tag_of = { unpack(held) }, { unpack(held) }
   local READ, CHANGED = 1, 2
   local logs, records = {}, 0
 
-  -- What a page held; nothing if it is none of ours.
+  -- Returns the page's content, or nothing if its length shows that this script did not write it.
   local function page_held(page)
     local bytes = held[page]
     return bytes and #bytes % RECORD_BYTES == 0 and bytes
@@ -134,14 +139,15 @@ local function careful()
     end
   end
 
-  -- Keeps a state, to be written at the end.
+  -- Sets a state; `finish` writes it at the end of the batch.
   local function keep(key, a, b, c, d, fresh_at, slack)
     see(key)
     n1[key], n2[key], n3[key], n4[key], seen[key] = a, b, c, d, CHANGED
     till[key], slacks[key] = fresh_at, slack or SLACK
   end
 
-  -- A changed record as it is written, nothing if it equals none; and whether its expiry stays.
+  -- Encodes a changed record, as '' if it equals a fresh one. Also returns whether its expiry is
+  -- unchanged.
   local function changed(key)
     local expires, fresh_at, slack = n5[key], till[key], slacks[key]
     if fresh_at <= now then return '', false end
@@ -154,7 +160,7 @@ local function careful()
     return write(RECORD, tag_of[key], n3[key], n4[key], n1[key], n2[key], expires), kept
   end
 
-  -- Writes a page of which records changed.
+  -- Writes a page whose records in `keys` changed.
   local function put(page, keys)
     local bytes, stays = page_held(page) or '', true
     for i = 1, #keys do
@@ -175,8 +181,8 @@ local function careful()
   end
 
   -- Buckets ---------------------------------------------------------------------------------------
-  -- policy: 1, units a microsecond, units a request, capacity, ceiling, in force since, slack
-  -- state:  used, at, units a microsecond, units a request
+  -- policy: 1, units per microsecond, units per request, capacity, ceiling, in force since, slack
+  -- state:  used, at, units per microsecond, units per request
 
   local function bucket()
     local function drained(used, at, per_micro, upto)
@@ -184,7 +190,8 @@ local function careful()
       return max(0, used - (upto - at) * per_micro)
     end
 
-    -- The units in use at `now` of a state that was written under another policy, told on this one's scale.
+    -- Units in use at `now`, converted to this policy's scale from a state written under another
+    -- policy.
     local function bucket_carried(policy, key)
       local used, at, per_micro, per_request = n1[key], n2[key], n3[key], n4[key]
       local since = policy[6]
@@ -198,7 +205,7 @@ local function careful()
       return drained(min(counted * policy[3], policy[5]), from, policy[2], now)
     end
 
-    -- The units in use at `now`.
+    -- Units in use at `now`.
     local function bucket_used(policy, key)
       see(key)
       local used = n1[key]
@@ -285,7 +292,7 @@ local function careful()
   end
 
   -- Sliding window counters -----------------------------------------------------------------------
-  -- policy: 3, requests, window, microseconds a tick, ticks a window, largest count
+  -- policy: 3, requests, window, microseconds per tick, ticks per window, largest count
   -- state:  window number, current, previous
 
   local function window_counter()
@@ -348,13 +355,14 @@ local function careful()
   end
 
   -- Sliding window logs ---------------------------------------------------------------------------
-  -- policy: 4, requests, window, most records; slots that are held are a log whose window is their
-  --         lease, and which has room for them all: a slot is found by the time of its record
+  -- policy: 4, requests, window, maximum number of records. Concurrency slots use a log whose
+  --         window is their lease and which has room for all of them; a slot is found by its
+  --         record's time.
   --
-  -- A hash: numbered chunks of records (at, cost), oldest first, and a directory `d` that tells the
-  -- total and count of all records, and for each chunk the time of its last record, its total, its
-  -- count and its number. A call looks at the directory and at two or three chunks, so its work grows
-  -- with the square root of the log.
+  -- Stored as a hash: numbered chunks of records (at, cost), oldest first, and a directory `d`. The
+  -- directory holds the total and count of all records. For each chunk it holds the time of the
+  -- last record, the total, the count and the chunk's number. A call reads the directory and two or
+  -- three chunks, so its work grows with the square root of the log.
 
   local function window_log()
     local HEAD, HEAD_BYTES = '>I3I3', 6
@@ -382,7 +390,8 @@ local function careful()
       return log
     end
 
-    -- How many chunks there are, and what the directory says of the i-th.
+    -- The number of chunks, the directory's entry for the i-th chunk, and the r-th record of a
+    -- chunk.
     local function log_chunks(log) return #log.directory / ENTRY_BYTES end
     local function log_entry(log, i) return read(ENTRY, log.directory, (i - 1) * ENTRY_BYTES + 1) end
     local function log_record(chunk, r) return read(RECORD, chunk, (r - 1) * RECORD_BYTES + 1) end
@@ -397,7 +406,7 @@ local function careful()
       return chunk
     end
 
-    -- Puts what is told of a chunk, or nothing, into the i-th place of the directory.
+    -- Replaces the i-th entry of the directory; an empty `entry` removes it.
     local function log_tell(log, i, entry)
       local directory = log.directory
       log.directory = directory:sub(1, (i - 1) * ENTRY_BYTES) .. entry
@@ -418,7 +427,7 @@ local function careful()
       log_tell(log, i, '')
     end
 
-    -- The cost of some records of a chunk.
+    -- The total cost of the records `from` to `till` of a chunk.
     local function log_cost(chunk, from, till)
       local cost = 0
       for r = from, till do
@@ -428,7 +437,7 @@ local function careful()
       return cost
     end
 
-    -- Takes the records `from` to `till` out of the i-th chunk; their cost is given.
+    -- Removes the records `from` to `till` from the i-th chunk and returns their cost.
     local function log_cut(log, i, from, till)
       local _, total, count, number = log_entry(log, i)
       local chunk = log_chunk(log, i)
@@ -451,7 +460,7 @@ local function careful()
         if count < CHUNK then
           return log_put(log, i, number, log_chunk(log, i) .. write(RECORD, at, cost), total + cost)
         end
-        -- A number has four bytes: a log that is never empty comes round.
+        -- Chunk numbers have four bytes; they wrap around in a log that never becomes empty.
         next_number = (number + 1) % 2 ^ 32
       end
       log_put(log, i + 1, next_number, write(RECORD, at, cost), cost)
@@ -462,7 +471,8 @@ local function careful()
       return chunks > 0 and log_entry(log, chunks) or 0
     end
 
-    -- What has expired: whole chunks, then records of the next; the cost of all, and of the latter.
+    -- Counts what has expired: whole chunks, then records of the next chunk. Returns both counts,
+    -- the cost of everything expired, and the cost of those last records.
     local function log_expired(log, window)
       local chunks, records, cost, in_next = 0, 0, 0, 0
       local all = log_chunks(log)
@@ -482,9 +492,9 @@ local function careful()
       return chunks, records, cost + in_next, in_next
     end
 
-    -- Whether `cost` fits. The caller is told what it needs to say how long to wait: the live total, the
-    -- time of the record whose expiry makes room and the cost up to it, the newest record's time, and
-    -- the time and cost of the oldest live record.
+    -- Whether `cost` fits. Adds a digest from which the caller computes the wait: the live total,
+    -- the time of the record whose expiry makes room and the cost up to it, the newest record's
+    -- time, and the time and cost of the oldest live record.
     local function log_fits(policy, key, cost)
       local log = log_of(policy, key)
       local chunks, records, expired, in_next = log_expired(log, policy[3])
@@ -513,7 +523,7 @@ local function careful()
       return fits
     end
 
-    -- Records that lie ahead of now become one record at now, with those of now itself.
+    -- Merges all records at or after `now` into one record at `now`, after the clock went back.
     local function log_rebase(policy, key)
       local log, ahead = log_of(policy, key), 0
       if log_newest(log) <= now then return end
@@ -571,7 +581,8 @@ local function careful()
       end
     end
 
-    -- Slots are held on from now, also what has lapsed; what was spent is not.
+    -- Renews the leases of concurrency slots from now, including lapsed ones. Ordinary logs are not
+    -- renewed.
     local function log_renew(policy, key, cost, charged_at)
       if policy[4] == policy[2] then return end
       log_refund(policy, key, cost, charged_at)
@@ -611,7 +622,7 @@ local function careful()
   local function ban_kind()
     local STRIKES = 2 ^ 24
 
-    -- When the strikes began to count and when the ban ends, after a clock that went back.
+    -- When the strikes began to count and when the ban ends, corrected for a clock that went back.
     local function ban_span(key)
       return min(n2[key], now), max(0, n3[key] - max(0, n2[key] - now))
     end
@@ -655,7 +666,7 @@ local function careful()
     return { is_banned = is_banned, rebase = ban_rebase, strike = strike }
   end
 
-  -- All rules or none -----------------------------------------------------------------------------
+  -- All or nothing --------------------------------------------------------------------------------
 
   local makers, kinds = { bucket, fixed_window, window_counter, window_log, ban_kind }, {}
   for _, policy in ipairs(policies) do
@@ -664,12 +675,12 @@ local function careful()
   end
   local bans, at = kinds[5], 1
 
-  -- The charges of the request at hand.
+  -- The charges of the current request.
   local policy_of, key_of, cost_of, role_of, grace_of, grace_key, ban_of, ban_key =
     {}, {}, {}, {}, {}, {}, {}, {}
   local verdicts, memos, grace_memos = {}, {}, {}
 
-  -- A policy, and which record it is that it decides about.
+  -- Resolves a policy and registers the page and tag of the record that it applies to.
   local function place(policy, page, record)
     policy = policies[policy]
     page_of[record], tag_of[record] = page, policy[8]
@@ -696,7 +707,7 @@ local function careful()
     end
   end
 
-  -- The charges of a plain request; how many there are.
+  -- Reads the charges of a plain request and returns how many there are.
   local function read_shapes(count)
     local charges = 0
     for _ = 1, count do
@@ -712,13 +723,13 @@ local function careful()
     return charges
   end
 
-  -- The most that ever fits.
+  -- Whether the cost exceeds what the policy could ever admit.
   local function never_fits(policy, cost)
     if policy[1] == BUCKET then return cost * policy[3] > policy[4] end
     return cost > policy[2]
   end
 
-  -- What a charge says once its ban and its warnings are heard.
+  -- Returns the verdict of a charge after applying its ban and its grace (warning) policy.
   local function penalised(i, verdict)
     local grace, ban = grace_of[i], ban_of[i]
     local spare
@@ -728,7 +739,7 @@ local function careful()
     return verdict
   end
 
-  -- Counts a warning that was given, and a refusal towards a ban.
+  -- Counts a warning that was issued, and counts a refusal towards a ban.
   local function punish(i, verdict, admitted)
     local grace, ban = grace_of[i], ban_of[i]
     if grace then
@@ -776,7 +787,7 @@ local function careful()
     end
   end
 
-  -- Peek, force, refund, renew and reset: done to each charge, whatever the others say.
+  -- Peek, force, refund, renew and reset: applied to each charge independently of the others.
   local function amend(op, count, charged_at)
     for i = 1, count do
       local policy, key, cost = policy_of[i], key_of[i], cost_of[i]
@@ -837,11 +848,10 @@ local function careful()
   return decide, finish
 end
 
--- The plain requests ------------------------------------------------------------------------------
--- A plain request is of buckets alone, enforced, without warnings or bans, and nobody else in the
--- batch asks for its pages. Where it does not fit, or a page is not what such requests would write,
--- it takes the careful way. Of each record are read the tag with the units (its head), used, at, and
--- when it expires.
+-- Plain requests ----------------------------------------------------------------------------------
+-- A plain request charges only buckets, enforced, without warnings or bans, and no other request of
+-- the batch uses its pages. It falls back to `careful` if it does not fit, or if a page is not what
+-- plain requests would write. Each record is read as its head (tag and units), used, at and expiry.
 
 local PART, LEVEL_AT, WHOLE = 'c22I7I7I7', '22', '0'
 local ONE, values, layouts, decide, finish = '>' .. PART, {}, {}
@@ -852,7 +862,7 @@ for i = 1, #policies do
   policy.head = policy[8] .. write(PAIR, policy[2], policy[3])
 end
 
--- What is to be written of a request: each page, from where on, and whether it expires later.
+-- The pending writes of a request: page, content, offset, and whether the expiry moves.
 local names, written, offsets, later = {}, {}, {}, {}
 
 while at <= size do
@@ -885,7 +895,8 @@ while at <= size do
           local over = used % per_micro
           local fresh_at = now + (used - over) / per_micro
           if over > 0 then fresh_at = fresh_at + 1 end
-          -- It is not too late: a plain charge never makes a state equal none sooner.
+          -- The expiry cannot be too late: a plain charge never makes a state equal a fresh one
+          -- sooner.
           if expires < fresh_at + MARGIN then
             expires, stays = fresh_at + policy[7], false
             expires = expires - expires % 1000
@@ -898,7 +909,7 @@ while at <= size do
           values[k - 3], values[k - 2], values[k - 1], values[k] = head, used, since, expires
         end
       end
-      -- Where a rule is left, the page does not have its record yet.
+      -- A policy is left over if the page has no record for it yet.
       plain = plain and not policy
       if not plain then break end
       names[i], later[i] = KEYS[page], not stays
@@ -935,6 +946,6 @@ while at <= size do
   end
 end
 
--- Where memory is full, the first write stops the script: then nothing has been charged.
+-- If the server's memory is full, the first write aborts the script, and nothing has been charged.
 if finish then finish() end
 return { now, table.concat(answers), digests, held }

@@ -1,7 +1,7 @@
--- Tells that a node is alive, and how many are.
+-- Records this node's heartbeat and counts the live nodes.
 --
--- KEYS[1]   the nodes, by the time they were last heard of
--- ARGV      this node's id, microseconds until a silent node is forgotten, 1 to stay or 0 to leave
+-- KEYS[1]   sorted set of node ids, scored by the time of their last heartbeat
+-- ARGV      this node's id, microseconds until a silent node is removed, 1 to stay or 0 to leave
 -- returns   now, the number of live nodes, and 1 if this node was not among them before
 
 local time = redis.call('TIME')
@@ -9,7 +9,7 @@ local now = time[1] * 1000000 + time[2]
 local lifetime = tonumber(ARGV[2])
 
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - lifetime)
--- Heard of at a time that is still to come: the clock went back.
+-- Remove heartbeats that lie in the future: the clock went back.
 redis.call('ZREMRANGEBYSCORE', KEYS[1], now + lifetime, '+inf')
 local added = 0
 if ARGV[3] == '1' then

@@ -2,8 +2,8 @@
 
 #![allow(dead_code, clippy::expect_used, reason = "each test file uses some of it")]
 
-pub(crate) mod crowd;
-pub(crate) mod dice;
+pub(crate) mod batch_history;
+pub(crate) mod seeded_rng;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,18 +15,18 @@ use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
 use tidegate_core::store::{Charge, Op, Store as _, StoreError};
 use tidegate_core::time::{ManualClock, Micros, Timestamp};
-use tidegate_redis::{Address, Options, RedisStore};
-use tidegate_testkit::redis::Server;
+use tidegate_redis::{RedisAddress, RedisOptions, RedisStore};
+use tidegate_testkit::redis::RedisServer;
 use tokio::runtime::Runtime;
 
 /// An instant well inside a window of any round length.
 pub(crate) const START: Timestamp = Timestamp::from_micros(1_700_000_000_123_457);
 
 /// Long enough for a busy machine: what is proved here is what is decided, not how soon.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A store, on a runtime of its own.
-pub(crate) struct Stand {
+pub(crate) struct RedisFixture {
     pub(crate) store: RedisStore,
     pub(crate) clock: ManualClock,
     pub(crate) runtime: Runtime,
@@ -34,51 +34,62 @@ pub(crate) struct Stand {
 
 /// One request of several that travel together.
 #[derive(Clone, Debug)]
-pub(crate) struct Request<'a> {
+pub(crate) struct StoreRequest<'a> {
     pub(crate) op: Op,
     pub(crate) charges: Vec<Charge<'a>>,
 }
 
-impl<'a> Request<'a> {
-    pub(crate) fn one(op: Op, charge: Charge<'a>) -> Self {
+impl<'a> StoreRequest<'a> {
+    pub(crate) fn single(op: Op, charge: Charge<'a>) -> Self {
         Self { op, charges: vec![charge] }
     }
 }
 
 /// The usual at an address, with patience and without a deny cache.
-pub(crate) fn options(url: &str) -> Options {
-    let address = Address::parse(url).expect("an address");
-    Options { deny_cache: false, deadline: PATIENCE, ..Options::at(address) }
+pub(crate) fn options(url: &str) -> RedisOptions {
+    let address = RedisAddress::parse(url).expect("an address");
+    RedisOptions { deny_cache: false, deadline: TEST_TIMEOUT, ..RedisOptions::new(address) }
 }
 
-impl Stand {
+impl RedisFixture {
     /// A store on the server's clock.
-    pub(crate) fn on(url: &str) -> Self {
-        Self::with(&options(url))
+    pub(crate) fn connect(url: &str) -> Self {
+        Self::with_options(&options(url))
     }
 
     /// A store on the clock of the test.
-    pub(crate) fn rehearsed(url: &str) -> Self {
-        Self::with(&Options { rehearsal: Some(ManualClock::new(START)), ..options(url) })
+    pub(crate) fn with_test_clock(url: &str) -> Self {
+        Self::with_options(&RedisOptions {
+            test_clock: Some(ManualClock::new(START)),
+            ..options(url)
+        })
     }
 
     /// One thread: requests are put in line in the order in which they are made.
-    pub(crate) fn with(options: &Options) -> Self {
+    pub(crate) fn with_options(options: &RedisOptions) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime");
-        let clock = options.rehearsal.clone().unwrap_or_default();
+        let clock = options.test_clock.clone().unwrap_or_default();
         let store = runtime.block_on(async { RedisStore::start(options) });
-        assert!(runtime.block_on(store.ready(PATIENCE)), "{:?}", store.lost());
+        assert!(
+            runtime.block_on(store.wait_ready(TEST_TIMEOUT)),
+            "{:?}",
+            store.unavailable_reason()
+        );
         Self { store, clock, runtime }
     }
 
     /// One request, and who answered.
-    pub(crate) fn ask(&self, op: Op, charges: &[Charge<'_>]) -> (AnsweredBy, Vec<Reading>) {
-        self.runtime.block_on(ask(&self.store, op, charges))
+    pub(crate) fn apply_with_source(
+        &self,
+        op: Op,
+        charges: &[Charge<'_>],
+    ) -> (AnsweredBy, Vec<Reading>) {
+        self.runtime.block_on(apply_with_source(&self.store, op, charges))
     }
 
     pub(crate) fn apply(&self, op: Op, charges: &[Charge<'_>]) -> Vec<Reading> {
-        self.ask(op, charges).1
+        self.apply_with_source(op, charges).1
     }
 
     pub(crate) fn apply_one(&self, op: Op, charge: Charge<'_>) -> Reading {
@@ -86,14 +97,14 @@ impl Stand {
     }
 
     /// Several requests in one call of the script, in this order.
-    pub(crate) fn together(&self, requests: &[Request<'_>]) -> Vec<Vec<Reading>> {
-        self.try_together(requests).expect("the server answers")
+    pub(crate) fn apply_batch(&self, requests: &[StoreRequest<'_>]) -> Vec<Vec<Reading>> {
+        self.try_apply_batch(requests).expect("the server answers")
     }
 
     /// The same where the script may fail.
-    pub(crate) fn try_together(
+    pub(crate) fn try_apply_batch(
         &self,
-        requests: &[Request<'_>],
+        requests: &[StoreRequest<'_>],
     ) -> Result<Vec<Vec<Reading>>, StoreError> {
         assert!(requests.len() <= 64, "more do not travel together");
         let asked = requests.iter().map(async |request| {
@@ -106,7 +117,7 @@ impl Stand {
 }
 
 /// One request, and who answered.
-pub(crate) async fn ask(
+pub(crate) async fn apply_with_source(
     store: &RedisStore,
     op: Op,
     charges: &[Charge<'_>],
@@ -122,20 +133,20 @@ pub(crate) fn policy(algorithm: Algorithm, requests: u64, window: Micros) -> Pol
 
 pub(crate) fn fingerprint(name: u64) -> Fingerprint {
     let mut hasher = KeyHasher::new(Secret::UNSET);
-    hasher.part(&name.to_le_bytes());
+    hasher.write_part(&name.to_le_bytes());
     hasher.finish()
 }
 
 pub(crate) fn charge(name: u64, policy: &Policy) -> Charge<'_> {
-    charge_of("law", fingerprint(name), policy)
+    charge_for("law", fingerprint(name), policy)
 }
 
-pub(crate) fn charge_of<'a>(
+pub(crate) fn charge_for<'a>(
     rule: &'a str,
     fingerprint: Fingerprint,
     policy: &'a Policy,
 ) -> Charge<'a> {
-    let key = Key::alone(rule, fingerprint);
+    let key = Key::without_namespace(rule, fingerprint);
     Charge::plain(key, policy, 1)
 }
 
@@ -151,24 +162,24 @@ pub(crate) fn hash_tag(Fingerprint { hi, lo }: Fingerprint) -> String {
 }
 
 /// The name of the page of a counter that lies alone, as it is documented.
-pub(crate) fn name_of(rule: &str, key: Fingerprint) -> String {
+pub(crate) fn page_name(rule: &str, key: Fingerprint) -> String {
     format!("tg:{rule}:{{{}}}", hash_tag(key))
 }
 
 /// The name of a log, which ends with the tag of its rule's counters.
-pub(crate) fn log_name_of(rule: &str, owner: Fingerprint, tag: u64) -> String {
+pub(crate) fn log_name(rule: &str, owner: Fingerprint, tag: u64) -> String {
     format!("tg:{rule}:{{{}}}{}", hash_tag(owner), &hash_tag(Fingerprint { hi: tag, lo: 0 })[..11])
 }
 
 /// The tag of counters that lie alone.
-pub(crate) const ALONE: u64 = 0xd3a5_7c19_e86b_42f4;
+pub(crate) const STANDALONE_TAG: u64 = 0xd3a5_7c19_e86b_42f4;
 
 /// How often a server was asked something, by command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Calls(BTreeMap<String, (u64, u64)>);
+pub(crate) struct CommandStats(BTreeMap<String, (u64, u64)>);
 
-impl Calls {
-    pub(crate) fn of(server: &Server) -> Self {
+impl CommandStats {
+    pub(crate) fn from_server(server: &RedisServer) -> Self {
         let text = server.command(&["INFO", "commandstats"]).text();
         let told = text.lines().filter_map(|line| {
             let (name, told) = line.strip_prefix("cmdstat_")?.split_once(':')?;
@@ -182,7 +193,7 @@ impl Calls {
     }
 
     /// How often a command was called.
-    pub(crate) fn to(&self, command: &str) -> u64 {
+    pub(crate) fn calls(&self, command: &str) -> u64 {
         self.0.get(command).map_or(0, |told| told.0)
     }
 
@@ -193,8 +204,8 @@ impl Calls {
 }
 
 /// How often a command is called while something is done.
-pub(crate) fn calls_during(server: &Server, command: &str, act: impl FnOnce()) -> u64 {
-    let before = Calls::of(server).to(command);
+pub(crate) fn calls_during(server: &RedisServer, command: &str, act: impl FnOnce()) -> u64 {
+    let before = CommandStats::from_server(server).calls(command);
     act();
-    Calls::of(server).to(command) - before
+    CommandStats::from_server(server).calls(command) - before
 }

@@ -10,41 +10,41 @@ use tidegate_testkit::process::eventually;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::node::{BURST, Guarded, Node, facts};
+use crate::node::{BURST, FallbackLimiter, LimiterNode, facts};
 
 /// Callers at once.
 const CALLERS: usize = 6;
 
 /// How often a user of the rule with shares asks before the next one does.
-const EACH: u64 = 25;
+const REQUESTS_PER_USER: u64 = 25;
 
 /// The longest that anybody may wait for an answer. (How long exactly is the benchmark's business.)
-const LONGEST: Duration = Duration::from_millis(1_500);
+const MAX_DECISION_TIME: Duration = Duration::from_millis(1_500);
 
 /// Who asks `open` and `closed`.
 pub(crate) const USER: &str = "crowd";
 
 /// Callers at work on a node.
-pub(crate) struct Load {
+pub(crate) struct LoadGenerator {
     callers: Vec<JoinHandle<()>>,
-    shared: Arc<Shared>,
+    shared: Arc<LoadState>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct LoadState {
     stop: AtomicBool,
     asked: AtomicU64,
     by_store: AtomicU64,
     by_fallback: AtomicU64,
-    heard: Mutex<Heard>,
+    report: Mutex<FaultLoadReport>,
 }
 
 /// What callers were told.
 #[derive(Debug, Default)]
-pub(crate) struct Heard {
+pub(crate) struct FaultLoadReport {
     /// Requests of `open` and `closed` that were asked, and that the store admitted.
-    pub(crate) open: Tally,
-    pub(crate) closed: Tally,
+    pub(crate) open: AnswerTally,
+    pub(crate) closed: AnswerTally,
     /// What each user of `shared` was admitted.
     shared: HashMap<String, u64>,
     slowest: Duration,
@@ -52,34 +52,34 @@ pub(crate) struct Heard {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct AnswerTally {
     pub(crate) asked: u64,
     pub(crate) by_store: u64,
     pub(crate) by_fallback: u64,
 }
 
-impl Load {
+impl LoadGenerator {
     /// Callers that begin at once.
-    pub(crate) fn on(node: &Node) -> Self {
-        let shared = Arc::new(Shared::default());
+    pub(crate) fn start(node: &LimiterNode) -> Self {
+        let shared = Arc::new(LoadState::default());
         let callers = (0..CALLERS).map(|_| {
             let (limiter, shared) = (Arc::clone(&node.limiter), Arc::clone(&shared));
             node.runtime.spawn(async move {
                 while !shared.stop.load(Ordering::Relaxed) {
-                    shared.round(&limiter).await;
+                    shared.run_round(&limiter).await;
                     // A refusal that is remembered waits for nothing: others want to work too.
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
             })
         });
         let load = Self { callers: callers.collect(), shared };
-        load.goes_on();
+        load.await_store_answers();
         load
     }
 
     /// Waits until the store has answered some more.
     #[track_caller]
-    pub(crate) fn goes_on(&self) {
+    pub(crate) fn await_store_answers(&self) {
         let from = self.shared.by_store.load(Ordering::SeqCst);
         let now = || self.shared.by_store.load(Ordering::SeqCst);
         eventually("the store answers", || now() > from + 60);
@@ -87,7 +87,7 @@ impl Load {
 
     /// Waits until some more were answered by `on_fail`.
     #[track_caller]
-    pub(crate) fn falls_back(&self) {
+    pub(crate) fn await_fallback_answers(&self) {
         let from = self.shared.by_fallback.load(Ordering::SeqCst);
         let now = || self.shared.by_fallback.load(Ordering::SeqCst);
         eventually("requests are answered by on_fail", || now() > from + 300);
@@ -96,34 +96,34 @@ impl Load {
     /// Ends the callers. Every request was answered in time and as its rule says; of `shared`, each
     /// user was admitted its burst once, and once more for each outage at most.
     #[track_caller]
-    pub(crate) fn end(self, node: &Node, outages: u64) -> Heard {
+    pub(crate) fn stop(self, node: &LimiterNode, outages: u64) -> FaultLoadReport {
         self.shared.stop.store(true, Ordering::Relaxed);
         for caller in self.callers {
             node.runtime.block_on(caller).expect("a caller does not panic");
         }
-        let heard = std::mem::take(&mut *self.shared.heard());
+        let heard = std::mem::take(&mut *self.shared.report());
         assert_eq!(heard.wrong, Vec::<String>::new());
         let told = heard.open.by_store + heard.open.by_fallback;
         assert_eq!(told, heard.open.asked, "everybody is answered");
         let most = heard.shared.values().max().copied().unwrap_or_default();
         assert!(most <= (1 + outages) * BURST, "{most} admitted to one user: {heard:?}");
         assert!(most >= BURST, "the burst was used: {heard:?}");
-        assert!(heard.slowest <= LONGEST, "somebody waited for {:?}", heard.slowest);
+        assert!(heard.slowest <= MAX_DECISION_TIME, "somebody waited for {:?}", heard.slowest);
         heard
     }
 }
 
-impl Shared {
-    async fn round(&self, limiter: &Guarded) {
+impl LoadState {
+    async fn run_round(&self, limiter: &FallbackLimiter) {
         let number = self.asked.fetch_add(1, Ordering::SeqCst);
-        let user = format!("user-{}", number / EACH);
+        let user = format!("user-{}", number / REQUESTS_PER_USER);
         for kind in ["open", "closed", "shared"] {
             let facts = facts(kind, if kind == "shared" { &user } else { USER });
             let asked = Instant::now();
             let decision = limiter.decide(&facts, 1).await;
             let took = asked.elapsed();
             let (by, allowed) = (decision.answered_by(), decision.is_allowed());
-            let mut heard = self.heard();
+            let mut heard = self.report();
             heard.slowest = heard.slowest.max(took);
             match (kind, by, allowed) {
                 ("open", _, true) => heard.open.count(by),
@@ -142,12 +142,12 @@ impl Shared {
         }
     }
 
-    fn heard(&self) -> std::sync::MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn report(&self) -> std::sync::MutexGuard<'_, FaultLoadReport> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Tally {
+impl AnswerTally {
     fn count(&mut self, by: AnsweredBy) {
         self.asked += 1;
         match by {
@@ -159,7 +159,7 @@ impl Tally {
 
 /// Nothing was done twice, and nothing that the store admitted was forgotten.
 #[track_caller]
-pub(crate) fn counted_once(node: &Node, heard: &Heard) {
+pub(crate) fn assert_counted_once(node: &LimiterNode, heard: &FaultLoadReport) {
     for (kind, tally) in [("open", heard.open), ("closed", heard.closed)] {
         let used = node.used(kind, USER);
         assert!(used <= tally.asked, "{kind}: {used} counted of {tally:?}");

@@ -5,12 +5,12 @@
 
 mod clock;
 mod cluster;
-mod line;
+mod error_replies;
+mod heartbeat;
 mod load;
+mod network;
 mod node;
-mod nodes;
-mod refusal;
+mod overload;
 mod sentinel;
 mod server;
-mod start;
-mod storm;
+mod startup;

@@ -10,28 +10,28 @@ use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
 use tidegate_core::store::Charge;
 use tidegate_core::time::Micros;
-use tidegate_engine::Limiter;
+use tidegate_limiter::Limiter;
 use tidegate_memory::MemoryStore;
-use tidegate_redis::{Address, Event, Observer, Options, RedisStore};
+use tidegate_redis::{RedisAddress, RedisOptions, RedisStore, StoreEvent, StoreObserver};
 use tidegate_rules::{Document, Facts, RuleSet};
-use tidegate_testkit::process::{eventually, within};
-use tidegate_testkit::redis::Server;
+use tidegate_testkit::process::{eventually, poll_until};
+use tidegate_testkit::redis::RedisServer;
 use tokio::runtime::Runtime;
 
-pub(crate) type Guarded = Limiter<RedisStore, MemoryStore>;
+pub(crate) type FallbackLimiter = Limiter<RedisStore, MemoryStore>;
 
 /// How long a decision may take here: the machine is small and shared.
 pub(crate) const DEADLINE: Duration = Duration::from_millis(100);
 
 /// How long after its server is well a breaker may stay open (I8).
-pub(crate) const HEALED: Duration = Duration::from_secs(2);
+pub(crate) const MAX_RECOVERY_TIME: Duration = Duration::from_secs(2);
 
 /// What the rule with local shares admits at once.
 pub(crate) const BURST: u64 = 10;
 
 /// What the other rules admit: more than any test asks. Their window began long before the test and
 /// ends long after it, so that nothing that was counted is forgotten.
-pub(crate) const PLENTY: u64 = 1_000_000;
+pub(crate) const AMPLE_LIMIT: u64 = 1_000_000;
 
 const RULES: &str = "facts: [kind]
 rules:
@@ -40,14 +40,14 @@ rules:
   - { id: shared, match: { kind: shared }, key_by: user_id, on_fail: local, limit: { requests: 10, window: 300d } }";
 
 /// A node on a runtime of its own.
-pub(crate) struct Node {
+pub(crate) struct LimiterNode {
     pub(crate) runtime: Runtime,
-    pub(crate) limiter: Arc<Guarded>,
-    events: Arc<Mutex<Vec<Event>>>,
+    pub(crate) limiter: Arc<FallbackLimiter>,
+    events: Arc<Mutex<Vec<StoreEvent>>>,
     settler: tokio::task::JoinHandle<()>,
 }
 
-impl Node {
+impl LimiterNode {
     pub(crate) fn start(url: &str) -> Self {
         Self::start_with(url, DEADLINE)
     }
@@ -56,9 +56,10 @@ impl Node {
         let runtime = runtime();
         let events = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&events);
-        let observer = Observer::new(move |event: &Event| locked(&heard).push(event.clone()));
-        let address = Address::parse(url).expect("an address");
-        let options = Options { deadline, observer, ..Options::at(address) };
+        let observer =
+            StoreObserver::new(move |event: &StoreEvent| locked(&heard).push(event.clone()));
+        let address = RedisAddress::parse(url).expect("an address");
+        let options = RedisOptions { deadline, observer, ..RedisOptions::new(address) };
         let inside = runtime.enter();
         let store = RedisStore::start(&options);
         let limiter = Arc::new(Limiter::new(store, rules(RULES)).with_local(MemoryStore::new()));
@@ -75,15 +76,15 @@ impl Node {
     }
 
     /// The same, when its servers are reached.
-    pub(crate) fn ready(url: &str) -> Self {
+    pub(crate) fn start_ready(url: &str) -> Self {
         let node = Self::start(url);
         node.await_ready();
         node
     }
 
     pub(crate) fn await_ready(&self) {
-        let ready = self.runtime.block_on(self.store().ready(Duration::from_secs(10)));
-        assert!(ready, "{:?}", self.store().lost());
+        let ready = self.runtime.block_on(self.store().wait_ready(Duration::from_secs(10)));
+        assert!(ready, "{:?}", self.store().unavailable_reason());
     }
 
     pub(crate) fn store(&self) -> &RedisStore {
@@ -92,29 +93,37 @@ impl Node {
 
     /// Waits until it says that a server is lost.
     #[track_caller]
-    pub(crate) fn await_lost(&self) -> String {
-        tidegate_testkit::process::eventually_some("the node notices", || self.store().lost())
+    pub(crate) fn await_unavailable(&self) -> String {
+        tidegate_testkit::process::eventually_some("the node notices", || {
+            self.store().unavailable_reason()
+        })
     }
 
     /// The server is well from now on; the breaker has to close in time.
     #[track_caller]
-    pub(crate) fn await_back(&self) {
-        let back = within(HEALED, || self.store().lost().is_none().then_some(()));
-        assert!(back.is_some(), "still open {HEALED:?} after: {:?}", self.store().lost());
+    pub(crate) fn await_recovered(&self) {
+        let back = poll_until(MAX_RECOVERY_TIME, || {
+            self.store().unavailable_reason().is_none().then_some(())
+        });
+        assert!(
+            back.is_some(),
+            "still open {MAX_RECOVERY_TIME:?} after: {:?}",
+            self.store().unavailable_reason()
+        );
     }
 
     /// What was told of the servers so far, in short.
-    pub(crate) fn told(&self) -> Vec<&'static str> {
+    pub(crate) fn event_names(&self) -> Vec<&'static str> {
         let events = locked(&self.events);
-        let short = |event: &Event| match event {
-            Event::Lost { .. } => "lost",
-            Event::Back { .. } => "back",
+        let short = |event: &StoreEvent| match event {
+            StoreEvent::Lost { .. } => "lost",
+            StoreEvent::Recovered { .. } => "back",
         };
         events.iter().map(short).collect()
     }
 
     /// What was told, whole.
-    pub(crate) fn events(&self) -> Vec<Event> {
+    pub(crate) fn events(&self) -> Vec<StoreEvent> {
         locked(&self.events).clone()
     }
 
@@ -130,20 +139,20 @@ impl Node {
 
     /// Ends the node: no task, and on these servers no connection, is left of it.
     #[track_caller]
-    pub(crate) fn end<'a>(self, servers: impl IntoIterator<Item = &'a Server>) {
+    pub(crate) fn shut_down<'a>(self, servers: impl IntoIterator<Item = &'a RedisServer>) {
         let Self { runtime, limiter, settler, .. } = self;
         let limiter = Arc::into_inner(limiter);
         settler.abort();
         drop(limiter);
         eventually("no task is left", || runtime.metrics().num_alive_tasks() == 0);
         for server in servers {
-            eventually("no connection is left", || clients(server) == 0);
+            eventually("no connection is left", || client_connections(server) == 0);
         }
     }
 }
 
 /// Connections of clients to a server, this one's own aside.
-pub(crate) fn clients(server: &Server) -> usize {
+pub(crate) fn client_connections(server: &RedisServer) -> usize {
     let list = server.command(&["CLIENT", "LIST", "TYPE", "normal"]).text();
     // A test's own connection that has just been closed may still be listed.
     let others = ["cmd=client|list", "name=sentinel-"];
@@ -152,7 +161,7 @@ pub(crate) fn clients(server: &Server) -> usize {
 
 /// Every key of ours expires.
 #[track_caller]
-pub(crate) fn all_expire(server: &Server) {
+pub(crate) fn assert_all_keys_expire(server: &RedisServer) {
     let keys = server.command(&["KEYS", "tg:*"]);
     assert!(!keys.items().is_empty(), "there are keys");
     for key in keys.items() {
@@ -180,23 +189,27 @@ pub(crate) fn facts(kind: &str, user: &str) -> Facts<'static> {
 
 /// A store by itself, without a limiter.
 pub(crate) fn store(runtime: &Runtime, url: &str, deadline: Duration) -> Arc<RedisStore> {
-    let address = Address::parse(url).expect("an address");
+    let address = RedisAddress::parse(url).expect("an address");
     let _inside = runtime.enter();
-    let store = RedisStore::start(&Options { deadline, ..Options::at(address) });
-    assert!(runtime.block_on(store.ready(Duration::from_secs(10))), "{:?}", store.lost());
+    let store = RedisStore::start(&RedisOptions { deadline, ..RedisOptions::new(address) });
+    assert!(
+        runtime.block_on(store.wait_ready(Duration::from_secs(10))),
+        "{:?}",
+        store.unavailable_reason()
+    );
     Arc::new(store)
 }
 
 /// A counter of its own for each number, whose window does not end.
 pub(crate) fn policy() -> Policy {
     let window = Micros::from_secs(300 * 86_400);
-    Policy::new(Algorithm::FixedWindow, Quota::new(PLENTY, window)).expect("a policy")
+    Policy::new(Algorithm::FixedWindow, Quota::new(AMPLE_LIMIT, window)).expect("a policy")
 }
 
 pub(crate) fn charge(policy: &Policy, key: u64, cost: u64) -> Charge<'_> {
     // Spread, so that neighbours share no slot.
     let spread = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let key = Key::alone("test", Fingerprint { hi: spread, lo: key });
+    let key = Key::without_namespace("test", Fingerprint { hi: spread, lo: key });
     Charge::plain(key, policy, cost)
 }
 
@@ -205,7 +218,7 @@ pub(crate) fn used(told: &Reading) -> u64 {
 }
 
 /// What is timed is timed alone: two cores do not bear two storms at once.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
+pub(crate) fn exclusive_lock() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     locked(&TURN)
 }

@@ -6,70 +6,71 @@
 use std::fmt;
 
 use super::Glob;
-use crate::facts::Entry;
+use crate::facts::DescriptorPair;
 
 /// More entries than a call may have; a tree of them is walked once for each.
 pub(crate) const MAX_ENTRIES: usize = 32;
 
 /// The entries that are asked for, one for each of the request's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Descriptor(pub(crate) Box<[EntryTest]>);
+pub(crate) struct DescriptorMatcher(pub(crate) Box<[EntryMatcher]>);
 
 /// What one entry must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EntryTest {
+pub(crate) struct EntryMatcher {
     pub(crate) key: Box<str>,
-    pub(crate) value: ValueTest,
+    pub(crate) value: ValueMatcher,
     /// Whether all values count together, rather than each by itself.
     pub(crate) shared: bool,
 }
 
 /// What the value of an entry must be.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum ValueTest {
+pub(crate) enum ValueMatcher {
     Any,
     Exact(Box<str>),
     Glob(Glob),
 }
 
-impl Descriptor {
-    pub(crate) fn fits(&self, entries: &[Entry<'_>]) -> bool {
+impl DescriptorMatcher {
+    pub(crate) fn matches(&self, entries: &[DescriptorPair<'_>]) -> bool {
         let mut pairs = self.0.iter().zip(entries);
-        self.0.len() == entries.len() && pairs.all(|(test, entry)| test.fits(entry))
+        self.0.len() == entries.len() && pairs.all(|(test, entry)| test.matches(entry))
     }
 
     /// The places of the entries whose values count together, as bits.
-    pub(crate) fn shared(&self) -> u32 {
+    pub(crate) fn shared_mask(&self) -> u32 {
         let shared = self.0.iter().enumerate().filter(|(_, entry)| entry.shared);
-        shared.fold(0, |bits, (at, _)| bits | 1_u32.checked_shl(low(at)).unwrap_or(0))
+        shared.fold(0, |bits, (at, _)| bits | 1_u32.checked_shl(bit_index(at)).unwrap_or(0))
     }
 
     /// Whether both stand in the same place of the tree.
-    pub(crate) fn same_place(&self, other: &Self) -> bool {
-        let same =
-            |(one, two): (&EntryTest, &EntryTest)| (&one.key, &one.value) == (&two.key, &two.value);
+    pub(crate) fn has_same_entries(&self, other: &Self) -> bool {
+        let same = |(one, two): (&EntryMatcher, &EntryMatcher)| {
+            (&one.key, &one.value) == (&two.key, &two.value)
+        };
         self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(same)
     }
 }
 
 /// There are no more entries than bits.
-fn low(at: usize) -> u32 {
+fn bit_index(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
 
-impl EntryTest {
-    fn fits(&self, entry: &Entry<'_>) -> bool {
+impl EntryMatcher {
+    fn matches(&self, entry: &DescriptorPair<'_>) -> bool {
         *self.key == *entry.key && self.value.accepts(&entry.value)
     }
 }
 
-impl ValueTest {
+impl ValueMatcher {
     pub(crate) fn parse(text: &str) -> Self {
         Glob::parse(text).map_or_else(|| Self::Exact(text.into()), Self::Glob)
     }
 
     /// The one value that it may be, if there is but one.
-    pub(crate) fn exact(&self) -> Option<&str> {
+    pub(crate) fn exact_value(&self) -> Option<&str> {
         match self {
             Self::Exact(exact) => Some(exact),
             Self::Any | Self::Glob(_) => None,
@@ -85,7 +86,7 @@ impl ValueTest {
     }
 }
 
-impl fmt::Display for Descriptor {
+impl fmt::Display for DescriptorMatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, entry) in self.0.iter().enumerate() {
             write!(f, "{}{entry}", if at > 0 { ", " } else { "" })?;
@@ -95,7 +96,7 @@ impl fmt::Display for Descriptor {
 }
 
 /// Quoted where it could be taken for something else: two rules that differ must not read the same.
-impl fmt::Display for EntryTest {
+impl fmt::Display for EntryMatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let quoted = |text: &str| match text.contains(['=', ',', '"', ' ']) {
             true => format!("{text:?}"),
@@ -103,9 +104,9 @@ impl fmt::Display for EntryTest {
         };
         f.write_str(&quoted(&self.key))?;
         match &self.value {
-            ValueTest::Any => {}
-            ValueTest::Exact(text) => write!(f, "={}", quoted(text))?,
-            ValueTest::Glob(glob) => write!(f, "={}", quoted(&glob.to_string()))?,
+            ValueMatcher::Any => {}
+            ValueMatcher::Exact(text) => write!(f, "={}", quoted(text))?,
+            ValueMatcher::Glob(glob) => write!(f, "={}", quoted(&glob.to_string()))?,
         }
         f.write_str(if self.shared { " shared" } else { "" })
     }

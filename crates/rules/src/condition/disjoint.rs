@@ -1,59 +1,63 @@
 //! Whether two conditions can never hold together. Conservative: `false` means "perhaps they can".
 
-use super::{Condition, PathTest, Pattern, Sense, Test, TextTest};
+use super::{Condition, EndpointPattern, FactMatcher, MatchPolarity, PathMatcher, TextMatcher};
 
 /// Whether no request passes both.
-pub(crate) fn disjoint(one: &Condition, two: &Condition) -> bool {
-    match (one.sense, two.sense) {
-        (Sense::Is, Sense::Is) => tests_disjoint(&one.test, &two.test),
-        (Sense::Is, Sense::IsNot) => within(&one.test, &two.test),
-        (Sense::IsNot, Sense::Is) => within(&two.test, &one.test),
-        (Sense::IsNot, Sense::IsNot) => false,
+pub(crate) fn are_disjoint(one: &Condition, two: &Condition) -> bool {
+    match (one.polarity, two.polarity) {
+        (MatchPolarity::Is, MatchPolarity::Is) => matchers_disjoint(&one.matcher, &two.matcher),
+        (MatchPolarity::Is, MatchPolarity::IsNot) => is_subset(&one.matcher, &two.matcher),
+        (MatchPolarity::IsNot, MatchPolarity::Is) => is_subset(&two.matcher, &one.matcher),
+        (MatchPolarity::IsNot, MatchPolarity::IsNot) => false,
     }
 }
 
-fn tests_disjoint(one: &Test, two: &Test) -> bool {
+fn matchers_disjoint(one: &FactMatcher, two: &FactMatcher) -> bool {
     match (one, two) {
-        (Test::Text(one), Test::Text(two)) => one.fact == two.fact && texts_disjoint(one, two),
-        (Test::Path(one), Test::Path(two)) => paths_disjoint(one, two),
-        (Test::Ip(one), Test::Ip(two)) => !one.overlaps(two),
-        (Test::Endpoint(one), Test::Endpoint(two)) => {
-            one.iter().all(|a| two.iter().all(|b| a.disjoint(b)))
+        (FactMatcher::Text(one), FactMatcher::Text(two)) => {
+            one.fact == two.fact && texts_disjoint(one, two)
         }
-        (Test::Text(text), Test::Endpoint(any)) | (Test::Endpoint(any), Test::Text(text)) => {
+        (FactMatcher::Path(one), FactMatcher::Path(two)) => paths_disjoint(one, two),
+        (FactMatcher::Ip(one), FactMatcher::Ip(two)) => !one.overlaps(two),
+        (FactMatcher::Endpoint(one), FactMatcher::Endpoint(two)) => {
+            one.iter().all(|a| two.iter().all(|b| a.is_disjoint(b)))
+        }
+        (FactMatcher::Text(text), FactMatcher::Endpoint(any))
+        | (FactMatcher::Endpoint(any), FactMatcher::Text(text)) => {
             any.iter().all(|pattern| text_excludes(text, pattern))
         }
-        (Test::Path(path), Test::Endpoint(any)) | (Test::Endpoint(any), Test::Path(path)) => {
+        (FactMatcher::Path(path), FactMatcher::Endpoint(any))
+        | (FactMatcher::Endpoint(any), FactMatcher::Path(path)) => {
             any.iter().all(|pattern| path_excludes(path, pattern))
         }
         // A request's descriptor leads to one place.
-        (Test::Descriptor(one), Test::Descriptor(two)) => !one.same_place(two),
+        (FactMatcher::Descriptor(one), FactMatcher::Descriptor(two)) => !one.has_same_entries(two),
         _ => false,
     }
 }
 
-fn texts_disjoint(one: &TextTest, two: &TextTest) -> bool {
-    let rejects = |test: &TextTest, values: &TextTest| {
+fn texts_disjoint(one: &TextMatcher, two: &TextMatcher) -> bool {
+    let rejects = |test: &TextMatcher, values: &TextMatcher| {
         values.globs.is_empty() && !values.exact.iter().any(|value| test.accepts(value))
     };
     rejects(one, two) || rejects(two, one)
 }
 
-fn paths_disjoint(one: &PathTest, two: &PathTest) -> bool {
-    let rejects = |test: &PathTest, values: &PathTest| {
+fn paths_disjoint(one: &PathMatcher, two: &PathMatcher) -> bool {
+    let rejects = |test: &PathMatcher, values: &PathMatcher| {
         values.text.globs.is_empty() && !values.text.exact.iter().any(|value| test.accepts(value))
     };
     rejects(one, two) || rejects(two, one)
 }
 
 /// Whether a condition on `path` rules a pattern out.
-fn path_excludes(path: &PathTest, pattern: &Pattern) -> bool {
+fn path_excludes(path: &PathMatcher, pattern: &EndpointPattern) -> bool {
     let text = &path.text;
     text.globs.is_empty() && !text.exact.iter().any(|path| pattern.matches_path(path))
 }
 
 /// Whether a condition on `method` rules a pattern out.
-fn text_excludes(text: &TextTest, pattern: &Pattern) -> bool {
+fn text_excludes(text: &TextMatcher, pattern: &EndpointPattern) -> bool {
     match &*text.fact {
         "method" => {
             !pattern.methods.is_empty()
@@ -64,19 +68,19 @@ fn text_excludes(text: &TextTest, pattern: &Pattern) -> bool {
 }
 
 /// Whether all that passes the one test passes the other.
-fn within(inner: &Test, outer: &Test) -> bool {
+fn is_subset(inner: &FactMatcher, outer: &FactMatcher) -> bool {
     match (inner, outer) {
-        (Test::Text(inner), Test::Text(outer)) => {
+        (FactMatcher::Text(inner), FactMatcher::Text(outer)) => {
             inner.fact == outer.fact
                 && inner.exact.iter().all(|value| outer.accepts(value))
                 && inner.globs.iter().all(|glob| outer.globs.contains(glob))
         }
-        (Test::Path(inner), Test::Path(outer)) => {
+        (FactMatcher::Path(inner), FactMatcher::Path(outer)) => {
             inner.text.exact.iter().all(|value| outer.accepts(value))
                 && inner.text.globs.iter().all(|glob| outer.text.globs.contains(glob))
         }
-        (Test::Ip(inner), Test::Ip(outer)) => outer.covers(inner),
-        (Test::Endpoint(inner), Test::Endpoint(outer)) => {
+        (FactMatcher::Ip(inner), FactMatcher::Ip(outer)) => outer.covers(inner),
+        (FactMatcher::Endpoint(inner), FactMatcher::Endpoint(outer)) => {
             inner.iter().all(|pattern| outer.contains(pattern))
         }
         _ => false,

@@ -5,65 +5,65 @@
 
 use std::borrow::Cow;
 
-use super::{Glob, TextTest};
-use crate::paths::Paths;
+use super::{Glob, TextMatcher};
+use crate::path_normalization::PathNormalization;
 
 /// A path that has one of some values, or fits one of some globs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PathTest {
+pub(crate) struct PathMatcher {
     /// The values without slashes that do not count, and the globs as typed.
-    pub(crate) text: TextTest,
+    pub(crate) text: TextMatcher,
     /// The globs that end in `/*` or `/`, without that end: a path is compared without its own.
-    trimmed: Box<[Glob]>,
+    trimmed_globs: Box<[Glob]>,
 }
 
-impl PathTest {
+impl PathMatcher {
     pub(crate) fn new(values: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let bare = |value: &str| match value.contains('*') {
             true => value.to_owned(),
-            false => bare(value).into_owned(),
+            false => normalize_slashes(value).into_owned(),
         };
-        let text = TextTest::new("path", values.into_iter().map(|value| bare(value.as_ref())));
-        let trimmed = text.globs.iter().filter_map(trimmed).collect();
-        Self { text, trimmed }
+        let text = TextMatcher::new("path", values.into_iter().map(|value| bare(value.as_ref())));
+        let trimmed_globs = text.globs.iter().filter_map(trim_glob).collect();
+        Self { text, trimmed_globs }
     }
 
     /// The test that one path alone passes, also if it has a `*`.
-    pub(crate) fn one(path: &str) -> Self {
-        let (exact, globs) = ([bare(path).into()].into(), [].into());
-        Self { text: TextTest { fact: "path".into(), exact, globs }, trimmed: [].into() }
+    pub(crate) fn for_exact_path(path: &str) -> Self {
+        let (exact, globs) = ([normalize_slashes(path).into()].into(), [].into());
+        Self { text: TextMatcher { fact: "path".into(), exact, globs }, trimmed_globs: [].into() }
     }
 
-    /// Whether a [`bare`] path is meant.
+    /// Whether a [`normalize_slashes`] path is meant.
     pub(crate) fn accepts(&self, path: &str) -> bool {
-        self.text.accepts(path) || self.trimmed.iter().any(|glob| glob.matches(path))
+        self.text.accepts(path) || self.trimmed_globs.iter().any(|glob| glob.matches(path))
     }
 
     /// The same test for paths that were put into their form for comparison.
-    pub(crate) fn under(&self, paths: Paths) -> Self {
-        let globs = self.text.globs.iter().map(|glob| paths.folded_glob(&glob.to_string()));
-        let exact = self.text.exact.iter().map(|value| paths.folded(value).into_owned());
+    pub(crate) fn with_normalized_paths(&self, paths: PathNormalization) -> Self {
+        let globs = self.text.globs.iter().map(|glob| paths.fold_glob(&glob.to_string()));
+        let exact = self.text.exact.iter().map(|value| paths.fold_path(value).into_owned());
         Self::new(exact.chain(globs))
     }
 }
 
-fn trimmed(glob: &Glob) -> Option<Glob> {
+fn trim_glob(glob: &Glob) -> Option<Glob> {
     let text = glob.to_string();
     let trimmed = text.strip_suffix("/*").or_else(|| text.strip_suffix('/'))?;
-    Some(Glob::of(if trimmed.is_empty() { "/" } else { trimmed }))
+    Some(Glob::new(if trimmed.is_empty() { "/" } else { trimmed }))
 }
 
 /// A path without the slashes that do not count.
-pub(crate) fn bare(path: &str) -> Cow<'_, str> {
+pub(crate) fn normalize_slashes(path: &str) -> Cow<'_, str> {
     if path.contains("//") {
         let segments: Vec<&str> = super::pattern::segments(path).collect();
         return Cow::Owned(format!("/{}", segments.join("/")));
     }
-    Cow::Borrowed(without_end(path))
+    Cow::Borrowed(trim_trailing_slash(path))
 }
 
 /// A path without the slash at its end, which does not count.
-pub(crate) fn without_end(path: &str) -> &str {
+pub(crate) fn trim_trailing_slash(path: &str) -> &str {
     match path.strip_suffix('/') {
         Some("") | None => path,
         Some(bare) => bare,
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slashes_at_the_end_and_empty_segments_do_not_count() {
+    fn path_matcher_ignores_redundant_slashes() {
         for (value, yes, no) in [
             (
                 "/internal",
@@ -88,9 +88,9 @@ mod tests {
             ("/*", vec!["/", "/a"], vec![]),
             ("/f/*.pdf", vec!["/f/a.pdf", "/f/a.pdf/", "//f/a.pdf"], vec!["/f/a.pdf/x"]),
         ] {
-            let test = PathTest::new([value]);
-            assert!(yes.iter().all(|path| test.accepts(&bare(path))), "{value}");
-            assert!(!no.iter().any(|path| test.accepts(&bare(path))), "{value}");
+            let test = PathMatcher::new([value]);
+            assert!(yes.iter().all(|path| test.accepts(&normalize_slashes(path))), "{value}");
+            assert!(!no.iter().any(|path| test.accepts(&normalize_slashes(path))), "{value}");
         }
     }
 }

@@ -8,44 +8,44 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
+use crate::diagnostic::FieldError;
 use crate::facts::Facts;
-use crate::paths::Paths;
-use crate::problem::Remark;
+use crate::path_normalization::PathNormalization;
 
 /// A deeper pattern is no endpoint, and the trie of patterns is walked recursively.
 const MAX_SEGMENTS: usize = 64;
 
-const FORM: &str = "`/path`, `METHOD /path`, `/path/{name}`, `/path/*` or `*`";
+const PATTERN_SYNTAX: &str = "`/path`, `METHOD /path`, `/path/{name}`, `/path/*` or `*`";
 
 /// Which endpoints are meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Pattern {
+pub(crate) struct EndpointPattern {
     /// None for any method.
     pub(crate) methods: SmallVec<[Box<str>; 1]>,
-    pub(crate) segments: Box<[Segment]>,
+    pub(crate) segments: Box<[PatternSegment]>,
     /// Whether everything below is meant too.
-    pub(crate) open: bool,
+    pub(crate) open_ended: bool,
     /// The path as typed.
     pub(crate) template: Box<str>,
 }
 
 /// One piece of a path pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Segment {
+pub(crate) enum PatternSegment {
     Literal(Box<str>),
     Any,
 }
 
 /// The endpoint that a request is for, as far as it is known.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Endpoint<'f> {
+pub(crate) struct RequestEndpoint<'f> {
     pub(crate) method: Option<&'f str>,
     pub(crate) path: Option<&'f str>,
 }
 
-impl<'f> Endpoint<'f> {
+impl<'f> RequestEndpoint<'f> {
     /// An `endpoint` fact that reads `METHOD /path` or `/path` counts before `method` and `path`.
-    pub(crate) fn of(facts: &'f Facts<'_>) -> Self {
+    pub(crate) fn from_facts(facts: &'f Facts<'_>) -> Self {
         let method = facts.get("method");
         match facts.get("endpoint") {
             Some(path) if path.starts_with('/') => Self { method, path: Some(path) },
@@ -65,16 +65,20 @@ pub(crate) fn segments(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|segment| !segment.is_empty())
 }
 
-impl Pattern {
-    pub(crate) fn parse(text: &str) -> Result<Self, Remark> {
+impl EndpointPattern {
+    pub(crate) fn parse(text: &str) -> Result<Self, FieldError> {
         let (methods, path) = match text.split_once(' ') {
             Some((methods, path)) => (parse_methods(methods, path.trim())?, path.trim()),
             None => (SmallVec::new(), text),
         };
         if path != "*" && !path.starts_with('/') {
-            let remark = Remark::new("an endpoint pattern begins with `/`").found(text);
+            let error = FieldError::new("an endpoint pattern begins with `/`").with_found(text);
             let plain = !path.is_empty() && !path.contains([' ', '*']);
-            return Err(remark.write(if plain { format!("`/{path}`") } else { FORM.to_owned() }));
+            return Err(error.with_hint(if plain {
+                format!("`/{path}`")
+            } else {
+                PATTERN_SYNTAX.to_owned()
+            }));
         }
         let mut names: Vec<&str> = segments(path).collect();
         let open = names.last() == Some(&"*");
@@ -82,89 +86,92 @@ impl Pattern {
             names.pop();
         }
         if names.len() > MAX_SEGMENTS {
-            let remark = Remark::new(format!("a pattern has at most {MAX_SEGMENTS} segments"));
-            return Err(remark.write("a shorter one that ends in `/*`"));
+            let error = FieldError::new(format!("a pattern has at most {MAX_SEGMENTS} segments"));
+            return Err(error.with_hint("a shorter one that ends in `/*`"));
         }
         let segments =
             names.into_iter().map(|name| parse_segment(name, text)).collect::<Result<_, _>>()?;
-        Ok(Self { methods, segments, open, template: path.into() })
+        Ok(Self { methods, segments, open_ended: open, template: path.into() })
     }
 
     /// The endpoint of a request as far as it is known, as the pattern that matches nothing else.
-    pub(crate) fn of(endpoint: &Endpoint<'_>) -> Self {
-        let literal = |name: &str| Segment::Literal(name.into());
+    pub(crate) fn for_endpoint(endpoint: &RequestEndpoint<'_>) -> Self {
+        let literal = |name: &str| PatternSegment::Literal(name.into());
         let path = endpoint.path;
         Self {
             methods: endpoint.method.into_iter().map(Into::into).collect(),
             segments: path.map(|path| segments(path).map(literal).collect()).unwrap_or_default(),
-            open: path.is_none(),
+            open_ended: path.is_none(),
             template: path.unwrap_or("*").into(),
         }
     }
 
     /// The same pattern for paths that were put into their form for comparison.
-    pub(crate) fn under(&self, paths: Paths) -> Self {
-        let folded = |segment: &Segment| match segment {
-            Segment::Literal(text) => Segment::Literal(paths.folded_segment(text).into()),
-            Segment::Any => Segment::Any,
+    pub(crate) fn with_normalized_paths(&self, paths: PathNormalization) -> Self {
+        let folded = |segment: &PatternSegment| match segment {
+            PatternSegment::Literal(text) => {
+                PatternSegment::Literal(paths.fold_segment(text).into())
+            }
+            PatternSegment::Any => PatternSegment::Any,
         };
         Self { segments: self.segments.iter().map(folded).collect(), ..self.clone() }
     }
 
     /// Whether it matches every request, even one whose path is not known.
-    pub(crate) fn is_anything(&self) -> bool {
-        self.methods.is_empty() && self.is_any_path()
+    pub(crate) fn matches_everything(&self) -> bool {
+        self.methods.is_empty() && self.matches_any_path()
     }
 
     /// Whether only the method matters.
-    pub(crate) fn is_any_path(&self) -> bool {
-        self.open && self.segments.is_empty()
+    pub(crate) fn matches_any_path(&self) -> bool {
+        self.open_ended && self.segments.is_empty()
     }
 
-    pub(crate) fn admits_method(&self, method: Option<&str>) -> bool {
+    pub(crate) fn allows_method(&self, method: Option<&str>) -> bool {
         self.methods.is_empty()
             || method.is_some_and(|method| self.methods.iter().any(|known| **known == *method))
     }
 
-    pub(crate) fn matches(&self, endpoint: &Endpoint<'_>) -> bool {
-        self.admits_method(endpoint.method)
-            && (self.is_any_path() || endpoint.path.is_some_and(|path| self.matches_path(path)))
+    pub(crate) fn matches(&self, endpoint: &RequestEndpoint<'_>) -> bool {
+        self.allows_method(endpoint.method)
+            && (self.matches_any_path()
+                || endpoint.path.is_some_and(|path| self.matches_path(path)))
     }
 
     pub(crate) fn matches_path(&self, path: &str) -> bool {
         let mut given = segments(path);
         let fits = self.segments.iter().all(|wanted| match (wanted, given.next()) {
-            (Segment::Literal(literal), Some(segment)) => **literal == *segment,
-            (Segment::Any, Some(_)) => true,
+            (PatternSegment::Literal(literal), Some(segment)) => **literal == *segment,
+            (PatternSegment::Any, Some(_)) => true,
             (_, None) => false,
         });
-        fits && (self.open || given.next().is_none())
+        fits && (self.open_ended || given.next().is_none())
     }
 
     /// Whether no request matches both.
-    pub(crate) fn disjoint(&self, other: &Self) -> bool {
+    pub(crate) fn is_disjoint(&self, other: &Self) -> bool {
         let methods = !self.methods.is_empty()
             && !other.methods.is_empty()
             && !self.methods.iter().any(|method| other.methods.contains(method));
         let differ = self.segments.iter().zip(&other.segments).any(|pair| match pair {
-            (Segment::Literal(one), Segment::Literal(two)) => one != two,
+            (PatternSegment::Literal(one), PatternSegment::Literal(two)) => one != two,
             _ => false,
         });
         let (short, long) = (self.segments.len(), other.segments.len());
-        let lengths = (short < long && !self.open) || (long < short && !other.open);
+        let lengths = (short < long && !self.open_ended) || (long < short && !other.open_ended);
         methods || differ || lengths
     }
 }
 
-fn parse_methods(text: &str, path: &str) -> Result<SmallVec<[Box<str>; 1]>, Remark> {
+fn parse_methods(text: &str, path: &str) -> Result<SmallVec<[Box<str>; 1]>, FieldError> {
     let upper = text.to_ascii_uppercase();
     if text.is_empty() || !upper.split('|').all(is_method) {
-        let remark = Remark::new("this is not an HTTP method").found(text);
-        return Err(remark.write("`POST /path`, `GET|HEAD /path`, or `/path` for any method"));
+        let error = FieldError::new("this is not an HTTP method").with_found(text);
+        return Err(error.with_hint("`POST /path`, `GET|HEAD /path`, or `/path` for any method"));
     }
     if text != upper {
-        let remark = Remark::new("methods are written in upper case").found(text);
-        return Err(remark.write(format!("`{upper} {path}`")));
+        let error = FieldError::new("methods are written in upper case").with_found(text);
+        return Err(error.with_hint(format!("`{upper} {path}`")));
     }
     Ok(text.split('|').map(Into::into).collect())
 }
@@ -173,38 +180,38 @@ fn is_method(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-')
 }
 
-fn parse_segment(name: &str, whole: &str) -> Result<Segment, Remark> {
-    let wrong = |message: &str| Remark::new(message).found(whole);
+fn parse_segment(name: &str, whole: &str) -> Result<PatternSegment, FieldError> {
+    let wrong = |message: &str| FieldError::new(message).with_found(whole);
     if let Some(inner) = name.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
-        if !is_name(inner) {
+        if !is_placeholder_name(inner) {
             let message = "a placeholder has a name of letters, digits and `_`";
-            return Err(wrong(message).write("for instance `{id}`"));
+            return Err(wrong(message).with_hint("for instance `{id}`"));
         }
-        return Ok(Segment::Any);
+        return Ok(PatternSegment::Any);
     }
-    if let Some(hint) = in_braces(whole).filter(|_| name.starts_with(':')) {
-        return Err(wrong("a placeholder is written in braces").write(format!("`{hint}`")));
+    if let Some(hint) = to_brace_placeholders(whole).filter(|_| name.starts_with(':')) {
+        return Err(wrong("a placeholder is written in braces").with_hint(format!("`{hint}`")));
     }
     if name.contains('*') {
         let hint = "`{name}` for one segment, or `/*` at the end for everything below";
-        return Err(wrong("a `*` can only be the last segment, whole").write(hint));
+        return Err(wrong("a `*` can only be the last segment, whole").with_hint(hint));
     }
     if name.contains(['{', '}']) {
         let message = "a placeholder is a whole segment";
-        return Err(wrong(message).write("for instance `/users/{id}`"));
+        return Err(wrong(message).with_hint("for instance `/users/{id}`"));
     }
     if name.contains([' ', '?', '#']) || name.contains(char::is_control) {
         let message = "a pattern is a path alone, without spaces, query or fragment";
-        return Err(wrong(message).write(FORM));
+        return Err(wrong(message).with_hint(PATTERN_SYNTAX));
     }
-    Ok(Segment::Literal(name.into()))
+    Ok(PatternSegment::Literal(name.into()))
 }
 
 /// The path with placeholders as Express and Rails write them, `/users/:id`, written in braces;
 /// nothing if it has none.
-pub(crate) fn in_braces(path: &str) -> Option<String> {
+pub(crate) fn to_brace_placeholders(path: &str) -> Option<String> {
     let named = |segment: &str| {
-        let name = segment.strip_prefix(':').filter(|name| is_name(name))?;
+        let name = segment.strip_prefix(':').filter(|name| is_placeholder_name(name))?;
         Some(format!("{{{name}}}"))
     };
     let segments: Vec<_> = path.split('/').map(|segment| (segment, named(segment))).collect();
@@ -216,11 +223,11 @@ pub(crate) fn in_braces(path: &str) -> Option<String> {
 }
 
 /// Whether this can be the name of a placeholder.
-fn is_name(text: &str) -> bool {
+fn is_placeholder_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-impl fmt::Display for Pattern {
+impl fmt::Display for EndpointPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.methods.is_empty() {
             write!(f, "{} ", self.methods.join("|"))?;
@@ -233,13 +240,13 @@ impl fmt::Display for Pattern {
 mod tests {
     use super::*;
 
-    fn hit(pattern: &str, endpoint: &str) -> bool {
+    fn pattern_matches(pattern: &str, endpoint: &str) -> bool {
         let facts: Facts = [("endpoint", endpoint)].into_iter().collect();
-        Pattern::parse(pattern).unwrap().matches(&Endpoint::of(&facts))
+        EndpointPattern::parse(pattern).unwrap().matches(&RequestEndpoint::from_facts(&facts))
     }
 
     #[test]
-    fn patterns_match_what_they_say() {
+    fn patterns_match_methods_and_paths() {
         for (pattern, yes, no) in [
             ("*", vec!["GET /", "POST /a/b", "/"], vec![]),
             ("/", vec!["GET /", "//"], vec!["/a"]),
@@ -251,13 +258,13 @@ mod tests {
             ("/u/{id}", vec!["/u/7", "/u/7/"], vec!["/u", "/u/7/x"]),
             ("/u/{id}/*", vec!["/u/7", "/u/7/x/y"], vec!["/u"]),
         ] {
-            assert!(yes.iter().all(|endpoint| hit(pattern, endpoint)), "{pattern}");
-            assert!(!no.iter().any(|endpoint| hit(pattern, endpoint)), "{pattern}");
+            assert!(yes.iter().all(|endpoint| pattern_matches(pattern, endpoint)), "{pattern}");
+            assert!(!no.iter().any(|endpoint| pattern_matches(pattern, endpoint)), "{pattern}");
         }
     }
 
     #[test]
-    fn bad_patterns_say_what_to_write() {
+    fn invalid_pattern_error_has_hint() {
         for (pattern, hint) in [
             ("api/x", "`/api/x`"),
             ("", "`/path`"),
@@ -272,18 +279,18 @@ mod tests {
             ("/a/{b", "`/users/{id}`"),
             ("/a?b=c", "`/path`"),
         ] {
-            let written = Pattern::parse(pattern).unwrap_err().hint.unwrap();
+            let written = EndpointPattern::parse(pattern).unwrap_err().hint.unwrap();
             assert!(written.contains(hint), "{pattern}: {written}");
         }
-        assert!(Pattern::parse(&"/a".repeat(65)).is_err());
+        assert!(EndpointPattern::parse(&"/a".repeat(65)).is_err());
     }
 
     #[test]
     fn disjoint_patterns_share_no_request() {
         let disjoint = |a: &str, b: &str| {
-            let (a, b) = (Pattern::parse(a).unwrap(), Pattern::parse(b).unwrap());
-            assert_eq!(a.disjoint(&b), b.disjoint(&a));
-            a.disjoint(&b)
+            let (a, b) = (EndpointPattern::parse(a).unwrap(), EndpointPattern::parse(b).unwrap());
+            assert_eq!(a.is_disjoint(&b), b.is_disjoint(&a));
+            a.is_disjoint(&b)
         };
         assert!(disjoint("GET /a", "POST /a") && disjoint("/a", "/b") && disjoint("/a", "/a/b"));
         assert!(disjoint("/a/{x}/*", "/a") && disjoint("/a/*", "/b/*"));

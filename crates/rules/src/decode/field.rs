@@ -2,36 +2,40 @@
 
 use tidegate_core::time::Micros;
 
-use super::{Fields, Findings, nearest};
-use crate::problem::Remark;
-use crate::text::duration;
-use crate::yaml::{Node, Span, Value};
+use super::{Diagnostics, FieldMap, nearest};
+use crate::diagnostic::FieldError;
+use crate::value_syntax::duration;
+use crate::yaml::{SourceSpan, YamlNode, YamlValue};
 
 /// A value, where it stands, and where to note what is wrong with it. Every reader answers
 /// `None` after noting a problem, never silently.
 #[derive(Clone, Debug)]
 pub struct Field<'a> {
-    node: &'a Node,
+    node: &'a YamlNode,
     path: String,
-    findings: &'a Findings<'a>,
+    diagnostics: &'a Diagnostics<'a>,
 }
 
 impl<'a> Field<'a> {
     /// The value at `path`.
     #[must_use]
-    pub fn new(node: &'a Node, path: impl Into<String>, findings: &'a Findings<'a>) -> Self {
-        Self { node, path: path.into(), findings }
+    pub fn new(
+        node: &'a YamlNode,
+        path: impl Into<String>,
+        diagnostics: &'a Diagnostics<'a>,
+    ) -> Self {
+        Self { node, path: path.into(), diagnostics }
     }
 
     /// The value itself.
     #[must_use]
-    pub const fn node(&self) -> &'a Node {
+    pub const fn node(&self) -> &'a YamlNode {
         self.node
     }
 
     /// Where it stands.
     #[must_use]
-    pub const fn span(&self) -> Span {
+    pub const fn span(&self) -> SourceSpan {
         self.node.span
     }
 
@@ -42,20 +46,20 @@ impl<'a> Field<'a> {
     }
 
     /// Notes what is wrong with it.
-    pub fn refuse(&self, remark: Remark) {
-        self.findings.note(self.span(), &self.path, remark);
+    pub fn report(&self, error: FieldError) {
+        self.diagnostics.report(self.span(), &self.path, error);
     }
 
-    /// The value of a check, or nothing after noting its remark.
-    pub fn accept<T>(&self, checked: Result<T, Remark>) -> Option<T> {
-        checked.map_err(|remark| self.refuse(remark)).ok()
+    /// The value of a check, or nothing after noting its error.
+    pub fn ok_or_report<T>(&self, checked: Result<T, FieldError>) -> Option<T> {
+        checked.map_err(|error| self.report(error)).ok()
     }
 
     /// The scalar's text, without judging it.
     #[must_use]
     pub fn scalar(&self) -> Option<&'a str> {
         match &self.node.value {
-            Value::Scalar { text, .. } if !self.node.is_null() => Some(text),
+            YamlValue::Scalar { text, .. } if !self.node.is_null() => Some(text),
             _ => None,
         }
     }
@@ -65,17 +69,17 @@ impl<'a> Field<'a> {
     pub fn text(&self) -> Option<&'a str> {
         let text = self.scalar();
         if text.is_none() {
-            self.wrong_kind("text");
+            self.report_wrong_kind("text");
         }
         text
     }
 
     /// Text that is not empty.
     #[must_use]
-    pub fn word(&self) -> Option<&'a str> {
+    pub fn non_empty_text(&self) -> Option<&'a str> {
         let text = self.text()?;
         if text.is_empty() {
-            self.refuse(Remark::new("this must not be empty").write("a value"));
+            self.report(FieldError::new("this must not be empty").with_hint("a value"));
             return None;
         }
         Some(text)
@@ -90,18 +94,18 @@ impl<'a> Field<'a> {
             (least, most) => format!("a whole number from {least} to {most}"),
         };
         let number = match &self.node.value {
-            Value::Scalar { text, quoted: false } => integer(text),
+            YamlValue::Scalar { text, quoted: false } => parse_integer(text),
             _ => None,
         };
         match number {
             Some(number) if (least..=most).contains(&number) => Some(number),
             Some(number) => {
-                let remark = Remark::new("this number is out of bounds");
-                self.refuse(remark.found(&number.to_string()).write(expected()));
+                let error = FieldError::new("this number is out of bounds");
+                self.report(error.with_found(&number.to_string()).with_hint(expected()));
                 None
             }
             None => {
-                self.wrong_kind(&expected());
+                self.report_wrong_kind(&expected());
                 None
             }
         }
@@ -114,7 +118,7 @@ impl<'a> Field<'a> {
             Some("true" | "True" | "TRUE") => Some(true),
             Some("false" | "False" | "FALSE") => Some(false),
             _ => {
-                self.wrong_kind("`true` or `false`");
+                self.report_wrong_kind("`true` or `false`");
                 None
             }
         }
@@ -124,17 +128,17 @@ impl<'a> Field<'a> {
     #[must_use]
     pub fn duration(&self) -> Option<Micros> {
         let text = self.text()?;
-        self.accept(duration::parse(text))
+        self.ok_or_report(duration::parse(text))
     }
 
     /// The name of a header, in lower case (a token of RFC 9110, section 5.6.2).
     #[must_use]
     pub fn header_name(&self) -> Option<String> {
-        let name = self.word()?;
+        let name = self.non_empty_text()?;
         let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         if !name.bytes().all(token) {
-            let remark = Remark::new("this is not the name of a header").found(name);
-            self.refuse(remark.write("letters, digits and dashes, such as `x-cost`"));
+            let error = FieldError::new("this is not the name of a header").with_found(name);
+            self.report(error.with_hint("letters, digits and dashes, such as `x-cost`"));
             return None;
         }
         Some(name.to_ascii_lowercase())
@@ -149,72 +153,76 @@ impl<'a> Field<'a> {
             let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
             let hint = match nearest(text, names.iter().copied()) {
                 Some(name) => format!("`{name}`"),
-                None => one_of(&names),
+                None => format_choices(&names),
             };
-            self.refuse(Remark::new("unknown value").found(text).write(hint));
+            self.report(FieldError::new("unknown value").with_found(text).with_hint(hint));
         }
         known.map(|(_, value)| *value)
     }
 
     /// The items of a list that is not empty; a single value is a list of itself.
     #[must_use]
-    pub fn one_or_more(&self) -> Vec<Self> {
-        let Value::List(items) = &self.node.value else {
+    pub fn non_empty_items(&self) -> Vec<Self> {
+        let YamlValue::List(items) = &self.node.value else {
             return vec![self.clone()];
         };
         if items.is_empty() {
-            self.refuse(Remark::new("the list is empty").write("at least one value"));
+            self.report(FieldError::new("the list is empty").with_hint("at least one value"));
         }
-        self.numbered(items)
+        self.indexed_items(items)
     }
 
     /// The items of a list, which may be empty.
     #[must_use]
     pub fn list(&self) -> Option<Vec<Self>> {
-        if let Value::List(items) = &self.node.value {
-            return Some(self.numbered(items));
+        if let YamlValue::List(items) = &self.node.value {
+            return Some(self.indexed_items(items));
         }
-        self.wrong_kind("a list");
+        self.report_wrong_kind("a list");
         None
     }
 
     /// The fields of a mapping.
     #[must_use]
-    pub fn fields(&self) -> Option<Fields<'a>> {
-        if let Value::Map(entries) = &self.node.value {
-            return Some(Fields::new(entries, self.span(), self.path.clone(), self.findings));
+    pub fn fields(&self) -> Option<FieldMap<'a>> {
+        if let YamlValue::Map(entries) = &self.node.value {
+            return Some(FieldMap::new(entries, self.span(), self.path.clone(), self.diagnostics));
         }
-        self.wrong_kind("a mapping of `name: value`");
+        self.report_wrong_kind("a mapping of `name: value`");
         None
     }
 
     /// Notes that something else should stand here.
-    pub fn wrong_kind(&self, expected: &str) {
-        let scalar = |text: &str| Remark::new(format!("expected {expected}")).found(text);
-        self.refuse(match &self.node.value {
-            Value::Scalar { text, quoted: true } => scalar(&format!("\"{text}\"")),
-            Value::Scalar { .. } if self.node.is_null() => scalar("null"),
-            Value::Scalar { text, .. } => scalar(text),
-            Value::List(_) => Remark::new(format!("expected {expected}, found a list")),
-            Value::Map(_) => Remark::new(format!("expected {expected}, found a mapping")),
+    pub fn report_wrong_kind(&self, expected: &str) {
+        let scalar = |text: &str| FieldError::new(format!("expected {expected}")).with_found(text);
+        self.report(match &self.node.value {
+            YamlValue::Scalar { text, quoted: true } => scalar(&format!("\"{text}\"")),
+            YamlValue::Scalar { .. } if self.node.is_null() => scalar("null"),
+            YamlValue::Scalar { text, .. } => scalar(text),
+            YamlValue::List(_) => FieldError::new(format!("expected {expected}, found a list")),
+            YamlValue::Map(_) => FieldError::new(format!("expected {expected}, found a mapping")),
         });
     }
 
-    fn numbered(&self, items: &'a [Node]) -> Vec<Self> {
+    fn indexed_items(&self, items: &'a [YamlNode]) -> Vec<Self> {
         let path = |i| format!("{}[{i}]", self.path);
-        items.iter().enumerate().map(|(i, node)| Self::new(node, path(i), self.findings)).collect()
+        items
+            .iter()
+            .enumerate()
+            .map(|(i, node)| Self::new(node, path(i), self.diagnostics))
+            .collect()
     }
 }
 
 /// A whole number; underscores may group its digits.
-fn integer(text: &str) -> Option<u64> {
+fn parse_integer(text: &str) -> Option<u64> {
     if !text.starts_with(|c: char| c.is_ascii_digit()) || text.ends_with('_') {
         return None;
     }
     text.replace('_', "").parse().ok()
 }
 
-fn one_of(names: &[&str]) -> String {
+fn format_choices(names: &[&str]) -> String {
     let quoted: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
     match quoted.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),

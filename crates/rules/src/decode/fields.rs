@@ -1,32 +1,32 @@
 //! The fields of a mapping: asked for by name, and what nobody asked for is a problem.
 
-use super::{Field, Findings, nearest};
-use crate::problem::Remark;
-use crate::yaml::{Entry, Span};
+use super::{Diagnostics, Field, nearest};
+use crate::diagnostic::FieldError;
+use crate::yaml::{SourceSpan, YamlEntry};
 
 /// The fields of one mapping. Call [`finish`](Self::finish) when all known ones were asked for.
 #[derive(Debug)]
-pub struct Fields<'a> {
-    entries: &'a [Entry],
-    span: Span,
+pub struct FieldMap<'a> {
+    entries: &'a [YamlEntry],
+    span: SourceSpan,
     path: String,
-    findings: &'a Findings<'a>,
-    asked: Vec<&'static str>,
+    diagnostics: &'a Diagnostics<'a>,
+    known: Vec<&'static str>,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> FieldMap<'a> {
     pub(super) const fn new(
-        entries: &'a [Entry],
-        span: Span,
+        entries: &'a [YamlEntry],
+        span: SourceSpan,
         path: String,
-        findings: &'a Findings<'a>,
+        diagnostics: &'a Diagnostics<'a>,
     ) -> Self {
-        Self { entries, span, path, findings, asked: Vec::new() }
+        Self { entries, span, path, diagnostics, known: Vec::new() }
     }
 
     /// The field of that name, if it is there and not null.
     pub fn take(&mut self, name: &'static str) -> Option<Field<'a>> {
-        self.asked.push(name);
+        self.known.push(name);
         let entry = self.entries.iter().find(|entry| entry.name == name)?;
         (!entry.node.is_null()).then(|| self.field(entry))
     }
@@ -35,17 +35,17 @@ impl<'a> Fields<'a> {
     pub fn require(&mut self, name: &'static str, hint: &str) -> Option<Field<'a>> {
         let field = self.take(name);
         if field.is_none() {
-            self.missing(name, hint);
+            self.report_missing(name, hint);
         }
         field
     }
 
     /// Notes that a field is missing, unless it is only misspelt, which is told by itself.
-    pub fn missing(&self, name: &'static str, hint: &str) {
+    pub fn report_missing(&self, name: &'static str, hint: &str) {
         // A field that is there says nothing: it is null.
         let mut others = self.entries.iter().filter(|entry| entry.name != name);
         if !others.any(|entry| nearest(&entry.name, [name]).is_some()) {
-            self.refuse(Remark::new(format!("`{name}` is missing")).write(hint));
+            self.report(FieldError::new(format!("`{name}` is missing")).with_hint(hint));
         }
     }
 
@@ -54,41 +54,42 @@ impl<'a> Fields<'a> {
         let mut given = names.iter().filter_map(|name| Some((*name, self.take(name)?)));
         let (first, field) = given.next()?;
         for (name, other) in given.collect::<Vec<_>>() {
-            let remark = Remark::new(format!("`{name}` and `{first}` say the same thing"));
-            other.refuse(remark.write(format!("only `{first}`")));
+            let error = FieldError::new(format!("`{name}` and `{first}` say the same thing"));
+            other.report(error.with_hint(format!("only `{first}`")));
         }
         Some(field)
     }
 
     /// Every field, whatever its name, for mappings whose names are free.
-    pub fn all(&self) -> impl Iterator<Item = (&'a str, Span, Field<'a>)> {
+    pub fn all_fields(&self) -> impl Iterator<Item = (&'a str, SourceSpan, Field<'a>)> {
         self.entries.iter().map(|entry| (entry.name.as_str(), entry.name_span, self.field(entry)))
     }
 
     /// Notes what is wrong with the mapping as a whole.
-    pub fn refuse(&self, remark: Remark) {
-        self.findings.note(self.span, &self.path, remark);
+    pub fn report(&self, error: FieldError) {
+        self.diagnostics.report(self.span, &self.path, error);
     }
 
     /// Notes every field that nobody asked for.
     pub fn finish(self) {
-        for entry in self.entries.iter().filter(|e| !self.asked.contains(&e.name.as_str())) {
-            let near = nearest(&entry.name, self.asked.iter().copied());
+        for entry in self.entries.iter().filter(|e| !self.known.contains(&e.name.as_str())) {
+            let near = nearest(&entry.name, self.known.iter().copied());
             let hint = match near {
                 Some(name) => format!("`{name}`"),
-                None => format!("one of {}", self.asked.join(", ")),
+                None => format!("one of {}", self.known.join(", ")),
             };
-            let remark = Remark::new("this field is not known").found(&entry.name).write(hint);
-            self.findings.note(entry.name_span, &self.field_path(entry), remark);
+            let error =
+                FieldError::new("this field is not known").with_found(&entry.name).with_hint(hint);
+            self.diagnostics.report(entry.name_span, &self.field_path(entry), error);
         }
     }
 
-    fn field(&self, entry: &'a Entry) -> Field<'a> {
-        Field::new(&entry.node, self.field_path(entry), self.findings)
+    fn field(&self, entry: &'a YamlEntry) -> Field<'a> {
+        Field::new(&entry.node, self.field_path(entry), self.diagnostics)
     }
 
-    fn field_path(&self, entry: &Entry) -> String {
-        let name = crate::problem::shown(&entry.name);
+    fn field_path(&self, entry: &YamlEntry) -> String {
+        let name = crate::diagnostic::shorten(&entry.name);
         if self.path.is_empty() { name } else { format!("{}.{name}", self.path) }
     }
 }

@@ -11,14 +11,14 @@ pub fn nearest<'n>(typed: &str, known: impl IntoIterator<Item = &'n str>) -> Opt
     let allowed = (typed.len() / 3).clamp(1, 3);
     known
         .into_iter()
-        .map(|name| (distance(typed.as_bytes(), name.to_ascii_lowercase().as_bytes()), name))
+        .map(|name| (edit_distance(typed.as_bytes(), name.to_ascii_lowercase().as_bytes()), name))
         .filter(|(edits, _)| *edits <= allowed)
         .min_by_key(|(edits, _)| *edits)
         .map(|(_, name)| name)
 }
 
 /// Insertions, deletions, replacements and swaps of neighbours that lead from one to the other.
-fn distance(a: &[u8], b: &[u8]) -> usize {
+fn edit_distance(a: &[u8], b: &[u8]) -> usize {
     let mut rows = [vec![0; b.len() + 1], (0..=b.len()).collect(), vec![0; b.len() + 1]];
     for i in 1..=a.len() {
         let [before_last, last, row] = &mut rows;
@@ -40,7 +40,7 @@ mod tests {
     use super::nearest;
 
     #[test]
-    fn slips_are_recognised_and_other_words_are_not() {
+    fn nearest_name_matches_only_typos() {
         let known = ["requests", "window", "algorithm", "burst", "queue", "id"];
         assert_eq!(nearest("reqeusts", known), Some("requests"));
         assert_eq!(nearest("Windows", known), Some("window"));

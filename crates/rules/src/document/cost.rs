@@ -1,47 +1,47 @@
 //! What a request costs, as typed: a number, or where the number comes from.
 
-use crate::cost::Cost;
-use crate::decode::{Field, Fields};
-use crate::problem::Remark;
-use crate::text::size;
-use crate::yaml::Value;
+use crate::cost::CostSource;
+use crate::decode::{Field, FieldMap};
+use crate::diagnostic::FieldError;
+use crate::value_syntax::size;
+use crate::yaml::YamlValue;
 
 /// The most that one request may cost.
-const MOST: u64 = u32::MAX as u64;
+const MAX_COST: u64 = u32::MAX as u64;
 
 const SOURCES: &str = "one of `header: x-cost`, `body: 1KiB`, `response_header: x-tokens-used` and \
                        `response: 64KiB`, or a number alone";
 
 /// Reads `cost`.
-pub(super) fn read(field: &Field<'_>) -> Option<Cost> {
-    if matches!(field.node().value, Value::Map(_)) {
+pub(super) fn read(field: &Field<'_>) -> Option<CostSource> {
+    if matches!(field.node().value, YamlValue::Map(_)) {
         return field.fields().and_then(read_source);
     }
-    field.integer(1, MOST).map(Cost::Fixed)
+    field.integer(1, MAX_COST).map(CostSource::Fixed)
 }
 
 /// Reads all fields before judging any, so that every fault is noted.
-fn read_source(mut fields: Fields<'_>) -> Option<Cost> {
+fn read_source(mut fields: FieldMap<'_>) -> Option<CostSource> {
     let (header, body) = (fields.take("header"), fields.take("body"));
     let (response_header, response) = (fields.take("response_header"), fields.take("response"));
     let (max, estimate) = (fields.take("max"), fields.take("estimate"));
     check_sources(&fields, [&header, &body, &response_header, &response]);
     if header.is_some() || response_header.is_some() {
         if max.is_none() {
-            fields.missing("max", "`max: 1000`, the most that a header may say");
+            fields.report_missing("max", "`max: 1000`, the most that a header may say");
         }
     } else if let Some(max) = &max {
-        let remark = Remark::new("`max` bounds what a header says, and there is none");
-        max.refuse(remark.write("a `header`, or leave it out"));
+        let error = FieldError::new("`max` bounds what a header says, and there is none");
+        max.report(error.with_hint("a `header`, or leave it out"));
     }
     if let Some(field) = estimate.as_ref().filter(|_| header.is_some() || body.is_some()) {
-        let remark = Remark::new("an estimate is for what only the response tells");
-        field.refuse(remark.write("`response_header` or `response`, or leave it out"));
+        let error = FieldError::new("an estimate is for what only the response tells");
+        field.report(error.with_hint("`response_header` or `response`, or leave it out"));
     }
     fields.finish();
-    let number = |field: &Field<'_>| field.integer(1, MOST);
+    let number = |field: &Field<'_>| field.integer(1, MAX_COST);
     let name = |field: &Field<'_>| field.header_name().map(Into::into);
-    let part = |field: &Field<'_>| field.accept(size::parse(field.text()?));
+    let part = |field: &Field<'_>| field.ok_or_report(size::parse(field.text()?));
     let (header, response_header) =
         (header.map(|it| name(&it)), response_header.map(|it| name(&it)));
     let (body, response) = (body.map(|it| part(&it)), response.map(|it| part(&it)));
@@ -50,29 +50,34 @@ fn read_source(mut fields: Fields<'_>) -> Option<Cost> {
     if let (Some(field), Some(Some(max)), Some(guess)) = (&estimate, max, guess)
         && guess > max
     {
-        let remark = Remark::new("the estimate is more than the header may say");
-        field.refuse(remark.write(format!("at most {max}")));
+        let error = FieldError::new("the estimate is more than the header may say");
+        field.report(error.with_hint(format!("at most {max}")));
     }
     match (header, body, response_header, response) {
-        (Some(name), None, None, None) => Some(Cost::Header { name: name?, max: max?? }),
-        (None, Some(part), None, None) => Some(Cost::Body { part: part? }),
+        (Some(name), None, None, None) => Some(CostSource::Header { name: name?, max: max?? }),
+        (None, Some(part), None, None) => Some(CostSource::Body { part: part? }),
         (None, None, Some(name), None) => {
-            Some(Cost::ResponseHeader { name: name?, max: max??, estimate: guess? })
+            Some(CostSource::ResponseHeader { name: name?, max: max??, estimate: guess? })
         }
-        (None, None, None, Some(part)) => Some(Cost::Response { part: part?, estimate: guess? }),
+        (None, None, None, Some(part)) => {
+            Some(CostSource::Response { part: part?, estimate: guess? })
+        }
         _ => None,
     }
 }
 
 /// A cost comes from one place.
-fn check_sources(fields: &Fields<'_>, sources: [&Option<Field<'_>>; 4]) {
+fn check_sources(fields: &FieldMap<'_>, sources: [&Option<Field<'_>>; 4]) {
     let mut given = sources.into_iter().flatten();
     match (given.next(), given.next()) {
         (None, _) => {
-            fields.refuse(Remark::new("where the cost comes from is missing").write(SOURCES));
+            fields
+                .report(FieldError::new("where the cost comes from is missing").with_hint(SOURCES));
         }
         (Some(_), Some(twice)) => {
-            twice.refuse(Remark::new("this says twice where the cost comes from").write(SOURCES));
+            twice.report(
+                FieldError::new("this says twice where the cost comes from").with_hint(SOURCES),
+            );
         }
         (Some(_), None) => {}
     }

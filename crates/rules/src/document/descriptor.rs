@@ -1,58 +1,70 @@
 //! The `descriptor` of a `match`: a list of entries, `key`, `key=value`, or a mapping of both.
 
 use super::Spanned;
-use crate::condition::{Condition, Descriptor, EntryTest, MAX_ENTRIES, Sense, Test, ValueTest};
+use crate::condition::{
+    Condition, DescriptorMatcher, EntryMatcher, FactMatcher, MAX_ENTRIES, MatchPolarity,
+    ValueMatcher,
+};
 use crate::decode::Field;
-use crate::problem::Remark;
-use crate::yaml::Value;
+use crate::diagnostic::FieldError;
+use crate::yaml::YamlValue;
 
-const FORM: &str = "the entries in order, such as `[remote_address]` or `[plan=free, user]`";
+const DESCRIPTOR_SYNTAX: &str =
+    "the entries in order, such as `[remote_address]` or `[plan=free, user]`";
 
 /// Reads a descriptor; nothing after noting a fault.
 pub(super) fn read(field: &Field<'_>) -> Option<Spanned<Condition>> {
-    let Value::List(items) = &field.node().value else {
-        field.wrong_kind(FORM);
+    let YamlValue::List(items) = &field.node().value else {
+        field.report_wrong_kind(DESCRIPTOR_SYNTAX);
         return None;
     };
     if items.is_empty() || items.len() > MAX_ENTRIES {
         let message = format!("a descriptor has from 1 to {MAX_ENTRIES} entries");
-        field.refuse(Remark::new(message).found(&items.len().to_string()).write(FORM));
+        field.report(
+            FieldError::new(message)
+                .with_found(&items.len().to_string())
+                .with_hint(DESCRIPTOR_SYNTAX),
+        );
         return None;
     }
-    let entries: Vec<_> = field.list()?.iter().map(entry).collect();
-    let entries: Box<[EntryTest]> = entries.into_iter().collect::<Option<_>>()?;
-    let condition = Condition { sense: Sense::Is, test: Test::Descriptor(Descriptor(entries)) };
+    let entries: Vec<_> = field.list()?.iter().map(read_entry).collect();
+    let entries: Box<[EntryMatcher]> = entries.into_iter().collect::<Option<_>>()?;
+    let condition = Condition {
+        polarity: MatchPolarity::Is,
+        matcher: FactMatcher::Descriptor(DescriptorMatcher(entries)),
+    };
     Some(Spanned { value: condition, span: field.span() })
 }
 
-fn entry(field: &Field<'_>) -> Option<EntryTest> {
-    if matches!(field.node().value, Value::Map(_)) {
-        return long(field);
+fn read_entry(field: &Field<'_>) -> Option<EntryMatcher> {
+    if matches!(field.node().value, YamlValue::Map(_)) {
+        return read_entry_map(field);
     }
-    let (key, value) = match field.word()?.split_once('=') {
-        Some((key, value)) => (key, ValueTest::parse(value)),
-        None => (field.word()?, ValueTest::Any),
+    let (key, value) = match field.non_empty_text()?.split_once('=') {
+        Some((key, value)) => (key, ValueMatcher::parse(value)),
+        None => (field.non_empty_text()?, ValueMatcher::Any),
     };
     if key.is_empty() {
-        let remark = Remark::new("an entry has a key").found(field.scalar().unwrap_or_default());
-        field.refuse(remark.write("`key` or `key=value`"));
+        let error =
+            FieldError::new("an entry has a key").with_found(field.scalar().unwrap_or_default());
+        field.report(error.with_hint("`key` or `key=value`"));
         return None;
     }
-    Some(EntryTest { key: key.into(), value, shared: false })
+    Some(EntryMatcher { key: key.into(), value, shared: false })
 }
 
 /// `{ key: path, value: "files/*", shared: true }`, which also says keys that have a `=`.
-fn long(field: &Field<'_>) -> Option<EntryTest> {
+fn read_entry_map(field: &Field<'_>) -> Option<EntryMatcher> {
     let mut fields = field.fields()?;
-    let key = fields.require("key", "`key:` and the entry's key").map(|key| key.word());
-    let value = fields.take("value").map(|value| value.text().map(ValueTest::parse));
+    let key = fields.require("key", "`key:` and the entry's key").map(|key| key.non_empty_text());
+    let value = fields.take("value").map(|value| value.text().map(ValueMatcher::parse));
     let shared = fields.take("shared").map(|shared| (shared.clone(), shared.boolean()));
     fields.finish();
-    let value = value.unwrap_or(Some(ValueTest::Any));
-    if let (Some(ValueTest::Exact(_)), Some((field, Some(true)))) = (&value, &shared) {
-        let remark = Remark::new("one value shares its counter with no other");
-        field.refuse(remark.write("a value with a `*`, or leave `shared` out"));
+    let value = value.unwrap_or(Some(ValueMatcher::Any));
+    if let (Some(ValueMatcher::Exact(_)), Some((field, Some(true)))) = (&value, &shared) {
+        let error = FieldError::new("one value shares its counter with no other");
+        field.report(error.with_hint("a value with a `*`, or leave `shared` out"));
     }
     let shared = shared.map_or(Some(false), |(_, shared)| shared);
-    Some(EntryTest { key: key??.into(), value: value?, shared: shared? })
+    Some(EntryMatcher { key: key??.into(), value: value?, shared: shared? })
 }

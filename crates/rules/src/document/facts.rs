@@ -7,12 +7,12 @@
 
 use std::collections::HashSet;
 
-use super::matches::fact_name;
-use super::{Document, TypedRule};
-use crate::decode::{Field, Findings, nearest};
-use crate::identity::{ApiKeyIdentity, Carrier, UnknownKey};
-use crate::problem::{Remark, shown};
-use crate::yaml::Span;
+use super::match_section::canonical_fact_name;
+use super::{Document, ParsedRule};
+use crate::decode::{Diagnostics, Field, nearest};
+use crate::diagnostic::{FieldError, shorten};
+use crate::identity::{ApiKeyIdentity, ApiKeySource, UnknownKeyPolicy};
+use crate::yaml::SourceSpan;
 
 /// Facts that every request has.
 const BUILT_IN: [&str; 5] = ["ip", "method", "path", "endpoint", "host"];
@@ -25,7 +25,7 @@ const CONVENTIONAL: [(&str, &str); 3] = [
 ];
 
 /// Names that people use elsewhere for facts known here, and that few edits do not lead to.
-const SYNONYMS: [(&str, &[&str]); 7] = [
+const FACT_SYNONYMS: [(&str, &[&str]); 7] = [
     ("user_id", &["user", "uid", "username", "customer", "account"]),
     ("api_key", &["key", "token", "apikey", "x-api-key", "client_id"]),
     ("ip", &["address", "addr", "client", "client_ip", "ip_address", "remote_addr", "source_ip"]),
@@ -37,7 +37,7 @@ const SYNONYMS: [(&str, &[&str]); 7] = [
 
 /// What the command line declares about facts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Declarations {
+pub struct FactDeclarations {
     /// Facts that callers of the APIs bring, in addition to those that the document declares.
     pub facts: Vec<String>,
     /// The header that carries the API key, its name in lower case; it replaces the document's.
@@ -60,21 +60,21 @@ pub struct UnsuppliedFact {
 
 /// A fact that a rule names, and where.
 #[derive(Clone, Debug)]
-pub(crate) struct NamedFact {
+pub(crate) struct FactReference {
     pub(crate) fact: String,
-    pub(crate) span: Span,
+    pub(crate) span: SourceSpan,
     pub(crate) path: String,
 }
 
-impl NamedFact {
-    pub(super) fn new(fact: &str, span: Span, path: &str) -> Self {
+impl FactReference {
+    pub(super) fn new(fact: &str, span: SourceSpan, path: &str) -> Self {
         Self { fact: fact.to_owned(), span, path: path.to_owned() }
     }
 }
 
 /// Where a problem stands, which decides what there is to write.
 #[derive(Clone, Copy)]
-pub(super) enum Place {
+pub(super) enum RuleOrigin {
     Document,
     CommandLine,
 }
@@ -82,67 +82,77 @@ pub(super) enum Place {
 /// Reads `facts: [tenant, region]`.
 pub(super) fn read(field: &Field<'_>) -> Vec<String> {
     let names = field.list().unwrap_or_default();
-    names.iter().filter_map(|name| name.word().map(|name| fact_name(name).to_owned())).collect()
+    names
+        .iter()
+        .filter_map(|name| name.non_empty_text().map(|name| canonical_fact_name(name).to_owned()))
+        .collect()
 }
 
 impl Document {
     /// Adds what the command line declares.
-    pub(super) fn declare(&mut self, declared: &Declarations) {
-        self.facts.extend(declared.facts.iter().map(|name| fact_name(name).to_owned()));
+    pub(super) fn apply_declarations(&mut self, declared: &FactDeclarations) {
+        self.facts.extend(declared.facts.iter().map(|name| canonical_fact_name(name).to_owned()));
         if let Some(header) = &declared.api_key_header {
             let unknown = self.identity.api_key.as_ref().map(|key| key.unknown);
             self.identity.api_key = Some(ApiKeyIdentity {
-                carrier: Carrier::Header(header.clone()),
-                unknown: unknown.unwrap_or(UnknownKey::Itself),
+                source: ApiKeySource::Header(header.clone()),
+                unknown: unknown.unwrap_or(UnknownKeyPolicy::Itself),
             });
         }
         self.declared = declared.clone();
     }
 
     /// Notes every fact that rules name and that is not known.
-    pub(super) fn check_facts(&self, rules: &[TypedRule], place: Place, findings: &Findings<'_>) {
+    pub(super) fn check_facts(
+        &self,
+        rules: &[ParsedRule],
+        place: RuleOrigin,
+        diagnostics: &Diagnostics<'_>,
+    ) {
         if self.declared.any_fact {
             return;
         }
         // The `key_by` of the document is that of many rules, and noted once.
         let mut noted = HashSet::new();
-        for named in rules.iter().filter(|rule| !is_for_envoy(rule)).flat_map(|rule| &rule.named) {
-            let NamedFact { fact, span, path } = named;
-            let known = self.supplies(fact) || conventional(fact).is_some();
+        for named in
+            rules.iter().filter(|rule| !is_for_envoy(rule)).flat_map(|rule| &rule.referenced_facts)
+        {
+            let FactReference { fact, span, path } = named;
+            let known = self.supplies_fact(fact) || conventional_identity(fact).is_some();
             if !known && noted.insert((span.line, span.column, fact)) {
-                findings.note(*span, path, self.unknown(fact, place));
+                diagnostics.report(*span, path, self.unknown_fact_error(fact, place));
             }
         }
     }
 
-    fn unknown(&self, fact: &str, place: Place) -> Remark {
-        let remark = Remark::new("no request has this fact").found(fact);
-        let near = self.near(fact).map(|near| format!("`{near}`; or ")).unwrap_or_default();
-        let name = shown(fact);
-        remark.write(match place {
-            Place::Document => format!(
+    fn unknown_fact_error(&self, fact: &str, place: RuleOrigin) -> FieldError {
+        let error = FieldError::new("no request has this fact").with_found(fact);
+        let near = self.nearest_fact(fact).map(|near| format!("`{near}`; or ")).unwrap_or_default();
+        let name = shorten(fact);
+        error.with_hint(match place {
+            RuleOrigin::Document => format!(
                 "{near}`facts: [{name}]` if callers of the APIs bring it; or \
                  `identity: {{ facts: {{ {name}: {{ header: x-{} }} }} }}` if a header carries it",
                 name.to_ascii_lowercase().replace('_', "-")
             ),
-            Place::CommandLine => {
+            RuleOrigin::CommandLine => {
                 format!("{near}`--facts {name}` beside it if callers of the APIs bring it")
             }
         })
     }
 
     /// The fact that was probably meant.
-    fn near(&self, fact: &str) -> Option<&str> {
+    fn nearest_fact(&self, fact: &str) -> Option<&str> {
         let declared = self.identity.facts.iter().map(|fact| &fact.name).chain(&self.facts);
         let known = BUILT_IN.into_iter().chain(CONVENTIONAL.map(|(name, _)| name));
         let typed = fact.to_ascii_lowercase();
-        let synonym = SYNONYMS.into_iter().find(|(_, others)| others.contains(&&*typed));
+        let synonym = FACT_SYNONYMS.into_iter().find(|(_, others)| others.contains(&&*typed));
         let near = nearest(fact, known.chain(declared.map(String::as_str)));
         synonym.map(|(name, _)| name).or(near)
     }
 
     /// Whether requests have the fact: all of them do, or the document says where it comes from.
-    fn supplies(&self, fact: &str) -> bool {
+    fn supplies_fact(&self, fact: &str) -> bool {
         let identity = &self.identity;
         BUILT_IN.contains(&fact)
             || self.facts.iter().any(|known| known == fact)
@@ -156,12 +166,12 @@ impl Document {
     }
 
     /// The conventional facts that a rule names and that nothing supplies, each once.
-    pub(crate) fn unsupplied<'r>(&self, rule: &'r TypedRule) -> Vec<&'r NamedFact> {
-        let mut unsupplied: Vec<&NamedFact> = Vec::new();
+    pub(crate) fn unsupplied_facts<'r>(&self, rule: &'r ParsedRule) -> Vec<&'r FactReference> {
+        let mut unsupplied: Vec<&FactReference> = Vec::new();
         if rule.active && !is_for_envoy(rule) {
-            for named in &rule.named {
+            for named in &rule.referenced_facts {
                 let known = unsupplied.iter().any(|known| known.fact == named.fact);
-                if !known && !self.supplies(&named.fact) {
+                if !known && !self.supplies_fact(&named.fact) {
                     unsupplied.push(named);
                 }
             }
@@ -170,7 +180,7 @@ impl Document {
     }
 
     /// What to add to the document so that requests have these facts.
-    pub(crate) fn identity_to_add(&self, facts: &[UnsuppliedFact]) -> Option<String> {
+    pub(crate) fn suggested_identity(&self, facts: &[UnsuppliedFact]) -> Option<String> {
         let wanted = |name: &str| facts.iter().any(|unsupplied| unsupplied.fact == name);
         // Tiers are looked up by the API key.
         let key = wanted("tier") && self.identity.api_key.is_none();
@@ -181,11 +191,11 @@ impl Document {
     }
 }
 
-fn conventional(fact: &str) -> Option<&'static str> {
+fn conventional_identity(fact: &str) -> Option<&'static str> {
     CONVENTIONAL.into_iter().find(|(name, _)| *name == fact).map(|(_, line)| line)
 }
 
 /// Rules on Envoy's domains and descriptors name entries that only Envoy's configuration knows.
-fn is_for_envoy(rule: &TypedRule) -> bool {
-    rule.named.iter().any(|named| matches!(&*named.fact, "domain" | "descriptor"))
+fn is_for_envoy(rule: &ParsedRule) -> bool {
+    rule.referenced_facts.iter().any(|named| matches!(&*named.fact, "domain" | "descriptor"))
 }

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use tidegate_core::time::Micros;
 
-pub(super) use read::{Places, read};
+pub(super) use read::{IdentitySpans, read};
 
 /// The `identity` section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
+pub struct IdentityConfig {
     /// Whose address counts.
     pub ip: IpIdentity,
     /// Where the API key is.
@@ -38,7 +38,7 @@ pub struct IpIdentity {
     /// How much of an IPv6 address is one client.
     pub ipv6_prefix: u8,
     /// What those who are believed say it with.
-    pub from: ForwardedBy,
+    pub forwarding_header: ForwardingHeader,
 }
 
 impl IpIdentity {
@@ -53,15 +53,20 @@ impl IpIdentity {
 
 impl Default for IpIdentity {
     fn default() -> Self {
-        let from = ForwardedBy::default();
-        Self { trusted_proxies: Vec::new(), trusts_unix: false, ipv6_prefix: 64, from }
+        let from = ForwardingHeader::default();
+        Self {
+            trusted_proxies: Vec::new(),
+            trusts_unix: false,
+            ipv6_prefix: 64,
+            forwarding_header: from,
+        }
     }
 }
 
 /// What a trusted proxy tells the client's address with. Only this is read: a client can send
 /// the headers that its proxy does not overwrite.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ForwardedBy {
+pub enum ForwardingHeader {
     /// `X-Forwarded-For`, a list to which each proxy adds.
     #[default]
     XForwardedFor,
@@ -75,14 +80,14 @@ pub enum ForwardedBy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKeyIdentity {
     /// Where it is.
-    pub carrier: Carrier,
+    pub source: ApiKeySource,
     /// What a key counts as that is in no `subjects` list.
-    pub unknown: UnknownKey,
+    pub unknown: UnknownKeyPolicy,
 }
 
 /// What carries an API key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Carrier {
+pub enum ApiKeySource {
     /// A header, its name in lower case.
     Header(String),
     /// A parameter of the query.
@@ -95,7 +100,7 @@ pub enum Carrier {
 
 /// What an API key counts as that is in no `subjects` list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnknownKey {
+pub enum UnknownKeyPolicy {
     /// Itself.
     Itself,
     /// The client's address.
@@ -204,21 +209,21 @@ pub struct FactIdentity {
     /// The name of the fact.
     pub name: String,
     /// Where it is.
-    pub carrier: FactCarrier,
+    pub source: CustomFactSource,
 }
 
 /// What carries a further fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FactCarrier {
+pub enum CustomFactSource {
     /// A header, its name in lower case, and whose word it is.
-    Header(String, Trust),
+    Header(String, FactTrust),
     /// A cookie, which is always the client's word.
     Cookie(String),
 }
 
 /// Whose word is taken for a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trust {
+pub enum FactTrust {
     /// That of trusted proxies.
     Proxy,
     /// Anyone's: a client can write what it likes.

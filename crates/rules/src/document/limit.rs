@@ -3,37 +3,37 @@
 //! `limit: { requests, window, … }`, `limit: 10/s burst 20`, `limit: 100` with `window_seconds`
 //! beside it, `rate_per_second` with `burst_capacity`, or `limit: { concurrent: 20 }`.
 
-use tidegate_core::policy::{Algorithm, Leak, MAX_SLOTS, Policy, PolicyError};
+use tidegate_core::policy::{Algorithm, LeakMode, MAX_SLOTS, Policy, PolicyError};
 use tidegate_core::quota::Quota;
 use tidegate_core::time::Micros;
 
-use super::facts::NamedFact;
+use super::facts::FactReference;
 use super::key_by;
-use crate::decode::{Field, Fields};
+use crate::decode::{Field, FieldMap};
+use crate::diagnostic::FieldError;
 use crate::key::KeyPart;
-use crate::problem::Remark;
-use crate::rule::Limit;
-use crate::text::rate;
-use crate::text::shorthand::{ALGORITHMS, Shorthand};
-use crate::yaml::Value;
+use crate::rule::RuleLimit;
+use crate::value_syntax::rate;
+use crate::value_syntax::shorthand::{ALGORITHMS, LimitShorthand};
+use crate::yaml::YamlValue;
 
-const FORMS: &str = "`limit: { requests: 100, window: 1m }` or `limit: 100/min burst 20`";
+const LIMIT_SYNTAX: &str = "`limit: { requests: 100, window: 1m }` or `limit: 100/min burst 20`";
 
 /// How long a slot is held that is not renewed, when the rule does not say.
-const LEASE: Micros = Micros::from_secs(30);
+const DEFAULT_HOLD: Micros = Micros::from_secs(30);
 
 /// The shortest lease: a holder has to renew well before it ends.
-const SHORTEST_LEASE: Micros = Micros::from_secs(1);
+const MIN_HOLD: Micros = Micros::from_secs(1);
 
 /// What a rule says of its limit.
 #[derive(Debug, Default)]
-pub(super) struct Allowed {
+pub(super) struct ParsedLimit {
     /// The limit, unless something is wrong with it.
-    pub(super) limit: Option<Limit>,
+    pub(super) limit: Option<RuleLimit>,
     /// The key that a shorthand names.
-    pub(super) by: Option<Vec<KeyPart>>,
+    pub(super) key_parts: Option<Vec<KeyPart>>,
     /// The facts that this key names.
-    pub(super) named: Vec<NamedFact>,
+    pub(super) referenced_facts: Vec<FactReference>,
 }
 
 /// The settings that go with a number of requests, in `limit` or beside it.
@@ -45,20 +45,20 @@ struct Settings<'a> {
     queue: Option<Field<'a>>,
 }
 
-impl Allowed {
-    pub(super) fn read(fields: &mut Fields<'_>) -> Self {
+impl ParsedLimit {
+    pub(super) fn read(fields: &mut FieldMap<'_>) -> Self {
         let (limit, rate) = (fields.take("limit"), fields.take("rate_per_second"));
         let beside = Settings::take(fields);
         match (limit, rate) {
             (Some(limit), Some(rate)) => {
-                let remark = Remark::new("the limit is said twice, by `limit` and by this");
-                rate.refuse(remark.write("one of them"));
+                let error = FieldError::new("the limit is said twice, by `limit` and by this");
+                rate.report(error.with_hint("one of them"));
                 Self::read_limit(&limit, &beside)
             }
             (Some(limit), None) => Self::read_limit(&limit, &beside),
-            (None, Some(rate)) => Self::of(read_rate(&rate, &beside)),
+            (None, Some(rate)) => Self::from_limit(read_rate(&rate, &beside)),
             (None, None) => {
-                fields.missing("limit", FORMS);
+                fields.report_missing("limit", LIMIT_SYNTAX);
                 Self::default()
             }
         }
@@ -66,71 +66,75 @@ impl Allowed {
 
     /// A limit on its own, as a whole rule in shorthand has it.
     pub(super) fn read_shorthand(field: &Field<'_>) -> Self {
-        let Some(short) = field.text().and_then(|text| field.accept(Shorthand::parse(text))) else {
+        let Some(short) =
+            field.text().and_then(|text| field.ok_or_report(LimitShorthand::parse(text)))
+        else {
             return Self::default();
         };
         let algorithm = short.algorithm.unwrap_or(Algorithm::TokenBucket);
         let quota = Quota { requests: short.requests, window: short.window, burst: short.burst };
         let limit = Policy::new(algorithm, quota)
-            .map_err(|error| field.refuse(Remark::new(error.to_string())))
+            .map_err(|error| field.report(FieldError::new(error.to_string())))
             .ok();
-        let by = short.by.map(|text| field.accept(key_by::parse(text)).unwrap_or_default());
-        let named = by.as_ref().map(|parts| key_by::named(parts, field)).unwrap_or_default();
-        Self { limit: limit.map(Limit::Policy), by, named }
+        let by = short.key.map(|text| field.ok_or_report(key_by::parse(text)).unwrap_or_default());
+        let named =
+            by.as_ref().map(|parts| key_by::fact_references(parts, field)).unwrap_or_default();
+        Self { limit: limit.map(RuleLimit::Policy), key_parts: by, referenced_facts: named }
     }
 
     fn read_limit(field: &Field<'_>, beside: &Settings<'_>) -> Self {
         match &field.node().value {
-            Value::Map(_) => {
-                beside.refuse_all();
-                Self::of(field.fields().and_then(read_map))
+            YamlValue::Map(_) => {
+                beside.report_misplaced();
+                Self::from_limit(field.fields().and_then(read_map))
             }
-            Value::Scalar { text, .. } => match (word(text), text.parse::<u64>()) {
-                (Some(limit), _) => Self::of(Some(limit)),
+            YamlValue::Scalar { text, .. } => match (parse_limit_word(text), text.parse::<u64>()) {
+                (Some(limit), _) => Self::from_limit(Some(limit)),
                 (None, Ok(_)) => {
                     if beside.has_no_window() {
                         let hint = "`window: 1m` beside it, or `limit: 100/min`";
-                        field
-                            .refuse(Remark::new("the window of this limit is missing").write(hint));
+                        field.report(
+                            FieldError::new("the window of this limit is missing").with_hint(hint),
+                        );
                     }
-                    Self::of(beside.read(field))
+                    Self::from_limit(beside.read(field))
                 }
                 (None, Err(_)) => {
-                    beside.refuse_all();
+                    beside.report_misplaced();
                     Self::read_shorthand(field)
                 }
             },
-            Value::List(_) => {
-                field.wrong_kind(FORMS);
+            YamlValue::List(_) => {
+                field.report_wrong_kind(LIMIT_SYNTAX);
                 Self::default()
             }
         }
     }
 
-    const fn of(limit: Option<Limit>) -> Self {
-        Self { limit, by: None, named: Vec::new() }
+    const fn from_limit(limit: Option<RuleLimit>) -> Self {
+        Self { limit, key_parts: None, referenced_facts: Vec::new() }
     }
 }
 
-fn word(text: &str) -> Option<Limit> {
+fn parse_limit_word(text: &str) -> Option<RuleLimit> {
     match text {
-        "unlimited" => Some(Limit::Unlimited),
-        "deny" => Some(Limit::Deny),
+        "unlimited" => Some(RuleLimit::Unlimited),
+        "deny" => Some(RuleLimit::Deny),
         _ => None,
     }
 }
 
-fn read_map(mut fields: Fields<'_>) -> Option<Limit> {
+fn read_map(mut fields: FieldMap<'_>) -> Option<RuleLimit> {
     if let Some(slots) = fields.take("concurrent") {
         return read_slots(&slots, fields);
     }
     let requests =
         fields.require("requests", "`requests: 100`, `requests: unlimited` or `requests: deny`");
     let settings = Settings::take(&mut fields);
-    let mut limit = requests.as_ref().and_then(Field::scalar).and_then(word);
+    let mut limit = requests.as_ref().and_then(Field::scalar).and_then(parse_limit_word);
     if limit.is_none() {
         if settings.has_no_window() {
-            fields.missing("window", "`window: 1m`");
+            fields.report_missing("window", "`window: 1m`");
         }
         limit = requests.and_then(|requests| settings.read(&requests));
     }
@@ -139,36 +143,36 @@ fn read_map(mut fields: Fields<'_>) -> Option<Limit> {
 }
 
 /// How many requests may be under way at once.
-fn read_slots(slots: &Field<'_>, mut fields: Fields<'_>) -> Option<Limit> {
+fn read_slots(slots: &Field<'_>, mut fields: FieldMap<'_>) -> Option<RuleLimit> {
     let lease = fields.take("lease");
     let requests = fields.take("requests");
     let settings = Settings::take(&mut fields);
     fields.finish();
-    for field in requests.iter().chain(settings.all()) {
-        let remark = Remark::new("this does not go with `concurrent`, which has no window");
-        field.refuse(remark.write("a rule of its own for it, or leave it out"));
+    for field in requests.iter().chain(settings.all_fields()) {
+        let error = FieldError::new("this does not go with `concurrent`, which has no window");
+        field.report(error.with_hint("a rule of its own for it, or leave it out"));
     }
     let slots = slots.integer(1, MAX_SLOTS);
-    let lease = lease.map_or(Some(LEASE), |field| {
+    let lease = lease.map_or(Some(DEFAULT_HOLD), |field| {
         let lease = field.duration()?;
-        if lease < SHORTEST_LEASE {
-            let remark = Remark::new("a slot could lapse before its holder has renewed it");
-            let found = remark.found(field.scalar().unwrap_or_default());
-            field.refuse(found.write(format!("at least `{SHORTEST_LEASE}`")));
+        if lease < MIN_HOLD {
+            let error = FieldError::new("a slot could lapse before its holder has renewed it");
+            let found = error.with_found(field.scalar().unwrap_or_default());
+            field.report(found.with_hint(format!("at least `{MIN_HOLD}`")));
             return None;
         }
         Some(lease)
     });
     let policy = Policy::new(Algorithm::Concurrent, Quota::new(slots?, lease?));
-    policy.ok().map(Limit::Policy)
+    policy.ok().map(RuleLimit::Policy)
 }
 
-fn read_rate(field: &Field<'_>, beside: &Settings<'_>) -> Option<Limit> {
+fn read_rate(field: &Field<'_>, beside: &Settings<'_>) -> Option<RuleLimit> {
     for window in [&beside.window, &beside.window_seconds].into_iter().flatten() {
-        let remark = Remark::new("a rate per second has no window beside it");
-        window.refuse(remark.write("`limit: { requests: …, window: … }` instead of the rate"));
+        let error = FieldError::new("a rate per second has no window beside it");
+        window.report(error.with_hint("`limit: { requests: …, window: … }` instead of the rate"));
     }
-    let (requests, window) = field.accept(rate::parse(field.text()?))?;
+    let (requests, window) = field.ok_or_report(rate::parse(field.text()?))?;
     let burst = beside.burst.as_ref().map(|burst| burst.integer(0, u64::MAX));
     let algorithm = beside.algorithm();
     let burst = burst.map_or(Some(None), |burst| burst.map(Some))?;
@@ -176,7 +180,7 @@ fn read_rate(field: &Field<'_>, beside: &Settings<'_>) -> Option<Limit> {
 }
 
 impl<'a> Settings<'a> {
-    fn take(fields: &mut Fields<'a>) -> Self {
+    fn take(fields: &mut FieldMap<'a>) -> Self {
         Self {
             window: fields.take("window"),
             window_seconds: fields.take("window_seconds"),
@@ -190,28 +194,28 @@ impl<'a> Settings<'a> {
         self.window.is_none() && self.window_seconds.is_none()
     }
 
-    fn all(&self) -> impl Iterator<Item = &Field<'a>> {
+    fn all_fields(&self) -> impl Iterator<Item = &Field<'a>> {
         let all = [&self.window, &self.window_seconds, &self.algorithm, &self.burst, &self.queue];
         all.into_iter().flatten()
     }
 
     /// What stands beside a limit that is complete in itself.
-    fn refuse_all(&self) {
-        for field in self.all() {
-            let remark = Remark::new("this belongs inside `limit`");
-            field.refuse(remark.write("it among the fields of `limit`"));
+    fn report_misplaced(&self) {
+        for field in self.all_fields() {
+            let error = FieldError::new("this belongs inside `limit`");
+            field.report(error.with_hint("it among the fields of `limit`"));
         }
     }
 
     /// Reads them all before judging any, so that every fault is noted.
-    fn read(&self, requests: &Field<'a>) -> Option<Limit> {
+    fn read(&self, requests: &Field<'a>) -> Option<RuleLimit> {
         if let [Some(_), Some(twice)] = [&self.window, &self.window_seconds] {
-            twice.refuse(Remark::new("the window is said twice").write("only `window`"));
+            twice.report(FieldError::new("the window is said twice").with_hint("only `window`"));
         }
         let count = match requests.scalar() {
             Some(text) if text.starts_with(|c: char| c.is_ascii_alphabetic()) => {
-                let remark = Remark::new("this is not a number of requests").found(text);
-                requests.refuse(remark.write("a whole number, `unlimited` or `deny`"));
+                let error = FieldError::new("this is not a number of requests").with_found(text);
+                requests.report(error.with_hint("a whole number, `unlimited` or `deny`"));
                 None
             }
             _ => requests.integer(0, u64::MAX),
@@ -228,7 +232,7 @@ impl<'a> Settings<'a> {
         let (Some(count), Some(window)) = (count, window) else {
             // Without its numbers there is no policy to say so, and all problems come at once.
             if let Some(field) = self.burst.as_ref().filter(|_| !algorithm.is_bucket()) {
-                field.refuse(Remark::new(PolicyError::BurstOnWindow(algorithm).to_string()));
+                field.report(FieldError::new(PolicyError::BurstOnWindow(algorithm).to_string()));
             }
             return None;
         };
@@ -244,12 +248,13 @@ impl<'a> Settings<'a> {
         match (algorithm, queue) {
             (_, Some(None)) => None,
             (Algorithm::LeakyBucket(_), Some(Some(true))) => {
-                Some(Algorithm::LeakyBucket(Leak::Queue))
+                Some(Algorithm::LeakyBucket(LeakMode::Queue))
             }
             (algorithm, Some(Some(true))) => {
-                let remark = Remark::new(format!("{algorithm} cannot queue"));
+                let error = FieldError::new(format!("{algorithm} cannot queue"));
                 if let Some(field) = &self.queue {
-                    field.refuse(remark.write("`algorithm: leaky_bucket`, or leave `queue` out"));
+                    field
+                        .report(error.with_hint("`algorithm: leaky_bucket`, or leave `queue` out"));
                 }
                 None
             }
@@ -258,9 +263,14 @@ impl<'a> Settings<'a> {
     }
 
     /// The policy, or a note at the number that is wrong.
-    fn policy(&self, algorithm: Algorithm, quota: Quota, requests: &Field<'_>) -> Option<Limit> {
+    fn policy(
+        &self,
+        algorithm: Algorithm,
+        quota: Quota,
+        requests: &Field<'_>,
+    ) -> Option<RuleLimit> {
         let error = match Policy::new(algorithm, quota) {
-            Ok(policy) => return Some(Limit::Policy(policy)),
+            Ok(policy) => return Some(RuleLimit::Policy(policy)),
             Err(error) => error,
         };
         let blamed = match error {
@@ -272,7 +282,7 @@ impl<'a> Settings<'a> {
             | PolicyError::BucketTooLarge => self.burst.as_ref(),
             _ => None,
         };
-        blamed.unwrap_or(requests).refuse(Remark::new(error.to_string()));
+        blamed.unwrap_or(requests).report(FieldError::new(error.to_string()));
         None
     }
 }

@@ -6,17 +6,17 @@ use tidegate_core::quota::Quota;
 use tidegate_core::time::Micros;
 
 use super::cost;
-use super::facts::NamedFact;
+use super::facts::FactReference;
 use super::key_by::{self, KeyBy};
-use super::limit::Allowed;
-use super::{Spanned, matches};
-use crate::condition::{Condition, Descriptor};
-use crate::cost::Cost;
-use crate::decode::{Field, Fields};
+use super::limit::ParsedLimit;
+use super::{Spanned, match_section};
+use crate::condition::{Condition, DescriptorMatcher};
+use crate::cost::CostSource;
+use crate::decode::{Field, FieldMap};
+use crate::diagnostic::FieldError;
 use crate::key::KeyPart;
-use crate::problem::Remark;
-use crate::rule::{ChargeWhen, FIRST_GENERATION, Limit, Mode, OnChange, OnFail};
-use crate::yaml::{Span, Value};
+use crate::rule::{ChargeWhen, FIRST_GENERATION, OnChange, OnFail, RuleLimit, RuleMode};
+use crate::yaml::{SourceSpan, YamlValue};
 
 const ON_FAIL: [(&str, OnFail); 3] =
     [("allow", OnFail::Allow), ("deny", OnFail::Deny), ("local", OnFail::Local)];
@@ -25,24 +25,24 @@ const ON_FAIL: [(&str, OnFail); 3] =
 const MAX_WARNINGS: u64 = 1_000;
 
 /// The longest ban when the rule does not say.
-const LONGEST_BAN: Micros = Micros::from_secs(86_400);
+const DEFAULT_MAX_BAN: Micros = Micros::from_secs(86_400);
 
 /// A rule as typed; what was wrong is left out.
 #[derive(Clone, Debug)]
-pub(crate) struct TypedRule {
-    pub(crate) span: Span,
+pub(crate) struct ParsedRule {
+    pub(crate) span: SourceSpan,
     pub(crate) path: String,
     pub(crate) id: Option<Spanned<String>>,
     pub(crate) description: Option<String>,
     pub(crate) active: bool,
     pub(crate) conditions: Vec<Spanned<Condition>>,
     /// The facts that it matches or counts by.
-    pub(crate) named: Vec<NamedFact>,
+    pub(crate) referenced_facts: Vec<FactReference>,
     pub(crate) parts: Vec<KeyPart>,
     pub(crate) key_pattern: Option<Spanned<String>>,
-    pub(crate) limit: Option<Limit>,
-    pub(crate) cost: Cost,
-    pub(crate) mode: Mode,
+    pub(crate) limit: Option<RuleLimit>,
+    pub(crate) cost: CostSource,
+    pub(crate) mode: RuleMode,
     pub(crate) on_fail: OnFail,
     pub(crate) charge: ChargeWhen,
     pub(crate) ban: Option<BanPolicy>,
@@ -54,26 +54,26 @@ pub(crate) struct TypedRule {
 
 /// What the document says for all rules that do not say it themselves.
 #[derive(Clone)]
-pub(super) struct Defaults {
+pub(super) struct RuleDefaults {
     parts: Vec<KeyPart>,
     /// The facts that these parts name.
-    named: Vec<NamedFact>,
+    referenced_facts: Vec<FactReference>,
     on_fail: OnFail,
 }
 
-impl Default for Defaults {
+impl Default for RuleDefaults {
     fn default() -> Self {
-        Self { parts: vec![KeyPart::Ip], named: Vec::new(), on_fail: OnFail::Allow }
+        Self { parts: vec![KeyPart::Ip], referenced_facts: Vec::new(), on_fail: OnFail::Allow }
     }
 }
 
-impl Defaults {
-    pub(super) fn read(fields: &mut Fields<'_>) -> Self {
+impl RuleDefaults {
+    pub(super) fn read(fields: &mut FieldMap<'_>) -> Self {
         let mut defaults = Self::default();
         if let Some(field) = fields.take("key_by")
             && let Some(parts) = key_by::read_key_by(&field)
         {
-            defaults.named = key_by::named(&parts, &field);
+            defaults.referenced_facts = key_by::fact_references(&parts, &field);
             defaults.parts = parts;
         }
         let on_fail = fields.take("on_fail").and_then(|field| field.choice(&ON_FAIL));
@@ -83,20 +83,20 @@ impl Defaults {
 }
 
 /// Reads a rule: a mapping, or a shorthand limit alone.
-pub(super) fn read(field: &Field<'_>, defaults: &Defaults) -> Option<TypedRule> {
-    let mut rule = TypedRule {
+pub(super) fn read(field: &Field<'_>, defaults: &RuleDefaults) -> Option<ParsedRule> {
+    let mut rule = ParsedRule {
         span: field.span(),
         path: field.path().to_owned(),
         id: None,
         description: None,
         active: true,
         conditions: Vec::new(),
-        named: Vec::new(),
+        referenced_facts: Vec::new(),
         parts: Vec::new(),
         key_pattern: None,
         limit: None,
-        cost: Cost::Fixed(1),
-        mode: Mode::Enforce,
+        cost: CostSource::Fixed(1),
+        mode: RuleMode::Enforce,
         on_fail: defaults.on_fail,
         charge: ChargeWhen::Admitted,
         ban: None,
@@ -104,25 +104,25 @@ pub(super) fn read(field: &Field<'_>, defaults: &Defaults) -> Option<TypedRule> 
         generation: FIRST_GENERATION,
         replaces: Vec::new(),
     };
-    if matches!(field.node().value, Value::Scalar { .. }) {
-        rule.take_key_and_limit(KeyBy::default(), Allowed::read_shorthand(field), defaults);
+    if matches!(field.node().value, YamlValue::Scalar { .. }) {
+        rule.set_key_and_limit(KeyBy::default(), ParsedLimit::read_shorthand(field), defaults);
         return Some(rule);
     }
     let mut fields = field.fields()?;
     rule.read_identity(&mut fields);
     rule.read_key_and_limit(&mut fields, defaults);
-    rule.read_conduct(&mut fields);
+    rule.read_behavior(&mut fields);
     fields.finish();
     Some(rule)
 }
 
-impl TypedRule {
+impl ParsedRule {
     /// The descriptor that it asks for.
-    pub(crate) fn descriptor(&self) -> Option<&Descriptor> {
+    pub(crate) fn descriptor(&self) -> Option<&DescriptorMatcher> {
         self.conditions.iter().find_map(|condition| condition.value.descriptor())
     }
 
-    fn read_identity(&mut self, fields: &mut Fields<'_>) {
+    fn read_identity(&mut self, fields: &mut FieldMap<'_>) {
         self.id =
             fields.take_any(&["id", "policy_id", "rule_id"]).and_then(|field| read_id(&field));
         let description = fields.take("description").and_then(|field| field.text());
@@ -132,38 +132,38 @@ impl TypedRule {
         // Part of the seeds' table; nothing hangs on it.
         let _ = fields.take("created_at").and_then(|field| field.text());
         if let Some(field) = fields.take("match") {
-            (self.conditions, self.named) = matches::read(&field);
+            (self.conditions, self.referenced_facts) = match_section::read(&field);
         }
         if let Some(field) = fields.take("plan") {
-            self.named.push(NamedFact::new("tier", field.span(), field.path()));
-            self.conditions.extend(matches::conditions("tier", &field));
+            self.referenced_facts.push(FactReference::new("tier", field.span(), field.path()));
+            self.conditions.extend(match_section::read_conditions("tier", &field));
         }
     }
 
-    fn read_key_and_limit(&mut self, fields: &mut Fields<'_>, defaults: &Defaults) {
+    fn read_key_and_limit(&mut self, fields: &mut FieldMap<'_>, defaults: &RuleDefaults) {
         let key = KeyBy::read(fields);
-        let allowed = Allowed::read(fields);
-        if key.said && allowed.by.is_some() {
-            let remark = Remark::new("whose counter is meant is said twice");
-            fields.refuse(remark.write("only `key_by`, without `by` in the limit"));
+        let allowed = ParsedLimit::read(fields);
+        if key.is_present && allowed.key_parts.is_some() {
+            let error = FieldError::new("whose counter is meant is said twice");
+            fields.report(error.with_hint("only `key_by`, without `by` in the limit"));
         }
-        self.take_key_and_limit(key, allowed, defaults);
+        self.set_key_and_limit(key, allowed, defaults);
     }
 
-    fn take_key_and_limit(&mut self, key: KeyBy, allowed: Allowed, defaults: &Defaults) {
-        let by = allowed.by.map(|parts| (parts, allowed.named));
-        let said = key.parts.map(|parts| (parts, key.named)).or(by);
+    fn set_key_and_limit(&mut self, key: KeyBy, allowed: ParsedLimit, defaults: &RuleDefaults) {
+        let by = allowed.key_parts.map(|parts| (parts, allowed.referenced_facts));
+        let said = key.parts.map(|parts| (parts, key.referenced_facts)).or(by);
         let (parts, named) =
-            said.unwrap_or_else(|| (defaults.parts.clone(), defaults.named.clone()));
+            said.unwrap_or_else(|| (defaults.parts.clone(), defaults.referenced_facts.clone()));
         self.parts = parts;
-        self.named.extend(named);
+        self.referenced_facts.extend(named);
         self.conditions.extend(key.endpoint);
         self.key_pattern = key.pattern;
         self.limit = allowed.limit;
     }
 
     /// What the rule does besides counting.
-    fn read_conduct(&mut self, fields: &mut Fields<'_>) {
+    fn read_behavior(&mut self, fields: &mut FieldMap<'_>) {
         if let Some(cost) = fields.take("cost").and_then(|field| self.read_cost(&field)) {
             self.cost = cost;
         }
@@ -185,23 +185,24 @@ impl TypedRule {
         self.generation = generation.unwrap_or(self.generation);
         self.ban = fields.take("ban").and_then(|field| read_ban(&field));
         if let Some(field) = fields.take("replaces") {
-            self.replaces = field.one_or_more().iter().filter_map(read_id).collect();
+            self.replaces = field.non_empty_items().iter().filter_map(read_id).collect();
         }
         if let Some(field) = fields.take("consistency") {
             read_consistency(&field);
         }
     }
 
-    fn read_cost(&self, field: &Field<'_>) -> Option<Cost> {
+    fn read_cost(&self, field: &Field<'_>) -> Option<CostSource> {
         let cost = cost::read(field)?;
-        if self.holds_slots() && cost.is_known_afterwards() {
-            let remark = Remark::new("slots are held from the start: how many must be known then");
-            field.refuse(remark.write("a number, or `header` with `max`"));
+        if self.holds_slots() && cost.is_known_after_response() {
+            let error =
+                FieldError::new("slots are held from the start: how many must be known then");
+            field.report(error.with_hint("a number, or `header` with `max`"));
         }
-        let limit = self.limit.as_ref().and_then(Limit::policy).map_or(u64::MAX, Policy::limit);
+        let limit = self.limit.as_ref().and_then(RuleLimit::policy).map_or(u64::MAX, Policy::limit);
         if cost.base() > limit {
             let message = format!("a request costs {}, and the limit never holds it", cost.base());
-            field.refuse(Remark::new(message).write(format!("at most {limit}")));
+            field.report(FieldError::new(message).with_hint(format!("at most {limit}")));
         }
         Some(cost)
     }
@@ -210,58 +211,60 @@ impl TypedRule {
         let words = [("always", ChargeWhen::Always), ("admitted", ChargeWhen::Admitted)];
         let charge = field.choice(&words)?;
         if charge == ChargeWhen::Always && self.holds_slots() {
-            let remark = Remark::new("a refused request is not under way, so it holds no slot");
-            field.refuse(remark.found("always").write("`admitted`, or leave it out"));
+            let error = FieldError::new("a refused request is not under way, so it holds no slot");
+            field.report(error.with_found("always").with_hint("`admitted`, or leave it out"));
         }
         Some(charge)
     }
 
     fn holds_slots(&self) -> bool {
-        let policy = self.limit.as_ref().and_then(Limit::policy);
+        let policy = self.limit.as_ref().and_then(RuleLimit::policy);
         policy.is_some_and(Policy::is_concurrency)
     }
 }
 
 fn read_id(field: &Field<'_>) -> Option<Spanned<String>> {
-    let id = field.word()?;
+    let id = field.non_empty_text()?;
     let printable = id.bytes().all(|byte| (0x20..=0x7E).contains(&byte));
     if !printable || id.trim() != id || id.len() > 128 {
         // Ids appear in structured HTTP fields (RFC 9651), which are printable ASCII.
-        let remark = Remark::new("an id is at most 128 printable ASCII characters").found(id);
-        field.refuse(remark.write("for instance `free-writes`"));
+        let error =
+            FieldError::new("an id is at most 128 printable ASCII characters").with_found(id);
+        field.report(error.with_hint("for instance `free-writes`"));
         return None;
     }
     Some(Spanned { value: id.to_owned(), span: field.span() })
 }
 
-fn read_mode(fields: &mut Fields<'_>) -> Option<Mode> {
+fn read_mode(fields: &mut FieldMap<'_>) -> Option<RuleMode> {
     #[derive(Clone, Copy)]
-    enum Word {
+    enum ModeWord {
         Enforce,
         Shadow,
         Warn,
     }
-    let words = [("enforce", Word::Enforce), ("shadow", Word::Shadow), ("warn", Word::Warn)];
+    let words =
+        [("enforce", ModeWord::Enforce), ("shadow", ModeWord::Shadow), ("warn", ModeWord::Warn)];
     let word = fields.take("mode").map(|field| field.choice(&words));
     let warn = fields.take("warn");
     match (word, warn) {
-        (Some(Some(Word::Warn)), warn) => read_warn(warn.as_ref()),
+        (Some(Some(ModeWord::Warn)), warn) => read_warn(warn.as_ref()),
         (Some(None), _) => None,
         (word, warn) => {
             if let Some(warn) = warn {
-                let remark = Remark::new("these settings are for `mode: warn` only");
-                warn.refuse(remark.write("`mode: warn` beside them, or leave them out"));
+                let error = FieldError::new("these settings are for `mode: warn` only");
+                warn.report(error.with_hint("`mode: warn` beside them, or leave them out"));
             }
-            Some(if matches!(word, Some(Some(Word::Shadow))) {
-                Mode::Shadow
+            Some(if matches!(word, Some(Some(ModeWord::Shadow))) {
+                RuleMode::Shadow
             } else {
-                Mode::Enforce
+                RuleMode::Enforce
             })
         }
     }
 }
 
-fn read_warn(field: Option<&Field<'_>>) -> Option<Mode> {
+fn read_warn(field: Option<&Field<'_>>) -> Option<RuleMode> {
     let (mut allow, mut period) = (Some(1), Some(Micros::from_secs(60)));
     if let Some(field) = field {
         let mut fields = field.fields()?;
@@ -274,7 +277,7 @@ fn read_warn(field: Option<&Field<'_>>) -> Option<Mode> {
         fields.finish();
     }
     let policy = Policy::new(Algorithm::SlidingWindowLog, Quota::new(allow?, period?));
-    policy.ok().map(Mode::Warn)
+    policy.ok().map(RuleMode::Warn)
 }
 
 fn read_ban(field: &Field<'_>) -> Option<BanPolicy> {
@@ -292,10 +295,10 @@ fn read_ban(field: &Field<'_>) -> Option<BanPolicy> {
     if let (Some(field), Some(Some(most)), Some(lasts)) = (&longest, most, lasts)
         && most < lasts
     {
-        let remark = Remark::new("the longest ban is shorter than the first one");
-        field.refuse(remark.write(format!("at least `{lasts}`, or leave `max` out")));
+        let error = FieldError::new("the longest ban is shorter than the first one");
+        field.report(error.with_hint(format!("at least `{lasts}`, or leave `max` out")));
     }
-    let most = most.unwrap_or_else(|| Some(LONGEST_BAN.max(lasts?)));
+    let most = most.unwrap_or_else(|| Some(DEFAULT_MAX_BAN.max(lasts?)));
     let small = |number: u64| u32::try_from(number).ok();
     Some(BanPolicy::new(small(after?)?, within?, lasts?, small(factor?)?, most?))
 }
@@ -303,8 +306,8 @@ fn read_ban(field: &Field<'_>) -> Option<BanPolicy> {
 fn read_consistency(field: &Field<'_>) {
     match field.text() {
         Some("leased" | "async") => {
-            let remark = Remark::new("this consistency is not built yet");
-            field.refuse(remark.found(field.scalar().unwrap_or_default()).write("`exact`"));
+            let error = FieldError::new("this consistency is not built yet");
+            field.report(error.with_found(field.scalar().unwrap_or_default()).with_hint("`exact`"));
         }
         Some(_) => {
             let _ = field.choice(&[("exact", ())]);

@@ -1,45 +1,47 @@
 //! The `subjects` section: API keys and users that are known, and what is known of them.
 
-use super::matches::fact_name;
+use super::match_section::canonical_fact_name;
 use crate::decode::Field;
-use crate::problem::Remark;
-use crate::yaml::Span;
+use crate::diagnostic::FieldError;
+use crate::yaml::SourceSpan;
 
 /// The facts that identify a subject, in this order, unless `identity.tier.subject` names another.
-const IDENTIFYING: [&str; 2] = ["api_key", "user_id"];
+const IDENTIFYING_FACTS: [&str; 2] = ["api_key", "user_id"];
 
 /// One subject.
 #[derive(Clone, Debug)]
-pub(crate) struct Subject {
+pub(crate) struct DocumentSubject {
     /// The fact that identifies it.
     pub(crate) fact: String,
     /// The value of that fact.
     pub(crate) value: String,
     /// The facts that it brings.
-    pub(crate) brings: Vec<(String, String)>,
-    pub(crate) span: Span,
+    pub facts: Vec<(String, String)>,
+    pub(crate) span: SourceSpan,
     pub(crate) path: String,
 }
 
 /// Reads a subject that is identified by the fact `by`, or else by its API key or user.
-pub(super) fn read(field: &Field<'_>, by: Option<&str>) -> Option<Subject> {
+pub(super) fn read(field: &Field<'_>, by: Option<&str>) -> Option<DocumentSubject> {
     let mut facts: Vec<(String, String)> = Vec::new();
-    for (name, _, field) in field.fields()?.all() {
+    for (name, _, field) in field.fields()?.all_fields() {
         let value = field.text()?;
-        facts.push((fact_name(name).to_owned(), value.to_owned()));
+        facts.push((canonical_fact_name(name).to_owned(), value.to_owned()));
     }
-    let mut candidates = by.into_iter().chain(IDENTIFYING);
+    let mut candidates = by.into_iter().chain(IDENTIFYING_FACTS);
     let at = candidates.find_map(|name| facts.iter().position(|(fact, _)| fact == name));
     let Some(at) = at else {
         let wanted = by.unwrap_or("api_key");
-        let remark = Remark::new("nothing here identifies the subject");
-        field.refuse(remark.write(format!("`{wanted}:` and its value, besides what it brings")));
+        let error = FieldError::new("nothing here identifies the subject");
+        field.report(error.with_hint(format!("`{wanted}:` and its value, besides what it brings")));
         return None;
     };
     let (fact, value) = facts.remove(at);
     if facts.is_empty() {
-        field.refuse(Remark::new("this subject brings nothing").write("its `tier:` as well"));
+        field.report(
+            FieldError::new("this subject brings nothing").with_hint("its `tier:` as well"),
+        );
     }
     let (span, path) = (field.span(), field.path().to_owned());
-    Some(Subject { fact, value, brings: facts, span, path })
+    Some(DocumentSubject { fact, value, facts, span, path })
 }

@@ -3,47 +3,52 @@
 //! The files of a server are one configuration: a domain may be spread over several. What its fields mean is in the
 //! service's README and in `src/config/config_impl.go`.
 
+mod assigned_ids;
 mod domain;
-mod joined;
-mod names;
+mod key_collisions;
 mod read;
 mod translate;
 mod walk;
 
-use super::{Foreign, Gap, Imported};
-use crate::decode::Findings;
-use crate::problem::Problems;
-use domain::Domain;
-use read::File;
+use super::{ForeignFile, ImportResult, UnsupportedFeature};
+use crate::decode::Diagnostics;
+use crate::diagnostic::DocumentError;
+use domain::EnvoyDomain;
+use read::EnvoyFile;
 
 /// Each descriptor of a call is decided and charged by itself, and so is every counter named.
-const HEAD: &str = "server:\n  grpc_charge: independent\nkey_by: descriptor\n";
+const DOCUMENT_HEADER: &str = "server:\n  grpc_charge: independent\nkey_by: descriptor\n";
 
 /// The files of a server as one rules document.
 ///
 /// # Errors
 /// Everything that is wrong with the files, at once.
-pub fn import(files: &[Foreign<'_>]) -> Result<Imported, Vec<Problems>> {
-    let findings: Vec<Findings<'_>> =
-        files.iter().map(|file| Findings::new(file.file, file.text)).collect();
-    let mut files: Vec<File<'_>> =
-        files.iter().zip(&findings).map(|(file, findings)| File::read(file, findings)).collect();
-    let domains = Domain::gather(&files, &findings);
-    let wrong: Vec<Problems> = findings.into_iter().filter_map(|f| f.finish().err()).collect();
+pub fn import(files: &[ForeignFile<'_>]) -> Result<ImportResult, Vec<DocumentError>> {
+    let diagnostics: Vec<Diagnostics<'_>> =
+        files.iter().map(|file| Diagnostics::new(file.file, file.text)).collect();
+    let mut files: Vec<EnvoyFile<'_>> = files
+        .iter()
+        .zip(&diagnostics)
+        .map(|(file, diagnostics)| EnvoyFile::read(file, diagnostics))
+        .collect();
+    let domains = EnvoyDomain::collect_domains(&files, &diagnostics);
+    let wrong: Vec<DocumentError> =
+        diagnostics.into_iter().filter_map(|f| f.finish().err()).collect();
     if !wrong.is_empty() {
         return Err(wrong);
     }
-    let writer = translate::all(&domains, HEAD);
-    let mut gaps: Vec<Gap> = domains.iter().flat_map(joined::gaps).collect();
-    if let Some(last) = files.last_mut().filter(|_| writer.left_out > 0) {
-        last.gaps.too_long(writer.left_out);
+    let writer = translate::translate_domains(&domains, DOCUMENT_HEADER);
+    let mut gaps: Vec<UnsupportedFeature> =
+        domains.iter().flat_map(key_collisions::find_collisions).collect();
+    if let Some(last) = files.last_mut().filter(|_| writer.skipped > 0) {
+        last.unsupported.note_truncated(writer.skipped);
     }
-    files.iter_mut().for_each(|file| gaps.append(&mut file.gaps.list));
-    in_order(&mut gaps, &files);
-    Ok(Imported { document: writer.finish(), gaps })
+    files.iter_mut().for_each(|file| gaps.append(&mut file.unsupported.list));
+    sort_by_location(&mut gaps, &files);
+    Ok(ImportResult { document: writer.finish(), unsupported: gaps })
 }
 
-fn in_order(gaps: &mut [Gap], files: &[File<'_>]) {
-    let place = |gap: &Gap| files.iter().position(|file| file.name == gap.file);
+fn sort_by_location(gaps: &mut [UnsupportedFeature], files: &[EnvoyFile<'_>]) {
+    let place = |gap: &UnsupportedFeature| files.iter().position(|file| file.name == gap.file);
     gaps.sort_by_cached_key(|gap| (place(gap), gap.line));
 }

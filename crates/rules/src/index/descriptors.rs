@@ -8,99 +8,105 @@ mod globs;
 
 use std::collections::HashMap;
 
-use crate::condition::{Condition, Descriptor, Test, ValueTest};
-use crate::facts::Entry;
-use globs::Globs;
+use crate::condition::{Condition, DescriptorMatcher, FactMatcher, ValueMatcher};
+use crate::facts::DescriptorPair;
+use globs::GlobIndex;
 
 /// Rules by domain and descriptor.
 #[derive(Debug, Default)]
-pub(crate) struct Descriptors {
-    domains: HashMap<Box<str>, Level>,
+pub(crate) struct DescriptorIndex {
+    domains: HashMap<Box<str>, DescriptorLevel>,
 }
 
 /// The entries that may come next.
 #[derive(Debug, Default)]
-struct Level {
-    keys: HashMap<Box<str>, Values>,
+struct DescriptorLevel {
+    keys: HashMap<Box<str>, ValueBranches>,
 }
 
 /// The values that are told apart under one key.
 #[derive(Debug, Default)]
-struct Values {
+struct ValueBranches {
     /// In document order.
-    places: Vec<Place>,
+    nodes: Vec<DescriptorNode>,
     /// Exact values, and globs by their own text: who sends `a*` means that one, whatever else fits.
     exact: HashMap<Box<str>, usize>,
-    globs: Globs,
+    globs: GlobIndex,
     any: Option<usize>,
 }
 
 /// The rules whose descriptor ends here, and what may come after.
 #[derive(Debug, Default)]
-struct Place {
+struct DescriptorNode {
     rules: Vec<u32>,
-    below: Level,
+    children: DescriptorLevel,
 }
 
-impl Descriptors {
+impl DescriptorIndex {
     /// Files a rule that asks for a descriptor; any other is not for here.
-    pub(crate) fn file(&mut self, rule: u32, conditions: &[Condition]) -> bool {
-        let Some((domain, descriptor)) = wanted(conditions) else {
+    pub(crate) fn insert(&mut self, rule: u32, conditions: &[Condition]) -> bool {
+        let Some((domain, descriptor)) = domain_and_descriptor(conditions) else {
             return false;
         };
         let Some((last, before)) = descriptor.0.split_last() else {
             return false;
         };
         let root = self.domains.entry(domain.into()).or_default();
-        let level = before.iter().fold(root, |level, test| &mut level.place(test).below);
-        level.place(last).rules.push(rule);
+        let level = before.iter().fold(root, |level, test| &mut level.node_mut(test).children);
+        level.node_mut(last).rules.push(rule);
         true
     }
 
     /// Whether a rule asks for a descriptor of the domain.
-    pub(crate) fn names(&self, domain: &str) -> bool {
+    pub(crate) fn has_domain(&self, domain: &str) -> bool {
         self.domains.contains_key(domain)
     }
 
     /// The rules of the one place that a descriptor leads to.
-    pub(crate) fn find(&self, domain: Option<&str>, entries: &[Entry<'_>]) -> &[u32] {
-        self.walk(domain, entries).map_or(&[], |place| &place.rules)
+    pub(crate) fn find(&self, domain: Option<&str>, entries: &[DescriptorPair<'_>]) -> &[u32] {
+        self.find_node(domain, entries).map_or(&[], |place| &place.rules)
     }
 
-    fn walk(&self, domain: Option<&str>, entries: &[Entry<'_>]) -> Option<&Place> {
+    fn find_node(
+        &self,
+        domain: Option<&str>,
+        entries: &[DescriptorPair<'_>],
+    ) -> Option<&DescriptorNode> {
         let (last, before) = entries.split_last()?;
         let root = self.domains.get(domain?)?;
-        let level = before.iter().try_fold(root, |level, entry| Some(&level.choose(entry)?.below));
-        level?.choose(last)
+        let level = before
+            .iter()
+            .try_fold(root, |level, entry| Some(&level.most_specific(entry)?.children));
+        level?.most_specific(last)
     }
 }
 
 /// The one domain and the descriptor that conditions ask for; a checked rule has both or none.
-fn wanted(conditions: &[Condition]) -> Option<(&str, &Descriptor)> {
-    let descriptor = conditions.iter().find_map(|condition| match &condition.test {
-        Test::Descriptor(descriptor) => Some(descriptor),
+fn domain_and_descriptor(conditions: &[Condition]) -> Option<(&str, &DescriptorMatcher)> {
+    let descriptor = conditions.iter().find_map(|condition| match &condition.matcher {
+        FactMatcher::Descriptor(descriptor) => Some(descriptor),
         _ => None,
     });
-    Some((conditions.iter().find_map(Condition::one_domain)?, descriptor?))
+    Some((conditions.iter().find_map(Condition::single_domain)?, descriptor?))
 }
 
-impl Level {
-    fn place(&mut self, test: &crate::condition::EntryTest) -> &mut Place {
-        self.keys.entry(test.key.clone()).or_default().place(&test.value)
+impl DescriptorLevel {
+    fn node_mut(&mut self, test: &crate::condition::EntryMatcher) -> &mut DescriptorNode {
+        self.keys.entry(test.key.clone()).or_default().node_mut(&test.value)
     }
 
-    fn choose(&self, entry: &Entry<'_>) -> Option<&Place> {
-        self.keys.get(&*entry.key)?.choose(&entry.value)
+    fn most_specific(&self, entry: &DescriptorPair<'_>) -> Option<&DescriptorNode> {
+        self.keys.get(&*entry.key)?.most_specific(&entry.value)
     }
 }
 
-impl Values {
-    fn place(&mut self, value: &ValueTest) -> &mut Place {
-        let next = self.places.len();
+impl ValueBranches {
+    fn node_mut(&mut self, value: &ValueMatcher) -> &mut DescriptorNode {
+        let next = self.nodes.len();
         let at = match value {
-            ValueTest::Any => *self.any.get_or_insert(next),
-            ValueTest::Exact(text) => *self.exact.entry(text.clone()).or_insert(next),
-            ValueTest::Glob(glob) => {
+            ValueMatcher::Any => *self.any.get_or_insert(next),
+            ValueMatcher::Exact(text) => *self.exact.entry(text.clone()).or_insert(next),
+            ValueMatcher::Glob(glob) => {
                 let at = *self.exact.entry(glob.to_string().into()).or_insert(next);
                 if at == next {
                     self.globs.add(glob.clone(), next);
@@ -109,15 +115,15 @@ impl Values {
             }
         };
         if at == next {
-            self.places.push(Place::default());
+            self.nodes.push(DescriptorNode::default());
         }
-        &mut self.places[at]
+        &mut self.nodes[at]
     }
 
-    fn choose(&self, value: &str) -> Option<&Place> {
+    fn most_specific(&self, value: &str) -> Option<&DescriptorNode> {
         let exact = self.exact.get(value).copied();
-        let at = exact.or_else(|| self.globs.first(value)).or(self.any)?;
-        self.places.get(at)
+        let at = exact.or_else(|| self.globs.first_match(value)).or(self.any)?;
+        self.nodes.get(at)
     }
 }
 

@@ -3,37 +3,37 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use crate::condition::Segment;
+use crate::condition::PatternSegment;
 
 /// What is kept for each pattern, in a tree of segments.
 #[derive(Debug)]
-pub(crate) struct Trie<T> {
-    literals: HashMap<Box<str>, Trie<T>>,
-    any: Option<Box<Trie<T>>>,
+pub(crate) struct PathTrie<T> {
+    literals: HashMap<Box<str>, PathTrie<T>>,
+    any: Option<Box<PathTrie<T>>>,
     /// Patterns that end here.
-    here: Option<T>,
+    exact: Option<T>,
     /// Patterns that go on with `*`.
-    below: Option<T>,
+    wildcard: Option<T>,
 }
 
-impl<T> Default for Trie<T> {
+impl<T> Default for PathTrie<T> {
     fn default() -> Self {
-        Self { literals: HashMap::new(), any: None, here: None, below: None }
+        Self { literals: HashMap::new(), any: None, exact: None, wildcard: None }
     }
 }
 
-impl<T: Default> Trie<T> {
+impl<T: Default> PathTrie<T> {
     /// What is kept for a pattern.
-    pub(crate) fn insert(&mut self, segments: &[Segment], open: bool) -> &mut T {
+    pub(crate) fn insert(&mut self, segments: &[PatternSegment], open: bool) -> &mut T {
         let node = segments.iter().fold(self, |node, segment| match segment {
-            Segment::Literal(text) => node.literals.entry(text.clone()).or_default(),
-            Segment::Any => node.any.get_or_insert_default(),
+            PatternSegment::Literal(text) => node.literals.entry(text.clone()).or_default(),
+            PatternSegment::Any => node.any.get_or_insert_default(),
         });
-        if open { &mut node.below } else { &mut node.here }.get_or_insert_default()
+        if open { &mut node.wildcard } else { &mut node.exact }.get_or_insert_default()
     }
 }
 
-impl<T> Trie<T> {
+impl<T> PathTrie<T> {
     /// Meets what is kept for every pattern that matches, the most specific first: segment by
     /// segment a literal comes before `{name}`, and that before `*`. A path that is not known is
     /// matched by `*` alone.
@@ -44,16 +44,16 @@ impl<T> Trie<T> {
     ) -> ControlFlow<B> {
         match path {
             Some(path) => self.walk(path, visitor)?,
-            None => self.below.as_ref().map_or(ControlFlow::Continue(()), visitor)?,
+            None => self.wildcard.as_ref().map_or(ControlFlow::Continue(()), visitor)?,
         }
         ControlFlow::Continue(())
     }
 
     /// Meets what is kept for every pattern there is.
-    pub(crate) fn each<'t>(&'t self, visitor: &mut impl FnMut(&'t T)) {
-        self.here.iter().chain(&self.below).for_each(&mut *visitor);
+    pub(crate) fn for_each<'t>(&'t self, visitor: &mut impl FnMut(&'t T)) {
+        self.exact.iter().chain(&self.wildcard).for_each(&mut *visitor);
         let nodes = self.literals.values().chain(self.any.as_deref());
-        nodes.for_each(|node| node.each(visitor));
+        nodes.for_each(|node| node.for_each(visitor));
     }
 
     fn walk<'t, B>(
@@ -63,7 +63,7 @@ impl<T> Trie<T> {
     ) -> ControlFlow<B> {
         let path = path.trim_start_matches('/');
         if path.is_empty() {
-            if let Some(kept) = &self.here {
+            if let Some(kept) = &self.exact {
                 visitor(kept)?;
             }
         } else if !self.literals.is_empty() || self.any.is_some() {
@@ -75,7 +75,7 @@ impl<T> Trie<T> {
                 node.walk(rest, visitor)?;
             }
         }
-        if let Some(kept) = &self.below {
+        if let Some(kept) = &self.wildcard {
             visitor(kept)?;
         }
         ControlFlow::Continue(())

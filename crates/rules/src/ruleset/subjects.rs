@@ -6,32 +6,32 @@ use tidegate_core::key::{Fingerprint, Secret};
 
 use crate::document::Document;
 use crate::facts::Facts;
-use crate::identity::UnknownKey;
+use crate::identity::UnknownKeyPolicy;
 use crate::records::SubjectRecord;
 
 /// Facts by the fact that identifies a subject.
 #[derive(Debug)]
-pub(crate) struct Subjects {
-    known: Vec<Known>,
+pub(crate) struct SubjectTable {
+    indexes: Vec<SubjectIndex>,
     secret: Secret,
     default_tier: Option<String>,
-    unknown_key: Option<UnknownKey>,
+    unknown_key: Option<UnknownKeyPolicy>,
 }
 
 /// The subjects that one fact identifies, and the facts that each brings.
 #[derive(Debug)]
-struct Known {
+struct SubjectIndex {
     fact: String,
-    by_value: HashMap<String, Brings>,
+    by_value: HashMap<String, SubjectFacts>,
     /// Those of which only a hash is known.
-    by_hash: HashMap<Fingerprint, Brings>,
+    by_hash: HashMap<Fingerprint, SubjectFacts>,
 }
 
 /// The facts that a subject brings.
-type Brings = Vec<(String, String)>;
+type SubjectFacts = Vec<(String, String)>;
 
-impl Known {
-    fn brings(&self, value: &str, secret: Secret) -> Option<&Brings> {
+impl SubjectIndex {
+    fn facts_for(&self, value: &str, secret: Secret) -> Option<&SubjectFacts> {
         self.by_value.get(value).or_else(|| {
             // Nobody is hashed for where there are no hashes.
             let known = Some(&self.by_hash).filter(|by_hash| !by_hash.is_empty())?;
@@ -40,51 +40,51 @@ impl Known {
     }
 }
 
-impl Subjects {
+impl SubjectTable {
     /// Nobody is known.
-    pub(crate) const fn none() -> Self {
-        Self { known: Vec::new(), secret: Secret::UNSET, default_tier: None, unknown_key: None }
+    pub(crate) const fn empty() -> Self {
+        Self { indexes: Vec::new(), secret: Secret::UNSET, default_tier: None, unknown_key: None }
     }
 
     pub(crate) fn new(document: &Document, secret: Secret) -> Self {
         let mut subjects = Self {
-            known: Vec::new(),
+            indexes: Vec::new(),
             secret,
             default_tier: document.identity().tier.as_ref().and_then(|tier| tier.default.clone()),
             unknown_key: document.identity().api_key.as_ref().map(|key| key.unknown),
         };
         for subject in document.subjects() {
-            let by_value = &mut subjects.known_by(&subject.fact).by_value;
-            by_value.insert(subject.value.clone(), subject.brings.clone());
+            let by_value = &mut subjects.index_mut(&subject.fact).by_value;
+            by_value.insert(subject.value.clone(), subject.facts.clone());
         }
         subjects
     }
 
     /// Adds subjects of which only a hash is known.
     pub(crate) fn extend(&mut self, records: &[SubjectRecord]) {
-        for SubjectRecord { fact, hash, brings } in records {
-            self.known_by(fact).by_hash.insert(*hash, brings.clone());
+        for SubjectRecord { fact, hash, facts: brings } in records {
+            self.index_mut(fact).by_hash.insert(*hash, brings.clone());
         }
     }
 
-    fn known_by(&mut self, fact: &str) -> &mut Known {
-        let at = self.known.iter().position(|known| known.fact == fact).unwrap_or_else(|| {
+    fn index_mut(&mut self, fact: &str) -> &mut SubjectIndex {
+        let at = self.indexes.iter().position(|known| known.fact == fact).unwrap_or_else(|| {
             let (by_value, by_hash) = (HashMap::new(), HashMap::new());
-            self.known.push(Known { fact: fact.to_owned(), by_value, by_hash });
-            self.known.len() - 1
+            self.indexes.push(SubjectIndex { fact: fact.to_owned(), by_value, by_hash });
+            self.indexes.len() - 1
         });
-        &mut self.known[at]
+        &mut self.indexes[at]
     }
 
     /// Whether there is anything to add to facts, or to take away.
-    pub(crate) fn complete_nothing(&self) -> bool {
-        self.known.is_empty()
+    pub(crate) fn is_noop(&self) -> bool {
+        self.indexes.is_empty()
             && self.default_tier.is_none()
-            && self.unknown_key != Some(UnknownKey::Ip)
+            && self.unknown_key != Some(UnknownKeyPolicy::Ip)
     }
 
-    pub(crate) fn complete<'a>(&'a self, facts: &mut Facts<'a>) {
-        self.bring(facts);
+    pub(crate) fn enrich<'a>(&'a self, facts: &mut Facts<'a>) {
+        self.add_subject_facts(facts);
         if let Some(tier) = &self.default_tier
             && facts.get("tier").is_none()
         {
@@ -93,13 +93,13 @@ impl Subjects {
     }
 
     /// Adds what is known of the subjects alone, and not what is assumed of everyone else.
-    pub(crate) fn bring<'a>(&'a self, facts: &mut Facts<'a>) {
-        if self.unknown_key == Some(UnknownKey::Ip) && !self.knows_key(facts) {
+    pub(crate) fn add_subject_facts<'a>(&'a self, facts: &mut Facts<'a>) {
+        if self.unknown_key == Some(UnknownKeyPolicy::Ip) && !self.is_known_key(facts) {
             facts.remove("api_key");
         }
-        for known in &self.known {
+        for known in &self.indexes {
             let value = facts.get(&known.fact);
-            let brings = value.and_then(|value| known.brings(value, self.secret));
+            let brings = value.and_then(|value| known.facts_for(value, self.secret));
             for (name, value) in brings.into_iter().flatten() {
                 if facts.get(name).is_none() {
                     facts.push(name, value);
@@ -108,9 +108,9 @@ impl Subjects {
         }
     }
 
-    fn knows_key(&self, facts: &Facts<'_>) -> bool {
+    fn is_known_key(&self, facts: &Facts<'_>) -> bool {
         let key = facts.get("api_key").unwrap_or_default();
-        let mut known = self.known.iter().filter(|known| known.fact == "api_key");
-        known.any(|known| known.brings(key, self.secret).is_some())
+        let mut known = self.indexes.iter().filter(|known| known.fact == "api_key");
+        known.any(|known| known.facts_for(key, self.secret).is_some())
     }
 }

@@ -8,16 +8,16 @@ fn compile(source: &str) -> RuleSet {
     RuleSet::compile(&document, Secret::UNSET).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn naive(set: &RuleSet, facts: &Facts<'_>) -> Vec<u32> {
-    let request = Request::new(facts);
+fn linear_matches(set: &RuleSet, facts: &Facts<'_>) -> Vec<u32> {
+    let request = MatchInput::new(facts);
     let rules = (0_u32..).zip(&set.rules);
     rules.filter(|(_, rule)| rule.active && rule.governs(&request)).map(|(at, _)| at).collect()
 }
 
 /// How many rules are asked before the answer is known.
-fn asked(set: &RuleSet, facts: &Facts<'_>) -> usize {
+fn candidate_count(set: &RuleSet, facts: &Facts<'_>) -> usize {
     let mut found = Vec::new();
-    set.index.candidates(&Request::new(facts), &mut found);
+    set.index.candidates(&MatchInput::new(facts), &mut found);
     found.len()
 }
 
@@ -86,23 +86,23 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn the_index_finds_what_a_walk_through_all_rules_finds(
+    fn rule_index_equals_linear_scan(
         source in document(),
         requests in prop::collection::vec(request(), 50),
     ) {
         let set = compile(&source);
-        let mut found = Matches::new();
+        let mut found = MatchedRules::new();
         for pairs in requests {
             let facts: Facts<'_> = pairs.into_iter().collect();
-            set.matching(&facts, &mut found);
-            prop_assert_eq!(found.to_vec(), naive(&set, &facts), "{:?}\n{}", facts, source);
+            set.match_rules(&facts, &mut found);
+            prop_assert_eq!(found.to_vec(), linear_matches(&set, &facts), "{:?}\n{}", facts, source);
         }
     }
 }
 
 /// The cost is the number of rules that are asked; time itself is for benchmarks.
 #[test]
-fn ten_thousand_rules_cost_no_more_than_ten() {
+fn candidate_count_is_independent_of_rules() {
     let grid: String = (0..10_000)
         .map(|n| {
             format!("- {{match: {{tier: t{}, endpoint: /e{}}}, limit: 1/s}}\n", n / 100, n % 100)
@@ -110,24 +110,24 @@ fn ten_thousand_rules_cost_no_more_than_ten() {
         .collect();
     let set = compile(&format!("rules:\n{grid}"));
     let facts: Facts<'_> = [("tier", "t42"), ("path", "/e17")].into_iter().collect();
-    assert_eq!((naive(&set, &facts), asked(&set, &facts)), (vec![4217], 1));
+    assert_eq!((linear_matches(&set, &facts), candidate_count(&set, &facts)), (vec![4217], 1));
 
     let keys: String =
         (0..10_000).map(|n| format!("- {{match: {{api_key: k{n}}}, limit: 1/s}}\n")).collect();
     let set = compile(&format!("rules:\n{keys}"));
     let facts: Facts<'_> = [("api_key", "k777"), ("path", "/")].into_iter().collect();
-    assert_eq!((naive(&set, &facts), asked(&set, &facts)), (vec![777], 1));
+    assert_eq!((linear_matches(&set, &facts), candidate_count(&set, &facts)), (vec![777], 1));
 
     let nets: String = (0..10_000)
         .map(|n| format!("- {{match: {{ip: 10.{}.{}.0/24}}, limit: 1/s}}\n", n / 100, n % 100))
         .collect();
     let set = compile(&format!("rules:\n{nets}"));
     let facts: Facts<'_> = [("ip", "10.7.5.200")].into_iter().collect();
-    assert_eq!((naive(&set, &facts), asked(&set, &facts)), (vec![705], 1));
+    assert_eq!((linear_matches(&set, &facts), candidate_count(&set, &facts)), (vec![705], 1));
 }
 
 #[test]
-fn a_rule_is_found_once_and_in_document_order() {
+fn rules_match_once_in_document_order() {
     let mut source = String::from(
         "rules:\n- { id: last-first, match: { endpoint: [/a/*, '/{x}/b', /a/b] }, limit: 1/s }\n",
     );
@@ -136,7 +136,7 @@ fn a_rule_is_found_once_and_in_document_order() {
     }
     let set = compile(&source);
     let facts: Facts<'_> = [("path", "/a/b"), ("tier", "free")].into_iter().collect();
-    let mut found = Matches::new();
-    set.matching(&facts, &mut found);
+    let mut found = MatchedRules::new();
+    set.match_rules(&facts, &mut found);
     assert_eq!(found.to_vec(), (0..=20).collect::<Vec<u32>>());
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 /// A text in double quotes, which reads as the same text.
 #[must_use]
-pub fn quoted(text: &str) -> String {
+pub fn quote_scalar(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
         match c {

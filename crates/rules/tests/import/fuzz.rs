@@ -4,8 +4,8 @@
 
 use proptest::prelude::*;
 use tidegate_rules::MAX_DOCUMENT_BYTES;
-use tidegate_rules::import::{Foreign, Imported, envoy_ratelimit, limitador};
-use tidegate_testkit::damage::{damaged, damages};
+use tidegate_rules::import::{ForeignFile, ImportResult, envoy_ratelimit, limitador};
+use tidegate_testkit::byte_mutation::{apply_mutations, byte_mutations};
 
 use crate::golden::{compile, input};
 
@@ -18,24 +18,24 @@ fn cases() -> u32 {
 }
 
 /// What must hold of whatever is imported.
-fn sound(imported: &Imported) {
+fn assert_valid_import(imported: &ImportResult) {
     assert!(imported.document.len() <= MAX_DOCUMENT_BYTES);
     compile(&imported.document);
-    for gap in &imported.gaps {
+    for gap in &imported.unsupported {
         let line = gap.to_string();
         assert!(line.len() < 2_000 && !line.contains(char::is_control), "one line each: {line:?}");
     }
 }
 
 /// Imports a text by both importers, as it would be by a hasty hand.
-fn import(text: &str) {
-    let file = Foreign { file: "f.yaml", text };
+fn import_with_both(text: &str) {
+    let file = ForeignFile { file: "f.yaml", text };
     match envoy_ratelimit(&[file]) {
-        Ok(imported) => sound(&imported),
+        Ok(imported) => assert_valid_import(&imported),
         Err(wrong) => assert!(wrong.iter().all(|problems| !problems.list.is_empty())),
     }
     match limitador(&file) {
-        Ok(imported) => sound(&imported),
+        Ok(imported) => assert_valid_import(&imported),
         Err(wrong) => assert!(!wrong.list.is_empty()),
     }
 }
@@ -71,25 +71,25 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
-    fn texts_at_random(text in any::<String>()) {
-        import(&text);
+    fn random_text_imports_safely(text in any::<String>()) {
+        import_with_both(&text);
     }
 
     #[test]
-    fn files_that_are_damaged(name in names(), damages in damages()) {
-        let bytes = damaged(input(&format!("{name}.yaml")).into_bytes(), &damages);
-        import(&String::from_utf8_lossy(&bytes));
+    fn mutated_files_import_safely(name in names(), damages in byte_mutations()) {
+        let bytes = apply_mutations(input(&format!("{name}.yaml")).into_bytes(), &damages);
+        import_with_both(&String::from_utf8_lossy(&bytes));
     }
 
     #[test]
-    fn names_and_values_of_any_kind(words in prop::collection::vec(word(), 8)) {
+    fn arbitrary_names_and_values_import_safely(words in prop::collection::vec(word(), 8)) {
         // JSON's quotes are YAML's.
         let quoted: Vec<String> = words.iter().map(|word| json(word)).collect();
         let [domain, k1, v1, k2, v2, n1, n2, n3] = &quoted[..] else { unreachable!() };
-        import(&format!(
+        import_with_both(&format!(
             "domain: {domain}\ndescriptors:\n  - key: {k1}\n    value: {v1}\n    rate_limit: {{ unit: day, requests_per_unit: 1, name: {n1}, replaces: [{{ name: {n2} }}] }}\n    descriptors: [{{ key: {k2}, value: {v2}, rate_limit: {{ unit: day, name: {n3} }} }}]\n  - key: {k2}\n    rate_limit: {{ unlimited: true, name: {n2} }}\n"
         ));
-        import(&format!(
+        import_with_both(&format!(
             "- {{ id: {n1}, name: {n2}, namespace: {domain}, max_value: 1, seconds: 7, conditions: [{}, {}], variables: [{}] }}\n",
             json(&format!("descriptors[0][{k1}] == {v1}")),
             json(&format!("{k2} != {v2}")),
@@ -110,7 +110,7 @@ fn json(text: &str) -> String {
 
 /// Files that would cost more than they are worth, if anybody let them: each ends, and in little memory.
 #[test]
-fn hostile_files_end() {
+fn hostile_files_import_in_bounded_time() {
     let mut bomb = String::from("domain: d\nx: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
     (1..12)
         .for_each(|n| bomb += &format!("x{n}: &a{n} [{}]\n", format!("*a{}, ", n - 1).repeat(10)));
@@ -155,6 +155,6 @@ fn hostile_files_end() {
         "\u{FEFF}domain: d".to_owned(),
         "x".repeat(2 << 20),
     ] {
-        import(&text);
+        import_with_both(&text);
     }
 }

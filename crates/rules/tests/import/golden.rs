@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use tidegate_core::key::Secret;
-use tidegate_rules::import::Imported;
+use tidegate_rules::import::ImportResult;
 use tidegate_rules::{Document, RuleSet};
 
 fn folder() -> PathBuf {
@@ -26,9 +26,9 @@ pub(crate) fn assert_golden(name: &str, actual: &str) {
 }
 
 /// What is printed; the document must be well.
-pub(crate) fn printed(imported: &Imported) -> String {
+pub(crate) fn import_output(imported: &ImportResult) -> String {
     compile(&imported.document);
-    let gaps = imported.gaps.iter().map(|gap| format!("{gap}\n"));
+    let gaps = imported.unsupported.iter().map(|gap| format!("{gap}\n"));
     format!("{}---\n{}", imported.document, gaps.collect::<String>())
 }
 

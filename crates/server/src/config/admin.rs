@@ -1,45 +1,47 @@
-//! The settings of the rule office: its door, its database, and what is kept of violations.
+//! Settings of the admin API: listener, tokens, rule database or table, and violation retention.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tidegate_control::admin::Guard;
-use tidegate_control::{Retention, TableColumns};
+use tidegate_admin::AdminGuard;
 use tidegate_core::time::Micros;
-use tidegate_edge::Token;
-use tidegate_rules::decode::{Field, Fields};
-use tidegate_rules::problem::Remark;
+use tidegate_rules::decode::{Field, FieldMap};
+use tidegate_rules::diagnostic::FieldError;
+use tidegate_rulestore::TableColumns;
+use tidegate_telemetry::RetentionPolicy;
+use tidegate_web::BearerToken;
 
-use super::listen::{DoorAt, Listen};
-use super::section::{choice, path};
+use super::listen::{ListenSetting, ListenSpec};
+use super::section::{read_choice, read_path};
 use super::{read_token, value};
-use crate::failure::Failure;
+use crate::error::CommandError;
 
-/// The admin listener unless it is said otherwise.
-const DEFAULT_ADMIN: Listen = Listen::loopback(8084);
+/// Default address of the admin API.
+const DEFAULT_ADMIN: ListenSpec = ListenSpec::loopback(8084);
 
-/// How long violations are kept unless it is said otherwise.
-const DEFAULT_KEEP: Micros = Micros::from_secs(30 * 86_400);
+/// Default age limit for stored violations.
+const DEFAULT_RETENTION: Micros = Micros::from_secs(30 * 86_400);
 
-/// How many of them.
-const DEFAULT_MOST: u64 = 10_000_000;
+/// Default limit for the number of stored violations.
+const DEFAULT_MAX_VIOLATIONS: u64 = 10_000_000;
 
-/// How often a table of rules is read unless it is said otherwise.
+/// Default interval between reads of a rules table.
 const DEFAULT_TABLE_INTERVAL: Micros = Micros::from_secs(5);
 
-/// What was typed about the rule office in one place.
+/// One layer of the admin API's settings.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AdminLayer {
-    /// Where the admin API listens; port 0 takes a free one, `off` closes it [default: 127.0.0.1:8084]
+pub struct PartialAdminSettings {
+    /// Admin API address; port 0 picks a free port, `off` disables it [default: 127.0.0.1:8084]
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_ADMIN", hide_env_values = true)]
-    pub(crate) admin: Option<Listen>,
+    pub admin: Option<ListenSpec>,
 
-    /// The file with the token that changes need, and other machines to reset, refund, peek and explain
+    /// File with the admin token; changes require it, and so do reset, refund, peek and explain
+    /// from other machines
     #[arg(long, value_name = "FILE", env = "TIDEGATE_ADMIN_TOKEN_FILE", hide_env_values = true)]
     pub(crate) admin_token_file: Option<PathBuf>,
 
-    /// The file with the token that is enough to read
+    /// File with a token for read-only access
     #[arg(
         long,
         value_name = "FILE",
@@ -48,19 +50,19 @@ pub(crate) struct AdminLayer {
     )]
     pub(crate) admin_read_token_file: Option<PathBuf>,
 
-    /// Keep the rules in this database, where the admin API changes them: sqlite:PATH for one node,
-    /// postgres://… for a fleet. An empty one takes over the rules of --config [default: the rules
-    /// are those of --config, and are changed there]
+    /// Store the rules in this database, so that the admin API can change them: sqlite:PATH for one
+    /// node, postgres://… for a fleet. An empty database is filled from --config [default: rules
+    /// come from --config and are changed there]
     #[arg(long, value_name = "URL", env = "TIDEGATE_RULES_DB", hide_env_values = true)]
-    pub(crate) rules_db: Option<String>,
+    pub rules_db: Option<String>,
 
-    /// Read the rules from a table that others edit: sqlite:PATH or postgres://…, with #TABLE
-    /// unless it is called RateLimitRule
+    /// Read the rules from a table owned by another application: sqlite:PATH or postgres://…, plus
+    /// #TABLE unless the table is named RateLimitRule
     #[arg(long, value_name = "URL[#TABLE]", env = "TIDEGATE_RULES_TABLE", hide_env_values = true)]
     pub(crate) rules_table: Option<String>,
 
-    /// Other names of columns in that table, as FIELD=COLUMN,…; an empty one says that there is no
-    /// such column
+    /// Column names of that table, as FIELD=COLUMN,…; an empty COLUMN means the table has no such
+    /// column
     #[arg(
         long,
         value_name = "NAMES",
@@ -69,36 +71,36 @@ pub(crate) struct AdminLayer {
     )]
     pub(crate) rules_table_columns: Option<TableColumns>,
 
-    /// How often that table is read, in addition to NOTIFY [default: 5s]
+    /// Poll interval for that table, in addition to NOTIFY [default: 5s]
     #[arg(
         long,
         value_name = "TIME",
-        value_parser = value::duration,
+        value_parser = value::parse_duration,
         env = "TIDEGATE_RULES_TABLE_INTERVAL",
         hide_env_values = true
     )]
     pub(crate) rules_table_interval: Option<Micros>,
 
-    /// Keep a copy of the rules in this file, to start from when the database is gone
-    /// [default: beside the rules]
+    /// Cache the rules in this file, so that the node can start while the database is down
+    /// [default: next to the database or --config]
     #[arg(long, value_name = "FILE", env = "TIDEGATE_RULES_COPY", hide_env_values = true)]
     pub(crate) rules_copy: Option<PathBuf>,
 
-    /// How long violations are kept [default: 30d]
+    /// How long to store violations [default: 30d]
     #[arg(
         long,
         value_name = "TIME",
-        value_parser = value::duration,
+        value_parser = value::parse_duration,
         env = "TIDEGATE_VIOLATIONS_KEEP",
         hide_env_values = true
     )]
     pub(crate) violations_keep: Option<Micros>,
 
-    /// How many violations are kept [default: 10000000]
+    /// How many violations to store [default: 10000000]
     #[arg(long, value_name = "N", env = "TIDEGATE_VIOLATIONS_MOST", hide_env_values = true)]
     pub(crate) violations_most: Option<u64>,
 
-    /// How users and addresses of violations are kept [default: hashed]
+    /// How to store the users and addresses of violations [default: hashed]
     #[arg(
         long,
         value_name = "HOW",
@@ -106,39 +108,41 @@ pub(crate) struct AdminLayer {
         env = "TIDEGATE_VIOLATIONS_IDENTITY",
         hide_env_values = true
     )]
-    pub(crate) violations_identity: Option<Identity>,
+    pub(crate) violations_identity: Option<ViolationIdentity>,
 }
 
-/// How identities are kept.
+/// How client identities are stored in violations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Identity {
-    // As a keyed hash
+pub(crate) enum ViolationIdentity {
+    // As a keyed hash.
     #[default]
     Hashed,
-    // As they are; API keys never
+    // In plain text, except API keys, which are always hashed.
     Plain,
 }
 
-impl AdminLayer {
-    /// Reads the settings of a document's `server:` section.
-    pub(super) fn read(fields: &mut Fields<'_>) -> Self {
+impl PartialAdminSettings {
+    /// Reads the admin settings from a document's `server:` section.
+    pub(super) fn read(fields: &mut FieldMap<'_>) -> Self {
         let mut layer = Self {
-            admin: fields.take("admin").and_then(|field| super::section::parsed(&field)),
-            admin_token_file: fields.take("admin_token_file").and_then(|field| path(&field)),
+            admin: fields.take("admin").and_then(|field| super::section::read_parsed(&field)),
+            admin_token_file: fields.take("admin_token_file").and_then(|field| read_path(&field)),
             admin_read_token_file: fields
                 .take("admin_read_token_file")
-                .and_then(|field| path(&field)),
-            rules_db: fields.take("rules_db").and_then(|field| field.word().map(str::to_owned)),
+                .and_then(|field| read_path(&field)),
+            rules_db: fields
+                .take("rules_db")
+                .and_then(|field| field.non_empty_text().map(str::to_owned)),
             rules_table: fields
                 .take("rules_table")
-                .and_then(|field| field.word().map(str::to_owned)),
+                .and_then(|field| field.non_empty_text().map(str::to_owned)),
             rules_table_columns: fields
                 .take("rules_table_columns")
-                .and_then(|field| columns(&field)),
+                .and_then(|field| read_columns(&field)),
             rules_table_interval: fields
                 .take("rules_table_interval")
                 .and_then(|field| field.duration()),
-            rules_copy: fields.take("rules_copy").and_then(|field| path(&field)),
+            rules_copy: fields.take("rules_copy").and_then(|field| read_path(&field)),
             ..Self::default()
         };
         if let Some(mut within) = fields.take("violations").as_ref().and_then(Field::fields) {
@@ -146,14 +150,14 @@ impl AdminLayer {
             layer.violations_most =
                 within.take("most").and_then(|field| field.integer(1, u64::MAX));
             layer.violations_identity =
-                within.take("store_identity").and_then(|field| choice(&field));
+                within.take("store_identity").and_then(|field| read_choice(&field));
             within.finish();
         }
         layer
     }
 
-    /// This layer, and the one below for what it does not say.
-    pub(super) fn over(self, below: Self) -> Self {
+    /// Fills unset values from `below`.
+    pub(super) fn with_fallback(self, below: Self) -> Self {
         Self {
             admin: self.admin.or(below.admin),
             admin_token_file: self.admin_token_file.or(below.admin_token_file),
@@ -169,14 +173,14 @@ impl AdminLayer {
         }
     }
 
-    /// The same with relative paths taken from a folder.
-    pub(super) fn beside(mut self, folder: &Path) -> Self {
+    /// Resolves relative paths against `folder`.
+    pub(super) fn resolve_paths(mut self, folder: &Path) -> Self {
         let files =
             [&mut self.admin_token_file, &mut self.admin_read_token_file, &mut self.rules_copy];
         for file in files.into_iter().flatten() {
             *file = folder.join(&*file);
         }
-        self.admin = self.admin.map(|door| door.beside(folder));
+        self.admin = self.admin.map(|spec| spec.resolve_path(folder));
         for url in [&mut self.rules_db, &mut self.rules_table].into_iter().flatten() {
             if let Some(path) = url.strip_prefix("sqlite:") {
                 let path = path.strip_prefix("//").unwrap_or(path);
@@ -187,13 +191,15 @@ impl AdminLayer {
     }
 }
 
-/// What the columns of a table are called.
-fn columns(field: &Field<'_>) -> Option<TableColumns> {
-    let parsed = field.word()?.parse::<TableColumns>();
-    field.accept(parsed.map_err(|why| Remark::new(why).write("FIELD=COLUMN,FIELD=COLUMN")))
+/// Parses the column names of a rules table.
+fn read_columns(field: &Field<'_>) -> Option<TableColumns> {
+    let parsed = field.non_empty_text()?.parse::<TableColumns>();
+    field.ok_or_report(
+        parsed.map_err(|why| FieldError::new(why).with_hint("FIELD=COLUMN,FIELD=COLUMN")),
+    )
 }
 
-/// A table that others edit.
+/// A rules table owned by another application.
 #[derive(Debug)]
 pub(crate) struct TableSettings {
     pub(crate) url: String,
@@ -201,43 +207,44 @@ pub(crate) struct TableSettings {
     pub(crate) interval: Duration,
 }
 
-/// The settings of the rule office, checked.
+/// Validated settings of the admin API.
 #[derive(Debug)]
-pub(crate) struct AdminSettings {
-    pub(crate) at: DoorAt,
-    pub(crate) guard: Guard,
+pub struct AdminSettings {
+    pub(crate) listen: ListenSetting,
+    pub(crate) guard: AdminGuard,
     pub(crate) rules_db: Option<String>,
     pub(crate) rules_table: Option<TableSettings>,
     pub(crate) rules_copy: Option<PathBuf>,
-    pub(crate) retention: Retention,
+    pub(crate) retention: RetentionPolicy,
     pub(crate) plain_identities: bool,
 }
 
 impl AdminSettings {
-    /// Checks what was typed and reads the tokens.
+    /// Validates the settings and reads the token files.
     ///
     /// # Errors
-    /// When a token cannot be read, or a door for everybody has none.
-    pub(super) fn check(typed: AdminLayer) -> Result<Self, Failure> {
+    /// When a token file is unreadable, or a listener reachable from other machines has no token.
+    pub(super) fn check(typed: PartialAdminSettings) -> Result<Self, CommandError> {
         let read = |path: Option<&Path>, flag| path.map(|path| read_token(path, flag)).transpose();
         let write = read(typed.admin_token_file.as_deref(), "--admin-token-file")?;
         let reads = read(typed.admin_read_token_file.as_deref(), "--admin-read-token-file")?;
-        let at = Listen::or_default(typed.admin, DEFAULT_ADMIN);
-        if let Listen::At(address) = at.listen()
+        let at = ListenSpec::explicit_or_default(typed.admin, DEFAULT_ADMIN);
+        if let ListenSpec::Address(address) = at.spec()
             && !address.ip().is_loopback()
             && write.is_none()
         {
-            return Err(Failure::Usage(format!(
-                "--admin {address} lets other machines change the rules, and no token says who may\n  \
+            return Err(CommandError::Usage(format!(
+                "--admin {address} would let any machine that can reach it change the rules, \
+                 because no token is set\n  \
                  write: --admin-token-file FILE as well, or --admin 127.0.0.1:{}",
                 address.port()
             )));
         }
         if typed.rules_db.is_some() && typed.rules_table.is_some() {
-            return Err(Failure::Usage(
-                "--rules-db and --rules-table both say where the rules are\n  \
-                 write: --rules-db to change them through tidegate, --rules-table to change them \
-                 in a table that others own"
+            return Err(CommandError::Usage(
+                "--rules-db and --rules-table cannot be used together: both are the source of the rules\n  \
+                 write: --rules-db to change rules through Tidegate, --rules-table to read them from \
+                 a table that another application owns"
                     .to_owned(),
             ));
         }
@@ -246,21 +253,21 @@ impl AdminSettings {
         let rules_table =
             typed.rules_table.map(|url| TableSettings { url, columns, interval: interval.into() });
         Ok(Self {
-            at,
+            listen: at,
             rules_table,
-            guard: Guard { write, read: reads },
+            guard: AdminGuard { write, read: reads },
             rules_db: typed.rules_db,
             rules_copy: typed.rules_copy,
-            retention: Retention {
-                age: typed.violations_keep.unwrap_or(DEFAULT_KEEP),
-                rows: typed.violations_most.unwrap_or(DEFAULT_MOST),
+            retention: RetentionPolicy {
+                age: typed.violations_keep.unwrap_or(DEFAULT_RETENTION),
+                rows: typed.violations_most.unwrap_or(DEFAULT_MAX_VIOLATIONS),
             },
-            plain_identities: typed.violations_identity == Some(Identity::Plain),
+            plain_identities: typed.violations_identity == Some(ViolationIdentity::Plain),
         })
     }
 
-    /// The token that opens everything.
-    pub(crate) fn token(&self) -> Option<&Token> {
+    /// The token that grants full access.
+    pub(crate) fn token(&self) -> Option<&BearerToken> {
         self.guard.write.as_ref()
     }
 }

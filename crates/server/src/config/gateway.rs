@@ -1,5 +1,4 @@
-//! The gateway's settings: where it listens and what is behind it. As typed, and checked with its files
-//! read.
+//! Settings of the gateway: its listener, TLS, upstreams and routes.
 
 mod section;
 mod upstreams;
@@ -8,47 +7,47 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::FalseyValueParser;
-use tidegate_edge::gateway::{PassedHeader, Route, UpstreamSettings};
-use tidegate_rules::decode::Fields;
+use tidegate_gateway::{PassthroughHeader, UpstreamRoute, UpstreamSettings};
+use tidegate_rules::decode::FieldMap;
 
-use super::certificate::Certificate;
-use super::listen::{DoorAt, Listen};
-use super::section::{parsed, path, threads};
-use super::value::{Length, UpstreamAt};
-use super::{MOST_THREADS, cores};
-use crate::failure::Failure;
-use section::Section;
-use upstreams::Behind;
+use super::certificate::ListenerCertificate;
+use super::listen::{ListenSetting, ListenSpec};
+use super::section::{read_parsed, read_path, read_threads};
+use super::value::{BodySize, UpstreamUrl};
+use super::{MAX_THREADS, core_count};
+use crate::error::CommandError;
+use section::GatewaySection;
+use upstreams::RoutingSection;
 
-/// The gateway unless it is said otherwise.
-const DEFAULT_GATEWAY: Listen = Listen::loopback(8080);
+/// Default address of the gateway.
+const DEFAULT_GATEWAY: ListenSpec = ListenSpec::loopback(8080);
 
-/// The longest body of a request unless it is said otherwise.
-const DEFAULT_MAX_BODY: Length = Length(100 * 1024 * 1024);
+/// Default limit for request bodies.
+const DEFAULT_MAX_BODY: BodySize = BodySize(100 * 1024 * 1024);
 
-/// The flags of its certificate and key.
-const FLAGS: [&str; 2] = ["--tls-cert", "--tls-key"];
+/// Flags for the TLS certificate chain and its key.
+const TLS_FLAGS: [&str; 2] = ["--tls-cert", "--tls-key"];
 
-/// What was typed about the gateway in one place.
+/// One layer of the gateway's settings.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct GatewayLayer {
-    /// The API that the gateway is in front of, such as http://127.0.0.1:3000
+pub struct PartialGatewaySettings {
+    /// Proxy requests to this API, such as http://127.0.0.1:3000
     #[arg(long, value_name = "URL", env = "TIDEGATE_UPSTREAM", hide_env_values = true)]
-    pub(crate) upstream: Option<UpstreamAt>,
+    pub upstream: Option<UpstreamUrl>,
 
-    /// Where the gateway listens [default: 127.0.0.1:8080 if there is an upstream]
+    /// Gateway address [default: 127.0.0.1:8080 if an upstream is set]
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_GATEWAY", hide_env_values = true)]
-    pub(crate) gateway: Option<Listen>,
+    pub gateway: Option<ListenSpec>,
 
-    /// The gateway's certificate chain, in PEM: it then speaks TLS
+    /// TLS certificate chain of the gateway, in PEM; enables TLS
     #[arg(long, value_name = "FILE", env = "TIDEGATE_TLS_CERT", hide_env_values = true)]
     pub(crate) tls_cert: Option<PathBuf>,
 
-    /// The key to that certificate, in PEM
+    /// Private key of that certificate, in PEM
     #[arg(long, value_name = "FILE", env = "TIDEGATE_TLS_KEY", hide_env_values = true)]
     pub(crate) tls_key: Option<PathBuf>,
 
-    /// Connections to the gateway begin with the PROXY protocol (v1 or v2), as a load balancer sends it
+    /// Expect the PROXY protocol (v1 or v2) on gateway connections, as sent by a load balancer
     #[arg(
         long,
         env = "TIDEGATE_PROXY_PROTOCOL",
@@ -59,11 +58,11 @@ pub(crate) struct GatewayLayer {
     )]
     pub(crate) proxy_protocol: Option<bool>,
 
-    /// The longest body of a request to the gateway [default: 100MiB]
+    /// Largest request body that the gateway accepts [default: 100MiB]
     #[arg(long, value_name = "SIZE", env = "TIDEGATE_MAX_BODY", hide_env_values = true)]
-    pub(crate) max_body: Option<Length>,
+    pub(crate) max_body: Option<BodySize>,
 
-    /// Log a line for each request that the gateway has answered
+    /// Log one line per request that the gateway answers
     #[arg(
         long,
         env = "TIDEGATE_ACCESS_LOG",
@@ -74,53 +73,54 @@ pub(crate) struct GatewayLayer {
     )]
     pub(crate) access_log: Option<bool>,
 
-    /// Threads that the gateway works on [default: as many as there are cores]
+    /// Worker threads of the gateway [default: number of cores]
     #[arg(
         long,
         value_name = "COUNT",
-        value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_THREADS)),
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_THREADS)),
         env = "TIDEGATE_GATEWAY_THREADS",
         hide_env_values = true
     )]
     pub(crate) gateway_threads: Option<u16>,
 
-    /// Whether a charge is given back when no upstream could be reached: in the document only.
+    /// Whether to refund the charge when no upstream could be reached. Document only.
     #[arg(skip)]
     pub(crate) refund_unreachable: Option<bool>,
 
-    /// Headers that clients may send although they would be dropped: in the document only.
+    /// Client headers to forward although the gateway strips them by default. Document only.
     #[arg(skip)]
-    pub(crate) pass_headers: Option<Vec<PassedHeader>>,
+    pub(crate) pass_headers: Option<Vec<PassthroughHeader>>,
 
-    /// Upstreams with several servers, and the routes to them: in the document only.
+    /// Upstreams with several servers, and the routes to them. Document only.
     #[arg(skip)]
-    pub(crate) behind: Option<Behind>,
+    pub(crate) routing: Option<RoutingSection>,
 }
 
-impl GatewayLayer {
-    /// Whether it is said what the gateway is in front of.
-    pub(crate) const fn is_in_front_of_something(&self) -> bool {
-        self.upstream.is_some() || self.behind.is_some()
+impl PartialGatewaySettings {
+    /// Whether an upstream is configured.
+    pub const fn has_upstream(&self) -> bool {
+        self.upstream.is_some() || self.routing.is_some()
     }
 
-    pub(super) fn read(fields: &mut Fields<'_>) -> Self {
-        let Section { listen, refund_unreachable, pass_headers } = Section::read(fields);
+    pub(super) fn read(fields: &mut FieldMap<'_>) -> Self {
+        let GatewaySection { listen, refund_unreachable, pass_headers } =
+            GatewaySection::read(fields);
         Self {
-            upstream: fields.take("upstream").and_then(|field| parsed(&field)),
+            upstream: fields.take("upstream").and_then(|field| read_parsed(&field)),
             gateway: listen,
             refund_unreachable,
             pass_headers,
-            tls_cert: fields.take("tls_cert").and_then(|field| path(&field)),
-            tls_key: fields.take("tls_key").and_then(|field| path(&field)),
+            tls_cert: fields.take("tls_cert").and_then(|field| read_path(&field)),
+            tls_key: fields.take("tls_key").and_then(|field| read_path(&field)),
             proxy_protocol: fields.take("proxy_protocol").and_then(|field| field.boolean()),
-            max_body: fields.take("max_body").and_then(|field| parsed(&field)),
+            max_body: fields.take("max_body").and_then(|field| read_parsed(&field)),
             access_log: fields.take("access_log").and_then(|field| field.boolean()),
-            gateway_threads: fields.take("gateway_threads").and_then(|field| threads(&field)),
-            behind: Behind::read(fields),
+            gateway_threads: fields.take("gateway_threads").and_then(|field| read_threads(&field)),
+            routing: RoutingSection::read(fields),
         }
     }
 
-    pub(super) fn over(self, below: Self) -> Self {
+    pub(super) fn with_fallback(self, below: Self) -> Self {
         Self {
             upstream: self.upstream.or(below.upstream),
             gateway: self.gateway.or(below.gateway),
@@ -132,48 +132,52 @@ impl GatewayLayer {
             gateway_threads: self.gateway_threads.or(below.gateway_threads),
             refund_unreachable: self.refund_unreachable.or(below.refund_unreachable),
             pass_headers: self.pass_headers.or(below.pass_headers),
-            behind: self.behind.or(below.behind),
+            routing: self.routing.or(below.routing),
         }
     }
 
-    pub(super) fn beside(mut self, folder: &Path) -> Self {
+    pub(super) fn resolve_paths(mut self, folder: &Path) -> Self {
         for path in [&mut self.tls_cert, &mut self.tls_key].into_iter().flatten() {
             *path = folder.join(&*path);
         }
-        self.behind = self.behind.map(|behind| behind.beside(folder));
+        self.routing = self.routing.map(|routing| routing.resolve_paths(folder));
         self
     }
 }
 
-/// The gateway's settings, checked.
+/// Validated settings of the gateway.
 #[derive(Debug)]
-pub(crate) struct GatewaySettings {
-    pub(crate) at: DoorAt,
-    pub(crate) certificate: Option<Certificate>,
+pub struct GatewaySettings {
+    /// Where the gateway listens.
+    pub listen: ListenSetting,
+    /// The TLS certificate, if the gateway serves TLS.
+    pub certificate: Option<ListenerCertificate>,
     pub(crate) proxy_protocol: bool,
-    pub(crate) max_body: Length,
+    pub(crate) max_body: BodySize,
     pub(crate) access_log: bool,
     pub(crate) threads: usize,
     pub(crate) refund_unreachable: bool,
-    pub(crate) pass_headers: Vec<PassedHeader>,
-    pub(crate) routes: Vec<Route>,
-    pub(crate) upstreams: Vec<UpstreamSettings>,
+    pub(crate) pass_headers: Vec<PassthroughHeader>,
+    /// Which requests go to which upstream; `upstream` is an index into `upstreams`.
+    pub routes: Vec<UpstreamRoute>,
+    /// All upstreams.
+    pub upstreams: Vec<UpstreamSettings>,
 }
 
 impl GatewaySettings {
-    /// Checks what was typed; none if there is to be no gateway.
+    /// Validates the settings; `None` if the gateway is disabled.
     ///
     /// # Errors
-    /// When a gateway is asked for that has nothing behind it, or a file cannot be used.
-    pub(crate) fn check(typed: GatewayLayer) -> Result<Option<Self>, Failure> {
-        if typed.gateway == Some(Listen::Off) {
+    /// When `gateway` is set without an upstream, or a file is unreadable or invalid.
+    pub fn check(typed: PartialGatewaySettings) -> Result<Option<Self>, CommandError> {
+        if typed.gateway == Some(ListenSpec::Off) {
             return Ok(None);
         }
-        let (routes, upstreams) = upstreams::check(typed.upstream, typed.behind)?;
+        let (routes, upstreams) = upstreams::check_routing(typed.upstream, typed.routing)?;
         if upstreams.is_empty() {
             return match typed.gateway {
-                Some(_) => Err(Failure::Usage(
-                    "--gateway needs to know what it is in front of\n  \
+                Some(_) => Err(CommandError::Usage(
+                    "--gateway needs an upstream to proxy to\n  \
                      write: --upstream http://127.0.0.1:3000"
                         .to_owned(),
                 )),
@@ -181,12 +185,12 @@ impl GatewaySettings {
             };
         }
         Ok(Some(Self {
-            at: Listen::or_default(typed.gateway, DEFAULT_GATEWAY),
-            certificate: Certificate::check(FLAGS, typed.tls_cert, typed.tls_key)?,
+            listen: ListenSpec::explicit_or_default(typed.gateway, DEFAULT_GATEWAY),
+            certificate: ListenerCertificate::check(TLS_FLAGS, typed.tls_cert, typed.tls_key)?,
             proxy_protocol: typed.proxy_protocol.unwrap_or(false),
             max_body: typed.max_body.unwrap_or(DEFAULT_MAX_BODY),
             access_log: typed.access_log.unwrap_or(false),
-            threads: typed.gateway_threads.map_or_else(cores, usize::from),
+            threads: typed.gateway_threads.map_or_else(core_count, usize::from),
             refund_unreachable: typed.refund_unreachable.unwrap_or(false),
             pass_headers: typed.pass_headers.unwrap_or_default(),
             routes,

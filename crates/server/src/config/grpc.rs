@@ -1,34 +1,34 @@
-//! The gRPC door's settings, as typed and checked.
+//! Settings of the gRPC API.
 
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use tidegate_api::envoy::{self, ChargeMode};
 use tidegate_core::time::Micros;
-use tidegate_edge::envoy::{self, ChargeMode};
-use tidegate_edge::respond::HeaderSettings;
-use tidegate_rules::decode::Fields;
+use tidegate_response::HeaderSettings;
+use tidegate_rules::decode::FieldMap;
 
-use super::listen::{DoorAt, Listen};
-use super::section::{choice, parsed};
+use super::listen::{ListenSetting, ListenSpec};
+use super::section::{read_choice, read_parsed};
 use super::value;
 
-/// The gRPC listener unless it is said otherwise.
-const DEFAULT_GRPC: Listen = Listen::loopback(8082);
+/// Default address of the gRPC API.
+const DEFAULT_GRPC: ListenSpec = ListenSpec::loopback(8082);
 
-/// How long a connection is kept unless it is said otherwise: long enough to cost nothing, short enough that
-/// new nodes are found.
+/// Default lifetime of a connection: long enough that reconnecting costs nothing measurable, short
+/// enough that clients soon discover new nodes.
 const DEFAULT_MAX_AGE: Micros = Micros::from_secs(600);
 
-/// What was typed about the gRPC listener in one place.
+/// One layer of the gRPC API's settings.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct GrpcLayer {
-    /// Where the gRPC listener is, for Envoy; port 0 takes a free one, `off` closes it
-    /// [default: 127.0.0.1:8082]
+pub struct PartialGrpcSettings {
+    /// gRPC API address, for Envoy; port 0 picks a free port, `off` disables it [default:
+    /// 127.0.0.1:8082]
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_GRPC", hide_env_values = true)]
-    pub(crate) grpc: Option<Listen>,
+    pub grpc: Option<ListenSpec>,
 
-    /// Whether the descriptors of a call are charged all or none, or each by itself as Envoy's reference
-    /// server does [default: together]
+    /// Charge all descriptors of a call or none, or each independently as Envoy's reference server
+    /// does [default: together]
     #[arg(
         long,
         value_name = "MODE",
@@ -36,10 +36,10 @@ pub(crate) struct GrpcLayer {
         env = "TIDEGATE_GRPC_CHARGE",
         hide_env_values = true
     )]
-    pub(crate) grpc_charge: Option<Charge>,
+    pub(crate) grpc_charge: Option<GrpcCharge>,
 
-    /// Which headers Envoy is asked to add for its client: none, Retry-After on refusals, or all
-    /// [default: retry-after]
+    /// Headers that Envoy adds to its responses: none, Retry-After on refusals, or all [default:
+    /// retry-after]
     #[arg(
         long,
         value_name = "WHICH",
@@ -47,54 +47,55 @@ pub(crate) struct GrpcLayer {
         env = "TIDEGATE_GRPC_HEADERS",
         hide_env_values = true
     )]
-    pub(crate) grpc_headers: Option<Headers>,
+    pub(crate) grpc_headers: Option<GrpcHeaders>,
 
-    /// How long a connection to the gRPC listener is kept, give or take a tenth [default: 10m]
+    /// Maximum age of a gRPC connection, ±10 % [default: 10m]
     #[arg(
         long,
         value_name = "TIME",
-        value_parser = value::duration,
+        value_parser = value::parse_duration,
         env = "TIDEGATE_GRPC_MAX_AGE",
         hide_env_values = true
     )]
     pub(crate) grpc_max_age: Option<Micros>,
 }
 
-/// What a refusal of one descriptor means to the others. Plain comments: help stays short.
+/// How descriptors of one call are charged. The variants have plain comments, because clap would
+/// print doc comments in the help.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Charge {
-    // None is charged
+pub(crate) enum GrpcCharge {
+    // If one descriptor is refused, none is charged.
     #[default]
     Together,
-    // Nothing
+    // Each descriptor is charged regardless of the others.
     Independent,
 }
 
-/// Which headers Envoy is asked to add.
+/// Which headers Envoy adds to its responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Headers {
-    // Not one
+pub(crate) enum GrpcHeaders {
+    // No headers.
     None,
-    // How long to wait, on refusals
+    // Retry-After on refusals.
     #[default]
     RetryAfter,
-    // Those that --header-style says, on all answers
+    // The headers of `--header-style`, on all responses.
     All,
 }
 
-impl GrpcLayer {
-    /// Reads the settings of a document's `server:` section.
-    pub(super) fn read(fields: &mut Fields<'_>) -> Self {
+impl PartialGrpcSettings {
+    /// Reads the gRPC settings from a document's `server:` section.
+    pub(super) fn read(fields: &mut FieldMap<'_>) -> Self {
         Self {
-            grpc: fields.take("grpc").and_then(|field| parsed(&field)),
-            grpc_charge: fields.take("grpc_charge").and_then(|field| choice(&field)),
-            grpc_headers: fields.take("grpc_headers").and_then(|field| choice(&field)),
+            grpc: fields.take("grpc").and_then(|field| read_parsed(&field)),
+            grpc_charge: fields.take("grpc_charge").and_then(|field| read_choice(&field)),
+            grpc_headers: fields.take("grpc_headers").and_then(|field| read_choice(&field)),
             grpc_max_age: fields.take("grpc_max_age").and_then(|field| field.duration()),
         }
     }
 
-    /// This layer, and the one below for what it does not say.
-    pub(super) fn over(self, below: Self) -> Self {
+    /// Fills unset values from `below`.
+    pub(super) fn with_fallback(self, below: Self) -> Self {
         Self {
             grpc: self.grpc.or(below.grpc),
             grpc_charge: self.grpc_charge.or(below.grpc_charge),
@@ -104,33 +105,33 @@ impl GrpcLayer {
     }
 }
 
-/// The gRPC listener's settings, checked.
+/// Validated settings of the gRPC API.
 #[derive(Debug)]
-pub(crate) struct GrpcSettings {
-    pub(crate) at: DoorAt,
+pub struct GrpcSettings {
+    pub(crate) listen: ListenSetting,
     pub(crate) envoy: envoy::Settings,
     pub(crate) max_age: Duration,
 }
 
 impl GrpcSettings {
-    /// What was typed, with the headers that other doors write.
-    pub(super) fn new(typed: GrpcLayer, headers: HeaderSettings) -> Self {
-        let usual = envoy::Settings::default();
+    /// Completes the settings; `headers` are the header settings shared with the other APIs.
+    pub(super) fn new(typed: PartialGrpcSettings, headers: HeaderSettings) -> Self {
+        let defaults = envoy::Settings::default();
         let envoy = envoy::Settings {
             charge: match typed.grpc_charge.unwrap_or_default() {
-                Charge::Together => ChargeMode::Together,
-                Charge::Independent => ChargeMode::Independent,
+                GrpcCharge::Together => ChargeMode::Together,
+                GrpcCharge::Independent => ChargeMode::Independent,
             },
             headers: match typed.grpc_headers.unwrap_or_default() {
-                Headers::None => None,
-                Headers::RetryAfter => usual
+                GrpcHeaders::None => None,
+                GrpcHeaders::RetryAfter => defaults
                     .headers
-                    .map(|usual| HeaderSettings { retry_jitter: headers.retry_jitter, ..usual }),
-                Headers::All => Some(headers),
+                    .map(|set| HeaderSettings { retry_jitter: headers.retry_jitter, ..set }),
+                GrpcHeaders::All => Some(headers),
             },
         };
         Self {
-            at: Listen::or_default(typed.grpc, DEFAULT_GRPC),
+            listen: ListenSpec::explicit_or_default(typed.grpc, DEFAULT_GRPC),
             envoy,
             max_age: typed.grpc_max_age.unwrap_or(DEFAULT_MAX_AGE).into(),
         }

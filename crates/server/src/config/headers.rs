@@ -1,18 +1,18 @@
-//! How answers tell of limits, as typed.
+//! Settings of the rate-limit headers in responses.
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use tidegate_core::time::Micros;
-use tidegate_edge::respond::HeaderSettings;
-use tidegate_rules::decode::Fields;
+use tidegate_response::HeaderSettings;
+use tidegate_rules::decode::FieldMap;
 
-use super::section::choice;
-use super::value::{self, Reset, Style};
+use super::section::read_choice;
+use super::value::{self, HeaderStyleArg, ResetStyleArg};
 
-/// The settings of rate-limit headers, as typed in one place.
+/// One layer of the header settings.
 #[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct HeaderLayer {
-    /// Which rate-limit headers answers have: X-RateLimit-…, the IETF pair, or both [default: all]
+pub(crate) struct PartialHeaderSettings {
+    /// Rate-limit headers in responses: X-RateLimit-…, the IETF pair, or both [default: all]
     #[arg(
         long,
         value_name = "STYLE",
@@ -20,9 +20,10 @@ pub(crate) struct HeaderLayer {
         env = "TIDEGATE_HEADER_STYLE",
         hide_env_values = true
     )]
-    pub(crate) header_style: Option<Style>,
+    pub(crate) header_style: Option<HeaderStyleArg>,
 
-    /// Whether X-RateLimit-Reset tells an instant or a wait [default: epoch]
+    /// Whether X-RateLimit-Reset is a Unix timestamp or a number of seconds to wait [default:
+    /// epoch]
     #[arg(
         long,
         value_name = "STYLE",
@@ -30,19 +31,20 @@ pub(crate) struct HeaderLayer {
         env = "TIDEGATE_RESET_STYLE",
         hide_env_values = true
     )]
-    pub(crate) reset_style: Option<Reset>,
+    pub(crate) reset_style: Option<ResetStyleArg>,
 
-    /// Tell refused clients to wait up to this much longer, so that they do not return all at once
+    /// Add a random delay of up to TIME to Retry-After, so that refused clients do not retry all at
+    /// once
     #[arg(
         long,
         value_name = "TIME",
-        value_parser = value::duration,
+        value_parser = value::parse_duration,
         env = "TIDEGATE_RETRY_JITTER",
         hide_env_values = true
     )]
     pub(crate) retry_jitter: Option<Micros>,
 
-    /// Let scripts of other origins read these headers in a browser [default: false]
+    /// Let browser scripts of other origins read these headers [default: false]
     #[arg(
         long,
         value_name = "BOOL",
@@ -56,9 +58,9 @@ pub(crate) struct HeaderLayer {
     pub(crate) expose_headers: Option<bool>,
 }
 
-impl HeaderLayer {
-    /// This layer, and the one below for what it does not say.
-    pub(super) fn over(self, below: Self) -> Self {
+impl PartialHeaderSettings {
+    /// Fills unset values from `below`.
+    pub(super) fn with_fallback(self, below: Self) -> Self {
         Self {
             header_style: self.header_style.or(below.header_style),
             reset_style: self.reset_style.or(below.reset_style),
@@ -67,19 +69,19 @@ impl HeaderLayer {
         }
     }
 
-    /// Reads the settings of a document's `server:` section.
-    pub(super) fn read(fields: &mut Fields<'_>) -> Self {
+    /// Reads the header settings from a document's `server:` section.
+    pub(super) fn read(fields: &mut FieldMap<'_>) -> Self {
         Self {
-            header_style: fields.take("header_style").and_then(|field| choice(&field)),
-            reset_style: fields.take("reset_style").and_then(|field| choice(&field)),
+            header_style: fields.take("header_style").and_then(|field| read_choice(&field)),
+            reset_style: fields.take("reset_style").and_then(|field| read_choice(&field)),
             retry_jitter: fields.take("retry_jitter").and_then(|field| field.duration()),
             expose_headers: fields.take("expose_headers").and_then(|field| field.boolean()),
         }
     }
 }
 
-impl From<HeaderLayer> for HeaderSettings {
-    fn from(typed: HeaderLayer) -> Self {
+impl From<PartialHeaderSettings> for HeaderSettings {
+    fn from(typed: PartialHeaderSettings) -> Self {
         Self {
             style: typed.header_style.unwrap_or_default().into(),
             reset: typed.reset_style.unwrap_or_default().into(),

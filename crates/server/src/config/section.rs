@@ -1,72 +1,74 @@
-//! The `server:` section of a rules document, read with the document's own reader, so that its
-//! mistakes are told together with those of the rules.
+//! The `server:` section of a rules document. The document's own decoder reads it, so that its
+//! errors are reported together with those of the rules.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::ValueEnum;
 use tidegate_rules::decode::Field;
-use tidegate_rules::problem::Remark;
+use tidegate_rules::diagnostic::FieldError;
 
-use super::admin::AdminLayer;
-use super::gateway::GatewayLayer;
-use super::grpc::GrpcLayer;
-use super::headers::HeaderLayer;
-use super::resp::RespLayer;
-use super::store::StoreLayer;
-use super::traces::TraceLayer;
-use super::value::Wrong;
-use super::{Layer, MOST_THREADS};
+use super::admin::PartialAdminSettings;
+use super::gateway::PartialGatewaySettings;
+use super::grpc::PartialGrpcSettings;
+use super::headers::PartialHeaderSettings;
+use super::resp::PartialRespSettings;
+use super::store::PartialStoreSettings;
+use super::traces::PartialTraceSettings;
+use super::value::ValueError;
+use super::{MAX_THREADS, PartialSettings};
 
-/// Reads the section; a missing one says nothing.
-pub(crate) fn read(field: Option<&Field<'_>>) -> Layer {
+/// Reads the section; a missing section sets nothing.
+pub(crate) fn read_section(field: Option<&Field<'_>>) -> PartialSettings {
     let Some(mut fields) = field.and_then(Field::fields) else {
-        return Layer::default();
+        return PartialSettings::default();
     };
-    let layer = Layer {
-        gateway: GatewayLayer::read(&mut fields),
-        store: StoreLayer::read(&mut fields),
-        headers: HeaderLayer::read(&mut fields),
-        grpc: GrpcLayer::read(&mut fields),
-        http: fields.take("http").and_then(|field| parsed(&field)),
-        resp: RespLayer::read(&mut fields),
-        socket_mode: fields.take("socket_mode").and_then(|field| parsed(&field)),
-        door_threads: fields.take("door_threads").and_then(|field| threads(&field)),
-        snapshot: fields.take("snapshot").and_then(|field| path(&field)),
+    let layer = PartialSettings {
+        gateway: PartialGatewaySettings::read(&mut fields),
+        store: PartialStoreSettings::read(&mut fields),
+        headers: PartialHeaderSettings::read(&mut fields),
+        grpc: PartialGrpcSettings::read(&mut fields),
+        http: fields.take("http").and_then(|field| read_parsed(&field)),
+        resp: PartialRespSettings::read(&mut fields),
+        socket_mode: fields.take("socket_mode").and_then(|field| read_parsed(&field)),
+        door_threads: fields.take("door_threads").and_then(|field| read_threads(&field)),
+        snapshot: fields.take("snapshot").and_then(|field| read_path(&field)),
         snapshot_interval: fields.take("snapshot_interval").and_then(|field| field.duration()),
-        memory_limit: fields.take("memory_limit").and_then(|field| parsed(&field)),
-        key_secret_file: fields.take("key_secret_file").and_then(|field| path(&field)),
-        admin: AdminLayer::read(&mut fields),
+        memory_limit: fields.take("memory_limit").and_then(|field| read_parsed(&field)),
+        key_secret_file: fields.take("key_secret_file").and_then(|field| read_path(&field)),
+        admin: PartialAdminSettings::read(&mut fields),
         drain_timeout: fields.take("drain_timeout").and_then(|field| field.duration()),
-        log: fields.take("log").and_then(|field| choice(&field)),
-        log_level: fields.take("log_level").and_then(|field| choice(&field)),
-        traces: TraceLayer::read(&mut fields),
-        log_violations: fields.take("log_violations").and_then(|field| count(&field)),
+        log: fields.take("log").and_then(|field| read_choice(&field)),
+        log_level: fields.take("log_level").and_then(|field| read_choice(&field)),
+        traces: PartialTraceSettings::read(&mut fields),
+        log_violations: fields.take("log_violations").and_then(|field| read_count(&field)),
+        log_paths: fields.take("log_paths").and_then(|field| field.boolean()),
     };
     fields.finish();
     layer
 }
 
-pub(super) fn threads(field: &Field<'_>) -> Option<u16> {
-    field.integer(1, MOST_THREADS.into()).and_then(|count| count.try_into().ok())
+pub(super) fn read_threads(field: &Field<'_>) -> Option<u16> {
+    field.integer(1, MAX_THREADS.into()).and_then(|count| count.try_into().ok())
 }
 
-fn count(field: &Field<'_>) -> Option<u32> {
+fn read_count(field: &Field<'_>) -> Option<u32> {
     field.integer(0, u32::MAX.into()).and_then(|count| count.try_into().ok())
 }
 
-pub(super) fn path(field: &Field<'_>) -> Option<PathBuf> {
-    field.word().map(PathBuf::from)
+pub(super) fn read_path(field: &Field<'_>) -> Option<PathBuf> {
+    field.non_empty_text().map(PathBuf::from)
 }
 
-pub(super) fn parsed<T: FromStr<Err = Wrong>>(field: &Field<'_>) -> Option<T> {
-    let text = field.word()?;
-    let remark = |wrong: Wrong| Remark::new(wrong.message).found(text).write(wrong.write);
-    field.accept(text.parse().map_err(remark))
+pub(super) fn read_parsed<T: FromStr<Err = ValueError>>(field: &Field<'_>) -> Option<T> {
+    let text = field.non_empty_text()?;
+    let remark =
+        |error: ValueError| FieldError::new(error.message).with_found(text).with_hint(error.hint);
+    field.ok_or_report(text.parse().map_err(remark))
 }
 
-/// One of the words that the flag knows.
-pub(super) fn choice<T: ValueEnum + Copy>(field: &Field<'_>) -> Option<T> {
+/// Reads one of the values that the corresponding flag accepts.
+pub(super) fn read_choice<T: ValueEnum + Copy>(field: &Field<'_>) -> Option<T> {
     let names: Vec<_> = T::value_variants().iter().filter_map(T::to_possible_value).collect();
     let choices: Vec<(&str, T)> = names
         .iter()

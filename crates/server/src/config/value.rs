@@ -1,69 +1,69 @@
-//! The values that settings have, and how each is typed.
+//! Types of setting values and how each is parsed.
 
 use std::fmt;
 use std::str::FromStr;
 
 use clap::ValueEnum;
 use tidegate_core::time::Micros;
-use tidegate_edge::gateway;
-use tidegate_edge::respond::{HeaderStyle, ResetStyle};
-use tidegate_redis::Address;
+use tidegate_net::connect;
+use tidegate_redis::RedisAddress;
+use tidegate_response::{HeaderStyle, ResetStyle};
 
-/// What is wrong with a value, and what to write instead.
+/// An invalid value: what is wrong with it, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wrong {
+pub struct ValueError {
     pub(crate) message: String,
-    pub(crate) write: &'static str,
+    pub(crate) hint: &'static str,
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for ValueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; write {}", self.message, self.write)
+        write!(f, "{}; write {}", self.message, self.hint)
     }
 }
 
-impl std::error::Error for Wrong {}
+impl std::error::Error for ValueError {}
 
-/// Where the API behind the gateway is.
+/// URL of the API behind the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UpstreamAt(pub(crate) gateway::Address);
+pub struct UpstreamUrl(pub(crate) connect::OutboundAddress);
 
-impl FromStr for UpstreamAt {
-    type Err = Wrong;
+impl FromStr for UpstreamUrl {
+    type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().map(Self).map_err(|error: gateway::BadAddress| Wrong {
+        text.parse().map(Self).map_err(|error: connect::OutboundAddressError| ValueError {
             message: error.to_string(),
-            write: "such as `http://127.0.0.1:3000`, `https://api.internal` or `h2c://10.0.0.7:50051`",
+            hint: "such as `http://127.0.0.1:3000`, `https://api.internal` or `h2c://10.0.0.7:50051`",
         })
     }
 }
 
-/// Where the counters are.
+/// Where the counters are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum StoreAt {
+pub(crate) enum StoreUrl {
     /// In this process.
     Memory,
     /// In Redis or Valkey.
-    Redis(Address),
+    Redis(RedisAddress),
 }
 
-impl FromStr for StoreAt {
-    type Err = Wrong;
+impl FromStr for StoreUrl {
+    type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text == "memory" {
             return Ok(Self::Memory);
         }
-        Address::parse(text).map(Self::Redis).map_err(|wrong| Wrong {
-            message: wrong.message().to_owned(),
-            write: "`memory`, redis://HOST:6379/0, rediss://HOST (TLS), unix:///PATH, \
+        RedisAddress::parse(text).map(Self::Redis).map_err(|error| ValueError {
+            message: error.message().to_owned(),
+            hint: "`memory`, redis://HOST:6379/0, rediss://HOST (TLS), unix:///PATH, \
                     redis+sentinel://H1,H2,H3/MASTER or redis+cluster://H1,H2,H3",
         })
     }
 }
 
-impl fmt::Display for StoreAt {
+impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory => f.write_str("memory"),
@@ -72,12 +72,12 @@ impl fmt::Display for StoreAt {
     }
 }
 
-/// An amount of memory.
+/// An amount of memory in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bytes(pub(crate) u64);
+pub struct MemorySize(pub(crate) u64);
 
-/// Less holds no counters worth speaking of.
-const LEAST_BYTES: u64 = 1 << 20;
+/// Smallest useful memory limit; less holds too few counters.
+const MIN_MEMORY_BYTES: u64 = 1 << 20;
 
 const UNITS: [(&str, u64); 7] = [
     ("KiB", 1 << 10),
@@ -89,134 +89,135 @@ const UNITS: [(&str, u64); 7] = [
     ("", 1),
 ];
 
-impl FromStr for Bytes {
-    type Err = Wrong;
+impl FromStr for MemorySize {
+    type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match amount(text) {
-            Some(size) if size >= LEAST_BYTES => Ok(Self(size)),
-            Some(_) => Err(Wrong {
-                message: "this is too little to count in".to_owned(),
-                write: "at least `1MiB`",
+        match parse_bytes(text) {
+            Some(size) if size >= MIN_MEMORY_BYTES => Ok(Self(size)),
+            Some(_) => Err(ValueError {
+                message: "this is too little memory for the counters".to_owned(),
+                hint: "at least `1MiB`",
             }),
-            None => Err(Wrong {
+            None => Err(ValueError {
                 message: "this is not an amount of memory".to_owned(),
-                write: "a number with a unit, such as `256MiB` or `2GiB`",
+                hint: "a number with a unit, such as `256MiB` or `2GiB`",
             }),
         }
     }
 }
 
-/// How long something may be, in bytes.
+/// Maximum length of a request body, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Length(pub(crate) u64);
+pub(crate) struct BodySize(pub(crate) u64);
 
-impl FromStr for Length {
-    type Err = Wrong;
+impl FromStr for BodySize {
+    type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        amount(text).map(Self).ok_or_else(|| Wrong {
-            message: "this is not a length".to_owned(),
-            write: "a number of bytes, or one with a unit such as `64KiB` or `10MiB`",
+        parse_bytes(text).map(Self).ok_or_else(|| ValueError {
+            message: "this is not a size".to_owned(),
+            hint: "a number of bytes, or one with a unit such as `64KiB` or `10MiB`",
         })
     }
 }
 
-fn amount(text: &str) -> Option<u64> {
+fn parse_bytes(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let unit = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()));
     number.parse::<u64>().ok().zip(unit).and_then(|(n, (_, u))| n.checked_mul(*u))
 }
 
-/// What `X-RateLimit-Reset` tells. Plain comments: help stays short.
+/// The format of `X-RateLimit-Reset`. The variants have plain comments, because clap would print
+/// doc comments in the help.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Reset {
-    // The instant, in seconds since 1970, as GitHub does
+pub(crate) enum ResetStyleArg {
+    // Unix timestamp in seconds, as GitHub sends it.
     #[default]
     Epoch,
-    // The wait, in seconds, as Envoy does
+    // Seconds to wait, as Envoy sends it.
     Delta,
 }
 
-impl From<Reset> for ResetStyle {
-    fn from(reset: Reset) -> Self {
+impl From<ResetStyleArg> for ResetStyle {
+    fn from(reset: ResetStyleArg) -> Self {
         match reset {
-            Reset::Epoch => Self::Epoch,
-            Reset::Delta => Self::Delta,
+            ResetStyleArg::Epoch => Self::Epoch,
+            ResetStyleArg::Delta => Self::Delta,
         }
     }
 }
 
-/// Which headers tell the limit and what is left of it.
+/// Which rate-limit headers responses carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Style {
-    // X-RateLimit-… and the IETF pair
+pub(crate) enum HeaderStyleArg {
+    // X-RateLimit-… and the IETF pair.
     #[default]
     All,
-    // X-RateLimit-… alone
+    // X-RateLimit-… only.
     X,
-    // RateLimit and RateLimit-Policy alone
+    // RateLimit and RateLimit-Policy only.
     Ietf,
-    // X-RateLimit-… and the trio RateLimit-… of older drafts
+    // X-RateLimit-… and the three RateLimit-… headers of older drafts.
     Legacy,
-    // Neither; Retry-After is told all the same
+    // No rate-limit headers; Retry-After is still sent.
     None,
 }
 
-impl From<Style> for HeaderStyle {
-    fn from(style: Style) -> Self {
+impl From<HeaderStyleArg> for HeaderStyle {
+    fn from(style: HeaderStyleArg) -> Self {
         match style {
-            Style::All => Self::All,
-            Style::X => Self::X,
-            Style::Ietf => Self::Ietf,
-            Style::Legacy => Self::Legacy,
-            Style::None => Self::None,
+            HeaderStyleArg::All => Self::All,
+            HeaderStyleArg::X => Self::X,
+            HeaderStyleArg::Ietf => Self::Ietf,
+            HeaderStyleArg::Legacy => Self::Legacy,
+            HeaderStyleArg::None => Self::None,
         }
     }
 }
 
-/// How log lines look.
+/// Format of log lines.
+#[allow(missing_docs, reason = "a doc comment would lengthen the help")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
-    // For people
+pub enum LogFormat {
+    // Human-readable.
     #[default]
     Pretty,
-    // One JSON object a line, for programs
+    // One JSON object per line.
     Json,
 }
 
-/// What is logged.
+/// The lowest level that is logged.
+#[allow(missing_docs, reason = "a doc comment would lengthen the help")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogLevel {
-    // What went wrong
+pub enum LogLevel {
     Error,
-    // And what may go wrong
     Warn,
-    // And what changed
     #[default]
     Info,
-    // And how it came about
     Debug,
-    // And everything else
     Trace,
 }
 
-/// The name of a header, in lower case (a token of RFC 9110, section 5.6.2).
-pub(crate) fn header_name(text: &str) -> Result<String, Wrong> {
+/// Parses a header name and returns it in lower case (a token of RFC 9110, section 5.6.2).
+pub fn parse_header_name(text: &str) -> Result<String, ValueError> {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if text.is_empty() || !text.bytes().all(token) {
-        let message = "this is not the name of a header".to_owned();
-        return Err(Wrong { message, write: "letters, digits and dashes, such as `x-api-key`" });
+        let message = "this is not a valid header name".to_owned();
+        return Err(ValueError {
+            message,
+            hint: "letters, digits and dashes, such as `x-api-key`",
+        });
     }
     Ok(text.to_ascii_lowercase())
 }
 
-/// Reads a span of time such as `10s`.
-pub(crate) fn duration(text: &str) -> Result<Micros, Wrong> {
-    tidegate_rules::duration::parse(text).map_err(|_| Wrong {
-        message: "this is not a span of time".to_owned(),
-        write: "a number with a unit, such as `250ms`, `10s`, `5m` or `1h30m`",
+/// Parses a duration such as `10s`.
+pub fn parse_duration(text: &str) -> Result<Micros, ValueError> {
+    tidegate_rules::duration::parse(text).map_err(|_| ValueError {
+        message: "this is not a duration".to_owned(),
+        hint: "a number with a unit, such as `250ms`, `10s`, `5m` or `1h30m`",
     })
 }
 
@@ -225,19 +226,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_of_memory_are_read_as_typed() {
+    fn memory_sizes_are_parsed() {
         for (text, bytes) in [
             ("256MiB", 268_435_456),
             ("2 GiB", 2_147_483_648),
             ("1gb", 1_000_000_000),
             ("2097152", 2_097_152),
         ] {
-            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
+            assert_eq!(text.parse(), Ok(MemorySize(bytes)), "{text}");
         }
         for text in
             ["", "MiB", "1.5GiB", "1KiB", "-1MiB", "99999999999999999999", "9999999999999GiB"]
         {
-            assert!(text.parse::<Bytes>().is_err(), "{text}");
+            assert!(text.parse::<MemorySize>().is_err(), "{text}");
         }
     }
 }

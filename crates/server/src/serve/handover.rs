@@ -1,8 +1,8 @@
-//! A restart that loses no request: a new process gets the listening sockets, and when it serves it tells
-//! the old one to stop (SIGTERM), which then answers what is under way.
+//! Restart without losing requests. A new process inherits the listening sockets. Once it serves,
+//! it stops the old process with SIGTERM, and the old one finishes its in-flight requests.
 //!
-//! Measured elsewhere: two processes that listen side by side (SO_REUSEPORT) lose connections when the
-//! first closes; one socket that is handed on does not.
+//! Two processes that listen side by side with SO_REUSEPORT lose connections when the first one
+//! closes its socket; a socket that is handed over does not.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,54 +13,54 @@ use std::process::{Child, Command};
 use command_fds::{CommandFdExt as _, FdMapping};
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process};
 
-use super::doors::Kind;
-use super::inherited::{COUNT, FILES, NAMES, OWNER};
-use super::opening::Opened;
+use super::bind::OpenedListener;
+use super::inherited_sockets::{FD_COUNT_ENV, FD_NAMES_ENV, OWNER_PID_ENV, SOCKET_FILES_ENV};
+use super::listeners::ListenerKind;
 
-/// Says to the successor whose it is.
-const PREDECESSOR: &str = "TIDEGATE_PREDECESSOR";
+/// Holds the predecessor's process id for the successor.
+const PREDECESSOR_ENV: &str = "TIDEGATE_PREDECESSOR";
 
-/// The first descriptor that is handed on (sd_listen_fds).
-const FIRST: i32 = 3;
+/// The first inherited file descriptor (sd_listen_fds).
+const FIRST_FD: i32 = 3;
 
-/// What it takes to start a successor.
+/// Everything needed to start a successor.
 #[derive(Debug)]
-pub(super) struct Estate {
+pub(super) struct ProcessHandover {
     program: PathBuf,
     args: Vec<OsString>,
-    sockets: Vec<(Kind, OwnedFd)>,
-    /// The doors whose files are removed by whoever serves last.
+    sockets: Vec<(ListenerKind, OwnedFd)>,
+    /// The listeners whose socket files the last serving process must remove.
     files: Vec<&'static str>,
 }
 
-impl Estate {
-    /// The program as it is now called; its file, or the link to it, may be replaced by a new version
-    /// later.
+impl ProcessHandover {
+    /// Remembers the program as it was invoked. The file, or the link to it, may be replaced by a
+    /// new version later.
     pub(super) fn new() -> io::Result<Self> {
-        let program = called(std::env::current_exe()?);
+        let program = invoked_path(std::env::current_exe()?);
         let args = std::env::args_os().skip(1).collect();
         Ok(Self { program, args, sockets: Vec::new(), files: Vec::new() })
     }
 
-    /// Keeps a copy of a door's socket.
-    pub(super) fn add(&mut self, door: &Opened) -> io::Result<()> {
-        self.sockets.push((door.kind, door.listener.as_fd().try_clone_to_owned()?));
-        self.files.extend(door.file.as_ref().map(|_| door.kind.name()));
+    /// Keeps a duplicate of a listener's socket.
+    pub(super) fn add_socket(&mut self, listener: &OpenedListener) -> io::Result<()> {
+        self.sockets.push((listener.kind, listener.listener.as_fd().try_clone_to_owned()?));
+        self.files.extend(listener.file.as_ref().map(|_| listener.kind.name()));
         Ok(())
     }
 
-    /// Starts a process with the same arguments and the same sockets.
-    pub(super) fn hand_over(&self) -> io::Result<Child> {
+    /// Starts a process with the same arguments and sockets.
+    pub(super) fn spawn_successor(&self) -> io::Result<Child> {
         let mut command = Command::new(&self.program);
         let names: Vec<&str> = self.sockets.iter().map(|(kind, _)| kind.name()).collect();
         command
             .args(&self.args)
-            .env(COUNT, names.len().to_string())
-            .env(NAMES, names.join(":"))
-            .env(FILES, self.files.join(":"))
-            .env(PREDECESSOR, getpid().as_raw_nonzero().to_string())
-            .env_remove(OWNER);
-        let mappings = (FIRST..).zip(&self.sockets).map(|(child_fd, (_, socket))| {
+            .env(FD_COUNT_ENV, names.len().to_string())
+            .env(FD_NAMES_ENV, names.join(":"))
+            .env(SOCKET_FILES_ENV, self.files.join(":"))
+            .env(PREDECESSOR_ENV, getpid().as_raw_nonzero().to_string())
+            .env_remove(OWNER_PID_ENV);
+        let mappings = (FIRST_FD..).zip(&self.sockets).map(|(child_fd, (_, socket))| {
             Ok(FdMapping { parent_fd: socket.try_clone()?, child_fd })
         });
         let mappings = mappings.collect::<io::Result<Vec<_>>>()?;
@@ -69,8 +69,9 @@ impl Estate {
     }
 }
 
-/// The name under which a program was called, where it leads to the program: a link stays a link.
-fn called(program: PathBuf) -> PathBuf {
+/// Returns the path under which the program was invoked, if it leads to `program`. A symlink is
+/// kept as a symlink.
+fn invoked_path(program: PathBuf) -> PathBuf {
     let name = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let mut names: Vec<PathBuf> = match name.components().count() {
@@ -82,18 +83,19 @@ fn called(program: PathBuf) -> PathBuf {
     names.into_iter().find_map(|name| std::path::absolute(name).ok()).unwrap_or(program)
 }
 
-/// The successor, unless it has ended again.
-pub(super) fn alive(mut successor: Child) -> Option<Child> {
+/// Returns the successor unless it has exited.
+pub(super) fn if_running(mut successor: Child) -> Option<Child> {
     match successor.try_wait() {
         Ok(None) => Some(successor),
         Ok(Some(_)) | Err(_) => None,
     }
 }
 
-/// Tells the predecessor, if there is one, that its doors are served.
-pub(super) fn relieve() -> Option<Pid> {
-    let predecessor = std::env::var(PREDECESSOR).ok()?.parse().ok().and_then(Pid::from_raw)?;
-    // One that is gone, and whose number another process has by now, is not our parent.
+/// Stops the predecessor, if there is one, now that this process serves its listeners.
+pub(super) fn stop_predecessor() -> Option<Pid> {
+    let predecessor = std::env::var(PREDECESSOR_ENV).ok()?.parse().ok().and_then(Pid::from_raw)?;
+    // If the predecessor has exited, its process id may belong to another process, which is not our
+    // parent.
     if getppid() != Some(predecessor) {
         return None;
     }

@@ -1,5 +1,5 @@
-//! The file of a unix socket: made for its callers and nobody else, taken only where nobody listens, and
-//! removed by whoever serves last.
+//! Unix socket files: created with restricted permissions, replaced only if no process listens on
+//! them, and removed by the last serving process.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -10,111 +10,113 @@ use tokio::net::{UnixListener, UnixSocket, UnixStream};
 
 use crate::config::SocketMode;
 
-/// How many callers may wait to be accepted. Past that they are not kept waiting, as at a port, but
-/// refused.
+/// Length of the accept queue. Unlike with TCP, connections beyond it are refused at once.
 const BACKLOG: u32 = 4_096;
 
-/// Why a socket cannot be had.
+/// Why a socket could not be opened.
 #[derive(Debug)]
-pub(super) enum Denied {
-    /// Another process listens there.
+pub(super) enum SocketFileError {
+    /// Another process listens on it.
     Taken,
-    /// There is something that is no socket.
-    NoSocket,
-    /// The system says no.
+    /// The path exists and is not a socket.
+    NotSocket,
+    /// A system call failed.
     System(io::Error),
 }
 
-/// A socket's file, removed with the value if it is ours to remove.
+/// A socket file, removed on drop if this process owns it.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
-    /// Device and number: whoever put another file in its place keeps that.
+    /// Device and inode number, so that a file that replaced ours is not removed.
     id: (u64, u64),
-    ours: bool,
+    is_owned: bool,
 }
 
 impl SocketFile {
-    /// The file of a socket that was handed to us. It is not ours before we are the ones who serve.
-    pub(super) fn inherited(path: &Path) -> Option<Self> {
-        let id = id(path).ok()?;
-        Some(Self { path: path.to_owned(), id, ours: false })
+    /// The file of an inherited socket. This process does not own it until it serves.
+    pub(super) fn adopt(path: &Path) -> Option<Self> {
+        let id = file_id(path).ok()?;
+        Some(Self { path: path.to_owned(), id, is_owned: false })
     }
 
-    /// From now on it is ours.
-    pub(super) const fn take_over(&mut self) {
-        self.ours = true;
+    /// Makes this process the owner.
+    pub(super) const fn claim(&mut self) {
+        self.is_owned = true;
     }
 
-    /// Another process serves there from now on.
-    pub(super) const fn leave(&mut self) {
-        self.ours = false;
+    /// Gives up ownership: another process serves on the socket from now on.
+    pub(super) const fn release(&mut self) {
+        self.is_owned = false;
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if self.ours && id(&self.path).is_ok_and(|id| id == self.id) {
-            // One that cannot be removed is no harm: nobody listens there, and the next one sees that.
+        if self.is_owned && file_id(&self.path).is_ok_and(|id| id == self.id) {
+            // A leftover file is harmless: no process listens on it, and the next start replaces
+            // it.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Listens in a file, in place of one in which nobody listens any more.
+/// Listens on a Unix socket, replacing a stale file.
 ///
 /// # Errors
-/// When somebody does, or the system refuses.
-pub(super) async fn listen(
+/// When another process listens on it, or the system refuses.
+pub(super) async fn bind_socket(
     path: &Path,
     mode: SocketMode,
-) -> Result<(SocketFile, UnixListener), Denied> {
-    // Two who find the same dead file must not remove each other's new one. Held until we listen.
-    let _one_at_a_time = lock(folder(path))?;
+) -> Result<(SocketFile, UnixListener), SocketFileError> {
+    // Held until we listen, so that two processes that find the same stale file do not remove each
+    // other's new one.
+    let _lock = lock_folder(parent_folder(path))?;
     let socket = UnixSocket::new_stream()?;
     if let Err(error) = socket.bind(path) {
         if error.kind() != io::ErrorKind::AddrInUse {
             return Err(error.into());
         }
-        remove_dead(path).await?;
+        remove_stale(path).await?;
         socket.bind(path)?;
     }
-    let file = SocketFile { path: path.to_owned(), id: id(path)?, ours: true };
-    // Before it listens, so that nobody is let in by the permissions that it was made with.
+    let file = SocketFile { path: path.to_owned(), id: file_id(path)?, is_owned: true };
+    // Set the permissions before listening, so that no client connects under the default ones.
     fs::set_permissions(path, Permissions::from_mode(mode.0))?;
     Ok((file, socket.listen(BACKLOG)?))
 }
 
-/// Removes a socket in which nobody listens, and nothing else.
-async fn remove_dead(path: &Path) -> Result<(), Denied> {
+/// Removes a socket file if no process listens on it.
+async fn remove_stale(path: &Path) -> Result<(), SocketFileError> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
-        return Err(Denied::NoSocket);
+        return Err(SocketFileError::NotSocket);
     }
     match UnixStream::connect(path).await {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             Ok(fs::remove_file(path)?)
         }
-        // Whoever is too busy to let us in, or does not want to, is there.
-        Ok(_) | Err(_) => Err(Denied::Taken),
+        // Any other result means that a process is listening, even if it is too busy or refuses
+        // access.
+        Ok(_) | Err(_) => Err(SocketFileError::Taken),
     }
 }
 
-fn lock(folder: &Path) -> io::Result<File> {
+fn lock_folder(folder: &Path) -> io::Result<File> {
     let file = File::open(folder)?;
     file.lock()?;
     Ok(file)
 }
 
-/// The folder that a file is in.
-pub(super) fn folder(path: &Path) -> &Path {
+/// The folder of a file.
+pub(super) fn parent_folder(path: &Path) -> &Path {
     path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
 }
 
-fn id(path: &Path) -> io::Result<(u64, u64)> {
+fn file_id(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
-impl From<io::Error> for Denied {
+impl From<io::Error> for SocketFileError {
     fn from(error: io::Error) -> Self {
         Self::System(error)
     }

@@ -1,30 +1,30 @@
-//! Counters in this process: kept tidy, and in a file over a restart if asked for.
+//! Counters in this process: swept in the background, and saved to a snapshot file if configured.
 
 use std::sync::Arc;
 
-use tidegate_edge::Status;
-use tidegate_engine::{Limiter, NoLocal};
-use tidegate_memory::{FastClock, MemoryStore, Usage};
+use tidegate_limiter::{Limiter, NoFallback};
+use tidegate_memory::{FastClock, MemoryStore, StoreUsage};
 use tidegate_redis::Stats;
+use tidegate_web::ProcessStatus;
 use tokio::task::JoinSet;
 
-use super::Tended;
+use super::ManagedStore;
 use crate::config::Settings;
-use crate::failure::Failure;
+use crate::error::CommandError;
 use crate::snapshot::SnapshotFile;
 use crate::sweep;
 
 /// Counters in this process.
-pub(crate) type Embedded = MemoryStore<FastClock>;
+pub(crate) type EmbeddedStore = MemoryStore<FastClock>;
 
-/// How many times the limit of memory a snapshot may be large.
+/// Largest accepted snapshot file, as a multiple of the memory limit.
 const SNAPSHOT_FACTOR: u64 = 4;
 
-impl Tended for Embedded {
-    /// It never is gone.
-    type Local = NoLocal;
+impl ManagedStore for EmbeddedStore {
+    /// Counters in memory are always available, so no fallback is needed.
+    type Local = NoFallback;
 
-    fn usage(limiter: &Limiter<Self>) -> Option<Usage> {
+    fn usage(limiter: &Limiter<Self>) -> Option<StoreUsage> {
         Some(limiter.store().usage())
     }
 
@@ -33,36 +33,37 @@ impl Tended for Embedded {
     }
 
     async fn prepare(limiter: &Arc<Limiter<Self>>, settings: &Settings) {
-        let Some(file) = snapshot(settings) else { return };
+        let Some(file) = snapshot_file(settings) else { return };
         let limiter = Arc::clone(limiter);
-        // It logs what it finds; that it cannot be done leaves fresh counters.
+        // `restore` logs its result; if the task fails, the counters stay empty.
         _ = tokio::task::spawn_blocking(move || file.restore(limiter.store())).await;
     }
 
-    fn keep(
+    fn spawn_tasks(
         limiter: &Arc<Limiter<Self>>,
         settings: &Settings,
-        _: &Arc<Status>,
-        keepers: &mut JoinSet<()>,
+        _: &Arc<ProcessStatus>,
+        tasks: &mut JoinSet<()>,
     ) {
         let swept = Arc::clone(limiter);
-        keepers.spawn(sweep::run(move || swept.store().sweep()));
-        if let Some(file) = snapshot(settings) {
-            keepers.spawn(file.keep(Arc::clone(limiter), settings.snapshot_interval));
+        tasks.spawn(sweep::run(move || swept.store().sweep()));
+        if let Some(file) = snapshot_file(settings) {
+            tasks.spawn(file.write_periodically(Arc::clone(limiter), settings.snapshot_interval));
         }
     }
 
-    async fn close(limiter: &Arc<Limiter<Self>>, settings: &Settings) -> Result<(), Failure> {
-        match snapshot(settings) {
-            Some(file) => file.write_aside(limiter).await,
+    async fn close(limiter: &Arc<Limiter<Self>>, settings: &Settings) -> Result<(), CommandError> {
+        match snapshot_file(settings) {
+            Some(file) => file.write_in_background(limiter).await,
             None => Ok(()),
         }
     }
 }
 
-fn snapshot(settings: &Settings) -> Option<SnapshotFile> {
+fn snapshot_file(settings: &Settings) -> Option<SnapshotFile> {
     let path = settings.snapshot.clone()?;
-    // A state takes less in the file than in memory; the file may be of a larger limit than today's.
+    // A counter takes less space in the file than in memory, but the file may stem from a larger
+    // memory limit.
     let max_bytes = settings.memory_limit.0.saturating_mul(SNAPSHOT_FACTOR);
     Some(SnapshotFile::new(path, settings.secret, max_bytes))
 }

@@ -1,154 +1,167 @@
-//! Counters in Redis or Valkey: looked at when we start, watched, and told what local shares admitted.
+//! Counters in Redis or Valkey: checked at startup, monitored, and charged for what local shares
+//! admitted while the store was down.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::store::Store as _;
-use tidegate_edge::Status;
-use tidegate_engine::Limiter;
-use tidegate_memory::Usage;
-use tidegate_redis::{BreakerState, Observer, Options, RedisStore, Stats, Weight};
+use tidegate_limiter::Limiter;
+use tidegate_memory::StoreUsage;
+use tidegate_redis::{
+    BreakerState, FindingSeverity, RedisOptions, RedisStore, Stats, StoreObserver,
+};
+use tidegate_web::ProcessStatus;
 use tokio::task::JoinSet;
 
-use super::{Embedded, Tended};
+use super::{EmbeddedStore, ManagedStore};
 use crate::config::{RedisSettings, Settings, StoreSettings};
-use crate::failure::Failure;
+use crate::error::CommandError;
 use crate::sweep;
-use crate::telemetry::Event;
+use crate::telemetry::ServerEvent;
 
-/// Counters that other nodes share.
-pub(crate) type Shared = RedisStore;
+/// Counters shared with other nodes.
+pub type SharedStore = RedisStore;
 
-/// How long the doors wait for the store before they open all the same.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long startup waits for the store before the listeners open anyway.
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether the store is there.
-const WATCH: Duration = Duration::from_millis(100);
+/// How often the store's availability is checked.
+const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How often the nodes that share the store are counted.
-const COUNT_NODES: Duration = Duration::from_secs(1);
+/// How often to count the nodes that share the store.
+const COUNT_NODES_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often what is owed to the store is written to it.
-const SETTLE: Duration = Duration::from_millis(100);
+/// How often local charges are written back to the store.
+const SETTLE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long the last of it may take when we stop.
-const LAST_SETTLE: Duration = Duration::from_secs(2);
+/// Time limit for the last write-back on shutdown.
+const FINAL_SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The store's own settings.
-pub(crate) fn options(settings: &RedisSettings) -> Options {
-    Options {
+/// Options of the Redis client.
+pub fn options(settings: &RedisSettings) -> RedisOptions {
+    RedisOptions {
         tls: settings.tls.clone(),
         prefix: settings.prefix.clone(),
         deadline: settings.deadline,
-        observer: Observer::new(|event| match event {
-            tidegate_redis::Event::Lost { server, why } => Event::StoreLost { server, why }.tell(),
-            tidegate_redis::Event::Back { server } => Event::StoreBack { server }.tell(),
+        observer: StoreObserver::new(|event| match event {
+            tidegate_redis::StoreEvent::Lost { server, why } => {
+                ServerEvent::StoreUnreachable { server, why }.log();
+            }
+            tidegate_redis::StoreEvent::Recovered { server } => {
+                ServerEvent::StoreRecovered { server }.log();
+            }
         }),
-        ..Options::at(settings.address.clone())
+        ..RedisOptions::new(settings.address.clone())
     }
 }
 
-impl Tended for Shared {
-    type Local = Embedded;
+impl ManagedStore for SharedStore {
+    type Local = EmbeddedStore;
 
-    fn usage(limiter: &Limiter<Self, Embedded>) -> Option<Usage> {
-        limiter.local().map(Embedded::usage)
+    fn usage(limiter: &Limiter<Self, EmbeddedStore>) -> Option<StoreUsage> {
+        limiter.local().map(EmbeddedStore::usage)
     }
 
-    fn stats(limiter: &Limiter<Self, Embedded>) -> Option<Stats> {
+    fn stats(limiter: &Limiter<Self, EmbeddedStore>) -> Option<Stats> {
         Some(limiter.store().stats())
     }
 
-    async fn prepare(limiter: &Arc<Limiter<Self, Embedded>>, _: &Settings) {
-        limiter.store().ready(PATIENCE).await;
+    async fn prepare(limiter: &Arc<Limiter<Self, EmbeddedStore>>, _: &Settings) {
+        limiter.store().wait_ready(STARTUP_TIMEOUT).await;
     }
 
-    fn keep(
-        limiter: &Arc<Limiter<Self, Embedded>>,
+    fn spawn_tasks(
+        limiter: &Arc<Limiter<Self, EmbeddedStore>>,
         settings: &Settings,
-        status: &Arc<Status>,
-        keepers: &mut JoinSet<()>,
+        status: &Arc<ProcessStatus>,
+        tasks: &mut JoinSet<()>,
     ) {
         let swept = Arc::clone(limiter);
-        keepers.spawn(sweep::run(move || swept.local().map_or(1, Embedded::sweep)));
-        keepers.spawn(watch(Arc::clone(limiter), Arc::clone(status)));
-        keepers.spawn(settle(Arc::clone(limiter)));
-        // Nodes with a rules database are known by name, and reported from there.
+        tasks.spawn(sweep::run(move || swept.local().map_or(1, EmbeddedStore::sweep)));
+        tasks.spawn(report_availability(Arc::clone(limiter), Arc::clone(status)));
+        tasks.spawn(settle_debts(Arc::clone(limiter)));
+        // With a rules database, nodes are known by name and reported from there.
         if settings.admin.rules_db.is_none() {
-            keepers.spawn(count_nodes(Arc::clone(limiter)));
+            tasks.spawn(count_nodes(Arc::clone(limiter)));
         }
         if let StoreSettings::Redis(settings) = &settings.store {
-            keepers.spawn(examine(Arc::clone(limiter), options(settings)));
+            tasks.spawn(report_findings(Arc::clone(limiter), options(settings)));
         }
     }
 
-    async fn close(limiter: &Arc<Limiter<Self, Embedded>>, _: &Settings) -> Result<(), Failure> {
+    async fn close(
+        limiter: &Arc<Limiter<Self, EmbeddedStore>>,
+        _: &Settings,
+    ) -> Result<(), CommandError> {
         let settled = async {
-            while limiter.owes() && is_asked(limiter.store()) {
+            while limiter.has_unsettled() && is_any_server_reachable(limiter.store()) {
                 if limiter.settle().await == 0 {
-                    tokio::time::sleep(SETTLE).await;
+                    tokio::time::sleep(SETTLE_INTERVAL).await;
                 }
             }
             limiter.store().leave().await;
         };
-        // A store that is gone gets no write; what it never learns is at most one share.
-        _ = tokio::time::timeout(LAST_SETTLE, settled).await;
+        // If the store is down, nothing is written back; it then misses at most one local share.
+        _ = tokio::time::timeout(FINAL_SETTLE_TIMEOUT, settled).await;
         Ok(())
     }
 }
 
-/// Says in `/readyz` whether the store is there.
-async fn watch(limiter: Arc<Limiter<Shared, Embedded>>, status: Arc<Status>) {
-    let mut told = None;
+/// Reports the store's availability in `/readyz`.
+async fn report_availability(
+    limiter: Arc<Limiter<SharedStore, EmbeddedStore>>,
+    status: Arc<ProcessStatus>,
+) {
+    let mut reported = None;
     loop {
-        let lost = limiter.store().lost();
-        if lost != told {
-            match &lost {
-                Some(why) => status.store_lost(why.clone()),
-                None => status.store_back(),
+        let error = limiter.store().unavailable_reason();
+        if error != reported {
+            match &error {
+                Some(why) => status.set_store_error(why.clone()),
+                None => status.clear_store_error(),
             }
-            told = lost;
+            reported = error;
         }
-        tokio::time::sleep(WATCH).await;
+        tokio::time::sleep(WATCH_INTERVAL).await;
     }
 }
 
-/// Reports how many nodes share the store, when that changes.
-async fn count_nodes(limiter: Arc<Limiter<Shared, Embedded>>) {
+/// Logs a change of the number of nodes that share the store.
+async fn count_nodes(limiter: Arc<Limiter<SharedStore, EmbeddedStore>>) {
     let mut before = 1;
     loop {
-        let nodes = limiter.store().nodes();
+        let nodes = limiter.store().node_count();
         if nodes != before {
-            Event::NodesCounted { nodes, before }.tell();
+            ServerEvent::NodesCounted { nodes, before }.log();
             before = nodes;
         }
-        tokio::time::sleep(COUNT_NODES).await;
+        tokio::time::sleep(COUNT_NODES_INTERVAL).await;
     }
 }
 
-/// Whether any server of the store is asked, be it by a part of the requests.
-fn is_asked(store: &Shared) -> bool {
+/// Whether requests are sent to any server of the store, at least in part.
+fn is_any_server_reachable(store: &SharedStore) -> bool {
     store.stats().servers.iter().any(|(_, breaker)| *breaker != BreakerState::Open)
 }
 
-/// Keeps the local shares of as many nodes as there are, and writes to the store what they admitted
-/// while it was gone.
-async fn settle(limiter: Arc<Limiter<Shared, Embedded>>) {
+/// Keeps the local shares in line with the number of nodes, and writes back what they admitted
+/// while the store was down.
+async fn settle_debts(limiter: Arc<Limiter<SharedStore, EmbeddedStore>>) {
     loop {
-        tokio::time::sleep(SETTLE).await;
-        limiter.follow_nodes().await;
-        while limiter.owes() && limiter.settle().await > 0 {
+        tokio::time::sleep(SETTLE_INTERVAL).await;
+        limiter.sync_node_count().await;
+        while limiter.has_unsettled() && limiter.settle().await > 0 {
             tokio::task::yield_now().await;
         }
     }
 }
 
-/// Looks once, when the store is there, whether something about it is dangerous, and says so.
-async fn examine(limiter: Arc<Limiter<Shared, Embedded>>, options: Options) {
-    while !limiter.store().ready(Duration::from_secs(60)).await {}
-    for finding in tidegate_redis::examine(&options).await.findings {
-        if finding.weight < Weight::Note {
-            Event::StoreAdvice { finding: &finding }.tell();
+/// Diagnoses the store once it is reachable, and logs dangerous findings.
+async fn report_findings(limiter: Arc<Limiter<SharedStore, EmbeddedStore>>, options: RedisOptions) {
+    while !limiter.store().wait_ready(Duration::from_secs(60)).await {}
+    for finding in tidegate_redis::diagnose(&options).await.findings {
+        if finding.severity < FindingSeverity::Note {
+            ServerEvent::StoreFinding { finding: &finding }.log();
         }
     }
 }

@@ -1,32 +1,44 @@
-//! Lines about violations, on a target of their own, so that they can be sent elsewhere or left out.
+//! Log lines about violations. They have a separate target, so that they can be filtered or
+//! redirected.
 
-use tidegate_control::{Line, Said, Violation};
 use tidegate_core::decision::{Retry, Verdict};
-use tidegate_edge::date::rfc3339;
+use tidegate_telemetry::{RuleViolation, ViolationLogEvent, ViolationLogLine};
+use tidegate_web::date::format_rfc3339;
 use tracing::info;
 
-use super::escaped::escaped;
+use super::escape::escape_text;
 
-/// What to ask for to have these lines and no other.
-const TARGET: &str = "tidegate::violation";
+/// The tracing target of violation lines.
+const LOG_TARGET: &str = "tidegate::violation";
 
-/// Writes the line.
-pub(super) fn tell(said: Said<'_>) {
-    match said {
-        Said::One(line) => one(line),
-        Said::LeftOut { rule, count } => info!(
-            target: TARGET,
-            rule = &*escaped(rule),
+/// Writes the log line of a violation event.
+pub(super) fn log_violation(event: ViolationLogEvent<'_>) {
+    match event {
+        ViolationLogEvent::Violation(line) => log_line(line),
+        ViolationLogEvent::Suppressed { rule, count } => info!(
+            target: LOG_TARGET,
+            rule = &*escape_text(rule),
             suppressed = count,
             "further violations not logged individually"
         ),
     }
 }
 
-fn one(line: &Line) {
-    let Line { verdict, mode, algorithm, limit, retry, door, method, suppressed, .. } = line;
-    let Violation { at, rule, bucket_key, user_id, ip, endpoint, remaining, .. } = &line.violation;
-    let shown = |text: &Option<String>| text.as_deref().map(|text| escaped(text).into_owned());
+fn log_line(line: &ViolationLogLine) {
+    let ViolationLogLine {
+        verdict,
+        mode,
+        algorithm,
+        limit,
+        retry,
+        api,
+        method,
+        suppressed,
+        ..
+    } = line;
+    let RuleViolation { at, rule, bucket_key, user_id, ip, endpoint, remaining, .. } =
+        &line.violation;
+    let shown = |text: &Option<String>| text.as_deref().map(|text| escape_text(text).into_owned());
     let (method, endpoint, user, ip) = (shown(method), shown(endpoint), shown(user_id), shown(ip));
     let retry_after_ms = match retry {
         Retry::Now => Some(0),
@@ -39,13 +51,13 @@ fn one(line: &Line) {
         Verdict::Deny | Verdict::Warn | Verdict::Allow => "refused",
     };
     info!(
-        target: TARGET,
-        at = %rfc3339(at.as_micros() / 1_000_000),
-        rule = &*escaped(rule),
+        target: LOG_TARGET,
+        at = %format_rfc3339(at.as_micros() / 1_000_000),
+        rule = &*escape_text(rule),
         verdict = verdict.name(),
         mode,
         algorithm,
-        door = door.name(),
+        door = api.name(),
         method = method.as_deref(),
         endpoint = endpoint.as_deref(),
         key = bucket_key,

@@ -4,89 +4,104 @@
 //! nothing else comes. Everything else follows by searching it: a cost fits when `used + cost ≤
 //! limit`, the wait is the first instant at which it fits. None of core's formulas is used here.
 
-mod past;
-mod probe;
-mod tank;
+mod charge_log;
+mod confirm;
+mod draining_bucket;
 
 use num_rational::Ratio;
 use tidegate_core::algorithm::{Fit, Gauge};
-use tidegate_core::policy::{Algorithm, Leak};
+use tidegate_core::policy::{Algorithm, LeakMode};
 use tidegate_core::quota::Quota;
 use tidegate_core::time::{Micros, Timestamp};
 
-use past::Past;
-use tank::Tank;
+use charge_log::ChargeLog;
+use draining_bucket::DrainingBucket;
 
 /// What is told where nobody can know when a slot will be free.
-const HINT: Micros = Micros::from_secs(1);
+const SLOT_RETRY_HINT: Micros = Micros::from_secs(1);
 
 /// A number that is never rounded.
-pub type Exact = Ratio<i128>;
+pub type ExactRatio = Ratio<i128>;
 
 /// One counter, by definition.
 #[derive(Clone, Debug)]
 pub struct Oracle {
-    law: Law,
+    state: OracleState,
     limit: i128,
     queue: bool,
 }
 
 /// What an algorithm remembers, and how much of it counts.
 #[derive(Clone, Debug)]
-enum Law {
+enum OracleState {
     /// A level that drains steadily.
-    Bucket(Tank),
+    Bucket(DrainingBucket),
     /// What was charged in the window of the epoch grid that an instant lies in.
-    Fixed(Past),
+    Fixed(ChargeLog),
     /// What was charged in the window that ends at an instant.
-    Log(Past),
+    Log(ChargeLog),
     /// What is held at an instant: taken or renewed within the lease that ends there.
-    Slots(Past),
+    Slots(ChargeLog),
     /// What was charged in this window of the grid, and the overlapping share of the last one.
     /// The share is too large by at most this much.
-    Counter(Past, Exact),
+    Counter(ChargeLog, ExactRatio),
 }
 
 impl Oracle {
     /// An untouched counter.
     #[must_use]
     pub fn new(algorithm: Algorithm, quota: &Quota) -> Self {
-        let rate = Exact::new(quota.requests.into(), quota.window.get().into());
-        Self::slower(algorithm, quota, rate, Exact::from_integer(0))
+        let rate = ExactRatio::new(quota.requests.into(), quota.window.get().into());
+        Self::with_stricter_rate(algorithm, quota, rate, ExactRatio::from_integer(0))
     }
 
     /// An untouched counter that is stricter than the definition: a bucket that drains at this rate,
     /// a sliding counter that keeps this much more of the window before.
     #[must_use]
-    pub fn slower(algorithm: Algorithm, quota: &Quota, rate: Exact, share: Exact) -> Self {
+    pub fn with_stricter_rate(
+        algorithm: Algorithm,
+        quota: &Quota,
+        rate: ExactRatio,
+        share: ExactRatio,
+    ) -> Self {
         let (requests, window) = (i128::from(quota.requests), i128::from(quota.window.get()));
         let burst = i128::from(quota.burst());
-        let (law, limit) = match algorithm {
+        let (state, limit) = match algorithm {
             Algorithm::TokenBucket | Algorithm::LeakyBucket(_) => {
-                (Law::Bucket(Tank::new(rate, burst)), burst)
+                (OracleState::Bucket(DrainingBucket::new(rate, burst)), burst)
             }
-            Algorithm::FixedWindow => (Law::Fixed(Past::new(window, requests)), requests),
-            Algorithm::SlidingWindowLog => (Law::Log(Past::new(window, requests)), requests),
-            Algorithm::Concurrent => (Law::Slots(Past::new(window, requests)), requests),
+            Algorithm::FixedWindow => {
+                (OracleState::Fixed(ChargeLog::new(window, requests)), requests)
+            }
+            Algorithm::SlidingWindowLog => {
+                (OracleState::Log(ChargeLog::new(window, requests)), requests)
+            }
+            Algorithm::Concurrent => {
+                (OracleState::Slots(ChargeLog::new(window, requests)), requests)
+            }
             Algorithm::SlidingWindowCounter => {
-                (Law::Counter(Past::new(window, requests), share), requests)
+                (OracleState::Counter(ChargeLog::new(window, requests), share), requests)
             }
         };
-        Self { law, limit, queue: algorithm == Algorithm::LeakyBucket(Leak::Queue) }
+        Self { state, limit, queue: algorithm == Algorithm::LeakyBucket(LeakMode::Queue) }
     }
 
     /// How much of the limit is taken at an instant, if nothing else comes until then.
     #[must_use]
-    pub fn used(&self, at: i128) -> Exact {
-        match &self.law {
-            Law::Bucket(tank) => tank.level(at),
-            Law::Fixed(past) => Exact::from_integer(past.in_grid_window(past.grid(at))),
-            Law::Log(past) | Law::Slots(past) => Exact::from_integer(past.in_window_until(at)),
-            Law::Counter(past, share) => {
-                let (id, elapsed) = (past.grid(at), at.rem_euclid(past.window));
-                let overlap = Exact::new(past.window - elapsed, past.window) + share;
-                let before = past.in_grid_window(id - 1);
-                overlap.min(Exact::from_integer(1)) * before + past.in_grid_window(id)
+    pub fn used(&self, at: i128) -> ExactRatio {
+        match &self.state {
+            OracleState::Bucket(tank) => tank.level(at),
+            OracleState::Fixed(past) => {
+                ExactRatio::from_integer(past.sum_in_window(past.window_id(at)))
+            }
+            OracleState::Log(past) | OracleState::Slots(past) => {
+                ExactRatio::from_integer(past.sum_in_window_ending_at(at))
+            }
+            OracleState::Counter(past, share) => {
+                let (id, elapsed) = (past.window_id(at), at.rem_euclid(past.window));
+                let overlap = ExactRatio::new(past.window - elapsed, past.window) + share;
+                let before = past.sum_in_window(id - 1);
+                overlap.min(ExactRatio::from_integer(1)) * before + past.sum_in_window(id)
             }
         }
     }
@@ -94,25 +109,25 @@ impl Oracle {
     /// Whether `cost` fits at an instant.
     #[must_use]
     pub fn fits(&self, cost: u64, at: i128) -> bool {
-        self.used(at) + i128::from(cost) <= Exact::from_integer(self.limit)
+        self.used(at) + i128::from(cost) <= ExactRatio::from_integer(self.limit)
     }
 
     /// Adds `cost` at `now`, whether it fits or not; debt ends at one more full bucket or window.
     pub fn charge(&mut self, cost: u64, now: Timestamp) {
         let (cost, now) = (i128::from(cost), i128::from(now.as_micros()));
-        match &mut self.law {
-            Law::Bucket(tank) => tank.fill(cost, now),
-            Law::Fixed(past) | Law::Counter(past, _) => {
-                let held = past.in_grid_window(past.grid(now));
+        match &mut self.state {
+            OracleState::Bucket(tank) => tank.fill(cost, now),
+            OracleState::Fixed(past) | OracleState::Counter(past, _) => {
+                let held = past.sum_in_window(past.window_id(now));
                 past.add(cost.min(2 * self.limit - held), now);
             }
-            Law::Log(past) => {
-                let cost = cost.min(2 * self.limit - past.in_window_until(now));
+            OracleState::Log(past) => {
+                let cost = cost.min(2 * self.limit - past.sum_in_window_ending_at(now));
                 past.merge_newest_if_full(cost, now);
                 past.add(cost, now);
             }
-            Law::Slots(past) => {
-                past.add(cost.min(2 * self.limit - past.in_window_until(now)), now);
+            OracleState::Slots(past) => {
+                past.add(cost.min(2 * self.limit - past.sum_in_window_ending_at(now)), now);
             }
         }
     }
@@ -121,22 +136,26 @@ impl Oracle {
     pub fn refund(&mut self, cost: u64, charged_at: Timestamp, now: Timestamp) {
         let (cost, now) = (i128::from(cost), i128::from(now.as_micros()));
         let then = i128::from(charged_at.as_micros());
-        match &mut self.law {
-            Law::Bucket(tank) => tank.give_back(cost, then, now),
-            Law::Fixed(past) if past.grid(then) == past.grid(now) => {
-                past.remove(cost, |past, at| past.grid(at) == past.grid(then));
+        match &mut self.state {
+            OracleState::Bucket(tank) => tank.refund(cost, then, now),
+            OracleState::Fixed(past) if past.window_id(then) == past.window_id(now) => {
+                past.remove(cost, |past, at| past.window_id(at) == past.window_id(then));
             }
-            Law::Counter(past, _) if (0..=1).contains(&(past.grid(now) - past.grid(then))) => {
-                past.remove(cost, |past, at| past.grid(at) == past.grid(then));
+            OracleState::Counter(past, _)
+                if (0..=1).contains(&(past.window_id(now) - past.window_id(then))) =>
+            {
+                past.remove(cost, |past, at| past.window_id(at) == past.window_id(then));
             }
-            Law::Log(past) | Law::Slots(past) => past.remove(cost, |_, at| at == then),
-            Law::Fixed(_) | Law::Counter(..) => {}
+            OracleState::Log(past) | OracleState::Slots(past) => {
+                past.remove(cost, |_, at| at == then);
+            }
+            OracleState::Fixed(_) | OracleState::Counter(..) => {}
         }
     }
 
     /// Holds on what was taken at `charged_at`: it is as if it had been taken now.
     pub fn renew(&mut self, cost: u64, charged_at: Timestamp, now: Timestamp) {
-        if matches!(self.law, Law::Slots(_)) {
+        if matches!(self.state, OracleState::Slots(_)) {
             self.refund(cost, charged_at, now);
             self.charge(cost, now);
         }
@@ -144,10 +163,13 @@ impl Oracle {
 
     /// Forgets everything.
     pub fn reset(&mut self) {
-        match &mut self.law {
-            Law::Bucket(tank) => tank.empty(),
-            Law::Fixed(past) | Law::Log(past) | Law::Slots(past) | Law::Counter(past, _) => {
-                past.forget();
+        match &mut self.state {
+            OracleState::Bucket(tank) => tank.clear(),
+            OracleState::Fixed(past)
+            | OracleState::Log(past)
+            | OracleState::Slots(past)
+            | OracleState::Counter(past, _) => {
+                past.clear();
             }
         }
     }
@@ -156,13 +178,16 @@ impl Oracle {
     /// the new one from there, with what is used in whole requests.
     pub fn reload(&mut self, quota: &Quota, now: Timestamp) {
         let requests = i128::from(quota.requests);
-        match &mut self.law {
-            Law::Bucket(tank) => {
+        match &mut self.state {
+            OracleState::Bucket(tank) => {
                 self.limit = quota.burst().into();
-                let rate = Exact::new(requests, quota.window.get().into());
-                tank.change(rate, self.limit, now.as_micros().into());
+                let rate = ExactRatio::new(requests, quota.window.get().into());
+                tank.set_rate(rate, self.limit, now.as_micros().into());
             }
-            Law::Fixed(past) | Law::Counter(past, _) | Law::Log(past) | Law::Slots(past) => {
+            OracleState::Fixed(past)
+            | OracleState::Counter(past, _)
+            | OracleState::Log(past)
+            | OracleState::Slots(past) => {
                 self.limit = requests;
                 past.requests = requests;
             }
@@ -172,9 +197,12 @@ impl Oracle {
     /// Moves what lies ahead of `now` to `now`, after a clock that went back.
     pub fn rebase(&mut self, now: Timestamp) {
         let now = i128::from(now.as_micros());
-        match &mut self.law {
-            Law::Bucket(tank) => tank.rebase(now),
-            Law::Fixed(past) | Law::Log(past) | Law::Slots(past) | Law::Counter(past, _) => {
+        match &mut self.state {
+            OracleState::Bucket(tank) => tank.rebase(now),
+            OracleState::Fixed(past)
+            | OracleState::Log(past)
+            | OracleState::Slots(past)
+            | OracleState::Counter(past, _) => {
                 past.rebase(now);
             }
         }
@@ -187,10 +215,10 @@ impl Oracle {
         if i128::from(cost) > self.limit {
             return Fit::Never;
         }
-        match first(|wait| self.fits(cost, now + wait)) {
-            Micros::ZERO if self.queue => Fit::Now { delay: self.until_untouched(now) },
+        match first_true(|wait| self.fits(cost, now + wait)) {
+            Micros::ZERO if self.queue => Fit::Now { delay: self.time_until_unused(now) },
             Micros::ZERO => Fit::NOW,
-            _ if self.is_hint() => Fit::After(HINT),
+            _ if self.uses_retry_hint() => Fit::After(SLOT_RETRY_HINT),
             wait => Fit::After(wait),
         }
     }
@@ -199,59 +227,61 @@ impl Oracle {
     #[must_use]
     pub fn gauge(&self, now: Timestamp) -> Gauge {
         let now = i128::from(now.as_micros());
-        let refused = first(|more| self.used(now) + more > Exact::from_integer(self.limit));
+        let refused =
+            first_true(|more| self.used(now) + more > ExactRatio::from_integer(self.limit));
         let remaining = refused.get().saturating_sub(1);
-        let next_after = self.until_more(remaining, now);
-        Gauge { remaining, reset_after: self.until_untouched(now), next_after }
+        let next_after = self.time_until_more(remaining, now);
+        Gauge { remaining, reset_after: self.time_until_unused(now), next_after }
     }
 
     /// How long no more than `remaining` passes, whatever is asked: found by search. Of a sliding counter what is
     /// spent counts less from the next window on, and that long is as far as is told; of a log so long as its
     /// oldest entry lives.
-    fn until_more(&self, remaining: u64, now: i128) -> Micros {
-        let end = |past: &Past| past.window - now.rem_euclid(past.window);
-        match &self.law {
-            Law::Slots(_) => Micros::ZERO,
-            Law::Fixed(past) => span(end(past)),
-            Law::Log(past) => {
+    fn time_until_more(&self, remaining: u64, now: i128) -> Micros {
+        let end = |past: &ChargeLog| past.window - now.rem_euclid(past.window);
+        match &self.state {
+            OracleState::Slots(_) => Micros::ZERO,
+            OracleState::Fixed(past) => to_micros(end(past)),
+            OracleState::Log(past) => {
                 let used = self.used(now);
-                match used == Exact::from_integer(0) {
-                    true => span(past.window),
-                    false => first(|wait| self.used(now + wait) < used),
+                match used == ExactRatio::from_integer(0) {
+                    true => to_micros(past.window),
+                    false => first_true(|wait| self.used(now + wait) < used),
                 }
             }
-            Law::Counter(past, _) => {
+            OracleState::Counter(past, _) => {
                 let more = i128::from(remaining) + 1;
-                let fits = |wait| self.used(now + wait) + more <= Exact::from_integer(self.limit);
-                first(|wait| wait >= end(past) || fits(wait))
+                let fits =
+                    |wait| self.used(now + wait) + more <= ExactRatio::from_integer(self.limit);
+                first_true(|wait| wait >= end(past) || fits(wait))
             }
-            Law::Bucket(_) => {
+            OracleState::Bucket(_) => {
                 // What is there is spent at once: a bucket that is full does not fill.
                 let mut spent = self.clone();
-                if let Law::Bucket(tank) = &mut spent.law {
+                if let OracleState::Bucket(tank) = &mut spent.state {
                     tank.fill(i128::from(remaining), now);
                 }
-                first(|wait| spent.fits(1, now + wait))
+                first_true(|wait| spent.fits(1, now + wait))
             }
         }
     }
 
     /// Whether a wait is not known, so that a hint is told.
-    const fn is_hint(&self) -> bool {
-        matches!(self.law, Law::Slots(_))
+    const fn uses_retry_hint(&self) -> bool {
+        matches!(self.state, OracleState::Slots(_))
     }
 
-    fn until_untouched(&self, now: i128) -> Micros {
-        first(|wait| self.used(now + wait) == Exact::from_integer(0))
+    fn time_until_unused(&self, now: i128) -> Micros {
+        first_true(|wait| self.used(now + wait) == ExactRatio::from_integer(0))
     }
 }
 
-fn span(micros: i128) -> Micros {
+fn to_micros(micros: i128) -> Micros {
     Micros::new(u64::try_from(micros).unwrap_or(u64::MAX))
 }
 
 /// The smallest number from zero on for which something holds that stays true once it is.
-fn first(holds: impl Fn(i128) -> bool) -> Micros {
+fn first_true(holds: impl Fn(i128) -> bool) -> Micros {
     let mut yes = 0;
     while !holds(yes) {
         yes = (2 * yes).max(1);
@@ -268,31 +298,32 @@ fn first(holds: impl Fn(i128) -> bool) -> Micros {
 mod tests {
     use super::*;
     use crate::history::charges_only;
-    use crate::property::holds;
-    use crate::quotas::SIX;
+    use crate::property::check_property;
+    use crate::quotas::RATE_ALGORITHMS;
     use proptest::prelude::*;
     use tidegate_core::decision::Reading;
     use tidegate_core::policy::Policy;
 
     /// Searching by halves rests on what is used never growing by itself; walking rests on nothing.
     #[test]
-    fn the_search_finds_what_a_walk_finds() {
+    fn binary_search_matches_linear_search() {
         let quota = (1_u64..6, 1_u64..20)
             .prop_map(|(requests, window)| Quota::new(requests, Micros::new(window)));
         let strategy = (0_usize..6, quota, charges_only(8), 1_u64..6);
-        holds("oracle_search", 20_000, &strategy, |(which, quota, history, cost)| {
-            let policy = Policy::new(SIX[which], quota).unwrap();
-            let (mut oracle, mut now) = (Oracle::new(SIX[which], &quota), history.start);
-            for step in &history.moves {
-                now = step.hop.from(&policy, &Reading::default(), now);
-                oracle.charge(step.cost.number(&policy, &Reading::default()), now);
+        check_property("oracle_search", 20_000, &strategy, |(which, quota, history, cost)| {
+            let policy = Policy::new(RATE_ALGORITHMS[which], quota).unwrap();
+            let (mut oracle, mut now) =
+                (Oracle::new(RATE_ALGORITHMS[which], &quota), history.start);
+            for step in &history.steps {
+                now = step.time_step.advance(&policy, &Reading::default(), now);
+                oracle.charge(step.cost.resolve(&policy, &Reading::default()), now);
             }
             let at = i128::from(now.as_micros());
             let walk = |holds: &dyn Fn(i128) -> bool| (0..1_000_u64).find(|n| holds((*n).into()));
             if let Fit::After(wait) = oracle.fit(cost, now) {
                 prop_assert_eq!(walk(&|n| oracle.fits(cost, at + n)), Some(wait.get()));
             }
-            let untouched = walk(&|n| oracle.used(at + n) == Exact::from_integer(0));
+            let untouched = walk(&|n| oracle.used(at + n) == ExactRatio::from_integer(0));
             prop_assert_eq!(untouched, Some(oracle.gauge(now).reset_after.get()));
             prop_assert!((0..100).all(|n| oracle.used(at + n) >= oracle.used(at + n + 1)));
             Ok(())

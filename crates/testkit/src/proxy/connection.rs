@@ -10,81 +10,89 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::{Delayed, Ending, Mode, Open, Setting};
+use super::{ConnectionEnd, DelayScope, OpenConnection, ProxyMode, ProxySetting};
 
 /// How long a client that was told the end may go on sending before it is cut off.
-const FAREWELL: Duration = Duration::from_secs(1);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Carries a connection to its end.
 pub(super) async fn run(
     mut client: TcpStream,
     upstream: SocketAddr,
-    setting: watch::Receiver<Setting>,
-    open: Open,
+    setting: watch::Receiver<ProxySetting>,
+    open: OpenConnection,
 ) {
     let holed = AtomicBool::new(false);
     let ending = tokio::select! {
-        ending = carry(&mut client, upstream, setting.clone(), &holed) => ending,
-        ending = broken(setting.clone(), &holed) => ending,
+        ending = relay_connection(&mut client, upstream, setting.clone(), &holed) => ending,
+        ending = wait_broken(setting.clone(), &holed) => ending,
     };
     drop(open);
     match ending {
-        Ending::Reset => {
+        ConnectionEnd::Reset => {
             let _ = client.set_zero_linger();
         }
-        Ending::Fin => {
+        ConnectionEnd::Fin => {
             let _ = client.shutdown().await;
             // Closing with something unread would be a reset.
             let rest = async { while matches!(client.read(&mut [0; 4096]).await, Ok(1..)) {} };
-            let _ = timeout(FAREWELL, rest).await;
+            let _ = timeout(LINGER_TIMEOUT, rest).await;
         }
     }
 }
 
-async fn carry(
+async fn relay_connection(
     client: &mut TcpStream,
     upstream: SocketAddr,
-    mut setting: watch::Receiver<Setting>,
+    mut setting: watch::Receiver<ProxySetting>,
     holed: &AtomicBool,
-) -> Ending {
+) -> ConnectionEnd {
     if let Err(ending) = leave_blackhole(client, &mut setting, holed).await {
         return ending;
     }
-    let Ok(mut server) = TcpStream::connect(upstream).await else { return Ending::Reset };
+    let Ok(mut server) = TcpStream::connect(upstream).await else { return ConnectionEnd::Reset };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
-    let line = |side| Line { side, setting: setting.clone(), holed, cut: (0, 0) };
-    let requests = line(Side::Requests).carry(from_client, to_server);
-    let replies = line(Side::Replies).carry(from_server, to_client);
-    tokio::try_join!(requests, replies).err().unwrap_or(Ending::Fin)
+    let line = |side| ProxyPipe {
+        direction: side,
+        setting: setting.clone(),
+        swallowed: holed,
+        cut: (0, 0),
+    };
+    let requests = line(ProxyDirection::Requests).relay(from_client, to_server);
+    let replies = line(ProxyDirection::Replies).relay(from_server, to_client);
+    tokio::try_join!(requests, replies).err().unwrap_or(ConnectionEnd::Fin)
 }
 
 /// A connection that is accepted in a black hole has nobody behind it until it is out.
 async fn leave_blackhole(
     client: &mut TcpStream,
-    setting: &mut watch::Receiver<Setting>,
+    setting: &mut watch::Receiver<ProxySetting>,
     holed: &AtomicBool,
-) -> Result<(), Ending> {
-    while matches!(setting.borrow_and_update().mode, Mode::Blackhole) {
+) -> Result<(), ConnectionEnd> {
+    while matches!(setting.borrow_and_update().mode, ProxyMode::Blackhole) {
         tokio::select! {
             _ = setting.changed() => {}
             read = async { client.read(&mut [0; 4096]).await } => match read {
                 Ok(1..) => holed.store(true, Ordering::SeqCst),
-                _ => return Err(Ending::Fin),
+                _ => return Err(ConnectionEnd::Fin),
             },
         }
     }
-    if holed.load(Ordering::SeqCst) { Err(Ending::Reset) } else { Ok(()) }
+    if holed.load(Ordering::SeqCst) { Err(ConnectionEnd::Reset) } else { Ok(()) }
 }
 
 /// Waits until a mode is set that the connection does not survive.
-async fn broken(mut setting: watch::Receiver<Setting>, holed: &AtomicBool) -> Ending {
+async fn wait_broken(
+    mut setting: watch::Receiver<ProxySetting>,
+    holed: &AtomicBool,
+) -> ConnectionEnd {
     loop {
         match setting.borrow_and_update().mode {
-            Mode::Refuse => return Ending::Reset,
-            Mode::Blackhole => {}
-            _ if holed.load(Ordering::SeqCst) => return Ending::Reset,
+            ProxyMode::Refuse => return ConnectionEnd::Reset,
+            ProxyMode::Blackhole => {}
+            _ if holed.load(Ordering::SeqCst) => return ConnectionEnd::Reset,
             _ => {}
         }
         // The sender lives as long as the runtime that this runs on.
@@ -93,50 +101,58 @@ async fn broken(mut setting: watch::Receiver<Setting>, holed: &AtomicBool) -> En
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum ProxyDirection {
     Requests,
     Replies,
 }
 
 /// One direction of a connection.
-struct Line<'a> {
-    side: Side,
-    setting: watch::Receiver<Setting>,
+struct ProxyPipe<'a> {
+    direction: ProxyDirection,
+    setting: watch::Receiver<ProxySetting>,
     /// Whether a black hole has swallowed something of either direction.
-    holed: &'a AtomicBool,
+    swallowed: &'a AtomicBool,
     /// Bytes that were let through before a cut, and the number of the setting that wants it.
     cut: (usize, u64),
 }
 
-enum Piece {
+enum ProxyChunk {
     Bytes(Vec<u8>),
-    End(Ending),
+    End(ConnectionEnd),
 }
 
 /// What becomes of a piece.
-enum Fate {
+enum ChunkAction {
     Pass,
     Swallow,
-    Cut { left: usize, ending: Ending },
+    Cut { left: usize, ending: ConnectionEnd },
 }
 
-impl Line<'_> {
+impl ProxyPipe<'_> {
     /// Until the sender has ended and the receiver knows, or the connection must be closed. Reading
     /// goes on while pieces wait, so that a delay holds up nothing but what it delays.
-    async fn carry(mut self, from: ReadHalf<'_>, mut to: WriteHalf<'_>) -> Result<(), Ending> {
+    async fn relay(
+        mut self,
+        from: ReadHalf<'_>,
+        mut to: WriteHalf<'_>,
+    ) -> Result<(), ConnectionEnd> {
         let (sender, mut pieces) = mpsc::channel(1024);
         let write = async {
             while let Some((arrived, piece)) = pieces.recv().await {
                 match piece {
-                    Piece::Bytes(bytes) => self.bytes(&bytes, arrived, &mut to).await?,
-                    Piece::End(ending) => return self.end(ending, arrived, &mut to).await,
+                    ProxyChunk::Bytes(bytes) => {
+                        self.forward_bytes(&bytes, arrived, &mut to).await?;
+                    }
+                    ProxyChunk::End(ending) => {
+                        return self.forward_end(ending, arrived, &mut to).await;
+                    }
                 }
             }
             Ok(())
         };
         // The end comes through the pieces, so reading is never what ends this.
         let read = async {
-            read(from, sender).await;
+            read_chunks(from, sender).await;
             std::future::pending().await
         };
         tokio::select! {
@@ -145,95 +161,97 @@ impl Line<'_> {
         }
     }
 
-    async fn bytes(
+    async fn forward_bytes(
         &mut self,
         bytes: &[u8],
         arrived: Instant,
         to: &mut WriteHalf<'_>,
-    ) -> Result<(), Ending> {
-        match self.fate(arrived).await {
-            Fate::Pass => to.write_all(bytes).await.map_err(|_| Ending::Reset),
-            Fate::Swallow => {
-                self.holed.store(true, Ordering::SeqCst);
+    ) -> Result<(), ConnectionEnd> {
+        match self.next_action(arrived).await {
+            ChunkAction::Pass => to.write_all(bytes).await.map_err(|_| ConnectionEnd::Reset),
+            ChunkAction::Swallow => {
+                self.swallowed.store(true, Ordering::SeqCst);
                 Ok(())
             }
-            Fate::Cut { left, ending } => {
+            ChunkAction::Cut { left, ending } => {
                 let through = left.min(bytes.len());
-                to.write_all(&bytes[..through]).await.map_err(|_| Ending::Reset)?;
+                to.write_all(&bytes[..through]).await.map_err(|_| ConnectionEnd::Reset)?;
                 self.cut.0 += through;
                 if through == left { Err(ending) } else { Ok(()) }
             }
         }
     }
 
-    async fn end(
+    async fn forward_end(
         &mut self,
-        ending: Ending,
+        ending: ConnectionEnd,
         arrived: Instant,
         to: &mut WriteHalf<'_>,
-    ) -> Result<(), Ending> {
-        while matches!(self.fate(arrived).await, Fate::Swallow) {
-            if self.side == Side::Requests {
+    ) -> Result<(), ConnectionEnd> {
+        while matches!(self.next_action(arrived).await, ChunkAction::Swallow) {
+            if self.direction == ProxyDirection::Requests {
                 // The client is gone: nobody is left to be kept in the dark.
-                return Err(Ending::Fin);
+                return Err(ConnectionEnd::Fin);
             }
             let _ = self.setting.changed().await;
         }
         match ending {
-            Ending::Fin => to.shutdown().await.map_err(|_| Ending::Reset),
-            Ending::Reset => Err(Ending::Reset),
+            ConnectionEnd::Fin => to.shutdown().await.map_err(|_| ConnectionEnd::Reset),
+            ConnectionEnd::Reset => Err(ConnectionEnd::Reset),
         }
     }
 
     /// Waits as long as the mode wants, whatever it is changed to meanwhile.
-    async fn fate(&mut self, arrived: Instant) -> Fate {
+    async fn next_action(&mut self, arrived: Instant) -> ChunkAction {
         loop {
-            let Setting { mode, number } = *self.setting.borrow_and_update();
+            let ProxySetting { mode, generation: number } = *self.setting.borrow_and_update();
             match mode {
-                Mode::Blackhole => return Fate::Swallow,
-                Mode::CutAfter { bytes, ending } if self.side == Side::Replies => {
+                ProxyMode::Blackhole => return ChunkAction::Swallow,
+                ProxyMode::CutAfter { bytes, ending }
+                    if self.direction == ProxyDirection::Replies =>
+                {
                     if self.cut.1 != number {
                         self.cut = (0, number);
                     }
-                    return Fate::Cut { left: bytes - self.cut.0, ending };
+                    return ChunkAction::Cut { left: bytes - self.cut.0, ending };
                 }
-                Mode::Delay { by, what } if self.is_delayed(what) => {
+                ProxyMode::Delay { by, what } if self.is_delayed(what) => {
                     let due = arrived.checked_add(by);
                     if due.is_some_and(|due| due <= Instant::now()) {
-                        return Fate::Pass;
+                        return ChunkAction::Pass;
                     }
                     tokio::select! {
-                        () = reached(due) => {}
+                        () = sleep_until_due(due) => {}
                         _ = self.setting.changed() => {}
                     }
                 }
-                _ => return Fate::Pass,
+                _ => return ChunkAction::Pass,
             }
         }
     }
 
-    fn is_delayed(&self, what: Delayed) -> bool {
-        what == Delayed::Both || self.side == Side::Replies
+    fn is_delayed(&self, what: DelayScope) -> bool {
+        what == DelayScope::Both || self.direction == ProxyDirection::Replies
     }
 }
 
 /// Never, when the time is too far off to be told.
-async fn reached(due: Option<Instant>) {
+async fn sleep_until_due(due: Option<Instant>) {
     match due {
         Some(due) => sleep_until(due).await,
         None => std::future::pending().await,
     }
 }
 
-async fn read(mut from: ReadHalf<'_>, sender: mpsc::Sender<(Instant, Piece)>) {
+async fn read_chunks(mut from: ReadHalf<'_>, sender: mpsc::Sender<(Instant, ProxyChunk)>) {
     let mut buffer = vec![0; 16 * 1024];
     loop {
         let piece = match from.read(&mut buffer).await {
-            Ok(0) => Piece::End(Ending::Fin),
-            Ok(length) => Piece::Bytes(buffer[..length].to_vec()),
-            Err(_) => Piece::End(Ending::Reset),
+            Ok(0) => ProxyChunk::End(ConnectionEnd::Fin),
+            Ok(length) => ProxyChunk::Bytes(buffer[..length].to_vec()),
+            Err(_) => ProxyChunk::End(ConnectionEnd::Reset),
         };
-        let last = matches!(piece, Piece::End(_));
+        let last = matches!(piece, ProxyChunk::End(_));
         if sender.send((Instant::now(), piece)).await.is_err() || last {
             return;
         }

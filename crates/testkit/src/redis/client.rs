@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// What a server answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub enum RedisReply {
     /// A status, such as `OK`.
     Simple(String),
     /// A refusal, beginning with its kind.
@@ -23,10 +23,10 @@ pub enum Reply {
     /// Nothing.
     Nil,
     /// Several.
-    Array(Vec<Reply>),
+    Array(Vec<RedisReply>),
 }
 
-impl Reply {
+impl RedisReply {
     /// The text of a status, a number or bytes.
     ///
     /// # Panics
@@ -81,22 +81,22 @@ impl Reply {
 }
 
 /// A connection.
-pub struct Client {
-    stream: BufReader<Box<dyn Stream>>,
+pub struct RedisClient {
+    stream: BufReader<Box<dyn ClientStream>>,
 }
 
-impl Client {
+impl RedisClient {
     /// How long a client waits for a connection and for each part of a reply.
     pub const TIMEOUT: Duration = Duration::from_secs(5);
 
     /// Connects over TCP.
     ///
     /// # Errors
-    /// When nobody accepts within [`Client::TIMEOUT`].
+    /// When nobody accepts within [`RedisClient::TIMEOUT`].
     pub fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, Self::TIMEOUT)?;
         stream.set_nodelay(true)?;
-        Self::over(Box::new(stream))
+        Self::from_stream(Box::new(stream))
     }
 
     /// Connects over a Unix socket.
@@ -104,10 +104,10 @@ impl Client {
     /// # Errors
     /// When nobody accepts.
     pub fn connect_unix(socket: &Path) -> io::Result<Self> {
-        Self::over(Box::new(UnixStream::connect(socket)?))
+        Self::from_stream(Box::new(UnixStream::connect(socket)?))
     }
 
-    fn over(stream: Box<dyn Stream>) -> io::Result<Self> {
+    fn from_stream(stream: Box<dyn ClientStream>) -> io::Result<Self> {
         let mut client = Self { stream: BufReader::new(stream) };
         client.set_timeout(Self::TIMEOUT)?;
         Ok(client)
@@ -118,7 +118,7 @@ impl Client {
     /// # Errors
     /// When the time is zero.
     pub fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
-        self.stream.get_mut().patience(timeout)
+        self.stream.get_mut().set_timeouts(timeout)
     }
 
     /// Sends one command and waits for its reply. A refusal is a reply. After an error the
@@ -126,7 +126,7 @@ impl Client {
     ///
     /// # Errors
     /// When the connection ends, the reply is not RESP2, or does not come in time.
-    pub fn command(&mut self, words: &[impl AsRef<[u8]>]) -> io::Result<Reply> {
+    pub fn command(&mut self, words: &[impl AsRef<[u8]>]) -> io::Result<RedisReply> {
         self.send(words)?;
         self.receive()
     }
@@ -148,32 +148,33 @@ impl Client {
     /// Waits for one reply.
     ///
     /// # Errors
-    /// As [`Client::command`].
-    pub fn receive(&mut self) -> io::Result<Reply> {
-        let line = self.line()?;
+    /// As [`RedisClient::command`].
+    pub fn receive(&mut self) -> io::Result<RedisReply> {
+        let line = self.receive_line()?;
         let (kind, rest) = line.split_at_checked(1).ok_or_else(|| malformed(&line))?;
         let number = || rest.parse::<i64>().map_err(|_| malformed(&line));
         match kind {
-            "+" => Ok(Reply::Simple(rest.to_owned())),
-            "-" => Ok(Reply::Error(rest.to_owned())),
-            ":" => Ok(Reply::Integer(number()?)),
-            "$" | "*" if number()? == -1 => Ok(Reply::Nil),
-            "$" => self.bulk(usize::try_from(number()?).map_err(|_| malformed(&line))?),
-            "*" => {
-                (0..number()?).map(|_| self.receive()).collect::<Result<_, _>>().map(Reply::Array)
-            }
+            "+" => Ok(RedisReply::Simple(rest.to_owned())),
+            "-" => Ok(RedisReply::Error(rest.to_owned())),
+            ":" => Ok(RedisReply::Integer(number()?)),
+            "$" | "*" if number()? == -1 => Ok(RedisReply::Nil),
+            "$" => self.receive_bulk(usize::try_from(number()?).map_err(|_| malformed(&line))?),
+            "*" => (0..number()?)
+                .map(|_| self.receive())
+                .collect::<Result<_, _>>()
+                .map(RedisReply::Array),
             _ => Err(malformed(&line)),
         }
     }
 
-    fn bulk(&mut self, length: usize) -> io::Result<Reply> {
+    fn receive_bulk(&mut self, length: usize) -> io::Result<RedisReply> {
         let mut bytes = vec![0; length + 2];
         self.stream.read_exact(&mut bytes)?;
         bytes.truncate(length);
-        Ok(Reply::Bulk(bytes))
+        Ok(RedisReply::Bulk(bytes))
     }
 
-    fn line(&mut self) -> io::Result<String> {
+    fn receive_line(&mut self) -> io::Result<String> {
         let mut line = String::new();
         self.stream.read_line(&mut line)?;
         match line.strip_suffix("\r\n") {
@@ -188,19 +189,19 @@ fn malformed(line: &str) -> io::Error {
 }
 
 /// What a TCP and a Unix stream have in common.
-trait Stream: Read + Write + Send {
-    fn patience(&self, timeout: Duration) -> io::Result<()>;
+trait ClientStream: Read + Write + Send {
+    fn set_timeouts(&self, timeout: Duration) -> io::Result<()>;
 }
 
-impl Stream for TcpStream {
-    fn patience(&self, timeout: Duration) -> io::Result<()> {
+impl ClientStream for TcpStream {
+    fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(timeout))?;
         self.set_write_timeout(Some(timeout))
     }
 }
 
-impl Stream for UnixStream {
-    fn patience(&self, timeout: Duration) -> io::Result<()> {
+impl ClientStream for UnixStream {
+    fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(timeout))?;
         self.set_write_timeout(Some(timeout))
     }

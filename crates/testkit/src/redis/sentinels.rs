@@ -4,8 +4,8 @@
 
 use std::io;
 
-use super::client::Reply;
-use super::server::{Plan, Server};
+use super::client::RedisReply;
+use super::server::{RedisServer, RedisServerBuilder};
 use crate::process::eventually;
 
 const NAME: &str = "tidegate";
@@ -14,7 +14,7 @@ const SENTINELS: usize = 3;
 
 /// The sentinels' habits in milliseconds, made quicker than they come; and a pause of the machine
 /// does not make them give up for half a minute (`tilt-trigger`).
-const HABITS: [&str; 10] = [
+const SENTINEL_PERIODS: [&str; 10] = [
     "info-period",
     "500",
     "ask-period",
@@ -29,38 +29,42 @@ const HABITS: [&str; 10] = [
 
 /// A primary, two replicas, three sentinels.
 #[derive(Debug)]
-pub struct Sentinels {
-    servers: Vec<Server>,
-    sentinels: Vec<Server>,
+pub struct SentinelGroup {
+    servers: Vec<RedisServer>,
+    sentinels: Vec<RedisServer>,
 }
 
-impl Sentinels {
+impl SentinelGroup {
     /// Starts all of them and waits until each sentinel knows all others.
     ///
     /// # Panics
     /// When that does not come about.
     #[must_use]
     pub fn start() -> Self {
-        let primary = Server::start();
+        let primary = RedisServer::start();
         let port = primary.port().to_string();
-        let follow = |_| Plan::plain().with(&["--replicaof", "127.0.0.1", &port]).start();
-        let replicas: Vec<Server> = (0..REPLICAS).map(follow).collect();
+        let follow = |_| {
+            RedisServerBuilder::plain().with_arguments(&["--replicaof", "127.0.0.1", &port]).start()
+        };
+        let replicas: Vec<RedisServer> = (0..REPLICAS).map(follow).collect();
         let mut servers = vec![primary];
-        servers.extend(replicas.into_iter().map(Server::ready));
+        servers.extend(replicas.into_iter().map(RedisServer::wait_ready));
         // A sentinel asks a primary for its replicas when it starts, and then seldom.
         eventually("both replicas have their copy", || {
             let info = servers[0].command(&["INFO", "replication"]).text();
             info.matches("state=online").count() == REPLICAS
         });
-        let watch = |_| Plan::sentinel(&settings(servers[0].port())).start();
-        let sentinels: Vec<Server> = (0..SENTINELS).map(watch).collect();
-        let sentinels: Vec<Server> = sentinels.into_iter().map(Server::ready).collect();
+        let watch = |_| RedisServerBuilder::sentinel(&settings(servers[0].port())).start();
+        let sentinels: Vec<RedisServer> = (0..SENTINELS).map(watch).collect();
+        let sentinels: Vec<RedisServer> =
+            sentinels.into_iter().map(RedisServer::wait_ready).collect();
         for sentinel in &sentinels {
-            let words = ["SENTINEL", "DEBUG"].into_iter().chain(HABITS).collect::<Vec<_>>();
-            sentinel.order(&words);
+            let words =
+                ["SENTINEL", "DEBUG"].into_iter().chain(SENTINEL_PERIODS).collect::<Vec<_>>();
+            sentinel.expect_ok(&words);
         }
         eventually("the sentinels know each other and the replicas", || {
-            sentinels.iter().all(knows_all)
+            sentinels.iter().all(knows_all_peers)
         });
         Self { servers, sentinels }
     }
@@ -73,19 +77,19 @@ impl Sentinels {
 
     /// The sentinels.
     #[must_use]
-    pub fn sentinels(&self) -> &[Server] {
+    pub fn sentinels(&self) -> &[RedisServer] {
         &self.sentinels
     }
 
     /// The sentinels' addresses, as clients are configured with.
     #[must_use]
     pub fn sentinel_urls(&self) -> Vec<String> {
-        self.sentinels.iter().map(Server::url).collect()
+        self.sentinels.iter().map(RedisServer::url).collect()
     }
 
     /// The servers that are watched, dead ones too; the first began as the primary.
     #[must_use]
-    pub fn servers(&self) -> &[Server] {
+    pub fn servers(&self) -> &[RedisServer] {
         &self.servers
     }
 
@@ -94,15 +98,15 @@ impl Sentinels {
     /// # Panics
     /// When no sentinel answers.
     #[must_use]
-    pub fn primary(&self) -> &Server {
-        let mut told = self.sentinels.iter().filter_map(|sentinel| told_by(sentinel).ok());
+    pub fn primary(&self) -> &RedisServer {
+        let mut told = self.sentinels.iter().filter_map(|sentinel| primary_port(sentinel).ok());
         let port = told.next().expect("a sentinel that answers");
         self.servers.iter().find(|server| server.port() == port).expect("a server of ours")
     }
 
     /// Kills the primary and returns it. The sentinels notice later: see
-    /// [`Sentinels::await_failover`].
-    pub fn kill_primary(&self) -> &Server {
+    /// [`SentinelGroup::await_failover`].
+    pub fn kill_primary(&self) -> &RedisServer {
         let primary = self.primary();
         primary.process().kill();
         primary
@@ -113,11 +117,12 @@ impl Sentinels {
     ///
     /// # Panics
     /// When that does not come about.
-    pub fn await_failover(&self, old: &Server) -> &Server {
+    pub fn await_failover(&self, old: &RedisServer) -> &RedisServer {
         eventually("the sentinels agree on a new primary", || {
-            let mut ports = self.sentinels.iter().filter_map(|sentinel| told_by(sentinel).ok());
+            let mut ports =
+                self.sentinels.iter().filter_map(|sentinel| primary_port(sentinel).ok());
             let Some(port) = ports.next() else { return false };
-            port != old.port() && ports.all(|other| other == port) && leads(self.primary())
+            port != old.port() && ports.all(|other| other == port) && is_primary(self.primary())
         });
         self.primary()
     }
@@ -133,16 +138,16 @@ fn settings(port: u16) -> String {
 }
 
 /// The port of the primary in a sentinel's eyes.
-fn told_by(sentinel: &Server) -> io::Result<u16> {
+fn primary_port(sentinel: &RedisServer) -> io::Result<u16> {
     let reply = sentinel.try_command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME])?;
     let port = reply.items()[1].integer();
     u16::try_from(port).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
 /// `SENTINEL MASTER` answers names and values by turns.
-fn knows_all(sentinel: &Server) -> bool {
+fn knows_all_peers(sentinel: &RedisServer) -> bool {
     let reply = sentinel.command(&["SENTINEL", "MASTER", NAME]);
-    let words: Vec<String> = reply.items().iter().map(Reply::text).collect();
+    let words: Vec<String> = reply.items().iter().map(RedisReply::text).collect();
     let value = |name: &str| {
         let mut pairs = words.chunks_exact(2);
         pairs.find(|pair| pair[0] == name).and_then(|pair| pair[1].parse::<usize>().ok())
@@ -150,7 +155,7 @@ fn knows_all(sentinel: &Server) -> bool {
     value("num-slaves") == Some(REPLICAS) && value("num-other-sentinels") == Some(SENTINELS - 1)
 }
 
-fn leads(server: &Server) -> bool {
+fn is_primary(server: &RedisServer) -> bool {
     let role = server.try_command(&["ROLE"]);
     role.is_ok_and(|role| role.items()[0].text() == "master")
 }

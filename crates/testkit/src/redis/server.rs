@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::client::{Client, Reply};
-use super::faked::Clock;
-use super::tls::{ClientCertificate, settings};
-use crate::certificates::Certificates;
-use crate::port::Port;
-use crate::process::{PATIENCE, Process, within};
+use super::client::{RedisClient, RedisReply};
+use super::fake_clock::FakeClock;
+use super::tls::{ClientCertificatePolicy, tls_arguments};
+use crate::certificates::TestCertificates;
+use crate::port::ReservedPort;
+use crate::process::{ChildProcess, WAIT_TIMEOUT, poll_until};
 
 /// What every server of ours is told, unless it is a sentinel.
-const PLAIN: [&str; 10] = [
+const BASE_ARGUMENTS: [&str; 10] = [
     "--save",
     "",
     "--appendonly",
@@ -35,25 +35,25 @@ const PLAIN: [&str; 10] = [
 
 /// A Redis server of the test's own, killed on drop.
 #[derive(Debug)]
-pub struct Server {
-    process: Process,
-    port: Port,
+pub struct RedisServer {
+    process: ChildProcess,
+    port: ReservedPort,
     folder: TempDir,
-    certificates: Option<Certificates>,
-    clock: Option<Clock>,
+    certificates: Option<TestCertificates>,
+    clock: Option<FakeClock>,
 }
 
 /// A server as it shall be started.
-pub(super) struct Plan {
-    words: Vec<OsString>,
-    variables: Vec<(&'static str, OsString)>,
-    port: Port,
+pub(super) struct RedisServerBuilder {
+    arguments: Vec<OsString>,
+    environment: Vec<(&'static str, OsString)>,
+    port: ReservedPort,
     folder: TempDir,
-    certificates: Option<Certificates>,
-    clock: Option<Clock>,
+    certificates: Option<TestCertificates>,
+    clock: Option<FakeClock>,
 }
 
-impl Server {
+impl RedisServer {
     /// Starts one and waits until it answers.
     ///
     /// # Panics
@@ -69,26 +69,26 @@ impl Server {
     /// When it does not answer, with its log.
     #[must_use]
     pub fn start_with(settings: &[&str]) -> Self {
-        Plan::plain().with(settings).start().ready()
+        RedisServerBuilder::plain().with_arguments(settings).start().wait_ready()
     }
 
     /// Starts one that speaks only TLS on its port, with certificates made for it. Its Unix socket,
-    /// which [`Server::command`] uses then, is plain.
+    /// which [`RedisServer::command`] uses then, is plain.
     ///
     /// # Panics
     /// When it does not answer, with its log.
     #[must_use]
-    pub fn start_tls(client: ClientCertificate) -> Self {
-        Plan::tls(client).start().ready()
+    pub fn start_tls(client: ClientCertificatePolicy) -> Self {
+        RedisServerBuilder::tls(client).start().wait_ready()
     }
 
-    /// Starts one whose clock is moved by [`Server::step_clock`].
+    /// Starts one whose clock is moved by [`RedisServer::step_clock`].
     ///
     /// # Panics
     /// When it does not answer, or the machine has no libfaketime.
     #[must_use]
-    pub fn start_faked() -> Self {
-        Plan::faked().start().ready()
+    pub fn start_with_fake_clock() -> Self {
+        RedisServerBuilder::with_fake_clock().start().wait_ready()
     }
 
     /// Its port of 127.0.0.1: for TLS if it speaks that.
@@ -118,13 +118,13 @@ impl Server {
 
     /// The process, to be paused, resumed or killed.
     #[must_use]
-    pub const fn process(&self) -> &Process {
+    pub const fn process(&self) -> &ChildProcess {
         &self.process
     }
 
     /// The certificates of a server that speaks TLS.
     #[must_use]
-    pub const fn certificates(&self) -> Option<&Certificates> {
+    pub const fn certificates(&self) -> Option<&TestCertificates> {
         self.certificates.as_ref()
     }
 
@@ -135,7 +135,7 @@ impl Server {
     /// When it does not answer, with its log.
     pub fn restart(&self) {
         self.process.kill();
-        self.sweep();
+        self.remove_shared_memory();
         self.process.restart();
         self.await_ready();
     }
@@ -148,7 +148,7 @@ impl Server {
         self.process.terminate();
     }
 
-    /// Moves the clock of a server from [`Server::start_faked`] by so many seconds, forwards or
+    /// Moves the clock of a server from [`RedisServer::start_with_fake_clock`] by so many seconds, forwards or
     /// backwards; it goes on from there. Only the wall clock jumps, as in life: the monotonic one,
     /// which the server's own timers use, does not.
     ///
@@ -162,10 +162,10 @@ impl Server {
     ///
     /// # Errors
     /// When it does not accept.
-    pub fn connect(&self) -> io::Result<Client> {
+    pub fn connect(&self) -> io::Result<RedisClient> {
         match self.certificates {
-            None => Client::connect(self.address()),
-            Some(_) => Client::connect_unix(&self.socket()),
+            None => RedisClient::connect(self.address()),
+            Some(_) => RedisClient::connect_unix(&self.socket()),
         }
     }
 
@@ -173,7 +173,7 @@ impl Server {
     ///
     /// # Panics
     /// When there is no reply within five seconds.
-    pub fn command(&self, words: &[impl AsRef<[u8]>]) -> Reply {
+    pub fn command(&self, words: &[impl AsRef<[u8]>]) -> RedisReply {
         match self.try_command(words) {
             Ok(reply) => reply,
             Err(error) => panic!("no reply from {}: {error}\n{}", self.url(), self.process.log()),
@@ -184,39 +184,39 @@ impl Server {
     ///
     /// # Errors
     /// When there is no reply within five seconds.
-    pub fn try_command(&self, words: &[impl AsRef<[u8]>]) -> io::Result<Reply> {
+    pub fn try_command(&self, words: &[impl AsRef<[u8]>]) -> io::Result<RedisReply> {
         self.connect()?.command(words)
     }
 
     /// Sends a command that must be answered with `OK`.
-    pub(super) fn order(&self, words: &[impl AsRef<[u8]>]) {
+    pub(super) fn expect_ok(&self, words: &[impl AsRef<[u8]>]) {
         let reply = self.command(words);
         let said = words.iter().map(|word| String::from_utf8_lossy(word.as_ref()));
         let said = said.collect::<Vec<_>>().join(" ");
-        assert_eq!(reply, Reply::Simple("OK".into()), "{} said no to {said}", self.url());
+        assert_eq!(reply, RedisReply::Simple("OK".into()), "{} said no to {said}", self.url());
     }
 
     /// Removes what a killed process leaves outside its folder.
-    fn sweep(&self) {
+    fn remove_shared_memory(&self) {
         if let Some(clock) = &self.clock {
-            clock.sweep(self.process.pid());
+            clock.remove_shared_memory(self.process.pid());
         }
     }
 
     /// The server, when it answers.
-    pub(super) fn ready(self) -> Self {
+    pub(super) fn wait_ready(self) -> Self {
         self.await_ready();
         self
     }
 
     fn await_ready(&self) {
-        let answered = within(PATIENCE, || {
+        let answered = poll_until(WAIT_TIMEOUT, || {
             if !self.process.is_running() {
                 return Some(false);
             }
             let mut client = self.connect().ok()?;
             client.set_timeout(Duration::from_secs(1)).ok()?;
-            (client.command(&["PING"]).ok()? == Reply::Simple("PONG".into())).then_some(true)
+            (client.command(&["PING"]).ok()? == RedisReply::Simple("PONG".into())).then_some(true)
         });
         if answered != Some(true) {
             let ended = if answered.is_some() { "ended" } else { "runs" };
@@ -225,77 +225,82 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for RedisServer {
     fn drop(&mut self) {
         self.process.kill();
-        self.sweep();
+        self.remove_shared_memory();
     }
 }
 
-impl Plan {
+impl RedisServerBuilder {
     /// A server on a plain port.
     pub(super) fn plain() -> Self {
-        let plan = Self::bare();
+        let plan = Self::new();
         let port = plan.port.number().to_string();
-        plan.with(&PLAIN).with(&["--port", &port]).with_socket()
+        plan.with_arguments(&BASE_ARGUMENTS).with_arguments(&["--port", &port]).with_socket()
     }
 
-    fn tls(client: ClientCertificate) -> Self {
-        let mut plan = Self::bare();
-        let certificates = Certificates::make(plan.folder.path());
+    fn tls(client: ClientCertificatePolicy) -> Self {
+        let mut plan = Self::new();
+        let certificates = TestCertificates::generate(plan.folder.path());
         let port = plan.port.number().to_string();
-        plan = plan.with(&PLAIN).with(&["--port", "0", "--tls-port", &port]).with_socket();
-        plan.words.extend(settings(&certificates, client));
+        plan = plan
+            .with_arguments(&BASE_ARGUMENTS)
+            .with_arguments(&["--port", "0", "--tls-port", &port])
+            .with_socket();
+        plan.arguments.extend(tls_arguments(&certificates, client));
         plan.certificates = Some(certificates);
         plan
     }
 
-    fn faked() -> Self {
+    fn with_fake_clock() -> Self {
         let mut plan = Self::plain();
-        let clock = Clock::new(plan.folder.path());
-        plan.variables.extend(clock.variables());
+        let clock = FakeClock::new(plan.folder.path());
+        plan.environment.extend(clock.environment());
         plan.clock = Some(clock);
         plan
     }
 
     /// A sentinel, which lives in a file that it rewrites.
     pub(super) fn sentinel(settings: &str) -> Self {
-        let mut plan = Self::bare();
+        let mut plan = Self::new();
         let file = plan.folder.path().join("sentinel.conf");
         let port = plan.port.number();
         std::fs::write(&file, format!("port {port}\n{settings}")).expect("a file");
         // The file comes before all options.
-        plan.words.insert(0, file.into());
-        plan.with(&["--sentinel"])
+        plan.arguments.insert(0, file.into());
+        plan.with_arguments(&["--sentinel"])
     }
 
-    fn bare() -> Self {
+    fn new() -> Self {
         let folder = tempfile::Builder::new().prefix("tidegate-").tempdir().expect("a folder");
-        let mut words: Vec<OsString> = vec!["--bind".into(), "127.0.0.1".into(), "--dir".into()];
-        words.push(folder.path().into());
-        let (port, variables) = (Port::take(), Vec::new());
-        Self { words, variables, port, folder, certificates: None, clock: None }
+        let mut arguments: Vec<OsString> =
+            vec!["--bind".into(), "127.0.0.1".into(), "--dir".into()];
+        arguments.push(folder.path().into());
+        let (port, environment) = (ReservedPort::reserve(), Vec::new());
+        Self { arguments, environment, port, folder, certificates: None, clock: None }
     }
 
     /// The same with more settings.
-    pub(super) fn with(mut self, settings: &[&str]) -> Self {
-        self.words.extend(settings.iter().map(OsString::from));
+    pub(super) fn with_arguments(mut self, settings: &[&str]) -> Self {
+        self.arguments.extend(settings.iter().map(OsString::from));
         self
     }
 
     fn with_socket(mut self) -> Self {
-        self.words.push("--unixsocket".into());
-        self.words.push(self.folder.path().join("redis.sock").into());
+        self.arguments.push("--unixsocket".into());
+        self.arguments.push(self.folder.path().join("redis.sock").into());
         self
     }
 
-    /// Starts it and does not wait: several may start at once. See [`Server::ready`].
-    pub(super) fn start(self) -> Server {
-        let Self { words, variables, port, folder, certificates, clock } = self;
+    /// Starts it and does not wait: several may start at once. See [`RedisServer::wait_ready`].
+    pub(super) fn start(self) -> RedisServer {
+        let Self { arguments: words, environment: variables, port, folder, certificates, clock } =
+            self;
         let program = std::env::var_os("TIDEGATE_REDIS_SERVER");
         let mut command = Command::new(program.unwrap_or_else(|| "redis-server".into()));
         command.args(words).envs(variables);
-        let process = Process::start(&command, &folder.path().join("log"));
-        Server { process, port, folder, certificates, clock }
+        let process = ChildProcess::start(&command, &folder.path().join("log"));
+        RedisServer { process, port, folder, certificates, clock }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 
-use crate::certificates::Certificates;
+use crate::certificates::TestCertificates;
 
 /// What a server asks of its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClientCertificate {
+pub enum ClientCertificatePolicy {
     /// A certificate of its authority.
     Required,
     /// None; but one that is shown must be good.
@@ -16,11 +16,14 @@ pub enum ClientCertificate {
 }
 
 /// What it is told.
-pub(super) fn settings(certificates: &Certificates, client: ClientCertificate) -> [OsString; 8] {
+pub(super) fn tls_arguments(
+    certificates: &TestCertificates,
+    client: ClientCertificatePolicy,
+) -> [OsString; 8] {
     let asked = match client {
-        ClientCertificate::Required => "yes",
-        ClientCertificate::Optional => "optional",
-        ClientCertificate::Ignored => "no",
+        ClientCertificatePolicy::Required => "yes",
+        ClientCertificatePolicy::Optional => "optional",
+        ClientCertificatePolicy::Ignored => "no",
     };
     [
         "--tls-ca-cert-file".into(),

@@ -3,26 +3,28 @@
 use tidegate_core::time::Micros;
 
 use super::{
-    ApiKeyIdentity, Carrier, FactCarrier, FactIdentity, ForwardedBy, Identity, IpIdentity,
-    JwtAlgorithm, JwtIdentity, TierIdentity, Trust, UnknownKey, UserIdentity,
+    ApiKeyIdentity, ApiKeySource, CustomFactSource, FactIdentity, FactTrust, ForwardingHeader,
+    IdentityConfig, IpIdentity, JwtAlgorithm, JwtIdentity, TierIdentity, UnknownKeyPolicy,
+    UserIdentity,
 };
-use crate::condition::parse_net;
-use crate::decode::{Field, Fields};
-use crate::document::matches::fact_name;
-use crate::problem::Remark;
-use crate::yaml::Span;
+use crate::condition::parse_network;
+use crate::decode::{Field, FieldMap};
+use crate::diagnostic::FieldError;
+use crate::document::match_section::canonical_fact_name;
+use crate::yaml::SourceSpan;
 
 /// Facts that are found in ways of their own.
-const TAKEN: [&str; 7] = ["ip", "api_key", "user_id", "tier", "method", "path", "endpoint"];
+const RESERVED_FACTS: [&str; 7] =
+    ["ip", "api_key", "user_id", "tier", "method", "path", "endpoint"];
 
 /// More than this are not needed, and each is looked for in every request.
-const MOST_FACTS: usize = 32;
+const MAX_FACTS: usize = 32;
 
 /// How much clocks may differ unless the document says it.
-const LEEWAY: Micros = Micros::from_secs(60);
+const DEFAULT_LEEWAY: Micros = Micros::from_secs(60);
 
 /// With more than this a token would hardly ever expire.
-const MOST_LEEWAY: Micros = Micros::from_secs(3_600);
+const MAX_LEEWAY: Micros = Micros::from_secs(3_600);
 
 const ALGORITHMS: [(&str, JwtAlgorithm); 12] = [
     ("HS256", JwtAlgorithm::Hs256),
@@ -41,20 +43,20 @@ const ALGORITHMS: [(&str, JwtAlgorithm); 12] = [
 
 /// Where things stand that are judged later.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct IdentitySpans {
     /// `identity.tier.subject`.
-    pub(crate) tier_subject: Span,
+    pub(crate) tier_subject: SourceSpan,
     /// `identity.user_id.jwt.key_file`.
-    pub(crate) key_file: Span,
+    pub(crate) key_file: SourceSpan,
 }
 
 /// Reads the section.
-pub(crate) fn read(field: &Field<'_>) -> (Identity, Places) {
-    let mut places = Places { tier_subject: field.span(), key_file: field.span() };
+pub(crate) fn read(field: &Field<'_>) -> (IdentityConfig, IdentitySpans) {
+    let mut places = IdentitySpans { tier_subject: field.span(), key_file: field.span() };
     let Some(mut fields) = field.fields() else {
-        return (Identity::default(), places);
+        return (IdentityConfig::default(), places);
     };
-    let identity = Identity {
+    let identity = IdentityConfig {
         ip: fields.take("ip").map(|field| read_ip(&field)).unwrap_or_default(),
         api_key: fields.take("api_key").and_then(|field| read_api_key(&field)),
         user_id: fields.take("user_id").and_then(|field| read_user(&field, &mut places)),
@@ -71,83 +73,86 @@ fn read_ip(field: &Field<'_>) -> IpIdentity {
         return ip;
     };
     if let Some(list) = fields.take("trusted_proxies").and_then(|field| field.list()) {
-        list.iter().for_each(|field| read_trusted(field, &mut ip));
+        list.iter().for_each(|field| read_trusted_proxy(field, &mut ip));
     }
     let prefix = fields.take("ipv6_prefix").and_then(|field| field.integer(1, 128));
     ip.ipv6_prefix = prefix.and_then(|bits| u8::try_from(bits).ok()).unwrap_or(ip.ipv6_prefix);
-    ip.from = fields.take("from").and_then(|field| read_from(&field)).unwrap_or_default();
+    ip.forwarding_header =
+        fields.take("from").and_then(|field| read_forwarding_header(&field)).unwrap_or_default();
     fields.finish();
     ip
 }
 
 /// A network, or the word for whoever comes over a unix socket.
-fn read_trusted(field: &Field<'_>, ip: &mut IpIdentity) {
-    match field.word() {
+fn read_trusted_proxy(field: &Field<'_>, ip: &mut IpIdentity) {
+    match field.non_empty_text() {
         Some("unix") => ip.trusts_unix = true,
         Some(text) if text.starts_with("unix") => {
-            let remark = Remark::new("unix sockets are trusted all or none").found(text);
-            field.refuse(remark.write("`unix`"));
+            let error = FieldError::new("unix sockets are trusted all or none").with_found(text);
+            field.report(error.with_hint("`unix`"));
         }
-        Some(text) => ip.trusted_proxies.extend(field.accept(parse_net(text))),
+        Some(text) => ip.trusted_proxies.extend(field.ok_or_report(parse_network(text))),
         None => {}
     }
 }
 
-fn read_from(field: &Field<'_>) -> Option<ForwardedBy> {
-    let typed = field.word()?.to_ascii_lowercase();
+fn read_forwarding_header(field: &Field<'_>) -> Option<ForwardingHeader> {
+    let typed = field.non_empty_text()?.to_ascii_lowercase();
     match typed.as_str() {
-        "x_forwarded_for" | "x-forwarded-for" => Some(ForwardedBy::XForwardedFor),
-        "forwarded" => Some(ForwardedBy::Forwarded),
+        "x_forwarded_for" | "x-forwarded-for" => Some(ForwardingHeader::XForwardedFor),
+        "forwarded" => Some(ForwardingHeader::Forwarded),
         // A slip of `x_forwarded_for` must not become a header that nobody sends.
         name if name.contains('_') => {
             let hint = "`x_forwarded_for`, `forwarded`, or a header such as `x-real-ip`";
-            field.refuse(Remark::new("unknown value").found(name).write(hint));
+            field.report(FieldError::new("unknown value").with_found(name).with_hint(hint));
             None
         }
-        _ => header_name(field).map(ForwardedBy::Header),
+        _ => header_name(field).map(ForwardingHeader::Header),
     }
 }
 
 fn read_api_key(field: &Field<'_>) -> Option<ApiKeyIdentity> {
     let mut fields = field.fields()?;
-    let header = header(&mut fields).map(Carrier::Header);
-    let query = fields.take("query").and_then(|field| field.word());
+    let header = take_header(&mut fields).map(ApiKeySource::Header);
+    let query = fields.take("query").and_then(|field| field.non_empty_text());
     let bearer = fields.take("bearer").and_then(|field| field.boolean());
-    let cookie = cookie(&mut fields).map(Carrier::Cookie);
-    let unknown = fields
-        .take("unknown")
-        .and_then(|field| field.choice(&[("ip", UnknownKey::Ip), ("itself", UnknownKey::Itself)]));
-    let query = query.map(|name| Carrier::Query(name.to_owned()));
-    let bearer = bearer.unwrap_or(false).then_some(Carrier::Bearer);
+    let cookie = take_cookie(&mut fields).map(ApiKeySource::Cookie);
+    let unknown = fields.take("unknown").and_then(|field| {
+        field.choice(&[("ip", UnknownKeyPolicy::Ip), ("itself", UnknownKeyPolicy::Itself)])
+    });
+    let query = query.map(|name| ApiKeySource::Query(name.to_owned()));
+    let bearer = bearer.unwrap_or(false).then_some(ApiKeySource::Bearer);
     let hint = "one of `header: x-api-key`, `query: key`, `bearer: true`, `cookie: key`";
-    let carrier = one_of(&fields, [header, query, bearer, cookie], hint);
+    let carrier = exactly_one(&fields, [header, query, bearer, cookie], hint);
     fields.finish();
-    Some(ApiKeyIdentity { carrier: carrier?, unknown: unknown.unwrap_or(UnknownKey::Itself) })
+    Some(ApiKeyIdentity { source: carrier?, unknown: unknown.unwrap_or(UnknownKeyPolicy::Itself) })
 }
 
-fn read_user(field: &Field<'_>, places: &mut Places) -> Option<UserIdentity> {
+fn read_user(field: &Field<'_>, places: &mut IdentitySpans) -> Option<UserIdentity> {
     let mut fields = field.fields()?;
     let jwt = fields.take("jwt").map(|field| read_jwt(&field, places));
-    let header = header(&mut fields).map(UserIdentity::Header);
-    let cookie = cookie(&mut fields).map(UserIdentity::Cookie);
+    let header = take_header(&mut fields).map(UserIdentity::Header);
+    let cookie = take_cookie(&mut fields).map(UserIdentity::Cookie);
     // A faulty `jwt` is there all the same.
     let given = [jwt.map(|jwt| jwt.map(UserIdentity::Jwt)), header.map(Some), cookie.map(Some)];
     let hint = "one of `jwt: { key_file: jwt.pub }`, `header: x-user-id`, `cookie: session`";
-    let user = one_of(&fields, given, hint);
+    let user = exactly_one(&fields, given, hint);
     fields.finish();
     user?
 }
 
-fn read_jwt(field: &Field<'_>, places: &mut Places) -> Option<JwtIdentity> {
+fn read_jwt(field: &Field<'_>, places: &mut IdentitySpans) -> Option<JwtIdentity> {
     let mut fields = field.fields()?;
-    let header = header(&mut fields).unwrap_or_else(|| "authorization".to_owned());
-    let claim = fields.take("claim").map(|field| field.word().map(str::to_owned));
+    let header = take_header(&mut fields).unwrap_or_else(|| "authorization".to_owned());
+    let claim = fields.take("claim").map(|field| field.non_empty_text().map(str::to_owned));
     let key_file = fields.require("key_file", "`key_file:` and the file that the key is in");
     places.key_file = key_file.as_ref().map_or(field.span(), Field::span);
-    let key_file = key_file.and_then(|field| field.word().map(str::to_owned));
+    let key_file = key_file.and_then(|field| field.non_empty_text().map(str::to_owned));
     let algorithm = fields.take("algorithm").and_then(|field| field.choice(&ALGORITHMS));
-    let (issuer, audience) = (words(&mut fields, "issuer"), words(&mut fields, "audience"));
-    let leeway = fields.take("leeway").and_then(|field| read_leeway(&field)).unwrap_or(LEEWAY);
+    let (issuer, audience) =
+        (read_text_list(&mut fields, "issuer"), read_text_list(&mut fields, "audience"));
+    let leeway =
+        fields.take("leeway").and_then(|field| read_leeway(&field)).unwrap_or(DEFAULT_LEEWAY);
     fields.finish();
     let claim = claim.unwrap_or_else(|| Some("sub".to_owned()));
     let (claim, key_file) = (claim?, key_file?);
@@ -156,28 +161,29 @@ fn read_jwt(field: &Field<'_>, places: &mut Places) -> Option<JwtIdentity> {
 
 fn read_leeway(field: &Field<'_>) -> Option<Micros> {
     let leeway = field.duration()?;
-    if leeway > MOST_LEEWAY {
-        let remark = Remark::new("clocks do not differ that much").found(&leeway.to_string());
-        field.refuse(remark.write(format!("at most `{MOST_LEEWAY}`")));
+    if leeway > MAX_LEEWAY {
+        let error =
+            FieldError::new("clocks do not differ that much").with_found(&leeway.to_string());
+        field.report(error.with_hint(format!("at most `{MAX_LEEWAY}`")));
         return None;
     }
     Some(leeway)
 }
 
-fn read_tier(field: &Field<'_>, places: &mut Places) -> Option<TierIdentity> {
+fn read_tier(field: &Field<'_>, places: &mut IdentitySpans) -> Option<TierIdentity> {
     let mut fields = field.fields()?;
-    let text = |field: Field<'_>| field.word().map(str::to_owned);
+    let text = |field: Field<'_>| field.non_empty_text().map(str::to_owned);
     let subject = fields.take("subject");
     places.tier_subject = subject.as_ref().map_or(field.span(), Field::span);
     let subject = subject.and_then(text);
     let default = fields.take("default").and_then(text);
-    let header = header(&mut fields);
+    let header = take_header(&mut fields);
     if subject.is_some() && header.is_some() {
-        let remark = Remark::new("a tier comes from `subject` or from `header`, not from both");
-        fields.refuse(remark.write("one of them"));
+        let error = FieldError::new("a tier comes from `subject` or from `header`, not from both");
+        fields.report(error.with_hint("one of them"));
     } else if subject.is_none() && header.is_none() && default.is_none() {
         let hint = "`subject: api_key`, `header: x-plan`, or `default: free`";
-        fields.refuse(Remark::new("where the tier comes from is missing").write(hint));
+        fields.report(FieldError::new("where the tier comes from is missing").with_hint(hint));
     }
     fields.finish();
     Some(TierIdentity { subject, header, default })
@@ -187,78 +193,83 @@ fn read_facts(field: &Field<'_>) -> Vec<FactIdentity> {
     let Some(fields) = field.fields() else {
         return Vec::new();
     };
-    if fields.all().count() > MOST_FACTS {
-        let message = format!("a document names at most {MOST_FACTS} further facts");
-        field.refuse(Remark::new(message).write("fewer"));
+    if fields.all_fields().count() > MAX_FACTS {
+        let message = format!("a document names at most {MAX_FACTS} further facts");
+        field.report(FieldError::new(message).with_hint("fewer"));
         return Vec::new();
     }
-    fields.all().filter_map(|(name, _, field)| read_fact(name, &field)).collect()
+    fields.all_fields().filter_map(|(name, _, field)| read_fact(name, &field)).collect()
 }
 
 fn read_fact(name: &str, field: &Field<'_>) -> Option<FactIdentity> {
-    if TAKEN.contains(&fact_name(name)) {
-        let remark = Remark::new("this fact is found in a way of its own").found(name);
-        field.refuse(remark.write("a name of your own, such as `tenant`"));
+    if RESERVED_FACTS.contains(&canonical_fact_name(name)) {
+        let error = FieldError::new("this fact is found in a way of its own").with_found(name);
+        field.report(error.with_hint("a name of your own, such as `tenant`"));
         return None;
     }
     let mut fields = field.fields()?;
-    let (header, cookie) = (header(&mut fields), cookie(&mut fields));
+    let (header, cookie) = (take_header(&mut fields), take_cookie(&mut fields));
     let trust = fields.take("trust");
-    let word = trust
-        .as_ref()
-        .and_then(|field| field.choice(&[("proxy", Trust::Proxy), ("anyone", Trust::Anyone)]));
+    let word = trust.as_ref().and_then(|field| {
+        field.choice(&[("proxy", FactTrust::Proxy), ("anyone", FactTrust::Anyone)])
+    });
     if let (Some(trust), Some(_)) = (&trust, &cookie) {
-        let remark = Remark::new("a cookie is always the client's own word");
-        trust.refuse(remark.write("`trust` only beside `header`"));
+        let error = FieldError::new("a cookie is always the client's own word");
+        trust.report(error.with_hint("`trust` only beside `header`"));
     }
-    let header = header.map(|name| FactCarrier::Header(name, word.unwrap_or(Trust::Proxy)));
+    let header =
+        header.map(|name| CustomFactSource::Header(name, word.unwrap_or(FactTrust::Proxy)));
     let hint = "one of `header: x-tenant`, `cookie: tenant`";
-    let carrier = one_of(&fields, [header, cookie.map(FactCarrier::Cookie)], hint);
+    let carrier = exactly_one(&fields, [header, cookie.map(CustomFactSource::Cookie)], hint);
     fields.finish();
-    Some(FactIdentity { name: name.to_owned(), carrier: carrier? })
+    Some(FactIdentity { name: name.to_owned(), source: carrier? })
 }
 
-fn words(fields: &mut Fields<'_>, name: &'static str) -> Vec<String> {
-    let list = fields.take(name).map(|field| field.one_or_more()).unwrap_or_default();
-    list.iter().filter_map(|field| field.word().map(str::to_owned)).collect()
+fn read_text_list(fields: &mut FieldMap<'_>, name: &'static str) -> Vec<String> {
+    let list = fields.take(name).map(|field| field.non_empty_items()).unwrap_or_default();
+    list.iter().filter_map(|field| field.non_empty_text().map(str::to_owned)).collect()
 }
 
-fn header(fields: &mut Fields<'_>) -> Option<String> {
+fn take_header(fields: &mut FieldMap<'_>) -> Option<String> {
     header_name(&fields.take("header")?)
 }
 
 fn header_name(field: &Field<'_>) -> Option<String> {
     let hint = "letters, digits and dashes, such as `x-api-key`";
-    Some(token(field, "this is not the name of a header", hint)?.to_ascii_lowercase())
+    Some(read_http_token(field, "this is not the name of a header", hint)?.to_ascii_lowercase())
 }
 
-fn cookie(fields: &mut Fields<'_>) -> Option<String> {
+fn take_cookie(fields: &mut FieldMap<'_>) -> Option<String> {
     let hint = "letters, digits and dashes, such as `session`";
-    token(&fields.take("cookie")?, "this is not the name of a cookie", hint)
+    read_http_token(&fields.take("cookie")?, "this is not the name of a cookie", hint)
 }
 
 /// A token as HTTP has it (RFC 9110 section 5.6.2).
-fn token(field: &Field<'_>, message: &str, hint: &str) -> Option<String> {
-    let name = field.word()?;
+fn read_http_token(field: &Field<'_>, message: &str, hint: &str) -> Option<String> {
+    let name = field.non_empty_text()?;
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if !name.bytes().all(token) {
-        field.refuse(Remark::new(message).found(name).write(hint));
+        field.report(FieldError::new(message).with_found(name).with_hint(hint));
         return None;
     }
     Some(name.to_owned())
 }
 
 /// The only one that is given; none or several are a problem.
-fn one_of<T, const N: usize>(fields: &Fields<'_>, given: [Option<T>; N], hint: &str) -> Option<T> {
+fn exactly_one<T, const N: usize>(
+    fields: &FieldMap<'_>,
+    given: [Option<T>; N],
+    hint: &str,
+) -> Option<T> {
     let mut given = given.into_iter().flatten();
     match (given.next(), given.next()) {
         (Some(one), None) => Some(one),
         (None, _) => {
-            fields.refuse(Remark::new("where it comes from is missing").write(hint));
+            fields.report(FieldError::new("where it comes from is missing").with_hint(hint));
             None
         }
         (Some(_), Some(_)) => {
-            fields.refuse(Remark::new("this says twice where it comes from").write(hint));
+            fields.report(FieldError::new("this says twice where it comes from").with_hint(hint));
             None
         }
     }

@@ -2,64 +2,72 @@
 
 use std::collections::HashMap;
 
-use super::read::{File, Typed};
-use crate::decode::Findings;
-use crate::problem::Remark;
+use super::read::{EnvoyFile, ImportedDescriptor};
+use crate::decode::Diagnostics;
+use crate::diagnostic::FieldError;
 
 /// A domain and the descriptors that any file has for it.
-pub(super) struct Domain<'f> {
+pub(super) struct EnvoyDomain<'f> {
     pub(super) name: &'f str,
     /// The file of each top-level descriptor, and the descriptor.
-    pub(super) descriptors: Vec<(&'f str, &'f Typed)>,
+    pub(super) descriptors: Vec<(&'f str, &'f ImportedDescriptor)>,
 }
 
-impl<'f> Domain<'f> {
+impl<'f> EnvoyDomain<'f> {
     /// Gathers the domains in the order of the files, and notes descriptors that come twice.
-    pub(super) fn gather(files: &'f [File<'_>], findings: &[Findings<'_>]) -> Vec<Self> {
+    pub(super) fn collect_domains(
+        files: &'f [EnvoyFile<'_>],
+        diagnostics: &[Diagnostics<'_>],
+    ) -> Vec<Self> {
         let mut domains: Vec<Self> = Vec::new();
-        let mut known: HashMap<&str, (usize, Seen<'f>)> = HashMap::new();
-        for (file, findings) in files.iter().zip(findings) {
+        let mut known: HashMap<&str, (usize, SiblingDescriptors<'f>)> = HashMap::new();
+        for (file, diagnostics) in files.iter().zip(diagnostics) {
             let Some(name) = file.domain.as_deref() else { continue };
             let (at, seen) = known.entry(name).or_insert_with(|| {
                 domains.push(Self { name, descriptors: Vec::new() });
-                (domains.len() - 1, Seen::default())
+                (domains.len() - 1, SiblingDescriptors::default())
             });
-            seen.level(&file.descriptors, file.name, findings);
+            seen.check_duplicates(&file.descriptors, file.name, diagnostics);
             let own = file.descriptors.iter().map(|typed| (file.name, typed));
             domains[*at].descriptors.extend(own);
         }
         domains
     }
 
-    pub(super) fn level(&self) -> Vec<&'f Typed> {
+    pub(super) fn top_level(&self) -> Vec<&'f ImportedDescriptor> {
         self.descriptors.iter().map(|(_, typed)| *typed).collect()
     }
 }
 
 /// The descriptors of one level, as the service tells them apart: by key and value joined with `_`.
 #[derive(Default)]
-struct Seen<'f>(HashMap<String, (&'f str, usize)>);
+struct SiblingDescriptors<'f>(HashMap<String, (&'f str, usize)>);
 
-impl<'f> Seen<'f> {
-    fn level(&mut self, level: &'f [Typed], file: &'f str, findings: &Findings<'_>) {
+impl<'f> SiblingDescriptors<'f> {
+    fn check_duplicates(
+        &mut self,
+        level: &'f [ImportedDescriptor],
+        file: &'f str,
+        diagnostics: &Diagnostics<'_>,
+    ) {
         for typed in level {
-            Self::default().level(&typed.below, file, findings);
+            Self::default().check_duplicates(&typed.children, file, diagnostics);
             let place = (file, typed.span.line);
-            let Some((other, line)) = self.0.insert(typed.joined(), place) else { continue };
+            let Some((other, line)) = self.0.insert(typed.joined_key(), place) else { continue };
             let message = "key and value, joined with `_`, are those of another descriptor here";
             let hint = format!("one descriptor for both; the other is at {other}:{line}");
-            findings.note(
+            diagnostics.report(
                 typed.span,
                 &typed.path,
-                Remark::new(message).found(&typed.joined()).write(hint),
+                FieldError::new(message).with_found(&typed.joined_key()).with_hint(hint),
             );
         }
     }
 }
 
-impl Typed {
+impl ImportedDescriptor {
     /// What the service looks an entry up by.
-    pub(super) fn joined(&self) -> String {
+    pub(super) fn joined_key(&self) -> String {
         match self.value.is_empty() {
             true => self.key.clone(),
             false => format!("{}_{}", self.key, self.value),
@@ -67,12 +75,12 @@ impl Typed {
     }
 
     /// Whether anything is limited here or below.
-    pub(super) fn limits(&self) -> bool {
-        self.limit.is_some() || self.below.iter().any(Self::limits)
+    pub(super) fn has_limit(&self) -> bool {
+        self.limit.is_some() || self.children.iter().any(Self::has_limit)
     }
 
     /// Whether it takes more values than one.
-    pub(super) fn is_open(&self) -> bool {
+    pub(super) fn is_wildcard(&self) -> bool {
         self.value.is_empty() || self.value.contains('*')
     }
 }

@@ -2,72 +2,76 @@
 
 use std::collections::BTreeSet;
 
-use crate::decode::{Field, Findings};
-use crate::import::Foreign;
-use crate::import::gaps::Gaps;
-use crate::import::write::Window;
-use crate::problem::Remark;
-use crate::yaml::{self, Span};
+use crate::decode::{Diagnostics, Field};
+use crate::diagnostic::FieldError;
+use crate::import::ForeignFile;
+use crate::import::document_writer::WindowText;
+use crate::import::unsupported::UnsupportedCollector;
+use crate::yaml::{self, SourceSpan};
 
 /// A file that was read, whatever is wrong with it.
-pub(super) struct File<'s> {
+pub(super) struct EnvoyFile<'s> {
     pub(super) name: &'s str,
     pub(super) domain: Option<String>,
-    pub(super) descriptors: Vec<Typed>,
-    pub(super) gaps: Gaps<'s>,
+    pub(super) descriptors: Vec<ImportedDescriptor>,
+    pub(super) unsupported: UnsupportedCollector<'s>,
 }
 
 /// One node of the tree.
 #[derive(Debug, Default)]
-pub(super) struct Typed {
-    pub(super) span: Span,
+pub(super) struct ImportedDescriptor {
+    pub(super) span: SourceSpan,
     pub(super) path: String,
     pub(super) key: String,
     /// Empty for any value.
     pub(super) value: String,
-    pub(super) limit: Option<TypedLimit>,
+    pub(super) limit: Option<EnvoyLimit>,
     pub(super) shadow: bool,
     /// Whether all values that fit its `*` count together.
     pub(super) shared: bool,
-    pub(super) below: Vec<Typed>,
+    pub(super) children: Vec<ImportedDescriptor>,
 }
 
 /// A `rate_limit`.
 #[derive(Debug, Default)]
-pub(super) struct TypedLimit {
+pub(super) struct EnvoyLimit {
     pub(super) requests: u64,
     /// None if it has no limit.
-    pub(super) window: Option<Window>,
+    pub(super) window: Option<WindowText>,
     pub(super) name: String,
     /// Each name once: it may stand for very many limits.
     pub(super) replaces: BTreeSet<String>,
 }
 
 /// Months and years as the service counts them.
-const UNITS: [(&str, Window); 7] = [
-    ("second", Window(1, "s")),
-    ("minute", Window(1, "m")),
-    ("hour", Window(1, "h")),
-    ("day", Window(1, "d")),
-    ("week", Window(1, "w")),
-    ("month", Window(30, "d")),
-    ("year", Window(365, "d")),
+const UNITS: [(&str, WindowText); 7] = [
+    ("second", WindowText(1, "s")),
+    ("minute", WindowText(1, "m")),
+    ("hour", WindowText(1, "h")),
+    ("day", WindowText(1, "d")),
+    ("week", WindowText(1, "w")),
+    ("month", WindowText(30, "d")),
+    ("year", WindowText(365, "d")),
 ];
 
-impl<'s> File<'s> {
-    /// Reads a file; what is wrong with it goes to `findings`.
-    pub(super) fn read(file: &Foreign<'s>, findings: &Findings<'s>) -> Self {
+impl<'s> EnvoyFile<'s> {
+    /// Reads a file; what is wrong with it goes to `diagnostics`.
+    pub(super) fn read(file: &ForeignFile<'s>, diagnostics: &Diagnostics<'s>) -> Self {
         let mut read = Self {
             name: file.file,
             domain: None,
             descriptors: Vec::new(),
-            gaps: Gaps::new(file.file),
+            unsupported: UnsupportedCollector::new(file.file),
         };
-        match yaml::parse(file.text, findings).filter(|root| !root.is_null()) {
-            Some(root) => read.read_root(&Field::new(&root, "", findings)),
-            None if findings.is_empty() => {
-                let remark = Remark::new("there is nothing in this file");
-                findings.note(Span::default(), "", remark.write("`domain:` and `descriptors:`"));
+        match yaml::parse(file.text, diagnostics).filter(|root| !root.is_null()) {
+            Some(root) => read.read_root(&Field::new(&root, "", diagnostics)),
+            None if diagnostics.is_empty() => {
+                let error = FieldError::new("there is nothing in this file");
+                diagnostics.report(
+                    SourceSpan::default(),
+                    "",
+                    error.with_hint("`domain:` and `descriptors:`"),
+                );
             }
             None => {}
         }
@@ -77,26 +81,26 @@ impl<'s> File<'s> {
     fn read_root(&mut self, field: &Field<'_>) {
         let Some(mut fields) = field.fields() else { return };
         let domain = fields.require("domain", "`domain:` and the domain of Envoy's filter");
-        self.domain = domain.and_then(|domain| self.domain(&domain));
+        self.domain = domain.and_then(|domain| self.read_domain(&domain));
         if let Some(list) = fields.take("descriptors").and_then(|field| field.list()) {
-            self.descriptors = list.iter().filter_map(|item| self.descriptor(item)).collect();
+            self.descriptors = list.iter().filter_map(|item| self.read_descriptor(item)).collect();
         }
         fields.finish();
     }
 
     /// The domain, if it can be asked for.
-    fn domain(&mut self, field: &Field<'_>) -> Option<String> {
-        let name = field.word()?;
+    fn read_domain(&mut self, field: &Field<'_>) -> Option<String> {
+        let name = field.non_empty_text()?;
         if name.contains('*') {
             let instead =
                 "its descriptors are left out; give it another name, also in Envoy's filter";
-            self.gaps.at(field, "a `*` in a domain is a wildcard here", instead);
+            self.unsupported.note_field(field, "a `*` in a domain is a wildcard here", instead);
             return None;
         }
         Some(name.to_owned())
     }
 
-    fn descriptor(&mut self, field: &Field<'_>) -> Option<Typed> {
+    fn read_descriptor(&mut self, field: &Field<'_>) -> Option<ImportedDescriptor> {
         let mut fields = field.fields()?;
         let key = fields.require("key", "`key:` and the key of an entry");
         let value = fields.take("value");
@@ -104,18 +108,23 @@ impl<'s> File<'s> {
         let below = fields.take("descriptors").and_then(|field| field.list());
         let [shadow, quota, detailed, metric, shared] =
             ["shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold"]
-                .map(|name| fields.take(name).filter(is_on));
+                .map(|name| fields.take(name).filter(is_flag_set));
         let metadata = fields.take("metadata");
         fields.finish();
-        let key = key.and_then(|key| key.word()).unwrap_or_default().to_owned();
+        let key = key.and_then(|key| key.non_empty_text()).unwrap_or_default().to_owned();
         let value = value.map_or(Some(""), |value| value.text()).unwrap_or_default().to_owned();
         if let Some(field) = shared.as_ref().filter(|_| !value.contains('*')) {
-            let remark = Remark::new("only the values of a `*` share anything");
-            field.refuse(remark.write("`value:` with a `*` beside it, or leave it out"));
+            let error = FieldError::new("only the values of a `*` share anything");
+            field.report(error.with_hint("`value:` with a `*` beside it, or leave it out"));
         }
-        self.note_gaps(&key, field, quota.filter(|_| limit.is_some()).as_ref(), metadata.as_ref());
+        self.note_unsupported(
+            &key,
+            field,
+            quota.filter(|_| limit.is_some()).as_ref(),
+            metadata.as_ref(),
+        );
         self.note_metrics([detailed, metric]);
-        Some(Typed {
+        Some(ImportedDescriptor {
             span: field.span(),
             path: field.path().to_owned(),
             key,
@@ -123,11 +132,15 @@ impl<'s> File<'s> {
             limit: limit.and_then(|limit| read_limit(&limit)),
             shadow: shadow.is_some(),
             shared: shared.is_some(),
-            below: below.into_iter().flatten().filter_map(|item| self.descriptor(&item)).collect(),
+            children: below
+                .into_iter()
+                .flatten()
+                .filter_map(|item| self.read_descriptor(&item))
+                .collect(),
         })
     }
 
-    fn note_gaps(
+    fn note_unsupported(
         &mut self,
         key: &str,
         field: &Field<'_>,
@@ -137,7 +150,7 @@ impl<'s> File<'s> {
         if let Some(quota) = quota {
             let why =
                 "a call is refused there only when all its quotas are used up, here when any is";
-            self.gaps.at(
+            self.unsupported.note_field(
                 quota,
                 why,
                 "it is carried over as an ordinary limit; `mode: shadow` counts without refusing",
@@ -145,35 +158,43 @@ impl<'s> File<'s> {
         }
         if let Some(metadata) = metadata {
             let why = "answers carry no metadata of rules";
-            self.gaps.at(metadata, why, "route by the status or by headers, and leave it out");
+            self.unsupported.note_field(
+                metadata,
+                why,
+                "route by the status or by headers, and leave it out",
+            );
         }
         if key.contains('*') {
             let why = "a `*` in a key is a character here, and a wildcard in some versions of the service";
-            self.gaps.at(field, why, "write a descriptor for each key that is meant");
+            self.unsupported.note_field(
+                field,
+                why,
+                "write a descriptor for each key that is meant",
+            );
         }
     }
 
     fn note_metrics(&mut self, fields: [Option<Field<'_>>; 2]) {
         for field in fields.into_iter().flatten() {
             let why = "it only names metrics, which here have no clients' values in them";
-            self.gaps.at(&field, why, "nothing else depends on it; leave it out");
+            self.unsupported.note_field(&field, why, "nothing else depends on it; leave it out");
         }
     }
 }
 
-fn read_limit(field: &Field<'_>) -> Option<TypedLimit> {
+fn read_limit(field: &Field<'_>) -> Option<EnvoyLimit> {
     let mut fields = field.fields()?;
-    let unlimited = fields.take("unlimited").filter(is_on).is_some();
+    let unlimited = fields.take("unlimited").filter(is_flag_set).is_some();
     let requests = fields.take("requests_per_unit");
     let (unit, name, replaces) =
         (fields.take("unit"), fields.take("name"), fields.take("replaces"));
     if unit.is_none() && !unlimited {
-        fields.missing("unit", "`unit: minute`, or `unlimited: true`");
+        fields.report_missing("unit", "`unit: minute`, or `unlimited: true`");
     }
     fields.finish();
     if let Some(unit) = unit.as_ref().filter(|unit| unlimited && names_unit(unit)) {
-        let remark = Remark::new("what is unlimited has no unit");
-        unit.refuse(remark.write("`unlimited: true` alone, or a limit"));
+        let error = FieldError::new("what is unlimited has no unit");
+        unit.report(error.with_hint("`unlimited: true` alone, or a limit"));
     }
     let window = unit.filter(|_| !unlimited).and_then(|unit| unit.choice(&UNITS));
     // Go reads a number that is not there as 0, and so does the service.
@@ -181,7 +202,7 @@ fn read_limit(field: &Field<'_>) -> Option<TypedLimit> {
     let name = name.and_then(|name| name.text()).unwrap_or_default().to_owned();
     let replaces = replaces.and_then(|field| field.list()).unwrap_or_default();
     let replaces = replaces.iter().filter_map(|item| read_replaced(item, &name)).collect();
-    Some(TypedLimit { requests: requests?, window, name, replaces })
+    Some(EnvoyLimit { requests: requests?, window, name, replaces })
 }
 
 fn read_replaced(field: &Field<'_>, own: &str) -> Option<String> {
@@ -189,10 +210,10 @@ fn read_replaced(field: &Field<'_>, own: &str) -> Option<String> {
     let name = fields.require("name", "`name:` and the name of the limit that is replaced");
     fields.finish();
     let field = name?;
-    let name = field.word()?;
+    let name = field.non_empty_text()?;
     if name == own {
-        let remark = Remark::new("a limit cannot replace itself").found(name);
-        field.refuse(remark.write("the name of another limit"));
+        let error = FieldError::new("a limit cannot replace itself").with_found(name);
+        field.report(error.with_hint("the name of another limit"));
     }
     Some(name.to_owned())
 }
@@ -203,7 +224,7 @@ fn names_unit(field: &Field<'_>) -> bool {
 }
 
 /// Whether a flag is set; the words are those that the service's YAML library takes.
-fn is_on(field: &Field<'_>) -> bool {
+fn is_flag_set(field: &Field<'_>) -> bool {
     match field.scalar().unwrap_or_default().to_ascii_lowercase().as_str() {
         "y" | "yes" | "on" => true,
         "n" | "no" | "off" => false,

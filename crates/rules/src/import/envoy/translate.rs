@@ -1,99 +1,114 @@
 //! Descriptors with a limit as rules.
 
-use super::domain::Domain;
-use super::names::Names;
-use super::read::{Typed, TypedLimit};
-use super::walk::{Visitor, walk};
-use crate::import::write::{Allows, Conduct, RuleText, Writer, scalar};
+use super::assigned_ids::AssignedIds;
+use super::domain::EnvoyDomain;
+use super::read::{EnvoyLimit, ImportedDescriptor};
+use super::walk::{DescriptorVisitor, walk};
+use crate::import::document_writer::{
+    DocumentWriter, ImportedLimit, RuleBehavior, RuleYaml, yaml_scalar,
+};
 
 /// Writes the rules of all domains, as many as fit.
-pub(super) fn all(domains: &[Domain<'_>], head: &str) -> Writer {
-    let names = Names::of(domains);
-    let whole = written(domains, &names, head, names.ids.len());
+pub(super) fn translate_domains(domains: &[EnvoyDomain<'_>], head: &str) -> DocumentWriter {
+    let names = AssignedIds::assign(domains);
+    let whole = write_rules(domains, &names, head, names.ids.len());
     // A rule that was left out cannot be replaced by one that is there.
-    match whole.left_out {
+    match whole.skipped {
         0 => whole,
-        _ => written(domains, &names, head, whole.rules),
+        _ => write_rules(domains, &names, head, whole.rules),
     }
 }
 
 /// The rules, of which that many are there.
-fn written(domains: &[Domain<'_>], names: &Names, head: &str, there: usize) -> Writer {
-    let (mut writer, mut next) = (Writer::new(head), 0);
+fn write_rules(
+    domains: &[EnvoyDomain<'_>],
+    names: &AssignedIds,
+    head: &str,
+    there: usize,
+) -> DocumentWriter {
+    let (mut writer, mut next) = (DocumentWriter::new(head), 0);
     for domain in domains {
-        let matched = format!("domain: {}, descriptor: [", scalar(domain.name));
+        let matched = format!("domain: {}, descriptor: [", yaml_scalar(domain.name));
         let (writer, next, marks) = (&mut writer, &mut next, Vec::new());
-        let rules = Rules { names, domain: domain.name, there, writer, next, matched, marks };
-        walk(&domain.level(), &mut { rules });
+        let rules = RuleEmitter {
+            names,
+            domain: domain.name,
+            rule_count: there,
+            writer,
+            next,
+            match_body: matched,
+            entry_offsets: marks,
+        };
+        walk(&domain.top_level(), &mut { rules });
     }
     writer
 }
 
 /// Writes the rules of one domain.
-struct Rules<'t> {
-    names: &'t Names,
+struct RuleEmitter<'t> {
+    names: &'t AssignedIds,
     domain: &'t str,
-    there: usize,
-    writer: &'t mut Writer,
+    rule_count: usize,
+    writer: &'t mut DocumentWriter,
     /// The place of the next rule among all.
     next: &'t mut usize,
     /// The beginning of a `match`, up to the entry where the walk is.
-    matched: String,
+    match_body: String,
     /// How long that was before each entry.
-    marks: Vec<usize>,
+    entry_offsets: Vec<usize>,
 }
 
-impl Visitor for Rules<'_> {
-    fn enter(&mut self, typed: &Typed) {
-        self.marks.push(self.matched.len());
-        if self.marks.len() > 1 {
-            self.matched.push_str(", ");
+impl DescriptorVisitor for RuleEmitter<'_> {
+    fn enter(&mut self, typed: &ImportedDescriptor) {
+        self.entry_offsets.push(self.match_body.len());
+        if self.entry_offsets.len() > 1 {
+            self.match_body.push_str(", ");
         }
-        self.matched.push_str(&entry(typed));
+        self.match_body.push_str(&entry_yaml(typed));
     }
 
-    fn rule(&mut self, typed: &Typed) {
+    fn visit_rule(&mut self, typed: &ImportedDescriptor) {
         let limit = typed.limit.as_ref();
         let names = limit.into_iter().flat_map(|limit| &limit.replaces);
-        let others = names.flat_map(|name| self.names.named(self.domain, name));
-        let others = others.filter(|at| *at < self.there);
+        let others = names.flat_map(|name| self.names.rules_by_limit_name(self.domain, name));
+        let others = others.filter(|at| *at < self.rule_count);
         let replaces = others.map(|at| self.names.ids[at].as_str()).collect();
-        self.matched.push(']');
-        self.writer.rule(&RuleText {
+        self.match_body.push(']');
+        self.writer.push_rule(&RuleYaml {
             id: &self.names.ids[*self.next],
-            matched: &self.matched,
+            match_body: &self.match_body,
             key_by: None,
-            limit: limit.map_or(Allows::Everything, allows),
-            conduct: if typed.shadow { Conduct::Shadow } else { Conduct::ChargesAlways },
+            limit: limit.map_or(ImportedLimit::Unlimited, convert_limit),
+            behavior: if typed.shadow { RuleBehavior::Shadow } else { RuleBehavior::ChargeAlways },
             replaces,
         });
-        self.matched.pop();
+        self.match_body.pop();
         *self.next += 1;
     }
 
     fn leave(&mut self) {
-        self.matched.truncate(self.marks.pop().unwrap_or(0));
+        self.match_body.truncate(self.entry_offsets.pop().unwrap_or(0));
     }
 }
 
-const fn allows(limit: &TypedLimit) -> Allows {
+const fn convert_limit(limit: &EnvoyLimit) -> ImportedLimit {
     match (limit.window, limit.requests) {
-        (None, _) => Allows::Everything,
-        (Some(_), 0) => Allows::Nothing,
-        (Some(window), requests) => Allows::Windows { requests, window },
+        (None, _) => ImportedLimit::Unlimited,
+        (Some(_), 0) => ImportedLimit::DenyAll,
+        (Some(window), requests) => ImportedLimit::FixedWindow { requests, window },
     }
 }
 
 /// An entry of a descriptor, short where that says it.
-fn entry(typed: &Typed) -> String {
-    let Typed { key, value, shared, .. } = typed;
+fn entry_yaml(typed: &ImportedDescriptor) -> String {
+    let ImportedDescriptor { key, value, shared, .. } = typed;
     match (value.is_empty(), *shared || key.contains('=')) {
-        (true, false) => scalar(key),
-        (false, false) => scalar(&format!("{key}={value}")),
-        (true, true) => format!("{{ key: {} }}", scalar(key)),
+        (true, false) => yaml_scalar(key),
+        (false, false) => yaml_scalar(&format!("{key}={value}")),
+        (true, true) => format!("{{ key: {} }}", yaml_scalar(key)),
         (false, true) => {
             let shared = if *shared { ", shared: true" } else { "" };
-            format!("{{ key: {}, value: {}{shared} }}", scalar(key), scalar(value))
+            format!("{{ key: {}, value: {}{shared} }}", yaml_scalar(key), yaml_scalar(value))
         }
     }
 }

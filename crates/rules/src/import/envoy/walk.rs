@@ -5,30 +5,30 @@
 
 use std::collections::HashSet;
 
-use super::read::Typed;
+use super::read::ImportedDescriptor;
 
 /// Who is told of descriptors on a walk through a domain.
-pub(super) trait Visitor {
+pub(super) trait DescriptorVisitor {
     /// Goes down to a descriptor.
-    fn enter(&mut self, typed: &Typed);
+    fn enter(&mut self, typed: &ImportedDescriptor);
     /// Meets a descriptor that becomes a rule.
-    fn rule(&mut self, typed: &Typed);
+    fn visit_rule(&mut self, typed: &ImportedDescriptor);
     /// Goes up again.
     fn leave(&mut self);
 }
 
 /// Walks through the descriptors of a level and all below, in the order of the file.
-pub(super) fn walk(level: &[&Typed], visitor: &mut impl Visitor) {
-    let wider = level.iter().filter(|typed| typed.is_open() && typed.limits());
+pub(super) fn walk(level: &[&ImportedDescriptor], visitor: &mut impl DescriptorVisitor) {
+    let wider = level.iter().filter(|typed| typed.is_wildcard() && typed.has_limit());
     let wider: HashSet<&str> = wider.map(|typed| typed.key.as_str()).collect();
     for typed in level {
         visitor.enter(typed);
-        let exempt = !typed.limits() && wider.contains(typed.key.as_str());
+        let exempt = !typed.has_limit() && wider.contains(typed.key.as_str());
         if typed.limit.is_some() || exempt {
-            visitor.rule(typed);
+            visitor.visit_rule(typed);
         }
-        if typed.limits() {
-            walk(&typed.below.iter().collect::<Vec<_>>(), visitor);
+        if typed.has_limit() {
+            walk(&typed.children.iter().collect::<Vec<_>>(), visitor);
         }
         visitor.leave();
     }

@@ -5,11 +5,11 @@
 
 mod token;
 
-use token::{Token, tokens};
+use token::{CelToken, tokenize};
 
 /// What a comparison asks of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Claim {
+pub(super) enum CelPredicate {
     /// It is there.
     Present,
     /// It is one of these.
@@ -21,85 +21,85 @@ pub(super) enum Claim {
 }
 
 /// Why an expression is not understood.
-pub(super) type Reason = String;
+pub(super) type CelError = String;
 
 /// The entries that a condition asks about, and what of each.
-pub(super) fn condition(text: &str) -> Result<Vec<(String, Claim)>, Reason> {
-    let tokens = tokens(text)?;
-    let mut reader = Reader { left: &tokens };
-    let mut claims = vec![reader.claim()?];
-    while reader.takes("&&") {
-        claims.push(reader.claim()?);
+pub(super) fn parse_condition(text: &str) -> Result<Vec<(String, CelPredicate)>, CelError> {
+    let tokens = tokenize(text)?;
+    let mut reader = CelParser { remaining: &tokens };
+    let mut claims = vec![reader.parse_predicate()?];
+    while reader.accept("&&") {
+        claims.push(reader.parse_predicate()?);
     }
-    reader.end()?;
+    reader.expect_end()?;
     Ok(claims)
 }
 
 /// The entry that a variable names.
-pub(super) fn variable(text: &str) -> Result<String, Reason> {
-    let tokens = tokens(text)?;
-    let mut reader = Reader { left: &tokens };
-    let name = reader.entry()?;
-    reader.end()?;
+pub(super) fn parse_variable(text: &str) -> Result<String, CelError> {
+    let tokens = tokenize(text)?;
+    let mut reader = CelParser { remaining: &tokens };
+    let name = reader.parse_entry()?;
+    reader.expect_end()?;
     Ok(name)
 }
 
-struct Reader<'t> {
-    left: &'t [Token],
+struct CelParser<'t> {
+    remaining: &'t [CelToken],
 }
 
-impl Reader<'_> {
-    fn claim(&mut self) -> Result<(String, Claim), Reason> {
-        if let [Token::Word(has), Token::Sign("("), ..] = self.left
+impl CelParser<'_> {
+    fn parse_predicate(&mut self) -> Result<(String, CelPredicate), CelError> {
+        if let [CelToken::Word(has), CelToken::Sign("("), ..] = self.remaining
             && has == "has"
         {
-            self.left = &self.left[2..];
-            let name = self.entry()?;
+            self.remaining = &self.remaining[2..];
+            let name = self.parse_entry()?;
             self.expect(")")?;
-            return Ok((name, Claim::Present));
+            return Ok((name, CelPredicate::Present));
         }
-        if let [Token::Text(text), rest @ ..] = self.left {
+        if let [CelToken::Text(text), rest @ ..] = self.remaining {
             let text = text.clone();
-            self.left = rest;
-            return self.after_text(text);
+            self.remaining = rest;
+            return self.parse_after_text(text);
         }
-        let name = self.entry()?;
-        let claim = self.after_entry()?;
+        let name = self.parse_entry()?;
+        let claim = self.parse_after_entry()?;
         Ok((name, claim))
     }
 
-    fn after_text(&mut self, text: String) -> Result<(String, Claim), Reason> {
-        if self.takes("in") {
-            self.first_descriptor()?;
-            return Ok((text, Claim::Present));
+    fn parse_after_text(&mut self, text: String) -> Result<(String, CelPredicate), CelError> {
+        if self.accept("in") {
+            self.parse_first_descriptor()?;
+            return Ok((text, CelPredicate::Present));
         }
-        let equal = self.comparison()?;
-        Ok((self.entry()?, compared(equal, text)))
+        let equal = self.parse_comparison()?;
+        Ok((self.parse_entry()?, equality_predicate(equal, text)))
     }
 
-    fn after_entry(&mut self) -> Result<Claim, Reason> {
-        if self.takes("in") {
-            return Ok(Claim::Is(self.texts()?));
+    fn parse_after_entry(&mut self) -> Result<CelPredicate, CelError> {
+        if self.accept("in") {
+            return Ok(CelPredicate::Is(self.parse_text_list()?));
         }
-        if self.takes(".") {
-            let method = self.word()?;
+        if self.accept(".") {
+            let method = self.parse_word()?;
             self.expect("(")?;
-            let text = self.text()?;
+            let text = self.parse_text()?;
             self.expect(")")?;
             return match method.as_str() {
-                "startsWith" => Ok(Claim::Like(format!("{text}*"))),
-                "endsWith" => Ok(Claim::Like(format!("*{text}"))),
-                "contains" => Ok(Claim::Like(format!("*{text}*"))),
+                "startsWith" => Ok(CelPredicate::Like(format!("{text}*"))),
+                "endsWith" => Ok(CelPredicate::Like(format!("*{text}"))),
+                "contains" => Ok(CelPredicate::Like(format!("*{text}*"))),
                 _ => Err(format!("`{method}` has no equivalent")),
             };
         }
-        let equal = self.comparison()?;
-        Ok(compared(equal, self.text()?))
+        let equal = self.parse_comparison()?;
+        Ok(equality_predicate(equal, self.parse_text()?))
     }
 
     /// Whether `==` comes next, rather than `!=`.
-    fn comparison(&mut self) -> Result<bool, Reason> {
-        match (self.takes("=="), self.takes("!=")) {
+    fn parse_comparison(&mut self) -> Result<bool, CelError> {
+        match (self.accept("=="), self.accept("!=")) {
             (true, _) => Ok(true),
             (false, true) => Ok(false),
             _ => Err(self.unexpected("`==` or `!=`")),
@@ -107,46 +107,46 @@ impl Reader<'_> {
     }
 
     /// The name of an entry of the first descriptor.
-    fn entry(&mut self) -> Result<String, Reason> {
-        let first = self.word()?;
+    fn parse_entry(&mut self) -> Result<String, CelError> {
+        let first = self.parse_word()?;
         if first == "limit" {
             return Err("what the limit is called cannot be asked".to_owned());
         }
         if first != "descriptors" {
-            return self.dotted(first);
+            return self.parse_dotted_name(first);
         }
-        self.index()?;
-        if self.takes("[") {
-            let name = self.text()?;
+        self.parse_index()?;
+        if self.accept("[") {
+            let name = self.parse_text()?;
             self.expect("]")?;
             return Ok(name);
         }
         self.expect(".")?;
-        self.word()
+        self.parse_word()
     }
 
     /// Before 2.0 a name could have dots in it; the last word before a `(` is a method.
-    fn dotted(&mut self, first: String) -> Result<String, Reason> {
+    fn parse_dotted_name(&mut self, first: String) -> Result<String, CelError> {
         let mut name = first;
-        while let [Token::Sign("."), Token::Word(word), rest @ ..] = self.left
-            && rest.first() != Some(&Token::Sign("("))
+        while let [CelToken::Sign("."), CelToken::Word(word), rest @ ..] = self.remaining
+            && rest.first() != Some(&CelToken::Sign("("))
         {
             name.extend([".", word]);
-            self.left = rest;
+            self.remaining = rest;
         }
         Ok(name)
     }
 
-    fn first_descriptor(&mut self) -> Result<(), Reason> {
-        match self.word()?.as_str() {
-            "descriptors" => self.index(),
+    fn parse_first_descriptor(&mut self) -> Result<(), CelError> {
+        match self.parse_word()?.as_str() {
+            "descriptors" => self.parse_index(),
             other => Err(format!("`{other}` has no equivalent")),
         }
     }
 
-    fn index(&mut self) -> Result<(), Reason> {
+    fn parse_index(&mut self) -> Result<(), CelError> {
         self.expect("[")?;
-        let index = self.word()?;
+        let index = self.parse_word()?;
         self.expect("]")?;
         match index.as_str() {
             "0" => Ok(()),
@@ -157,60 +157,60 @@ impl Reader<'_> {
         }
     }
 
-    fn texts(&mut self) -> Result<Vec<String>, Reason> {
+    fn parse_text_list(&mut self) -> Result<Vec<String>, CelError> {
         self.expect("[")?;
-        let mut texts = vec![self.text()?];
-        while self.takes(",") {
-            texts.push(self.text()?);
+        let mut texts = vec![self.parse_text()?];
+        while self.accept(",") {
+            texts.push(self.parse_text()?);
         }
         self.expect("]")?;
         Ok(texts)
     }
 
-    fn text(&mut self) -> Result<String, Reason> {
-        let [Token::Text(text), rest @ ..] = self.left else {
+    fn parse_text(&mut self) -> Result<String, CelError> {
+        let [CelToken::Text(text), rest @ ..] = self.remaining else {
             return Err(self.unexpected("a text in quotes"));
         };
-        self.left = rest;
+        self.remaining = rest;
         Ok(text.clone())
     }
 
-    fn word(&mut self) -> Result<String, Reason> {
-        let [Token::Word(word), rest @ ..] = self.left else {
+    fn parse_word(&mut self) -> Result<String, CelError> {
+        let [CelToken::Word(word), rest @ ..] = self.remaining else {
             return Err(self.unexpected("a name"));
         };
-        self.left = rest;
+        self.remaining = rest;
         Ok(word.clone())
     }
 
-    fn takes(&mut self, sign: &str) -> bool {
-        let here = match self.left.first() {
-            Some(Token::Sign(own)) => *own == sign,
-            Some(Token::Word(word)) => sign == "in" && word == "in",
+    fn accept(&mut self, sign: &str) -> bool {
+        let here = match self.remaining.first() {
+            Some(CelToken::Sign(own)) => *own == sign,
+            Some(CelToken::Word(word)) => sign == "in" && word == "in",
             _ => false,
         };
-        self.left = &self.left[usize::from(here)..];
+        self.remaining = &self.remaining[usize::from(here)..];
         here
     }
 
-    fn expect(&mut self, sign: &str) -> Result<(), Reason> {
-        if self.takes(sign) { Ok(()) } else { Err(self.unexpected(&format!("`{sign}`"))) }
+    fn expect(&mut self, sign: &str) -> Result<(), CelError> {
+        if self.accept(sign) { Ok(()) } else { Err(self.unexpected(&format!("`{sign}`"))) }
     }
 
-    fn end(&self) -> Result<(), Reason> {
-        if self.left.is_empty() { Ok(()) } else { Err(self.unexpected("the end, or `&&`")) }
+    fn expect_end(&self) -> Result<(), CelError> {
+        if self.remaining.is_empty() { Ok(()) } else { Err(self.unexpected("the end, or `&&`")) }
     }
 
-    fn unexpected(&self, wanted: &str) -> Reason {
-        match self.left.first() {
+    fn unexpected(&self, wanted: &str) -> CelError {
+        match self.remaining.first() {
             Some(token) => format!("{token} stands where only {wanted} is understood"),
             None => format!("it ends where {wanted} should follow"),
         }
     }
 }
 
-fn compared(equal: bool, text: String) -> Claim {
-    if equal { Claim::Is(vec![text]) } else { Claim::Not(text) }
+fn equality_predicate(equal: bool, text: String) -> CelPredicate {
+    if equal { CelPredicate::Is(vec![text]) } else { CelPredicate::Not(text) }
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use tidegate_core::key::Secret;
 
-use crate::facts::Entry;
-use crate::{Document, Facts, Matches, RuleSet};
+use crate::facts::DescriptorPair;
+use crate::{Document, Facts, MatchedRules, RuleSet};
 
 const KEYS: [&str; 3] = ["a", "b", "a_b"];
 const PATTERNS: [&str; 9] = ["", "=", "=x", "=xy", "=x*", "=*y", "=*", "=x*y", "=*x*"];
@@ -15,16 +15,19 @@ fn compile(source: &str) -> RuleSet {
     RuleSet::compile(&document, Secret::UNSET).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn entries<'a>(pairs: &[(&'a str, &'a str)]) -> Vec<Entry<'a>> {
-    pairs.iter().map(|(key, value)| Entry { key: (*key).into(), value: (*value).into() }).collect()
+fn entries<'a>(pairs: &[(&'a str, &'a str)]) -> Vec<DescriptorPair<'a>> {
+    pairs
+        .iter()
+        .map(|(key, value)| DescriptorPair { key: (*key).into(), value: (*value).into() })
+        .collect()
 }
 
-fn found(set: &RuleSet, domain: &str, pairs: &[(&str, &str)]) -> Vec<u32> {
+fn matching_rules(set: &RuleSet, domain: &str, pairs: &[(&str, &str)]) -> Vec<u32> {
     let entries = entries(pairs);
     let mut facts: Facts<'_> = [("domain", domain)].into_iter().collect();
     facts.set_descriptor(&entries);
-    let mut found = Matches::new();
-    set.matching(&facts, &mut found);
+    let mut found = MatchedRules::new();
+    set.match_rules(&facts, &mut found);
     found.to_vec()
 }
 
@@ -41,7 +44,7 @@ fn specificity(pattern: &str, at: usize, (key, value): (&str, &str)) -> Option<(
 }
 
 /// Narrows the rules down entry by entry; those that are chosen have the request's depth.
-fn defined(rules: &[Vec<String>], pairs: &[(&str, &str)]) -> Vec<u32> {
+fn reference_matches(rules: &[Vec<String>], pairs: &[(&str, &str)]) -> Vec<u32> {
     let mut left: Vec<usize> = (0..rules.len()).collect();
     for (depth, pair) in pairs.iter().enumerate() {
         let fit = |at: &usize| specificity(rules[*at].get(depth)?, *at, *pair);
@@ -77,20 +80,20 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn the_tree_finds_what_a_search_entry_by_entry_finds(
+    fn descriptor_index_equals_linear_search(
         rules in prop::collection::vec(descriptor(), 0..30),
         requests in prop::collection::vec(request(), 40),
     ) {
         let set = compile(&document(&rules));
         for pairs in requests {
-            prop_assert_eq!(found(&set, "d", &pairs), defined(&rules, &pairs), "{:?} {:?}", pairs, rules);
-            prop_assert_eq!(found(&set, "e", &pairs), Vec::<u32>::new());
+            prop_assert_eq!(matching_rules(&set, "d", &pairs), reference_matches(&rules, &pairs), "{:?} {:?}", pairs, rules);
+            prop_assert_eq!(matching_rules(&set, "e", &pairs), Vec::<u32>::new());
         }
     }
 }
 
 #[test]
-fn what_is_wrong_is_told_at_load() {
+fn invalid_descriptor_fails_at_load() {
     let told = |matched: &str| {
         let source = format!("rules: [{{ id: r, match: {matched}, limit: 1/s }}]");
         let document = Document::parse("r", &source);

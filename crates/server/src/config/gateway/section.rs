@@ -1,30 +1,31 @@
-//! `gateway:` in a document: where it listens, or a mapping of that and more.
+//! The document's `gateway:` field: a listen address, or a mapping with `listen` and other
+//! settings.
 
-use tidegate_edge::gateway::{BadPassedHeader, PassedHeader};
-use tidegate_rules::decode::{Field, Fields};
-use tidegate_rules::problem::Remark;
-use tidegate_rules::yaml::Value;
+use tidegate_gateway::{PassthroughHeader, PassthroughHeaderError};
+use tidegate_rules::decode::{Field, FieldMap};
+use tidegate_rules::diagnostic::FieldError;
+use tidegate_rules::yaml::YamlValue;
 
-use super::super::listen::Listen;
-use super::super::section::parsed;
+use super::super::listen::ListenSpec;
+use super::super::section::read_parsed;
 
-/// What the section says.
+/// Settings read from the `gateway:` field.
 #[derive(Debug, Default)]
-pub(super) struct Section {
-    pub(super) listen: Option<Listen>,
+pub(super) struct GatewaySection {
+    pub(super) listen: Option<ListenSpec>,
     pub(super) refund_unreachable: Option<bool>,
-    pub(super) pass_headers: Option<Vec<PassedHeader>>,
+    pub(super) pass_headers: Option<Vec<PassthroughHeader>>,
 }
 
-impl Section {
-    pub(super) fn read(fields: &mut Fields<'_>) -> Self {
+impl GatewaySection {
+    pub(super) fn read(fields: &mut FieldMap<'_>) -> Self {
         let Some(field) = fields.take("gateway") else { return Self::default() };
-        if matches!(field.node().value, Value::Scalar { .. }) {
-            return Self { listen: parsed(&field), ..Self::default() };
+        if matches!(field.node().value, YamlValue::Scalar { .. }) {
+            return Self { listen: read_parsed(&field), ..Self::default() };
         }
         let Some(mut fields) = field.fields() else { return Self::default() };
         let read = Self {
-            listen: fields.take("listen").and_then(|field| parsed(&field)),
+            listen: fields.take("listen").and_then(|field| read_parsed(&field)),
             refund_unreachable: fields.take("refund_unreachable").and_then(|field| field.boolean()),
             pass_headers: fields.take("pass_headers").map(|field| read_headers(&field)),
         };
@@ -33,17 +34,17 @@ impl Section {
     }
 }
 
-fn read_headers(field: &Field<'_>) -> Vec<PassedHeader> {
+fn read_headers(field: &Field<'_>) -> Vec<PassthroughHeader> {
     let read = |item: &Field<'_>| {
-        let text = item.word()?;
-        item.accept(text.parse().map_err(|why: BadPassedHeader| {
-            Remark::new(why.to_string()).found(text).write(match why {
-                BadPassedHeader::NotAName => "for instance `[x-http-method-override]`",
-                BadPassedHeader::Set => {
+        let text = item.non_empty_text()?;
+        item.ok_or_report(text.parse().map_err(|why: PassthroughHeaderError| {
+            FieldError::new(why.to_string()).with_found(text).with_hint(match why {
+                PassthroughHeaderError::InvalidName => "for instance `[x-http-method-override]`",
+                PassthroughHeaderError::Reserved => {
                     "the proxy that sets it: `identity: { ip: { trusted_proxies: [10.0.0.1] } }`"
                 }
             })
         }))
     };
-    field.one_or_more().iter().filter_map(read).collect()
+    field.non_empty_items().iter().filter_map(read).collect()
 }

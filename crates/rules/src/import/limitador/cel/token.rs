@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use super::Reason;
-use crate::import::gaps::quoted;
+use super::CelError;
+use crate::import::unsupported::quote_text;
 
 /// A piece of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Token {
+pub(super) enum CelToken {
     /// A name or a number.
     Word(String),
     /// A text that stood in quotes.
@@ -18,20 +18,20 @@ pub(super) enum Token {
 const SIGNS: [&str; 11] = ["==", "!=", "&&", "||", "[", "]", "(", ")", ".", ",", "!"];
 
 /// All pieces, or what is not one.
-pub(super) fn tokens(text: &str) -> Result<Vec<Token>, Reason> {
+pub(super) fn tokenize(text: &str) -> Result<Vec<CelToken>, CelError> {
     let (mut tokens, mut left) = (Vec::new(), text.trim_start());
     while let Some(first) = left.chars().next() {
         let (token, rest) = match first {
-            '\'' | '"' => string(first, &left[1..])?,
+            '\'' | '"' => read_string(first, &left[1..])?,
             c if is_word(c) => {
                 let end = left.find(|c| !is_word(c)).unwrap_or(left.len());
-                (Token::Word(left[..end].to_owned()), &left[end..])
+                (CelToken::Word(left[..end].to_owned()), &left[end..])
             }
             c => {
                 let sign = SIGNS.into_iter().find(|sign| left.starts_with(sign));
-                let sign =
-                    sign.ok_or_else(|| format!("{} is not understood", quoted(&c.to_string())))?;
-                (Token::Sign(sign), &left[sign.len()..])
+                let sign = sign
+                    .ok_or_else(|| format!("{} is not understood", quote_text(&c.to_string())))?;
+                (CelToken::Sign(sign), &left[sign.len()..])
             }
         };
         tokens.push(token);
@@ -45,11 +45,11 @@ fn is_word(c: char) -> bool {
 }
 
 /// The text up to a quote, and what is left after that.
-fn string(quote: char, left: &str) -> Result<(Token, &str), Reason> {
+fn read_string(quote: char, left: &str) -> Result<(CelToken, &str), CelError> {
     let (mut text, mut chars) = (String::new(), left.char_indices());
     while let Some((at, c)) = chars.next() {
         match c {
-            c if c == quote => return Ok((Token::Text(text), &left[at + 1..])),
+            c if c == quote => return Ok((CelToken::Text(text), &left[at + 1..])),
             '\\' => text.push(match chars.next() {
                 Some((_, c @ ('\\' | '\'' | '"' | '`' | '?'))) => c,
                 Some((_, 'n')) => '\n',
@@ -57,7 +57,10 @@ fn string(quote: char, left: &str) -> Result<(Token, &str), Reason> {
                 Some((_, 't')) => '\t',
                 other => {
                     let escape = other.map_or(String::new(), |(_, c)| c.to_string());
-                    return Err(format!("{} is not understood", quoted(&format!("\\{escape}"))));
+                    return Err(format!(
+                        "{} is not understood",
+                        quote_text(&format!("\\{escape}"))
+                    ));
                 }
             }),
             c => text.push(c),
@@ -66,11 +69,11 @@ fn string(quote: char, left: &str) -> Result<(Token, &str), Reason> {
     Err("a quote is not closed".to_owned())
 }
 
-impl fmt::Display for Token {
+impl fmt::Display for CelToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Word(word) => f.write_str(&quoted(word)),
-            Self::Text(text) => f.write_str(&quoted(&format!("'{text}'"))),
+            Self::Word(word) => f.write_str(&quote_text(word)),
+            Self::Text(text) => f.write_str(&quote_text(&format!("'{text}'"))),
             Self::Sign(sign) => write!(f, "`{sign}`"),
         }
     }

@@ -1,0 +1,210 @@
+//! Who may administer: on this machine everybody unless there is a token, and with one only who brings it.
+//!
+//! A browser on this machine is made to ask by any page that it shows. So a request must name this machine
+//! as its host (a page whose name was moved to our address does not), and one with an origin must come from
+//! a page of our own.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use http::header::{HOST, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
+use http::request::Parts;
+use http::uri::Authority;
+use http::{Response, StatusCode};
+use http_body_util::Full;
+use tidegate_web::problem::HttpError;
+use tidegate_web::{BearerToken, Peer, http_response, read_bearer_token};
+
+/// What a call needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdminAccess {
+    /// Nothing: probes.
+    Open,
+    /// To read.
+    Read,
+    /// To change something.
+    Write,
+}
+
+/// Who is admitted.
+#[derive(Clone, Debug, Default)]
+pub struct AdminGuard {
+    /// Opens everything.
+    pub write: Option<BearerToken>,
+    /// Opens what changes nothing.
+    pub read: Option<BearerToken>,
+}
+
+/// Why somebody is turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AdminAccessError {
+    InvalidToken(AdminAccess),
+    ReadOnlyToken,
+    UntrustedHost,
+    ForeignOrigin,
+    RemotePeer,
+}
+
+impl AdminGuard {
+    pub(super) fn admit(
+        &self,
+        head: &Parts,
+        access: AdminAccess,
+        caller: Peer,
+    ) -> Result<(), AdminAccessError> {
+        if access == AdminAccess::Open {
+            return Ok(());
+        }
+        let host = request_host(head).ok_or(AdminAccessError::UntrustedHost)?;
+        if let Some(origin) = head.headers.get(ORIGIN) {
+            let own = |scheme: &str| origin.as_bytes() == format!("{scheme}://{host}").as_bytes();
+            if !own("http") && !own("https") {
+                return Err(AdminAccessError::ForeignOrigin);
+            }
+        }
+        let brought = read_bearer_token(&head.headers);
+        let opens = |token: &Option<BearerToken>| {
+            token.as_ref().zip(brought).is_some_and(|(token, brought)| token.matches(brought))
+        };
+        match (opens(&self.write), opens(&self.read), access) {
+            (true, _, _) | (_, true, AdminAccess::Read) => Ok(()),
+            (_, true, _) => Err(AdminAccessError::ReadOnlyToken),
+            _ if self.write.is_some() => Err(AdminAccessError::InvalidToken(access)),
+            // A token to read alone leaves changes to this machine.
+            _ if self.read.is_some() && access == AdminAccess::Read => {
+                Err(AdminAccessError::InvalidToken(access))
+            }
+            _ if !caller.is_local() => Err(AdminAccessError::RemotePeer),
+            _ if caller != Peer::Unix && !is_loopback_host(&host) => {
+                Err(AdminAccessError::UntrustedHost)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn request_host(head: &Parts) -> Option<Authority> {
+    let said = head.headers.get(HOST).and_then(|host| host.to_str().ok());
+    said.map_or_else(|| head.uri.authority().cloned(), |host| host.parse().ok())
+}
+
+/// An address, or the one name that no resolver can be made to lie about.
+fn is_loopback_host(host: &Authority) -> bool {
+    let name = host.host();
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    match address {
+        Ok(address) => address.to_canonical().is_loopback(),
+        Err(_) => name.eq_ignore_ascii_case("localhost"),
+    }
+}
+
+impl AdminAccessError {
+    pub(super) fn into_response(self) -> Response<Full<Bytes>> {
+        let (status, detail) = match self {
+            Self::InvalidToken(AdminAccess::Write) => {
+                (StatusCode::UNAUTHORIZED, "changes need `Authorization: Bearer TOKEN` here")
+            }
+            Self::InvalidToken(_) => {
+                (StatusCode::UNAUTHORIZED, "this needs `Authorization: Bearer TOKEN` here")
+            }
+            Self::ReadOnlyToken => {
+                (StatusCode::FORBIDDEN, "this token is for reading; changes need the other one")
+            }
+            Self::UntrustedHost => (
+                StatusCode::MISDIRECTED_REQUEST,
+                "this is answered to requests for 127.0.0.1, [::1] or localhost; others need a token",
+            ),
+            Self::ForeignOrigin => {
+                (StatusCode::FORBIDDEN, "a page of another site (Origin) is not answered")
+            }
+            Self::RemotePeer => (
+                StatusCode::FORBIDDEN,
+                "from another machine this needs a token: start tidegate with --admin-token-file FILE \
+                 and send `Authorization: Bearer TOKEN`",
+            ),
+        };
+        let mut response = http_response::problem(&HttpError::new(status, detail));
+        if let Self::InvalidToken(_) = self {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        // The body was not read.
+        http_response::set_connection_close(&mut response);
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    fn request_head(list: &[(&str, &str)]) -> Parts {
+        let mut request = Request::builder();
+        for (name, value) in list {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    const LOCAL_HOST_HEADER: (&str, &str) = ("host", "127.0.0.1:8084");
+    const LOCAL: Peer = Peer::Ip(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
+    const REMOTE: Peer = Peer::Ip(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)));
+
+    fn guard(write: Option<&str>, read: Option<&str>) -> AdminGuard {
+        let token = |text: Option<&str>| text.map(|text| BearerToken::new(text).unwrap());
+        AdminGuard { write: token(write), read: token(read) }
+    }
+
+    #[test]
+    fn untokened_guard_admits_only_loopback() {
+        let guard = guard(None, None);
+        let ask = |head: &[(&str, &str)], from| {
+            guard.admit(&request_head(head), AdminAccess::Write, from)
+        };
+        for host in ["127.0.0.1:8084", "localhost", "[::1]:8084", "LOCALHOST:1"] {
+            assert_eq!(ask(&[("host", host)], LOCAL), Ok(()), "{host}");
+        }
+        assert_eq!(ask(&[LOCAL_HOST_HEADER], REMOTE), Err(AdminAccessError::RemotePeer));
+        for host in ["evil.example:8084", "127.0.0.1.evil.example", "192.0.2.7", ""] {
+            assert_eq!(
+                ask(&[("host", host)], LOCAL),
+                Err(AdminAccessError::UntrustedHost),
+                "{host}"
+            );
+        }
+        assert_eq!(ask(&[], LOCAL), Err(AdminAccessError::UntrustedHost));
+    }
+
+    #[test]
+    fn foreign_origin_is_refused_despite_token() {
+        let guard = guard(Some("write"), None);
+        let ask = |origin| {
+            let head = [LOCAL_HOST_HEADER, ("origin", origin), ("authorization", "Bearer write")];
+            guard.admit(&request_head(&head), AdminAccess::Read, LOCAL)
+        };
+        assert_eq!(ask("http://127.0.0.1:8084"), Ok(()));
+        for origin in ["http://evil.example", "null", "http://127.0.0.1:80", "file://"] {
+            assert_eq!(ask(origin), Err(AdminAccessError::ForeignOrigin), "{origin}");
+        }
+    }
+
+    #[test]
+    fn read_token_reads_but_never_writes() {
+        let guard = guard(Some("write"), Some("read"));
+        let ask = |bearer: &str, access| {
+            let head = [("host", "rules.example"), ("authorization", bearer)];
+            guard.admit(&request_head(&head), access, REMOTE)
+        };
+        use AdminAccess::{Open, Read, Write};
+        assert_eq!(
+            guard.admit(&request_head(&[LOCAL_HOST_HEADER]), Read, LOCAL),
+            Err(AdminAccessError::InvalidToken(Read))
+        );
+        assert_eq!(guard.admit(&request_head(&[]), Open, REMOTE), Ok(()));
+        assert_eq!(ask("Bearer write", Write), Ok(()));
+        assert_eq!(ask("Bearer write", Read), Ok(()));
+        assert_eq!(ask("Bearer read", Read), Ok(()));
+        assert_eq!(ask("Bearer read", Write), Err(AdminAccessError::ReadOnlyToken));
+        assert_eq!(ask("Bearer wrong", Write), Err(AdminAccessError::InvalidToken(Write)));
+    }
+}

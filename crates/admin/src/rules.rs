@@ -1,0 +1,284 @@
+//! Rules, one by one.
+
+use http::StatusCode;
+use serde_json::{Value as Json, json};
+use tidegate_rules::diagnostic::DocumentError;
+use tidegate_web::percent::percent_encode;
+use tidegate_web::problem::HttpError;
+
+use super::confirmation::check_not_emptied;
+use super::precondition::Precondition;
+use super::query::AdminQuery;
+use super::reply::{self, AdminReply};
+use super::{AdminRequest, body};
+use tidegate_rulestore::EntryUpdate;
+use tidegate_rulestore::entry_value::{self, PositionedRule};
+use tidegate_rulestore::rule_document;
+use tidegate_rulestore::{CommittedEdit, EditError};
+use tidegate_rulestore::{EntryKind, RuleConfig};
+
+impl AdminRequest<'_> {
+    /// All rules in their order.
+    pub(super) fn rules(&self) -> Result<AdminReply, HttpError> {
+        let query = AdminQuery::parse(&self.head.uri, &["after"])?;
+        let (after, limit) = (query.text("after"), query.limit()? as usize);
+        let book = self.manager.config();
+        let rules = rule_document::ordered_rules(&book);
+        let from = match after {
+            None => 0,
+            Some(after) => {
+                let at = rules.iter().position(|(id, _)| *id == after);
+                at.map(|at| at + 1).ok_or_else(|| reply::not_found("such rule to go on after"))?
+            }
+        };
+        let page = &rules[from..rules.len().min(from + limit)];
+        let views: Vec<Json> =
+            page.iter().filter_map(|(id, _)| rule_view(&book, id).map(|(view, _)| view)).collect();
+        let next = page.last().filter(|_| from + page.len() < rules.len()).map(|(id, _)| *id);
+        let total = rules.len();
+        let told = json!({"version": book.version(), "total": total, "rules": views, "next": next});
+        Ok(AdminReply::ok(&told).with_etag(book.version()))
+    }
+
+    pub(super) fn rule(&self, id: &str) -> Result<AdminReply, HttpError> {
+        rule_response(&self.manager.config(), id)
+    }
+
+    pub(super) async fn create_rule(&self) -> Result<AdminReply, HttpError> {
+        let rule: Json = body::parse_json(self.body)?;
+        let id = self.resolve_rule_id(&rule)?;
+        // One that was derived stays when what it was derived from is changed.
+        let rule = rule_document::with_rule_id(rule, &id);
+        let done = self
+            .commit_change("created", |book| {
+                if book.get(EntryKind::Rule, &id).is_some() {
+                    return Err(EditError::AlreadyExists(format!("rule `{id}`")));
+                }
+                Ok(vec![rule_update(book, &id, &rule)])
+            })
+            .await?;
+        done.or_rejected(|done| {
+            let (view, version) =
+                rule_view(&done.config, &id).ok_or_else(|| rule_not_found(&id))?;
+            Ok(AdminReply::created(&view, &format!("/v1/rules/{}", percent_encode(&id)))
+                .with_etag(version))
+        })
+    }
+
+    pub(super) async fn put_rule(&self, id: &str) -> Result<AdminReply, HttpError> {
+        let rule: Json = body::parse_json(self.body)?;
+        let rule = rule_document::with_rule_id(rule, id);
+        let said = self.resolve_rule_id(&rule)?;
+        if said != id {
+            let detail = format!("the rule calls itself `{said}`, and the path says `{id}`");
+            return Err(HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, detail).with_field("id"));
+        }
+        let seen = Precondition::from_headers(&self.head.headers)?;
+        self.change_rule(id, "replaced", |book| {
+            seen.check_entry(book.get(EntryKind::Rule, id))?;
+            Ok(vec![rule_update(book, id, &rule)])
+        })
+        .await
+    }
+
+    /// A JSON merge patch (RFC 7396).
+    pub(super) async fn patch_rule(&self, id: &str) -> Result<AdminReply, HttpError> {
+        let patch: serde_json::Map<String, Json> = body::parse_json(self.body)?;
+        let mut said =
+            rule_document::ID_FIELDS.into_iter().filter_map(|name| Some((name, patch.get(name)?)));
+        if let Some((name, _)) = said.find(|(_, said)| *said != id) {
+            let detail = "a rule keeps its id; make another and remove this one";
+            return Err(HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, detail).with_field(name));
+        }
+        let patch = Json::Object(patch);
+        let seen = Precondition::from_headers(&self.head.headers)?;
+        self.change_rule(id, "patched", |book| {
+            let PositionedRule { mut rule, .. } = find_rule(book, id)?;
+            seen.check_entry(book.get(EntryKind::Rule, id))?;
+            merge_patch(&mut rule, &patch);
+            Ok(vec![rule_update(book, id, &rule)])
+        })
+        .await
+    }
+
+    pub(super) async fn switch_rule(
+        &self,
+        id: &str,
+        active: bool,
+    ) -> Result<AdminReply, HttpError> {
+        let why = if active { "enabled" } else { "disabled" };
+        let seen = Precondition::from_headers(&self.head.headers)?;
+        self.change_rule(id, why, |book| {
+            let PositionedRule { mut rule, .. } = find_rule(book, id)?;
+            seen.check_entry(book.get(EntryKind::Rule, id))?;
+            if let Json::Object(fields) = &mut rule {
+                fields.insert("is_active".to_owned(), active.into());
+            }
+            Ok(vec![rule_update(book, id, &rule)])
+        })
+        .await
+    }
+
+    pub(super) async fn delete_rule(&self, id: &str) -> Result<AdminReply, HttpError> {
+        let seen = Precondition::from_headers(&self.head.headers)?;
+        let done = self
+            .commit_change("deleted", |book| {
+                find_rule(book, id)?;
+                seen.check_entry(book.get(EntryKind::Rule, id))?;
+                Ok(vec![EntryUpdate::remove(EntryKind::Rule, id)])
+            })
+            .await?;
+        done.or_rejected(|done| {
+            Ok(AdminReply::ok(&json!({"version": done.version, "deleted": id})))
+        })
+    }
+
+    /// A change, or the answer that says why there is none.
+    pub(super) async fn commit_change(
+        &self,
+        why: &str,
+        make: impl Fn(&RuleConfig) -> Result<Vec<EntryUpdate>, EditError>,
+    ) -> Result<EditOutcome, HttpError> {
+        let confirmed = self.confirms_empty()?;
+        let make = |book: &RuleConfig| {
+            let entries = make(book)?;
+            if !confirmed {
+                check_not_emptied(book, &entries)?;
+            }
+            Ok(entries)
+        };
+        match self.manager.edit(&self.change_author(why)?, make).await {
+            Ok(done) => Ok(EditOutcome::Committed(done)),
+            Err(fault) => reply::from_edit_error(&fault).map(EditOutcome::Rejected),
+        }
+    }
+
+    async fn change_rule(
+        &self,
+        id: &str,
+        why: &str,
+        make: impl Fn(&RuleConfig) -> Result<Vec<EntryUpdate>, EditError>,
+    ) -> Result<AdminReply, HttpError> {
+        self.commit_change(why, make).await?.or_rejected(|done| rule_response(&done.config, id))
+    }
+
+    /// The id that a rule has or gets.
+    fn resolve_rule_id(&self, rule: &Json) -> Result<String, HttpError> {
+        // The facts that the rule may name are in these settings.
+        let book = self.manager.config();
+        let setting = |name: &str| {
+            book.get(EntryKind::Setting, name)
+                .and_then(|kept| entry_value::parse_value::<Json>(&kept.value))
+        };
+        let (identity, facts) = (setting("identity"), setting("facts"));
+        let document = json!({"identity": identity, "facts": facts, "rules": [rule]}).to_string();
+        // What is wrong with it is told with all else.
+        let said = rule_document::ID_FIELDS.into_iter().find_map(|name| rule.get(name)?.as_str());
+        if let Some(said) = said {
+            return Ok(said.to_owned());
+        }
+        match self.manager.compile_rules(&document) {
+            Ok(rules) => Ok(rules.rules().first().map_or("", |rule| rule.id()).to_owned()),
+            Err(problems) => Err(first_problem(problems, "rules[0]")),
+        }
+    }
+}
+
+/// The first thing that is wrong with the only entry of a list in a document.
+pub(super) fn first_problem(problems: DocumentError, entry: &str) -> HttpError {
+    let first = problems.list.into_iter().next();
+    let (message, field) =
+        first.map_or_else(Default::default, |first| (first.message, first.field));
+    let field = field.trim_start_matches(entry).trim_start_matches('.').to_owned();
+    HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, message).with_field(field)
+}
+
+/// What came of a change.
+pub(super) enum EditOutcome {
+    Committed(CommittedEdit),
+    /// Nothing; the answer says why.
+    Rejected(AdminReply),
+}
+
+impl EditOutcome {
+    pub(super) fn or_rejected(
+        self,
+        tell: impl FnOnce(CommittedEdit) -> Result<AdminReply, HttpError>,
+    ) -> Result<AdminReply, HttpError> {
+        match self {
+            Self::Committed(done) => tell(done),
+            Self::Rejected(reply) => Ok(reply),
+        }
+    }
+}
+
+fn rule_response(book: &RuleConfig, id: &str) -> Result<AdminReply, HttpError> {
+    let (view, version) = rule_view(book, id).ok_or_else(|| rule_not_found(id))?;
+    Ok(AdminReply::ok(&view).with_etag(version))
+}
+
+fn rule_not_found(id: &str) -> HttpError {
+    reply::not_found(&format!("rule `{id}`"))
+}
+
+fn rule_view(book: &RuleConfig, id: &str) -> Option<(Json, u64)> {
+    let kept = book.get(EntryKind::Rule, id)?;
+    let PositionedRule { position, rule } = entry_value::parse_value(&kept.value)?;
+    let view = json!({"id": id, "version": kept.version, "position": position, "rule": rule});
+    Some((view, kept.version))
+}
+
+fn find_rule(book: &RuleConfig, id: &str) -> Result<PositionedRule, EditError> {
+    let kept = book.get(EntryKind::Rule, id).and_then(|kept| entry_value::parse_value(&kept.value));
+    kept.ok_or_else(|| EditError::NotFound(format!("rule `{id}`")))
+}
+
+/// A rule in its place: where it is, or behind all others.
+fn rule_update(book: &RuleConfig, id: &str, rule: &Json) -> EntryUpdate {
+    let position = find_rule(book, id).map(|placed| placed.position).unwrap_or_else(|_| {
+        let rules = rule_document::ordered_rules(book);
+        rules.last().map_or(0, |(_, placed)| placed.position + 1)
+    });
+    EntryUpdate::put(EntryKind::Rule, id, &PositionedRule { position, rule: rule.clone() })
+}
+
+fn merge_patch(target: &mut Json, patch: &Json) {
+    let Json::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    let Json::Object(fields) = target else { return };
+    for (name, value) in patch {
+        if value.is_null() {
+            fields.shift_remove(name);
+        } else {
+            merge_patch(fields.entry(name.clone()).or_insert(Json::Null), value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The examples of RFC 7396, appendix A, as far as they concern objects.
+    #[test]
+    fn merge_patch_follows_rfc_7396() {
+        for (target, patch, result) in [
+            (json!({"a":"b"}), json!({"a":"c"}), json!({"a":"c"})),
+            (json!({"a":"b"}), json!({"b":"c"}), json!({"a":"b","b":"c"})),
+            (json!({"a":"b"}), json!({"a":null}), json!({})),
+            (json!({"a":["b"]}), json!({"a":"c"}), json!({"a":"c"})),
+            (json!({"a":{"b":"c"}}), json!({"a":{"b":"d","c":null}}), json!({"a":{"b":"d"}})),
+            (json!({"a":"c"}), json!({"a":{"bb":{"ccc":null}}}), json!({"a":{"bb":{}}})),
+            (json!({"e":null}), json!({"a":1}), json!({"e":null,"a":1})),
+        ] {
+            let mut merged = target;
+            merge_patch(&mut merged, &patch);
+            assert_eq!(merged, result);
+        }
+    }
+}

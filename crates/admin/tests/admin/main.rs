@@ -1,0 +1,22 @@
+//! The admin API as its callers meet it, in one process: a real SQLite file, counters in memory, and a clock that
+//! the test moves.
+
+#![allow(clippy::expect_used, reason = "the helpers of tests are tests")]
+
+mod compare;
+mod concurrent_edits;
+mod conflicting_repository;
+mod document;
+mod faulty_repository;
+mod fixture;
+mod guard;
+mod live;
+mod log_lines;
+mod overrides;
+mod read_only;
+mod rules;
+mod subjects;
+mod top_keys;
+mod versions;
+mod violation_log;
+mod violations;

@@ -1,0 +1,86 @@
+//! Subjects: what is known of API keys and users. Of an API key only a hash is ever kept.
+
+use serde_json::json;
+use tidegate_rules::Facts;
+
+use crate::fixture::AdminFixture;
+
+const RULES: &str = "
+identity: { api_key: { header: x-api-key }, tier: { subject: api_key, default: free } }
+rules:
+  - { id: free, match: { tier: free }, key_by: api_key, limit: 5/h }
+  - { id: paid, match: { tier: paid }, key_by: api_key, limit: 50/h }
+";
+
+/// Nobody writes it by chance.
+const KEY: &str = "sk-live-Zq7PmX2vT9";
+
+async fn matching_rules(house: &AdminFixture, key: &str) -> Vec<String> {
+    house.remaining(&[("api_key", key)]).await.into_iter().map(|(rule, _)| rule).collect()
+}
+
+/// Whether any file of the database has these bytes.
+fn files_contain(house: &AdminFixture, text: &str) -> bool {
+    house.files().iter().any(|file| {
+        let bytes = std::fs::read(file).expect("a file");
+        bytes.windows(text.len()).any(|window| window == text.as_bytes())
+    })
+}
+
+#[tokio::test]
+async fn subject_tier_applies_until_removed() {
+    let house = AdminFixture::with_rules(RULES).await;
+    assert_eq!(matching_rules(&house, KEY).await, ["free"]);
+    let subject = json!({"api_key": KEY, "plan": "paid"});
+    let set = house.send("POST /v1/subjects", &[], subject).await.expect(201);
+    assert_eq!(matching_rules(&house, KEY).await, ["paid"]);
+    assert_eq!(matching_rules(&house, "another").await, ["free"]);
+    let path = set.head["location"].to_str().expect("a path").to_owned();
+    let kept = house.get(&path).await.expect(200);
+    assert_eq!(kept.body["brings"], json!({"tier": "paid"}));
+    assert_eq!((&kept.body["fact"], &kept.body["value"]), (&json!("api_key"), &json!(null)));
+    let changed = json!({"api_key": KEY, "tier": "free"});
+    house.send("POST /v1/subjects", &[("if-match", kept.etag())], changed).await.expect(201);
+    assert_eq!(matching_rules(&house, KEY).await, ["free"]);
+    house.send(&format!("DELETE {path}"), &[("if-match", "\"3\"")], "").await.expect(200);
+    house.get(&path).await.expect(404);
+}
+
+#[tokio::test]
+async fn api_key_is_never_stored_or_shown() {
+    let house = AdminFixture::with_rules(RULES).await;
+    house.send("POST /v1/subjects", &[], json!({"api_key": KEY, "tier": "paid"})).await.expect(201);
+    let over = json!({"rule": "paid", "key": {"api_key": KEY}, "requests": 2, "note": "a note"});
+    house.send("POST /v1/overrides", &[], over).await.expect(201);
+    let document = format!("{RULES}\nsubjects: [{{ api_key: {KEY}, tier: free }}]");
+    house.apply(&document).await;
+    let facts: Facts<'_> = [("api_key", KEY)].into_iter().collect();
+    let refused = house.limiter.decide(&facts, 100).await;
+    assert!(!refused.is_allowed());
+    house.log.stop();
+    house.log.run(house.manager.repository(), crate::violation_log::KEEP_ALL).await;
+    assert_eq!(house.log.counts().written, 1);
+    assert!(files_contain(&house, "a note"), "what is looked for is found where it is");
+    assert!(!files_contain(&house, KEY));
+    for path in ["subjects", "overrides", "document", "versions/2", "versions/3", "violations"] {
+        let told = house.get(&format!("/v1/{path}")).await.expect(200).body.to_string();
+        assert!(!told.contains(KEY), "{path}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn invalid_subject_is_refused_without_change() {
+    let house = AdminFixture::with_rules(RULES).await;
+    let before = house.state().await;
+    for (body, field) in [
+        (json!({"tier": "paid"}), "api_key"),
+        (json!({"api_key": KEY}), "api_key"),
+        (json!([1]), "api_key"),
+        (json!({"api_key": {"x": 1}, "tier": "paid"}), "api_key"),
+        // Not even names are repeated: one may be a key that was typed in the wrong place.
+        (json!({"api_key": KEY, "tier": "paid", "team": ["a"]}), ""),
+    ] {
+        house.send("POST /v1/subjects", &[], &body).await.expect_problem(422, field);
+    }
+    assert_eq!(house.state().await, before);
+}

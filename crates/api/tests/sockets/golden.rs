@@ -1,0 +1,92 @@
+//! What callers see, to the byte: every file of `tests/golden` is rules, questions and answers.
+//!
+//! `> POST /v1/check {…}` asks (`> 20x …` asks so often and shows the last answer), `@ 500ms` moves
+//! the clock, `? reset=delta` sets the door up. `UPDATE_GOLDEN=1` writes the answers anew.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use tidegate_api::http::Settings;
+use tidegate_core::time::Micros;
+use tidegate_response::{HeaderSettings, ResetStyle};
+
+use tidegate_fixtures::fixture::TestHttpServer;
+
+#[tokio::test]
+async fn responses_match_golden_files() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        files.filter(|path| path.extension().is_some_and(|end| end == "txt")).collect();
+    files.sort();
+    assert!(files.len() >= 15, "golden files are missing: {files:?}");
+    for file in files {
+        let expected = std::fs::read_to_string(&file).unwrap();
+        let seen = run_script(&expected).await;
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&file, &seen).unwrap();
+        } else {
+            assert_eq!(seen, expected, "{} (UPDATE_GOLDEN=1 rewrites it)", file.display());
+        }
+    }
+}
+
+async fn run_script(script: &str) -> String {
+    let (rules, steps) = script.split_once("---\n").unwrap();
+    let reset = match steps.starts_with("? reset=delta\n") {
+        true => ResetStyle::Delta,
+        false => ResetStyle::Epoch,
+    };
+    let settings = Settings {
+        headers: HeaderSettings { reset, ..HeaderSettings::default() },
+        ..Settings::default()
+    };
+    let house = TestHttpServer::start_with(rules, settings).await;
+    let mut caller = house.connect().await;
+    let mut seen = format!("{rules}---\n");
+    for line in steps.lines() {
+        let Some((sign @ (">" | "@" | "?" | "#" | "!"), rest)) = line.split_once(' ') else {
+            continue;
+        };
+        writeln!(seen, "{line}").unwrap();
+        match sign {
+            "@" => {
+                let millis = rest.strip_suffix("ms").unwrap().parse().unwrap();
+                house.clock.advance(Micros::from_millis(millis));
+            }
+            "!" => set_status(&house, rest),
+            ">" => {
+                let (times, ask) = match rest.split_once("x ") {
+                    Some((times, ask)) if times.parse::<u32>().is_ok() => (times, ask),
+                    _ => ("1", rest),
+                };
+                let mut words = ask.splitn(3, ' ');
+                let (method, path) = (words.next().unwrap(), words.next().unwrap());
+                let body = words.next().unwrap_or_default();
+                for time in (0..times.parse::<u32>().unwrap()).rev() {
+                    let answer = caller.request(method, path, body.as_bytes()).await;
+                    if time == 0 {
+                        seen.push_str(&answer.to_golden_text());
+                        seen.push('\n');
+                    }
+                    if answer.header("connection") == Some("close") {
+                        caller = house.connect().await;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    seen
+}
+
+fn set_status(house: &TestHttpServer, what: &str) {
+    match what {
+        "reload fails" => house.status.record_reload_failure("rules.yaml:3:5: unknown field"),
+        "reload works" => house.status.mark_rules_active(0x1234),
+        "store lost" => house.status.set_store_error("no answer within 5ms"),
+        "store back" => house.status.clear_store_error(),
+        "drain" => house.status.start_drain(),
+        _ => panic!("nothing is told by {what:?}"),
+    }
+}

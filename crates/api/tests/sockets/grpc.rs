@@ -1,0 +1,188 @@
+//! The gRPC door from outside: real sockets, a caller that says exactly what it is told to say.
+
+mod connection_age;
+mod deadline;
+mod health;
+mod rate_limit_calls;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body_util::{BodyExt, Either, Full};
+use hyper::body::{Body, Frame, Incoming};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tidegate_api::grpc::{GrpcApi, Settings};
+use tidegate_core::key::Secret;
+use tidegate_core::store::Store;
+use tidegate_core::time::{ManualClock, Timestamp};
+use tidegate_limiter::Limiter;
+use tidegate_memory::{DEFAULT_MAX_BYTES, MemoryStore};
+use tidegate_net::listen;
+use tidegate_rules::{Document, RuleSet};
+use tidegate_web::ProcessStatus;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+type ManualClockStore = MemoryStore<ManualClock>;
+
+const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// `edge`, one descriptor `(remote_address, 192.0.2.7)`: as Envoy sends it.
+const ENVOY_CALL: &[u8] = b"\x0a\x04edge\x12\x1d\x0a\x1b\x0a\x0eremote_address\x12\x09192.0.2.7";
+
+struct TestGrpcServer<S> {
+    address: SocketAddr,
+    limiter: Arc<Limiter<S>>,
+    status: Arc<ProcessStatus>,
+    stop: oneshot::Sender<()>,
+    server_task: JoinHandle<()>,
+}
+
+/// What a call got.
+#[derive(Debug, PartialEq, Eq)]
+struct GrpcReply {
+    /// Of HTTP.
+    status: u16,
+    /// Of gRPC, wherever it was.
+    code: Option<u16>,
+    message: String,
+    /// The answer's body, with the lengths.
+    body: Vec<u8>,
+}
+
+fn new_store() -> ManualClockStore {
+    let clock = ManualClock::new(Timestamp::from_micros(1_700_000_003_000_000));
+    MemoryStore::with_clock(clock, DEFAULT_MAX_BYTES)
+}
+
+impl TestGrpcServer<ManualClockStore> {
+    async fn start(rules: &str) -> Self {
+        Self::start_with(rules, new_store(), Settings::default(), listen::Settings::default()).await
+    }
+}
+
+impl<S: Store + 'static> TestGrpcServer<S> {
+    async fn start_with(
+        rules: &str,
+        store: S,
+        settings: Settings,
+        listen: listen::Settings,
+    ) -> Self {
+        let document = Document::parse("rules.yaml", rules).unwrap();
+        let rules = RuleSet::compile(&document, Secret::UNSET).unwrap();
+        let status = Arc::new(ProcessStatus::new());
+        status.mark_rules_active(rules.version());
+        let limiter = Arc::new(Limiter::new(store, rules));
+        let door = GrpcApi::new(Arc::clone(&limiter), Arc::clone(&status), settings);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let stopped = async {
+            let _ = stopped.await;
+        };
+        let (listen, told) = (listen::Settings { http2: true, ..listen }, Arc::clone(&status));
+        let served = tokio::spawn(listen::serve(listener, Arc::new(door), listen, told, stopped));
+        Self { address, limiter, status, stop, server_task: served }
+    }
+
+    async fn connect(&self) -> GrpcTestClient {
+        let tcp = TcpStream::connect(self.address).await.unwrap();
+        // As Envoy does: otherwise a message waits until its head is acknowledged, which takes 40 ms.
+        tcp.set_nodelay(true).unwrap();
+        let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(tcp)).await;
+        let (sender, connection) = handshake.unwrap();
+        GrpcTestClient { sender, connection: tokio::spawn(connection) }
+    }
+
+    /// Asks over a connection of its own.
+    async fn call_once(&self, message: &[u8]) -> GrpcReply {
+        self.connect().await.call(SHOULD_RATE_LIMIT, encode_frame(message), &[]).await
+    }
+}
+
+/// A message, or one that never comes.
+type GrpcRequestBody = Either<Full<Bytes>, PendingBody>;
+
+struct PendingBody;
+
+impl Body for PendingBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Pending
+    }
+}
+
+struct GrpcTestClient {
+    sender: http2::SendRequest<GrpcRequestBody>,
+    connection: JoinHandle<hyper::Result<()>>,
+}
+
+impl GrpcTestClient {
+    async fn call(
+        &mut self,
+        path: &str,
+        body: Vec<u8>,
+        headers: &[(&'static str, &str)],
+    ) -> GrpcReply {
+        read_reply(self.send(path, body, headers).await).await
+    }
+
+    /// The answer's head, its body yet to come.
+    async fn send(
+        &mut self,
+        path: &str,
+        body: Vec<u8>,
+        headers: &[(&'static str, &str)],
+    ) -> Response<Incoming> {
+        self.send_body(path, Either::Left(Full::new(body.into())), headers).await
+    }
+
+    async fn send_body(
+        &mut self,
+        path: &str,
+        body: GrpcRequestBody,
+        headers: &[(&'static str, &str)],
+    ) -> Response<Incoming> {
+        let mut request = Request::post(format!("http://tidegate{path}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body(body)
+            .unwrap();
+        for (name, value) in headers {
+            request.headers_mut().insert(*name, value.parse().unwrap());
+        }
+        self.sender.send_request(request).await.unwrap()
+    }
+}
+
+async fn read_reply(response: Response<Incoming>) -> GrpcReply {
+    let status = response.status().as_u16();
+    let mut headers = response.headers().clone();
+    let collected = response.into_body().collect().await.unwrap();
+    headers.extend(collected.trailers().cloned().unwrap_or_default());
+    let text = |headers: &HeaderMap, name| Some(headers.get(name)?.to_str().unwrap().to_owned());
+    GrpcReply {
+        status,
+        code: text(&headers, "grpc-status").map(|code| code.parse().unwrap()),
+        message: text(&headers, "grpc-message").unwrap_or_default(),
+        body: collected.to_bytes().to_vec(),
+    }
+}
+
+/// A message with its length before it.
+fn encode_frame(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    [&[0], &length[..], message].concat()
+}

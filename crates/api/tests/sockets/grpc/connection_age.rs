@@ -1,0 +1,54 @@
+//! The life of a connection: it is told to go when it is old, and costs no call.
+
+use std::time::Duration;
+
+use tidegate_api::grpc;
+use tidegate_net::listen;
+
+use super::{ENVOY_CALL, SHOULD_RATE_LIMIT, TestGrpcServer, encode_frame, new_store};
+
+const RULES: &str = "rules: [{ id: r, key_by: ip, limit: 10/h }]";
+
+#[tokio::test(start_paused = true)]
+async fn max_age_closes_connection_without_lost_calls() {
+    let age = Duration::from_secs(600);
+    let listen = listen::Settings { max_age: Some(age), ..listen::Settings::default() };
+    let desk =
+        TestGrpcServer::start_with(RULES, new_store(), grpc::Settings::default(), listen).await;
+    let begun = tokio::time::Instant::now();
+    let mut client = desk.connect().await;
+    assert_eq!(client.call(SHOULD_RATE_LIMIT, encode_frame(ENVOY_CALL), &[]).await.code, Some(0));
+    // It asks now and then, as Envoy does, until it is told to go (GOAWAY).
+    let mut calls = 0;
+    while client.sender.ready().await.is_ok() && !client.sender.is_closed() {
+        assert!(calls < 100, "it is never told to go");
+        assert_eq!(
+            client.call(SHOULD_RATE_LIMIT, encode_frame(ENVOY_CALL), &[]).await.code,
+            Some(0),
+            "none is lost"
+        );
+        calls += 1;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    let lived = begun.elapsed();
+    assert!((age * 9 / 10..=age * 11 / 10 + Duration::from_secs(11)).contains(&lived), "{lived:?}");
+    assert!(calls > 50, "{calls}");
+    client.connection.await.unwrap().unwrap();
+    assert_eq!(desk.call_once(ENVOY_CALL).await.code, Some(0), "another connection is welcome");
+}
+
+#[tokio::test(start_paused = true)]
+async fn watch_does_not_outlive_max_age() {
+    let age = Duration::from_secs(600);
+    let listen = listen::Settings { max_age: Some(age), ..listen::Settings::default() };
+    let patience = listen.drain_timeout;
+    let desk =
+        TestGrpcServer::start_with(RULES, new_store(), grpc::Settings::default(), listen).await;
+    let begun = tokio::time::Instant::now();
+    let mut client = desk.connect().await;
+    let watch = client.send("/grpc.health.v1.Health/Watch", encode_frame(b""), &[]).await;
+    let most = age * 11 / 10 + patience + Duration::from_secs(1);
+    let ended = tokio::time::timeout(most, client.connection).await;
+    assert!(ended.is_ok(), "it is kept for {:?}", begun.elapsed());
+    drop(watch);
+}

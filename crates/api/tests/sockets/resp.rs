@@ -1,0 +1,63 @@
+//! The RESP door on real sockets: pipelines, pieces, dawdlers, closing.
+
+mod connection_limits;
+mod drain;
+mod pipelining;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tidegate_api::resp::{RespApi, Settings, serve};
+use tidegate_core::key::Secret;
+use tidegate_core::time::{ManualClock, Timestamp};
+use tidegate_limiter::Limiter;
+use tidegate_memory::{DEFAULT_MAX_BYTES, MemoryStore};
+use tidegate_net::listen;
+use tidegate_rules::{Document, RuleSet};
+use tidegate_web::ProcessStatus;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use tidegate_fixtures::fixture::{RawClient, TEN_PER_HOUR};
+
+pub(crate) struct TestRespServer {
+    pub(crate) address: SocketAddr,
+    pub(crate) status: Arc<ProcessStatus>,
+    pub(crate) stop: oneshot::Sender<()>,
+    pub(crate) server_task: JoinHandle<()>,
+}
+
+impl TestRespServer {
+    pub(crate) async fn start(listen: listen::Settings) -> Self {
+        let document = Document::parse("rules.yaml", TEN_PER_HOUR).unwrap();
+        let rules = RuleSet::compile(&document, Secret::UNSET).unwrap();
+        let clock = ManualClock::new(Timestamp::from_micros(1_700_000_000_000_000));
+        let store = MemoryStore::with_clock(clock, DEFAULT_MAX_BYTES);
+        let limiter = Arc::new(Limiter::new(store, rules));
+        let settings = Settings { secret: Secret::UNSET, token: None };
+        let door = Arc::new(RespApi::new(limiter, settings));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (status, (stop, stopped)) = (Arc::new(ProcessStatus::new()), oneshot::channel());
+        let stopped = async {
+            let _ = stopped.await;
+        };
+        let served = tokio::spawn(serve(listener, door, listen, Arc::clone(&status), stopped));
+        Self { address, status, stop, server_task: served }
+    }
+
+    pub(crate) async fn connect(&self) -> RawClient {
+        RawClient::connect_to(self.address).await
+    }
+}
+
+/// A command as clients write it.
+pub(crate) fn encode_command(words: &str) -> Vec<u8> {
+    let words: Vec<&str> = words.split(' ').collect();
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend(format!("${}\r\n{word}\r\n", word.len()).bytes());
+    }
+    bytes
+}

@@ -1,0 +1,11 @@
+//! The commands that answer and end, one file each.
+
+pub(crate) mod admin;
+pub(crate) mod bench;
+pub(crate) mod check;
+pub(crate) mod config_check;
+pub(crate) mod db;
+mod decision_query;
+pub(crate) mod doctor;
+pub(crate) mod explain;
+pub(crate) mod import;

@@ -1,0 +1,181 @@
+//! `tidegate override …`: other numbers for one key of a rule.
+
+use http::{HeaderValue, Method, StatusCode};
+use serde::Deserialize;
+use serde_json::{Map, Value as Json, json};
+use tidegate_web::date::{format_rfc3339, parse_rfc3339};
+use tidegate_web::percent::percent_encode;
+
+use super::api::{AdminClient, AdminResponse, block_on};
+use super::api_errors::{self, ProblemResponse};
+use super::pagination::{self, PagedList, QueryString};
+use super::rules::{more_entries_hint, parse_list};
+use super::{apply, confirm};
+use crate::cli::{ConfirmArgs, OverrideCommand, OverrideListArgs, OverrideRmArgs, OverrideSetArgs};
+use tidegate_server::CommandOutcome;
+use tidegate_server::error::CommandError;
+use tidegate_server::output::{self, escape_unprintable};
+use tidegate_server::rule_manager::wall_clock;
+
+const OVERRIDES: PagedList =
+    PagedList { path: "/v1/overrides", field: "overrides", cursor: "after" };
+
+/// Does what is asked with overrides.
+///
+/// # Errors
+/// When it is not done.
+pub(crate) fn run(command: &OverrideCommand) -> Result<CommandOutcome, CommandError> {
+    match command {
+        OverrideCommand::Set(args) => set(args),
+        OverrideCommand::List(args) => list(args),
+        OverrideCommand::Rm(args) => remove(args),
+    }
+}
+
+fn set(args: &OverrideSetArgs) -> Result<CommandOutcome, CommandError> {
+    let api = AdminClient::with_author(&args.admin_api, &args.authorship)?;
+    let key = args.api_key.merge_with_facts(&args.key)?;
+    if key.is_empty() {
+        return Err(CommandError::Usage(format!(
+            "whose limit is it?\n  write: tidegate override set {} FACT=VALUE …, with the facts that the rule \
+             counts by",
+            args.rule
+        )));
+    }
+    let now = wall_clock()();
+    let until =
+        args.lasting.map(|span| format_rfc3339(now.plus(span).as_micros().div_ceil(1_000_000)));
+    let until = args.until.clone().or(until);
+    if until
+        .as_deref()
+        .and_then(parse_rfc3339)
+        .is_some_and(|end| end <= now.as_micros() / 1_000_000)
+    {
+        return Err(CommandError::Usage(
+            "--until names an instant that is over already".to_owned(),
+        ));
+    }
+    let mut wanted = json!({"rule": args.rule, "key": key, "requests": args.requests});
+    let more = [
+        ("burst", args.burst.map(Json::from)),
+        ("until", until.map(Json::from)),
+        ("note", args.note.clone().map(Json::from)),
+    ];
+    for (name, value) in more {
+        if let Some(value) = value {
+            wanted[name] = value;
+        }
+    }
+    let told = block_on(put_entry(&api, OVERRIDES.path, &wanted, &args.confirm, Some(&args.rule)))?;
+    apply::report_version(&api, &told, "set")
+}
+
+/// Sets an entry; one that is there already only after asking.
+///
+/// # Errors
+/// When it is not set.
+pub(super) async fn put_entry(
+    api: &AdminClient,
+    path: &str,
+    wanted: &Json,
+    args: &ConfirmArgs,
+    rule: Option<&str>,
+) -> Result<AdminResponse, CommandError> {
+    let body = wanted.to_string();
+    let answer = api.send_request(Method::POST, path, body.clone(), None).await?;
+    if answer.status == StatusCode::PRECONDITION_REQUIRED {
+        confirm::prompt_to_continue("There is one already. Replace it?", args)?;
+        return api
+            .send_change(Method::POST, path, body, Some(HeaderValue::from_static("*")))
+            .await;
+    }
+    if let Some(rule) = rule
+        && ProblemResponse::from_response(&answer).field.as_deref() == Some("rule")
+    {
+        return Err(api_errors::rule_not_found(api, rule).await);
+    }
+    api.check_response(answer).await
+}
+
+#[derive(Deserialize)]
+struct OverridesResponse {
+    overrides: Vec<OverrideRow>,
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct OverrideRow {
+    id: String,
+    pub rule: String,
+    pub key: Map<String, Json>,
+    pub key_by: Vec<String>,
+    pub requests: Json,
+    pub burst: Option<u64>,
+    until: Option<String>,
+    pub note: Option<String>,
+}
+
+fn list(args: &OverrideListArgs) -> Result<CommandOutcome, CommandError> {
+    let api = AdminClient::new(&args.admin_api)?;
+    let query = QueryString::default().with_param("rule", args.rule.as_deref());
+    let told = block_on(pagination::fetch_list(&api, OVERRIDES, &query, args.limit.most))?;
+    if api.json {
+        output::print_json(&told)?;
+        return Ok(CommandOutcome::Success);
+    }
+    let OverridesResponse { overrides, next } = parse_list(told)?;
+    if overrides.is_empty() {
+        output::print_text("no overrides\n")?;
+        return Ok(CommandOutcome::Success);
+    }
+    let head = ["rule", "key", "requests", "burst", "until", "id", "note"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(overrides.iter().map(OverrideRow::table_row));
+    output::print_text(&format!(
+        "{}{}",
+        output::format_table(0, &rows),
+        more_entries_hint(next.is_some())
+    ))?;
+    Ok(CommandOutcome::Success)
+}
+
+impl OverrideRow {
+    fn table_row(&self) -> Vec<String> {
+        let text =
+            |value: &Json| value.as_str().map_or_else(|| value.to_string(), escape_unprintable);
+        // Of an API key only the hash is known.
+        let key = self.key_by.iter().map(|name| match self.key.get(name) {
+            Some(value) => format!("{}={}", escape_unprintable(name), text(value)),
+            None => format!("{}=…", escape_unprintable(name)),
+        });
+        vec![
+            escape_unprintable(&self.rule),
+            key.collect::<Vec<_>>().join(" "),
+            text(&self.requests),
+            self.burst.map_or_else(|| "-".to_owned(), |burst| burst.to_string()),
+            self.until.clone().unwrap_or_else(|| "for good".to_owned()),
+            escape_unprintable(&self.id),
+            self.note.as_deref().map(escape_unprintable).unwrap_or_default(),
+        ]
+    }
+}
+
+fn remove(args: &OverrideRmArgs) -> Result<CommandOutcome, CommandError> {
+    let api = AdminClient::with_author(&args.admin_api, &args.authorship)?;
+    let told = block_on(remove_entry(&api, OVERRIDES.path, &args.id))?;
+    apply::report_version(&api, &told, "removed")
+}
+
+/// Removes an entry as it is now.
+///
+/// # Errors
+/// When there is none, or it is not removed.
+pub(super) async fn remove_entry(
+    api: &AdminClient,
+    list: &str,
+    id: &str,
+) -> Result<AdminResponse, CommandError> {
+    let path = format!("{list}/{}", percent_encode(id));
+    let seen = api.get(&path).await?.etag;
+    api.send_change(Method::DELETE, &path, String::new(), seen).await
+}

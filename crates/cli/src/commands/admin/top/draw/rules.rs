@@ -1,0 +1,207 @@
+//! The table of rules: as many columns as fit, the name and what is asked first.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span, Text};
+use unicode_width::UnicodeWidthStr as _;
+
+use super::super::cell_text::{CellAlignment, bar_char, bar_eighths, fit_to_width};
+use super::super::formatting::{format_count, format_percent, format_rate};
+use super::super::snapshot::{RULE_WINDOW_STEPS, RuleActivity, TopSnapshot};
+use super::super::view::{RuleSort, ViewState};
+use super::Palette;
+use tidegate_server::output::escape_unprintable;
+
+/// A column, in the order in which they stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RuleColumn {
+    Rule,
+    Mode,
+    Requests,
+    Refused,
+    Share,
+    Used,
+    NearLimit,
+    PeakInWindow,
+    Trend,
+}
+
+use RuleColumn::{Mode, NearLimit, PeakInWindow, Refused, Requests, Rule, Share, Trend, Used};
+
+const COLUMN_ORDER: [RuleColumn; 9] =
+    [Rule, Mode, Requests, Refused, Share, Used, NearLimit, PeakInWindow, Trend];
+
+/// Which are there as long as there is room, the most important first.
+const COLUMN_PRIORITY: [RuleColumn; 9] =
+    [Rule, Requests, Refused, Mode, Share, Used, Trend, NearLimit, PeakInWindow];
+
+/// The most that a name takes while others want the room.
+const MAX_NAME_WIDTH: usize = 32;
+
+const GAP: usize = 1;
+
+/// Columns with how wide they are.
+type ColumnWidths = Vec<(RuleColumn, usize)>;
+
+/// The head and the rows that there is room for.
+pub(super) fn draw(
+    frame: &mut Frame<'_>,
+    at: Rect,
+    picture: &TopSnapshot,
+    view: &ViewState,
+    ink: Palette,
+) {
+    let rules = view.visible_rules(picture);
+    let widths = fit_columns(usize::from(at.width), &rules);
+    let mut lines = vec![header_line(&widths, view, ink)];
+    let room = usize::from(at.height.saturating_sub(1));
+    let skipped = view.scroll_offset.min(rules.len().saturating_sub(room));
+    lines.extend(rules.iter().skip(skipped).take(room).map(|rule| rule_line(&widths, rule, ink)));
+    if rules.is_empty() {
+        let why = match view.filter.is_empty() {
+            true => "no rules are in force: every request passes",
+            false => "no rule fits the filter",
+        };
+        lines.push(Line::styled(why, ink.dim()));
+    }
+    frame.render_widget(Text::from(lines), at);
+}
+
+/// What fits: each column as narrow as it may be, then the name and the drawing get what is left.
+fn fit_columns(room: usize, rules: &[&RuleActivity]) -> ColumnWidths {
+    let mut left = room;
+    let mut there = Vec::new();
+    for column in COLUMN_PRIORITY {
+        let taken = column.min_width() + if there.is_empty() { 0 } else { GAP };
+        if taken > left && !there.is_empty() {
+            break;
+        }
+        left = left.saturating_sub(taken);
+        there.push(column);
+    }
+    let name = rules.iter().map(|rule| escape_unprintable(&rule.id).width()).max().unwrap_or(0);
+    let more = name.min(MAX_NAME_WIDTH).saturating_sub(Rule.min_width()).min(left);
+    left -= more;
+    let wider = |column: RuleColumn| match column {
+        Rule => column.min_width() + more,
+        Trend => (column.min_width() + left).min(RULE_WINDOW_STEPS),
+        other => other.min_width(),
+    };
+    COLUMN_ORDER
+        .into_iter()
+        .filter(|column| there.contains(column))
+        .map(|one| (one, wider(one)))
+        .collect()
+}
+
+fn header_line(widths: &ColumnWidths, view: &ViewState, ink: Palette) -> Line<'static> {
+    let cells = widths.iter().map(|(column, width)| {
+        let mut name = column.name().to_owned();
+        if column.sort_key() == Some(view.sort) {
+            let down = (view.sort != RuleSort::Rule) != view.is_reversed;
+            name.push(if down { '▼' } else { '▲' });
+        }
+        fit_to_width(&name, *width, column.alignment())
+    });
+    Line::styled(cells.collect::<Vec<_>>().join(" "), ink.head())
+}
+
+fn rule_line(widths: &ColumnWidths, rule: &RuleActivity, ink: Palette) -> Line<'static> {
+    let mut spans = Vec::new();
+    for (column, width) in widths {
+        if !spans.is_empty() {
+            spans.push(Span::raw(" ".repeat(GAP)));
+        }
+        match column {
+            Trend => spans.extend(trend_bars(rule, *width, ink)),
+            _ => {
+                let text = fit_to_width(&column.text(rule), *width, column.alignment());
+                spans.push(Span::styled(text, column.style(rule, ink)));
+            }
+        }
+    }
+    Line::from(spans)
+}
+
+/// How often it was asked in each second, in the colour of a refusal where it refused.
+fn trend_bars(rule: &RuleActivity, width: usize, ink: Palette) -> Vec<Span<'static>> {
+    let shown = &rule.trend[rule.trend.len().saturating_sub(width)..];
+    let highest = shown.iter().map(|(asked, _)| *asked).max().unwrap_or(0);
+    let empty = Span::raw(" ".repeat(width - shown.len()));
+    let bars = shown.iter().map(|(asked, refused)| {
+        let style = ink.band_style(if *refused > 0 { 3 } else { 0 });
+        Span::styled(bar_char(bar_eighths(*asked, highest, 1)).to_string(), style)
+    });
+    std::iter::once(empty).chain(bars).collect()
+}
+
+impl RuleColumn {
+    const fn name(self) -> &'static str {
+        match self {
+            Rule => "RULE",
+            Mode => "MODE",
+            Requests => "ASKED/S",
+            Refused => "REFUSED/S",
+            Share => "REFUSED",
+            Used => "USED",
+            NearLimit => "<10% LEFT",
+            PeakInWindow => "MOST/WINDOW",
+            Trend => "LAST MINUTE",
+        }
+    }
+
+    /// With room for the sign that it is sorted by.
+    const fn min_width(self) -> usize {
+        match self {
+            Rule => 12,
+            Mode => 8,
+            Requests | Share => 8,
+            Refused => 10,
+            Used => 5,
+            NearLimit => 9,
+            PeakInWindow | Trend => 11,
+        }
+    }
+
+    const fn alignment(self) -> CellAlignment {
+        match self {
+            Rule | Mode | Trend => CellAlignment::Left,
+            Requests | Refused | Share | Used | NearLimit | PeakInWindow => CellAlignment::Right,
+        }
+    }
+
+    const fn sort_key(self) -> Option<RuleSort> {
+        match self {
+            Rule => Some(RuleSort::Rule),
+            Requests => Some(RuleSort::Requests),
+            Refused => Some(RuleSort::Refused),
+            Share => Some(RuleSort::Share),
+            Used => Some(RuleSort::Used),
+            Mode | NearLimit | PeakInWindow | Trend => None,
+        }
+    }
+
+    fn text(self, rule: &RuleActivity) -> String {
+        match self {
+            Rule => rule.id.clone(),
+            Mode => rule.mode_or_disabled().to_owned(),
+            Requests => format_rate(rule.requests),
+            Refused => format_rate(rule.refused),
+            Share => format_percent(rule.share),
+            Used => format_percent(rule.used),
+            NearLimit => format_percent(rule.near_limit),
+            PeakInWindow => rule.most_in_window.map_or_else(|| "–".to_owned(), format_count),
+            Trend => String::new(),
+        }
+    }
+
+    fn style(self, rule: &RuleActivity, ink: Palette) -> Style {
+        match self {
+            _ if !rule.is_active => ink.dim(),
+            Rule => ink.bold(),
+            Refused | Share if rule.refused > 0 => ink.bad(),
+            _ => Style::new(),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The screen as it is drawn, on terminals that are none.
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::buffer::Cell;
+use ratatui::style::Color;
+
+use super::super::api_types::VerdictTotals;
+use super::super::feed::PolledDetails;
+use super::super::fixtures::{sample_key, sample_rule, sample_tick};
+use super::super::history::TickHistory;
+use super::super::view::KeyPress;
+use super::*;
+
+/// A minute of a server with two rules, one of which refuses.
+fn sample_snapshot() -> TopSnapshot {
+    let mut history = TickHistory::default();
+    for second in 0..=60 {
+        let mut now = sample_tick(second * 1_000_000, second * 30, second * 10);
+        let said = |allow, deny| VerdictTotals { allow, deny, ..VerdictTotals::default() };
+        now.counts.rules = vec![
+            sample_rule("all\u{202e}", said(second * 30, 0)),
+            sample_rule("日本語", said(second, second * 10)),
+        ];
+        history.push_tick(now);
+    }
+    let hostile = sample_key("refused", "user_id=\u{1b}]0;gone\u{7}<img>", 600);
+    let keys = vec![hostile, sample_key("busiest", "ip=192.0.2.7", 1_800)];
+    history.set_details(PolledDetails { keys, nodes: Vec::new() });
+    TopSnapshot::from_history(&history).unwrap()
+}
+
+fn render(width: u16, height: u16, view: &ViewState, ink: Palette) -> (String, Vec<Color>) {
+    render_snapshot(&sample_snapshot(), width, height, view, ink)
+}
+
+fn render_snapshot(
+    picture: &TopSnapshot,
+    width: u16,
+    height: u16,
+    view: &ViewState,
+    ink: Palette,
+) -> (String, Vec<Color>) {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw_screen(frame, Some(picture), view, ink)).unwrap();
+    let buffer = terminal.backend().buffer();
+    let lines = buffer.content().chunks(usize::from(width).max(1));
+    let lines = lines.map(|line| line.iter().map(Cell::symbol).collect::<String>());
+    let colours = buffer.content().iter().flat_map(|cell| [cell.fg, cell.bg]).collect();
+    (lines.collect::<Vec<_>>().join("\n"), colours)
+}
+
+#[test]
+fn standard_terminal_shows_every_section() {
+    let (screen, colours) = render(100, 30, &ViewState::default(), Palette::Color);
+    for words in [
+        "north ready up 1m 0s  tidegate 0.1.0, process 7",
+        "rules version 3, 2 rules (00000000000000ab)  store memory",
+        "40/s  ■ allowed 30",
+        "refused 25%  2400 since the start",
+        "■ allowed 30  ■ shadow 0  ■ warned 0  ■ refused 10",
+        "decision time p50",
+        "RULE",
+        "ASKED/S▼",
+        "all\\u{202e}",
+        "TIMES REFUSED MOST",
+        "600 user_id=\\u{1b}]0;gone\\u{7}",
+        "1800 ip=192.0.2.7",
+        "? help",
+    ] {
+        assert!(screen.contains(words), "{words}:\n{screen}");
+    }
+    assert!(!screen.contains(|c: char| c.is_control() && c != '\n'), "{screen:?}");
+    assert!(!screen.contains('\u{202e}'));
+    assert!(colours.contains(&Color::Red) && colours.contains(&Color::Green));
+}
+
+#[test]
+fn rule_columns_align_under_wide_names() {
+    let (screen, _) = render(100, 30, &ViewState::default(), Palette::Plain);
+    let of = |name: &str| screen.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    let rows = [of("all"), of("日")];
+    let words = |row: &str| row.split("enforce").nth(1).unwrap().to_owned();
+    let words = rows.each_ref().map(|row| words(row));
+    let said = words.each_ref().map(|row| row.split_whitespace().take(5).collect::<Vec<_>>());
+    assert_eq!(said, [["30", "0", "0%", "100%", "100%"], ["11", "10", "91%", "100%", "100%"]]);
+    // A wide character is in two cells, of which the second is empty.
+    let place = |row: &str| row.chars().position(|c| c == '%').unwrap();
+    assert_eq!(place(&rows[0]), place(&rows[1]), "{rows:?}");
+}
+
+#[test]
+fn disabled_rule_is_labelled_at_80_columns() {
+    let mut picture = sample_snapshot();
+    picture.rules[0].is_active = false;
+    let (screen, _) = render_snapshot(&picture, 80, 24, &ViewState::default(), Palette::Plain);
+    let row = |name: &str| screen.lines().find(|line| line.starts_with(name)).unwrap();
+    assert!(row("all").contains("disabled") && !row("all").contains("enforce"), "{screen}");
+    assert!(row("日").contains("enforce"), "{screen}");
+}
+
+#[test]
+fn legend_fits_in_80_columns() {
+    let mut picture = sample_snapshot();
+    for (bands, first, last) in [
+        ([153_000, 4_300, 2_500, 51_000, 0], "211/s  ■ allowed 153", "■ banned 0"),
+        ([12_345_000, 1_234_000, 123_000, 12_345_000, 12_000], "26059/s ■ allowed", "■ banned 12"),
+        ([12_345_000; 5], "■ allowed 12345", "■ banned 12345"),
+        (
+            [99_999_000, 99_999_000, 99_999_000, 99_999_000, 0],
+            "399.9k/s  ■ allowed 99999",
+            "■ refused 99999",
+        ),
+    ] {
+        picture.bands = bands;
+        let (screen, _) = render_snapshot(&picture, 80, 24, &ViewState::default(), Palette::Color);
+        let legend = screen.lines().nth(2).unwrap().trim_end().to_owned();
+        assert!(legend.starts_with(first) && legend.ends_with(last), "{legend}");
+    }
+}
+
+#[test]
+fn plain_palette_uses_no_colors() {
+    let (screen, colours) = render(100, 30, &ViewState::default(), Palette::Plain);
+    assert!(colours.iter().all(|colour| *colour == Color::Reset));
+    assert!(screen.contains("# refused 10") && screen.contains("::::") && screen.contains("####"));
+}
+
+#[test]
+fn stale_state_is_shown_first() {
+    let view = ViewState {
+        disconnect_reason: Some("no \u{1b} answer".to_owned()),
+        ..ViewState::default()
+    };
+    assert!(render(80, 24, &view, Palette::Plain).0.starts_with("LOST: no \\u{1b} answer north"));
+    let view = ViewState { is_paused: true, ..ViewState::default() };
+    assert!(render(80, 24, &view, Palette::Plain).0.starts_with("PAUSED north"));
+}
+
+#[test]
+fn filter_and_help_are_drawn() {
+    let mut view = ViewState::default();
+    "/日".chars().for_each(|letter| _ = view.handle_key(KeyPress::Char(letter)));
+    let (screen, _) = render(80, 24, &view, Palette::Plain);
+    assert!(screen.contains("Enter keeps") && !screen.contains("all\\u{202e}"), "{screen}");
+    view.handle_key(KeyPress::Enter);
+    assert!(render(80, 24, &view, Palette::Plain).0.contains("(Esc clears)"));
+    view.handle_key(KeyPress::Escape);
+    view.handle_key(KeyPress::Char('?'));
+    assert!(render(80, 24, &view, Palette::Plain).0.contains("reverse the order"));
+}
+
+/// Also on one that is smaller than anybody's.
+#[test]
+fn every_terminal_size_can_be_drawn() {
+    let help = ViewState { has_help: true, ..ViewState::default() };
+    for width in (0..45).chain([79, 80, 81, 200, 500]) {
+        for height in (0..40).chain([100]) {
+            render(width, height, &ViewState::default(), Palette::Color);
+            render(width, height, &help, Palette::Plain);
+        }
+    }
+    let (screen, _) = render(40, 12, &ViewState::default(), Palette::Plain);
+    assert!(screen.contains("日"), "{screen}");
+}

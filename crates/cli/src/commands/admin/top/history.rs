@@ -1,0 +1,131 @@
+//! What was heard: the newest tick and what happened in the last two minutes. What is shown of it is made in
+//! [`super::snapshot`].
+
+use std::collections::VecDeque;
+
+use super::api_types::{LiveKey, LiveNode, LiveTick};
+use super::feed::PolledDetails;
+use super::tick_delta::TickDelta;
+
+/// How many steps are kept: as many seconds, unless ticks were missed.
+pub(super) const MAX_DELTAS: usize = 120;
+
+/// Ticks that come sooner one after the other say nothing of how much there is in a second.
+const MIN_TICK_GAP_US: u64 = 200_000;
+
+/// What was heard of one server.
+#[derive(Debug, Default)]
+pub(super) struct TickHistory {
+    newest: Option<LiveTick>,
+    deltas: VecDeque<TickDelta>,
+    details: PolledDetails,
+}
+
+impl TickHistory {
+    /// Hears a tick.
+    pub(super) fn push_tick(&mut self, now: LiveTick) {
+        let Some(last) = &self.newest else {
+            self.newest = Some(now);
+            return;
+        };
+        // Another process, or the same one started anew: what it counts has begun again.
+        if last.process.pid != now.process.pid || last.process.started_us != now.process.started_us
+        {
+            self.deltas.clear();
+        } else if now.at_us < last.at_us.saturating_add(MIN_TICK_GAP_US) && now.at_us >= last.at_us
+        {
+            return;
+        } else if now.at_us > last.at_us {
+            self.deltas.push_back(TickDelta::from_ticks(last, &now));
+        }
+        while self.deltas.len() > MAX_DELTAS {
+            self.deltas.pop_front();
+        }
+        self.newest = Some(now);
+    }
+
+    /// Hears what was asked for.
+    pub(super) fn set_details(&mut self, asked: PolledDetails) {
+        self.details = asked;
+    }
+
+    /// The newest tick.
+    pub(super) const fn newest(&self) -> Option<&LiveTick> {
+        self.newest.as_ref()
+    }
+
+    /// The keys that occur most.
+    pub(super) fn keys(&self) -> &[LiveKey] {
+        &self.details.keys
+    }
+
+    /// Who follows the same rules.
+    pub(super) fn nodes(&self) -> &[LiveNode] {
+        &self.details.nodes
+    }
+
+    /// The last so many steps, oldest first.
+    pub(super) fn last_deltas(&self, most: usize) -> impl Iterator<Item = &TickDelta> + Clone {
+        self.deltas.range(self.deltas.len().saturating_sub(most)..)
+    }
+
+    /// Whether there is something to tell rates of.
+    pub(super) fn has_rates(&self) -> bool {
+        !self.deltas.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::sample_tick;
+    use super::*;
+
+    fn decisions_per_delta(history: &TickHistory) -> Vec<u64> {
+        history.last_deltas(MAX_DELTAS).map(|step| step.bands.iter().sum()).collect()
+    }
+
+    #[test]
+    fn oldest_delta_is_dropped_when_full() {
+        let mut history = TickHistory::default();
+        for second in 0..200 {
+            history.push_tick(sample_tick(second * 1_000_000, second * second, 0));
+        }
+        assert_eq!(decisions_per_delta(&history).len(), MAX_DELTAS);
+        assert_eq!(decisions_per_delta(&history).last(), Some(&(199 * 199 - 198 * 198)));
+        assert_eq!(history.last_deltas(1).count(), 1);
+    }
+
+    #[test]
+    fn early_tick_merges_into_next() {
+        let mut history = TickHistory::default();
+        history.push_tick(sample_tick(0, 10, 0));
+        history.push_tick(sample_tick(1_000, 11, 0));
+        assert!(!history.has_rates());
+        history.push_tick(sample_tick(1_000_000, 30, 0));
+        assert_eq!(decisions_per_delta(&history), [20]);
+    }
+
+    #[test]
+    fn new_process_resets_history() {
+        let mut history = TickHistory::default();
+        history.push_tick(sample_tick(0, 10, 0));
+        history.push_tick(sample_tick(1_000_000, 20, 0));
+        let mut other = sample_tick(2_000_000, 5, 0);
+        other.process.pid = 8;
+        history.push_tick(other.clone());
+        assert_eq!(decisions_per_delta(&history), [0_u64; 0]);
+        other.at_us += 1_000_000;
+        other.counts.decisions[0].count = 9;
+        history.push_tick(other);
+        assert_eq!(decisions_per_delta(&history), [4]);
+    }
+
+    #[test]
+    fn backward_clock_loses_one_delta() {
+        let mut history = TickHistory::default();
+        history.push_tick(sample_tick(5_000_000, 10, 0));
+        history.push_tick(sample_tick(1_000_000, 20, 0));
+        history.push_tick(sample_tick(2_000_000, 23, 0));
+        assert_eq!(decisions_per_delta(&history), [3]);
+    }
+}

@@ -1,0 +1,175 @@
+//! What two ticks say together: counts only grow, so what happened between them is their difference. Whole numbers
+//! all the way, so that nothing has to be rounded twice.
+
+use std::collections::HashMap;
+
+use super::api_types::{LiveCounts, LiveHistogram, LiveRule, LiveTick, VerdictTotals};
+
+/// What is said to a request, the best first.
+pub(super) const BANDS: [&str; 5] = ["allowed", "shadow", "warned", "refused", "banned"];
+
+/// What happened in a second, or in more where a tick was missed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TickDelta {
+    pub(super) micros: u64,
+    /// Requests by what was said to them, as [`BANDS`].
+    pub(super) bands: [u64; BANDS.len()],
+    pub(super) durations: LiveHistogram,
+    /// By id.
+    pub(super) rules: HashMap<String, RuleDelta>,
+}
+
+/// What a rule did in it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RuleDelta {
+    pub(super) verdicts: VerdictTotals,
+    pub(super) headroom: LiveHistogram,
+}
+
+impl TickDelta {
+    /// What happened between two ticks of one process.
+    pub(super) fn from_ticks(before: &LiveTick, after: &LiveTick) -> Self {
+        let (was, is) = (&before.counts, &after.counts);
+        let known: HashMap<&str, &LiveRule> =
+            was.rules.iter().map(|rule| (rule.id.as_str(), rule)).collect();
+        let rules = is.rules.iter().map(|rule| {
+            // A rule that was not there has said nothing as far as anybody saw.
+            let before = known.get(rule.id.as_str()).copied().unwrap_or(rule);
+            (rule.id.clone(), RuleDelta::from_counts(before, rule))
+        });
+        Self {
+            micros: after.at_us.saturating_sub(before.at_us),
+            bands: count_bands(was, is),
+            durations: is.duration_us.saturating_sub(&was.duration_us),
+            rules: rules.collect(),
+        }
+    }
+}
+
+impl RuleDelta {
+    fn from_counts(before: &LiveRule, after: &LiveRule) -> Self {
+        Self {
+            verdicts: after.verdicts.saturating_sub(before.verdicts),
+            headroom: after.headroom_percent.saturating_sub(&before.headroom_percent),
+        }
+    }
+}
+
+/// A request counts once: by the hardest thing that was said to it, as far as rules' counts tell.
+fn count_bands(was: &LiveCounts, is: &LiveCounts) -> [u64; BANDS.len()] {
+    let grown = |outcome| is.count_outcome(outcome).saturating_sub(was.count_outcome(outcome));
+    let said = |of: fn(&VerdictTotals) -> u64| {
+        let total =
+            |counts: &LiveCounts| counts.rules.iter().map(|rule| of(&rule.verdicts)).sum::<u64>();
+        total(is).saturating_sub(total(was))
+    };
+    let (allowed, refused) = (grown("allowed"), grown("refused"));
+    let banned = said(|verdicts| verdicts.ban).min(refused);
+    let warned = said(|verdicts| verdicts.warn).min(allowed);
+    let shadow = said(|verdicts| verdicts.shadow_deny).min(allowed - warned);
+    [allowed - warned - shadow, shadow, warned, refused - banned, banned]
+}
+
+impl VerdictTotals {
+    fn saturating_sub(self, before: Self) -> Self {
+        Self {
+            allow: self.allow.saturating_sub(before.allow),
+            deny: self.deny.saturating_sub(before.deny),
+            shadow_deny: self.shadow_deny.saturating_sub(before.shadow_deny),
+            warn: self.warn.saturating_sub(before.warn),
+            ban: self.ban.saturating_sub(before.ban),
+        }
+    }
+
+    /// Both together.
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            allow: self.allow + other.allow,
+            deny: self.deny + other.deny,
+            shadow_deny: self.shadow_deny + other.shadow_deny,
+            warn: self.warn + other.warn,
+            ban: self.ban + other.ban,
+        }
+    }
+}
+
+impl LiveHistogram {
+    fn saturating_sub(&self, before: &Self) -> Self {
+        let was = before.counts.iter().copied().chain(std::iter::repeat(0));
+        let counts = self.counts.iter().zip(was).map(|(is, was)| is.saturating_sub(was)).collect();
+        Self { bounds: self.bounds.clone(), counts, sum: self.sum.saturating_sub(before.sum) }
+    }
+
+    /// Adds another of the same classes.
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.bounds.clone_from(&other.bounds);
+        self.counts.resize(self.counts.len().max(other.counts.len()), 0);
+        for (sum, more) in self.counts.iter_mut().zip(&other.counts) {
+            *sum += more;
+        }
+        self.sum += other.sum;
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// The value below which so many of a thousand lie, in thousandths; within a class as if spread evenly. What
+    /// exceeds all bounds is told as the last of them, which it is at least.
+    pub(super) fn quantile(&self, thousandths: u64) -> Option<u64> {
+        let wanted = self.count().checked_mul(thousandths).filter(|wanted| *wanted > 0)?;
+        let (mut below, mut from) = (0, 0);
+        for (at, count) in self.counts.iter().enumerate() {
+            let Some(to) = self.bounds.get(at).copied() else { return Some(from * 1_000) };
+            if *count > 0 && (below + count) * 1_000 >= wanted {
+                return Some(from * 1_000 + (wanted - below * 1_000) * (to - from) / count);
+            }
+            below += count;
+            from = to;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::{sample_rule, sample_tick};
+    use super::*;
+
+    #[test]
+    fn request_counts_in_hardest_band() {
+        let mut before = sample_tick(1_000_000, 10, 5);
+        let mut after = sample_tick(3_000_000, 110, 25);
+        before.counts.rules =
+            vec![sample_rule("a", VerdictTotals { allow: 7, ..VerdictTotals::default() })];
+        let said = VerdictTotals { allow: 100, deny: 17, shadow_deny: 30, warn: 20, ban: 3 };
+        after.counts.rules = vec![sample_rule("a", said), sample_rule("new", said)];
+        let step = TickDelta::from_ticks(&before, &after);
+        assert_eq!((step.micros, step.bands.iter().sum()), (2_000_000, 120));
+        assert_eq!(step.bands, [0, 60, 40, 14, 6]);
+        assert_eq!(step.rules["a"].verdicts.allow, 93);
+        assert_eq!(step.rules["new"].verdicts, VerdictTotals::default(), "nobody saw since when");
+    }
+
+    #[test]
+    fn reset_counts_give_zero_delta() {
+        let step =
+            TickDelta::from_ticks(&sample_tick(1_000_000, 500, 500), &sample_tick(2_000_000, 3, 1));
+        assert_eq!(step.bands, [0; 5]);
+    }
+
+    #[test]
+    fn quantile_interpolates_within_bucket() {
+        let of = |counts: [u64; 4]| LiveHistogram {
+            bounds: vec![10, 20, 40],
+            counts: counts.to_vec(),
+            sum: 0,
+        };
+        assert_eq!(of([0; 4]).quantile(500), None);
+        assert_eq!(of([4, 0, 0, 0]).quantile(500), Some(5_000));
+        assert_eq!(of([50, 50, 0, 0]).quantile(500), Some(10_000));
+        assert_eq!(of([50, 25, 25, 0]).quantile(990), Some(39_200));
+        assert_eq!(of([1, 0, 0, 99]).quantile(990), Some(40_000), "at least that");
+    }
+}

@@ -1,0 +1,86 @@
+//! A process that is killed while it changes its rules: the next one finds the old version or the new, never half.
+
+use serde_json::json;
+
+use super::fleet::active_pair;
+use super::{admin_client, is_soak, rules_version, start_server};
+use crate::support::TestFolder;
+
+const RULE_COUNT: usize = 300;
+
+/// Many rules, all of one number, so that half of a change would show.
+fn document_with_pair(number: u64) -> String {
+    let many: String = (0..RULE_COUNT)
+        .map(|at| {
+            format!(
+                "  - {{ id: r{at}, key_by: f{at}, match: {{ kind: other }}, limit: {}/h }}\n",
+                number + 1
+            )
+        })
+        .collect();
+    let facts: String = (0..RULE_COUNT).map(|at| format!(", f{at}")).collect();
+    let declared = format!("facts: [kind{facts}]");
+    format!("{}{many}", super::fleet::paired_rules(number).replace("facts: [kind]", &declared))
+}
+
+/// How long a kill waits, in looks at a file: closer to the instant of the change each time, from both sides.
+#[derive(Default)]
+struct KillDelaySearch {
+    too_early: u64,
+    too_late: Option<u64>,
+}
+
+impl KillDelaySearch {
+    fn next_delay(&self) -> u64 {
+        match self.too_late {
+            None => (self.too_early * 2).max(1_000),
+            Some(too_late) => self.too_early.midpoint(too_late),
+        }
+    }
+
+    fn record_result(&mut self, looks: u64, changed: bool) {
+        if changed {
+            self.too_late = Some(looks);
+        } else {
+            self.too_early = looks;
+        }
+    }
+}
+
+/// What a process finds when it starts: the number of its rules, which must be one, and its version.
+fn start_and_read_rules(folder: &TestFolder, url: &str) -> (u64, u64) {
+    let server = start_server(&folder.path("rules.yaml"), &["--rules-db", url]);
+    let found = active_pair(&mut server.client());
+    let list = admin_client(&server).get("/v1/rules?limit=1000").body;
+    let limits = list["rules"].as_array().unwrap().iter().skip(2);
+    let limits: Vec<_> = limits.map(|rule| rule["rule"]["limit"].clone()).collect();
+    assert_eq!(limits, vec![json!(format!("{}/h", found + 1)); RULE_COUNT]);
+    let version = rules_version(&mut admin_client(&server));
+    server.stop();
+    (found, version)
+}
+
+#[test]
+fn killed_rule_change_is_all_or_nothing() {
+    let folder = TestFolder::new();
+    folder.write("rules.yaml", document_with_pair(0));
+    let url = format!("sqlite:{}", folder.path("office.db").display());
+    let (mut before, mut aim) = (start_and_read_rules(&folder, &url), KillDelaySearch::default());
+    for round in 1..=if is_soak() { 100 } else { 14 } {
+        let server = start_server(&folder.path("rules.yaml"), &["--rules-db", &url]);
+        let mut editor = admin_client(&server);
+        let looks = aim.next_delay();
+        editor.send_request("PUT /v1/document", &[("if-match", "*")], &document_with_pair(round));
+        for _ in 0..looks {
+            let _ = std::fs::metadata(folder.path("office.db-wal"));
+        }
+        server.signal("KILL");
+        drop(server);
+        let after = start_and_read_rules(&folder, &url);
+        let new = (round, before.1 + 1);
+        assert!(after == before || after == new, "round {round}: {after:?} after {before:?}");
+        aim.record_result(looks, after == new);
+        before = after;
+    }
+    assert!(before.1 > 1 && aim.too_early > 0, "kills came before the change and after it");
+}

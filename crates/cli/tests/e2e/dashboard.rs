@@ -1,0 +1,225 @@
+//! The dashboard in a real Chromium, driven by playwright-core; both come with `cargo xtask setup`. What is done in
+//! the browser is in `tests/dashboard`, a script each; here are the servers that they are pointed at.
+
+mod browser_script;
+mod fleet;
+mod screenshots;
+mod soak;
+
+use serde_json::{Value, json};
+use tidegate_testkit::port::ReservedPort;
+
+use crate::demo::DemoProcess;
+use crate::support::{ServerProcess, TestFolder, run_curl, wait_for};
+use browser_script::{BrowserScript, run_script};
+
+const RULES: &str = "\
+rules:
+  - id: writes
+    match: { endpoint: \"POST /api/*\" }
+    key_by: api_key
+    limit: { requests: 10, window: 1h, algorithm: token_bucket, burst: 20 }
+  - id: one-each
+    match: { method: GET }
+    key_by: user_id
+    limit: 1/h using fixed_window
+  - { id: quiet, key_by: ip, limit: 5/h, mode: shadow }
+";
+
+const WRITE_TOKEN: &str = "a-token-for-writing";
+const READ_TOKEN: &str = "a-token-for-reading";
+
+/// A server with an admin door, and what scripts need to know of it.
+fn start_server(folder: &TestFolder, more: &[&str]) -> (ServerProcess, Value) {
+    let file = folder.write("rules.yaml", RULES);
+    let database = folder.database_url();
+    let own = ["--admin", "127.0.0.1:0", "--rules-db", &database];
+    let server = ServerProcess::with_config(&file, &[&own, more].concat());
+    let args =
+        json!({"base": format!("http://{}", server.admin_address()), "door": server.address});
+    (server, args)
+}
+
+#[test]
+fn every_page_loads_without_errors() {
+    let folder = TestFolder::new();
+    let (server, args) = start_server(&folder, &[]);
+    let told = run_script("loads.js", &args);
+    assert_eq!(told["titles"].as_array().unwrap().len(), 3 * 7, "{told}");
+    server.stop();
+}
+
+#[test]
+fn live_numbers_agree_with_metrics() {
+    let folder = TestFolder::new();
+    let (server, args) = start_server(&folder, &[]);
+    assert!(run_script("numbers.js", &args)["refused"].as_u64() > Some(0));
+    server.stop();
+}
+
+/// What each algorithm admits to one key in a window, wherever it begins: the table of docs/concepts.md.
+#[test]
+fn rule_rows_show_window_bounds() {
+    let rules = "rules:
+  - { id: bucket, key_by: ip, limit: 10/m burst 25 }
+  - { id: leaky, key_by: ip, limit: 10/m burst 15 using leaky_bucket }
+  - { id: fixed, key_by: ip, limit: 6200/m using fixed_window, match: { method: GET } }
+  - { id: log, key_by: ip, limit: 10/m using sliding_window_log, mode: shadow }
+  - { id: counter, key_by: ip, limit: 9/m using sliding_window_counter }
+  - { id: slots, key_by: ip, limit: { concurrent: 4, lease: 30s } }
+  - { id: free, key_by: ip, limit: { requests: unlimited } }\n";
+    let folder = TestFolder::new();
+    let server =
+        ServerProcess::with_config(&folder.write("rules.yaml", rules), &["--admin", "127.0.0.1:0"]);
+    let bounds = json!([
+        ["bucket", "35"],
+        ["counter", "18"],
+        ["fixed", "12,400"],
+        ["free", "–"],
+        ["leaky", "25"],
+        ["log", "10"],
+        ["slots", "4"],
+    ]);
+    run_script(
+        "bounds.js",
+        &json!({"base": format!("http://{}", server.admin_address()), "bounds": bounds}),
+    );
+    server.stop();
+}
+
+#[test]
+fn rule_edit_applies_and_rolls_back() {
+    let folder = TestFolder::new();
+    let (server, args) = start_server(&folder, &[]);
+    let told = run_script("rules.js", &args);
+    let versions = told["versions"].as_array().unwrap();
+    assert_eq!(
+        versions[..5],
+        [
+            json!([6, "ann", "undo: enabled in the dashboard"]),
+            json!([5, "ann", "enabled in the dashboard"]),
+            json!([4, "ann", "incident 7"]),
+            json!([3, "ann", "rolled back to version 1"]),
+            json!([2, "ann", "they asked for it – twice"]),
+        ]
+    );
+    server.stop();
+}
+
+#[test]
+fn layout_fits_a_phone_screen() {
+    let folder = TestFolder::new();
+    let (server, args) = start_server(&folder, &[]);
+    run_script("phone.js", &args);
+    server.stop();
+}
+
+#[test]
+fn client_filter_applies_to_all_tables() {
+    let folder = TestFolder::new();
+    let (server, args) = start_server(&folder, &[]);
+    run_script("clients.js", &args);
+    server.stop();
+}
+
+/// The steps that the server has recorded, as the first event of `/v1/live` sends them.
+fn recorded_steps(server: &ServerProcess) -> Vec<Value> {
+    let url = format!("http://{}/v1/live", server.admin_address());
+    let text = run_curl(&["--no-buffer", "--max-time", "1", &url]).body;
+    let data = text.lines().find_map(|line| line.strip_prefix("data: ")).unwrap_or("{}");
+    let event: Value = serde_json::from_str(data).unwrap_or_default();
+    event["steps"].as_array().cloned().unwrap_or_default()
+}
+
+#[test]
+fn charts_start_with_server_history() {
+    let folder = TestFolder::new();
+    let (server, mut args) = start_server(&folder, &[]);
+    let mut client = server.client();
+    let facts = json!({ "api_key": "one", "method": "POST", "path": "/api/orders" });
+    (0..25).for_each(|_| _ = client.check(&facts));
+    let decided = |steps: &[Value]| {
+        let sum = |name: &str| steps.iter().filter_map(|step| step[name].as_u64()).sum::<u64>();
+        sum("allowed") + sum("refused")
+    };
+    let steps = wait_for("three steps with all decisions", || {
+        Some(recorded_steps(&server)).filter(|steps| steps.len() >= 3 && decided(steps) == 25)
+    });
+    args["steps"] = json!(steps.len());
+    run_script("minutes.js", &args);
+    server.stop();
+}
+
+#[test]
+fn file_rules_are_shown_read_only() {
+    let folder = TestFolder::new();
+    let file = folder.write("rules.yaml", RULES);
+    let server = ServerProcess::with_config(&file, &["--admin", "127.0.0.1:0"]);
+    run_script("read_only.js", &json!({"base": format!("http://{}", server.admin_address())}));
+    server.stop();
+}
+
+#[test]
+fn stale_edit_is_rejected() {
+    let folder = TestFolder::new();
+    let (server, args) = start_server(&folder, &[]);
+    run_script("stale.js", &args);
+    server.stop();
+}
+
+#[test]
+fn hostile_names_are_rendered_as_text() {
+    let folder = TestFolder::new();
+    let token = folder.write("token", "open-sesame-open\n");
+    let more = ["--violations-identity", "plain", "--admin-token-file", token.to_str().unwrap()];
+    let (server, mut args) = start_server(&folder, &more);
+    args["token"] = json!("open-sesame-open");
+    run_script("hostile.js", &args);
+    server.stop();
+}
+
+#[test]
+fn token_prompt_stores_token_per_tab() {
+    let folder = TestFolder::new();
+    let (write, read) = (folder.write("write", WRITE_TOKEN), folder.write("read", READ_TOKEN));
+    let files = [write.to_str().unwrap(), read.to_str().unwrap()];
+    let more = ["--admin-token-file", files[0], "--admin-read-token-file", files[1]];
+    let (server, mut args) = start_server(&folder, &more);
+    (args["write"], args["read"]) = (json!(WRITE_TOKEN), json!(READ_TOKEN));
+    run_script("token.js", &args);
+    server.stop();
+}
+
+#[test]
+fn dashboard_is_usable_by_keyboard() {
+    let folder = TestFolder::new();
+    let (server, args) = start_server(&folder, &[]);
+    run_script("keyboard.js", &args);
+    server.stop();
+}
+
+#[test]
+fn axe_finds_no_serious_violations() {
+    let demo = DemoProcess::start(&[]);
+    let told =
+        run_script("axe.js", &json!({"base": format!("http://{}", demo.dashboard_address())}));
+    assert!(told["rules"].as_u64() > Some(400), "it looked: {told}");
+}
+
+/// The server goes while the page is open, which does not keep it from going; another comes in its place.
+#[test]
+fn lost_connection_is_shown_and_recovers() {
+    let folder = TestFolder::new();
+    let file = folder.write("rules.yaml", RULES);
+    let port = ReservedPort::reserve();
+    let at = port.address().to_string();
+    let start = || ServerProcess::with_config(&file, &["--admin", &at]);
+    let server = start();
+    let mut script = BrowserScript::start("lost.js", &json!({"base": format!("http://{at}")}));
+    script.wait_for_line("open");
+    server.stop();
+    script.wait_for_line("lost");
+    let server = start();
+    script.finish();
+    server.stop();
+}

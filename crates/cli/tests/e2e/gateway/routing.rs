@@ -1,0 +1,120 @@
+//! Several upstreams: by host and path, in balance, and without the one that is dead.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use tidegate_testkit::nginx::NginxServer;
+
+use crate::support::{ServerProcess, TestFolder, wait_for};
+
+const RULES: &str = "rules: [{ id: a, key_by: ip, limit: 1000000/s }]";
+
+#[test]
+fn host_and_path_select_the_upstream() {
+    let [api, web] = ["api", "web"].map(|name| NginxServer::start(&format!("return 200 {name};")));
+    let folder = TestFolder::new();
+    let document = format!(
+        "server:\n  upstreams:\n    api: {{ servers: [\"{}\"], host: server }}\n    \
+         web: {{ servers: [\"{}\"] }}\n  \
+         routes:\n    - {{ host: api.example.com, upstream: api }}\n    \
+         - {{ path: /api, upstream: api }}\n    \
+         - {{ host: \"*.example.com\", upstream: web }}\n{RULES}",
+        api.url(),
+        web.url()
+    );
+    let server =
+        ServerProcess::start_gateway_with_config(&folder.write("rules.yaml", document), &[]);
+    let ask = |host: &str, path: &str| {
+        let mut client = server.gateway_client();
+        client.send(&format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n"));
+        let answer = client.read_response();
+        (answer.status, answer.body.as_str().unwrap_or_default().to_owned())
+    };
+    for (host, path, expected) in [
+        ("api.example.com", "/", "api"),
+        ("API.EXAMPLE.COM:8080", "/x", "api"),
+        ("www.example.com", "/x", "web"),
+        ("other.test", "/api/x", "api"),
+        ("other.test", "/x/../api", "api"),
+    ] {
+        assert_eq!(ask(host, path), (200, expected.to_owned()), "{host}{path}");
+    }
+    assert_eq!(ask("other.test", "/apis").0, 404);
+    assert_eq!(ask("other.test", "/").0, 404);
+    let told = api.requests();
+    assert!(told.iter().all(|line| line.contains(&format!("host={}", api.address()))), "{told:?}");
+    assert!(told.last().unwrap().starts_with("GET /api HTTP/1.1"), "{told:?}");
+    assert!(web.requests()[0].contains("host=www.example.com"));
+}
+
+#[test]
+fn weighted_balance_is_exact() {
+    let [heavy, light] = [0, 1].map(|_| NginxServer::start("return 200 well;"));
+    let folder = TestFolder::new();
+    let document = format!(
+        "server:\n  upstreams:\n    api:\n      balance: weighted\n      servers:\n        \
+         - {{ url: \"{}\", weight: 3 }}\n        - \"{}\"\n{RULES}",
+        heavy.url(),
+        light.url()
+    );
+    let server =
+        ServerProcess::start_gateway_with_config(&folder.write("rules.yaml", document), &[]);
+    let mut client = server.gateway_client();
+    assert!((0..80).all(|_| client.get("/").status == 200));
+    assert_eq!((heavy.requests().len(), light.requests().len()), (60, 20));
+}
+
+#[test]
+fn dead_server_is_ejected_and_recovers() {
+    const CLIENTS: usize = 4;
+    let servers = [0, 1].map(|_| NginxServer::start("return 200 well;"));
+    let folder = TestFolder::new();
+    for health in ["", "health: { path: /healthz, interval: 50ms, unwell_after: 1, well_after: 1 }"]
+    {
+        let document = format!(
+            "server:\n  upstreams:\n    api:\n      servers: [\"{}\", \"{}\"]\n      {health}\n{RULES}",
+            servers[0].url(),
+            servers[1].url()
+        );
+        let server =
+            ServerProcess::start_gateway_with_config(&folder.write("rules.yaml", document), &[]);
+        let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+        let passed = || {
+            let before = done.load(Ordering::Relaxed);
+            wait_for("load", || (done.load(Ordering::Relaxed) > before + 100).then_some(()));
+        };
+        let failures: usize = thread::scope(|scope| {
+            let ask = || {
+                let (mut client, mut failures) = (server.gateway_client(), 0);
+                while !stop.load(Ordering::Relaxed) {
+                    match client.get("/x").status {
+                        200 => done.fetch_add(1, Ordering::Relaxed),
+                        _ => {
+                            failures += 1;
+                            0
+                        }
+                    };
+                }
+                failures
+            };
+            let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(ask)).collect();
+            passed();
+            servers[0].process().kill();
+            server.wait_for_log("upstream server unhealthy");
+            passed();
+            servers[0].restart();
+            server.wait_for_log("upstream server healthy again");
+            let before = count_requests(&servers[0]);
+            wait_for("it to be used again", || {
+                (count_requests(&servers[0]) > before + 20).then_some(())
+            });
+            stop.store(true, Ordering::Relaxed);
+            clients.into_iter().map(|client| client.join().unwrap()).sum()
+        });
+        assert!(failures <= CLIENTS, "{failures} failed: {}", server.log());
+    }
+}
+
+fn count_requests(nginx: &NginxServer) -> usize {
+    nginx.requests().iter().filter(|line| line.starts_with("GET /x ")).count()
+}

@@ -1,0 +1,170 @@
+//! The alerts and the board of `deploy/`: promtool is content with the alerts, and everything that they and the board ask
+//! for is told by a server that runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value as Json;
+use tidegate_testkit::redis::RedisServer as Redis;
+
+use super::{RULES, fetch_metrics, metric_families, run_promtool, send_writes};
+use crate::support::{ServerProcess, TestFolder};
+
+fn deploy_path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name)
+}
+
+/// What is told: of each name the labels, and of each label the values.
+type ExposedMetrics = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
+
+/// What servers tell on either store.
+fn exposed_metrics() -> ExposedMetrics {
+    let (folder, redis) = (TestFolder::new(), Redis::start());
+    let (rules, url) = (folder.write("rules.yaml", RULES), redis.url());
+    let mut told = ExposedMetrics::new();
+    for args in [&[][..], &["--store", &url]] {
+        let server =
+            ServerProcess::with_config(&rules, &[&["--admin", "127.0.0.1:0"], args].concat());
+        send_writes(&server, 3);
+        for line in fetch_metrics(&server).lines().filter(|line| !line.starts_with('#')) {
+            let series = line.rsplit_once(' ').unwrap().0;
+            let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+            let known = told.entry(name.to_owned()).or_default();
+            for (label, value) in parse_matchers(labels.trim_end_matches('}')) {
+                known.entry(label).or_default().insert(value);
+            }
+        }
+    }
+    told
+}
+
+/// Labels and values, such as those of `door="http",outcome=~"a|b"`.
+fn parse_matchers(text: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some((label, after)) = rest.split_once('"') {
+        let (value, next) = after.split_once('"').unwrap_or((after, ""));
+        let label = label.trim_matches(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        found.push((label.to_owned(), value.to_owned()));
+        rest = next;
+    }
+    found
+}
+
+/// What Prometheus adds to every series.
+const PROMETHEUS_LABELS: [&str; 2] = ["job", "instance"];
+
+/// What is wrong with a query, if something is: it asks for what nobody tells.
+fn query_problems(query: &str, told: &ExposedMetrics) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut grouped: BTreeSet<String> = PROMETHEUS_LABELS.map(str::to_owned).into();
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    for (at, _) in query.match_indices("tidegate_") {
+        let name: String = query[at..].chars().take_while(|c| is_name(*c)).collect();
+        let Some(labels) = told.get(&name) else {
+            wrong.push(format!("nobody tells {name}"));
+            continue;
+        };
+        grouped.extend(labels.keys().cloned());
+        let selector =
+            query[at + name.len()..].strip_prefix('{').and_then(|rest| rest.split_once('}'));
+        for (label, value) in selector.map(|(inner, _)| parse_matchers(inner)).unwrap_or_default() {
+            if PROMETHEUS_LABELS.contains(&label.as_str()) {
+                continue;
+            }
+            match labels.get(&label) {
+                None => wrong.push(format!("{name} has no label {label}")),
+                // What the reader chooses.
+                Some(_) if value.starts_with('$') => {}
+                Some(known) => {
+                    let unknown = value.split('|').filter(|value| !known.contains(*value));
+                    wrong.extend(unknown.map(|value| format!("{name}: {label} is never {value}")));
+                }
+            }
+        }
+    }
+    for group in query.split("by (").skip(1) {
+        let labels = group.split(')').next().unwrap_or_default().split(", ");
+        let unknown = labels.filter(|label| !grouped.contains(*label));
+        wrong.extend(unknown.map(|label| format!("nothing has the label {label}")));
+    }
+    wrong
+}
+
+/// Every query of a board, wherever it is in it.
+fn dashboard_queries(board: &Json) -> Vec<String> {
+    match board {
+        Json::Object(fields) => fields
+            .iter()
+            .flat_map(|(name, value)| match value {
+                Json::String(text) if name == "expr" || name == "query" => vec![text.clone()],
+                _ => dashboard_queries(value),
+            })
+            .collect(),
+        Json::Array(list) => list.iter().flat_map(dashboard_queries).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn dashboard_queries_match_exposed_metrics() {
+    let board = std::fs::read_to_string(deploy_path("grafana/tidegate.json")).unwrap();
+    let queries = dashboard_queries(&serde_json::from_str(&board).unwrap());
+    let told = exposed_metrics();
+    for query in &queries {
+        assert_eq!(query_problems(query, &told), Vec::<String>::new(), "{query}");
+    }
+    assert!(queries.len() > 40, "{} queries", queries.len());
+    let all = queries.join("\n");
+    let folder = TestFolder::new();
+    let server =
+        ServerProcess::with_config(&folder.write("rules.yaml", RULES), &["--admin", "127.0.0.1:0"]);
+    for family in metric_families(&fetch_metrics(&server)).keys() {
+        assert!(all.contains(family), "no panel shows {family}");
+    }
+}
+
+#[test]
+fn alert_queries_match_exposed_metrics() {
+    let alerts = std::fs::read_to_string(deploy_path("prometheus/alerts.yml")).unwrap();
+    let lines = alerts.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let text = lines.collect::<Vec<_>>().join("\n");
+    assert_eq!(query_problems(&text, &exposed_metrics()), Vec::<String>::new());
+}
+
+#[test]
+fn unknown_metrics_in_queries_are_detected() {
+    let told = exposed_metrics();
+    for (query, why) in [
+        ("rate(tidegate_decision_total[5m])", "nobody tells tidegate_decision_total"),
+        ("tidegate_store_up{server=\"a\"}", "tidegate_store_up has no label server"),
+        (
+            "tidegate_rule_verdicts_total{verdict=~\"deny|denied\"}",
+            "tidegate_rule_verdicts_total: verdict is never denied",
+        ),
+        ("sum by (job, client) (tidegate_store_up)", "nothing has the label client"),
+    ] {
+        assert_eq!(query_problems(query, &told), [why]);
+    }
+}
+
+#[test]
+fn alerts_pass_promtool_checks() {
+    for words in [["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]] {
+        let file = deploy_path(&format!("prometheus/{}", words[2]));
+        let (content, told) = run_promtool(&[words[0], words[1], file.to_str().unwrap()], "");
+        assert!(content && told.contains("SUCCESS"), "{told}");
+    }
+}
+
+/// An alert without a test may never fire.
+#[test]
+fn every_alert_fires_in_a_test() {
+    let text = |name| std::fs::read_to_string(deploy_path(name)).unwrap();
+    let (alerts, tests) = (text("prometheus/alerts.yml"), text("prometheus/alerts_test.yml"));
+    let names = alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+    for name in names {
+        let fires = format!("alertname: {name}\n        exp_alerts:\n          - exp_labels");
+        assert!(tests.contains(&fires), "{name} fires in no test");
+    }
+}

@@ -1,0 +1,292 @@
+//! `tidegate top` in a real terminal (tmux), in front of a real server: what is seen, what keys do, and that the
+//! terminal is given back.
+
+mod one_shot;
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+use tidegate_testkit::port::ReservedPort;
+use tidegate_testkit::tmux::TmuxSession;
+
+use crate::admin_cli::AdminCliFixture;
+use crate::support::{ServerProcess, run_curl, tidegate_command, wait_for};
+
+/// Nothing runs out within a test; `writes` passes two.
+const RULES: &str = r#"
+rules:
+  - { id: writes, match: { method: POST }, key_by: ip, limit: 2/30d using fixed_window }
+  - { id: per-user, match: { method: GET }, key_by: user_id, limit: 1000/30d using fixed_window }
+  - { id: unused, match: { method: DELETE }, key_by: ip, limit: 5/h }
+"#;
+
+/// So many writes of one client, of which two pass.
+fn send_writes(server: &ServerProcess, times: usize) {
+    let mut client = server.client();
+    let facts = json!({ "ip": "203.0.113.7", "method": "POST", "path": "/x" });
+    (0..times).for_each(|_| _ = client.check(&facts));
+}
+
+/// So many reads of a user, all of which pass.
+fn send_reads(server: &ServerProcess, user: &str, times: usize) {
+    let mut client = server.client();
+    let facts = json!({ "user_id": user, "method": "GET", "path": "/x" });
+    (0..times).for_each(|_| assert_eq!(client.check(&facts).status, 200));
+}
+
+/// Runs the program in a terminal; the first picture is there.
+fn start_top(tmux: &TmuxSession, url: &str) {
+    tmux.run(&[tidegate_command().get_program().to_str().unwrap(), "top", "--admin", url]);
+    tmux.wait_for_text("since the start");
+}
+
+fn start_server_and_top(columns: u16, rows: u16) -> (AdminCliFixture, TmuxSession) {
+    let office = AdminCliFixture::start_with(RULES, &[]);
+    let tmux = TmuxSession::start(columns, rows);
+    start_top(&tmux, &office.url);
+    (office, tmux)
+}
+
+/// The words of a rule's row.
+fn rule_row<'s>(screen: &'s str, rule: &str) -> Vec<&'s str> {
+    let line = screen.lines().find(|line| line.starts_with(rule));
+    line.map(|line| line.split_whitespace().collect()).unwrap_or_default()
+}
+
+/// The rules in the order in which they stand.
+fn rule_order(screen: &str) -> Vec<&str> {
+    let names = ["writes", "per-user", "unused"];
+    screen
+        .lines()
+        .filter_map(|line| names.into_iter().find(|name| line.starts_with(name)))
+        .collect()
+}
+
+/// The sum of the samples of a family with these labels.
+fn sum_metric(office: &AdminCliFixture, family: &str, labels: &[&str]) -> u64 {
+    let page = run_curl(&[&format!("{}/metrics", office.url)]).body;
+    let has = |line: &&str| labels.iter().all(|label| line.contains(label));
+    let lines = page.lines().filter(|line| line.starts_with(family)).filter(has);
+    lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn live_numbers_agree_with_metrics() {
+    let (office, tmux) = start_server_and_top(120, 34);
+    tmux.wait_for_text("0 since the start");
+    for times in [12, 28] {
+        send_writes(&office.server, times);
+        let decided = sum_metric(&office, "tidegate_decisions_total", &[]);
+        let said = |verdict: &str| {
+            let verdict = format!("verdict=\"{verdict}\"");
+            sum_metric(&office, "tidegate_rule_verdicts_total", &["rule=\"writes\"", &verdict])
+        };
+        let (passed, refused) = (said("allow"), said("deny"));
+        assert_eq!(passed, 2);
+        assert_eq!(decided, passed + refused);
+        let share = (refused * 1_000 / decided + 5) / 10;
+        let screen = tmux.wait_until("the numbers of the metrics", |screen| {
+            let row = rule_row(screen, "writes");
+            screen.contains(&format!("{decided} since the start"))
+                && row.get(4).is_some_and(|told| *told == format!("{share}%"))
+        });
+        // One client was refused so often, and asked so often.
+        tmux.wait_until("the keys", |screen| {
+            let keys = |count: u64| screen.contains(&format!(" {count} ip=203.0.113.7"));
+            keys(refused) && keys(decided)
+        });
+        let moves = |rate: &&str| rate.parse::<f64>().unwrap() > 0.0;
+        assert!(rule_row(&screen, "writes")[2..4].iter().all(moves), "{screen}");
+        assert_eq!(rule_row(&screen, "unused")[2..5], ["0", "0", "–"], "{screen}");
+        assert!(screen.contains("rules version 1, 3 rules"), "{screen}");
+        assert!(screen.contains(&format!("process {}", office.server.pid())), "{screen}");
+    }
+}
+
+#[test]
+fn keys_sort_filter_pause_and_show_help() {
+    let (office, tmux) = start_server_and_top(120, 34);
+    send_writes(&office.server, 20);
+    send_reads(&office.server, "ann", 50);
+    tmux.wait_until("the busiest first", |screen| {
+        rule_order(screen) == ["per-user", "writes", "unused"]
+    });
+    tmux.type_in("s");
+    let refused = tmux.wait_until("the most refused first", |screen| {
+        rule_order(screen) == ["writes", "per-user", "unused"]
+    });
+    assert!(refused.contains("REFUSED/S▼"), "{refused}");
+    tmux.type_in("<<");
+    tmux.wait_until("by name", |screen| rule_order(screen) == ["per-user", "unused", "writes"]);
+    tmux.type_in("r");
+    tmux.wait_until("by name from the end", |screen| {
+        rule_order(screen) == ["writes", "unused", "per-user"]
+    });
+
+    tmux.type_in("/USER");
+    tmux.wait_until("what is filtered", |screen| {
+        rule_order(screen) == ["per-user"]
+            && screen.contains("/USER")
+            && !screen.contains("ip=203.0.113.7")
+    });
+    tmux.press("Enter");
+    tmux.wait_for_text("filter: USER");
+    tmux.press("Escape");
+    tmux.wait_until("all again", |screen| {
+        rule_order(screen).len() == 3 && !screen.contains("filter:")
+    });
+
+    tmux.type_in("?");
+    tmux.wait_for_text("any key closes this help");
+    tmux.type_in("x");
+    tmux.wait_until("no help", |screen| !screen.contains("any key closes this help"));
+
+    tmux.type_in("p");
+    tmux.wait_for_text("PAUSED");
+    let stopped = tmux.screen();
+    send_reads(&office.server, "ann", 7);
+    // Somebody else who watches has heard of it, with the same event.
+    let told = || office.run_json(&["top"])["decisions"] == 77;
+    wait_for("77 decisions", || told().then_some(()));
+    assert_eq!(tmux.screen(), stopped);
+    tmux.type_in("p");
+    tmux.wait_for_text("77 since the start");
+}
+
+#[test]
+fn resized_terminal_is_redrawn_to_fit() {
+    let (office, tmux) = start_server_and_top(120, 34);
+    send_writes(&office.server, 5);
+    tmux.wait_for_text("LAST MINUTE");
+    tmux.resize(40, 12);
+    let screen = tmux.wait_until("what there is room for", |screen| {
+        !screen.contains("LAST MINUTE") && rule_row(screen, "writes").len() == 3
+    });
+    assert_eq!(screen.lines().count(), 12, "{screen}");
+    assert!(screen.contains("q quit"), "{screen}");
+    for (columns, rows) in [(1, 1), (10, 3), (200, 50)] {
+        tmux.resize(columns, rows);
+    }
+    tmux.wait_for_text("LAST MINUTE");
+    tmux.wait_for_text("5 since the start");
+}
+
+#[test]
+fn small_terminal_shows_rules() {
+    let (office, tmux) = (AdminCliFixture::start_with(RULES, &[]), TmuxSession::start(40, 12));
+    tmux.run(&[tidegate_command().get_program().to_str().unwrap(), "top", "--admin", &office.url]);
+    tmux.wait_for_text("per-user");
+    tmux.type_in("q");
+    tmux.wait_for_text("ready$");
+}
+
+#[test]
+fn lost_server_is_shown_until_reconnect() {
+    let office = AdminCliFixture::start();
+    let port = ReservedPort::reserve();
+    let at = port.address().to_string();
+    let file = office.folder.write("other.yaml", RULES);
+    let start = || ServerProcess::with_config(&file, &["--admin", &at]);
+    let (server, tmux) = (start(), TmuxSession::start(120, 34));
+    start_top(&tmux, &format!("http://{at}"));
+    send_writes(&server, 7);
+    tmux.wait_for_text("7 since the start");
+    let before = format!("process {}", server.pid());
+    // That somebody watches does not keep it from ending.
+    server.stop();
+    let lost = tmux.wait_until("that it is lost", |screen| screen.starts_with("LOST: "));
+    assert!(lost.contains("7 since the start") && lost.contains(&before), "{lost}");
+    let server = start();
+    send_writes(&server, 3);
+    let back = tmux.wait_until("that it is back", |screen| screen.contains(" 3 since the start"));
+    assert!(
+        !back.contains("LOST") && back.contains(&format!("process {}", server.pid())),
+        "{back}"
+    );
+    tmux.type_in("q");
+    tmux.wait_for_text("ready$");
+}
+
+#[test]
+fn terminal_is_restored_on_exit() {
+    let (office, tmux) = (AdminCliFixture::start_with(RULES, &[]), TmuxSession::start(120, 34));
+    let state = || [tmux.format_value("alternate_on"), tmux.format_value("cursor_flag")];
+    let (pid, program) = (office.folder.path("pid"), tidegate_command());
+    let program = program.get_program().to_str().unwrap();
+    let top = format!("echo $$ >{}; exec {program} top --admin {}", pid.display(), office.url);
+    for leave in ["q", "C-c", "TERM"] {
+        let before = format!("what was there before {leave}");
+        tmux.run(&["echo", &before]);
+        tmux.wait_for_text(&format!("\n{before}\nready$"));
+        tmux.run(&["sh", "-c", &top]);
+        tmux.wait_for_text("since the start");
+        assert_eq!(state(), ["1", "0"], "another screen, and no cursor");
+        assert!(!tmux.screen().contains(&before));
+        match leave {
+            "TERM" => terminate(&pid),
+            key => tmux.press(key),
+        }
+        tmux.wait_until("the screen before, and the prompt", |screen| {
+            screen.contains(&format!("\n{before}\n")) && screen.trim_end().ends_with("ready$")
+        });
+        assert_eq!(state(), ["0", "1"], "after {leave}");
+        // What is typed is seen, and comes line by line: the terminal is not raw any more.
+        tmux.run(&["sh", "-c", &format!("echo {leave}; stty -a | grep -o -w -e icanon -e echo")]);
+        tmux.wait_for_text(&format!("\n{leave}\nicanon\necho\nready$"));
+    }
+}
+
+/// Tells the process whose number is in a file to end.
+fn terminate(pid: &Path) {
+    let kill = format!("kill -TERM $(cat {})", pid.display());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+}
+
+#[test]
+fn hostile_key_is_rendered_as_text() {
+    let (office, tmux) = start_server_and_top(160, 40);
+    let title = tmux.format_value("pane_title");
+    let hostile = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}31m\u{202e}<b>\r\n";
+    send_reads(&office.server, hostile, 3);
+    send_reads(&office.server, "\u{65e5}\u{672c}", 2);
+    let screen = tmux.wait_until("both keys", |screen| {
+        screen.contains("user_id=\\u{1b}]0;owned\\u{7}\\u{1b}[2J\\u{9b}31m")
+            && screen.contains("日本")
+    });
+    assert!(!screen.contains('\u{202e}') && screen.contains("since the start"), "{screen}");
+    assert_eq!(tmux.format_value("pane_title"), title);
+    // The rule's name stands in one column behind all of them.
+    let place = |words: &str| {
+        let line = screen.lines().find(|line| line.contains(words)).unwrap();
+        let before = line.split_once("per-user").unwrap().0;
+        before.chars().map(|c| if c.is_ascii() || c == '…' { 1 } else { 2 }).sum::<usize>()
+    };
+    assert_eq!(place("owned"), place("日本"), "{screen}");
+}
+
+/// Without a controlling terminal (`setsid`) no SIGHUP tells the program that its terminal is gone,
+/// and crossterm goes on reading it for ever.
+#[test]
+fn top_exits_when_its_terminal_closes() {
+    for setsid in [&[][..], &["setsid", "--wait"]] {
+        let office = AdminCliFixture::start_with(RULES, &[]);
+        let tmux = TmuxSession::start(120, 34);
+        let program = tidegate_command();
+        let top = [program.get_program().to_str().unwrap(), "top", "--admin", &office.url];
+        tmux.run(&[setsid, &top].concat());
+        tmux.wait_for_text("since the start");
+        let pids = find_pids(&format!("top --admin {}", office.url));
+        assert!(!pids.is_empty());
+        drop(tmux);
+        let is_running = |pid: &u32| Path::new(&format!("/proc/{pid}")).exists();
+        wait_for("the program to end", || (!pids.iter().any(is_running)).then_some(()));
+    }
+}
+
+/// The processes whose command line contains a text.
+fn find_pids(text: &str) -> Vec<u32> {
+    let found = Command::new("pgrep").args(["-f", text]).output().unwrap();
+    let found = String::from_utf8(found.stdout).unwrap();
+    found.lines().map(|pid| pid.parse().unwrap()).collect()
+}

@@ -1,5 +1,0 @@
-//! New migrations are compiled in: without this, cargo sees changed files only.
-
-fn main() {
-    println!("cargo:rerun-if-changed=migrations");
-}

@@ -1,3 +1,0 @@
--- One statement, so that entries and version are of one instant.
-SELECT 'head', '', '', coalesce(max(number), 0) FROM rule_version
-UNION ALL SELECT kind, id, value, version FROM rule_entry

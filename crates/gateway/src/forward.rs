@@ -1,0 +1,209 @@
+//! Sends a request on to the upstream that its route leads to, and takes the answer back.
+
+use std::sync::Arc;
+
+use http::header::{CONTENT_LENGTH, HOST, HeaderMap, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderValue, Request, Response, StatusCode, Version};
+use hyper::body::Incoming;
+use smallvec::SmallVec;
+
+use super::health_check::{self, UpstreamHealthCheck};
+use super::request_body::UpstreamRequestBody;
+use super::response_body::{GatewayBody, ProxiedBody};
+use super::tunnel::{self, UpgradeRequest};
+use super::upstream::Upstream;
+use super::upstream_connection::Http1Connection;
+use super::upstream_error::UpstreamError;
+use super::upstream_server::{ServerLoadGuard, UpstreamResponse, UpstreamServer};
+use super::{UpstreamSettings, headers};
+use tidegate_net::listen::ConnectionInfo;
+use tidegate_web::problem::HttpError;
+
+/// How often a request is sent at most; again only where surely nothing of it was.
+const MAX_ATTEMPTS: usize = 3;
+
+/// What `RequestHost` says to an upstream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HostHeader {
+    /// What the client said.
+    #[default]
+    Client,
+    /// The server's own name.
+    Server,
+}
+
+/// Why a request was not answered.
+pub(super) struct ForwardError {
+    pub(super) error: HttpError,
+    /// Whether no server could be reached, so that nothing of the request was sent.
+    pub(super) unreachable: bool,
+}
+
+/// An upstream with what is said to it.
+pub(super) struct RouteTarget {
+    upstream: Upstream,
+    host: HostHeader,
+    health: Option<UpstreamHealthCheck>,
+}
+
+impl RouteTarget {
+    pub(super) fn new(settings: UpstreamSettings, threads: usize) -> Self {
+        let UpstreamSettings { servers, balance, timeouts, tls: trust, host, health } = settings;
+        let servers = servers.into_iter().map(|(address, weight)| {
+            Arc::new(UpstreamServer::new(address, weight, timeouts, trust.clone(), threads))
+        });
+        Self { upstream: Upstream::new(servers.collect(), balance), host, health }
+    }
+
+    pub(super) fn servers(
+        &self,
+    ) -> impl Iterator<Item = (&Arc<UpstreamServer>, Option<&UpstreamHealthCheck>)> {
+        self.upstream.servers.iter().map(|server| (server, self.health.as_ref()))
+    }
+
+    /// Sends a request to the server whose turn it is, and again or to another if surely nothing was
+    /// sent: then the request is still there.
+    #[expect(clippy::manual_async_fn, reason = "what an `async fn` is given is copied once more")]
+    pub(super) fn send(
+        &self,
+        request: Request<UpstreamRequestBody>,
+    ) -> impl Future<Output = Result<Response<GatewayBody>, ForwardError>> + Send {
+        async move {
+            let mut request = Some(request);
+            let mut unreachable = true;
+            let mut tried: SmallVec<[&Arc<UpstreamServer>; MAX_ATTEMPTS]> = SmallVec::new();
+            for tries in 1.. {
+                let Some(server) = self.upstream.select_server(&tried) else { break };
+                let in_flight = server.start_request();
+                request.iter_mut().for_each(|request| self.set_host(request, server));
+                let why = match server.send(&mut request).await {
+                    Ok(answered) => return proxied_response(answered, in_flight),
+                    Err(why) => why,
+                };
+                if why.is_connect_failure() {
+                    tried.push(server);
+                    health_check::mark_unreachable(server, self.health.is_some());
+                } else {
+                    unreachable = false;
+                }
+                let last = tries == MAX_ATTEMPTS || tried.len() == self.upstream.servers.len();
+                if last || request.is_none() {
+                    return Err(ForwardError { error: why.to_http_error(server), unreachable });
+                }
+            }
+            Err(ForwardError { error: no_server_error(), unreachable })
+        }
+    }
+
+    /// Sends a request that wants to change the protocol of its connection.
+    pub(super) async fn send_upgrade(
+        &self,
+        mut request: Request<UpstreamRequestBody>,
+        wanted: UpgradeRequest,
+        caller: &ConnectionInfo,
+    ) -> Result<Response<GatewayBody>, ForwardError> {
+        let unreachable = |problem| ForwardError { error: problem, unreachable: true };
+        let (server, link) = self.dial_upgradable().await.map_err(unreachable)?;
+        let in_flight = server.start_request();
+        self.set_host(&mut request, server);
+        let sent = wanted.send(server, link, request).await;
+        let (response, tunnel) = sent.map_err(|why| failed_after_send(&why, server))?;
+        validate_response(&response, true).map_err(|why| failed_after_send(&why, server))?;
+        Ok(upgrade_response(response, tunnel, in_flight, caller))
+    }
+
+    /// A connection to the server whose turn it is, or to the next that is there.
+    async fn dial_upgradable(&self) -> Result<(&Arc<UpstreamServer>, Http1Connection), HttpError> {
+        let mut tried: SmallVec<[&Arc<UpstreamServer>; MAX_ATTEMPTS]> = SmallVec::new();
+        loop {
+            let server = self.upstream.select_server(&tried).ok_or_else(no_server_error)?;
+            let why = match tunnel::dial_http1(server).await {
+                Ok(link) => return Ok((server, link)),
+                Err(why) => why,
+            };
+            if why.is_connect_failure() {
+                tried.push(server);
+                health_check::mark_unreachable(server, self.health.is_some());
+            }
+            let most = MAX_ATTEMPTS.min(self.upstream.servers.len());
+            if !why.is_connect_failure() || tried.len() == most {
+                return Err(why.to_http_error(server));
+            }
+        }
+    }
+
+    /// Says to whom a request is.
+    fn set_host(&self, request: &mut Request<UpstreamRequestBody>, server: &UpstreamServer) {
+        let headers = request.headers_mut();
+        if self.host == HostHeader::Server || !headers.contains_key(HOST) {
+            headers.insert(HOST, HeaderValue::clone(server.host()));
+        }
+    }
+}
+
+/// An upstream's answer on its way to the client.
+fn proxied_response(
+    answered: UpstreamResponse,
+    in_flight: ServerLoadGuard,
+) -> Result<Response<GatewayBody>, ForwardError> {
+    let UpstreamResponse { mut response, connection: link } = answered;
+    validate_response(&response, false)
+        .map_err(|why| failed_after_send(&why, in_flight.server()))?;
+    headers::strip_hop_by_hop(response.headers_mut());
+    *response.version_mut() = Version::HTTP_11;
+    Ok(response.map(|body| GatewayBody::Proxied(Box::new(ProxiedBody::new(body, link, in_flight)))))
+}
+
+/// A failure after which it is not known what the server did.
+fn failed_after_send(why: &UpstreamError, server: &UpstreamServer) -> ForwardError {
+    ForwardError { error: why.to_http_error(server), unreachable: false }
+}
+
+/// Whether an answer can be passed on. hyper lets some through that it cannot: a change of protocol
+/// that the client did not ask for, a length beside chunks (RFC 9112 section 6.3), and a length
+/// that is said twice.
+fn validate_response(response: &Response<Incoming>, may_change: bool) -> Result<(), UpstreamError> {
+    let headers = response.headers();
+    if response.status().is_informational() && !may_change {
+        Err(UpstreamError::InvalidResponse("it changes the protocol unasked"))
+    } else if headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH) {
+        Err(UpstreamError::InvalidResponse("it says in two ways where it ends"))
+    } else if !has_single_length(headers) {
+        Err(UpstreamError::InvalidResponse("it says its length twice"))
+    } else {
+        Ok(())
+    }
+}
+
+/// Whether there is at most one length, and it is one number.
+fn has_single_length(headers: &HeaderMap) -> bool {
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter().map(HeaderValue::as_bytes);
+    lengths.next().is_none_or(|length| length.iter().all(u8::is_ascii_digit))
+        && lengths.next().is_none()
+}
+
+/// The answer to a request that wanted to change the protocol, whether or not the upstream agreed.
+fn upgrade_response(
+    response: Response<Incoming>,
+    tunnel: Option<tidegate_net::listen::TunnelFuture>,
+    in_flight: ServerLoadGuard,
+    caller: &ConnectionInfo,
+) -> Response<GatewayBody> {
+    let (mut head, body) = response.into_parts();
+    let protocol = head.headers.get(UPGRADE).cloned();
+    headers::strip_hop_by_hop(&mut head.headers);
+    let Some(tunnel) = tunnel else {
+        let body = ProxiedBody::new(body, None, in_flight);
+        return Response::from_parts(head, GatewayBody::Proxied(Box::new(body)));
+    };
+    tunnel::write_switching_headers(&mut head.headers, protocol);
+    caller.set_tunnel(Box::pin(async move {
+        tunnel.await;
+        drop(in_flight);
+    }));
+    Response::from_parts(head, GatewayBody::from(bytes::Bytes::new()))
+}
+
+fn no_server_error() -> HttpError {
+    HttpError::new(StatusCode::BAD_GATEWAY, "no upstream can be reached")
+}

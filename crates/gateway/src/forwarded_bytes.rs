@@ -1,0 +1,51 @@
+//! How much of a request's body was forwarded, where a rule charges for it.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// A sum that two tasks share: the body adds to it, and the charge closes it.
+#[derive(Clone, Debug)]
+pub(super) struct ForwardedBytes(Arc<Mutex<Option<u64>>>);
+
+/// The sum is closed: what would be forwarded now would not be charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ForwardingClosedError;
+
+impl Default for ForwardedBytes {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Some(0))))
+    }
+}
+
+impl ForwardedBytes {
+    /// Adds bytes that are about to be forwarded.
+    ///
+    /// # Errors
+    /// When the sum is closed: they must not be forwarded.
+    pub(super) fn add(&self, bytes: u64) -> Result<(), ForwardingClosedError> {
+        let mut sum = self.0.lock();
+        let sum = sum.as_mut().ok_or(ForwardingClosedError)?;
+        *sum = sum.saturating_add(bytes);
+        Ok(())
+    }
+
+    /// The sum, to which nothing is added from now on.
+    pub(super) fn close(&self) -> u64 {
+        self.0.lock().take().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closed_sum_rejects_further_bytes() {
+        let bytes = ForwardedBytes::default();
+        let body = bytes.clone();
+        assert_eq!((body.add(3), body.add(4)), (Ok(()), Ok(())));
+        assert_eq!(bytes.close(), 7);
+        assert_eq!(body.add(1), Err(ForwardingClosedError));
+    }
+}

@@ -1,0 +1,232 @@
+//! Which headers a client that is not trusted may not send, and which trailers no client may.
+//!
+//! The upstream believes these headers, because its proxy sets them: where a request comes from,
+//! and that it is for another method or path than the request line says. Rules count by the request
+//! line.
+
+use std::fmt;
+use std::str::FromStr;
+
+use http::header::{HeaderMap, HeaderName};
+
+use tidegate_identity::RuleInputHeaders;
+
+/// A header that clients may send although the gateway would drop it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassthroughHeader(HeaderName);
+
+/// Why a header cannot be one that clients may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PassthroughHeaderError {
+    /// This is not the name of a header.
+    InvalidName,
+    /// The gateway sets it, or it is for one hop only.
+    Reserved,
+}
+
+impl FromStr for PassthroughHeader {
+    type Err = PassthroughHeaderError;
+
+    fn from_str(text: &str) -> Result<Self, PassthroughHeaderError> {
+        let name: HeaderName = text.parse().map_err(|_| PassthroughHeaderError::InvalidName)?;
+        match is_hop_by_hop(name.as_str()) || is_forwarding_header(name.as_str()) {
+            true => Err(PassthroughHeaderError::Reserved),
+            false => Ok(Self(name)),
+        }
+    }
+}
+
+/// Whether a header is for one hop, also when `BenchConnection` does not name it.
+pub(super) fn is_hop_by_hop(name: &str) -> bool {
+    matches!(
+        name,
+        "connection"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "transfer-encoding"
+            | "upgrade"
+            | "http2-settings"
+    )
+}
+
+/// Whether the gateway drops a header of a client that is not trusted.
+pub(super) fn is_dropped(
+    name: &HeaderName,
+    read: &RuleInputHeaders,
+    passed: &[PassthroughHeader],
+) -> bool {
+    (is_proxy_only_header(name.as_str()) || is_underscore_variant(name, read))
+        && !passed.iter().any(|PassthroughHeader(passed)| passed == name)
+}
+
+/// Takes out of a request's trailers what would be dropped or believed as a header: some servers
+/// merge them.
+pub(super) fn strip_trailers(trailers: &mut HeaderMap, read: &RuleInputHeaders) {
+    let is_unsafe = |name: &&HeaderName| {
+        let text = name.as_str();
+        is_hop_by_hop(text)
+            || is_proxy_only_header(text)
+            || is_forbidden_trailer(text)
+            || read.contains(name)
+            || is_underscore_variant(name, read)
+    };
+    let gone: Vec<HeaderName> = trailers.keys().filter(is_unsafe).cloned().collect();
+    for name in gone {
+        trailers.remove(name);
+    }
+}
+
+/// Where a request comes from. The gateway sets most of these.
+fn is_forwarding_header(name: &str) -> bool {
+    matches!(
+        name,
+        "forwarded"
+            | "x-forwarded-for"
+            | "x-forwarded-proto"
+            | "x-forwarded-host"
+            | "x-forwarded-port"
+            | "x-real-ip"
+    )
+}
+
+/// Another method or path than the request line has; some frameworks route by it.
+fn is_override_header(name: &str) -> bool {
+    matches!(
+        name,
+        "x-http-method-override"
+            | "x-http-method"
+            | "x-method-override"
+            | "x-forwarded-method"
+            | "x-original-method"
+            | "x-original-url"
+            | "x-original-uri"
+            | "x-rewrite-url"
+            | "x-forwarded-uri"
+            | "x-forwarded-path"
+            | "x-forwarded-prefix"
+    )
+}
+
+fn is_proxy_only_header(name: &str) -> bool {
+    is_forwarding_header(name) || is_override_header(name)
+}
+
+/// Whether it is another header in disguise: many servers make one variable of `x-real-ip` and
+/// `x_real_ip`.
+fn is_underscore_variant(name: &HeaderName, read: &RuleInputHeaders) -> bool {
+    let text = name.as_str();
+    let dashed = || text.replace('_', "-");
+    let is_known = |name: String| is_proxy_only_header(&name) || is_hop_by_hop(&name);
+    (text.contains('_') && is_known(dashed())) || read.contains_underscore_variant(name)
+}
+
+/// What has no place in trailers (RFC 9110 section 6.5.1), or would be changed as a header.
+fn is_forbidden_trailer(name: &str) -> bool {
+    matches!(
+        name,
+        "authorization"
+            | "cache-control"
+            | "content-encoding"
+            | "content-length"
+            | "content-range"
+            | "content-type"
+            | "cookie"
+            | "expect"
+            | "host"
+            | "max-forwards"
+            | "set-cookie"
+            | "te"
+            | "trailer"
+            | "via"
+            | "x-request-id"
+    )
+}
+
+impl fmt::Display for PassthroughHeaderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::InvalidName => "this is not the name of a header",
+            Self::Reserved => "clients cannot set this header: the gateway does",
+        })
+    }
+}
+
+impl std::error::Error for PassthroughHeaderError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule_headers() -> RuleInputHeaders {
+        ["x-api-key", "x_tenant"].into_iter().map(HeaderName::from_static).collect()
+    }
+
+    fn dropped(name: &'static str, passed: &[PassthroughHeader]) -> bool {
+        is_dropped(&HeaderName::from_static(name), &rule_headers(), passed)
+    }
+
+    #[test]
+    fn proxy_headers_and_underscore_variants_are_dropped() {
+        for name in [
+            "forwarded",
+            "x-forwarded-for",
+            "x_forwarded_for",
+            "x-forwarded_for",
+            "x_real_ip",
+            "x-http-method-override",
+            "x_http_method_override",
+            "x-http-method",
+            "x-method-override",
+            "x-original-uri",
+            "x-forwarded-uri",
+            "x-forwarded-path",
+            "x-forwarded-prefix",
+            "transfer_encoding",
+            "x_api_key",
+            "x-api_key",
+            "x-tenant",
+        ] {
+            assert!(dropped(name, &[]), "{name}");
+        }
+        for name in ["x-api-key", "x_tenant", "x_mine", "x-api-keys", "accept", "cookie"] {
+            assert!(!dropped(name, &[]), "{name}");
+        }
+    }
+
+    #[test]
+    fn passthrough_headers_exclude_forwarding_headers() {
+        let passed = |name: &str| name.parse::<PassthroughHeader>();
+        let list = [passed("X-HTTP-Method-Override").unwrap(), passed("x_api_key").unwrap()];
+        assert!(!dropped("x-http-method-override", &list) && !dropped("x_api_key", &list));
+        assert!(dropped("x_http_method_override", &list), "another spelling is another header");
+        for name in ["X-Forwarded-For", "forwarded", "x-real-ip", "connection"] {
+            assert_eq!(passed(name), Err(PassthroughHeaderError::Reserved), "{name}");
+        }
+        assert_eq!(passed("no name"), Err(PassthroughHeaderError::InvalidName));
+    }
+
+    #[test]
+    fn unsafe_trailers_are_stripped() {
+        let names = [
+            "x-forwarded-for",
+            "x_real_ip",
+            "x-api-key",
+            "x_api_key",
+            "authorization",
+            "host",
+            "x-http-method-override",
+            "connection",
+            "x-request-id",
+            "x-checksum",
+            "grpc-status",
+        ];
+        let pair = |name| (HeaderName::from_static(name), http::HeaderValue::from_static("1"));
+        let mut trailers: HeaderMap = names.into_iter().map(pair).collect();
+        strip_trailers(&mut trailers, &rule_headers());
+        let mut left: Vec<&str> = trailers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["grpc-status", "x-checksum"]);
+    }
+}

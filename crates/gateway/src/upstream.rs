@@ -1,0 +1,176 @@
+//! Several servers that answer the same requests, and which of them gets the next.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use smallvec::SmallVec;
+
+use super::upstream_server::UpstreamServer;
+
+/// Which server gets the next request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Balance {
+    /// The one with the fewest requests under way, relative to its weight.
+    #[default]
+    LeastLoaded,
+    /// In turn, each as often as its weight says.
+    Weighted,
+}
+
+/// Servers that answer the same requests.
+pub(super) struct Upstream {
+    pub(super) servers: Vec<Arc<UpstreamServer>>,
+    balance: Balance,
+    next_turn: AtomicUsize,
+    total_weight: usize,
+}
+
+impl Upstream {
+    pub(super) fn new(servers: Vec<Arc<UpstreamServer>>, balance: Balance) -> Self {
+        let total_weight =
+            servers.iter().map(|server| server.weight as usize).sum::<usize>().max(1);
+        Self { servers, balance, next_turn: AtomicUsize::new(0), total_weight }
+    }
+
+    /// The server for a request, other than those that were tried. Servers that are not well come
+    /// last: where none is, one of them is still better than no answer.
+    pub(super) fn select_server(
+        &self,
+        tried: &[&Arc<UpstreamServer>],
+    ) -> Option<&Arc<UpstreamServer>> {
+        if let [only] = self.servers.as_slice() {
+            return tried.is_empty().then_some(only);
+        }
+        let left =
+            |server: &&Arc<UpstreamServer>| !tried.iter().any(|tried| Arc::ptr_eq(tried, server));
+        let left: SmallVec<[&Arc<UpstreamServer>; 8]> = self.servers.iter().filter(left).collect();
+        let well: SmallVec<[&Arc<UpstreamServer>; 8]> =
+            left.iter().copied().filter(|server| server.is_healthy()).collect();
+        let from = if well.is_empty() { left } else { well };
+        match self.balance {
+            Balance::LeastLoaded => self.least_loaded(&from),
+            Balance::Weighted => self.weighted_round_robin(&from),
+        }
+    }
+
+    /// Of equals the one whose turn it is, so that idle servers share too.
+    fn least_loaded<'u>(
+        &self,
+        from: &[&'u Arc<UpstreamServer>],
+    ) -> Option<&'u Arc<UpstreamServer>> {
+        let start = self.next_turn.fetch_add(1, Relaxed);
+        let in_order = (0..from.len()).map(|i| from[(start.wrapping_add(i)) % from.len()]);
+        // Loads are compared as fractions: a/v < b/w where a·w < b·v.
+        in_order.reduce(|best, next| {
+            let load = |server: &UpstreamServer| server.in_flight() as u64 + 1;
+            let (a, b) = (load(best), load(next));
+            match a * u64::from(next.weight) <= b * u64::from(best.weight) {
+                true => best,
+                false => next,
+            }
+        })
+    }
+
+    fn weighted_round_robin<'u>(
+        &self,
+        from: &[&'u Arc<UpstreamServer>],
+    ) -> Option<&'u Arc<UpstreamServer>> {
+        let total: usize = from.iter().map(|server| server.weight as usize).sum();
+        // A step that shares no divisor with most totals spreads the turns of a heavy server.
+        let mut at =
+            self.next_turn.fetch_add(1, Relaxed).wrapping_mul(coprime_step(self.total_weight))
+                % total.max(1);
+        for server in from {
+            let weight = server.weight as usize;
+            if at < weight {
+                return Some(server);
+            }
+            at -= weight;
+        }
+        from.first().copied()
+    }
+}
+
+/// The number next to the golden section of `total` that shares no divisor with it: multiples of it
+/// visit every place once, and neighbours far apart.
+fn coprime_step(total: usize) -> usize {
+    let divisor = |mut a: usize, mut b: usize| {
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    let golden = (total * 618 / 1000).max(1);
+    (golden..=total).find(|step| divisor(*step, total) == 1).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream_server::UpstreamTimeouts;
+    use tidegate_net::connect::OutboundTls;
+
+    fn upstream(weights: &[u32], balance: Balance) -> Upstream {
+        let trust = OutboundTls::without_roots().unwrap();
+        let server = |(i, weight): (usize, &u32)| {
+            let address = format!("http://127.0.0.1:{}", i + 1).parse().unwrap();
+            Arc::new(UpstreamServer::new(
+                address,
+                *weight,
+                UpstreamTimeouts::default(),
+                trust.clone(),
+                1,
+            ))
+        };
+        Upstream::new(weights.iter().enumerate().map(server).collect(), balance)
+    }
+
+    fn port(server: Option<&Arc<UpstreamServer>>) -> u16 {
+        server.map_or(0, |server| server.address.port)
+    }
+
+    #[test]
+    fn weighted_turns_are_interleaved() {
+        let upstream = upstream(&[5, 1, 2], Balance::Weighted);
+        let turns: Vec<u16> = (0..16).map(|_| port(upstream.select_server(&[]))).collect();
+        for (server, expected) in [(1, 10), (2, 2), (3, 4)] {
+            assert_eq!(turns.iter().filter(|turn| **turn == server).count(), expected, "{turns:?}");
+        }
+        assert!(!turns.windows(4).any(|four| four == [1; 4]), "{turns:?}");
+    }
+
+    #[test]
+    fn least_loaded_server_is_selected() {
+        let upstream = upstream(&[1, 1, 2], Balance::LeastLoaded);
+        let mut under_way = Vec::new();
+        let mut counts = [0; 4];
+        for _ in 0..12 {
+            let server = upstream.select_server(&[]).unwrap();
+            counts[usize::from(server.address.port)] += 1;
+            under_way.push(server.start_request());
+        }
+        assert_eq!(counts, [0, 3, 3, 6]);
+        under_way.retain(|busy| busy.server().address.port != 2);
+        for _ in 0..3 {
+            let server = upstream.select_server(&[]).unwrap();
+            assert_eq!(server.address.port, 2);
+            under_way.push(server.start_request());
+        }
+    }
+
+    #[test]
+    fn unhealthy_and_tried_servers_come_last() {
+        for balance in [Balance::LeastLoaded, Balance::Weighted] {
+            let upstream = upstream(&[1, 1], balance);
+            assert!(upstream.servers[0].set_healthy(false), "that is news");
+            assert!(!upstream.servers[0].set_healthy(false), "that is none");
+            assert_eq!(port(upstream.select_server(&[])), 2);
+            let (first, second) = (&upstream.servers[0], &upstream.servers[1]);
+            assert_eq!(port(upstream.select_server(&[second])), 1, "better than none");
+            assert_eq!(port(upstream.select_server(&[second, first])), 0);
+            upstream.servers[1].set_healthy(false);
+            assert_ne!(port(upstream.select_server(&[])), 0, "all are unwell");
+        }
+    }
+}

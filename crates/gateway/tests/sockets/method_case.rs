@@ -1,0 +1,99 @@
+//! Methods in any case: the rules count them alike, and the upstream gets one spelling.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+
+use super::TestGateway;
+use super::http2::connect_http2;
+use super::scripted_upstream::ScriptedUpstream;
+use tidegate_fixtures::fixture::{TestHttpServer, encode_request};
+use tidegate_fixtures::generators::{MethodSpelling, random_method_spellings};
+
+/// Every method has a counter; no test gets to its end.
+const PER_METHOD: &str = "rules: [{ id: each, key_by: method, limit: 1000000/h }]";
+
+/// How many are left of each method's counter.
+#[derive(Default)]
+struct RemainingByMethod(HashMap<&'static str, u64>);
+
+impl RemainingByMethod {
+    /// Counts one more request.
+    fn charge(&mut self, method: &'static str) -> String {
+        let left = self.0.entry(method).or_insert(1_000_000);
+        *left -= 1;
+        left.to_string()
+    }
+}
+
+#[tokio::test]
+async fn method_case_is_normalized_by_gateway() {
+    let mut upstream = ScriptedUpstream::start().await;
+    let gate = TestGateway::start(PER_METHOD, &upstream).await;
+    let (mut caller, mut client) = (gate.connect().await, connect_http2(&gate).await);
+    let mut left = RemainingByMethod::default();
+    for (at, MethodSpelling { method, spelling: spelt }) in
+        random_method_spellings(100).into_iter().enumerate()
+    {
+        let expected = left.charge(method);
+        let told = if at % 2 == 0 {
+            let answer = caller.request(&spelt, "/", b"").await;
+            answer.header("x-ratelimit-remaining").map(str::to_owned)
+        } else {
+            let asked = Request::builder().method(&*spelt).uri("http://a/");
+            let asked = asked.body(Full::new(Bytes::new())).unwrap();
+            let answer = client.send_request(asked).await.unwrap();
+            let told = answer.headers().get("x-ratelimit-remaining");
+            told.map(|told| told.to_str().unwrap().to_owned())
+        };
+        assert_eq!(told, Some(expected), "{spelt}");
+        let seen = upstream.next_request().await;
+        assert!(seen.starts_with(&format!("{method} / HTTP/1.1\r\n")), "{spelt}: {seen}");
+    }
+}
+
+#[tokio::test]
+async fn method_case_is_normalized_by_apis() {
+    let rules = format!("identity: {{ ip: {{ trusted_proxies: [127.0.0.1] }} }}\n{PER_METHOD}");
+    let house = TestHttpServer::start(&rules).await;
+    let mut caller = house.connect().await;
+    let mut left = RemainingByMethod::default();
+    for (at, MethodSpelling { method, spelling: spelt }) in
+        random_method_spellings(100).into_iter().enumerate()
+    {
+        let answer = if at % 2 == 0 {
+            let head = format!(
+                "GET /v1/forward-auth HTTP/1.1\r\nHost: a\r\nX-Forwarded-Method: {spelt}\r\n\
+                 X-Original-Method: {method}\r\nX-Forwarded-Uri: /\r\n\r\n"
+            );
+            caller.send(head.as_bytes()).await;
+            caller.read_response().await.unwrap()
+        } else {
+            let facts = format!(r#"{{"facts":{{"method":"{spelt}"}}}}"#);
+            caller.post("/v1/check", &facts).await
+        };
+        let told = answer.header("x-ratelimit-remaining").map(str::to_owned);
+        assert_eq!(told, Some(left.charge(method)), "{spelt}: {answer:?}");
+    }
+}
+
+/// To HTTP libraries `head` is another method than HEAD, and its answer has a body.
+#[tokio::test]
+async fn lowercase_head_response_has_consistent_length() {
+    let upstream = ScriptedUpstream::start().await;
+    let gate = TestGateway::start(PER_METHOD, &upstream).await;
+    let mut caller = gate.connect().await;
+    caller
+        .send(&[encode_request("head", "/", b""), encode_request("GET", "/", b"")].concat())
+        .await;
+    let answer = caller.read_response().await.unwrap();
+    assert_eq!((answer.status, answer.header("content-length")), (200, Some("0")));
+    let next = caller.read_response().await.unwrap();
+    assert_eq!((next.status, next.body.as_str()), (200, "hello"));
+    let asked = Request::builder().method("head").uri("http://a/").body(Full::default()).unwrap();
+    let answer = connect_http2(&gate).await.send_request(asked).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert_eq!(answer.headers().get("content-length"), None);
+}

@@ -1,0 +1,44 @@
+//! The headers that the rules read: who the client is, and what a request costs.
+
+use http::header::HeaderName;
+
+/// The headers that the rules read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuleInputHeaders(Vec<HeaderName>);
+
+impl Extend<HeaderName> for RuleInputHeaders {
+    fn extend<I: IntoIterator<Item = HeaderName>>(&mut self, names: I) {
+        for name in names {
+            if !self.0.contains(&name) {
+                self.0.push(name);
+            }
+        }
+    }
+}
+
+impl FromIterator<HeaderName> for RuleInputHeaders {
+    fn from_iter<I: IntoIterator<Item = HeaderName>>(names: I) -> Self {
+        let mut read = Self::default();
+        read.extend(names);
+        read
+    }
+}
+
+impl RuleInputHeaders {
+    /// Whether the rules read a header of this name.
+    pub fn contains(&self, name: &HeaderName) -> bool {
+        self.0.contains(name)
+    }
+
+    /// Whether the rules read a header whose name differs from this one, but not once `_` and `-`
+    /// are the same. CGI, WSGI, Rack and PHP make one variable of both.
+    pub fn contains_underscore_variant(&self, name: &HeaderName) -> bool {
+        self.0.iter().any(|read| same_cgi_variable(read.as_str(), name.as_str()))
+            && !self.contains(name)
+    }
+}
+
+fn same_cgi_variable(one: &str, two: &str) -> bool {
+    let dashed = |byte: u8| if byte == b'_' { b'-' } else { byte };
+    one.len() == two.len() && one.bytes().map(dashed).eq(two.bytes().map(dashed))
+}

@@ -1,0 +1,128 @@
+//! When the store does not answer, or only in part: each rule's own word for it.
+//!
+//! A request is still decided as a whole. If a rule that the store did not answer for refuses, what
+//! the store charged to the others is given back; if one that it did answer for refuses, no share is
+//! charged. Only what is charged always stays.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tidegate_core::decision::{AnsweredBy, Reading, Retry, Verdict};
+use tidegate_core::store::{Charge, Op, Role, Store, StoreError};
+use tidegate_core::time::{Micros, Timestamp};
+use tidegate_rules::{OnFail, RuleSet};
+
+use crate::decision::CounterLocation;
+use crate::limiter::Limiter;
+use crate::plan::{ChargePlan, PlanReadings};
+use crate::refund;
+
+/// How long a client that is refused for want of a store is asked to wait.
+pub(crate) const FALLBACK_RETRY_AFTER: Micros = Micros::from_secs(1);
+
+/// Who counts each charge of a plan; nobody where `on_fail` is `allow` or `deny`.
+type ChargeLocations = SmallVec<[Option<CounterLocation>; 4]>;
+
+impl<S: Store, L: Store> Limiter<S, L> {
+    /// Answers a plan that the store answered in part or not at all. `numbers` tells what it did.
+    pub(crate) async fn fall_back(
+        &self,
+        op: Op,
+        plan: &mut ChargePlan<'_>,
+        rules: &Arc<RuleSet>,
+        numbers: &mut [Reading],
+        error: &StoreError,
+    ) {
+        let on_fail = |plan: &ChargePlan<'_>, i: usize| plan.on_fail(i, rules);
+        let mut counters: ChargeLocations = (0..plan.charges.len())
+            .map(|i| match on_fail(plan, i) {
+                _ if error.answered.contains(&i) => Some(CounterLocation::Store),
+                OnFail::Local if self.local.is_some() => Some(CounterLocation::Local),
+                _ => None,
+            })
+            .collect();
+        let now = self.local_now().await;
+        for i in indices_of(&counters, None) {
+            numbers[i] = on_fail_reading(on_fail(plan, i), &plan.charges[i], now);
+        }
+        self.sync_node_count().await;
+        let shared = indices_of(&counters, Some(CounterLocation::Local));
+        if let Some(local) = self.local.as_ref().filter(|_| !shared.is_empty()) {
+            let refused =
+                any_refuses(&counters, numbers, |counter| counter != Some(CounterLocation::Local));
+            let answer = local.decide_locally(op, plan, rules, &shared, refused, numbers).await;
+            if answer.is_err() {
+                for i in shared {
+                    let allowed = on_fail_reading(OnFail::Allow, &plan.charges[i], now);
+                    (counters[i], numbers[i]) = (None, allowed);
+                }
+            }
+        }
+        if op == Op::Charge {
+            self.refund_store_charges(plan, &counters, numbers).await;
+        }
+        if let Some(local) = &self.local {
+            let by_store = indices_of(&counters, Some(CounterLocation::Store));
+            plan.local_charged_at = local.mirror_charges(op, plan, rules, numbers, &by_store).await;
+        }
+        if counters.iter().any(|counter| *counter != Some(CounterLocation::Store)) {
+            plan.answered_by = AnsweredBy::Fallback;
+        }
+        plan.set_readings(op, numbers, |i| counters[i]);
+    }
+
+    /// Gives back what the store charged to a request that is refused by a rule it did not answer for.
+    async fn refund_store_charges(
+        &self,
+        plan: &ChargePlan<'_>,
+        counters: &ChargeLocations,
+        numbers: &mut [Reading],
+    ) {
+        let store = Some(CounterLocation::Store);
+        let refused_by_store = any_refuses(counters, numbers, |counter| counter == store);
+        if refused_by_store || !any_refuses(counters, numbers, |counter| counter != store) {
+            return;
+        }
+        let charged = |i: &usize| {
+            plan.charges[*i].role != Role::Always && numbers[*i].verdict == Verdict::Allow
+        };
+        let back: SmallVec<[usize; 4]> =
+            indices_of(counters, store).into_iter().filter(charged).collect();
+        let charges: SmallVec<[Charge<'_>; 4]> = back.iter().map(|i| plan.charges[*i]).collect();
+        let mut told: PlanReadings = back.iter().map(|i| numbers[*i]).collect();
+        refund::refund_charges(&self.store, &charges, &mut told).await;
+        back.into_iter().zip(told).for_each(|(i, told)| numbers[i] = told);
+    }
+}
+
+/// The places of the charges that a counter of the given kind counts.
+fn indices_of(
+    counters: &ChargeLocations,
+    counter: Option<CounterLocation>,
+) -> SmallVec<[usize; 4]> {
+    (0..counters.len()).filter(|i| counters[*i] == counter).collect()
+}
+
+/// Whether a charge of the given kind refuses the request.
+fn any_refuses(
+    counters: &ChargeLocations,
+    numbers: &[Reading],
+    kind: impl Fn(Option<CounterLocation>) -> bool,
+) -> bool {
+    counters.iter().zip(numbers).any(|(counter, told)| kind(*counter) && told.verdict.refuses())
+}
+
+/// What a rule says to a charge that nobody counted.
+fn on_fail_reading(on_fail: OnFail, charge: &Charge<'_>, now: Timestamp) -> Reading {
+    let limit = charge.policy.limit();
+    let told = Reading { limit, remaining: limit, now, ..Reading::default() };
+    match (on_fail, charge.role) {
+        (OnFail::Deny, Role::Enforce | Role::Always) => Reading {
+            verdict: Verdict::Deny,
+            remaining: 0,
+            retry: Retry::After(FALLBACK_RETRY_AFTER),
+            ..told
+        },
+        _ => told,
+    }
+}

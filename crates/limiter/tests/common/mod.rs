@@ -1,0 +1,72 @@
+//! A limiter on memory with a clock that stands still, and calls that wait for nothing.
+
+#![allow(
+    dead_code,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "each test file uses some of it"
+)]
+
+pub(crate) mod faulty_store;
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use tidegate_core::key::Secret;
+use tidegate_core::time::{ManualClock, Timestamp};
+use tidegate_limiter::{Decision, Limiter};
+use tidegate_memory::{DEFAULT_MAX_BYTES, MemoryStore};
+use tidegate_rules::{Document, Facts, RuleSet};
+
+pub(crate) type ManualMemoryStore = MemoryStore<ManualClock>;
+
+pub(crate) fn rules(source: &str) -> RuleSet {
+    rules_with_secret(Secret::UNSET, source)
+}
+
+pub(crate) fn rules_with_secret(secret: Secret, source: &str) -> RuleSet {
+    let document =
+        Document::parse("rules.yaml", source).unwrap_or_else(|problems| panic!("{problems}"));
+    RuleSet::compile(&document, secret).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+pub(crate) fn limiter(source: &str) -> (Limiter<ManualMemoryStore>, ManualClock) {
+    let clock = clock();
+    let store = MemoryStore::with_clock(clock.clone(), DEFAULT_MAX_BYTES);
+    (Limiter::new(store, rules(source)), clock)
+}
+
+/// A clock at the start of an hour.
+pub(crate) fn clock() -> ManualClock {
+    ManualClock::new(Timestamp::from_micros(1_699_999_200_000_000))
+}
+
+/// A small store: a property makes thousands of them.
+pub(crate) fn small_store(clock: &ManualClock) -> ManualMemoryStore {
+    MemoryStore::with_shards(clock.clone(), 1 << 20, 2)
+}
+
+pub(crate) fn facts(of: &'static [(&'static str, &'static str)]) -> Facts<'static> {
+    of.iter().copied().collect()
+}
+
+/// The outcome of a future that is ready at once, as those of the memory store are.
+pub(crate) fn poll_ready<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => outcome,
+        Poll::Pending => panic!("a decision on memory waits for nothing"),
+    }
+}
+
+/// `rule verdict remaining` of each reading, in order.
+pub(crate) fn reading_summary(decision: &Decision) -> Vec<String> {
+    decision
+        .readings()
+        .map(|(rule, reading)| {
+            let left =
+                reading.numbers.map_or_else(|| "-".to_owned(), |told| told.remaining.to_string());
+            format!("{} {} {left}", rule.id(), reading.verdict.name())
+        })
+        .collect()
+}

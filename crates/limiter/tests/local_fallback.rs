@@ -1,0 +1,272 @@
+//! `on_fail: local`: warm local buckets with a share of the limit decide while the store is gone.
+
+mod common;
+
+use common::faulty_store::{StoreFault, TestNode, fleet, single_node};
+use common::{clock, facts, poll_ready, reading_summary, rules};
+use tidegate_core::decision::{AnsweredBy, Retry};
+use tidegate_core::store::Op;
+use tidegate_core::time::Micros;
+
+const IP: &[(&str, &str)] = &[("ip", "203.0.113.7")];
+const OTHER: &[(&str, &str)] = &[("ip", "203.0.113.8")];
+
+const HUNDRED: &str =
+    "rules: [{ id: r, key_by: ip, limit: 100/h using fixed_window, on_fail: local }]";
+
+/// How many of `tries` requests pass.
+fn count_admitted(node: &TestNode, tries: usize) -> usize {
+    (0..tries).filter(|_| poll_ready(node.limiter.decide(&facts(IP), 1)).is_allowed()).count()
+}
+
+fn peek(node: &TestNode) -> Vec<String> {
+    reading_summary(&poll_ready(node.limiter.peek(&facts(IP), None, 1)))
+}
+
+#[test]
+fn outage_admits_node_share() {
+    let nodes = fleet(HUNDRED, 4, &clock());
+    nodes.iter().for_each(|node| node.store.set_fault(StoreFault::Unreachable));
+    let first = poll_ready(nodes[0].limiter.decide(&facts(IP), 1));
+    assert_eq!(first.answered_by(), AnsweredBy::Fallback);
+    assert_eq!(reading_summary(&first), ["r allow 24"], "a quarter of 100");
+    assert_eq!(count_admitted(&nodes[0], 50), 24);
+    assert_eq!(nodes[1..].iter().map(|node| count_admitted(node, 50)).sum::<usize>(), 75);
+    let refused = poll_ready(nodes[0].limiter.decide(&facts(IP), 1));
+    assert_eq!(refused.tightest().unwrap().1.retry(), Retry::After(Micros::from_secs(3_600)));
+    assert!(poll_ready(nodes[0].limiter.decide(&facts(OTHER), 1)).is_allowed());
+}
+
+#[test]
+fn exhausted_client_gets_no_fresh_share() {
+    let nodes = fleet(HUNDRED, 4, &clock());
+    assert_eq!(count_admitted(&nodes[0], 20), 20);
+    assert_eq!(count_admitted(&nodes[1], 200), 80);
+    nodes.iter().for_each(|node| node.store.set_fault(StoreFault::Unreachable));
+    assert_eq!(count_admitted(&nodes[0], 50), 5, "20 of its 25 were used by way of this node");
+    assert_eq!(count_admitted(&nodes[1], 50), 0, "this node's share is long used up");
+}
+
+/// Refused requests charge no store, so they may not fill the local bucket either.
+#[test]
+fn only_store_charges_are_mirrored() {
+    let node = single_node(
+        "rules:
+           - { id: r, key_by: ip, limit: 10/h using fixed_window, on_fail: local }
+           - { id: all, key_by: global, limit: 3/h using fixed_window }",
+        &clock(),
+    );
+    assert_eq!(count_admitted(&node, 50), 3);
+    node.store.set_fault(StoreFault::Unreachable);
+    assert_eq!(peek(&node), ["r allow 7", "all allow 3"]);
+}
+
+#[test]
+fn partial_store_charges_are_mirrored() {
+    let node = single_node(
+        "on_fail: local
+rules:
+  - { id: answered, key_by: ip, limit: 10/h using fixed_window }
+  - { id: lost, key_by: ip, limit: 10/h using fixed_window }",
+        &clock(),
+    );
+    node.store.set_fault(StoreFault::PartUnreachable(&["lost"]));
+    assert_eq!(count_admitted(&node, 4), 4);
+    node.store.set_fault(StoreFault::Unreachable);
+    assert_eq!(peek(&node), ["answered allow 6", "lost allow 6"]);
+}
+
+#[test]
+fn refunds_and_resets_are_mirrored() {
+    for algorithm in ["token_bucket", "sliding_window_log", "sliding_window_counter"] {
+        let clock = clock();
+        let node = single_node(
+            &format!(
+                "rules: [{{ id: r, key_by: ip, limit: 10/h using {algorithm}, on_fail: local }}]"
+            ),
+            &clock,
+        );
+        poll_ready(node.limiter.decide(&facts(IP), 2));
+        clock.advance(Micros::new(1));
+        let receipt = poll_ready(node.limiter.decide(&facts(IP), 3));
+        let at = receipt.now();
+        poll_ready(node.limiter.refund_decision(receipt));
+        node.store.set_fault(StoreFault::Unreachable);
+        assert_eq!(peek(&node), ["r allow 8"], "{algorithm}: the receipt came back here as well");
+        node.store.set_fault(StoreFault::None);
+        poll_ready(node.limiter.force(&facts(IP), None, 4));
+        poll_ready(node.limiter.refund(&facts(IP), None, 3, at));
+        node.store.set_fault(StoreFault::Unreachable);
+        assert_eq!(peek(&node), ["r allow 7"], "{algorithm}: forced 4, refunded 3");
+        node.store.set_fault(StoreFault::None);
+        poll_ready(node.limiter.reset(&facts(IP), None));
+        node.store.set_fault(StoreFault::Unreachable);
+        assert_eq!(peek(&node), ["r allow 10"], "{algorithm}");
+    }
+}
+
+#[test]
+fn outage_applies_operations_to_local_share() {
+    let clock = clock();
+    let node = single_node(HUNDRED, &clock);
+    node.store.set_fault(StoreFault::Unreachable);
+    let forced = poll_ready(node.limiter.force(&facts(IP), None, 120));
+    assert_eq!(forced.answered_by(), AnsweredBy::Fallback);
+    assert_eq!(peek(&node), ["r deny 0"]);
+    poll_ready(node.limiter.refund(&facts(IP), None, 50, None));
+    assert_eq!(peek(&node), ["r allow 30"]);
+    poll_ready(node.limiter.reset(&facts(IP), None));
+    assert_eq!(peek(&node), ["r allow 100"]);
+    assert!(!node.limiter.has_unsettled(), "what is forgotten is not owed");
+    let explained = poll_ready(node.limiter.explain(&facts(IP), 1));
+    assert!(explained.why.contains("r has the least left"), "{}", explained.why);
+}
+
+#[test]
+fn local_receipt_refunds_local_share_only() {
+    let node = single_node(HUNDRED, &clock());
+    poll_ready(node.limiter.decide(&facts(IP), 10));
+    node.store.set_fault(StoreFault::Unreachable);
+    let receipt = poll_ready(node.limiter.decide(&facts(IP), 7));
+    let kept = poll_ready(node.limiter.decide(&facts(IP), 2));
+    assert!(kept.is_allowed());
+    node.store.set_fault(StoreFault::None);
+    node.store.take_recorded_calls();
+    poll_ready(node.limiter.refund_decision(receipt));
+    assert_eq!(node.store.take_recorded_calls(), [], "the store had not charged it");
+    assert_eq!(peek(&node), ["r allow 88"], "the node knows what the store does not know yet");
+    poll_ready(node.limiter.settle());
+    assert_eq!(peek(&node), ["r allow 88"], "what was kept is owed, what was given back is not");
+}
+
+#[test]
+fn outage_keeps_warnings_and_bans() {
+    let node = single_node(
+        "on_fail: local
+rules:
+  - { id: warned, match: { path: /w }, mode: warn, warn: { allow: 1, period: 1m }, key_by: ip, limit: 1/h }
+  - { id: banned, match: { path: /b }, key_by: ip, limit: 1/h, ban: { after: 2, within: 1m, for: 10s } }",
+        &clock(),
+    );
+    node.store.set_fault(StoreFault::Unreachable);
+    let verdicts = |path: &'static [(&'static str, &'static str)]| -> Vec<String> {
+        let decide =
+            || reading_summary(&poll_ready(node.limiter.decide(&facts(path), 1))).remove(0);
+        (0..4).map(|_| decide()).collect()
+    };
+    assert_eq!(
+        verdicts(&[("ip", "203.0.113.7"), ("path", "/w")]),
+        ["warned allow 0", "warned warn 0", "warned deny 0", "warned deny 0"]
+    );
+    assert_eq!(
+        verdicts(&[("ip", "203.0.113.7"), ("path", "/b")]),
+        ["banned allow 0", "banned deny 0", "banned deny 0", "banned ban 0"]
+    );
+}
+
+#[test]
+fn outage_divides_queue_rate_and_capacity() {
+    let nodes = fleet(
+        "rules: [{ id: q, key_by: ip, on_fail: local, limit: { requests: 10, window: 1s, burst: 6, algorithm: leaky_bucket, queue: true } }]",
+        2,
+        &clock(),
+    );
+    nodes[0].store.set_fault(StoreFault::Unreachable);
+    let delays: Vec<_> = (0..4)
+        .map(|_| {
+            let decision = poll_ready(nodes[0].limiter.decide(&facts(IP), 1));
+            (decision.is_allowed(), decision.delay().get())
+        })
+        .collect();
+    assert_eq!(delays, [(true, 0), (true, 200_000), (true, 400_000), (false, 0)]);
+}
+
+#[test]
+fn cost_above_share_gets_retry_after() {
+    let nodes = fleet(HUNDRED, 4, &clock());
+    nodes[0].store.set_fault(StoreFault::Unreachable);
+    let retry = |cost| {
+        let decision = poll_ready(nodes[0].limiter.decide(&facts(IP), cost));
+        decision.tightest().unwrap().1.retry()
+    };
+    assert_eq!(retry(26), Retry::After(Micros::from_secs(1)));
+    assert_eq!(retry(101), Retry::Never);
+}
+
+#[test]
+fn share_follows_node_count_keeping_usage() {
+    let clock = clock();
+    let node = single_node("rules: [{ id: r, key_by: ip, limit: 100/h, on_fail: local }]", &clock);
+    poll_ready(node.limiter.decide(&facts(IP), 10));
+    let share_with = |nodes: u32| {
+        node.store.set_nodes(nodes);
+        node.store.set_fault(StoreFault::None);
+        poll_ready(node.limiter.peek(&facts(IP), None, 1));
+        node.store.set_fault(StoreFault::Unreachable);
+        peek(&node)
+    };
+    assert_eq!(share_with(4), ["r allow 15"]);
+    assert_eq!(share_with(1), ["r allow 90"]);
+    assert_eq!(share_with(4), ["r allow 15"]);
+    // An hour drains the whole share, whatever it is.
+    assert_eq!(count_admitted(&node, 5), 5);
+    clock.advance(Micros::from_secs(3_600 / 5));
+    assert_eq!(peek(&node), ["r allow 15"], "5 drain in a fifth of an hour, not 20");
+}
+
+/// The share is of the nodes that there are, not of those that there were when a rule was last asked.
+#[test]
+fn idle_rule_share_follows_node_count() {
+    for reload in [false, true] {
+        let node = single_node(HUNDRED, &clock());
+        node.store.set_nodes(4);
+        if reload {
+            poll_ready(node.limiter.install(rules(HUNDRED))).unwrap();
+        }
+        node.store.set_fault(StoreFault::Unreachable);
+        assert_eq!(count_admitted(&node, 150), 25, "a quarter; reload: {reload}");
+        let node = fleet(HUNDRED, 4, &clock()).remove(0);
+        node.store.set_nodes(1);
+        node.store.set_fault(StoreFault::Unreachable);
+        assert_eq!(count_admitted(&node, 150), 100, "the others have left");
+    }
+}
+
+#[test]
+fn outage_rule_change_keeps_usage() {
+    let node = single_node(HUNDRED, &clock());
+    poll_ready(node.limiter.decide(&facts(IP), 10));
+    node.store.set_fault(StoreFault::Unreachable);
+    assert_eq!(count_admitted(&node, 20), 20);
+    poll_ready(node.limiter.install(rules(
+        "rules:
+           - { id: new, key_by: ip, limit: 5/h, on_fail: local }
+           - { id: r, key_by: ip, limit: 50/h using fixed_window, on_fail: local }",
+    )))
+    .unwrap();
+    assert_eq!(peek(&node), ["new allow 5", "r allow 20"]);
+    assert_eq!(count_admitted(&node, 10), 5);
+    node.store.set_fault(StoreFault::None);
+    poll_ready(node.limiter.settle());
+    assert_eq!(peek(&node), ["new deny 0", "r allow 15"], "10 + 20 + 5 of 50");
+}
+
+#[test]
+fn local_rules_add_no_store_calls() {
+    let source = |on_fail: &str| {
+        format!(
+            "rules: [{{ id: r, key_by: ip, limit: 100/h using fixed_window, on_fail: {on_fail} }}]"
+        )
+    };
+    for on_fail in ["allow", "deny"] {
+        let node = single_node(&source(on_fail), &clock());
+        count_admitted(&node, 3);
+        assert_eq!(node.store.take_recorded_calls(), [(Op::Charge, 1); 3]);
+        assert_eq!(node.limiter.local().unwrap().usage().keys, 0, "nothing is kept warm");
+    }
+    let node = single_node(&source("local"), &clock());
+    count_admitted(&node, 3);
+    assert_eq!(node.store.take_recorded_calls(), [(Op::Charge, 1); 3]);
+    assert_eq!(node.limiter.local().unwrap().usage().keys, 1);
+    assert!(!node.limiter.has_unsettled());
+}

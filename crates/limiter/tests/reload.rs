@@ -1,0 +1,162 @@
+//! Rules that change while requests run: counters are kept, half a rule set is never seen.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use common::{facts, limiter, poll_ready, reading_summary, rules};
+use tidegate_core::time::Micros;
+
+const IP: &[(&str, &str)] = &[("ip", "203.0.113.7")];
+
+fn peek(limiter: &tidegate_limiter::Limiter<common::ManualMemoryStore>) -> Vec<String> {
+    reading_summary(&poll_ready(limiter.peek(&facts(IP), None, 1)))
+}
+
+/// APISIX puts the configuration's version into its keys, so that any edit refills everyone.
+#[test]
+fn edited_limit_keeps_usage() {
+    let (limiter, _) = limiter(
+        "rules:
+           - { id: edited, key_by: ip, limit: 10/h using fixed_window }
+           - { id: untouched, key_by: ip, limit: 10/h using fixed_window }",
+    );
+    for _ in 0..4 {
+        poll_ready(limiter.decide(&facts(IP), 1));
+    }
+    poll_ready(limiter.install(rules(
+        "rules:
+           - { id: new, key_by: ip, limit: 3/h using fixed_window }
+           - { id: untouched, key_by: ip, limit: 10/h using fixed_window }
+           - { id: edited, key_by: ip, limit: 6/h using fixed_window }",
+    )))
+    .unwrap();
+    assert_eq!(peek(&limiter), ["new allow 3", "untouched allow 6", "edited allow 2"]);
+}
+
+#[test]
+fn bucket_switches_drain_rate_at_edit() {
+    let rule = |rate: u64| format!("rules: [{{ id: r, key_by: ip, limit: {rate}/m burst 100 }}]");
+    let (limiter, clock) = limiter(&rule(60));
+    poll_ready(limiter.decide(&facts(IP), 100));
+    clock.advance(Micros::from_secs(10));
+    poll_ready(limiter.install(rules(&rule(600)))).unwrap();
+    assert_eq!(peek(&limiter), ["r allow 10"], "ten seconds at one a second");
+    clock.advance(Micros::from_secs(5));
+    assert_eq!(peek(&limiter), ["r allow 60"], "and five at ten a second");
+    // Installing the same rules again is no edit: nothing is counted anew.
+    poll_ready(limiter.install(rules(&rule(600)))).unwrap();
+    assert_eq!(peek(&limiter), ["r allow 60"]);
+}
+
+/// Every way from one algorithm or window to another keeps what was used, once.
+#[test]
+fn on_change_keep_migrates_usage() {
+    let forms = [
+        "10/h using fixed_window",
+        "10/h using sliding_window_log",
+        "10/h using sliding_window_counter",
+        "10/h",
+        "10/d using fixed_window",
+        "10/d using leaky_bucket",
+    ];
+    let rule = |limit: &str| {
+        rules(&format!("rules: [{{ id: r, key_by: ip, limit: {limit}, on_change: keep }}]"))
+    };
+    for from in forms {
+        for to in forms.into_iter().filter(|to| *to != from) {
+            let (limiter, clock) = limiter("rules: []");
+            poll_ready(limiter.install(rule(from))).unwrap();
+            poll_ready(limiter.decide(&facts(IP), 7));
+            poll_ready(limiter.install(rule(to))).unwrap();
+            assert_eq!(peek(&limiter), ["r allow 3"], "{from} to {to}");
+            assert_eq!(peek(&limiter), ["r allow 3"], "{from} to {to}");
+            poll_ready(limiter.decide(&facts(IP), 1));
+            assert_eq!(peek(&limiter), ["r allow 2"], "{from} to {to}");
+            // An edit of something else in between forgets nothing.
+            poll_ready(limiter.install(rule(to))).unwrap();
+            assert_eq!(peek(&limiter), ["r allow 2"], "{from} to {to}");
+            clock.advance(Micros::from_secs(4 * 86_400));
+            assert_eq!(peek(&limiter), ["r allow 10"], "{from} to {to}");
+        }
+    }
+}
+
+#[test]
+fn late_client_usage_is_still_migrated() {
+    let rule = |limit: &str| {
+        rules(&format!("rules: [{{ id: r, key_by: ip, limit: {limit}, on_change: keep }}]"))
+    };
+    let (limiter, clock) = limiter("rules: []");
+    poll_ready(limiter.install(rule("10/h using sliding_window_log"))).unwrap();
+    poll_ready(limiter.decide(&facts(IP), 7));
+    poll_ready(limiter.install(rule("10/d using fixed_window"))).unwrap();
+    clock.advance(Micros::from_secs(1_800));
+    assert_eq!(peek(&limiter), ["r allow 3"], "the log of the hour still holds it");
+    let (limiter, clock) = common::limiter("rules: []");
+    poll_ready(limiter.install(rule("10/h using sliding_window_log"))).unwrap();
+    poll_ready(limiter.decide(&facts(IP), 7));
+    poll_ready(limiter.install(rule("10/d using fixed_window"))).unwrap();
+    clock.advance(Micros::from_secs(3_601));
+    assert_eq!(peek(&limiter), ["r allow 10"], "the hour was over");
+}
+
+#[test]
+fn changed_algorithm_or_window_resets_counter() {
+    let (limiter, _) = limiter("rules: [{ id: r, key_by: ip, limit: 5/h using fixed_window }]");
+    poll_ready(limiter.decide(&facts(IP), 5));
+    poll_ready(
+        limiter.install(rules("rules: [{ id: r, key_by: ip, limit: 5/d using fixed_window }]")),
+    )
+    .unwrap();
+    assert_eq!(peek(&limiter), ["r allow 5"]);
+}
+
+#[test]
+fn concurrent_reloads_are_atomic_and_refill_nothing() {
+    let set = |version: u32| {
+        format!(
+            "rules:
+               - {{ id: a{version}, key_by: ip, limit: 1000000/h }}
+               - {{ id: kept, key_by: ip, limit: 5000/d using fixed_window }}
+               - {{ id: b{version}, key_by: ip, limit: 1000000/h }}"
+        )
+    };
+    let (limiter, _) = limiter(&set(0));
+    let (done, decided) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let admitted: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut admitted = 0;
+                    while !done.load(Ordering::Relaxed) {
+                        let decision = poll_ready(limiter.decide(&facts(IP), 1));
+                        let ids: Vec<_> =
+                            decision.readings().map(|(rule, _)| rule.id().to_owned()).collect();
+                        assert_eq!(ids.len(), 3);
+                        assert_eq!(ids[0][1..], ids[2][1..], "rules of two sets: {ids:?}");
+                        admitted += usize::from(decision.is_allowed());
+                        decided.fetch_add(1, Ordering::Relaxed);
+                    }
+                    admitted
+                })
+            })
+            .collect();
+        for version in 1..=200 {
+            poll_ready(limiter.install(rules(&set(version)))).unwrap();
+            // Each set is in force for some decisions before the next one comes.
+            let before = decided.load(Ordering::Relaxed);
+            while decided.load(Ordering::Relaxed) < before + 20 {
+                std::thread::yield_now();
+            }
+        }
+        // The limit is reached whatever the threads did while rules were swapped.
+        let mut here = 0;
+        while poll_ready(limiter.decide(&facts(IP), 1)).is_allowed() {
+            here += 1;
+        }
+        done.store(true, Ordering::Relaxed);
+        here + threads.into_iter().map(|thread| thread.join().expect("no panic")).sum::<usize>()
+    });
+    assert_eq!(admitted, 5_000);
+}

@@ -1,0 +1,124 @@
+//! A limiter on a clock that stands still and a store that can be taken away, and header settings
+//! as tests write them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tidegate_core::decision::{AnsweredBy, Reading};
+use tidegate_core::key::Secret;
+use tidegate_core::store::{Charge, Op, Store, StoreError};
+use tidegate_core::time::{ManualClock, Micros, Timestamp};
+use tidegate_limiter::{Decision, DecisionQuery, Limiter, QueryAction};
+use tidegate_memory::{DEFAULT_MAX_BYTES, MemoryStore};
+use tidegate_response::{HeaderSettings, HeaderStyle, ResetStyle};
+use tidegate_rules::{Document, Facts, InlineLimit, RuleSet};
+
+/// 2023-11-14T22:13:20Z.
+pub(crate) const START_TIME: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+
+/// One request an hour for each client.
+pub(crate) const ONE_PER_HOUR: &str = "rules: [{ id: one, key_by: ip, limit: 1/h }]";
+
+pub(crate) struct ResponseFixture {
+    pub(crate) clock: ManualClock,
+    limiter: Limiter<SwitchableStore>,
+}
+
+impl ResponseFixture {
+    pub(crate) fn new(rules: &str) -> Self {
+        let document = Document::parse("rules.yaml", rules).unwrap();
+        let rules = RuleSet::compile(&document, Secret::UNSET).unwrap();
+        let clock = ManualClock::new(START_TIME);
+        let store = MemoryStore::with_clock(clock.clone(), DEFAULT_MAX_BYTES);
+        let store = SwitchableStore { store, is_failing: AtomicBool::new(false) };
+        Self { clock, limiter: Limiter::new(store, rules) }
+    }
+
+    /// The store does not answer any more.
+    pub(crate) fn fail_store(&self) {
+        self.limiter.store().is_failing.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) async fn decide(&self, facts: &Facts<'_>, cost: u32) -> Decision {
+        self.limiter.decide(facts, cost).await
+    }
+
+    /// A request that brings its limit: so many in as many seconds.
+    pub(crate) async fn decide_inline(
+        &self,
+        facts: &Facts<'_>,
+        requests: u32,
+        secs: u64,
+    ) -> Decision {
+        let limit = Some(InlineLimit { requests, window: Micros::from_secs(secs) });
+        let question = DecisionQuery { facts, action: QueryAction::Charge(1), inline_limit: limit };
+        self.limiter.decide_batch(&[question]).await.unwrap().remove(0)
+    }
+
+    /// The refusal of a client that is over the limit.
+    pub(crate) async fn exhaust_limit(&self, facts: &Facts<'_>) -> Decision {
+        loop {
+            let decision = self.decide(facts, 1).await;
+            if !decision.is_allowed() {
+                return decision;
+            }
+        }
+    }
+}
+
+struct SwitchableStore {
+    store: MemoryStore<ManualClock>,
+    is_failing: AtomicBool,
+}
+
+impl Store for SwitchableStore {
+    async fn apply(
+        &self,
+        op: Op,
+        charges: &[Charge<'_>],
+        readings: &mut [Reading],
+    ) -> Result<AnsweredBy, StoreError> {
+        match self.is_failing.load(Ordering::SeqCst) {
+            true => Err(StoreError::not_applied("redis-7.internal:6379: connection refused")),
+            false => self.store.apply(op, charges, readings).await,
+        }
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.store.now().await
+    }
+}
+
+pub(crate) fn facts_for_ip(ip: &str) -> Facts<'_> {
+    let mut facts = Facts::new();
+    facts.push("ip", ip);
+    facts
+}
+
+/// Settings such as `style=legacy reset=delta jitter=10s expose`.
+pub(crate) fn parse_settings(text: &str) -> HeaderSettings {
+    let mut settings = HeaderSettings::default();
+    for word in text.split_whitespace() {
+        match word.split_once('=').unwrap_or((word, "")) {
+            ("style", style) => settings.style = parse_style(style),
+            ("reset", "delta") => settings.reset = ResetStyle::Delta,
+            ("jitter", span) => {
+                let secs = span.strip_suffix('s').unwrap().parse().unwrap();
+                settings.retry_jitter = Some(Micros::from_secs(secs));
+            }
+            ("expose", "") => settings.expose = true,
+            _ => panic!("no setting is called {word:?}"),
+        }
+    }
+    settings
+}
+
+fn parse_style(name: &str) -> HeaderStyle {
+    match name {
+        "all" => HeaderStyle::All,
+        "x" => HeaderStyle::X,
+        "ietf" => HeaderStyle::Ietf,
+        "legacy" => HeaderStyle::Legacy,
+        "none" => HeaderStyle::None,
+        _ => panic!("no style is called {name:?}"),
+    }
+}

@@ -1,0 +1,130 @@
+//! The `match` of a rule: facts and the values they must have.
+
+use super::facts::FactReference;
+use super::{Spanned, descriptor};
+use crate::condition::{
+    Condition, EndpointPattern, FactMatcher, IpNetworks, MatchPolarity, PathMatcher, TextMatcher,
+    parse_network, to_brace_placeholders,
+};
+use crate::decode::Field;
+use crate::diagnostic::FieldError;
+use crate::yaml::YamlValue;
+
+/// The name that a fact goes by; `plan` is how the seeds' table calls the tier.
+pub(crate) fn canonical_fact_name(typed: &str) -> &str {
+    match typed {
+        "plan" => "tier",
+        name => name,
+    }
+}
+
+/// More facts than any request has; conditions are compared with each other.
+const MAX_CONDITIONS: usize = 64;
+
+/// Reads all conditions of a `match`, and the facts that they name.
+pub(super) fn read(field: &Field<'_>) -> (Vec<Spanned<Condition>>, Vec<FactReference>) {
+    let Some(fields) = field.fields() else {
+        return Default::default();
+    };
+    if fields.all_fields().count() > MAX_CONDITIONS {
+        let message = format!("a rule can ask for at most {MAX_CONDITIONS} facts");
+        field.report(FieldError::new(message).with_hint("fewer"));
+        return Default::default();
+    }
+    let named = |(name, span, field): (&str, _, Field<'_>)| {
+        FactReference::new(canonical_fact_name(name), span, field.path())
+    };
+    let read = |(name, _, field): (&str, _, Field<'_>)| match name {
+        "descriptor" => descriptor::read(&field).into_iter().collect(),
+        name => read_conditions(canonical_fact_name(name), &field),
+    };
+    (fields.all_fields().flat_map(read).collect(), fields.all_fields().map(named).collect())
+}
+
+/// Reads what is asked of one fact: values that it may have, values that it may not have, or both.
+pub(super) fn read_conditions(fact: &str, field: &Field<'_>) -> Vec<Spanned<Condition>> {
+    if !matches!(field.node().value, YamlValue::Map(_)) {
+        return read_condition(fact, MatchPolarity::Is, field).into_iter().collect();
+    }
+    let Some(mut fields) = field.fields() else {
+        return Vec::new();
+    };
+    let (is, not) = (fields.take("is"), fields.take("not"));
+    if is.is_none() && not.is_none() {
+        fields.report_missing("not", "`not:` and the values that are excluded");
+    }
+    fields.finish();
+    let both = [(MatchPolarity::Is, is), (MatchPolarity::IsNot, not)];
+    both.into_iter().filter_map(|(sense, values)| read_condition(fact, sense, &values?)).collect()
+}
+
+/// Reads one condition; nothing also for one that every request passes.
+fn read_condition(
+    fact: &str,
+    sense: MatchPolarity,
+    field: &Field<'_>,
+) -> Option<Spanned<Condition>> {
+    let condition = Condition { polarity: sense, matcher: read_matcher(fact, field)? };
+    if condition.constant_result() == Some(false) {
+        let error = FieldError::new("this excludes every request");
+        field.report(error.with_hint("the endpoints that are meant, or leave it out"));
+    }
+    condition
+        .constant_result()
+        .is_none()
+        .then_some(Spanned { value: condition, span: field.span() })
+}
+
+fn read_matcher(fact: &str, field: &Field<'_>) -> Option<FactMatcher> {
+    let items = field.non_empty_items();
+    let test = match fact {
+        "ip" => FactMatcher::Ip(IpNetworks::new(&read_all(&items, parse_network)?)),
+        "endpoint" => FactMatcher::Endpoint(read_all(&items, EndpointPattern::parse)?.into()),
+        "method" => FactMatcher::Text(TextMatcher::new(fact, read_all(&items, parse_method)?)),
+        "path" => FactMatcher::Path(PathMatcher::new(read_all(&items, parse_path)?)),
+        _ => {
+            FactMatcher::Text(TextMatcher::new(fact, read_all(&items, |text| Ok(text.to_owned()))?))
+        }
+    };
+    (!items.is_empty()).then_some(test)
+}
+
+/// All items, or none if any is faulty, after noting every fault.
+fn read_all<T>(
+    items: &[Field<'_>],
+    read: impl Fn(&str) -> Result<T, FieldError>,
+) -> Option<Vec<T>> {
+    let values: Vec<_> = items.iter().map(|item| item.ok_or_report(read(item.text()?))).collect();
+    values.into_iter().collect()
+}
+
+/// A path or a glob of paths. What no path can be is not accepted: such a rule would match nothing.
+fn parse_path(text: &str) -> Result<String, FieldError> {
+    let wrong = |message: &str| FieldError::new(message).with_found(text);
+    if let Some(pattern) = to_brace_placeholders(text) {
+        let message = "placeholders are for `endpoint`";
+        return Err(wrong(message).with_hint(format!("`endpoint: {pattern}`")));
+    }
+    if text.contains(['{', '}']) {
+        let message = "placeholders are for `endpoint`";
+        return Err(wrong(message).with_hint(format!("`endpoint: {text}`")));
+    }
+    if !text.starts_with(['/', '*']) {
+        let message = "a path begins with `/`";
+        return Err(wrong(message).with_hint(format!("`/{text}`")));
+    }
+    Ok(text.to_owned())
+}
+
+fn parse_method(text: &str) -> Result<String, FieldError> {
+    let upper = text.to_ascii_uppercase();
+    let error = if !upper.bytes().all(|byte| byte.is_ascii_uppercase() || b"-*".contains(&byte)) {
+        FieldError::new("this is not an HTTP method")
+            .with_hint("`POST`, or `[GET, HEAD]` for several")
+    } else if text != upper {
+        FieldError::new("methods are written in upper case").with_hint(format!("`{upper}`"))
+    } else {
+        return Ok(upper);
+    };
+    Err(error.with_found(text))
+}

@@ -1,0 +1,159 @@
+//! What all conditions of a limit ask of each entry, put together as a `match` can say it.
+
+use std::collections::{BTreeSet, HashSet};
+
+use super::cel::{CelError, CelPredicate};
+use crate::condition::Glob;
+use crate::import::document_writer::{yaml_list, yaml_scalar};
+use crate::import::unsupported::quote_text;
+
+/// Names that mean something of their own in a rules document.
+const RESERVED_NAMES: [&str; 7] =
+    ["domain", "descriptor", "ip", "endpoint", "path", "plan", "global"];
+
+/// More facts than a `match` may have.
+const MAX_MATCH_ENTRIES: usize = 63;
+
+/// The entries that are asked about, in the order in which they are first.
+#[derive(Debug, Default)]
+pub(super) struct MatchConstraints {
+    entries: Vec<(String, ValueConstraint)>,
+}
+
+/// What the values of one entry may be.
+#[derive(Debug, Default)]
+struct ValueConstraint {
+    /// One of these; any if there is no list.
+    exact: Option<BTreeSet<String>>,
+    pattern: Option<String>,
+    excluded: Vec<String>,
+}
+
+impl MatchConstraints {
+    /// Adds what is asked of an entry.
+    pub(super) fn add(&mut self, name: &str, claim: CelPredicate) -> Result<(), CelError> {
+        if RESERVED_NAMES.contains(&name) || name.is_empty() || name.contains(char::is_whitespace) {
+            return Err(format!("the name {} cannot be that of an entry here", quote_text(name)));
+        }
+        claim.validate(name)?;
+        let known = self.entries.iter().position(|(known, _)| known == name);
+        let at = known.unwrap_or_else(|| {
+            self.entries.push((name.to_owned(), ValueConstraint::default()));
+            self.entries.len() - 1
+        });
+        if self.entries.len() > MAX_MATCH_ENTRIES {
+            return Err(format!("a rule asks for at most {MAX_MATCH_ENTRIES} entries"));
+        }
+        self.entries[at].1.add(claim)
+    }
+
+    /// Puts together what was asked of the same entry.
+    pub(super) fn simplify(&mut self) -> Result<(), CelError> {
+        self.entries.iter_mut().try_for_each(|(_, values)| values.simplify())
+    }
+
+    /// The entries that are asked about.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// The inside of a `match`, after the domain.
+    pub(super) fn to_yaml(&self) -> String {
+        let one = |(name, values): &(String, ValueConstraint)| {
+            format!(", {}: {}", yaml_scalar(name), values.to_yaml())
+        };
+        self.entries.iter().map(one).collect()
+    }
+
+    /// The same to be read in an id.
+    pub(super) fn id_segments(&self) -> impl Iterator<Item = String> {
+        self.entries.iter().filter_map(|(name, values)| {
+            let exact = values.exact.as_ref();
+            let exact =
+                exact.map(|exact| Vec::from_iter(exact.iter().map(String::as_str)).join(","));
+            let said =
+                exact.or_else(|| values.pattern.clone()).map(|said| format!("{name}={said}"));
+            let not = (!values.excluded.is_empty())
+                .then(|| format!("{name}!={}", values.excluded.join(",")));
+            said.or(not)
+        })
+    }
+}
+
+impl CelPredicate {
+    /// A `*` is a wildcard in a `match`, and methods are checked there.
+    fn validate(&self, name: &str) -> Result<(), CelError> {
+        let (texts, stars) = match self {
+            Self::Present => return Ok(()),
+            Self::Is(texts) => (texts.iter().map(String::as_str).collect(), 0),
+            Self::Not(text) => (vec![text.as_str()], 0),
+            Self::Like(text) if text.starts_with('*') && text.len() > 1 && text.ends_with('*') => {
+                (vec![text.as_str()], 2)
+            }
+            Self::Like(text) => (vec![text.as_str()], 1),
+        };
+        for text in texts {
+            if text.matches('*').count() > stars {
+                return Err("a `*` in a text is a wildcard here".to_owned());
+            }
+            let method = |byte: u8| byte.is_ascii_uppercase() || b"-*".contains(&byte);
+            if name == "method" && !text.bytes().all(method) {
+                return Err(format!("{} is not the name of a method", quote_text(text)));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ValueConstraint {
+    fn add(&mut self, claim: CelPredicate) -> Result<(), CelError> {
+        match claim {
+            CelPredicate::Present => {}
+            CelPredicate::Not(text) => self.excluded.push(text),
+            CelPredicate::Is(texts) => {
+                let texts: HashSet<String> = texts.into_iter().collect();
+                match &mut self.exact {
+                    Some(exact) => exact.retain(|text| texts.contains(text)),
+                    None => self.exact = Some(texts.into_iter().collect()),
+                }
+            }
+            CelPredicate::Like(like) => match &self.pattern {
+                Some(other) if *other != like => {
+                    return Err("two patterns for one entry cannot be asked together".to_owned());
+                }
+                _ => self.pattern = Some(like),
+            },
+        }
+        Ok(())
+    }
+
+    /// Where values are listed, patterns and exceptions only strike some of them out.
+    fn simplify(&mut self) -> Result<(), CelError> {
+        let Some(exact) = &mut self.exact else { return Ok(()) };
+        let glob = self.pattern.take().and_then(|like| Glob::parse(&like));
+        exact.retain(|text| glob.as_ref().is_none_or(|glob| glob.matches(text)));
+        for text in self.excluded.drain(..) {
+            exact.remove(&text);
+        }
+        match exact.is_empty() {
+            true => Err("no entry can be all that is asked, so it never applies".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    fn to_yaml(&self) -> String {
+        let is = match &self.exact {
+            Some(exact) => {
+                return match (exact.first(), exact.len()) {
+                    (Some(one), 1) => yaml_scalar(one),
+                    _ => yaml_list(&Vec::from_iter(exact)),
+                };
+            }
+            None => yaml_scalar(self.pattern.as_deref().unwrap_or("*")),
+        };
+        match self.excluded.is_empty() {
+            true => is,
+            false => format!("{{ is: {is}, not: {} }}", yaml_list(&self.excluded)),
+        }
+    }
+}

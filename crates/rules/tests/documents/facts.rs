@@ -1,0 +1,174 @@
+//! Which facts rules may name, and how paths are compared.
+
+use crate::common::{compile, error_text, facts, matched_ids};
+use proptest::prelude::*;
+use tidegate_core::key::Secret;
+use tidegate_rules::diagnostic::DocumentError;
+use tidegate_rules::identity::{ApiKeySource, UnknownKeyPolicy};
+use tidegate_rules::{Document, FactDeclarations, RuleSet};
+
+fn expect_document_error(source: &str) -> DocumentError {
+    let compiled = Document::parse("rules.yaml", source)
+        .and_then(|document| RuleSet::compile(&document, Secret::UNSET));
+    compiled.expect_err("the document should be refused")
+}
+
+/// Facts that rules may name without declaring them.
+const KNOWN: [&str; 9] =
+    ["ip", "method", "path", "endpoint", "host", "user_id", "api_key", "tier", "plan"];
+
+/// How rules name a fact, and the field that is blamed for one that is not known.
+fn documents_naming(fact: &str) -> [(String, &'static str); 5] {
+    let rule = |rest: &str| format!("rules:\n- {{ {rest} }}\n");
+    [
+        (rule(&format!("match: {{ {fact}: '*' }}, limit: 1/s")), "rules[0].match."),
+        (rule(&format!("match: {{ {fact}: {{ not: x }} }}, limit: 1/s")), "rules[0].match."),
+        (rule(&format!("key_by: {fact}, limit: 1/s")), "rules[0].key_by"),
+        (rule(&format!("limit: '1/s by {fact}:ip'")), "rules[0].limit"),
+        (format!("key_by: {fact}\nrules: [1/s, 2/s]\n"), "key_by"),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// A rule on a fact that no request has used to be accepted, and limited no request.
+    #[test]
+    fn undeclared_fact_is_rejected_everywhere(fact in "[a-z][a-z0-9_-]{0,14}") {
+        let odd = ["global", "domain", "descriptor", "null", "true", "false"];
+        prop_assume!(!KNOWN.contains(&&*fact) && !odd.contains(&&*fact));
+        for (source, field) in documents_naming(&fact) {
+            let told = expect_document_error(&source);
+            prop_assert_eq!(told.list.len(), 1, "{}{}", source, told);
+            let problem = &told.list[0];
+            prop_assert!(problem.field.starts_with(field), "{}{}", source, told);
+            prop_assert_eq!(problem.found.as_deref(), Some(&*fact));
+            let hint = problem.hint.as_deref().unwrap_or_default();
+            prop_assert!(hint.contains(&format!("`facts: [{fact}]`")), "{}", hint);
+            compile(&format!("facts: [{fact}]\n{source}"));
+            compile(&format!("identity: {{ facts: {{ {fact}: {{ header: x-f }} }} }}\n{source}"));
+            if source.contains("match: {") {
+                compile(&source.replace("match: {", "match: { domain: edge,"));
+            }
+        }
+        let shorthand = Document::from_shorthands(&[format!("1/s by {fact}")]);
+        let told = shorthand.expect_err("no request has it").to_string();
+        prop_assert!(told.contains(&format!("`--facts {fact}`")), "{}", told);
+    }
+}
+
+#[test]
+fn unknown_fact_error_suggests_nearest() {
+    for (typed, meant) in [
+        ("endpont", "`endpoint`"),
+        ("userid", "`user_id`"),
+        ("user", "`user_id`"),
+        ("api-key", "`api_key`"),
+        ("apikey", "`api_key`"),
+        ("client_ip", "`ip`"),
+        ("teir", "`tier`"),
+        ("tenent", "`tenant`"),
+    ] {
+        let source = format!("facts: [tenant]\nrules: [{{ key_by: {typed}, limit: 1/s }}]");
+        let told = error_text(&source);
+        assert!(told.contains(&format!("= write: {meant}; or `facts:")), "{told}");
+    }
+}
+
+#[test]
+fn impossible_path_error_suggests_fix() {
+    for (typed, meant) in [
+        ("/users/{id}", "`endpoint: /users/{id}`"),
+        ("/users/:id", "`endpoint: /users/{id}`"),
+        ("internal", "`/internal`"),
+    ] {
+        let told = error_text(&format!("rules: [{{ match: {{ path: '{typed}' }}, limit: 1/s }}]"));
+        assert!(told.contains(meant), "{told}");
+    }
+}
+
+#[test]
+fn unsupplied_conventional_facts_are_listed() {
+    let set = compile(
+        "rules:\n- { id: a, match: { tier: free }, key_by: api_key, limit: 1/s }\n\
+         - { id: off, key_by: user_id, is_active: false, limit: 1/s }\n\
+         - { id: envoy, match: { domain: edge, tier: free }, limit: 1/s }\n",
+    );
+    let listed: Vec<_> = set
+        .unsupplied_facts()
+        .iter()
+        .map(|fact| (fact.rule.as_str(), fact.fact.as_str(), fact.line))
+        .collect();
+    assert_eq!(listed, [("a", "tier", 2), ("a", "api_key", 2)]);
+    let line = set.suggested_identity().expect("a line to add");
+    let key = "api_key: { header: x-api-key }";
+    assert_eq!(line, format!("identity: {{ {key}, tier: {{ subject: api_key, default: free }} }}"));
+    let rules = "rules: [{ match: { plan: free }, key_by: api_key, limit: 1/s }]";
+    for supplied in [line, "facts: [api_key, plan]"] {
+        let set = compile(&format!("{supplied}\n{rules}"));
+        assert_eq!((set.unsupplied_facts(), set.suggested_identity()), (&[][..], None));
+    }
+}
+
+#[test]
+fn command_line_declares_facts_and_key_header() {
+    let declared = FactDeclarations {
+        facts: vec!["tenant".to_owned()],
+        api_key_header: Some("x-key".to_owned()),
+        any_fact: false,
+    };
+    let source = "identity: { api_key: { query: key, unknown: ip } }\n\
+                  rules: [{ id: r, match: { tenant: a }, limit: 1/s }]";
+    let parsed = Document::parse_with("rules.yaml", source, &declared, |_| ());
+    let (mut document, ()) = parsed.unwrap_or_else(|error| panic!("{error}"));
+    document.push_shorthands(&["2/min by api_key", "2/min by tenant"]).unwrap();
+    let set = RuleSet::compile(&document, Secret::UNSET).unwrap();
+    assert_eq!(set.unsupplied_facts(), &[]);
+    let key = set.identity().api_key.as_ref().unwrap();
+    assert_eq!(key.source, ApiKeySource::Header("x-key".to_owned()));
+    assert_eq!(key.unknown, UnknownKeyPolicy::Ip, "what the document says of unknown keys stays");
+}
+
+/// `match: { path: /internal }` used to let `/internal/` pass, which Flask and others serve alike.
+#[test]
+fn path_variants_share_match_and_key() {
+    let set = compile(
+        "rules:\n- { id: path, match: { path: /internal }, key_by: path, limit: 1/s }\n\
+         - { id: endpoint, match: { endpoint: /internal }, key_by: endpoint, limit: 1/s }\n\
+         - { id: not, match: { path: { not: /internal } }, limit: 1/s }\n",
+    );
+    let keys = |path: &str| {
+        let facts = facts(&[("path", path)]);
+        set.rules()[..2].iter().map(|rule| rule.fingerprint(&facts, &set)).collect::<Vec<_>>()
+    };
+    for path in ["/internal", "/internal/", "//internal/"] {
+        assert_eq!(matched_ids(&set, &[("path", path)]), ["path", "endpoint"], "{path}");
+    }
+    assert_eq!(keys("/internal/"), keys("/internal"));
+    for path in ["/internal/x", "/internals", "/INTERNAL", "/internal;x", "/internal."] {
+        assert_eq!(matched_ids(&set, &[("path", path)]), ["not"], "{path}");
+    }
+}
+
+#[test]
+fn path_options_ignore_case_and_parameters() {
+    let rules = "rules:\n- { id: path, match: { path: /Internal }, key_by: path, limit: 1/s }\n\
+                 - { id: endpoint, match: { endpoint: 'POST /Users/{id}' }, key_by: endpoint, limit: 1/s }\n\
+                 - { id: glob, match: { path: '/Files/*' }, limit: 1/s }\n";
+    let set = compile(&format!("paths: {{ ignore_case: true, strip_parameters: true }}\n{rules}"));
+    let post = |path: &'static str| matched_ids(&set, &[("method", "POST"), ("path", path)]);
+    for path in ["/internal", "/INTERNAL;x=1/", "/users/..;/internal", "/;a/internal"] {
+        assert_eq!(post(path), ["path"], "{path}");
+    }
+    assert_eq!(post("/USERS;v=2/7"), ["endpoint"]);
+    assert_eq!(post("/files/A"), ["glob"]);
+    let key = |path: &'static str| {
+        let mut facts = facts(&[("path", path)]);
+        set.enrich(&mut facts);
+        set.rules()[0].fingerprint(&facts, &set)
+    };
+    assert_eq!(key("/INTERNAL;x=1"), key("/internal"));
+    let exact = compile(rules);
+    assert_eq!(matched_ids(&exact, &[("path", "/internal")]), [""; 0]);
+    assert_eq!(matched_ids(&exact, &[("path", "/Internal;x")]), [""; 0]);
+}

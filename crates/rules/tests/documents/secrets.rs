@@ -1,0 +1,179 @@
+//! No problem quotes a secret, whatever is wrong with the document.
+
+use proptest::prelude::*;
+use tidegate_core::key::Secret;
+use tidegate_rules::diagnostic::DocumentError;
+use tidegate_rules::{Document, RuleSet};
+
+use crate::common::error_text;
+
+/// `TIDEGATE_CASES`, as for other properties, or enough for each change.
+fn cases() -> u32 {
+    std::env::var("TIDEGATE_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(3_000)
+}
+
+/// What `source` is refused with, if it is.
+fn document_error(source: &str) -> Option<DocumentError> {
+    let document = Document::parse("rules.yaml", source);
+    document.and_then(|document| RuleSet::compile(&document, Secret::UNSET)).err()
+}
+
+/// Every text of a problem.
+fn all_error_text(problems: &DocumentError) -> String {
+    let json = problems.list.iter().map(|problem| format!("{problem:?}"));
+    format!("{problems}{}{}", json.collect::<String>(), problems.locations())
+}
+
+#[test]
+fn diagnostics_quote_no_secret() {
+    let told = error_text(
+        "identity:\n  api_key: sk_live_1\nsubjects:\n- { api_key: sk_live_2, tier: [pro] }\n\
+         - sk_live_3\n- sk_live_4: pro\n- { tier: pro, tier: sk_live_5 }\n\
+         rules:\n- { id: a, match: { api_key: { is: sk_live_6, not: sk_live_6 } }, limit: 1/x }\n\
+         - { id: a, limit: often }\nserver: { store: 'redis://:sk_live_7@h' }\n",
+    );
+    assert!(!told.contains("sk_live"), "{told}");
+    for expected in [
+        "rules.yaml:2:12: identity.api_key: expected a mapping of `name: value`\n",
+        "rules.yaml:4:31: subjects[0]: expected text, found a list\n",
+        "rules.yaml:5:3: subjects[1]: expected a mapping of `name: value`\n",
+        "rules.yaml:6:3: subjects[2]: nothing here identifies the subject\n",
+        "rules.yaml:7:16: subjects[3]: this field is already set on line 7\n",
+        "rules[0].match.api_key: no request is both api_key=… and api_key!=…",
+        "rules[1].limit",
+        " 10 | - { id: a, limit: often }",
+    ] {
+        assert!(told.contains(expected), "{expected}\n{told}");
+    }
+}
+
+#[test]
+fn syntax_errors_quote_no_source() {
+    for source in [
+        "subjects:\n- api_key: \"sk_live_1\n  tier: pro\n",
+        "rules: \"unclosed\nsubjects:\n- api_key: \"sk_live_1\"\n",
+        "subjects\n- api_key: sk_live_1\n",
+        "subjects:\n- api_key: sk_live_1\n tier: pro\n",
+        "subjects:\n- api_key: sk_live_1\0\n",
+        "subjects:\n- {api_key: sk_live_1, ? [x] : y}\n",
+    ] {
+        let told = error_text(source);
+        assert!(!told.contains("sk_live"), "{told}");
+        assert!(told.contains("error: rules.yaml:"), "{told}");
+    }
+}
+
+#[test]
+fn error_locations_contain_no_values() {
+    let problems =
+        document_error("rules: [{ id: a, limit: often }, { id: b, limt: 1/s }]\n").unwrap();
+    assert_eq!(problems.locations(), "line 1 (rules[0].limit), line 1 (rules[1].limt)");
+    let problems = document_error(&format!("rules: [{}]", "7, ".repeat(9))).unwrap();
+    assert!(problems.locations().ends_with("(rules[4]) and 4 more"), "{}", problems.locations());
+}
+
+/// A document with a marker where a secret stands, in the ways that people write YAML.
+fn document(place: usize, marker: &str) -> String {
+    let subject = match place {
+        0 => format!("{{ api_key: {marker}, tier: pro }}"),
+        1 => format!("{{ user_id: \"{marker}\", tier: pro }}"),
+        2 => format!("{{ api_key: k2, tier: {marker} }}"),
+        3 => format!("{{ {marker}: pro }}"),
+        4 => marker.to_owned(),
+        5 => format!("\n    api_key: >\n      {marker}\n      {marker}\n    tier: pro"),
+        6 => format!("\n    tenant: &k '{marker}'\n    tier: *k"),
+        _ => "{ api_key: k1, tier: pro }".to_owned(),
+    };
+    let matched = if place == 7 { marker } else { "k1" };
+    let store = match place {
+        8 => format!("redis://user:{marker}@127.0.0.1/0"),
+        _ => "memory".to_owned(),
+    };
+    let upstream = match place {
+        9 => format!("http://user:{marker}@127.0.0.1"),
+        _ => "http://127.0.0.1".to_owned(),
+    };
+    format!(
+        "# Who is known, and what is limited.\n\
+         identity:\n  api_key: {{ header: x-api-key }}\n  tier: {{ subject: api_key, default: free }}\n\
+         subjects:\n  - {{ api_key: k0, tier: pro }}\n  - {subject}\n  - {{ user_id: u, tier: pro }}\n\
+         endpoints: [GET /items, \"POST /orders\"]\n\
+         rules:\n  - id: a\n    description: 'it is \"known\"'\n    match: {{ api_key: {matched} }}\n\
+         \x20   limit: 10/s\n  - {{ id: b, key_by: ip, limit: {{ requests: 5, window: 1m }} }}\n\
+         server:\n  store: {store}\n  upstream: {upstream}\n"
+    )
+}
+
+/// The line that says what follows is secret. A mistake in it may make it anything else.
+const SECRET_SECTION: &str = "subjects:";
+
+/// One slip of the hand.
+#[derive(Clone, Debug)]
+enum DocumentMutation {
+    Insert(&'static str),
+    Remove(usize),
+    Indent(usize),
+    RepeatLine,
+    RemoveLine,
+    Alias,
+}
+
+fn mutation_strategy() -> impl Strategy<Value = DocumentMutation> {
+    const TEXTS: [&str; 16] =
+        ["\"", "'", ":", ": ", "-", "- ", "{", "}", "[", "]", ",", "#", "\n", "\t", "x", " *k "];
+    prop_oneof![
+        prop::sample::select(&TEXTS[..]).prop_map(DocumentMutation::Insert),
+        (1_usize..6).prop_map(DocumentMutation::Remove),
+        (1_usize..5).prop_map(DocumentMutation::Indent),
+        Just(DocumentMutation::RepeatLine),
+        Just(DocumentMutation::RemoveLine),
+        Just(DocumentMutation::Alias),
+    ]
+}
+
+/// The document with a mistake, which is neither in the marker, nor in the name of its field, nor in
+/// that of the section: without these nothing shows that a text is secret.
+fn mutate_document(
+    source: &str,
+    marker: &str,
+    at: &prop::sample::Index,
+    mistake: &DocumentMutation,
+) -> String {
+    let at = at.index(source.len());
+    let line_from = source[..at].rfind('\n').map_or(0, |end| end + 1);
+    let line_to = source[at..].find('\n').map_or(source.len(), |end| at + end + 1);
+    let (from, to, with) = match mistake {
+        DocumentMutation::Insert(text) => (at, at, (*text).to_owned()),
+        DocumentMutation::Remove(count) => (at, source.len().min(at + count), String::new()),
+        DocumentMutation::Indent(by) => (line_from, line_from, " ".repeat(*by)),
+        DocumentMutation::RepeatLine => (line_to, line_to, source[line_from..line_to].to_owned()),
+        DocumentMutation::RemoveLine => (line_from, line_to, String::new()),
+        DocumentMutation::Alias => (line_to, line_to, "? *k\n".to_owned()),
+    };
+    let kept = |word: &str| {
+        source.match_indices(word).all(|(start, _)| to <= start || start + word.len() <= from)
+    };
+    let field = format!("api_key: {marker}");
+    if !kept(SECRET_SECTION) || !kept(marker) || !kept(&field) {
+        return source.to_owned();
+    }
+    format!("{}{with}{}", &source[..from], &source[to..])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+
+    #[test]
+    fn mutated_documents_quote_no_secret(
+        place in 0_usize..10,
+        at in any::<prop::sample::Index>(),
+        mistake in mutation_strategy(),
+    ) {
+        let marker = "MARKER";
+        let source = mutate_document(&document(place, marker), marker, &at, &mistake);
+        if let Some(problems) = document_error(&source) {
+            let told = all_error_text(&problems);
+            prop_assert!(!told.contains(marker), "{source}\n{told}");
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Rule status in the live feed.
+
+use serde_json::{Value as Json, json};
+use tidegate_telemetry::live::LiveSource;
+
+use super::RuleManager;
+use crate::rule_config::EntryKind;
+
+impl LiveSource for RuleManager {
+    fn live_data(&self) -> (&'static str, Json) {
+        let (config, database) = (self.config(), self.repository().name());
+        let rules = config.entries(EntryKind::Rule, None).count();
+        ("office", json!({"version": config.version(), "database": database, "rules": rules}))
+    }
+}

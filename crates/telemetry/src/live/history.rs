@@ -1,0 +1,184 @@
+//! The last two minutes of decisions, one step a second, so that a chart starts with them.
+//!
+//! A step holds what was counted since the step before, in whole numbers. Its size does not depend
+//! on traffic: the ring has a fixed number of steps, and a step names only its busiest rules.
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+use tidegate_core::time::Timestamp;
+use tokio::time::MissedTickBehavior;
+
+use crate::metrics::{
+    DecisionMetrics, HistogramSnapshot, MetricsSnapshot, RuleCount, VerdictCounts,
+};
+
+/// How many steps are kept.
+pub const STEPS: usize = 120;
+
+/// How many rules a step names at most; the totals count all of them.
+pub const RULES_PER_STEP: usize = 64;
+
+/// How often a step is taken.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The last steps of one process.
+pub struct DecisionHistory {
+    metrics: Arc<DecisionMetrics>,
+    clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    state: Mutex<HistoryState>,
+}
+
+#[derive(Default)]
+struct HistoryState {
+    latest: Option<(Timestamp, MetricsSnapshot)>,
+    steps: VecDeque<HistoryStep>,
+}
+
+/// What was decided between two samples.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct HistoryStep {
+    at_us: u64,
+    span_us: u64,
+    allowed: u64,
+    refused: u64,
+    fallback: u64,
+    /// The verdicts of all rules.
+    verdicts: VerdictCounts,
+    /// Decisions by how long they took, in the classes of `duration_bounds_us`.
+    durations: Vec<u64>,
+    rules: Vec<RuleHistoryStep>,
+}
+
+/// What one rule decided in a step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct RuleHistoryStep {
+    id: String,
+    verdicts: VerdictCounts,
+    /// Decisions by what was left of the limit, in classes of percent.
+    headroom: Vec<u64>,
+    /// The sum of what was left, in percent.
+    left: u64,
+}
+
+impl DecisionHistory {
+    /// An empty history of what `metrics` counts, on a clock.
+    #[must_use]
+    pub fn new(
+        metrics: Arc<DecisionMetrics>,
+        clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    ) -> Self {
+        Self { metrics, clock, state: Mutex::default() }
+    }
+
+    /// Takes a step each second until it is dropped.
+    pub async fn run(&self) {
+        let mut interval = tokio::time::interval(INTERVAL);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            self.sample();
+        }
+    }
+
+    /// Takes one step: what was counted since the last one. The first sample only starts the count.
+    pub fn sample(&self) {
+        let (now, counts) = ((self.clock)(), self.metrics.counts());
+        let mut kept = self.state.lock();
+        // After a clock that went back, the next step starts from here.
+        if let Some((before, was)) = kept.latest.take()
+            && now > before
+        {
+            let step = HistoryStep::between((before, &was), (now, &counts));
+            if kept.steps.len() == STEPS {
+                kept.steps.pop_front();
+            }
+            kept.steps.push_back(step);
+        }
+        kept.latest = Some((now, counts));
+    }
+
+    /// The steps, oldest first, with the bounds of their classes.
+    #[must_use]
+    pub fn steps(&self) -> Json {
+        let kept = self.state.lock();
+        let bounds = kept.latest.as_ref().map_or(&[][..], |(_, counts)| counts.duration_us.bounds);
+        json!({"duration_bounds_us": bounds, "steps": kept.steps})
+    }
+}
+
+impl HistoryStep {
+    fn between(
+        before: (Timestamp, &MetricsSnapshot),
+        after: (Timestamp, &MetricsSnapshot),
+    ) -> Self {
+        let ((from, was), (to, is)) = (before, after);
+        let known: HashMap<&str, &RuleCount> =
+            was.rules.iter().map(|rule| (rule.id.as_str(), rule)).collect();
+        let mut verdicts = VerdictCounts::default();
+        let mut rules = Vec::new();
+        for rule in &is.rules {
+            let said = verdict_delta(known.get(rule.id.as_str()).copied(), rule);
+            verdicts = verdicts.plus(said);
+            if said.total() > 0 {
+                rules.push((said, rule));
+            }
+        }
+        rules.sort_by_key(|(said, _)| Reverse(said.total()));
+        rules.truncate(RULES_PER_STEP);
+        let rules = rules.into_iter().map(|(said, rule)| {
+            RuleHistoryStep::between(known.get(rule.id.as_str()).copied(), rule, said)
+        });
+        let of = |counts: &MetricsSnapshot, outcome| {
+            counts.count_decisions(|one| one.outcome == outcome)
+        };
+        let by_fallback =
+            |counts: &MetricsSnapshot| counts.count_decisions(|one| one.answered_by == "fallback");
+        Self {
+            at_us: to.as_micros(),
+            span_us: to.since(from).get(),
+            allowed: of(is, "allowed").saturating_sub(of(was, "allowed")),
+            refused: of(is, "refused").saturating_sub(of(was, "refused")),
+            fallback: by_fallback(is).saturating_sub(by_fallback(was)),
+            verdicts,
+            durations: count_delta(Some(&was.duration_us), &is.duration_us),
+            rules: rules.collect(),
+        }
+    }
+}
+
+impl RuleHistoryStep {
+    fn between(before: Option<&RuleCount>, after: &RuleCount, verdicts: VerdictCounts) -> Self {
+        let was = before.map(|rule| &rule.headroom_percent);
+        let left = after.headroom_percent.sum;
+        Self {
+            id: after.id.clone(),
+            verdicts,
+            headroom: count_delta(was, &after.headroom_percent),
+            left: left.saturating_sub(was.map_or(0, |was| was.sum)),
+        }
+    }
+}
+
+/// A rule that was not there before starts at nothing.
+fn verdict_delta(before: Option<&RuleCount>, after: &RuleCount) -> VerdictCounts {
+    after.verdicts.saturating_sub(before.map(|rule| rule.verdicts).unwrap_or_default())
+}
+
+fn count_delta(before: Option<&HistogramSnapshot>, after: &HistogramSnapshot) -> Vec<u64> {
+    let was = before.map_or(&[][..], |before| &before.counts);
+    let was = was.iter().copied().chain(std::iter::repeat(0));
+    after.counts.iter().zip(was).map(|(is, was)| is.saturating_sub(was)).collect()
+}
+
+impl fmt::Debug for DecisionHistory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DecisionHistory").field("steps", &self.state.lock().steps.len()).finish()
+    }
+}

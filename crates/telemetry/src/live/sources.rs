@@ -1,0 +1,19 @@
+//! What the parts of the rule office tell with each tick.
+
+use serde_json::{Value as Json, json};
+
+use super::LiveSource;
+use crate::metrics::DecisionMetrics;
+use crate::violation_log::ViolationLog;
+
+impl LiveSource for ViolationLog {
+    fn live_data(&self) -> (&'static str, Json) {
+        ("violations", json!(self.counts()))
+    }
+}
+
+impl LiveSource for DecisionMetrics {
+    fn live_data(&self) -> (&'static str, Json) {
+        ("counts", json!(self.counts()))
+    }
+}

@@ -1,0 +1,152 @@
+//! What is counted of decisions: by door, by rule, by verdict, by endpoint pattern, by who answered, how much was
+//! left, and how long they took.
+//!
+//! Labels are rules, never clients, so what is told does not grow with traffic. Counters are kept in stripes,
+//! because threads that count into one line wait for each other.
+
+mod counter_table;
+mod counts;
+mod duration_histogram;
+mod export;
+mod exposition;
+mod striped;
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
+
+use tidegate_core::decision::{AnsweredBy, Verdict};
+use tidegate_core::time::Timestamp;
+use tidegate_limiter::{DecisionEvent, DecisionObserver, DecisionTimer};
+use tidegate_rules::{ApiKind, RuleSet};
+
+use crate::per_rule::PerRuleSet;
+use counter_table::RuleCounterTable;
+pub use counts::{
+    DecisionCount, EndpointCount, HistogramSnapshot, MetricsSnapshot, RuleCount, VerdictCounts,
+};
+pub use duration_histogram::{DurationHistogram, HistogramBounds};
+pub use exposition::{Exposition, MetricKind, MetricUnit, MetricsExporter};
+use striped::Striped;
+
+const ANSWERED_BY: [AnsweredBy; 3] =
+    [AnsweredBy::Store, AnsweredBy::DenyCache, AnsweredBy::Fallback];
+
+const OUTCOMES: [&str; 2] = ["allowed", "refused"];
+
+/// Upper bounds of how long a decision takes, in microseconds.
+const DURATION_BOUNDS_US: HistogramBounds =
+    [5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000];
+
+/// Counts decisions.
+pub struct DecisionMetrics {
+    rules: PerRuleSet<RuleCounterTable>,
+    decisions: Striped<{ ApiKind::ALL.len() * ANSWERED_BY.len() * OUTCOMES.len() }>,
+    durations: DurationHistogram,
+    clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    /// One decision in so many is timed.
+    time_one_in: u32,
+}
+
+impl DecisionMetrics {
+    /// Nothing was counted yet. As a [`DecisionTimer`] it times one decision in `timed` of each thread, by the clock.
+    #[must_use]
+    pub fn new(timed: u32, clock: Arc<dyn Fn() -> Timestamp + Send + Sync>) -> Self {
+        Self {
+            rules: PerRuleSet::new(RuleCounterTable::default()),
+            decisions: Striped::new(),
+            durations: DurationHistogram::new(&DURATION_BOUNDS_US),
+            clock,
+            time_one_in: timed.max(1),
+        }
+    }
+
+    /// Everything that was counted so far.
+    #[must_use]
+    pub fn counts(&self) -> MetricsSnapshot {
+        let table = self.rules.load();
+        MetricsSnapshot {
+            decisions: self.decision_counts(),
+            duration_us: self.durations.snapshot(),
+            endpoints: table.endpoint_counts(),
+            rules: table.rule_counts(),
+        }
+    }
+
+    fn decision_counts(&self) -> Vec<DecisionCount> {
+        let mut told = Vec::new();
+        for door in ApiKind::ALL {
+            for by in ANSWERED_BY {
+                for (refused, outcome) in OUTCOMES.into_iter().enumerate() {
+                    let count = self.decisions.sum(decision_index(door, by, refused == 1));
+                    let (door, answered_by) = (door.name(), by.name());
+                    told.push(DecisionCount { door, answered_by, outcome, count });
+                }
+            }
+        }
+        told
+    }
+}
+
+impl DecisionObserver for DecisionMetrics {
+    fn on_rules_installed(&self, rules: &RuleSet) {
+        self.rules.install(rules);
+    }
+
+    fn on_decision(&self, decided: &DecisionEvent<'_, '_>) {
+        let table = self.rules.get_or_install(decided.rules);
+        let (mut refused, mut endpoint) = (false, usize::MAX);
+        for (at, reading) in decided.indexed_readings() {
+            refused |= reading.verdict.refuses();
+            if let Some(table) = table {
+                let named = table.count_verdict(at, reading.verdict, reading.numbers.as_ref());
+                endpoint = endpoint.min(named);
+            }
+        }
+        if let Some(table) = table {
+            table.count_request(endpoint, refused);
+        }
+        let place = decision_index(decided.facts.api(), decided.answered_by, refused);
+        self.decisions.add(place, 1);
+    }
+
+    fn on_ad_hoc_charge(&self, door: ApiKind, by: AnsweredBy, verdict: Verdict) {
+        self.decisions.add(decision_index(door, by, verdict.refuses()), 1);
+    }
+}
+
+impl DecisionTimer for DecisionMetrics {
+    fn start(&self) -> Option<Timestamp> {
+        thread_local! {
+            static UNTIL_TIMED: Cell<u32> = const { Cell::new(0) };
+        }
+        let timed = UNTIL_TIMED.try_with(|left| match left.get() {
+            0 => {
+                left.set(self.time_one_in - 1);
+                true
+            }
+            more => {
+                left.set(more - 1);
+                false
+            }
+        });
+        timed.unwrap_or(false).then(|| (self.clock)())
+    }
+
+    fn stop(&self, started: Timestamp) {
+        self.durations.observe((self.clock)().since(started).get());
+    }
+}
+
+/// Where decisions of a kind are counted.
+fn decision_index(door: ApiKind, by: AnsweredBy, refused: bool) -> usize {
+    let door = ApiKind::ALL.iter().position(|known| *known == door).unwrap_or(0);
+    let by = ANSWERED_BY.iter().position(|known| *known == by).unwrap_or(0);
+    (door * ANSWERED_BY.len() + by) * OUTCOMES.len() + usize::from(refused)
+}
+
+impl fmt::Debug for DecisionMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DecisionMetrics").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,192 @@
+//! The counters of a rule set: one row for each rule, and one for each endpoint pattern.
+//!
+//! A rule that keeps its id goes on with its counters, and so does a pattern.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use tidegate_core::decision::{Reading, Verdict};
+use tidegate_rules::{Rule, RuleSet};
+
+use crate::per_rule::{CarryOver, PerRuleTable};
+
+use super::counts::{EndpointCount, HistogramSnapshot, RuleCount, VerdictCounts};
+use super::striped::Striped;
+
+const VERDICTS: [Verdict; 5] =
+    [Verdict::Allow, Verdict::Deny, Verdict::ShadowDeny, Verdict::Warn, Verdict::Ban];
+
+/// Upper bounds of what is left of a limit, in hundredths.
+const HEADROOM_BOUNDS: [u64; 6] = [0, 10, 25, 50, 75, 100];
+
+/// Classes of a reading: what was left, or that nothing was counted.
+const HEADROOM_CLASSES: usize = HEADROOM_BOUNDS.len() + 1;
+const UNCOUNTED_CLASS: usize = HEADROOM_BOUNDS.len();
+
+/// The pattern of rules that name none.
+const ANY_ENDPOINT: &str = "*";
+
+/// The counters of a rule set.
+#[derive(Default)]
+pub(super) struct RuleCounterTable {
+    serial: u64,
+    rows: PerRuleTable<RuleMetricsRow>,
+    /// The longest first, those that name none last.
+    endpoints: Box<[(String, Arc<Striped<2>>)]>,
+}
+
+struct RuleMetricsRow {
+    mode: &'static str,
+    is_active: bool,
+    most_in_window: Option<u64>,
+    /// The place of its pattern.
+    endpoint: usize,
+    counts: Arc<RuleCounters>,
+}
+
+struct RuleCounters {
+    /// By verdict and by what was left: one addition for both.
+    readings: Striped<{ VERDICTS.len() * HEADROOM_CLASSES }>,
+    /// The sum of what was left, in hundredths of the limit.
+    headroom_sum: Striped<1>,
+}
+
+impl CarryOver for RuleCounterTable {
+    fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    fn carry_over(&self, rules: &RuleSet) -> Self {
+        let endpoints = self.build_endpoints(rules);
+        let places: HashMap<&str, usize> =
+            endpoints.iter().enumerate().map(|(at, (known, _))| (known.as_str(), at)).collect();
+        let rows = self.rows.carry_over(rules, |rule, before| RuleMetricsRow {
+            mode: rule.mode().name(),
+            is_active: rule.is_active(),
+            most_in_window: rule.limit().max_in_window(),
+            endpoint: places.get(endpoint_pattern(rule).as_str()).copied().unwrap_or(0),
+            counts: before.map_or_else(RuleCounters::new, |row| Arc::clone(&row.counts)),
+        });
+        Self { serial: rules.serial(), rows, endpoints }
+    }
+}
+
+impl RuleCounterTable {
+    fn build_endpoints(&self, rules: &RuleSet) -> Box<[(String, Arc<Striped<2>>)]> {
+        let named = rules.rules().iter().map(endpoint_pattern).chain([ANY_ENDPOINT.to_owned()]);
+        let mut patterns: Vec<String> = named.collect::<BTreeSet<_>>().into_iter().collect();
+        patterns.sort_by_key(|pattern| (pattern == ANY_ENDPOINT, Reverse(pattern.len())));
+        let known: HashMap<&str, &Arc<Striped<2>>> =
+            self.endpoints.iter().map(|(known, counts)| (known.as_str(), counts)).collect();
+        let counted = patterns.into_iter().map(|pattern| {
+            let counts = known.get(pattern.as_str()).map(|counts| Arc::clone(counts));
+            (pattern, counts.unwrap_or_else(|| Arc::new(Striped::new())))
+        });
+        counted.collect()
+    }
+
+    /// Counts what a rule said; tells the place of its pattern.
+    pub(super) fn count_verdict(
+        &self,
+        rule: u32,
+        verdict: Verdict,
+        told: Option<&Reading>,
+    ) -> usize {
+        let Some(row) = self.rows.get(rule) else { return usize::MAX };
+        // A rule that counts and has no numbers was not asked, because another is known to refuse.
+        if told.is_some() || row.value.most_in_window.is_none() {
+            row.value.counts.count_verdict(verdict, told);
+        }
+        row.value.endpoint
+    }
+
+    /// Counts a request at the first of the patterns that its rules name.
+    pub(super) fn count_request(&self, endpoint: usize, refused: bool) {
+        let known = self.endpoints.get(endpoint).or_else(|| self.endpoints.last());
+        if let Some((_, counts)) = known {
+            counts.add(usize::from(refused), 1);
+        }
+    }
+
+    pub(super) fn rule_counts(&self) -> Vec<RuleCount> {
+        let told = self.rows.by_id().into_iter().map(|row| {
+            let RuleMetricsRow { mode, is_active, most_in_window, endpoint, counts } = &row.value;
+            RuleCount {
+                id: row.id.clone(),
+                endpoint: self.endpoints[*endpoint].0.clone(),
+                mode,
+                is_active: *is_active,
+                most_in_window: *most_in_window,
+                verdicts: counts.verdicts(),
+                headroom_percent: counts.headroom(),
+            }
+        });
+        told.collect()
+    }
+
+    pub(super) fn endpoint_counts(&self) -> Vec<EndpointCount> {
+        let told = self.endpoints.iter().map(|(endpoint, counts)| EndpointCount {
+            endpoint: endpoint.clone(),
+            allowed: counts.sum(0),
+            refused: counts.sum(1),
+        });
+        told.collect()
+    }
+}
+
+impl RuleCounters {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { readings: Striped::new(), headroom_sum: Striped::new() })
+    }
+
+    fn count_verdict(&self, verdict: Verdict, told: Option<&Reading>) {
+        let mut class = UNCOUNTED_CLASS;
+        if let Some(told) = told.filter(|told| told.limit > 0) {
+            let left = told.remaining.min(told.limit).saturating_mul(100) / told.limit;
+            class = HEADROOM_BOUNDS
+                .iter()
+                .position(|bound| left <= *bound)
+                .unwrap_or(HEADROOM_BOUNDS.len() - 1);
+            if left > 0 {
+                self.headroom_sum.add(0, left);
+            }
+        }
+        self.readings.add(verdict_index(verdict) * HEADROOM_CLASSES + class, 1);
+    }
+
+    fn verdicts(&self) -> VerdictCounts {
+        let of = |verdict| {
+            let first = verdict_index(verdict) * HEADROOM_CLASSES;
+            (first..first + HEADROOM_CLASSES).map(|at| self.readings.sum(at)).sum()
+        };
+        VerdictCounts {
+            allow: of(Verdict::Allow),
+            deny: of(Verdict::Deny),
+            shadow_deny: of(Verdict::ShadowDeny),
+            warn: of(Verdict::Warn),
+            ban: of(Verdict::Ban),
+        }
+    }
+
+    fn headroom(&self) -> HistogramSnapshot {
+        let class = |class| {
+            (0..VERDICTS.len())
+                .map(|verdict| self.readings.sum(verdict * HEADROOM_CLASSES + class))
+                .sum()
+        };
+        // Nothing exceeds the whole.
+        let counts = (0..HEADROOM_BOUNDS.len()).map(class).chain([0]).collect();
+        HistogramSnapshot { bounds: &HEADROOM_BOUNDS, counts, sum: self.headroom_sum.sum(0) }
+    }
+}
+
+fn verdict_index(verdict: Verdict) -> usize {
+    VERDICTS.iter().position(|known| *known == verdict).unwrap_or(0)
+}
+
+/// The pattern of the endpoints that a rule is for.
+fn endpoint_pattern(rule: &Rule) -> String {
+    let named = rule.conditions().find_map(|text| Some(text.strip_prefix("endpoint=")?.to_owned()));
+    named.unwrap_or_else(|| ANY_ENDPOINT.to_owned())
+}

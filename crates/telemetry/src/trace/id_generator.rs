@@ -1,0 +1,34 @@
+//! Names for traces and spans: a number that only goes up, hidden under secrets of the process, as request ids are.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::context::{SpanId, TraceId};
+
+/// Gives names.
+#[derive(Debug, Default)]
+pub(super) struct TraceIdGenerator {
+    next: AtomicU64,
+    secrets: [RandomState; 3],
+}
+
+impl TraceIdGenerator {
+    pub(super) fn next_trace_id(&self) -> TraceId {
+        let number = self.next_number();
+        let [high, low, _] = &self.secrets;
+        let name = u128::from(high.hash_one(number)) << 64 | u128::from(low.hash_one(number));
+        // Nought is no name.
+        name.max(1).to_be_bytes()
+    }
+
+    pub(super) fn next_span_id(&self) -> SpanId {
+        let number = self.next_number();
+        let [.., secret] = &self.secrets;
+        secret.hash_one(number).max(1).to_be_bytes()
+    }
+
+    fn next_number(&self) -> u64 {
+        self.next.fetch_add(1, Relaxed)
+    }
+}
