@@ -9,45 +9,8 @@ use crate::run::{TaskError, cargo_command, command_succeeds, run_command, worksp
 /// Generated cases per property: enough to catch mutants while each run stays short.
 const CASES: &str = "300";
 
-/// A crate, the packages whose tests must catch its mutants, and the flags that select those tests.
-struct MutantTarget {
-    name: &'static str,
-    package: &'static str,
-    test_packages: &'static [&'static str],
-    tests: &'static [&'static str],
-}
-
-const TARGETS: [MutantTarget; 3] = [
-    MutantTarget {
-        name: "core",
-        package: "tidegate-core",
-        // The properties of core are tested against the oracle in testkit.
-        test_packages: &["tidegate-core", "tidegate-testkit"],
-        tests: &[
-            "--lib",
-            "--test=batch",
-            "--test=bounds",
-            "--test=clock",
-            "--test=coarse",
-            "--test=concurrent",
-            "--test=definition",
-            "--test=extremes",
-            "--test=reload",
-        ],
-    },
-    MutantTarget {
-        name: "memory",
-        package: "tidegate-memory",
-        test_packages: &["tidegate-memory"],
-        tests: &["--lib", "--tests"],
-    },
-    MutantTarget {
-        name: "limiter",
-        package: "tidegate-limiter",
-        test_packages: &["tidegate-limiter"],
-        tests: &["--lib", "--tests"],
-    },
-];
+/// The crates that decide. The tests of a crate must catch its mutants.
+const CRATES: [&str; 3] = ["core", "memory", "limiter"];
 
 /// Tests the mutants of one crate, or of all; further arguments go to cargo-mutants.
 pub(crate) fn run_mutants(args: &[&str]) -> Result<(), TaskError> {
@@ -55,23 +18,20 @@ pub(crate) fn run_mutants(args: &[&str]) -> Result<(), TaskError> {
         run_command(&mut cargo_command(&["install", "--locked", "cargo-mutants"]))?;
     }
     let (named, rest) = match args.split_first() {
-        Some((name, rest)) if TARGETS.iter().any(|target| target.name == *name) => {
-            (Some(*name), rest)
-        }
+        Some((name, rest)) if CRATES.contains(name) => (Some(*name), rest),
         _ => (None, args),
     };
-    // Run all targets before a survivor fails the command.
-    let targets = TARGETS.iter().filter(|target| named.is_none_or(|name| name == target.name));
-    let done: Vec<_> = targets.map(|target| test_target(target, rest)).collect();
-    done.into_iter().collect()
+    // Run all crates before a survivor fails the command.
+    let crates = CRATES.into_iter().filter(|name| named.is_none_or(|named| named == *name));
+    let results: Vec<_> = crates.map(|name| test_mutants(name, rest)).collect();
+    results.into_iter().collect()
 }
 
-fn test_target(target: &MutantTarget, rest: &[&str]) -> Result<(), TaskError> {
-    let output = workspace_root().join("target/mutants").join(target.name);
-    let mut command = cargo_command(&["mutants", "--package", target.package]);
-    target.test_packages.iter().for_each(|package| {
-        command.args(["--test-package", package]);
-    });
-    command.arg("--output").arg(output).args(rest).arg("--").args(target.tests);
+fn test_mutants(crate_name: &str, rest: &[&str]) -> Result<(), TaskError> {
+    let package = format!("tidegate-{crate_name}");
+    let output = workspace_root().join("target/mutants").join(crate_name);
+    let mut command =
+        cargo_command(&["mutants", "--package", &package, "--test-package", &package]);
+    command.arg("--output").arg(output).args(rest).args(["--", "--tests"]);
     run_command(command.env("TIDEGATE_CASES", CASES))
 }

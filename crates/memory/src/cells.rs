@@ -62,13 +62,7 @@ impl Cells for SingleCell<'_, '_> {
         let result = change(&mut state);
         if let Some(state) = state {
             let reserve = reserved_bytes(self.charge, part);
-            self.shard.insert(
-                self.charge.key.fingerprint,
-                self.hash,
-                state,
-                reserve,
-                self.context,
-            );
+            self.shard.insert(self.charge.key.fingerprint, self.hash, state, reserve, self.context);
         }
         result
     }

@@ -69,7 +69,10 @@ mod tests {
             let theirs = u128::from(counter.delta_as_nanos(0, ticks) / 1_000);
             // The calibration is exact to one nanosecond in 2^40 ticks.
             let slack = 1 + theirs / 100_000_000_000;
-            assert!(ours.abs_diff(theirs) <= slack, "{ticks} ticks: {ours} us, expected {theirs} us");
+            assert!(
+                ours.abs_diff(theirs) <= slack,
+                "{ticks} ticks: {ours} us, expected {theirs} us"
+            );
         }
     }
 

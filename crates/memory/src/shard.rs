@@ -218,7 +218,12 @@ impl TableShard {
     }
 
     /// Checks `steps` slots, removes states that expired a while ago, and shrinks a sparse table.
-    pub(crate) fn sweep_and_shrink(&mut self, steps: usize, now: Timestamp, context: &TableContext) {
+    pub(crate) fn sweep_and_shrink(
+        &mut self,
+        steps: usize,
+        now: Timestamp,
+        context: &TableContext,
+    ) {
         self.sweep(steps, now.minus(EVICTION_DELAY), context);
         self.shrink(context);
     }

@@ -112,7 +112,7 @@ impl RequestBatcher {
             ));
         }
         request.mark_queued();
-        queue.pending.push_back(QueuedRequest { request: request, route, answer });
+        queue.pending.push_back(QueuedRequest { request, route, answer });
         if queue.active_calls < MAX_CALLS {
             queue.active_calls += 1;
             tokio::spawn(Arc::clone(self).run_calls());

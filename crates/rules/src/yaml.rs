@@ -180,7 +180,11 @@ fn drop_duplicate_fields(
                 if noted.insert((name_span.line, name_span.column)) {
                     let error =
                         FieldError::new(format!("this field is already set on line {line}"));
-                    diagnostics.report(*name_span, name, error.with_found(name).with_hint("it once"));
+                    diagnostics.report(
+                        *name_span,
+                        name,
+                        error.with_found(name).with_hint("it once"),
+                    );
                 }
                 false
             });
@@ -347,7 +351,7 @@ fn check_depth(depth: usize, span: SourceSpan) -> Result<(), YamlError> {
 
 fn too_deep(span: SourceSpan) -> YamlError {
     let error = FieldError::new(format!("nested deeper than {MAX_DEPTH} levels"));
-    YamlError { span, error.with_hint("a flatter document") }
+    YamlError { span, error: error.with_hint("a flatter document") }
 }
 
 fn to_source_span(span: saphyr_parser::Span) -> SourceSpan {

@@ -101,8 +101,9 @@ pub fn compile_content(
     now: Timestamp,
 ) -> Result<RuleSet, Vec<ValidationError>> {
     let document = rule_document::render_document(config);
-    let rules =
-        compiler.compile(&document, files).map_err(|problems| validation_errors(config, problems))?;
+    let rules = compiler
+        .compile(&document, files)
+        .map_err(|problems| validation_errors(config, problems))?;
     let subjects = config.entries(EntryKind::Subject, None);
     let subjects =
         subjects.filter_map(|(_, entry)| entry_value::parse_value::<StoredSubject>(&entry.value));
@@ -128,14 +129,18 @@ pub fn compile_content(
 /// The overrides that have not expired.
 fn active_overrides(config: &RuleConfig, now: Timestamp) -> impl Iterator<Item = StoredOverride> {
     let all = config.entries(EntryKind::Override, None);
-    let stored = all.filter_map(|(_, entry)| entry_value::parse_value::<StoredOverride>(&entry.value));
+    let stored =
+        all.filter_map(|(_, entry)| entry_value::parse_value::<StoredOverride>(&entry.value));
     stored.filter(move |stored| stored.until_us.is_none_or(|until| until > now.as_micros()))
 }
 
 /// Expiry of the next override.
 #[must_use]
 pub(crate) fn next_expiry(config: &RuleConfig, now: Timestamp) -> Option<Timestamp> {
-    active_overrides(config, now).filter_map(|stored| stored.until_us).min().map(Timestamp::from_micros)
+    active_overrides(config, now)
+        .filter_map(|stored| stored.until_us)
+        .min()
+        .map(Timestamp::from_micros)
 }
 
 /// Rejects an override whose rule now counts by other facts: its key would match no client.
@@ -143,7 +148,8 @@ fn check_override_key(stored: &StoredOverride, rule: &Rule) -> Option<Validation
     if rule.key_by().eq(stored.key_by.iter().map(String::as_str)) {
         return None;
     }
-    let (stored_key, rule_key) = (stored.key_by.join(", "), rule.key_by().collect::<Vec<_>>().join(", "));
+    let (stored_key, rule_key) =
+        (stored.key_by.join(", "), rule.key_by().collect::<Vec<_>>().join(", "));
     let message = format!(
         "rule `{}` counts by {rule_key}, but this override is keyed by {stored_key}; \
          remove the override first",

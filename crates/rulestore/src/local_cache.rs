@@ -75,7 +75,9 @@ impl LocalCache {
         let content: CacheFile = serde_json::from_slice(&text)
             .map_err(|error| invalid(&format!("not a valid rules copy: {error}")))?;
         if content.format != FORMAT {
-            return Err(invalid("unknown rules copy format; it was written by another version of Tidegate"));
+            return Err(invalid(
+                "unknown rules copy format; it was written by another version of Tidegate",
+            ));
         }
         let entries = content.entries.into_iter().map(|(kind, id, version, value)| {
             let kind = EntryKind::from_name(&kind)

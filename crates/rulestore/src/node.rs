@@ -156,7 +156,11 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let expected = |name: &str, left| vec![(name.to_owned(), left)];
-        assert_eq!(look(&[("here", 100), ("a", 100)], 100), [], "nodes present at the first update");
+        assert_eq!(
+            look(&[("here", 100), ("a", 100)], 100),
+            [],
+            "nodes present at the first update"
+        );
         assert_eq!(look(&[("here", 105), ("a", 105), ("b", 104)], 105), expected("b", None));
         assert_eq!(look(&[("here", 110), ("a", 110), ("b", 104)], 110), []);
         assert_eq!(look(&[("here", 121), ("a", 121), ("b", 104)], 121), expected("b", Some(true)));

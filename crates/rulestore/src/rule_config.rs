@@ -90,7 +90,9 @@ impl RuleConfig {
             None => Included((kind, String::new())),
         };
         let range = self.entries.range((from, Unbounded));
-        range.take_while(move |((other, _), _)| *other == kind).map(|((_, id), entry)| (id.as_str(), entry))
+        range
+            .take_while(move |((other, _), _)| *other == kind)
+            .map(|((_, id), entry)| (id.as_str(), entry))
     }
 
     /// A copy with updated entries and the same version.

@@ -126,7 +126,9 @@ pub fn render_document(config: &RuleConfig) -> String {
 pub fn document_fields(config: &RuleConfig) -> Map<String, Json> {
     let settings = config.entries(EntryKind::Setting, None);
     let mut fields: Map<String, Json> = settings
-        .filter_map(|(name, entry)| Some((name.to_owned(), entry_value::parse_value(&entry.value)?)))
+        .filter_map(|(name, entry)| {
+            Some((name.to_owned(), entry_value::parse_value(&entry.value)?))
+        })
         .collect();
     let rules = ordered_rules(config).into_iter().map(|(_, positioned)| positioned.rule).collect();
     fields.insert("rules".to_owned(), Json::Array(rules));

@@ -3,7 +3,10 @@
 use std::time::Instant;
 
 /// The current instant.
-#[expect(clippy::disallowed_methods, reason = "this function is the only place that reads the clock")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this function is the only place that reads the clock"
+)]
 pub fn now() -> Instant {
     Instant::now()
 }

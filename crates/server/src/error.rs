@@ -39,7 +39,10 @@ impl CommandError {
     pub(crate) fn public_message(&self) -> String {
         match self {
             Self::InvalidDocument(problems) | Self::InvalidLimit(problems) => {
-                format!("the rules are not valid: {}; see the log for the reason", problems.locations())
+                format!(
+                    "the rules are not valid: {}; see the log for the reason",
+                    problems.locations()
+                )
             }
             Self::Rejected(_) | Self::Usage(_) | Self::Failed(_) => {
                 "the rules cannot be read or used; see the log for the reason".to_owned()

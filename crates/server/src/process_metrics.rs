@@ -46,8 +46,7 @@ impl<S: ManagedStore> ProcessMetrics<S> {
         for (outcome, count) in [("ok", reloads.ok), ("failed", reloads.failed)] {
             to.sample("_total", &[("outcome", outcome)], count);
         }
-        let help =
-            "Identifies the active rules: the database version, or a hash of the file.";
+        let help = "Identifies the active rules: the database version, or a hash of the file.";
         to.family("tidegate_rules_fingerprint", MetricKind::Gauge, help);
         // Prometheus values are floats, which represent integers exactly only below 2^53.
         to.sample("", &[], self.limiter.rules().version() & ((1 << 53) - 1));
@@ -73,11 +72,7 @@ impl MetricsExporter for TraceMetrics {
 
 fn export_memory(usage: &StoreUsage, to: &mut Exposition) {
     let StoreUsage { keys, overflow, bytes, max_bytes, reclaimed, overflowed } = *usage;
-    to.family(
-        "tidegate_memory_keys",
-        MetricKind::Gauge,
-        "Keys with a separate counter in memory.",
-    );
+    to.family("tidegate_memory_keys", MetricKind::Gauge, "Keys with a separate counter in memory.");
     to.sample("", &[], keys as u64);
     let help = "Shared counters for keys that found no free slot.";
     to.family("tidegate_memory_overflow_states", MetricKind::Gauge, help);
@@ -121,5 +116,9 @@ fn export_servers(stats: &Stats, to: &mut Exposition) {
 }
 
 fn to_distribution(histogram: &RedisHistogram) -> HistogramSnapshot {
-    HistogramSnapshot { bounds: histogram.bounds, counts: histogram.counts.clone(), sum: histogram.sum }
+    HistogramSnapshot {
+        bounds: histogram.bounds,
+        counts: histogram.counts.clone(),
+        sum: histogram.sum,
+    }
 }

@@ -217,11 +217,11 @@ impl<S: Store + 'static, L: Store + 'static> Reloader<S, L> {
             }
         };
         let compiler = DocumentCompiler { source: self.source.clone(), secret: self.secret };
-        let compiled = tokio::task::block_in_place(|| followed.compile(rows, &file_entries, &compiler));
+        let compiled =
+            tokio::task::block_in_place(|| followed.compile(rows, &file_entries, &compiler));
         let (config, rules) = compiled.map_err(ReloadError::Table)?;
         let advice = "set is_active to false in all rows instead, or restart";
-        self.install(rules, config.clone(), EmptyRulesAdvice { source: "table", advice })
-            .await?;
+        self.install(rules, config.clone(), EmptyRulesAdvice { source: "table", advice }).await?;
         if let RuleSetOrigin::Table(_, followed) = &self.origin {
             followed.write_to_cache(&config).await;
         }

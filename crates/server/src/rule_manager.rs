@@ -112,8 +112,9 @@ impl<S: Store + 'static, L: Store + 'static> RuleSink for LimiterSink<S, L> {
                 ServerEvent::VersionRefused { version: *version, why }.log();
             }
             SyncEvent::RepositoryLost { why } => {
-                self.status
-                    .set_reload_error("the rules database does not answer; see the log for the reason");
+                self.status.set_reload_error(
+                    "the rules database does not answer; see the log for the reason",
+                );
                 ServerEvent::DatabaseUnreachable { why }.log();
             }
             SyncEvent::RepositoryRestored => {

@@ -199,7 +199,8 @@ impl<S: ManagedStore> ServerRuntime<S> {
         for listener in &opened {
             handover.add_socket(listener)?;
         }
-        let mut files: Vec<_> = opened.iter_mut().filter_map(|listener| listener.file.take()).collect();
+        let mut files: Vec<_> =
+            opened.iter_mut().filter_map(|listener| listener.file.take()).collect();
         S::prepare(&self.limiter, &self.settings).await;
         self.status.mark_rules_active(self.limiter.rules().version());
         let mut background = self.spawn_background(hang_up);

@@ -74,9 +74,7 @@ impl SnapshotFile {
             .inspect_err(|error| ServerEvent::SnapshotFailed { path, reason: error }.log())
             .map_err(|error| {
                 let path = path.display();
-                CommandError::Failed(format!(
-                    "cannot save the counters to {path}: {error}"
-                ))
+                CommandError::Failed(format!("cannot save the counters to {path}: {error}"))
             })
     }
 

@@ -224,7 +224,10 @@ impl ServerEvent<'_> {
                 info!(%client, %method, path, status, bytes, took_us, id, "answered");
             }
             Self::SocketsUnused { count } => {
-                warn!(count, "inherited sockets left unused, because no listener is configured for them");
+                warn!(
+                    count,
+                    "inherited sockets left unused, because no listener is configured for them"
+                );
             }
             Self::HandoverStarted { successor } => {
                 info!(successor, "SIGUSR2: starting a new process with the listening sockets");

@@ -126,7 +126,7 @@ impl DescriptorPool {
         while let Some(field) = reader.next_field()? {
             match (kind, field) {
                 (_, (1, WireValue::Bytes(name))) => {
-                    full_name = format!("{scope}.{}", lossy_text(name))
+                    full_name = format!("{scope}.{}", lossy_text(name));
                 }
                 (SymbolKind::Message, (3, WireValue::Bytes(bytes))) => {
                     inside.push((SymbolKind::Message, bytes));

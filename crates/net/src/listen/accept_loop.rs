@@ -175,7 +175,7 @@ impl<D: ConnectionHandler> ConnectionSet<D> {
                     match register_with_runtime(socket) {
                         Ok(socket) => D::handle_connection(shared, socket, peer, stage).await,
                         Err(error) => {
-                            tracing::warn!(%error, "failed to register a connection with its worker")
+                            tracing::warn!(%error, "failed to register a connection with its worker");
                         }
                     }
                     drop((permit, worker_permit));

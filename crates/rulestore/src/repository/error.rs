@@ -20,7 +20,9 @@ pub(super) fn from_sqlx(error: Error) -> RepositoryError {
         ),
         Error::Io(error) => unavailable(&error.to_string()),
         Error::Decode(_) | Error::ColumnDecode { .. } | Error::ColumnNotFound(_) => {
-            RepositoryError::Incompatible(format!("it contains data that Tidegate did not write: {error}"))
+            RepositoryError::Incompatible(format!(
+                "it contains data that Tidegate did not write: {error}"
+            ))
         }
         Error::Migrate(error) => from_migration(*error),
         other => unavailable(&other.to_string()),
@@ -72,9 +74,9 @@ fn from_sqlite_code(code: u32, message: &str) -> RepositoryError {
         8 => unavailable("the file is not writable"),
         11 | 26 => RepositoryError::Incompatible(message.to_owned()),
         13 => unavailable("the disk is full"),
-        14 => {
-            unavailable("the file cannot be opened; check that its directory exists and is writable")
-        }
+        14 => unavailable(
+            "the file cannot be opened; check that its directory exists and is writable",
+        ),
         1 if message.starts_with("no such") => RepositoryError::Incompatible(message.to_owned()),
         _ => unavailable(message),
     }

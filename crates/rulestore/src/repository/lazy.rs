@@ -130,7 +130,11 @@ impl ViolationSink for LazyRepository {
         async move { self.get_or_open().await?.record_violations(batch).await }.boxed()
     }
 
-    fn prune(&self, before: Timestamp, max_rows: u64) -> BoxFuture<'_, Result<u64, RepositoryError>> {
+    fn prune(
+        &self,
+        before: Timestamp,
+        max_rows: u64,
+    ) -> BoxFuture<'_, Result<u64, RepositoryError>> {
         async move { self.get_or_open().await?.prune(before, max_rows).await }.boxed()
     }
 }

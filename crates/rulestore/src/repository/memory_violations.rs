@@ -51,8 +51,9 @@ impl InMemoryViolations {
 
 fn matches_query(row: &ViolationRow, query: &ViolationQuery) -> bool {
     let ViolationRow { number, violation } = row;
-    let same =
-        |wanted: &Option<String>, actual: Option<&str>| wanted.is_none() || wanted.as_deref() == actual;
+    let same = |wanted: &Option<String>, actual: Option<&str>| {
+        wanted.is_none() || wanted.as_deref() == actual
+    };
     same(&query.rule, Some(&violation.rule))
         && same(&query.user_id, violation.user_id.as_deref())
         && same(&query.ip, violation.ip.as_deref())

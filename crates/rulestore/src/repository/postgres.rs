@@ -48,9 +48,7 @@ pub(super) fn parse_options(url: &str) -> Result<PgConnectOptions, RepositoryErr
     }
     let options = PgConnectOptions::from_str(url).map_err(|error| {
         let form = "postgres://user:password@host:5432/database";
-        RepositoryError::Invalid(format!(
-            "this is not a database address ({error}); write {form}"
-        ))
+        RepositoryError::Invalid(format!("this is not a database address ({error}); write {form}"))
     })?;
     Ok(match options.get_application_name() {
         Some(_) => options,
@@ -95,7 +93,8 @@ pub(super) async fn open(options: &PgConnectOptions) -> Result<SqlDatabase, Repo
 
 /// A pool that connects on demand.
 pub(super) fn pool(options: &PgConnectOptions, max_connections: u32) -> PgPool {
-    let pool = PgPoolOptions::new().max_connections(max_connections).acquire_timeout(CONNECT_TIMEOUT);
+    let pool =
+        PgPoolOptions::new().max_connections(max_connections).acquire_timeout(CONNECT_TIMEOUT);
     pool.connect_lazy_with(with_statement_timeout(options, STATEMENT_TIMEOUT))
 }
 

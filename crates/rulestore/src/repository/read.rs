@@ -80,7 +80,8 @@ pub(super) async fn history(
 }
 
 fn parse_kind(name: &str) -> Result<EntryKind, RepositoryError> {
-    let unknown_kind =
-        || RepositoryError::Incompatible(format!("it contains entries of an unknown kind, `{name}`"));
+    let unknown_kind = || {
+        RepositoryError::Incompatible(format!("it contains entries of an unknown kind, `{name}`"))
+    };
     EntryKind::from_name(name).ok_or_else(unknown_kind)
 }

@@ -118,7 +118,11 @@ impl ViolationSink for ReadOnlyRules {
         ready(Ok(())).boxed()
     }
 
-    fn prune(&self, before: Timestamp, max_rows: u64) -> BoxFuture<'_, Result<u64, RepositoryError>> {
+    fn prune(
+        &self,
+        before: Timestamp,
+        max_rows: u64,
+    ) -> BoxFuture<'_, Result<u64, RepositoryError>> {
         ready(Ok(self.violations.lock().prune(before, max_rows))).boxed()
     }
 }

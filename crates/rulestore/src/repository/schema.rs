@@ -63,7 +63,10 @@ pub(super) async fn apply_missing<C: Migrate>(
     for known in migrator.iter() {
         match applied.iter().find(|done| done.version == known.version) {
             Some(done) if done.checksum != known.checksum => {
-                let why = format!("migration {} in the database differs from this program's", known.version);
+                let why = format!(
+                    "migration {} in the database differs from this program's",
+                    known.version
+                );
                 return Err(RepositoryError::Incompatible(why));
             }
             Some(_) => {}

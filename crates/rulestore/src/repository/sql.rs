@@ -122,7 +122,11 @@ impl ViolationSink for SqlRepository {
         Box::pin(violations::record_batch(&self.database, batch))
     }
 
-    fn prune(&self, before: Timestamp, max_rows: u64) -> BoxFuture<'_, Result<u64, RepositoryError>> {
+    fn prune(
+        &self,
+        before: Timestamp,
+        max_rows: u64,
+    ) -> BoxFuture<'_, Result<u64, RepositoryError>> {
         Box::pin(violations::prune(&self.database, before, max_rows))
     }
 }

@@ -70,7 +70,8 @@ pub(super) async fn migrate(path: &Path) -> Result<Vec<String>, RepositoryError>
     let tables = include_str!("../../sql/tables.sqlite.sql");
     let tables: Vec<String> =
         sqlx::query_scalar(tables).fetch_all(&mut *transaction).await.map_err(from_sqlx)?;
-    let applied = schema::apply_missing(&mut *transaction, &schema::sqlite_migrator(), &tables).await?;
+    let applied =
+        schema::apply_missing(&mut *transaction, &schema::sqlite_migrator(), &tables).await?;
     transaction.commit().await.map_err(from_sqlx)?;
     enable_wal(&mut connection).await?;
     connection.close().await.map_err(from_sqlx)?;
@@ -84,9 +85,9 @@ async fn enable_wal(connection: &mut SqliteConnection) -> Result<(), RepositoryE
     match mode.as_str() {
         "wal" => Ok(()),
         // Some network file systems do not support WAL.
-        other => {
-            Err(unavailable(&format!("its journal mode stays {other} instead of WAL; move the file to a local disk")))
-        }
+        other => Err(unavailable(&format!(
+            "its journal mode stays {other} instead of WAL; move the file to a local disk"
+        ))),
     }
 }
 
@@ -97,7 +98,9 @@ async fn set_wal_mode(connection: &mut SqliteConnection) -> Result<String, sqlx:
     loop {
         let set_mode = sqlx::query_scalar("PRAGMA journal_mode = WAL");
         match set_mode.fetch_one(&mut *connection).await {
-            Err(error) if is_locked(&error) && Instant::now() < deadline => sleep(RETRY_PAUSE).await,
+            Err(error) if is_locked(&error) && Instant::now() < deadline => {
+                sleep(RETRY_PAUSE).await;
+            }
             result => return result,
         }
     }
@@ -107,7 +110,8 @@ async fn set_wal_mode(connection: &mut SqliteConnection) -> Result<String, sqlx:
 pub(super) async fn open(path: &Path) -> Result<SqlDatabase, RepositoryError> {
     migrate(path).await?;
     let pool = |max_connections| {
-        let pool = SqlitePoolOptions::new().max_connections(max_connections).acquire_timeout(LOCK_TIMEOUT);
+        let pool =
+            SqlitePoolOptions::new().max_connections(max_connections).acquire_timeout(LOCK_TIMEOUT);
         pool.connect_lazy_with(options(path))
     };
     Ok(SqlDatabase::Sqlite { readers: pool(MAX_READERS), writer: pool(1) })

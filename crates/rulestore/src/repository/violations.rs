@@ -136,11 +136,18 @@ pub(super) async fn prune(
     let old_writers = "DELETE FROM violation_writer WHERE seen_at < $1";
     let writers_before = SqlParam::Number(to_stored(before.minus(WRITER_RETENTION).as_micros()));
     database.writer().await?.execute(old_writers, &[writers_before]).await?;
-    let newest_surplus: Vec<(i64,)> =
-        database.reader().await?.fetch_rows(newest_surplus, &[SqlParam::Number(to_stored(max_rows))]).await?;
+    let newest_surplus: Vec<(i64,)> = database
+        .reader()
+        .await?
+        .fetch_rows(newest_surplus, &[SqlParam::Number(to_stored(max_rows))])
+        .await?;
     if let Some((newest_surplus,)) = newest_surplus.first() {
-        dropped +=
-            delete_in_chunks(database, include_str!("../../sql/prune_surplus.sql"), *newest_surplus).await?;
+        dropped += delete_in_chunks(
+            database,
+            include_str!("../../sql/prune_surplus.sql"),
+            *newest_surplus,
+        )
+        .await?;
     }
     Ok(dropped)
 }

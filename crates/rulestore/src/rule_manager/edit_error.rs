@@ -56,13 +56,18 @@ impl fmt::Display for EditError {
             Self::NotFound(what) => write!(f, "there is no {what}"),
             Self::AlreadyExists(what) => write!(f, "there is already a {what}"),
             Self::PreconditionFailed { version: Some(version) } => {
-                write!(f, "this was changed in the meantime, in version {version}; reload it and try again")
+                write!(
+                    f,
+                    "this was changed in the meantime, in version {version}; reload it and try again"
+                )
             }
             Self::PreconditionRequired => f.write_str(
                 "this already exists; read it and send its ETag with If-Match, so that no \
                  concurrent change is lost",
             ),
-            Self::PreconditionFailed { version: None } => f.write_str("this was removed in the meantime"),
+            Self::PreconditionFailed { version: None } => {
+                f.write_str("this was removed in the meantime")
+            }
             Self::EmptyNotConfirmed { rules } => write!(
                 f,
                 "this removes all {rules} rules, so every request would pass; to confirm, send \

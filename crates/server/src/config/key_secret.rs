@@ -71,7 +71,8 @@ fn read_or_create(path: &Path) -> Result<String, CommandError> {
             // Another process created the file first: use its secret.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             created => created.map_err(|error| {
-                let advice = "give this user write access to the folder, or write: --key-secret-file FILE";
+                let advice =
+                    "give this user write access to the folder, or write: --key-secret-file FILE";
                 unusable_error(path, "create", &format!("{error}\n  {advice}"))
             })?,
         }
@@ -116,8 +117,9 @@ fn unusable_error(path: &Path, what: &str, why: &str) -> CommandError {
 /// Generates a secret and encodes it as hexadecimal digits.
 fn generate() -> Result<String, CommandError> {
     let mut bytes = [0; SECRET_BYTES];
-    aws_lc_rs::rand::fill(&mut bytes)
-        .map_err(|_| CommandError::Failed("the system's random number generator failed".to_owned()))?;
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| {
+        CommandError::Failed("the system's random number generator failed".to_owned())
+    })?;
     Ok(bytes.iter().fold(String::with_capacity(2 * SECRET_BYTES), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text

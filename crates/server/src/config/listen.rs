@@ -98,7 +98,10 @@ impl FromStr for ListenSpec {
 fn parse_socket_path(text: &str) -> Result<PathBuf, ValueError> {
     let error = |message: &str, hint| Err(ValueError { message: message.to_owned(), hint });
     if text.is_empty() || text.ends_with('/') {
-        return error("this is not the path of a file", "a path such as `unix:/run/tidegate/http.sock`");
+        return error(
+            "this is not the path of a file",
+            "a path such as `unix:/run/tidegate/http.sock`",
+        );
     }
     if text.starts_with('@') {
         let message = "an abstract socket has no file permissions: every local user could connect";

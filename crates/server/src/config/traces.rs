@@ -124,7 +124,8 @@ fn read_otlp_headers() -> Result<Vec<(HeaderName, HeaderValue)>, CommandError> {
         Some((HeaderName::try_from(name).ok()?, value))
     };
     let headers: Option<Vec<_>> = listed.into_iter().map(header).collect();
-    headers.ok_or_else(|| CommandError::Usage(format!("{NAME} holds an invalid header name or value")))
+    headers
+        .ok_or_else(|| CommandError::Usage(format!("{NAME} holds an invalid header name or value")))
 }
 
 /// Reads an OpenTelemetry variable; an empty one counts as unset.

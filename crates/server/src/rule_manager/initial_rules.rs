@@ -69,21 +69,24 @@ async fn from_database(
     cache: LocalCache,
 ) -> Result<(RuleSet, InitialRules), CommandError> {
     let compiler = DocumentCompiler { source: source.clone(), secret: settings.secret };
-    let (repository, config): (Arc<dyn Repository>, RuleConfig) = match tidegate_rulestore::open(url)
-        .await
-    {
-        Ok(repository) => {
-            let config = load_or_seed(&*repository, source, loaded, settings, clock).await?;
-            (repository, config)
-        }
-        Err(why @ RepositoryError::Unavailable(_)) => {
-            let Some(config) = read_cache(&cache)? else { return Err(database_error(&why)) };
-            ServerEvent::RulesFromCache { path: cache.path(), version: config.version(), why: &why }
+    let (repository, config): (Arc<dyn Repository>, RuleConfig) =
+        match tidegate_rulestore::open(url).await {
+            Ok(repository) => {
+                let config = load_or_seed(&*repository, source, loaded, settings, clock).await?;
+                (repository, config)
+            }
+            Err(why @ RepositoryError::Unavailable(_)) => {
+                let Some(config) = read_cache(&cache)? else { return Err(database_error(&why)) };
+                ServerEvent::RulesFromCache {
+                    path: cache.path(),
+                    version: config.version(),
+                    why: &why,
+                }
                 .log();
-            (Arc::new(LazyRepository::new(url).map_err(|why| database_error(&why))?), config)
-        }
-        Err(why) => return Err(database_error(&why)),
-    };
+                (Arc::new(LazyRepository::new(url).map_err(|why| database_error(&why))?), config)
+            }
+            Err(why) => return Err(database_error(&why)),
+        };
     let rules = compile(&config, &compiler, FileAccess::All, clock()).map_err(|errors| {
         let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
         let (name, version) = (repository.name(), config.version());
@@ -146,12 +149,7 @@ fn from_file(
     let repository = Arc::clone(&from_file) as Arc<dyn Repository>;
     Ok((
         rules,
-        InitialRules {
-            config,
-            repository,
-            origin: RuleSetOrigin::File(from_file),
-            cache: None,
-        },
+        InitialRules { config, repository, origin: RuleSetOrigin::File(from_file), cache: None },
     ))
 }
 

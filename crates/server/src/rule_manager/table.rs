@@ -133,7 +133,9 @@ impl FollowedTable {
         let rows =
             TableRules { entries: entries_of_kind(cached, EntryKind::Rule), errors: Vec::new() };
         let compiled = self.compile(rows, file_entries, compiler);
-        compiled.map_err(|why| CommandError::Failed(format!("the local copy of the rules is not usable: {why}")))
+        compiled.map_err(|why| {
+            CommandError::Failed(format!("the local copy of the rules is not usable: {why}"))
+        })
     }
 
     /// Saves the active rules for the next start.

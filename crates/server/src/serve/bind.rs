@@ -55,8 +55,7 @@ pub(super) async fn open_listener(
         ListenSetting::Explicit(ListenSpec::Unix(path))
         | ListenSetting::Default(ListenSpec::Unix(path)) => {
             let bound = socket_file::bind_socket(path, mode).await;
-            let (file, listener) =
-                bound.map_err(|error| unix_socket_error(kind, path, &error))?;
+            let (file, listener) = bound.map_err(|error| unix_socket_error(kind, path, &error))?;
             (Some(file), listener.into())
         }
         ListenSetting::Explicit(ListenSpec::Off) | ListenSetting::Default(ListenSpec::Off) => {

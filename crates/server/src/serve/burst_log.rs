@@ -97,14 +97,9 @@ mod tests {
         assert_eq!(last, 3);
         let log = String::from_utf8(lines.0.lock().clone()).unwrap();
         assert_eq!(log.lines().count(), 1, "{log}");
-        for words in [
-            "WARN",
-            "burst of requests for one key",
-            "rule=calm",
-            "rate=100",
-            "mean=2",
-            "others=2",
-        ] {
+        for words in
+            ["WARN", "burst of requests for one key", "rule=calm", "rate=100", "mean=2", "others=2"]
+        {
             assert!(log.contains(words), "{words}: {log}");
         }
         assert!(!log.contains("192.0.2"), "{log}");

@@ -134,7 +134,9 @@ impl<S: ManagedStore> ServerRuntime<S> {
         listen::Settings {
             max_connections,
             // A single address may use at most half of the connections.
-            max_connections_per_ip: defaults.max_connections_per_ip.min(max_connections.div_ceil(2)),
+            max_connections_per_ip: defaults
+                .max_connections_per_ip
+                .min(max_connections.div_ceil(2)),
             drain_timeout: self.settings.drain_timeout,
             ..defaults
         }

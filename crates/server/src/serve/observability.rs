@@ -122,8 +122,9 @@ pub(super) fn with_tracer<S: Store, L: Store>(
     let Some(settings) = settings.traces.clone() else { return (None, limiter) };
     let clock = FastClock::new();
     let clock: Arc<dyn Fn() -> Timestamp + Send + Sync> = Arc::new(move || clock.now());
-    let tracer =
-        Tracer::new(settings, Arc::clone(&clock), |event| ServerEvent::CollectorStatus(event).log());
+    let tracer = Tracer::new(settings, Arc::clone(&clock), |event| {
+        ServerEvent::CollectorStatus(event).log();
+    });
     (Some(tracer), limiter.with_store_clock(clock))
 }
 

@@ -26,15 +26,7 @@ pub(super) fn log_violation(event: ViolationLogEvent<'_>) {
 
 fn log_line(line: &ViolationLogLine) {
     let ViolationLogLine {
-        verdict,
-        mode,
-        algorithm,
-        limit,
-        retry,
-        api,
-        method,
-        suppressed,
-        ..
+        verdict, mode, algorithm, limit, retry, api, method, suppressed, ..
     } = line;
     let RuleViolation { at, rule, bucket_key, user_id, ip, endpoint, remaining, .. } =
         &line.violation;

@@ -27,8 +27,8 @@ struct CountedDescriptor {
     entries: Option<EntryCount>,
 }
 
-/// How many entries there are.
 /// Number of entries of a descriptor.
+#[derive(Clone, Copy, Debug, Default)]
 struct EntryCount(usize);
 
 impl RequestListSizes {

@@ -39,8 +39,7 @@ impl TableName {
         };
         let is_name = |name: &str| !name.is_empty() && !name.contains(['\0', '"', '.']);
         if !is_name(table) || !schema.is_none_or(is_name) {
-            let why =
-                format!("`{text}` is not a table name; write URL#TABLE or URL#SCHEMA.TABLE");
+            let why = format!("`{text}` is not a table name; write URL#TABLE or URL#SCHEMA.TABLE");
             return Err(RepositoryError::Invalid(why));
         }
         Ok(Self { schema: schema.map(str::to_owned), table: table.to_owned() })

@@ -258,8 +258,8 @@ impl UpstreamSection {
             (None, false) => OutboundTls::without_roots(),
         };
         let trust = trust.map_err(|error| {
-            let source =
-                ca_file.map_or("the operating system".to_owned(), |path| path.display().to_string());
+            let source = ca_file
+                .map_or("the operating system".to_owned(), |path| path.display().to_string());
             CommandError::Failed(format!("cannot use the CA certificates of {source}: {error}"))
         })?;
         Ok(UpstreamSettings { servers, balance, timeouts, tls: trust, host, health })
