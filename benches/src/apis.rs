@@ -1,7 +1,7 @@
 //! Building blocks of the decision API benchmark.
 //!
-//! It compares rate limiters over three protocols (RESP, HTTP and gRPC). A server that does no
-//! limiting at all gives the ceiling of this machine for each protocol.
+//! The benchmark compares rate limiters over three protocols (RESP, HTTP and gRPC). For each
+//! protocol, a server without a limiter shows the ceiling of the machine.
 
 pub mod contender;
 pub mod goals;

@@ -1,4 +1,4 @@
-//! In-process contenders: our store, governor with string keys, and a bare sharded table.
+//! In-process contenders: our memory store, governor with string keys, and a plain sharded table.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -41,7 +41,7 @@ pub fn limiter_by_name(name: &str, per_second: u32) -> Option<Box<dyn KeyLimiter
     })
 }
 
-/// Our store: hash the key, charge one token bucket, read what remains.
+/// Our memory store: hashes the key, charges one token bucket and reads the remaining quota.
 pub struct TidegateLimiter {
     store: MemoryStore,
     policy: Policy,
@@ -83,7 +83,7 @@ impl KeyLimiter for TidegateLimiter {
     }
 }
 
-/// Our store with three rules in one all-or-none decision, each rule with a separate key.
+/// Our memory store with three rules in one all-or-none decision, each rule with a separate key.
 pub struct ThreeRuleLimiter(pub TidegateLimiter);
 
 impl KeyLimiter for ThreeRuleLimiter {

@@ -1,7 +1,7 @@
 //! Key streams, and threads that process them for a fixed time.
 //!
-//! A stream holds the text of its keys contiguously, in order of use. This models a server, where
-//! the key has just arrived in a request and is in the cache, not scattered in memory.
+//! A stream stores its keys contiguously, in order of use. This models a server: a key has just
+//! arrived in a request, so it is in the CPU cache.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -108,8 +108,8 @@ impl XorShift {
 /// A thread checks the stop flag once per this many calls.
 const STOP_CHECK_INTERVAL: u64 = 1_024;
 
-/// Calls `work` for the keys of each stream, one thread per stream, for the given time. Returns calls
-/// per second.
+/// Calls `work` for the keys of each stream, one thread per stream, for the given time. Returns
+/// calls per second.
 #[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 pub fn run(streams: &[KeyStream], time: Duration, work: &(dyn Fn(&String) + Sync)) -> f64 {
     let (stop, start) = (AtomicBool::new(false), Barrier::new(streams.len() + 1));

@@ -22,10 +22,10 @@ pub const TURN: Duration = Duration::from_secs(1);
 /// Number of distinct clients.
 const CLIENTS: usize = 1_000;
 
-/// The name of the client with this index.
+/// The API key of the client with this index.
 #[must_use]
-pub fn client_name(at: usize) -> String {
-    format!("customer-{at:08}")
+pub fn client_name(index: usize) -> String {
+    format!("customer-{index:08}")
 }
 
 /// The facts of a request from this client.
@@ -41,12 +41,13 @@ pub fn wall_clock() -> Arc<dyn Fn() -> Timestamp + Send + Sync> {
     Arc::new(move || clock.now())
 }
 
-/// Latencies of decisions at a steady rate: p50, p99 and p99.9 in microseconds. After each decision,
-/// `beside` decides the same request untimed.
+/// Makes decisions at a steady rate for one turn and returns their p50, p99 and p99.9 latency in
+/// microseconds. After each decision, `untimed` decides the same request without being timed, to
+/// add its background work.
 #[must_use]
 pub fn measure_paced(
     limiter: &Limiter<MemoryStore>,
-    beside: Option<&Limiter<MemoryStore>>,
+    untimed: Option<&Limiter<MemoryStore>>,
 ) -> [f64; 3] {
     let keys: Vec<String> = (0..CLIENTS).map(client_name).collect();
     let (start, mut done) = (Instant::now(), 0_u64);
@@ -58,8 +59,8 @@ pub fn measure_paced(
             let before = Instant::now();
             black_box(poll_ready(limiter.decide(&facts, 1)));
             latencies.push(before.elapsed().as_nanos() as f64 / 1_000.0);
-            if let Some(beside) = beside {
-                black_box(poll_ready(beside.decide(&facts, 1)));
+            if let Some(untimed) = untimed {
+                black_box(poll_ready(untimed.decide(&facts, 1)));
             }
         }
         done = due;
@@ -69,7 +70,7 @@ pub fn measure_paced(
     [500, 990, 999].map(|permille| percentile(&latencies, permille))
 }
 
-/// The percentile of sorted values, in thousandths.
+/// The percentile of sorted values; `permille` is 990 for p99.
 #[must_use]
 pub fn percentile(sorted: &[f64], permille: usize) -> f64 {
     sorted[(sorted.len() - 1) * permille / 1_000]

@@ -1,5 +1,5 @@
-//! Measures rule matching and whole decisions, to show that matching does not grow with the number
-//! of rules.
+//! Measures rule matching and whole decisions, to show that the time to match does not grow with
+//! the number of rules.
 
 use std::fmt::Write as _;
 use std::future::Future;

@@ -28,7 +28,7 @@ pub(crate) fn bench_apis() -> Result<(), TaskError> {
     }
     let packages = ["-p", "tidegate-cli", "-p", "tidegate-bench"];
     crate::run::run_command(cargo_command(&["build", "--release", "--bins"]).args(packages))?;
-    run_bench("doors")
+    run_bench("apis")
 }
 
 /// Runs a benchmark and writes its tables to `benches/README.md`.

@@ -18,8 +18,8 @@ Usage: cargo xtask <command>
   bench micro       in-process decisions and memory, compared with governor
   bench redis       Redis store, compared with a plain script and redis-benchmark
   bench gateway     gateway, compared with nginx, HAProxy, Envoy and a bare proxy
-  bench doors       decision APIs (HTTP, gRPC, RESP), compared with throttlecrab, nginx and Redis
-  bench office      control plane: overrides, violation log and rule propagation
+  bench apis        decision APIs (HTTP, gRPC, RESP), compared with throttlecrab, nginx and Redis
+  bench rulestore   rules in a database: overrides, violation log and rule propagation
   bench dashboard   decisions with live dashboards
   mutants [CRATE]   mutation testing of core, memory and limiter, or one of them; takes hours
   audit             licences, bans and sources of all dependencies (cargo-deny)
@@ -35,9 +35,9 @@ fn main() -> ExitCode {
         ["test"] => test::run_checks(test::TestEffort::Normal),
         ["test", "--soak"] => test::run_checks(test::TestEffort::Soak),
         ["setup"] => setup::install_tools(),
-        ["bench", name @ ("micro" | "redis" | "office" | "dashboard")] => bench::run_bench(name),
+        ["bench", name @ ("micro" | "redis" | "rulestore" | "dashboard")] => bench::run_bench(name),
         ["bench", "gateway"] => bench::bench_gateway(),
-        ["bench", "doors"] => bench::bench_apis(),
+        ["bench", "apis"] => bench::bench_apis(),
         ["mutants", rest @ ..] => mutants::run_mutants(rest),
         ["audit"] => audit::run_audit(),
         [] | ["help" | "--help" | "-h"] => {

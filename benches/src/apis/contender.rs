@@ -70,8 +70,8 @@ impl ApiContenders {
         }
     }
 
-    /// Runs one turn. `rate` is the expected number of responses per second. `redis-benchmark`
-    /// needs it because it runs for a number of commands, not for a time.
+    /// Runs one turn. `rate` is the expected number of responses per second; `redis-benchmark`
+    /// needs it, because it runs for a number of commands instead of a duration.
     ///
     /// # Panics
     /// When any response is an error.
@@ -79,13 +79,13 @@ impl ApiContenders {
     pub fn run_turn(&self, contender: ApiContender, api: BenchApi, rate: f64) -> ApiTurn {
         let running = self.process(contender, api);
         let before = cpu::cpu_time_us(running.pid());
-        let (answers, mut turn) = match api {
+        let (responses, mut turn) = match api {
             BenchApi::Resp => resp_turn(running, contender, 1, rate),
             BenchApi::Pipeline => resp_turn(running, contender, 16, rate),
             BenchApi::Http => http_turn(running, contender),
             BenchApi::Grpc => grpc_turn(running, contender),
         };
-        turn.cpu_us = (cpu::cpu_time_us(running.pid()) - before) / answers as f64;
+        turn.cpu_us = (cpu::cpu_time_us(running.pid()) - before) / responses as f64;
         turn
     }
 }
@@ -125,8 +125,11 @@ fn http_turn(running: &ApiProcess, contender: ApiContender) -> (usize, ApiTurn) 
     let url = format!("http://{}", running.address(BenchApi::Http));
     let report = wrk::run_with(&url, CONNECTIONS, SECONDS, Some(&file));
     assert_eq!(report.refused, 0, "{contender:?} returned errors: {report:?}");
-    let answers = usize::try_from(report.requests).expect("request count fits in usize");
-    (answers, ApiTurn { per_second: report.per_second, cpu_us: 0.0, latencies: report.latencies() })
+    let responses = usize::try_from(report.requests).expect("request count fits in usize");
+    (
+        responses,
+        ApiTurn { per_second: report.per_second, cpu_us: 0.0, latencies: report.latencies() },
+    )
 }
 
 fn grpc_turn(running: &ApiProcess, contender: ApiContender) -> (usize, ApiTurn) {
@@ -135,12 +138,12 @@ fn grpc_turn(running: &ApiProcess, contender: ApiContender) -> (usize, ApiTurn) 
     let body = grpc_call::frame_message(&message);
     let file: PathBuf = running.folder().join("message");
     std::fs::write(&file, &body).expect("write the gRPC message");
-    // The log gets a separate folder, because a contender may watch its own.
+    // The log is written to a separate folder, because Tidegate watches the folder of its rules.
     let log = tempfile::tempdir().expect("create a temporary folder");
     let report = h2load::run(&url, &file, &log.path().join("calls"));
     if contender != ApiContender::Ceiling {
-        // A failed call has no message. Successful messages differ in length by less than three
-        // bytes, because protobuf omits a time of 0.
+        // A failed call has no message. Messages of successful calls differ in length by fewer
+        // than three bytes, because protobuf omits a time of 0.
         let min_message = grpc_call::call_once(&url, &body) - 3;
         let min_bytes = report.calls * min_message;
         assert!(report.message_bytes >= min_bytes, "{contender:?} returned errors: {report:?}");
@@ -151,7 +154,8 @@ fn grpc_turn(running: &ApiProcess, contender: ApiContender) -> (usize, ApiTurn) 
     )
 }
 
-/// The method path and the call. It always uses the same key, because `h2load` sends one fixed body.
+/// The method path and the request message. All calls use the same key, because `h2load` sends one
+/// fixed body.
 fn grpc_message(contender: ApiContender) -> (&'static str, Vec<u8>) {
     let key = b"key:000000000001";
     match contender {

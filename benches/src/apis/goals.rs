@@ -50,9 +50,9 @@ const GOALS: [ApiGoal; 4] = [
 pub fn goals_table(rounds: &ApiRounds) -> MarkdownTable {
     let mut table = MarkdownTable::new(&[
         "goal",
-        "answers/s",
+        "responses/s",
         "p99, theirs / ours",
-        "CPU per answer, theirs / ours",
+        "CPU per response, theirs / ours",
     ]);
     for ApiGoal { api, competitor: theirs, at_least, with_p99 } in GOALS {
         let ratio = |ratio: fn(&ApiTurn, &ApiTurn) -> f64| median_ratio(rounds, api, theirs, ratio);

@@ -24,7 +24,7 @@ pub struct H2loadReport {
     pub message_bytes: usize,
 }
 
-/// Sends the body in a file repeatedly for one turn.
+/// Sends the body from a file repeatedly for one turn.
 ///
 /// # Panics
 /// When a call fails or its status is not 200.
@@ -78,9 +78,9 @@ fn parse(text: &str, lines: &str) -> Result<H2loadReport, String> {
     })
 }
 
-/// The number before `word`, in the line that begins with `begins`.
-fn field(text: &str, begins: &str, word: &str) -> Option<f64> {
-    let line = text.lines().find(|line| line.starts_with(begins))?;
+/// The number before `word` in the line that begins with `prefix`.
+fn field(text: &str, prefix: &str, word: &str) -> Option<f64> {
+    let line = text.lines().find(|line| line.starts_with(prefix))?;
     line.split([',', ':']).find_map(|part| part.trim().strip_suffix(word)?.trim().parse().ok())
 }
 

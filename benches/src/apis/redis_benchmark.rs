@@ -1,4 +1,4 @@
-//! Load by `redis-benchmark`: a fixed number of commands over a fixed number of connections.
+//! Load with `redis-benchmark`: a fixed number of commands over a fixed number of connections.
 
 #![expect(clippy::expect_used, reason = "a benchmark that cannot run should say why and stop")]
 
@@ -13,7 +13,7 @@ use crate::gateway::Latencies;
 pub struct RedisBenchmarkReport {
     /// Commands per second.
     pub per_second: f64,
-    /// Response times; one value per pipeline, not per command.
+    /// Response times, measured per pipeline of commands.
     pub latencies: Latencies,
 }
 

@@ -1,5 +1,5 @@
-//! Starts the contenders on free loopback ports. Apart from the ports they keep their defaults,
-//! including the number of threads.
+//! Starts the contenders on free loopback ports. All other settings, including the number of
+//! threads, keep their defaults.
 
 #![expect(clippy::expect_used, reason = "a benchmark that cannot run should say why and stop")]
 
@@ -82,7 +82,7 @@ pub fn tidegate() -> ApiProcess {
     })
 }
 
-/// Starts throttlecrab, which `cargo xtask bench doors` installs.
+/// Starts throttlecrab, which `cargo xtask bench apis` installs.
 #[must_use]
 pub fn throttlecrab() -> ApiProcess {
     ApiProcess::start(&BenchApi::ALL, |[http, grpc, resp], _| {
@@ -125,8 +125,8 @@ pub fn redis() -> ApiProcess {
 /// A file below the `target/` folder that contains this executable.
 fn target_path(path: &str) -> PathBuf {
     let executable = std::env::current_exe().expect("path of this executable");
-    let target = executable.ancestors().nth(2).expect("executable is target/release/doors");
+    let target = executable.ancestors().nth(2).expect("executable is target/release/apis");
     let file = target.join(path);
-    assert!(file.exists(), "{} does not exist: run `cargo xtask bench doors`", file.display());
+    assert!(file.exists(), "{} does not exist: run `cargo xtask bench apis`", file.display());
     file
 }

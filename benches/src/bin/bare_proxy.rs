@@ -1,9 +1,11 @@
 //! A minimal hyper proxy: the baseline for the gateway benchmark.
+//!
 //! `bare_proxy 127.0.0.1:8000 127.0.0.1:3000` listens on the first address and forwards requests to
 //! the second.
 //!
 //! It uses hyper's server and the pooling client of hyper-util, and removes hop-by-hop headers. It
-//! has no limiter, no timeouts and no protection. The gateway has the same allocator and runtime.
+//! has no limiter, no timeouts and no checks of the request. It uses the same allocator and runtime
+//! as the gateway.
 
 #![expect(clippy::expect_used, reason = "a benchmark that cannot run should say why and stop")]
 

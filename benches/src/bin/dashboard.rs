@@ -1,5 +1,6 @@
-//! Cost of live dashboards to decisions: the same refusals at a steady rate with no listener on the
-//! live stream, with one, and with the maximum number. The three take turns in interleaved rounds.
+//! Measures what live dashboards cost decisions: the latency of refusals at a steady rate with no
+//! listener on the live stream, with one, and with the maximum number. The three cases take turns
+//! in interleaved rounds. `cargo xtask bench dashboard` runs it.
 
 #![expect(clippy::expect_used, reason = "a benchmark that cannot run should say why and stop")]
 
@@ -30,7 +31,8 @@ fn main() {
     let identities = IdentityPolicy { secret: Secret::UNSET, plain: false };
     let log = Arc::new(ViolationLog::new(identities, wall_clock()));
     let metrics = Arc::new(DecisionMetrics::new(TIMED_EVERY, wall_clock()));
-    // Half of the rules refuse everything; each tick of the live stream reports every rule.
+    // Every rule admits only the first request of a client; half of them are in shadow mode. Each
+    // event of the live stream reports every rule.
     let rules = (0..20).map(|at| {
         let mode = if at % 2 == 0 { "enforce" } else { "shadow" };
         format!("{{ id: r{at}, key_by: api_key, limit: 1/h, mode: {mode} }}")
@@ -44,11 +46,11 @@ fn main() {
         );
     let sources = vec![metrics as Arc<dyn LiveSource>, Arc::clone(&log) as Arc<dyn LiveSource>];
     let live = Arc::new(log.live_broadcaster(sources, Arc::new(ProcessStatus::new())));
-    let mut shares = [const { Vec::<[f64; 3]>::new() }; 3];
+    let mut latencies = [const { Vec::<[f64; 3]>::new() }; 3];
     for _ in 0..TURNS {
-        for (shares, listeners) in shares.iter_mut().zip([0, 1, MAX_LISTENERS]) {
+        for (latencies, listeners) in latencies.iter_mut().zip([0, 1, MAX_LISTENERS]) {
             let listening = runtime.block_on(async { spawn_listeners(&live, listeners) });
-            shares.push(measure_paced(&limiter, None));
+            latencies.push(measure_paced(&limiter, None));
             // A listener frees its slot only after its task has ended.
             for listener in listening {
                 listener.abort();
@@ -56,7 +58,7 @@ fn main() {
             }
         }
     }
-    println!("{}\n\n{}", machine_summary(), latency_table(&shares));
+    println!("{}\n\n{}", machine_summary(), latency_table(&latencies));
 }
 
 /// Starts the given number of listeners, which read every event.
@@ -71,7 +73,7 @@ fn spawn_listeners(
     (0..listeners).map(listen).collect()
 }
 
-fn latency_table(shares: &[Vec<[f64; 3]>; 3]) -> String {
+fn latency_table(latencies: &[Vec<[f64; 3]>; 3]) -> String {
     let mut table = MarkdownTable::new(&[
         "30 000 refusals/s by 20 rules, microseconds",
         "p50",
@@ -80,10 +82,10 @@ fn latency_table(shares: &[Vec<[f64; 3]>; 3]) -> String {
         "p99, relative to the first",
     ]);
     let names = ["no dashboard", "one dashboard", "maximum number of dashboards"];
-    for (name, own) in names.into_iter().zip(shares) {
-        let column = |at: usize| median(&own.iter().map(|share| share[at]).collect::<Vec<_>>());
+    for (name, own) in names.into_iter().zip(latencies) {
+        let column = |at: usize| median(&own.iter().map(|turn| turn[at]).collect::<Vec<_>>());
         let ratios: Vec<f64> =
-            own.iter().zip(&shares[0]).map(|(own, none)| own[1] / none[1]).collect();
+            own.iter().zip(&latencies[0]).map(|(own, none)| own[1] / none[1]).collect();
         let cells = (0..3).map(|at| format!("{:.2}", column(at)));
         let row = [name.to_owned()].into_iter().chain(cells);
         table.push_row(&row.chain([format!("{:.2}", median(&ratios))]).collect::<Vec<_>>());

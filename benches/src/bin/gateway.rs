@@ -4,7 +4,7 @@
 //! For a profiler, `gateway three-rules 30` runs one contender under full load for 30 s and prints
 //! its process id.
 
-#![expect(clippy::expect_used, reason = "a benchmark that cannot run should say reason and stop")]
+#![expect(clippy::expect_used, reason = "a benchmark that cannot run should say why and stop")]
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use tidegate_bench::gateway::goals::{self, ContenderTurns};
 use tidegate_bench::gateway::{GatewayTurn, setup, wrk};
 use tidegate_bench::report::{MarkdownTable, machine_summary, median};
 
-/// Rounds under full load; most goals are about these.
+/// Rounds under full load, which most goals are measured under.
 const ROUNDS: usize = 25;
 /// Rounds at the fixed rate.
 const PACED_ROUNDS: usize = 25;
@@ -31,19 +31,19 @@ fn main() {
          turns of {SECONDS} s, {CONNECTIONS} connections; medians.\n",
         machine_summary()
     );
-    let mut absent = Vec::new();
+    let mut not_installed = Vec::new();
     let contenders: Vec<(ContenderKind, GatewayContender)> = ContenderKind::ALL
         .into_iter()
         .filter_map(|kind| match GatewayContender::start(kind, &upstream) {
             Ok(contender) => Some((kind, contender)),
             Err(reason) => {
-                absent.push((kind, reason));
+                not_installed.push((kind, reason));
                 None
             }
         })
         .collect();
     let measured = measure(&contenders);
-    println!("{}", results_table(&measured, &absent));
+    println!("{}", results_table(&measured, &not_installed));
     println!("### Goals\n\n{}", goals::goals_table(&measured));
 }
 
@@ -54,14 +54,14 @@ fn measure(contenders: &[(ContenderKind, GatewayContender)]) -> Vec<ContenderTur
     both.map(|(((kind, _), full), paced)| ContenderTurns { kind: *kind, full, paced }).collect()
 }
 
-/// Runs the rounds; every contender takes one turn in each.
+/// Runs a warm-up round and then `rounds` rounds. Every contender takes one turn in each.
 fn run_rounds<T: std::fmt::Debug>(
     contenders: &[(ContenderKind, GatewayContender)],
     rounds: usize,
     turn: fn(&GatewayContender) -> T,
 ) -> Vec<Vec<T>> {
     let mut all: Vec<Vec<T>> = contenders.iter().map(|_| Vec::new()).collect();
-    // The first round warms up: it opens connections and fills caches.
+    // Round 0 opens connections and fills caches; its results are discarded.
     for round in 0..=rounds {
         for ((kind, contender), turns) in contenders.iter().zip(&mut all) {
             let turn = turn(contender);
@@ -74,19 +74,24 @@ fn run_rounds<T: std::fmt::Debug>(
     all
 }
 
-fn results_table(measured: &[ContenderTurns], absent: &[(ContenderKind, String)]) -> MarkdownTable {
-    let paced = format!("p50 at {PER_SECOND}/s");
+fn results_table(
+    measured: &[ContenderTurns],
+    not_installed: &[(ContenderKind, String)],
+) -> MarkdownTable {
+    let paced_p50 = format!("p50 µs at {PER_SECOND}/s");
+    let paced_p99 = format!("p99 µs at {PER_SECOND}/s");
+    let paced_cpu = format!("CPU µs at {PER_SECOND}/s");
     let mut table = MarkdownTable::new(&[
         "",
         "requests/s",
         "CPU µs per request",
         "p50 µs",
         "p99 µs",
-        &paced,
-        "added",
-        "p99 then",
-        "added",
-        "CPU then",
+        &paced_p50,
+        "added p50",
+        &paced_p99,
+        "added p99",
+        &paced_cpu,
     ]);
     let direct = measured.iter().find(|measured| measured.kind == ContenderKind::Direct);
     for ContenderTurns { kind, full, paced } in measured {
@@ -110,7 +115,7 @@ fn results_table(measured: &[ContenderTurns], absent: &[(ContenderKind, String)]
             format!("{:.1}", at_pace(|turn| turn.cpu_us)),
         ]);
     }
-    for (kind, reason) in absent {
+    for (kind, reason) in not_installed {
         let mut row = vec![kind.name().to_owned(), format!("not measured: {reason}")];
         row.extend(std::iter::repeat_n(String::new(), 8));
         table.push_row(&row);
@@ -118,6 +123,7 @@ fn results_table(measured: &[ContenderTurns], absent: &[(ContenderKind, String)]
     table
 }
 
+/// Runs one contender under full load and prints its process id, for a profiler.
 fn profile(name: &str, seconds: u64, upstream: &Arc<setup::GatewayProcess>) {
     let kind = match name {
         "direct" => ContenderKind::Direct,
@@ -129,7 +135,10 @@ fn profile(name: &str, seconds: u64, upstream: &Arc<setup::GatewayProcess>) {
         "nginx" => ContenderKind::Nginx,
         "haproxy" => ContenderKind::Haproxy,
         "envoy" => ContenderKind::Envoy,
-        _ => panic!("unknown contender `{name}`"),
+        _ => panic!(
+            "unknown contender `{name}`: use direct, bare, no-rule, one-rule, three-rules, refusing, \
+             nginx, haproxy or envoy"
+        ),
     };
     let contender = GatewayContender::start(kind, upstream).expect("the contender is installed");
     println!("process {} at {}", contender.pid(), contender.address());

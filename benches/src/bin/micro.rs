@@ -1,5 +1,6 @@
-//! In-process decisions per second and memory per key: our store, governor and a bare table side by
-//! side. Rounds interleave, because machines are noisy. `cargo xtask bench micro` runs it.
+//! Compares in-process decisions per second and memory per key of our memory store, governor and a
+//! plain hash table. The contenders take turns in interleaved rounds, because machines are noisy.
+//! `cargo xtask bench micro` runs it.
 
 use std::process::Command;
 use std::time::Duration;
@@ -53,11 +54,11 @@ fn main() {
     tables.iter().filter(|(name, _)| wanted(name)).for_each(|(_, table)| table());
 }
 
-/// Measures the cells whose names begin with `wanted`.
-fn bench_decisions(wanted: &str) {
+/// Measures the rows whose names begin with `prefix`.
+fn bench_decisions(prefix: &str) {
     println!("### Decisions per second, in millions\n");
     let mut table = MarkdownTable::new(&[
-        "keys, spread, threads, most are",
+        "keys, distribution, threads, mostly",
         NAMES[0],
         NAMES[1],
         NAMES[2],
@@ -79,7 +80,7 @@ fn bench_decisions(wanted: &str) {
             let refused = rate == REFUSING_RATE && count < 1_000_000;
             let verdict = if refused { "refused" } else { "admitted" };
             let name = format!("{count}, {}, {threads}, {verdict}", spread.name());
-            if !name.starts_with(wanted) {
+            if !name.starts_with(prefix) {
                 continue;
             }
             let rounds = compare(&all, count, spread, threads);
@@ -162,8 +163,9 @@ fn bench_memory() {
     for count in [1_000_000, 10_000_000] {
         let mut row = vec![count.to_string()];
         row.extend(names.iter().map(|name| {
-            let itself = std::env::current_exe().unwrap_or_default();
-            let output = Command::new(itself).args(["memory", name, &count.to_string()]).output();
+            let executable = std::env::current_exe().unwrap_or_default();
+            let output =
+                Command::new(executable).args(["memory", name, &count.to_string()]).output();
             output.map_or_else(
                 |error| error.to_string(),
                 |out| String::from_utf8_lossy(&out.stdout).trim().to_owned(),
@@ -181,12 +183,12 @@ fn count_decisions(name: &str, count: usize) {
         .then(|| ThreeRuleLimiter(TidegateLimiter::new(REFUSING_RATE, Secret::random())))
         .map(|three| Box::new(three) as Box<dyn KeyLimiter>);
     let Some(contender) = three.or_else(|| limiter_by_name(name, REFUSING_RATE)) else { return };
-    let sixteen = KeyStream::every_key(16);
-    (0..count / 16).for_each(|_| sixteen.for_each_key(|key| contender.decide(key)));
+    let keys = KeyStream::every_key(16);
+    (0..count / 16).for_each(|_| keys.for_each_key(|key| contender.decide(key)));
 }
 
 fn print_memory(name: &str, count: usize) {
-    // The lowest rate: a full bucket may be evicted, and this one takes longest to refill.
+    // The lowest rate, because a full bucket may be evicted, and this one refills most slowly.
     let Some(contender) = limiter_by_name(name, 1) else { return };
     let before = resident_bytes();
     for index in 0..count {

@@ -1,5 +1,5 @@
-//! Compares the Redis store with a plain Lua script and with `redis-benchmark`, on one Redis server.
-//! Rounds interleave.
+//! Compares the Redis store with a plain Lua script and with `redis-benchmark` on one Redis server,
+//! in interleaved rounds. `cargo xtask bench redis` runs it.
 //!
 //! For a profiler, `redis 64 three 2000` measures only the store, with 64 callers and three rules
 //! for 2 s. Instead of `three`: `one`, `apart` (three rules with three owners) or `plain`.
@@ -34,8 +34,8 @@ const PLAIN_LIMIT: [&str; 3] = ["0.27778", "1000", "1"];
 
 const KEYS: u64 = 100_000;
 const ROUNDS: usize = 5;
-/// Rounds of a comparison. Turns are short and many, because ratios are taken within a round: another
-/// busy process then disturbs only a few of them.
+/// Rounds of a comparison. There are many short ones, because ratios are taken within a round and
+/// another busy process then disturbs only a few of them.
 const COMPARISON_ROUNDS: usize = 15;
 const TURN: Duration = Duration::from_millis(350);
 const RULES: [&str; 3] = ["free-writes", "per-user", "per-ip"];
@@ -216,19 +216,19 @@ fn bench_throughput(runtime: &tokio::runtime::Runtime, server: &RedisServer) -> 
         "3 rules / 1, three owners",
     ]);
     for callers in [1, 64, 256] {
-        let race = |_| {
+        let run_round = |_| {
             let store = |layout| runtime.block_on(contenders.store_rate(callers, layout, TURN));
-            let (one, three, apart) =
+            let (one, three, three_owners) =
                 (store(RuleLayout::One), store(RuleLayout::Three), store(RuleLayout::ThreeOwners));
             let plain = runtime.block_on(contenders.plain_rate(callers, TURN));
-            [one, three, apart, plain, one / plain, one / three, one / apart]
+            [one, three, three_owners, plain, one / plain, one / three, one / three_owners]
         };
-        let races: Vec<[f64; 7]> = (0..COMPARISON_ROUNDS).map(race).collect();
-        let middle =
-            |which: usize| median(&races.iter().map(|race| race[which]).collect::<Vec<_>>());
+        let rounds: Vec<[f64; 7]> = (0..COMPARISON_ROUNDS).map(run_round).collect();
+        let column =
+            |index: usize| median(&rounds.iter().map(|round| round[index]).collect::<Vec<_>>());
         let mut row = vec![callers.to_string()];
-        row.extend((0..4).map(|which| format!("{:.0}", middle(which))));
-        row.extend((4..7).map(|which| format!("{:.2}", middle(which))));
+        row.extend((0..4).map(|index| format!("{:.0}", column(index))));
+        row.extend((4..7).map(|index| format!("{:.2}", column(index))));
         table.push_row(&row);
     }
     let mut ceiling = MarkdownTable::new(&["redis-benchmark, 64 connections", "-P 1", "-P 16"]);
@@ -292,9 +292,10 @@ fn bench_overhead(runtime: &tokio::runtime::Runtime, server: &RedisServer) -> St
     for (name, rounds) in names.iter().zip(&rows) {
         push_medians(&mut table, name, rounds);
     }
-    let added = |share: usize| {
+    let added = |percentile: usize| {
         let rounds = rows[0].iter().zip(&rows[1]);
-        median(&rounds.map(|(store, plain)| store[share] - plain[share]).collect::<Vec<_>>())
+        let added = rounds.map(|(store, plain)| store[percentile] - plain[percentile]);
+        median(&added.collect::<Vec<_>>())
     };
     format!(
         "### Latency\n\n{table}\nWithin a round, the store differs from the plain script by \
@@ -304,7 +305,8 @@ fn bench_overhead(runtime: &tokio::runtime::Runtime, server: &RedisServer) -> St
     )
 }
 
-/// Measures decision latency while the Redis server is paused. `on_fail` must decide by the deadline.
+/// Measures decision latency while the Redis server is paused. The fallback (`on_fail`) must decide
+/// by the deadline.
 fn bench_outage(runtime: &tokio::runtime::Runtime) -> String {
     const RATE: u64 = 5_000;
     const SECONDS: u64 = 2;
@@ -321,10 +323,10 @@ fn bench_outage(runtime: &tokio::runtime::Runtime) -> String {
         store.unavailable_reason()
     );
     let limiter = Arc::new(Limiter::new(store, rules));
-    let answers = || limiter.store().unavailable_reason().is_none();
+    let is_available = || limiter.store().unavailable_reason().is_none();
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
-        eventually("the store answers", answers);
+        eventually("the store is available", is_available);
         server.process().pause();
         rounds.push(measure_paced(runtime, RATE, SECONDS, |draw| {
             let limiter = Arc::clone(&limiter);
@@ -395,14 +397,15 @@ fn measure_paced<F: Future<Output = ()> + Send + 'static>(
     // Leaving out unanswered requests would make the latencies look better than they are.
     assert_eq!(all.len() as u64, sent, "some requests were not answered: the machine is too busy");
     all.sort_by(f64::total_cmp);
-    let at = |share: usize| all[(all.len() - 1) * share / 1_000];
+    let at = |permille: usize| all[(all.len() - 1) * permille / 1_000];
     [at(500), at(990), at(999), at(1_000)]
 }
 
-/// Measures bytes per key by algorithm: the growth of `used_memory` over many keys.
+/// Measures bytes per owner by algorithm: the growth of `used_memory` over many owners.
 fn bench_key_bytes(runtime: &tokio::runtime::Runtime) -> String {
     const COUNT: u64 = 20_000;
-    let mut table = MarkdownTable::new(&["algorithm", "bytes per owner", "MEMORY USAGE of one"]);
+    let mut table =
+        MarkdownTable::new(&["algorithm", "bytes per owner", "`MEMORY USAGE` of one key"]);
     let used = |server: &RedisServer| {
         let info = server.command(&["INFO", "memory"]).text();
         let line = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
@@ -438,12 +441,12 @@ fn bench_key_bytes(runtime: &tokio::runtime::Runtime) -> String {
         let grown = (used(&server) - before) / count as f64;
         let name = server.command(&["RANDOMKEY"]).text();
         let one = server.command(&["MEMORY", "USAGE", &name]).text();
-        let what = match (rules, times) {
+        let suffix = match (rules, times) {
             (1, 2) => String::new(),
             (1, entries) => format!(", {entries} entries"),
             (rules, _) => format!(", {rules} rules"),
         };
-        table.push_row(&[format!("{algorithm}{what}"), format!("{grown:.0}"), one]);
+        table.push_row(&[format!("{algorithm}{suffix}"), format!("{grown:.0}"), one]);
     }
     format!("### Memory\n\n{table}")
 }

@@ -30,13 +30,13 @@ pub enum ContenderKind {
     OneRule,
     /// The gateway with three rules.
     ThreeRules,
-    /// The gateway when it refuses every request.
+    /// The gateway with a rule that refuses every request.
     Refusing,
     /// nginx with `limit_req`.
     Nginx,
     /// HAProxy with a stick-table.
     Haproxy,
-    /// Envoy with its local rate limit.
+    /// Envoy with its local rate limit filter.
     Envoy,
 }
 
@@ -70,7 +70,8 @@ impl ContenderKind {
         }
     }
 
-    const fn status(self) -> u16 {
+    /// The status that every response must have.
+    const fn expected_status(self) -> u16 {
         match self {
             Self::Refusing => 429,
             _ => 200,
@@ -89,7 +90,7 @@ impl GatewayContender {
     /// Starts a contender in front of an upstream.
     ///
     /// # Errors
-    /// When the program is not installed on this machine; the text says why.
+    /// Returns the reason if the program is not installed on this machine.
     pub fn start(kind: ContenderKind, upstream: &Arc<GatewayProcess>) -> Result<Self, String> {
         let address = upstream.address();
         let running = match kind {
@@ -114,7 +115,7 @@ impl GatewayContender {
         Ok(Self { kind, running })
     }
 
-    /// The address on which it listens.
+    /// The address on which the contender listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.running.address()
@@ -135,7 +136,7 @@ impl GatewayContender {
         let before = cpu::cpu_time_us(self.pid());
         let report = wrk::run(self.address(), CONNECTIONS as usize, SECONDS);
         let cpu_us = cpu::cpu_time_us(self.pid()) - before;
-        let wrong = match self.kind.status() {
+        let wrong = match self.kind.expected_status() {
             200 => report.refused,
             _ => report.requests - report.refused,
         };
@@ -156,7 +157,7 @@ impl GatewayContender {
         let duration = Duration::from_secs(SECONDS);
         let pace = LoadPace { connections: CONNECTIONS, per_second: PER_SECOND, duration };
         let before = cpu::cpu_time_us(self.pid());
-        let (requests, latencies) = paced::run(self.address(), self.kind.status(), pace);
+        let (requests, latencies) = paced::run(self.address(), self.kind.expected_status(), pace);
         let cpu_us = cpu::cpu_time_us(self.pid()) - before;
         GatewayTurn { per_second: PER_SECOND.into(), cpu_us: cpu_us / requests as f64, latencies }
     }

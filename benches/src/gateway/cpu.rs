@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 
-/// CPU time in microseconds of a process, its threads and its child processes so far.
+/// CPU time used so far by a process and its descendants, over all threads, in microseconds.
 ///
 /// Threads that have ended are not included: no contender ends a thread during a measurement.
 #[must_use]
@@ -13,13 +13,13 @@ pub fn cpu_time_us(pid: u32) -> f64 {
             Some((pid, parse_parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?))
         })
         .collect();
-    let mut ours = vec![pid];
+    let mut tree = vec![pid];
     let mut next = 0;
-    while let Some(known) = ours.get(next).copied() {
-        ours.extend(parents.iter().filter(|(_, parent)| **parent == known).map(|(pid, _)| *pid));
+    while let Some(known) = tree.get(next).copied() {
+        tree.extend(parents.iter().filter(|(_, parent)| **parent == known).map(|(pid, _)| *pid));
         next += 1;
     }
-    let threads = ours.iter().flat_map(|pid| {
+    let threads = tree.iter().flat_map(|pid| {
         let tasks = format!("/proc/{pid}/task");
         numeric_entries(&tasks).map(move |thread| format!("{tasks}/{thread}/schedstat"))
     });
@@ -33,15 +33,16 @@ fn numeric_entries(folder: &str) -> impl Iterator<Item = u32> + use<> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The parent process in a line of `/proc/PID/stat` (proc(5)). The command name, in parentheses, may
-/// contain any character.
+/// The parent process in a line of `/proc/PID/stat` (proc(5)). The command name, in parentheses,
+/// may contain any character.
 fn parse_parent(text: &str) -> Option<u32> {
     text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The nanoseconds in `/proc/PID/task/TID/schedstat` (the kernel's sched-stats.rst).
+/// CPU time in nanoseconds: the first field of `/proc/PID/task/TID/schedstat` (sched-stats.rst of
+/// the kernel).
 ///
-/// `stat` counts in hundredths of a second, which is too coarse for a turn at a fixed rate.
+/// `stat` has a resolution of 10 ms, too coarse for a turn at a fixed rate.
 fn parse_cpu_nanos(text: &str) -> Option<u64> {
     text.split_whitespace().next()?.parse().ok()
 }

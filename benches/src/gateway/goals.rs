@@ -4,8 +4,9 @@
 //! table shows the median ratio, and the ratio of the best turns, because a disturbance only ever
 //! makes a turn slower.
 //!
-//! At the fixed rate all contenders do the same work. Under full load a slower contender leaves its
-//! peers on loopback idle more often, and pays for waking them.
+//! Under full load, the processes on the other end of a slower contender's loopback connections
+//! fall asleep more often, and the contender pays for waking them. At the fixed rate, all
+//! contenders do the same work.
 
 use super::GatewayTurn;
 use super::contender::ContenderKind;
@@ -25,7 +26,7 @@ pub struct ContenderTurns {
 /// Selects the turns under full load or those at the fixed rate.
 type TurnSelector = fn(&ContenderTurns) -> &[GatewayTurn];
 
-/// A contender's best speed is the mean of this many fastest turns.
+/// A contender's best speed is the mean over this many of its fastest turns.
 const BEST_TURNS: usize = 3;
 
 /// A goal that compares two contenders.
@@ -36,8 +37,8 @@ struct GatewayGoal {
     bound: GoalBound,
 }
 
-/// Bound on a ratio. By CPU time, speed is theirs over ours and cost is ours over theirs; by
-/// throughput it is the other way round.
+/// Bound on the ratio between two contenders. Speed is requests per second, or the inverse of CPU
+/// time per request. Cost is the inverse of speed.
 #[derive(Clone, Copy)]
 enum GoalBound {
     Speed { at_least: f64 },
@@ -64,13 +65,13 @@ const GOALS: [GatewayGoal; 5] = [
         bound: GoalBound::Speed { at_least: 1.8 },
     },
     GatewayGoal {
-        text: "cost of three rules / of none ≤ 1.05",
+        text: "cost of three rules / cost of no rule ≤ 1.05",
         ours: ContenderKind::ThreeRules,
         competitor: ContenderKind::NoRule,
         bound: GoalBound::Cost { at_most: 1.05 },
     },
     GatewayGoal {
-        text: "cost of a refusal / of a proxied request with three rules ≤ 0.5",
+        text: "cost of a refusal / cost of a proxied request with three rules ≤ 0.5",
         ours: ContenderKind::Refusing,
         competitor: ContenderKind::ThreeRules,
         bound: GoalBound::Cost { at_most: 0.5 },
@@ -88,7 +89,7 @@ pub fn goals_table(measured: &[ContenderTurns]) -> MarkdownTable {
         "by throughput",
         "by CPU per request",
         "best turns: by throughput",
-        "by CPU per request",
+        "best turns: by CPU per request",
         "at 5 000/s: by CPU per request",
     ]);
     for goal in &GOALS {
@@ -143,8 +144,8 @@ impl GatewayGoal {
         turns: TurnSelector,
         ratio: impl Fn(&[GatewayTurn], &[GatewayTurn]) -> f64,
     ) -> String {
-        let of = |kind| measured.iter().find(|measured| measured.kind == kind).map(turns);
-        let Some((ours, theirs)) = of(self.ours).zip(of(self.competitor)) else {
+        let turns_of = |kind| measured.iter().find(|measured| measured.kind == kind).map(turns);
+        let Some((ours, theirs)) = turns_of(self.ours).zip(turns_of(self.competitor)) else {
             return NOT_MEASURED.to_owned();
         };
         let ratio = ratio(ours, theirs);

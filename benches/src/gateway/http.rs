@@ -1,5 +1,5 @@
-//! A minimal HTTP/1.1 client to time a well-behaved server: one connection, one request at a time,
-//! responses with `Content-Length` only.
+//! A minimal HTTP/1.1 client for measuring latency: one connection, one request at a time. It
+//! supports only responses with `Content-Length`.
 
 #![expect(clippy::expect_used, reason = "a benchmark that cannot run should say why and stop")]
 
@@ -7,7 +7,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Fails the benchmark when a server stalls; normal responses take milliseconds.
+/// A server that takes longer than this has stalled, and the benchmark fails.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A keep-alive connection.

@@ -1,4 +1,4 @@
-//! Load at a fixed rate, whether or not earlier requests were answered.
+//! Open-loop load: sends requests at a fixed rate, whether or not earlier ones were answered.
 //!
 //! Each connection has a thread with its own schedule. `wrk` sends the next request only after a
 //! response, so a stalling server receives fewer requests (coordinated omission). Here, requests
@@ -27,18 +27,18 @@ pub struct LoadPace {
 /// Sends requests at a fixed rate; returns the number of responses and their latencies.
 ///
 /// # Panics
-/// When a response has another status than `status`.
+/// When the status of a response is not `status`.
 #[must_use]
 pub fn run(address: SocketAddr, status: u16, pace: LoadPace) -> (usize, Latencies) {
     let interval = Duration::from_secs(1) * pace.connections / pace.per_second;
-    // All connections are open before the first request is due.
+    // Leaves time to open all connections before the first request is due.
     let begin = now() + Duration::from_millis(100);
     let all: Vec<Duration> = thread::scope(|scope| {
         let threads: Vec<_> = (0..pace.connections)
             .map(|at| {
-                // Connections are staggered, so that requests are spread over the interval.
+                // Staggered, so that the requests of all connections spread over the interval.
                 let first = begin + interval * at / pace.connections;
-                scope.spawn(move || run_timetable(address, status, first, interval, pace.duration))
+                scope.spawn(move || run_schedule(address, status, first, interval, pace.duration))
             })
             .collect();
         let latencies =
@@ -49,7 +49,7 @@ pub fn run(address: SocketAddr, status: u16, pace: LoadPace) -> (usize, Latencie
 }
 
 /// Sends the requests of one connection on schedule and returns their latencies.
-fn run_timetable(
+fn run_schedule(
     address: SocketAddr,
     status: u16,
     first: Instant,
@@ -60,8 +60,9 @@ fn run_timetable(
     let mut latencies = Vec::new();
     let mut due = first;
     while due < first + duration {
-        // A request that found its connection busy has waited for the server since it was due. If
-        // the connection was free, a late wake-up is the fault of the scheduler and does not count.
+        // If the connection was still busy at the due time, the request waited for the server, and
+        // its latency counts from then. If the connection was free, a late wake-up is the fault of
+        // the scheduler and does not count.
         let begun = match due.checked_duration_since(now()) {
             Some(early) => {
                 thread::sleep(early);

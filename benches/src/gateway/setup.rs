@@ -13,7 +13,7 @@ use tidegate_testkit::python;
 
 use super::http::BenchConnection;
 
-/// On Debian, `/usr/sbin` is not on the path of every user.
+/// An absolute path, because on Debian `/usr/sbin` is not in the `PATH` of every user.
 const NGINX: &str = "/usr/sbin/nginx";
 const HAPROXY: &str = "/usr/sbin/haproxy";
 
@@ -26,7 +26,7 @@ pub struct GatewayProcess {
 }
 
 impl GatewayProcess {
-    /// The address on which it listens.
+    /// The address on which the program listens.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.port.address()
@@ -113,7 +113,7 @@ pub fn haproxy(upstream: SocketAddr) -> GatewayProcess {
 /// Starts Envoy as a rate-limiting proxy.
 ///
 /// # Errors
-/// When Envoy is not installed; the text says why.
+/// Returns the reason if Envoy is not installed.
 pub fn envoy(upstream: SocketAddr) -> Result<GatewayProcess, String> {
     let program = python::envoy()?;
     Ok(GatewayProcess::start(include_str!("setups/envoy.yaml"), Some(upstream), |_, file| {
@@ -148,7 +148,7 @@ pub fn bare_proxy(upstream: SocketAddr) -> GatewayProcess {
     })
 }
 
-/// A binary of this workspace from the same build.
+/// Path of another binary from the same build.
 fn sibling_binary(name: &str) -> PathBuf {
     std::env::current_exe().expect("path of this executable").with_file_name(name)
 }

@@ -1,4 +1,5 @@
-//! Full load by `wrk`: each connection sends its next request as soon as the last is answered.
+//! Full load with `wrk`: each connection sends its next request as soon as it has the response to
+//! the last one.
 
 #![expect(clippy::expect_used, reason = "a benchmark that cannot run should say why and stop")]
 
@@ -24,7 +25,7 @@ pub struct WrkReport {
 }
 
 impl WrkReport {
-    /// Both percentiles.
+    /// The p50 and p99 latency.
     #[must_use]
     pub const fn latencies(&self) -> Latencies {
         Latencies { p50: self.p50, p99: self.p99 }

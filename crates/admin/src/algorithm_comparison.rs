@@ -1,4 +1,4 @@
-//! The algorithms deciding the same traffic, so that one can choose.
+//! The endpoint that compares algorithms: each decides the same simulated traffic.
 
 use http::StatusCode;
 use serde::Deserialize;
@@ -16,7 +16,7 @@ use crate::compare_rules::{
     run_algorithms,
 };
 
-/// The traffic as it is typed.
+/// The body of a comparison request.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CompareRequest {
@@ -27,7 +27,7 @@ struct CompareRequest {
 }
 
 impl AdminRequest<'_> {
-    /// What each algorithm makes of arrivals. Nothing is charged or kept.
+    /// Simulates each algorithm on the given arrivals. No counter is charged and nothing is stored.
     pub(super) fn compare(&self) -> Result<AdminReply, HttpError> {
         let traffic = validate_traffic(body::parse_json(self.body)?)?;
         let lanes =
@@ -38,31 +38,31 @@ impl AdminRequest<'_> {
     }
 }
 
-fn validate_traffic(typed: CompareRequest) -> Result<SimulatedTraffic, HttpError> {
-    let CompareRequest { requests, window_s, burst, mut arrivals_ms } = typed;
+fn validate_traffic(request: CompareRequest) -> Result<SimulatedTraffic, HttpError> {
+    let CompareRequest { requests, window_s, burst, mut arrivals_ms } = request;
     let range = 1..=MAX_REQUESTS;
     if !range.contains(&requests) {
-        return Err(invalid_field("requests", format!("this is from 1 to {MAX_REQUESTS}")));
+        return Err(invalid_field("requests", format!("must be from 1 to {MAX_REQUESTS}")));
     }
     if burst.is_some_and(|burst| !range.contains(&burst)) {
-        return Err(invalid_field("burst", format!("this is from 1 to {MAX_REQUESTS}, or null")));
+        return Err(invalid_field("burst", format!("must be from 1 to {MAX_REQUESTS}, or null")));
     }
     if !WINDOWS.contains(&window_s) {
-        return Err(invalid_field("window_s", format!("this is one of {WINDOWS:?}")));
+        return Err(invalid_field("window_s", format!("must be one of {WINDOWS:?}")));
     }
     if arrivals_ms.len() > MAX_ARRIVALS {
-        return Err(invalid_field("arrivals_ms", format!("these are at most {MAX_ARRIVALS}")));
+        return Err(invalid_field("arrivals_ms", format!("at most {MAX_ARRIVALS} arrivals")));
     }
     let most_ms = MAX_WINDOWS * window_s * 1_000;
     if arrivals_ms.iter().any(|at| *at > most_ms) {
         return Err(invalid_field(
             "arrivals_ms",
-            format!("these are at most {most_ms}: ten windows"),
+            format!("each must be at most {most_ms} ({MAX_WINDOWS} windows)"),
         ));
     }
     arrivals_ms.sort_unstable();
     let window = Micros::from_secs(window_s);
-    // Long enough to see what becomes of the last one.
+    // Ends one to two windows after the last arrival, to show how the counters recover.
     let last = Micros::from_millis(arrivals_ms.last().copied().unwrap_or(0));
     let span = Micros::new((last.get() / window.get() + 2) * window.get());
     let quota = Quota { burst, ..Quota::new(requests, window) };

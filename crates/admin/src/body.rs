@@ -1,11 +1,11 @@
-//! Bodies of requests.
+//! Parses request bodies.
 
 use http::StatusCode;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use tidegate_web::problem::HttpError;
 
-/// Reads a body as JSON of a form; what is wrong is told with its field.
+/// Parses a JSON body. An error names the field that is wrong.
 pub(super) fn parse_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, HttpError> {
     let value: Json = serde_json::from_slice(body).map_err(|error| {
         HttpError::new(StatusCode::BAD_REQUEST, format!("the body is not JSON: {error}"))

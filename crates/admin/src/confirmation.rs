@@ -1,4 +1,5 @@
-//! The confirmation that a change needs which leaves no rule, because every request passes then.
+//! A change that removes the last rule needs a confirmation, because without rules every request is
+//! allowed.
 
 use std::collections::BTreeSet;
 
@@ -11,20 +12,20 @@ use tidegate_rulestore::EditError;
 use tidegate_rulestore::EntryUpdate;
 use tidegate_rulestore::{EntryKind, RuleConfig};
 
-/// The header that confirms it.
+/// The header that confirms the change.
 pub const CONFIRM_HEADER: HeaderName = HeaderName::from_static("x-tidegate-confirm");
 
-/// What the header says.
+/// The value of the header.
 pub const CONFIRM_EMPTY: HeaderValue = HeaderValue::from_static("empty");
 
 impl AdminRequest<'_> {
-    /// Whether the caller confirms that no rule is left.
+    /// Whether the caller confirms that the change removes the last rule.
     pub(super) fn confirms_empty(&self) -> Result<bool, HttpError> {
         match self.head.headers.get(&CONFIRM_HEADER) {
             None => Ok(false),
             Some(value) if *value == CONFIRM_EMPTY => Ok(true),
             Some(_) => {
-                let detail = "write `empty` to confirm that no rule is left";
+                let detail = "set this header to `empty` to confirm that no rule is left";
                 Err(HttpError::new(StatusCode::BAD_REQUEST, detail)
                     .with_field(CONFIRM_HEADER.as_str()))
             }
@@ -32,12 +33,12 @@ impl AdminRequest<'_> {
     }
 }
 
-/// Refuses entries that leave no rule in a book that has some.
+/// Refuses updates that remove all rules of a configuration.
 pub(super) fn check_not_emptied(
-    book: &RuleConfig,
+    config: &RuleConfig,
     entries: &[EntryUpdate],
 ) -> Result<(), EditError> {
-    let rules = || book.entries(EntryKind::Rule, None).map(|(id, _)| id);
+    let rules = || config.entries(EntryKind::Rule, None).map(|(id, _)| id);
     let changed = || entries.iter().filter(|entry| entry.kind == EntryKind::Rule);
     let removed: BTreeSet<&str> = changed().map(|entry| entry.id.as_str()).collect();
     let left = changed().any(|entry| entry.value.is_some())

@@ -1,12 +1,12 @@
-//! The files of the dashboard, as the program carries them: plain HTML, CSS and ES modules. They hold nothing that
-//! is anybody's business, so everybody may have them; what they show comes from the API, which asks who one is.
+//! The dashboard's files, embedded in the program: plain HTML, CSS and ES modules. They contain no
+//! secrets, so they are served without a token; the data come from the API, which requires one.
 
 use bytes::Bytes;
 use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY};
 use http::{HeaderName, Response};
 use http_body_util::Full;
 
-/// Nothing is loaded from anywhere else, nothing runs that is not a file of ours, and nobody frames it.
+/// Allows only our own scripts, styles and API; forbids inline code and framing.
 const CONTENT_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
      frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -14,7 +14,7 @@ const CONTENT_POLICY: HeaderValue = HeaderValue::from_static(
 
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 
-/// A file.
+/// An embedded file and the path at which it is served.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DashboardFile {
     path: &'static str,
@@ -128,7 +128,7 @@ mod tests {
     fn every_dashboard_file_is_embedded() {
         let mut found = Vec::new();
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        // The checkout itself may be in a folder of that name.
+        // Only the subfolders: index.html is served at `/`.
         for part in ["style", "js"] {
             list_files(&root.join("dashboard").join(part), &mut found);
         }
@@ -140,7 +140,7 @@ mod tests {
         );
     }
 
-    /// What is named in a page or a module is there, under exactly that name.
+    /// Every file that the page or a module refers to is embedded under exactly that path.
     #[test]
     fn every_referenced_file_is_embedded() {
         let modules = FILES.iter().filter(|file| file.path.ends_with(".js"));
@@ -156,8 +156,8 @@ mod tests {
         }
     }
 
-    /// Data become text nodes and nothing else; the policy would not let them run, and this keeps them from
-    /// being read as markup at all.
+    /// Data are only ever inserted as text nodes. The content security policy would block injected
+    /// scripts; this test also prevents injected markup.
     #[test]
     fn dashboard_uses_no_inline_markup() {
         let banned =

@@ -1,4 +1,4 @@
-//! All rules at once, as a document: read, put in place of those there are, or only tried.
+//! All rules as one document: read it, replace it, or validate a new one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,25 +22,25 @@ use tidegate_rulestore::rule_document;
 use tidegate_rulestore::{EntryKind, RuleConfig};
 use tidegate_rulestore::{EntryUpdate, VersionChange};
 
-/// The name under which problems of a document are told.
+/// The name of the document in error messages.
 const DOCUMENT_NAME: &str = "document";
 
 impl AdminRequest<'_> {
-    /// The document that the book in force makes.
+    /// The active configuration as a document.
     pub(super) fn document(&self) -> Result<AdminReply, HttpError> {
         let query = AdminQuery::parse(&self.head.uri, &["format"])?;
-        let book = self.manager.config();
-        let fields = Json::Object(rule_document::document_fields(&book));
+        let config = self.manager.config();
+        let fields = Json::Object(rule_document::document_fields(&config));
         let reply = match query.text("format") {
             None | Some("json") => AdminReply::ok(&fields),
             Some("yaml") => AdminReply::text("application/yaml", yaml_writer::render_yaml(&fields)),
-            Some(_) => return Err(invalid_param("this is json or yaml", "format")),
+            Some(_) => return Err(invalid_param("must be `json` or `yaml`", "format")),
         };
-        Ok(reply.with_etag(book.version()))
+        Ok(reply.with_etag(config.version()))
     }
 
-    /// Puts the rules and settings of a document in place of those there are. Subjects that it lists are
-    /// added or changed; others, and overrides, stay.
+    /// Replaces all rules and settings with those of a document. Adds or changes the subjects that
+    /// it lists; other subjects, and all overrides, stay.
     pub(super) async fn apply_document(&self) -> Result<AdminReply, HttpError> {
         let entries = match self.parse_document().await? {
             Ok(entries) => entries,
@@ -49,34 +49,34 @@ impl AdminRequest<'_> {
         let seen = Precondition::from_headers(&self.head.headers)?;
         let before = self.manager.config();
         let done = self
-            .commit_change("applied a document", |book| {
-                seen.check_version(book.version())?;
-                Ok(replacement_entries(book, &entries))
+            .commit_change("applied a document", |config| {
+                seen.check_version(config.version())?;
+                Ok(replacement_entries(config, &entries))
             })
             .await?;
         done.or_rejected(|done| {
             let changes = diff::diff_configs(&before, &done.config);
-            let told = json!({"version": done.version, "changes": change_views(&changes)});
-            Ok(AdminReply::ok(&told).with_etag(done.version))
+            let view = json!({"version": done.version, "changes": change_views(&changes)});
+            Ok(AdminReply::ok(&view).with_etag(done.version))
         })
     }
 
-    /// What a document would change, and whom that concerns; nothing is changed.
+    /// Reports what a document would change and which overrides that affects, without applying it.
     pub(super) async fn validate_document(&self) -> Result<AdminReply, HttpError> {
-        let book = self.manager.latest_config().await.map_err(database_problem)?;
+        let config = self.manager.latest_config().await.map_err(database_problem)?;
         let flaws = match self.parse_document().await? {
             Ok(entries) => {
-                let next = Arc::new(book.with_updates(&replacement_entries(&book, &entries)));
+                let next = Arc::new(config.with_updates(&replacement_entries(&config, &entries)));
                 match self.manager.compile(Arc::clone(&next)).await {
                     Ok(_) => {
-                        let changes = diff::diff_configs(&book, &next);
-                        let told = json!({
+                        let changes = diff::diff_configs(&config, &next);
+                        let view = json!({
                             "valid": true,
-                            "version": book.version(),
+                            "version": config.version(),
                             "changes": change_views(&changes),
-                            "affects": affected_overrides(&book, &changes),
+                            "affects": affected_overrides(&config, &changes),
                         });
-                        return Ok(AdminReply::ok(&told));
+                        return Ok(AdminReply::ok(&view));
                     }
                     Err(flaws) => flaws,
                 }
@@ -87,13 +87,13 @@ impl AdminRequest<'_> {
         Ok(AdminReply::ok(&json!({"valid": false, "errors": errors})))
     }
 
-    /// The entries that the document in the body makes, or what is wrong with it.
+    /// Parses the document in the body into entries. The inner error lists what is invalid in it.
     async fn parse_document(
         &self,
     ) -> Result<Result<Vec<EntryUpdate>, Vec<ValidationError>>, HttpError> {
         let text = body::body_text(self.body)?;
         if text.trim().is_empty() {
-            let detail = "the body is a rules document, in YAML or JSON";
+            let detail = "the body is empty; send a rules document in YAML or JSON";
             return Err(HttpError::new(StatusCode::BAD_REQUEST, detail));
         }
         let secret = self.manager.secret();
@@ -111,17 +111,22 @@ impl AdminRequest<'_> {
     }
 }
 
-/// The edit that makes a book say what these entries say, except for subjects and overrides.
-pub(crate) fn replacement_entries(book: &RuleConfig, entries: &[EntryUpdate]) -> Vec<EntryUpdate> {
-    let said: BTreeSet<(EntryKind, &str)> =
+/// The updates that replace all rules and settings of `config` with those in `entries`. Subjects
+/// and overrides that are not in `entries` stay.
+pub(crate) fn replacement_entries(
+    config: &RuleConfig,
+    entries: &[EntryUpdate],
+) -> Vec<EntryUpdate> {
+    let listed: BTreeSet<(EntryKind, &str)> =
         entries.iter().map(|entry| (entry.kind, entry.id.as_str())).collect();
-    let gone = [EntryKind::Setting, EntryKind::Rule].into_iter().flat_map(|kind| {
-        book.entries(kind, None)
-            .filter(|(id, _)| !said.contains(&(kind, *id)))
+    let removed = [EntryKind::Setting, EntryKind::Rule].into_iter().flat_map(|kind| {
+        config
+            .entries(kind, None)
+            .filter(|(id, _)| !listed.contains(&(kind, *id)))
             .map(move |(id, _)| EntryUpdate::remove(kind, id))
             .collect::<Vec<_>>()
     });
-    gone.chain(entries.iter().cloned()).collect()
+    removed.chain(entries.iter().cloned()).collect()
 }
 
 fn to_validation_errors(problems: &DocumentError) -> Vec<ValidationError> {
@@ -138,7 +143,7 @@ fn to_validation_errors(problems: &DocumentError) -> Vec<ValidationError> {
     problems.list.iter().map(flaw).collect()
 }
 
-/// Changes as callers are told.
+/// The JSON form of changes.
 pub(super) fn change_views(changes: &[VersionChange]) -> Vec<Json> {
     let value = |text: &Option<String>| {
         text.as_deref().and_then(entry_value::parse_value::<Json>).unwrap_or(Json::Null)
@@ -152,20 +157,20 @@ pub(super) fn change_views(changes: &[VersionChange]) -> Vec<Json> {
     changes.iter().map(view).collect()
 }
 
-/// Who is known by name that changes of rules concern: the keys with numbers of their own.
-fn affected_overrides(book: &RuleConfig, changes: &[VersionChange]) -> Json {
+/// The overrides that belong to changed rules.
+fn affected_overrides(config: &RuleConfig, changes: &[VersionChange]) -> Json {
     let rules: BTreeSet<&str> = changes
         .iter()
         .filter(|change| change.kind == EntryKind::Rule)
         .map(|change| change.id.as_str())
         .collect();
-    let all = book.entries(EntryKind::Override, None);
-    let concerned = all.filter_map(|(id, kept)| {
-        let known: StoredOverride = entry_value::parse_value(&kept.value)?;
-        rules.contains(known.rule.as_str()).then_some(id)
+    let all = config.entries(EntryKind::Override, None);
+    let affected = all.filter_map(|(id, stored)| {
+        let parsed: StoredOverride = entry_value::parse_value(&stored.value)?;
+        rules.contains(parsed.rule.as_str()).then_some(id)
     });
     let (mut shown, mut count) = (Vec::new(), 0_usize);
-    for id in concerned {
+    for id in affected {
         count += 1;
         if shown.len() < 100 {
             shown.push(id);

@@ -1,8 +1,8 @@
-//! Who may administer: on this machine everybody unless there is a token, and with one only who brings it.
+//! Authorizes callers of the admin API. Without a configured token, only callers on this machine
+//! have access; with one, every caller must present it.
 //!
-//! A browser on this machine is made to ask by any page that it shows. So a request must name this machine
-//! as its host (a page whose name was moved to our address does not), and one with an origin must come from
-//! a page of our own.
+//! Any web page can make a browser on this machine send requests here. So the `Host` header must
+//! name this machine, which stops DNS rebinding, and an `Origin` header must name this server.
 
 use std::net::IpAddr;
 
@@ -15,27 +15,27 @@ use http_body_util::Full;
 use tidegate_web::problem::HttpError;
 use tidegate_web::{BearerToken, Peer, http_response, read_bearer_token};
 
-/// What a call needs.
+/// The access that an operation needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdminAccess {
-    /// Nothing: probes.
+    /// None, for example for probes.
     Open,
-    /// To read.
+    /// Read access.
     Read,
-    /// To change something.
+    /// Write access.
     Write,
 }
 
-/// Who is admitted.
+/// The tokens that grant access.
 #[derive(Clone, Debug, Default)]
 pub struct AdminGuard {
-    /// Opens everything.
+    /// Grants read and write access.
     pub write: Option<BearerToken>,
-    /// Opens what changes nothing.
+    /// Grants read access.
     pub read: Option<BearerToken>,
 }
 
-/// Why somebody is turned away.
+/// Why a request is not authorized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AdminAccessError {
     InvalidToken(AdminAccess),
@@ -57,20 +57,21 @@ impl AdminGuard {
         }
         let host = request_host(head).ok_or(AdminAccessError::UntrustedHost)?;
         if let Some(origin) = head.headers.get(ORIGIN) {
-            let own = |scheme: &str| origin.as_bytes() == format!("{scheme}://{host}").as_bytes();
-            if !own("http") && !own("https") {
+            let is_ours =
+                |scheme: &str| origin.as_bytes() == format!("{scheme}://{host}").as_bytes();
+            if !is_ours("http") && !is_ours("https") {
                 return Err(AdminAccessError::ForeignOrigin);
             }
         }
-        let brought = read_bearer_token(&head.headers);
-        let opens = |token: &Option<BearerToken>| {
-            token.as_ref().zip(brought).is_some_and(|(token, brought)| token.matches(brought))
+        let sent = read_bearer_token(&head.headers);
+        let matches = |token: &Option<BearerToken>| {
+            token.as_ref().zip(sent).is_some_and(|(token, sent)| token.matches(sent))
         };
-        match (opens(&self.write), opens(&self.read), access) {
+        match (matches(&self.write), matches(&self.read), access) {
             (true, _, _) | (_, true, AdminAccess::Read) => Ok(()),
             (_, true, _) => Err(AdminAccessError::ReadOnlyToken),
             _ if self.write.is_some() => Err(AdminAccessError::InvalidToken(access)),
-            // A token to read alone leaves changes to this machine.
+            // With only a read token configured, local callers can still write without a token.
             _ if self.read.is_some() && access == AdminAccess::Read => {
                 Err(AdminAccessError::InvalidToken(access))
             }
@@ -84,11 +85,11 @@ impl AdminGuard {
 }
 
 fn request_host(head: &Parts) -> Option<Authority> {
-    let said = head.headers.get(HOST).and_then(|host| host.to_str().ok());
-    said.map_or_else(|| head.uri.authority().cloned(), |host| host.parse().ok())
+    let header = head.headers.get(HOST).and_then(|host| host.to_str().ok());
+    header.map_or_else(|| head.uri.authority().cloned(), |host| host.parse().ok())
 }
 
-/// An address, or the one name that no resolver can be made to lie about.
+/// A loopback address, or `localhost`: the only name that DNS rebinding cannot redirect.
 fn is_loopback_host(host: &Authority) -> bool {
     let name = host.host();
     let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
@@ -102,32 +103,32 @@ impl AdminAccessError {
     pub(super) fn into_response(self) -> Response<Full<Bytes>> {
         let (status, detail) = match self {
             Self::InvalidToken(AdminAccess::Write) => {
-                (StatusCode::UNAUTHORIZED, "changes need `Authorization: Bearer TOKEN` here")
+                (StatusCode::UNAUTHORIZED, "changes need `Authorization: Bearer TOKEN`")
             }
             Self::InvalidToken(_) => {
-                (StatusCode::UNAUTHORIZED, "this needs `Authorization: Bearer TOKEN` here")
+                (StatusCode::UNAUTHORIZED, "this needs `Authorization: Bearer TOKEN`")
             }
             Self::ReadOnlyToken => {
-                (StatusCode::FORBIDDEN, "this token is for reading; changes need the other one")
+                (StatusCode::FORBIDDEN, "this token is read-only; changes need the admin token")
             }
             Self::UntrustedHost => (
                 StatusCode::MISDIRECTED_REQUEST,
-                "this is answered to requests for 127.0.0.1, [::1] or localhost; others need a token",
+                "without a token, the Host header must be 127.0.0.1, [::1] or localhost",
             ),
             Self::ForeignOrigin => {
-                (StatusCode::FORBIDDEN, "a page of another site (Origin) is not answered")
+                (StatusCode::FORBIDDEN, "cross-origin requests are refused: Origin is another site")
             }
             Self::RemotePeer => (
                 StatusCode::FORBIDDEN,
-                "from another machine this needs a token: start tidegate with --admin-token-file FILE \
-                 and send `Authorization: Bearer TOKEN`",
+                "requests from another machine need a token: start tidegate with --admin-token-file \
+                 FILE and send `Authorization: Bearer TOKEN`",
             ),
         };
         let mut response = http_response::problem(&HttpError::new(status, detail));
         if let Self::InvalidToken(_) = self {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        // The body was not read.
+        // The connection cannot be reused: the request body was not read.
         http_response::set_connection_close(&mut response);
         response
     }
@@ -158,40 +159,40 @@ mod tests {
     #[test]
     fn untokened_guard_admits_only_loopback() {
         let guard = guard(None, None);
-        let ask = |head: &[(&str, &str)], from| {
+        let admit = |head: &[(&str, &str)], from| {
             guard.admit(&request_head(head), AdminAccess::Write, from)
         };
         for host in ["127.0.0.1:8084", "localhost", "[::1]:8084", "LOCALHOST:1"] {
-            assert_eq!(ask(&[("host", host)], LOCAL), Ok(()), "{host}");
+            assert_eq!(admit(&[("host", host)], LOCAL), Ok(()), "{host}");
         }
-        assert_eq!(ask(&[LOCAL_HOST_HEADER], REMOTE), Err(AdminAccessError::RemotePeer));
+        assert_eq!(admit(&[LOCAL_HOST_HEADER], REMOTE), Err(AdminAccessError::RemotePeer));
         for host in ["evil.example:8084", "127.0.0.1.evil.example", "192.0.2.7", ""] {
             assert_eq!(
-                ask(&[("host", host)], LOCAL),
+                admit(&[("host", host)], LOCAL),
                 Err(AdminAccessError::UntrustedHost),
                 "{host}"
             );
         }
-        assert_eq!(ask(&[], LOCAL), Err(AdminAccessError::UntrustedHost));
+        assert_eq!(admit(&[], LOCAL), Err(AdminAccessError::UntrustedHost));
     }
 
     #[test]
     fn foreign_origin_is_refused_despite_token() {
         let guard = guard(Some("write"), None);
-        let ask = |origin| {
+        let admit = |origin| {
             let head = [LOCAL_HOST_HEADER, ("origin", origin), ("authorization", "Bearer write")];
             guard.admit(&request_head(&head), AdminAccess::Read, LOCAL)
         };
-        assert_eq!(ask("http://127.0.0.1:8084"), Ok(()));
+        assert_eq!(admit("http://127.0.0.1:8084"), Ok(()));
         for origin in ["http://evil.example", "null", "http://127.0.0.1:80", "file://"] {
-            assert_eq!(ask(origin), Err(AdminAccessError::ForeignOrigin), "{origin}");
+            assert_eq!(admit(origin), Err(AdminAccessError::ForeignOrigin), "{origin}");
         }
     }
 
     #[test]
     fn read_token_reads_but_never_writes() {
         let guard = guard(Some("write"), Some("read"));
-        let ask = |bearer: &str, access| {
+        let admit = |bearer: &str, access| {
             let head = [("host", "rules.example"), ("authorization", bearer)];
             guard.admit(&request_head(&head), access, REMOTE)
         };
@@ -201,10 +202,10 @@ mod tests {
             Err(AdminAccessError::InvalidToken(Read))
         );
         assert_eq!(guard.admit(&request_head(&[]), Open, REMOTE), Ok(()));
-        assert_eq!(ask("Bearer write", Write), Ok(()));
-        assert_eq!(ask("Bearer write", Read), Ok(()));
-        assert_eq!(ask("Bearer read", Read), Ok(()));
-        assert_eq!(ask("Bearer read", Write), Err(AdminAccessError::ReadOnlyToken));
-        assert_eq!(ask("Bearer wrong", Write), Err(AdminAccessError::InvalidToken(Write)));
+        assert_eq!(admit("Bearer write", Write), Ok(()));
+        assert_eq!(admit("Bearer write", Read), Ok(()));
+        assert_eq!(admit("Bearer read", Read), Ok(()));
+        assert_eq!(admit("Bearer read", Write), Err(AdminAccessError::ReadOnlyToken));
+        assert_eq!(admit("Bearer wrong", Write), Err(AdminAccessError::InvalidToken(Write)));
     }
 }

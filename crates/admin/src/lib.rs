@@ -1,9 +1,9 @@
 //! The admin API: rules, subjects, overrides, versions and violations over HTTP.
 //!
-//! Whoever asks is admitted first (`guard`), then the path and method say what is asked (`route`). Every
-//! change goes through the [`RuleManager`], so it is checked as a whole, written as one version and in force when
-//! the answer is sent. What concerns counters is answered as the HTTP door does. The dashboard is a page of files
-//! that uses this API like everybody else.
+//! A request is routed by path and method (`route`), then authorized (`guard`). Every change goes
+//! through the [`RuleManager`]: it validates the whole configuration, writes it as one version, and
+//! activates it before the response is sent. Counter requests are forwarded to the decision API.
+//! The dashboard is a set of static files that uses this API like any other client.
 
 mod algorithm_comparison;
 mod body;
@@ -55,63 +55,63 @@ use tidegate_telemetry::live::{LiveBroadcaster, MAX_LISTENERS, TooManyListenersE
 use tidegate_telemetry::{Exposition, MetricsExporter};
 use tidegate_telemetry::{TopKeys, Visibility};
 
-/// The longest body: a rules document.
+/// The maximum body size; a rules document is the largest body.
 const MAX_BODY_BYTES: usize = 4 << 20;
 
-/// How long a caller may take to send it.
+/// How long a client may take to send the body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Who makes a change.
+/// The author of a change.
 pub const AUTHOR_HEADER: HeaderName = HeaderName::from_static("x-tidegate-author");
-/// Why.
+/// The reason for a change.
 pub const REASON_HEADER: HeaderName = HeaderName::from_static("x-tidegate-reason");
 
-/// The longest name of an author, and the longest reason.
+/// The maximum length of an author and of a reason.
 const MAX_HEADER_TEXT_BYTES: usize = 500;
 
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const NO_SNIFF: (HeaderName, HeaderValue) =
     (http::header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 
-/// Answers whoever administers rules.
+/// Handles requests to the admin API.
 pub struct AdminApi<S, L> {
     manager: Arc<RuleManager>,
     log: Arc<ViolationLog>,
     top: Arc<TopKeys>,
-    /// What concerns counters.
+    /// Handles requests about counters, and probes.
     decision_api: HttpApi<S, L>,
     guard: AdminGuard,
     exports: Vec<Arc<dyn MetricsExporter>>,
     live: Arc<LiveBroadcaster>,
 }
 
-/// What is told besides what is in the office.
+/// The sources of everything that the API reports but does not manage.
 #[derive(Clone)]
 pub struct ObservabilityHandles {
-    /// What was refused.
+    /// Records violations.
     pub log: Arc<ViolationLog>,
-    /// Who asks most.
+    /// Tracks the most active and the most refused clients.
     pub top: Arc<TopKeys>,
-    /// What `/metrics` tells.
+    /// The metrics of `/metrics`.
     pub exports: Vec<Arc<dyn MetricsExporter>>,
-    /// What `/v1/live` tells.
+    /// The events of `/v1/live`.
     pub live: Arc<LiveBroadcaster>,
 }
 
 impl<S: Store, L: Store> AdminApi<S, L> {
-    /// The API of an office and of what there is to tell, beside a door that answers what concerns counters.
+    /// Creates the API. `decision_api` handles requests about counters, and probes.
     #[must_use]
     pub fn new(
         manager: Arc<RuleManager>,
         decision_api: HttpApi<S, L>,
         guard: AdminGuard,
-        telling: ObservabilityHandles,
+        observability: ObservabilityHandles,
     ) -> Self {
-        let ObservabilityHandles { log, top, exports, live } = telling;
+        let ObservabilityHandles { log, top, exports, live } = observability;
         Self { manager, log, top, decision_api, guard, exports, live }
     }
 
-    /// Answers one request of a caller at an address. It always answers.
+    /// Handles one request. Errors become problem+json responses.
     pub async fn handle<B>(&self, request: Request<B>, caller: Peer) -> Response<AdminBody>
     where
         B: Body<Data = Bytes> + Unpin,
@@ -138,9 +138,9 @@ impl<S: Store, L: Store> AdminApi<S, L> {
         if let Err(refusal) = self.guard.admit(&head, route.access(), caller) {
             return Ok(refusal.into_response().map(AdminBody::from));
         }
-        let sight = match self.guard.admit(&head, AdminAccess::Read, caller) {
+        let visibility = match self.guard.admit(&head, AdminAccess::Read, caller) {
             Ok(()) => Visibility::Clear,
-            // Whoever brings a token that is wrong should hear of it.
+            // Report a wrong token instead of silently hiding identities.
             Err(refusal)
                 if route.shows_identities() && read_bearer_token(&head.headers).is_some() =>
             {
@@ -150,13 +150,13 @@ impl<S: Store, L: Store> AdminApi<S, L> {
         };
         let call = match route {
             AdminRoute::Counters(_) | AdminRoute::Probe => {
-                // Whoever is admitted here is not asked again.
+                // The request is already authorized: the decision API must not check it again.
                 head.headers.remove(ORIGIN);
-                let answered = self
+                let response = self
                     .decision_api
                     .handle_request(Request::from_parts(head, body), Peer::Unix)
                     .await;
-                return Ok(answered.map(AdminBody::from));
+                return Ok(response.map(AdminBody::from));
             }
             AdminRoute::DashboardFile(file) => return Ok(file.to_response().map(AdminBody::from)),
             AdminRoute::Live => return self.open_live_feed(),
@@ -169,27 +169,26 @@ impl<S: Store, L: Store> AdminApi<S, L> {
             Ok(body) => body,
             Err(unread) => return Ok(unread.into_response().map(AdminBody::from)),
         };
-        let asked = AdminRequest {
+        let request = AdminRequest {
             manager: &self.manager,
             log: &self.log,
             top: &self.top,
             exports: &self.exports,
             rules: &self.decision_api.rules(),
             status: self.decision_api.status(),
-            visibility: sight,
+            visibility,
             head: &head,
             body: &body,
         };
-        let answered = asked.dispatch(call).await.map(AdminReply::into_response);
-        answered.map(|response| response.map(AdminBody::from))
+        let response = request.dispatch(call).await.map(AdminReply::into_response);
+        response.map(|response| response.map(AdminBody::from))
     }
 
-    /// What goes on from now on.
+    /// Starts a stream of server-sent events.
     fn open_live_feed(&self) -> Result<Response<AdminBody>, HttpError> {
         let feed = self.live.subscribe().map_err(|TooManyListenersError| {
             let detail = format!(
-                "{MAX_LISTENERS} listen already, which is as many as may; close a dashboard somewhere, or read \
-                 /metrics"
+                "too many live listeners (max {MAX_LISTENERS}); close a dashboard tab, or read /metrics"
             );
             HttpError::new(StatusCode::SERVICE_UNAVAILABLE, detail)
         })?;
@@ -200,7 +199,7 @@ impl<S: Store, L: Store> AdminApi<S, L> {
     }
 }
 
-/// A request of somebody who is admitted.
+/// An authorized request, with everything that its handler needs.
 struct AdminRequest<'a> {
     manager: &'a RuleManager,
     log: &'a ViolationLog,
@@ -208,7 +207,7 @@ struct AdminRequest<'a> {
     exports: &'a [Arc<dyn MetricsExporter>],
     rules: &'a RuleSet,
     status: &'a ProcessStatus,
-    /// What they see of others.
+    /// Whether the caller sees client identities or hashes.
     visibility: Visibility,
     head: &'a Parts,
     body: &'a Bytes,
@@ -216,7 +215,7 @@ struct AdminRequest<'a> {
 
 impl AdminRequest<'_> {
     async fn dispatch(&self, call: AdminOperation) -> Result<AdminReply, HttpError> {
-        // Before the body is looked at: no other body would help.
+        // Checked before the body is parsed: no body could make read-only rules editable.
         if call.access() == AdminAccess::Write {
             self.manager.check_editable().map_err(database_problem)?;
         }
@@ -253,7 +252,7 @@ impl AdminRequest<'_> {
         }
     }
 
-    /// Everything that is counted, in the format that is asked for.
+    /// All metrics, in OpenMetrics format if `Accept` names it.
     fn metrics(&self) -> AdminReply {
         let accept = self.head.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
         let open = accept.is_some_and(|accept| accept.contains("application/openmetrics-text"));
@@ -267,13 +266,13 @@ impl AdminRequest<'_> {
     }
 
     async fn status(&self) -> Result<AdminReply, HttpError> {
-        let (book, head) = (self.manager.config(), self.manager.repository().head().await);
+        let (config, head) = (self.manager.config(), self.manager.repository().head().await);
         let (latest, trouble) = match head {
             Ok(head) => (Some(head), None),
             Err(refused) => (None, Some(refused.to_string())),
         };
         Ok(AdminReply::ok(&json!({
-            "version": book.version(),
+            "version": config.version(),
             "latest": latest,
             "database": self.manager.repository().name(),
             "database_error": trouble,
@@ -284,7 +283,7 @@ impl AdminRequest<'_> {
         })))
     }
 
-    /// Where the rules come from, and whether this API changes them.
+    /// Where the rules come from, and whether this API can change them.
     fn rules_source(&self) -> Json {
         let repository = self.manager.repository();
         let (source, why_not) = (repository.source(), self.manager.check_editable().err());
@@ -296,10 +295,10 @@ impl AdminRequest<'_> {
         })
     }
 
-    /// Who wants something changed, and why.
-    fn change_author(&self, otherwise: &str) -> Result<ChangeAuthor, HttpError> {
+    /// The author and reason of a change, from the request's headers.
+    fn change_author(&self, default_reason: &str) -> Result<ChangeAuthor, HttpError> {
         let author = self.header_text(&AUTHOR_HEADER)?.unwrap_or("admin").to_owned();
-        let reason = self.header_text(&REASON_HEADER)?.unwrap_or(otherwise).to_owned();
+        let reason = self.header_text(&REASON_HEADER)?.unwrap_or(default_reason).to_owned();
         Ok(ChangeAuthor { author, reason })
     }
 
@@ -311,8 +310,10 @@ impl AdminRequest<'_> {
         {
             Some(text) => Ok(Some(text).filter(|text| !text.is_empty())),
             None => {
-                let detail =
-                    format!("this header is UTF-8 text of at most {MAX_HEADER_TEXT_BYTES} bytes");
+                let detail = format!(
+                    "this header must be UTF-8 text of at most {MAX_HEADER_TEXT_BYTES} bytes, \
+                     without control characters"
+                );
                 Err(HttpError::new(StatusCode::BAD_REQUEST, detail).with_field(name.as_str()))
             }
         }
@@ -337,6 +338,6 @@ impl<S: Store + 'static, L: Store + 'static> HttpHandler for AdminApi<S, L> {
 
 impl<S, L> fmt::Debug for AdminApi<S, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdminApi").field("office", &self.manager).finish_non_exhaustive()
+        f.debug_struct("AdminApi").field("manager", &self.manager).finish_non_exhaustive()
     }
 }

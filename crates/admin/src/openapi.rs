@@ -1,7 +1,7 @@
-//! What the API says about itself. That it says so of every route, and of none that is not there, is tested
-//! here; that the answers are as it says is the business of `schemathesis`.
+//! The API's OpenAPI document. The tests here check that it lists exactly the existing routes;
+//! `schemathesis` checks that responses conform to it.
 
-/// The document, OpenAPI 3.1.
+/// The document, in OpenAPI 3.1.
 pub(super) const DOCUMENT: &[u8] = include_bytes!("../assets/openapi.json");
 
 #[cfg(test)]
@@ -25,7 +25,7 @@ mod tests {
         json.as_object().unwrap().iter()
     }
 
-    /// Where a method on a path of the document goes.
+    /// The route of a method on a path of the document.
     fn route(method: &str, path: &str) -> AdminRoute {
         let uri = path.replace("{id}", "some%2Fid").replace("{number}", "7").parse().unwrap();
         AdminRoute::parse(&method.to_uppercase().parse().unwrap(), &uri).unwrap()
@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn openapi_lists_exactly_the_routes() {
         let document = document();
-        let mut told = BTreeSet::new();
+        let mut reached = BTreeSet::new();
         for (path, item) in object(&document["paths"]) {
             for method in METHODS {
                 let listed = item.get(method).is_some();
@@ -57,12 +57,12 @@ mod tests {
                     AdminRoute::Operation(call) => {
                         assert!(listed, "{method} {path} is not in the document");
                         let name = format!("{call:?}");
-                        told.insert(name.split(['(', ' ']).next().unwrap().to_owned());
+                        reached.insert(name.split(['(', ' ']).next().unwrap().to_owned());
                     }
                     AdminRoute::DashboardFile(_) | AdminRoute::MethodNotAllowed { .. } => {
-                        assert!(!listed, "{method} {path} is not there");
+                        assert!(!listed, "{method} {path} is listed, but there is no such route");
                     }
-                    // The door behind takes one method each.
+                    // The router passes every method on; their handlers accept only one.
                     AdminRoute::Probe | AdminRoute::Live => {
                         assert_eq!(listed, method == "get", "{method} {path}");
                     }
@@ -72,11 +72,11 @@ mod tests {
                 }
             }
         }
-        assert_eq!(told.iter().map(String::as_str).collect::<BTreeSet<_>>(), operation_names());
-        let apart =
+        assert_eq!(reached.iter().map(String::as_str).collect::<BTreeSet<_>>(), operation_names());
+        let others =
             PROBES.into_iter().map(|name| format!("/{name}")).chain(["/v1/live".to_owned()]);
-        let apart = apart.chain(COUNTERS.into_iter().map(|(name, _)| format!("/v1/{name}")));
-        for path in apart {
+        let others = others.chain(COUNTERS.into_iter().map(|(name, _)| format!("/v1/{name}")));
+        for path in others {
             assert!(document["paths"].get(&path).is_some(), "{path}");
         }
     }
@@ -103,7 +103,7 @@ mod tests {
         }
     }
 
-    /// A reference to something that is not there is not noticed by all who read the document.
+    /// Not every OpenAPI tool reports a dangling reference.
     #[test]
     fn openapi_references_resolve_and_are_used() {
         let document = document();

@@ -1,4 +1,4 @@
-//! Overrides: other numbers for one key of a rule, for good or until a date.
+//! Overrides: a different limit for one key of a rule, permanently or until a given time.
 
 use std::collections::BTreeMap;
 
@@ -22,22 +22,22 @@ use tidegate_rulestore::entry_value::{self, OverrideRequests, StoredOverride};
 use tidegate_rulestore::rule_document;
 use tidegate_rulestore::{EntryKind, StoredEntry};
 
-/// The most overrides that one request sets.
+/// The maximum number of overrides in one request.
 const MAX_OVERRIDES: usize = 10_000;
 
-/// The longest note.
+/// The maximum length of a note.
 const MAX_NOTE_BYTES: usize = 500;
 
-/// An override as somebody asks for it.
+/// An override in the body of a request.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OverrideRequest {
     rule: String,
-    /// Whose: the facts that the rule counts by.
+    /// Values of the facts that the rule counts by.
     key: BTreeMap<String, String>,
     requests: OverrideRequests,
     burst: Option<u64>,
-    /// Until when, as RFC 3339.
+    /// When the override expires, as RFC 3339.
     until: Option<String>,
     note: Option<String>,
 }
@@ -50,7 +50,7 @@ enum OneOrMany {
 }
 
 impl AdminRequest<'_> {
-    /// The overrides, of one rule if it is said.
+    /// Lists the overrides, optionally of one rule.
     pub(super) fn overrides(&self) -> Result<AdminReply, HttpError> {
         let query = AdminQuery::parse(&self.head.uri, &["after", "rule"])?;
         let rule = query.text("rule");
@@ -63,13 +63,13 @@ impl AdminRequest<'_> {
         self.get_entry(EntryKind::Override, id, override_view)
     }
 
-    /// Sets one override or a list of them, as one version.
+    /// Sets one override or a list of them, in a single new version.
     pub(super) async fn put_overrides(&self) -> Result<AdminReply, HttpError> {
         let (list, many) = match body::parse_json(self.body)? {
             OneOrMany::One(one) => (vec![one], false),
             OneOrMany::Many(list) if (1..=MAX_OVERRIDES).contains(&list.len()) => (list, true),
             OneOrMany::Many(_) => {
-                let detail = format!("a list has from 1 to {MAX_OVERRIDES} overrides");
+                let detail = format!("a list must have from 1 to {MAX_OVERRIDES} overrides");
                 return Err(HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, detail));
             }
         };
@@ -79,25 +79,25 @@ impl AdminRequest<'_> {
         }
         let (seen, ids) = (Precondition::from_headers(&self.head.headers)?, Mutex::new(Vec::new()));
         let done = self
-            .commit_change("override set", |book| {
-                // Whose key is whose depends on the rules that are the latest.
-                let rules = self.manager.compile_rules(&rule_document::render_document(book));
+            .commit_change("override set", |config| {
+                // The key's hash depends on the rule, so compile the latest rules.
+                let rules = self.manager.compile_rules(&rule_document::render_document(config));
                 let rules = rules.map_err(|problems| {
                     EditError::Invalid(vec![ValidationError::for_document(&problems.to_string())])
                 })?;
-                let known = wanted.iter().enumerate().map(|(at, wanted)| {
-                    let known = build_override(wanted, &rules).map_err(|flaw| {
+                let updates = wanted.iter().enumerate().map(|(at, wanted)| {
+                    let stored = build_override(wanted, &rules).map_err(|flaw| {
                         let field =
                             if many { format!("[{at}].{}", flaw.field) } else { flaw.field };
                         EditError::Invalid(vec![ValidationError { field, ..*flaw }])
                     })?;
-                    // A list is set as it stands.
+                    // A list needs no precondition: it overwrites existing overrides.
                     if !many || seen != Precondition::Unspecified {
-                        seen.check_entry(book.get(EntryKind::Override, &known.id()))?;
+                        seen.check_entry(config.get(EntryKind::Override, &stored.id()))?;
                     }
-                    Ok(known.to_update())
+                    Ok(stored.to_update())
                 });
-                let entries = known.collect::<Result<Vec<_>, EditError>>()?;
+                let entries = updates.collect::<Result<Vec<_>, EditError>>()?;
                 *ids.lock() = entries.iter().map(|entry| entry.id.clone()).collect();
                 Ok(dedup_by_id(entries))
             })
@@ -108,8 +108,8 @@ impl AdminRequest<'_> {
                 [one] => format!("/v1/overrides/{}", percent_encode(one)),
                 _ => "/v1/overrides".to_owned(),
             };
-            let told = json!({"version": done.version, "ids": ids});
-            Ok(AdminReply::created(&told, &location).with_etag(done.version))
+            let view = json!({"version": done.version, "ids": ids});
+            Ok(AdminReply::created(&view, &location).with_etag(done.version))
         })
     }
 
@@ -125,22 +125,22 @@ fn parse_override(one: Json) -> Result<OverrideRequest, HttpError> {
     let wanted: OverrideRequest = serde_path_to_error::deserialize(one).map_err(|error| {
         let field = error.path().to_string();
         match field.split('.').next().unwrap_or_default() {
-            "requests" => wrong(&field, "this is a whole number, `unlimited` or `deny`".to_owned()),
-            // What stands there may be an API key.
+            "requests" => wrong(&field, "must be a whole number, `unlimited` or `deny`".to_owned()),
+            // The error must not quote the value, which may be an API key.
             "key" => {
-                let detail = "these are the facts that the rule counts by, each with its text";
+                let detail = "must map each fact that the rule counts by to its value, a string";
                 wrong("key", detail.to_owned())
             }
             _ => wrong(&field, error.inner().to_string()),
         }
     })?;
     if wanted.until.as_deref().is_some_and(|until| parse_rfc3339(until).is_none()) {
-        let detail = "this is an instant such as 2026-12-31T23:59:59Z".to_owned();
+        let detail = "must be a time such as 2026-12-31T23:59:59Z".to_owned();
         return Err(wrong("until", detail));
     }
     let note = wanted.note.as_deref().unwrap_or_default();
     if note.len() > MAX_NOTE_BYTES || note.contains('\0') {
-        return Err(wrong("note", format!("a note has at most {MAX_NOTE_BYTES} bytes")));
+        return Err(wrong("note", format!("must be at most {MAX_NOTE_BYTES} bytes, without NUL")));
     }
     Ok(wanted)
 }
@@ -153,7 +153,7 @@ fn prefix_field(problem: HttpError, at: usize, many: bool) -> HttpError {
     problem.with_field(field)
 }
 
-/// The override of a key that a rule has.
+/// Resolves the requested key against its rule.
 fn build_override(
     wanted: &OverrideRequest,
     rules: &RuleSet,
@@ -192,18 +192,19 @@ fn build_override(
     })
 }
 
-/// Of a key that is there twice the last is meant.
+/// Keeps the last update of each ID.
 fn dedup_by_id(entries: Vec<EntryUpdate>) -> Vec<EntryUpdate> {
     let by_id: BTreeMap<String, EntryUpdate> =
         entries.into_iter().map(|entry| (entry.id.clone(), entry)).collect();
     by_id.into_values().collect()
 }
 
-fn override_view(id: &str, kept: &StoredEntry) -> Option<Json> {
-    let known: StoredOverride = entry_value::parse_value(&kept.value)?;
-    let until = known.until_us.map(|until| format_rfc3339(until / 1_000_000));
+fn override_view(id: &str, entry: &StoredEntry) -> Option<Json> {
+    let stored: StoredOverride = entry_value::parse_value(&entry.value)?;
+    let until = stored.until_us.map(|until| format_rfc3339(until / 1_000_000));
     Some(json!({
-        "id": id, "version": kept.version, "rule": known.rule, "key": known.key, "key_by": known.key_by,
-        "requests": known.requests, "burst": known.burst, "until": until, "note": known.note,
+        "id": id, "version": entry.version, "rule": stored.rule, "key": stored.key,
+        "key_by": stored.key_by, "requests": stored.requests, "burst": stored.burst,
+        "until": until, "note": stored.note,
     }))
 }

@@ -1,5 +1,5 @@
-//! What an editor says to have seen (`If-Match`, `If-None-Match`), so that nobody overwrites what they do not
-//! know.
+//! Optimistic concurrency control with `If-Match` and `If-None-Match`: a client cannot overwrite a
+//! change that it has not seen.
 
 use http::StatusCode;
 use http::header::{HeaderMap, IF_MATCH, IF_NONE_MATCH};
@@ -8,16 +8,16 @@ use tidegate_web::problem::HttpError;
 use tidegate_rulestore::EditError;
 use tidegate_rulestore::StoredEntry;
 
-/// What the editor saw.
+/// What the client expects the entry to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Precondition {
-    /// They do not say.
+    /// The request has no precondition.
     Unspecified,
-    /// An entry, whatever it says.
+    /// The entry exists, at any version.
     MustExist,
-    /// An entry as this version left it.
+    /// This version changed the entry last.
     Version(u64),
-    /// No entry.
+    /// There is no such entry.
     MustNotExist,
 }
 
@@ -35,7 +35,8 @@ impl Precondition {
         }
     }
 
-    /// Whether the rules as a whole are still what the editor saw. Those of a file have no versions.
+    /// Checks the precondition against the version of all rules. Version 0 means rules from a file,
+    /// which need no precondition.
     pub(super) fn check_version(self, version: u64) -> Result<(), EditError> {
         match self {
             Self::Version(seen) if seen != version => {
@@ -48,9 +49,9 @@ impl Precondition {
         }
     }
 
-    /// Whether that is still so. An entry that is there is only changed by who says to have seen it.
-    pub(super) fn check_entry(self, kept: Option<&StoredEntry>) -> Result<(), EditError> {
-        let version = kept.map(|kept| kept.version);
+    /// Checks the precondition against one entry. Changing an existing entry requires one.
+    pub(super) fn check_entry(self, stored: Option<&StoredEntry>) -> Result<(), EditError> {
+        let version = stored.map(|stored| stored.version);
         match self {
             Self::Unspecified if version.is_some() => Err(EditError::PreconditionRequired),
             Self::MustExist if version.is_none() => Err(EditError::PreconditionFailed { version }),
@@ -71,7 +72,7 @@ fn parse_etag(tag: &[u8]) -> Option<u64> {
 }
 
 fn invalid_precondition() -> HttpError {
-    let detail = "write the ETag that you saw, such as If-Match: \"12\", or If-None-Match: *";
+    let detail = "send the ETag of your last read, such as If-Match: \"12\", or If-None-Match: *";
     HttpError::new(StatusCode::BAD_REQUEST, detail).with_field("if-match")
 }
 
@@ -81,31 +82,32 @@ mod tests {
 
     #[test]
     fn stale_precondition_fails_the_check() {
-        let kept = StoredEntry { value: String::new(), version: 7 };
+        let stored = StoredEntry { value: String::new(), version: 7 };
         let check =
-            |seen: Precondition, there: bool| seen.check_entry(there.then_some(&kept)).is_ok();
-        for (seen, there, gone) in [
+            |seen: Precondition, exists: bool| seen.check_entry(exists.then_some(&stored)).is_ok();
+        for (seen, if_present, if_absent) in [
             (Precondition::Unspecified, false, true),
             (Precondition::MustExist, true, false),
             (Precondition::Version(7), true, false),
             (Precondition::Version(6), false, false),
             (Precondition::MustNotExist, false, true),
         ] {
-            assert_eq!((check(seen, true), check(seen, false)), (there, gone), "{seen:?}");
+            let results = (check(seen, true), check(seen, false));
+            assert_eq!(results, (if_present, if_absent), "{seen:?}");
         }
     }
 
     #[test]
     fn etag_is_a_quoted_version() {
-        let of = |value: &str| {
+        let parse = |value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(IF_MATCH, value.parse().unwrap());
             Precondition::from_headers(&headers).ok()
         };
-        assert_eq!(of("\"12\""), Some(Precondition::Version(12)));
-        assert_eq!(of("*"), Some(Precondition::MustExist));
+        assert_eq!(parse("\"12\""), Some(Precondition::Version(12)));
+        assert_eq!(parse("*"), Some(Precondition::MustExist));
         for wrong in ["12", "W/\"12\"", "\"x\"", "\"1\", \"2\"", "\""] {
-            assert_eq!(of(wrong), None, "{wrong}");
+            assert_eq!(parse(wrong), None, "{wrong}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The query of a request.
+//! Parses query strings.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,17 @@ use http::{StatusCode, Uri};
 use tidegate_web::percent::percent_decode;
 use tidegate_web::problem::HttpError;
 
-/// How many there are on a page, when nobody says.
+/// The page size if the query has no `limit`.
 const DEFAULT_LIMIT: u32 = 100;
 
-/// The most on a page.
+/// The maximum page size.
 const MAX_LIMIT: u32 = 1_000;
 
-/// Names and values, each name once.
+/// Query parameters; each name occurs at most once.
 pub(super) struct AdminQuery(BTreeMap<String, String>);
 
 impl AdminQuery {
-    /// Reads a query that may have these names, and `limit`.
+    /// Parses a query that may have the `known` parameters and `limit`.
     pub(super) fn parse(uri: &Uri, known: &[&str]) -> Result<Self, HttpError> {
         let mut values = BTreeMap::new();
         let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
@@ -27,11 +27,11 @@ impl AdminQuery {
                 return Err(invalid_param("the query is not percent-encoded UTF-8", "query"));
             };
             if !known.contains(&name.as_str()) && name != "limit" {
-                let detail = format!("this takes {} and limit", known.join(", "));
+                let detail = format!("unknown parameter; allowed: {} and limit", known.join(", "));
                 return Err(invalid_param(&detail, "query"));
             }
             if values.insert(name, value).is_some() {
-                return Err(invalid_param("a name is there twice", "query"));
+                return Err(invalid_param("a parameter occurs twice", "query"));
             }
         }
         Ok(Self(values))
@@ -42,19 +42,18 @@ impl AdminQuery {
     }
 
     pub(super) fn number(&self, name: &str) -> Result<Option<u64>, HttpError> {
-        let number = |text: &str| {
-            text.parse().map_err(|_| invalid_param("this is not a whole number", name))
-        };
+        let number =
+            |text: &str| text.parse().map_err(|_| invalid_param("must be a whole number", name));
         self.text(name).map(number).transpose()
     }
 
-    /// How many are wanted.
+    /// The page size.
     pub(super) fn limit(&self) -> Result<u32, HttpError> {
         match self.text("limit").map(str::parse) {
             None => Ok(DEFAULT_LIMIT),
             Some(Ok(limit @ 1..=MAX_LIMIT)) => Ok(limit),
             Some(_) => {
-                Err(invalid_param(&format!("this is a number from 1 to {MAX_LIMIT}"), "limit"))
+                Err(invalid_param(&format!("must be a number from 1 to {MAX_LIMIT}"), "limit"))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Answers of the admin API.
+//! Builds the responses of the admin API.
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderValue, LOCATION};
@@ -14,10 +14,10 @@ use tidegate_rulestore::EditError;
 use tidegate_rulestore::RepositoryError;
 use tidegate_rulestore::ValidationError;
 
-/// The code of the problem that rules are changed elsewhere.
+/// The problem code when this API cannot change the rules, for example because they are in a file.
 const RULES_READ_ONLY: &str = "rules_read_only";
 
-/// An answer in the making.
+/// A response under construction.
 pub(super) struct AdminReply(Response<Full<Bytes>>);
 
 impl AdminReply {
@@ -33,7 +33,7 @@ impl AdminReply {
         Self(response)
     }
 
-    /// JSON as it stands.
+    /// A static JSON document.
     pub(super) fn static_json(json: &'static [u8]) -> Self {
         let mut response = Response::new(Full::from(Bytes::from_static(json)));
         let json = HeaderValue::from_static("application/json");
@@ -47,7 +47,7 @@ impl AdminReply {
         Self(response)
     }
 
-    /// The same with the version that it is of.
+    /// Sets the ETag to a version.
     pub(super) fn with_etag(mut self, version: u64) -> Self {
         if let Ok(tag) = HeaderValue::try_from(format!("\"{version}\"")) {
             self.0.headers_mut().insert(ETAG, tag);
@@ -59,12 +59,12 @@ impl AdminReply {
         self.0
     }
 
-    /// What is wrong with rules, field by field.
+    /// Problem+json that lists the errors field by field.
     fn invalid(flaws: &[ValidationError]) -> Self {
         let first = flaws.first().map_or("", |flaw| flaw.field.as_str());
         let detail = match flaws {
             [one] => one.to_string(),
-            many => format!("{} things are wrong; see `errors`", many.len()),
+            many => format!("{} validation errors; see `errors`", many.len()),
         };
         let status = StatusCode::UNPROCESSABLE_ENTITY;
         let view = json!({
@@ -82,7 +82,7 @@ impl AdminReply {
     }
 }
 
-/// Something wrong, as callers are told.
+/// The JSON form of a validation error.
 pub(super) fn validation_error_view(flaw: &ValidationError) -> Json {
     let (kind, id) = match &flaw.entry {
         Some((kind, id)) => (Some(kind.name()), Some(id)),
@@ -94,7 +94,8 @@ pub(super) fn validation_error_view(flaw: &ValidationError) -> Json {
     })
 }
 
-/// Why nothing was changed; what is wrong with rules is an answer of its own.
+/// The response to a rejected edit. Validation errors have a body with `errors`; all others are
+/// plain problems.
 pub(super) fn from_edit_error(fault: &EditError) -> Result<AdminReply, HttpError> {
     let status = match fault {
         EditError::Invalid(flaws) => return Ok(AdminReply::invalid(flaws)),
@@ -111,7 +112,7 @@ pub(super) fn from_edit_error(fault: &EditError) -> Result<AdminReply, HttpError
     Err(HttpError::new(status, fault.to_string()))
 }
 
-/// What a caller is answered when the rules database refuses or does not answer.
+/// The response to an error of the rules database.
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 pub(super) fn database_problem(why: RepositoryError) -> HttpError {
     let status = match why {
@@ -135,7 +136,8 @@ pub(super) fn not_found(what: &str) -> HttpError {
 }
 
 pub(super) fn method_not_allowed(allow: &'static str) -> Response<Full<Bytes>> {
-    let problem = HttpError::new(StatusCode::METHOD_NOT_ALLOWED, format!("this takes {allow}"));
+    let problem =
+        HttpError::new(StatusCode::METHOD_NOT_ALLOWED, format!("allowed methods: {allow}"));
     let mut response = http_response::problem(&problem);
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
     http_response::set_connection_close(&mut response);

@@ -1,4 +1,4 @@
-//! Bodies of answers: whole, or events for as long as somebody listens.
+//! Response bodies: buffered, or a stream of live events that lasts as long as the connection.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -10,11 +10,11 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use tidegate_telemetry::live::LiveFeed;
 
-/// The body of an answer.
+/// The body of a response.
 pub enum AdminBody {
-    /// All of it is here.
+    /// A complete body.
     Buffered(Full<Bytes>),
-    /// It comes bit by bit.
+    /// A stream of server-sent events.
     Live(LiveFeed),
 }
 
@@ -62,8 +62,8 @@ impl From<Full<Bytes>> for AdminBody {
 impl std::fmt::Debug for AdminBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Buffered(_) => "Outgoing::Whole",
-            Self::Live(_) => "Outgoing::Live",
+            Self::Buffered(_) => "AdminBody::Buffered",
+            Self::Live(_) => "AdminBody::Live",
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What a path and a method ask for.
+//! Maps a path and a method to an operation of the admin API.
 
 use http::{Method, StatusCode, Uri};
 use tidegate_web::percent::percent_decode;
@@ -7,13 +7,13 @@ use tidegate_web::problem::HttpError;
 use super::guard::AdminAccess;
 use crate::dashboard::DashboardFile;
 
-/// What is only read takes these methods.
+/// The methods of read-only paths.
 const READ_METHODS: &str = "GET, HEAD";
 
-/// What tells how the process is.
+/// The health probes.
 pub(super) const PROBES: [&str; 2] = ["livez", "readyz"];
 
-/// What concerns counters, and what it needs.
+/// Paths below `/v1` that the decision API handles, and the access they need.
 pub(super) const COUNTERS: [(&str, AdminAccess); 5] = [
     ("check", AdminAccess::Write),
     ("counters", AdminAccess::Read),
@@ -22,24 +22,24 @@ pub(super) const COUNTERS: [(&str, AdminAccess); 5] = [
     ("reset", AdminAccess::Write),
 ];
 
-/// Where a request goes.
+/// The handler of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum AdminRoute {
-    /// To the office.
+    /// An operation of the admin API.
     Operation(AdminOperation),
-    /// To the limiter: it concerns counters.
+    /// A request about counters, for the decision API.
     Counters(AdminAccess),
-    /// To whoever knows how the process is.
+    /// A health probe, for the decision API.
     Probe,
-    /// To what goes on from now on.
+    /// The stream of live events.
     Live,
-    /// To a file of the dashboard.
+    /// A file of the dashboard.
     DashboardFile(&'static DashboardFile),
-    /// Nowhere: the path takes other methods.
+    /// The path exists, but not for this method.
     MethodNotAllowed { allow: &'static str },
 }
 
-/// What is asked of the office.
+/// An operation of the admin API.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum AdminOperation {
     OpenApi,
@@ -81,15 +81,15 @@ impl AdminRoute {
                 false => Self::MethodNotAllowed { allow: READ_METHODS },
             });
         }
-        let nothing =
-            || HttpError::new(StatusCode::NOT_FOUND, "nothing is here; see /openapi.json");
-        let path = uri.path().strip_prefix('/').ok_or_else(nothing)?;
+        let not_found =
+            || HttpError::new(StatusCode::NOT_FOUND, "no such endpoint; see /openapi.json");
+        let path = uri.path().strip_prefix('/').ok_or_else(not_found)?;
         let segments: Option<Vec<String>> = path.split('/').map(percent_decode).collect();
         let segments = segments.ok_or_else(|| {
             HttpError::new(StatusCode::BAD_REQUEST, "the path is not percent-encoded UTF-8")
         })?;
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-        Self::match_path(method, &segments).ok_or_else(nothing)
+        Self::match_path(method, &segments).ok_or_else(not_found)
     }
 
     fn match_path(method: &Method, path: &[&str]) -> Option<Self> {
@@ -168,12 +168,12 @@ impl AdminRoute {
         })
     }
 
-    /// Whether those who may read everything see more of it than others.
+    /// Whether callers with read access see client identities where others see hashes.
     pub(super) const fn shows_identities(&self) -> bool {
         matches!(self, Self::Operation(AdminOperation::Top | AdminOperation::Bursts))
     }
 
-    /// What the caller needs.
+    /// The access that the caller needs.
     pub(super) fn access(&self) -> AdminAccess {
         match self {
             Self::Probe | Self::DashboardFile(_) => AdminAccess::Open,
@@ -211,8 +211,8 @@ fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 
-fn counter_access(what: &str) -> Option<AdminAccess> {
-    COUNTERS.into_iter().find(|(name, _)| *name == what).map(|(_, access)| access)
+fn counter_access(segment: &str) -> Option<AdminAccess> {
+    COUNTERS.into_iter().find(|(name, _)| *name == segment).map(|(_, access)| access)
 }
 
 type OperationFactory<'a> = &'a dyn Fn() -> AdminOperation;

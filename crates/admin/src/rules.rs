@@ -1,4 +1,4 @@
-//! Rules, one by one.
+//! Operations on single rules: list, create, replace, patch, enable, disable and delete.
 
 use http::StatusCode;
 use serde_json::{Value as Json, json};
@@ -18,26 +18,30 @@ use tidegate_rulestore::{CommittedEdit, EditError};
 use tidegate_rulestore::{EntryKind, RuleConfig};
 
 impl AdminRequest<'_> {
-    /// All rules in their order.
+    /// A page of the rules, in order.
     pub(super) fn rules(&self) -> Result<AdminReply, HttpError> {
         let query = AdminQuery::parse(&self.head.uri, &["after"])?;
         let (after, limit) = (query.text("after"), query.limit()? as usize);
-        let book = self.manager.config();
-        let rules = rule_document::ordered_rules(&book);
+        let config = self.manager.config();
+        let rules = rule_document::ordered_rules(&config);
         let from = match after {
             None => 0,
             Some(after) => {
                 let at = rules.iter().position(|(id, _)| *id == after);
-                at.map(|at| at + 1).ok_or_else(|| reply::not_found("such rule to go on after"))?
+                at.map(|at| at + 1)
+                    .ok_or_else(|| reply::not_found("rule with the ID in `after`"))?
             }
         };
         let page = &rules[from..rules.len().min(from + limit)];
-        let views: Vec<Json> =
-            page.iter().filter_map(|(id, _)| rule_view(&book, id).map(|(view, _)| view)).collect();
+        let views: Vec<Json> = page
+            .iter()
+            .filter_map(|(id, _)| rule_view(&config, id).map(|(view, _)| view))
+            .collect();
         let next = page.last().filter(|_| from + page.len() < rules.len()).map(|(id, _)| *id);
         let total = rules.len();
-        let told = json!({"version": book.version(), "total": total, "rules": views, "next": next});
-        Ok(AdminReply::ok(&told).with_etag(book.version()))
+        let view =
+            json!({"version": config.version(), "total": total, "rules": views, "next": next});
+        Ok(AdminReply::ok(&view).with_etag(config.version()))
     }
 
     pub(super) fn rule(&self, id: &str) -> Result<AdminReply, HttpError> {
@@ -47,14 +51,14 @@ impl AdminRequest<'_> {
     pub(super) async fn create_rule(&self) -> Result<AdminReply, HttpError> {
         let rule: Json = body::parse_json(self.body)?;
         let id = self.resolve_rule_id(&rule)?;
-        // One that was derived stays when what it was derived from is changed.
+        // Store a derived ID, so that later changes of the rule do not change its ID.
         let rule = rule_document::with_rule_id(rule, &id);
         let done = self
-            .commit_change("created", |book| {
-                if book.get(EntryKind::Rule, &id).is_some() {
+            .commit_change("created", |config| {
+                if config.get(EntryKind::Rule, &id).is_some() {
                     return Err(EditError::AlreadyExists(format!("rule `{id}`")));
                 }
-                Ok(vec![rule_update(book, &id, &rule)])
+                Ok(vec![rule_update(config, &id, &rule)])
             })
             .await?;
         done.or_rejected(|done| {
@@ -68,15 +72,15 @@ impl AdminRequest<'_> {
     pub(super) async fn put_rule(&self, id: &str) -> Result<AdminReply, HttpError> {
         let rule: Json = body::parse_json(self.body)?;
         let rule = rule_document::with_rule_id(rule, id);
-        let said = self.resolve_rule_id(&rule)?;
-        if said != id {
-            let detail = format!("the rule calls itself `{said}`, and the path says `{id}`");
+        let body_id = self.resolve_rule_id(&rule)?;
+        if body_id != id {
+            let detail = format!("the body has the ID `{body_id}`, but the path has `{id}`");
             return Err(HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, detail).with_field("id"));
         }
         let seen = Precondition::from_headers(&self.head.headers)?;
-        self.change_rule(id, "replaced", |book| {
-            seen.check_entry(book.get(EntryKind::Rule, id))?;
-            Ok(vec![rule_update(book, id, &rule)])
+        self.change_rule(id, "replaced", |config| {
+            seen.check_entry(config.get(EntryKind::Rule, id))?;
+            Ok(vec![rule_update(config, id, &rule)])
         })
         .await
     }
@@ -84,19 +88,19 @@ impl AdminRequest<'_> {
     /// A JSON merge patch (RFC 7396).
     pub(super) async fn patch_rule(&self, id: &str) -> Result<AdminReply, HttpError> {
         let patch: serde_json::Map<String, Json> = body::parse_json(self.body)?;
-        let mut said =
+        let mut ids =
             rule_document::ID_FIELDS.into_iter().filter_map(|name| Some((name, patch.get(name)?)));
-        if let Some((name, _)) = said.find(|(_, said)| *said != id) {
-            let detail = "a rule keeps its id; make another and remove this one";
+        if let Some((name, _)) = ids.find(|(_, patch_id)| *patch_id != id) {
+            let detail = "a rule's ID cannot change; create a new rule and delete this one";
             return Err(HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, detail).with_field(name));
         }
         let patch = Json::Object(patch);
         let seen = Precondition::from_headers(&self.head.headers)?;
-        self.change_rule(id, "patched", |book| {
-            let PositionedRule { mut rule, .. } = find_rule(book, id)?;
-            seen.check_entry(book.get(EntryKind::Rule, id))?;
+        self.change_rule(id, "patched", |config| {
+            let PositionedRule { mut rule, .. } = find_rule(config, id)?;
+            seen.check_entry(config.get(EntryKind::Rule, id))?;
             merge_patch(&mut rule, &patch);
-            Ok(vec![rule_update(book, id, &rule)])
+            Ok(vec![rule_update(config, id, &rule)])
         })
         .await
     }
@@ -108,13 +112,13 @@ impl AdminRequest<'_> {
     ) -> Result<AdminReply, HttpError> {
         let why = if active { "enabled" } else { "disabled" };
         let seen = Precondition::from_headers(&self.head.headers)?;
-        self.change_rule(id, why, |book| {
-            let PositionedRule { mut rule, .. } = find_rule(book, id)?;
-            seen.check_entry(book.get(EntryKind::Rule, id))?;
+        self.change_rule(id, why, |config| {
+            let PositionedRule { mut rule, .. } = find_rule(config, id)?;
+            seen.check_entry(config.get(EntryKind::Rule, id))?;
             if let Json::Object(fields) = &mut rule {
                 fields.insert("is_active".to_owned(), active.into());
             }
-            Ok(vec![rule_update(book, id, &rule)])
+            Ok(vec![rule_update(config, id, &rule)])
         })
         .await
     }
@@ -122,9 +126,9 @@ impl AdminRequest<'_> {
     pub(super) async fn delete_rule(&self, id: &str) -> Result<AdminReply, HttpError> {
         let seen = Precondition::from_headers(&self.head.headers)?;
         let done = self
-            .commit_change("deleted", |book| {
-                find_rule(book, id)?;
-                seen.check_entry(book.get(EntryKind::Rule, id))?;
+            .commit_change("deleted", |config| {
+                find_rule(config, id)?;
+                seen.check_entry(config.get(EntryKind::Rule, id))?;
                 Ok(vec![EntryUpdate::remove(EntryKind::Rule, id)])
             })
             .await?;
@@ -133,17 +137,17 @@ impl AdminRequest<'_> {
         })
     }
 
-    /// A change, or the answer that says why there is none.
+    /// Commits the updates that `make` returns. `why` is the reason if the request has none.
     pub(super) async fn commit_change(
         &self,
         why: &str,
         make: impl Fn(&RuleConfig) -> Result<Vec<EntryUpdate>, EditError>,
     ) -> Result<EditOutcome, HttpError> {
         let confirmed = self.confirms_empty()?;
-        let make = |book: &RuleConfig| {
-            let entries = make(book)?;
+        let make = |config: &RuleConfig| {
+            let entries = make(config)?;
             if !confirmed {
-                check_not_emptied(book, &entries)?;
+                check_not_emptied(config, &entries)?;
             }
             Ok(entries)
         };
@@ -162,20 +166,21 @@ impl AdminRequest<'_> {
         self.commit_change(why, make).await?.or_rejected(|done| rule_response(&done.config, id))
     }
 
-    /// The id that a rule has or gets.
+    /// The ID of a rule: the one in the body, or else the one derived from its content.
     fn resolve_rule_id(&self, rule: &Json) -> Result<String, HttpError> {
-        // The facts that the rule may name are in these settings.
-        let book = self.manager.config();
+        // These settings declare the facts that the rule may refer to.
+        let config = self.manager.config();
         let setting = |name: &str| {
-            book.get(EntryKind::Setting, name)
-                .and_then(|kept| entry_value::parse_value::<Json>(&kept.value))
+            config
+                .get(EntryKind::Setting, name)
+                .and_then(|entry| entry_value::parse_value::<Json>(&entry.value))
         };
         let (identity, facts) = (setting("identity"), setting("facts"));
         let document = json!({"identity": identity, "facts": facts, "rules": [rule]}).to_string();
-        // What is wrong with it is told with all else.
-        let said = rule_document::ID_FIELDS.into_iter().find_map(|name| rule.get(name)?.as_str());
-        if let Some(said) = said {
-            return Ok(said.to_owned());
+        // An explicit ID is validated later, with the rest of the rule.
+        let id = rule_document::ID_FIELDS.into_iter().find_map(|name| rule.get(name)?.as_str());
+        if let Some(id) = id {
+            return Ok(id.to_owned());
         }
         match self.manager.compile_rules(&document) {
             Ok(rules) => Ok(rules.rules().first().map_or("", |rule| rule.id()).to_owned()),
@@ -184,7 +189,7 @@ impl AdminRequest<'_> {
     }
 }
 
-/// The first thing that is wrong with the only entry of a list in a document.
+/// The first error of a document with a single entry, with its field relative to that entry.
 pub(super) fn first_problem(problems: DocumentError, entry: &str) -> HttpError {
     let first = problems.list.into_iter().next();
     let (message, field) =
@@ -193,27 +198,27 @@ pub(super) fn first_problem(problems: DocumentError, entry: &str) -> HttpError {
     HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, message).with_field(field)
 }
 
-/// What came of a change.
+/// The result of an edit.
 pub(super) enum EditOutcome {
     Committed(CommittedEdit),
-    /// Nothing; the answer says why.
+    /// Nothing was changed; the response gives the reason.
     Rejected(AdminReply),
 }
 
 impl EditOutcome {
     pub(super) fn or_rejected(
         self,
-        tell: impl FnOnce(CommittedEdit) -> Result<AdminReply, HttpError>,
+        respond: impl FnOnce(CommittedEdit) -> Result<AdminReply, HttpError>,
     ) -> Result<AdminReply, HttpError> {
         match self {
-            Self::Committed(done) => tell(done),
+            Self::Committed(done) => respond(done),
             Self::Rejected(reply) => Ok(reply),
         }
     }
 }
 
-fn rule_response(book: &RuleConfig, id: &str) -> Result<AdminReply, HttpError> {
-    let (view, version) = rule_view(book, id).ok_or_else(|| rule_not_found(id))?;
+fn rule_response(config: &RuleConfig, id: &str) -> Result<AdminReply, HttpError> {
+    let (view, version) = rule_view(config, id).ok_or_else(|| rule_not_found(id))?;
     Ok(AdminReply::ok(&view).with_etag(version))
 }
 
@@ -221,22 +226,23 @@ fn rule_not_found(id: &str) -> HttpError {
     reply::not_found(&format!("rule `{id}`"))
 }
 
-fn rule_view(book: &RuleConfig, id: &str) -> Option<(Json, u64)> {
-    let kept = book.get(EntryKind::Rule, id)?;
-    let PositionedRule { position, rule } = entry_value::parse_value(&kept.value)?;
-    let view = json!({"id": id, "version": kept.version, "position": position, "rule": rule});
-    Some((view, kept.version))
+fn rule_view(config: &RuleConfig, id: &str) -> Option<(Json, u64)> {
+    let entry = config.get(EntryKind::Rule, id)?;
+    let PositionedRule { position, rule } = entry_value::parse_value(&entry.value)?;
+    let view = json!({"id": id, "version": entry.version, "position": position, "rule": rule});
+    Some((view, entry.version))
 }
 
-fn find_rule(book: &RuleConfig, id: &str) -> Result<PositionedRule, EditError> {
-    let kept = book.get(EntryKind::Rule, id).and_then(|kept| entry_value::parse_value(&kept.value));
-    kept.ok_or_else(|| EditError::NotFound(format!("rule `{id}`")))
+fn find_rule(config: &RuleConfig, id: &str) -> Result<PositionedRule, EditError> {
+    let rule =
+        config.get(EntryKind::Rule, id).and_then(|entry| entry_value::parse_value(&entry.value));
+    rule.ok_or_else(|| EditError::NotFound(format!("rule `{id}`")))
 }
 
-/// A rule in its place: where it is, or behind all others.
-fn rule_update(book: &RuleConfig, id: &str, rule: &Json) -> EntryUpdate {
-    let position = find_rule(book, id).map(|placed| placed.position).unwrap_or_else(|_| {
-        let rules = rule_document::ordered_rules(book);
+/// The update that stores a rule at its current position, or after all others if it is new.
+fn rule_update(config: &RuleConfig, id: &str, rule: &Json) -> EntryUpdate {
+    let position = find_rule(config, id).map(|placed| placed.position).unwrap_or_else(|_| {
+        let rules = rule_document::ordered_rules(config);
         rules.last().map_or(0, |(_, placed)| placed.position + 1)
     });
     EntryUpdate::put(EntryKind::Rule, id, &PositionedRule { position, rule: rule.clone() })
@@ -264,7 +270,7 @@ fn merge_patch(target: &mut Json, patch: &Json) {
 mod tests {
     use super::*;
 
-    /// The examples of RFC 7396, appendix A, as far as they concern objects.
+    /// The examples of RFC 7396, appendix A, whose target is an object.
     #[test]
     fn merge_patch_follows_rfc_7396() {
         for (target, patch, result) in [

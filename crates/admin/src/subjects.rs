@@ -1,4 +1,4 @@
-//! Subjects: what is known of API keys and users.
+//! Subjects: attributes of API keys and users, such as their tier.
 
 use http::StatusCode;
 use serde_json::{Value as Json, json};
@@ -18,7 +18,8 @@ use tidegate_rulestore::rule_document;
 use tidegate_rulestore::{EntryKind, StoredEntry};
 
 impl AdminRequest<'_> {
-    /// The subjects, or the one that a value of a fact identifies: of secrets only the hashes are known.
+    /// Lists the subjects, or the one with a given fact and value. Values are looked up by hash,
+    /// because API keys are stored only as hashes.
     pub(super) fn subjects(&self) -> Result<AdminReply, HttpError> {
         let query = AdminQuery::parse(&self.head.uri, &["after", "fact", "value"])?;
         let id = match (query.text("fact"), query.text("value")) {
@@ -27,46 +28,46 @@ impl AdminRequest<'_> {
                 Some(entry_value::subject_id(fact, hash.into()))
             }
             (None, None) => None,
-            _ => return Err(invalid_param("fact and value identify a subject together", "fact")),
+            _ => return Err(invalid_param("give both `fact` and `value`, or neither", "fact")),
         };
-        let asked = |shown: &Json| id.as_ref().is_none_or(|id| shown["id"] == **id);
-        self.list_entries(EntryKind::Subject, &query, asked, subject_view)
+        let matches = |view: &Json| id.as_ref().is_none_or(|id| view["id"] == **id);
+        self.list_entries(EntryKind::Subject, &query, matches, subject_view)
     }
 
     pub(super) fn subject(&self, id: &str) -> Result<AdminReply, HttpError> {
         self.get_entry(EntryKind::Subject, id, subject_view)
     }
 
-    /// Adds a subject, or changes one that the editor has seen.
+    /// Adds a subject, or replaces one if the precondition holds.
     pub(super) async fn put_subject(&self) -> Result<AdminReply, HttpError> {
         let body: Json = body::parse_json(self.body)?;
-        let book = self.manager.config();
-        let identity = book.get(EntryKind::Setting, "identity");
+        let config = self.manager.config();
+        let identity = config.get(EntryKind::Setting, "identity");
         let identity =
-            identity.and_then(|kept| entry_value::parse_value(&kept.value)).unwrap_or(json!({}));
+            identity.and_then(|entry| entry_value::parse_value(&entry.value)).unwrap_or(json!({}));
         let by = identity.pointer("/tier/subject").and_then(Json::as_str);
         let subject = rule_document::parse_subject(body.clone(), by, self.manager.secret());
         let subject = subject.filter(|subject| !subject.brings.is_empty()).ok_or_else(|| {
-            let detail = "write what identifies it and what it brings, such as \
+            let detail = "give the fact that identifies the subject and its attributes, such as \
                           {\"api_key\": \"…\", \"tier\": \"paid\"}";
             HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, detail).with_field("api_key")
         })?;
-        // The rest is checked as in a document.
+        // Compile a document with only this subject to validate the rest.
         let document = json!({"identity": identity, "subjects": [body], "rules": []}).to_string();
         self.manager
             .compile_rules(&document)
             .map_err(|problems| first_problem(problems, "subjects[0]"))?;
         let (id, seen) = (subject.id(), Precondition::from_headers(&self.head.headers)?);
         let done = self
-            .commit_change("subject set", |book| {
-                seen.check_entry(book.get(EntryKind::Subject, &id))?;
+            .commit_change("subject set", |config| {
+                seen.check_entry(config.get(EntryKind::Subject, &id))?;
                 Ok(vec![subject.to_update()])
             })
             .await?;
         done.or_rejected(|done| {
-            let told = json!({"version": done.version, "id": id});
+            let view = json!({"version": done.version, "id": id});
             let location = format!("/v1/subjects/{}", percent_encode(&id));
-            Ok(AdminReply::created(&told, &location).with_etag(done.version))
+            Ok(AdminReply::created(&view, &location).with_etag(done.version))
         })
     }
 
@@ -74,7 +75,7 @@ impl AdminRequest<'_> {
         self.delete_entry(EntryKind::Subject, id).await
     }
 
-    /// Removes an entry that the editor has seen.
+    /// Removes an entry if the precondition holds.
     pub(super) async fn delete_entry(
         &self,
         kind: EntryKind,
@@ -82,11 +83,11 @@ impl AdminRequest<'_> {
     ) -> Result<AdminReply, HttpError> {
         let seen = Precondition::from_headers(&self.head.headers)?;
         let done = self
-            .commit_change(&format!("{} removed", kind.name()), |book| {
-                let kept = book.get(kind, id);
-                let kept =
-                    kept.ok_or_else(|| EditError::NotFound(format!("{} `{id}`", kind.name())))?;
-                seen.check_entry(Some(kept))?;
+            .commit_change(&format!("{} removed", kind.name()), |config| {
+                let entry = config.get(kind, id);
+                let entry =
+                    entry.ok_or_else(|| EditError::NotFound(format!("{} `{id}`", kind.name())))?;
+                seen.check_entry(Some(entry))?;
                 Ok(vec![EntryUpdate::remove(kind, id)])
             })
             .await?;
@@ -95,7 +96,7 @@ impl AdminRequest<'_> {
         })
     }
 
-    /// A page of entries.
+    /// A page of the entries of one kind whose view matches `wanted`.
     pub(super) fn list_entries(
         &self,
         kind: EntryKind,
@@ -104,40 +105,40 @@ impl AdminRequest<'_> {
         view: impl Fn(&str, &StoredEntry) -> Option<Json>,
     ) -> Result<AdminReply, HttpError> {
         let limit = query.limit()? as usize;
-        let book = self.manager.config();
+        let config = self.manager.config();
         let mut list: Vec<Json> = Vec::new();
         let mut next = None;
-        for (id, kept) in book.entries(kind, query.text("after")) {
-            let Some(shown) = view(id, kept).filter(&wanted) else { continue };
+        for (id, entry) in config.entries(kind, query.text("after")) {
+            let Some(shown) = view(id, entry).filter(&wanted) else { continue };
             if list.len() == limit {
                 next = list.last().and_then(|last| last.get("id")).cloned();
                 break;
             }
             list.push(shown);
         }
-        let told =
-            json!({"version": book.version(), format!("{}s", kind.name()): list, "next": next});
-        Ok(AdminReply::ok(&told).with_etag(book.version()))
+        let page =
+            json!({"version": config.version(), format!("{}s", kind.name()): list, "next": next});
+        Ok(AdminReply::ok(&page).with_etag(config.version()))
     }
 
-    /// One entry.
+    /// One entry, with its version as the ETag.
     pub(super) fn get_entry(
         &self,
         kind: EntryKind,
         id: &str,
         view: impl Fn(&str, &StoredEntry) -> Option<Json>,
     ) -> Result<AdminReply, HttpError> {
-        let book = self.manager.config();
-        let kept = book.get(kind, id);
-        let shown = kept.and_then(|kept| Some((view(id, kept)?, kept.version)));
+        let config = self.manager.config();
+        let entry = config.get(kind, id);
+        let shown = entry.and_then(|entry| Some((view(id, entry)?, entry.version)));
         let (shown, version) =
             shown.ok_or_else(|| reply::not_found(&format!("{} `{id}`", kind.name())))?;
         Ok(AdminReply::ok(&shown).with_etag(version))
     }
 }
 
-fn subject_view(id: &str, kept: &StoredEntry) -> Option<Json> {
-    let StoredSubject { fact, value, brings, .. } = entry_value::parse_value(&kept.value)?;
-    let version = kept.version;
+fn subject_view(id: &str, entry: &StoredEntry) -> Option<Json> {
+    let StoredSubject { fact, value, brings, .. } = entry_value::parse_value(&entry.value)?;
+    let version = entry.version;
     Some(json!({"id": id, "version": version, "fact": fact, "value": value, "brings": brings}))
 }

@@ -1,4 +1,4 @@
-//! Versions: who changed what, when and why, and going back.
+//! The version history (who changed what, when and why) and rollback.
 
 use http::StatusCode;
 use serde_json::{Value as Json, json};
@@ -16,7 +16,7 @@ use tidegate_rulestore::diff;
 use tidegate_rulestore::{EntryUpdate, VersionChange, VersionInfo};
 
 impl AdminRequest<'_> {
-    /// Versions, newest first.
+    /// A page of versions, newest first.
     pub(super) async fn versions(&self) -> Result<AdminReply, HttpError> {
         let query = AdminQuery::parse(&self.head.uri, &["before"])?;
         let (before, limit) = (query.number("before")?, query.limit()?);
@@ -28,23 +28,23 @@ impl AdminRequest<'_> {
         Ok(AdminReply::ok(&json!({"versions": list, "next": next})))
     }
 
-    /// A version and what it changed, or what changed since another (`from`).
+    /// A version and its changes since the previous version or since `from`.
     pub(super) async fn version(&self, number: u64) -> Result<AdminReply, HttpError> {
         let query = AdminQuery::parse(&self.head.uri, &["from"])?;
         let from = query.number("from")?.unwrap_or(number.saturating_sub(1));
-        let made = self.version_info(number).await?;
+        let info = self.version_info(number).await?;
         if from > number {
             self.version_info(from).await?;
         }
         let changes = self.net_changes(from, number).await.map_err(database_problem)?;
-        let mut told = version_view(&made);
-        told["from"] = from.into();
-        told["diff"] = change_views(&changes).into();
-        Ok(AdminReply::ok(&told))
+        let mut view = version_view(&info);
+        view["from"] = from.into();
+        view["diff"] = change_views(&changes).into();
+        Ok(AdminReply::ok(&view))
     }
 
-    /// Makes everything what it was at a version, as a new one. `If-Match` has the latest version, so
-    /// that nothing is undone that came later.
+    /// Restores the configuration of a version, as a new version. `If-Match` must name the latest
+    /// version, so that the rollback does not undo a change that the client has not seen.
     pub(super) async fn rollback(&self, number: u64) -> Result<AdminReply, HttpError> {
         if number > 0 {
             self.version_info(number).await?;
@@ -62,30 +62,30 @@ impl AdminRequest<'_> {
                 value: change.after.clone(),
             })
             .collect();
-        let why = format!("went back to version {number}");
+        let why = format!("rolled back to version {number}");
         let done = self
-            .commit_change(&why, |book| match book.version() == head {
+            .commit_change(&why, |config| match config.version() == head {
                 true => Ok(entries.clone()),
-                // Somebody's change would be undone that nobody has looked at.
-                false => Err(EditError::PreconditionFailed { version: Some(book.version()) }),
+                // Another change came in between; the rollback would undo it unseen.
+                false => Err(EditError::PreconditionFailed { version: Some(config.version()) }),
             })
             .await?;
         done.or_rejected(|done| {
-            let told = json!({"version": done.version, "changes": change_views(&undone)});
-            Ok(AdminReply::ok(&told).with_etag(done.version))
+            let view = json!({"version": done.version, "changes": change_views(&undone)});
+            Ok(AdminReply::ok(&view).with_etag(done.version))
         })
     }
 
     async fn version_info(&self, number: u64) -> Result<VersionInfo, HttpError> {
         let after = number.saturating_add(1).min(i64::MAX as u64);
         let found = self.manager.repository().history(after, 1).await.map_err(database_problem)?;
-        let found = found.into_iter().find(|signed| signed.version == number);
+        let found = found.into_iter().find(|info| info.version == number);
         found.ok_or_else(|| {
             HttpError::new(StatusCode::NOT_FOUND, format!("there is no version {number}"))
         })
     }
 
-    /// What differs between two versions, whichever is older.
+    /// The net changes that lead from one version to another, forward or backward.
     async fn net_changes(&self, from: u64, to: u64) -> Result<Vec<VersionChange>, RepositoryError> {
         let changes = self.manager.repository().changes(from.min(to), from.max(to)).await?;
         let mut net = diff::net_changes(changes);
@@ -98,12 +98,12 @@ impl AdminRequest<'_> {
     }
 }
 
-fn version_view(signed: &VersionInfo) -> Json {
+fn version_view(info: &VersionInfo) -> Json {
     json!({
-        "version": signed.version,
-        "author": signed.author,
-        "reason": signed.reason,
-        "at": format_rfc3339(signed.at.as_micros() / 1_000_000),
-        "changes": signed.changes,
+        "version": info.version,
+        "author": info.author,
+        "reason": info.reason,
+        "at": format_rfc3339(info.at.as_micros() / 1_000_000),
+        "changes": info.changes,
     })
 }

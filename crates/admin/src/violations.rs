@@ -1,4 +1,4 @@
-//! Violations on record.
+//! Queries of the violation log.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use tidegate_telemetry::{RuleViolation, ViolationQuery, ViolationRow};
 
 const FILTERS: [&str; 7] = ["rule", "user_id", "api_key", "ip", "since", "until", "before"];
 
-/// The most violations that are counted for a list of who has most.
+/// The maximum number of violations that [`AdminRequest::top_violations`] scans.
 const MAX_COUNTED: usize = 100_000;
 
 impl AdminRequest<'_> {
@@ -27,7 +27,7 @@ impl AdminRequest<'_> {
         Ok(AdminReply::ok(&json!({"violations": list, "next": page.next})))
     }
 
-    /// Who was refused most by which rule.
+    /// The clients with the most violations, by rule.
     pub(super) async fn top_violations(&self) -> Result<AdminReply, HttpError> {
         let mut query = self.violation_query()?;
         let limit = query.limit as usize;
@@ -56,8 +56,8 @@ impl AdminRequest<'_> {
             shown
         });
         let list: Vec<Json> = list.collect();
-        let told = json!({"top": list, "counted": counted, "complete": query.before.is_none()});
-        Ok(AdminReply::ok(&told))
+        let view = json!({"top": list, "counted": counted, "complete": query.before.is_none()});
+        Ok(AdminReply::ok(&view))
     }
 
     fn violation_query(&self) -> Result<ViolationQuery, HttpError> {
@@ -66,13 +66,13 @@ impl AdminRequest<'_> {
             let parsed = query.text(name).map(|text| {
                 let secs = parse_rfc3339(text);
                 secs.ok_or_else(|| {
-                    invalid_param("this is an instant such as 2026-12-31T23:59:59Z", name)
+                    invalid_param("must be a time such as 2026-12-31T23:59:59Z", name)
                 })
             });
             let micros = |secs: u64| Timestamp::from_micros(secs.saturating_mul(1_000_000));
             parsed.transpose().map(|secs| secs.map(micros))
         };
-        // People ask for whom they know, or for what they have read here.
+        // Accept both a plain identity and a hash copied from an earlier response.
         let identity = |name: &str| {
             let (value, identities) = (query.text(name)?, self.manager.identities());
             Some(match name {

@@ -1,8 +1,9 @@
-//! The RESP door: limits for whoever has a Redis client.
+//! The RESP API: rate limiting for Redis clients.
 //!
-//! `CL.THROTTLE` and `THROTTLE` bring their own numbers, `TIDEGATE.…` asks the rules, and the rest is
-//! what clients say on connect. A pipeline is read, decided and answered as a whole, in order, and on a
-//! store in this process without waiting for anything. Nothing is stored here: it is no Redis.
+//! `CL.THROTTLE` and `THROTTLE` carry their own limits. `TIDEGATE.…` commands are decided by the
+//! rules. The other commands are those that client libraries send on connect; this is not a Redis
+//! server and stores no data. A pipeline is read, decided and answered as a whole, in order. With
+//! an in-process store this never waits.
 
 mod client_command;
 mod command_table;
@@ -31,26 +32,26 @@ use tidegate_limiter::{AdHoc, Limiter, NoFallback};
 use tidegate_net::listen::{self, BoundListener, serve_protocol};
 use tidegate_web::{BearerToken, ProcessStatus};
 
-/// How the door behaves.
+/// Settings of the RESP API.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The secret under which the keys of `CL.THROTTLE` are hashed.
+    /// Secret for hashing the keys of `CL.THROTTLE` and `THROTTLE`.
     pub secret: Secret,
-    /// The password (`AUTH`) that opens the guarded commands to callers from elsewhere.
+    /// Password (`AUTH`) that opens the guarded commands to callers from other machines.
     pub token: Option<BearerToken>,
 }
 
-/// Answers the commands of Redis clients by what a limiter decides.
+/// The RESP API, backed by a limiter.
 pub struct RespApi<S, L = NoFallback> {
     limiter: Arc<Limiter<S, L>>,
     ad_hoc: AdHoc,
     token: Option<BearerToken>,
-    /// Connections so far, which numbers them.
+    /// Number of connections accepted so far; the source of connection IDs.
     connections: AtomicU64,
 }
 
 impl<S: Store, L: Store> RespApi<S, L> {
-    /// A door to a limiter.
+    /// Creates the API for a limiter.
     #[must_use]
     pub fn new(limiter: Arc<Limiter<S, L>>, settings: Settings) -> Self {
         let Settings { secret, token } = settings;
@@ -58,16 +59,16 @@ impl<S: Store, L: Store> RespApi<S, L> {
     }
 }
 
-/// Answers on `listener` until `stop`, then drains as [`listen::serve`] does: what was read is
-/// answered, then each connection is closed.
+/// Serves `listener` until `stop` completes, then drains as [`listen::serve`] does: answers the
+/// commands that were already read, then closes each connection.
 pub async fn serve<S: Store + 'static, L: Store + 'static>(
     listener: impl Into<BoundListener> + Send,
-    door: Arc<RespApi<S, L>>,
+    api: Arc<RespApi<S, L>>,
     settings: listen::Settings,
     status: Arc<ProcessStatus>,
     stop: impl Future<Output = ()> + Send,
 ) {
-    serve_protocol(listener.into(), door, settings, status, stop).await;
+    serve_protocol(listener.into(), api, settings, status, stop).await;
 }
 
 impl<S, L> fmt::Debug for RespApi<S, L> {

@@ -1,6 +1,6 @@
-//! The command line as typed: flags with their environment variables, and the help texts.
+//! Defines the command line: commands, flags with their environment variables, and help texts.
 //!
-//! Nothing is checked here beyond the form of a single value; see [`tidegate_server::config`] for the rest.
+//! Only the syntax of single values is checked here; [`tidegate_server::config`] checks the rest.
 
 mod admin;
 mod help;
@@ -31,12 +31,12 @@ use tidegate_server::config::{ListenSpec, PartialStoreSettings};
     disable_help_subcommand = true
 )]
 pub(crate) struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub(crate) command: CliCommand,
 }
 
-/// Adds what was probably meant to a mistake on the command line: a file of rules is named by a flag.
+/// Adds a suggestion to a usage error: a rules file must be named with `--config`.
 pub(crate) fn with_suggestion(mut error: clap::Error) -> clap::Error {
     let typed = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(typed)) if error.kind() == ErrorKind::UnknownArgument => typed,
@@ -50,66 +50,66 @@ pub(crate) fn with_suggestion(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// What to do.
+/// The top-level commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CliCommand {
     /// Run the limiter: listen and decide requests until stopped
     #[command(after_help = help::SERVE)]
     Serve(Box<ServeArgs>),
-    /// See it work: a server with example rules, made-up clients, and a dashboard in the browser
+    /// Try it out: a server with example rules, simulated clients and a dashboard in the browser
     #[command(after_help = help::DEMO)]
     Demo(DemoArgs),
-    /// Decide one request and charge it: may it pass?
+    /// Decide one request and charge its counters
     #[command(after_help = help::CHECK)]
     Check(DecisionArgs),
-    /// Show which rules govern a request, how their counters stand, and which one decides
+    /// Show which rules govern a request, the state of their counters, and which rule decides
     #[command(after_help = help::EXPLAIN)]
     Explain(DecisionArgs),
-    /// Look at the store: can it be used, how fast is it, and what should be changed
+    /// Check the store: compatibility, latency and recommended changes
     #[command(after_help = help::DOCTOR)]
     Doctor(DoctorArgs),
-    /// Measure decisions per second on your own rules, in this process
+    /// Measure decisions per second with your rules, in this process
     #[command(after_help = help::BENCH)]
     Bench(BenchArgs),
-    /// List, change and compare the rules of a running server; go back to an earlier version
+    /// List, change and compare the rules of a running server; roll back to an earlier version
     #[command(subcommand, disable_help_subcommand = true)]
     Rules(RulesCommand),
-    /// Give single customers other numbers than the rule says
+    /// Set a different limit for one key of a rule, such as one customer
     #[command(subcommand, disable_help_subcommand = true)]
     Override(OverrideCommand),
-    /// Say what API keys and users bring, such as their tier
+    /// Assign facts, such as a tier, to API keys and users
     #[command(subcommand, disable_help_subcommand = true)]
     Subject(SubjectCommand),
-    /// Forget the counters, warnings and bans of a client, or all of a rule
+    /// Reset the counters, warnings and bans of one client or of a whole rule
     #[command(after_help = help::RESET)]
     Reset(ResetArgs),
-    /// Show who was refused, by which rule and how often
+    /// Show which clients were refused, by which rule and how often
     #[command(after_help = help::VIOLATIONS)]
     Violations(Box<ViolationsArgs>),
-    /// Show which keys ask most and are refused most now, or the counters of one client
+    /// Show the keys with the most requests and refusals now, or the counters of one client
     #[command(after_help = help::KEYS)]
     Keys(KeysArgs),
-    /// Watch a running server in the terminal: decisions, rules and keys as they come
+    /// Watch a running server in the terminal: live decisions, rules and keys
     #[command(after_help = help::TOP_COMMAND)]
     Top(TopArgs),
-    /// Work with rules databases
+    /// Manage rules databases
     #[command(subcommand, disable_help_subcommand = true)]
     Db(DbCommand),
-    /// Work with rules documents
+    /// Check rules documents
     #[command(subcommand, disable_help_subcommand = true)]
     Config(ConfigCommand),
-    /// Print another limiter's configuration as a rules document, and list what has no equivalent
+    /// Convert another rate limiter's configuration to a rules document
     #[command(subcommand, disable_help_subcommand = true)]
     Import(ImportCommand),
 }
 
-/// Whose configuration.
+/// `tidegate import …`, by source format.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ImportCommand {
-    /// The files of Envoy's reference rate limit service, envoyproxy/ratelimit
+    /// Convert the files of Envoy's reference rate limit service, envoyproxy/ratelimit
     #[command(after_help = help::IMPORT_ENVOY)]
     EnvoyRatelimit(ImportEnvoyArgs),
-    /// The limits file of Limitador
+    /// Convert the limits file of Limitador
     #[command(after_help = help::IMPORT_LIMITADOR)]
     Limitador(ImportLimitadorArgs),
 }
@@ -117,7 +117,7 @@ pub(crate) enum ImportCommand {
 /// `tidegate import envoy-ratelimit`.
 #[derive(Args, Debug)]
 pub(crate) struct ImportEnvoyArgs {
-    /// Configuration files, or folders whose .yaml and .yml files they are
+    /// Configuration files, or folders with .yaml and .yml files
     #[arg(value_name = "DIR_OR_FILE", required = true)]
     pub(crate) paths: Vec<PathBuf>,
 }
@@ -130,10 +130,10 @@ pub(crate) struct ImportLimitadorArgs {
     pub(crate) file: PathBuf,
 }
 
-/// What to do with a rules document.
+/// `tidegate config …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Say whether a rules document is valid, and everything that is wrong with it
+    /// Check a rules document and report all errors in it
     #[command(after_help = help::CONFIG_CHECK)]
     Check(ConfigCheckArgs),
 }
@@ -141,7 +141,7 @@ pub(crate) enum ConfigCommand {
 /// `tidegate demo`.
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
-    /// How long it runs, such as 30s [default: until Ctrl-C]
+    /// How long to run, such as 30s [default: until Ctrl-C]
     #[arg(
         long = "for",
         value_name = "TIME",
@@ -151,7 +151,7 @@ pub(crate) struct DemoArgs {
     )]
     pub(crate) duration: Option<Micros>,
 
-    /// Where the dashboard is [default: 127.0.0.1:8084, or a free port if that is taken]
+    /// Address of the dashboard [default: 127.0.0.1:8084, or a free port if that is taken]
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_ADMIN", hide_env_values = true)]
     pub(crate) admin: Option<ListenSpec>,
 }
@@ -159,14 +159,14 @@ pub(crate) struct DemoArgs {
 /// `tidegate doctor`.
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
-    /// A rules document whose `server:` section says where the store is
+    /// A rules document whose `server:` section names the store
     #[arg(long, short, value_name = "FILE", env = "TIDEGATE_CONFIG", hide_env_values = true)]
     pub(crate) config: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) store: PartialStoreSettings,
 
-    /// The file with the secret under which clients are hashed
+    /// The file with the secret for hashing client identities
     #[arg(long, value_name = "FILE", env = "TIDEGATE_KEY_SECRET_FILE", hide_env_values = true)]
     pub(crate) key_secret_file: Option<PathBuf>,
 
@@ -177,11 +177,11 @@ pub(crate) struct DoctorArgs {
 /// `tidegate check` and `tidegate explain`.
 #[derive(Args, Debug)]
 pub(crate) struct DecisionArgs {
-    /// What is known of the request, such as `ip=203.0.113.7 method=POST path=/api/orders`
+    /// Facts of the request, such as `ip=203.0.113.7 method=POST path=/api/orders`
     #[arg(value_name = "FACT=VALUE", value_parser = crate::facts::parse)]
     pub(crate) facts: Vec<(String, String)>,
 
-    /// How much the request costs
+    /// Cost of the request
     #[arg(
         long,
         value_name = "N",
@@ -192,7 +192,7 @@ pub(crate) struct DecisionArgs {
     )]
     pub(crate) cost: u32,
 
-    /// The running server to ask, by its URL or as `unix:/PATH`
+    /// The running server, as a URL or `unix:/PATH`
     #[arg(
         long,
         value_name = "URL",
@@ -202,7 +202,7 @@ pub(crate) struct DecisionArgs {
     )]
     pub(crate) server: String,
 
-    /// The file with the token that the server asks for
+    /// The file with the token that the server requires
     #[arg(long, value_name = "FILE", env = "TIDEGATE_ADMIN_TOKEN_FILE", hide_env_values = true)]
     pub(crate) admin_token_file: Option<PathBuf>,
 
@@ -219,7 +219,7 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) rules: RuleSourceArgs,
 
-    /// How long to measure
+    /// How long to measure, in seconds
     #[arg(
         long,
         value_name = "N",
@@ -230,7 +230,7 @@ pub(crate) struct BenchArgs {
     )]
     pub(crate) seconds: u32,
 
-    /// How many threads decide [default: one for each core]
+    /// Number of threads [default: one per core]
     #[arg(
         long,
         value_name = "N",
@@ -240,7 +240,7 @@ pub(crate) struct BenchArgs {
     )]
     pub(crate) threads: Option<u32>,
 
-    /// How many different clients ask
+    /// Number of distinct clients
     #[arg(
         long,
         value_name = "N",
@@ -266,10 +266,10 @@ pub(crate) struct ConfigCheckArgs {
     pub(crate) output: OutputArgs,
 }
 
-/// How to answer.
+/// The output format.
 #[derive(Args, Debug)]
 pub(crate) struct OutputArgs {
-    /// Answer in JSON, for programs
+    /// Print JSON instead of text
     #[arg(
         long,
         env = "TIDEGATE_JSON",
@@ -298,7 +298,8 @@ mod tests {
                 if matches!(long, "help" | "version") {
                     continue;
                 }
-                // `--admin` of `serve` says where to listen, that of others whom to ask; the token is the same.
+                // `--admin` is a listen address for `serve` and `demo`, and the server's URL for
+                // the other commands. Both use the same token.
                 let expected = match long {
                     "admin" if !matches!(command.get_name(), "serve" | "demo") => {
                         "TIDEGATE_ADMIN_URL".to_owned()

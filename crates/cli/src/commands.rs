@@ -1,4 +1,4 @@
-//! The commands that answer and end, one file each.
+//! All commands except `serve` and `demo`, one file each.
 
 pub(crate) mod admin;
 pub(crate) mod bench;

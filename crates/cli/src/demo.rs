@@ -1,8 +1,9 @@
-//! `tidegate demo`: a server on example rules, an API behind it and made-up clients before it, so that there
-//! is something to look at within a minute. All on this machine, at a few hundred requests a second.
+//! `tidegate demo`: a server with example rules, an upstream API and simulated clients, to show
+//! Tidegate at work within a minute. Everything runs on this machine, at a few hundred requests per
+//! second.
 //!
-//! The server is the one of `serve`, in this process; upstream and clients have a thread beside it and
-//! know nothing of it but its addresses.
+//! The server is that of `serve`, in this process. Upstream and clients run on a separate thread
+//! and know only the server's addresses.
 
 mod client_profiles;
 mod clients;
@@ -29,24 +30,24 @@ use tidegate_server::serve::{self, ListenerAddresses};
 
 const RULES: &str = include_str!("../assets/demo.yaml");
 
-/// Runs the demo until it is told to stop, or its time is over.
+/// Runs the demo until a signal stops it or its duration has elapsed.
 ///
 /// # Errors
-/// When there is no folder for its rules, or the server cannot run.
+/// If the folder for the rules cannot be created, or the server cannot run.
 pub(crate) fn run(args: &DemoArgs) -> Result<CommandOutcome, CommandError> {
     let folder = TempFolder::create()?;
     let rules = folder.write("demo.yaml", RULES)?;
-    // So that rules can be changed in the dashboard.
+    // Rules can be changed in the dashboard only if they are in a database.
     let database = format!("sqlite:{}", folder.path("demo.db").display());
     let listener = TcpListener::bind("127.0.0.1:0")?;
     listener.set_nonblocking(true)?;
     let upstream = format!("http://{}", listener.local_addr()?).parse::<UpstreamUrl>();
     let upstream = upstream.map_err(|wrong| CommandError::Failed(wrong.to_string()))?;
-    let (tell, told) = oneshot::channel();
-    let over = CancellationToken::new();
-    let lasts = args.duration.map(|lasts| Duration::from_micros(lasts.get()));
-    let company = DemoTraffic { listener, addresses: told, duration: lasts, stop: over.clone() };
-    let company = thread::Builder::new().name("demo".to_owned()).spawn(|| company.run())?;
+    let (addresses_sender, addresses) = oneshot::channel();
+    let stop = CancellationToken::new();
+    let duration = args.duration.map(|duration| Duration::from_micros(duration.get()));
+    let traffic = DemoTraffic { listener, addresses, duration, stop: stop.clone() };
+    let traffic = thread::Builder::new().name("demo".to_owned()).spawn(|| traffic.run())?;
     let rules = RuleSourceArgs {
         config: Some(rules),
         limits: Vec::new(),
@@ -55,16 +56,17 @@ pub(crate) fn run(args: &DemoArgs) -> Result<CommandOutcome, CommandError> {
     };
     let outcome = serve::run(
         ServeArgs { rules, settings: demo_settings(args, upstream, database) },
-        Some(tell),
+        Some(addresses_sender),
     );
-    over.cancel();
-    let kept = company.join().unwrap_or_else(|_| {
-        Err(CommandError::Failed("the clients of the demo ended by themselves".to_owned()))
+    stop.cancel();
+    let traffic = traffic.join().unwrap_or_else(|_| {
+        Err(CommandError::Failed("the thread of the simulated clients panicked".to_owned()))
     });
-    outcome.and_then(|outcome| kept.map(|()| outcome))
+    outcome.and_then(|outcome| traffic.map(|()| outcome))
 }
 
-/// The demo also runs beside a server: its listeners take free ports where the usual ones are taken.
+/// The server's settings. Its listeners take free ports if the default ones are taken, so that the
+/// demo can run next to a server.
 fn demo_settings(args: &DemoArgs, upstream: UpstreamUrl, database: String) -> PartialSettings {
     let mut settings = PartialSettings::default();
     settings.gateway.upstream = Some(upstream);
@@ -78,7 +80,7 @@ fn demo_settings(args: &DemoArgs, upstream: UpstreamUrl, database: String) -> Pa
     settings
 }
 
-/// The API behind the server and the clients before it.
+/// The upstream API and the clients.
 struct DemoTraffic {
     listener: TcpListener,
     addresses: Receiver<ListenerAddresses>,
@@ -91,10 +93,10 @@ impl DemoTraffic {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let upstream = upstream::serve(self.listener, self.stop.clone())?;
-            // A server that could not start says why itself.
-            if let Ok(open) = self.addresses.await {
+            // The channel closes if the server could not start; `serve` reports why.
+            if let Ok(addresses) = self.addresses.await {
                 tokio::select! {
-                    () = run_clients(&open, self.duration) => {}
+                    () = run_clients(&addresses, self.duration) => {}
                     () = self.stop.cancelled() => {}
                 }
             }
@@ -105,42 +107,43 @@ impl DemoTraffic {
     }
 }
 
-/// Says where to look, and asks the server until the time is over.
-async fn run_clients(open: &ListenerAddresses, lasts: Option<Duration>) {
-    // Whoever started us may not listen.
-    let _ = output::print_text(&banner_text(open, lasts));
-    let clients = DemoClients::new(open);
-    let time = async {
-        match lasts {
-            Some(lasts) => tokio::time::sleep(lasts).await,
+/// Prints the addresses and sends requests until the duration has elapsed.
+async fn run_clients(addresses: &ListenerAddresses, duration: Option<Duration>) {
+    // The demo also runs if stdout is closed.
+    let _ = output::print_text(&banner_text(addresses, duration));
+    let clients = DemoClients::new(addresses);
+    let end = async {
+        match duration {
+            Some(duration) => tokio::time::sleep(duration).await,
             None => std::future::pending().await,
         }
     };
     tokio::select! {
         () = clients.run() => {}
-        () = time => {
-            // As if somebody had asked it to, so that it ends in order.
+        () = end => {
+            // The server handles SIGTERM with a graceful shutdown.
             let _ = kill_process(getpid(), Signal::TERM);
         }
     }
 }
 
-fn banner_text(open: &ListenerAddresses, lasts: Option<Duration>) -> String {
-    let place = |door| open.get(door).map_or_else(|| "off".to_owned(), ToString::to_string);
-    let ends = match lasts {
-        Some(lasts) => format!("It ends after {} s, or with Ctrl-C.", lasts.as_secs()),
-        None => "It runs until Ctrl-C.".to_owned(),
+fn banner_text(addresses: &ListenerAddresses, duration: Option<Duration>) -> String {
+    let address =
+        |listener| addresses.get(listener).map_or_else(|| "off".to_owned(), ToString::to_string);
+    let end = match duration {
+        Some(duration) => format!("The demo ends after {} s, or with Ctrl-C.", duration.as_secs()),
+        None => "The demo runs until Ctrl-C.".to_owned(),
     };
     format!(
-        "\n{BOLD}Tidegate is running, with example rules and made-up clients.{BOLD:#}\n\n  \
+        "\n{BOLD}Tidegate is running, with example rules and simulated clients.{BOLD:#}\n\n  \
          dashboard   {BOLD}http://{admin}/{BOLD:#}\n  \
          gateway     curl -i http://{gateway}/api/items/7 -H 'x-api-key: you'\n  \
          decisions   curl http://{http}/v1/check -d '{{\"facts\":{{\"api_key\":\"you\",\
          \"method\":\"POST\",\"path\":\"/api/orders\"}}}}'\n  \
          metrics     curl http://{admin}/metrics\n\n\
-         {DIM}Everything is on this machine, and forgotten when it ends. {ends}{DIM:#}\n",
-        admin = place("admin"),
-        gateway = place("gateway"),
-        http = place("http"),
+         {DIM}Everything runs on this machine; all data is deleted at the end. {end}{DIM:#}\n",
+        admin = address("admin"),
+        gateway = address("gateway"),
+        http = address("http"),
     )
 }

@@ -1,5 +1,5 @@
-//! A plain HTTP client for the command line: one question, one answer, within a time; or events, for as long as somebody
-//! listens.
+//! HTTP client of the command line. Sends one request with a timeout, or subscribes to a stream of
+//! server-sent events. No TLS.
 
 mod sse;
 
@@ -19,21 +19,21 @@ use tokio::net::UnixStream;
 pub(crate) use sse::SseStream;
 use tidegate_server::error::CommandError;
 
-/// The longest answer that is read: a document as long as there may be, or a page of a list.
+/// Maximum size of a response: the largest document, or a page of a list.
 const MAX_RESPONSE_BYTES: usize = 16 << 20;
 
-/// A door that is asked, and what to say when nobody is there.
+/// One of the server's APIs: its default address, its timeout, and advice for when it is
+/// unreachable.
 #[derive(Debug)]
 pub(crate) struct ApiEndpoint {
     flag: &'static str,
     pub(crate) url: &'static str,
-    /// A server that takes longer is as good as none.
     timeout: Duration,
-    /// What somebody who gets no answer can do.
+    /// What the user can do if the server does not respond.
     advice: &'static str,
 }
 
-/// The door that decides.
+/// The HTTP API for decisions.
 pub(crate) const HTTP_API: ApiEndpoint = ApiEndpoint {
     flag: "--server",
     url: "http://127.0.0.1:8081",
@@ -42,26 +42,26 @@ pub(crate) const HTTP_API: ApiEndpoint = ApiEndpoint {
              or decide in this process with --config FILE or --limit LIMIT",
 };
 
-/// The door of the rule office. Its database may take some seconds.
+/// The admin API. The timeout is longer because its database may take some seconds.
 pub(crate) const ADMIN_API: ApiEndpoint = ApiEndpoint {
     flag: "--admin",
     url: "http://127.0.0.1:8084",
     timeout: Duration::from_secs(30),
-    advice: "start a server with `tidegate serve --config rules.yaml`, or name the address that it prints\n  \
-             as `listening admin …` with --admin URL or TIDEGATE_ADMIN_URL",
+    advice: "start a server with `tidegate serve --config rules.yaml`, or pass the address from its\n  \
+             `listening admin …` line with --admin URL or TIDEGATE_ADMIN_URL",
 };
 
-/// A server to ask.
+/// A client of one API of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct ApiClient {
     endpoint: &'static ApiEndpoint,
     base: String,
-    /// The file that it listens in, if it is no port.
+    /// The path of its Unix socket; `None` for TCP.
     socket: Option<PathBuf>,
     token: Option<String>,
 }
 
-/// What is asked of it.
+/// A request to the server.
 #[derive(Clone, Debug)]
 pub(crate) struct ApiRequest {
     pub(crate) method: Method,
@@ -71,45 +71,45 @@ pub(crate) struct ApiRequest {
     pub(crate) body: String,
 }
 
-/// What a server said.
+/// A response of the server.
 #[derive(Clone, Debug)]
 pub(crate) struct ApiResponse {
     pub(crate) status: StatusCode,
-    /// The version of what it tells, to be sent back with `If-Match`.
+    /// The version of the resource, for `If-Match` in a later change.
     pub(crate) etag: Option<HeaderValue>,
     pub(crate) body: String,
 }
 
 impl ApiClient {
-    /// The server whose door is at a URL such as `http://127.0.0.1:8081`, where the scheme may be left out, or in
-    /// a file, such as `unix:/run/tidegate/http.sock`.
+    /// Creates a client for a URL such as `http://127.0.0.1:8081` (the scheme is optional), or for
+    /// a Unix socket such as `unix:/run/tidegate/http.sock`.
     ///
     /// # Errors
-    /// When it is no URL of a plain HTTP server, and no file.
+    /// If `url` is neither a plain HTTP URL nor a Unix socket.
     pub(crate) fn new(
-        door: &'static ApiEndpoint,
+        endpoint: &'static ApiEndpoint,
         url: &str,
         token: Option<String>,
     ) -> Result<Self, CommandError> {
         if let Some(path) = url.strip_prefix("unix:").filter(|path| path.starts_with('/')) {
             let (base, socket) = (url.to_owned(), Some(PathBuf::from(path)));
-            return Ok(Self { endpoint: door, base, socket, token });
+            return Ok(Self { endpoint, base, socket, token });
         }
         let base = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
         let base = base.trim_end_matches('/').to_owned();
         let parsed = base.parse::<Uri>().ok().filter(|uri| uri.host().is_some());
         match parsed.as_ref().and_then(Uri::scheme_str).filter(|_| !url.starts_with("unix:")) {
-            Some("http") => Ok(Self { endpoint: door, base, socket: None, token }),
+            Some("http") => Ok(Self { endpoint, base, socket: None, token }),
             _ => Err(CommandError::Usage(format!(
-                "{flag} takes the URL of a plain HTTP server, or its file, found `{url}`\n  \
+                "{flag} takes the URL of a plain HTTP server, or a Unix socket, found `{url}`\n  \
                  write: {flag} {}, or {flag} unix:/run/tidegate/http.sock",
-                door.url,
-                flag = door.flag,
+                endpoint.url,
+                flag = endpoint.flag,
             ))),
         }
     }
 
-    /// Where it is.
+    /// The server's address, for messages.
     pub(crate) fn url(&self) -> &str {
         &self.base
     }
@@ -117,25 +117,26 @@ impl ApiClient {
     /// Posts JSON to a path.
     ///
     /// # Errors
-    /// When no whole answer comes in time.
+    /// If no complete response arrives before the timeout.
     pub(crate) async fn post(&self, path: &str, body: String) -> Result<ApiResponse, CommandError> {
         let (method, path) = (Method::POST, path.to_owned());
         self.execute(ApiRequest { method, path, headers: Vec::new(), body }).await
     }
 
-    /// Asks a question.
+    /// Sends a request and reads the response.
     ///
     /// # Errors
-    /// When no whole answer comes in time.
-    pub(crate) async fn execute(&self, question: ApiRequest) -> Result<ApiResponse, CommandError> {
-        let request = self.build_request(question)?;
+    /// If no complete response arrives before the timeout.
+    pub(crate) async fn execute(&self, request: ApiRequest) -> Result<ApiResponse, CommandError> {
+        let request = self.build_request(request)?;
         self.with_timeout(async { read_response(self.send(request).await?).await }).await
     }
 
-    /// Asks for what goes on at a path. Whoever has other things to say answers with them instead.
+    /// Subscribes to the events of a path. Returns the inner `Err` with the response if the server
+    /// responds with anything but an event stream.
     ///
     /// # Errors
-    /// When no answer comes in time.
+    /// If no response arrives before the timeout.
     pub(crate) async fn subscribe(
         &self,
         path: &str,
@@ -157,8 +158,8 @@ impl ApiClient {
         .await
     }
 
-    fn build_request(&self, question: ApiRequest) -> Result<Request<Full<Bytes>>, CommandError> {
-        let ApiRequest { method, path, headers, body } = question;
+    fn build_request(&self, request: ApiRequest) -> Result<Request<Full<Bytes>>, CommandError> {
+        let ApiRequest { method, path, headers, body } = request;
         let base = if self.socket.is_some() { "http://localhost" } else { &self.base };
         let url = format!("{base}{path}");
         let mut request = Request::builder().method(method).uri(&url);
@@ -171,7 +172,9 @@ impl ApiClient {
         if let Some(token) = &self.token {
             let value = HeaderValue::try_from(format!("Bearer {token}"));
             let value = value.map_err(|_| {
-                CommandError::Failed("the token holds characters that no header can".to_owned())
+                CommandError::Failed(
+                    "the token contains characters that are not allowed in a header".to_owned(),
+                )
             })?;
             request = request.header(AUTHORIZATION, value);
         }
@@ -193,13 +196,13 @@ impl ApiClient {
 
     async fn with_timeout<T>(
         &self,
-        asked: impl Future<Output = Result<T, String>>,
+        response: impl Future<Output = Result<T, String>>,
     ) -> Result<T, CommandError> {
-        let patience = self.endpoint.timeout;
-        match tokio::time::timeout(patience, asked).await {
-            Ok(answer) => answer.map_err(|why| self.no_answer_error(&why)),
+        let timeout = self.endpoint.timeout;
+        match tokio::time::timeout(timeout, response).await {
+            Ok(response) => response.map_err(|why| self.no_answer_error(&why)),
             Err(_) => {
-                Err(self.no_answer_error(&format!("it took longer than {} s", patience.as_secs())))
+                Err(self.no_answer_error(&format!("timed out after {} s", timeout.as_secs())))
             }
         }
     }
@@ -213,14 +216,15 @@ impl ApiClient {
 }
 
 async fn read_response(response: Response<Incoming>) -> Result<ApiResponse, String> {
-    let (status, tag) = (response.status(), response.headers().get(ETAG).cloned());
+    let (status, etag) = (response.status(), response.headers().get(ETAG).cloned());
     let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await;
     let body = body.map_err(|error| error.to_string())?.to_bytes();
-    let body = String::from_utf8(body.to_vec()).map_err(|_| "the answer is not text".to_owned())?;
-    Ok(ApiResponse { status, etag: tag, body })
+    let body =
+        String::from_utf8(body.to_vec()).map_err(|_| "the response is not UTF-8".to_owned())?;
+    Ok(ApiResponse { status, etag, body })
 }
 
-/// The innermost error: the layers around it only say that there was one.
+/// The innermost error; the errors that wrap it add no information.
 fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {

@@ -1,4 +1,4 @@
-//! The program `tidegate`: every command.
+//! The `tidegate` program: parses the command line, runs the command and sets the exit code.
 
 mod cli;
 mod commands;
@@ -22,8 +22,8 @@ fn main() -> ExitCode {
     run(std::env::args_os())
 }
 
-/// Runs the program on its arguments, the first being its own name, and says how it went: 0 well,
-/// 1 the answer is no, 2 the command line is wrong, 3 it could not be done.
+/// Runs the program; the first argument is the program's name. Exit codes: 0 success, 1 the answer
+/// is no (refused, invalid), 2 wrong usage, 3 failed.
 fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let parsed = Cli::command().try_get_matches_from(args).and_then(|matches| {
         let cli = Cli::from_arg_matches(&matches)?;
@@ -33,19 +33,19 @@ fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(parsed) => parsed,
         Err(error) => {
             let error = cli::with_suggestion(error);
-            // Help and version come this way too, on stdout and with success.
+            // clap also returns --help and --version as errors; they print to stdout and exit 0.
             let error = redact_secrets(error);
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    // Whether a value was typed or found in the environment, only the matches know.
-    let asked = matches.subcommand().map_or(&matches, |(_, asked)| asked);
+    // Only the matches record whether a value came from a flag or from the environment.
+    let matches = matches.subcommand().map_or(&matches, |(_, matches)| matches);
     let outcome = match cli.command {
         CliCommand::Serve(args) => serve::run(*args, None),
         CliCommand::Demo(args) => demo::run(&args),
-        CliCommand::Check(args) => commands::check::run(&args, asked),
-        CliCommand::Explain(args) => commands::explain::run(&args, asked),
+        CliCommand::Check(args) => commands::check::run(&args, matches),
+        CliCommand::Explain(args) => commands::explain::run(&args, matches),
         CliCommand::Doctor(args) => commands::doctor::run(args),
         CliCommand::Bench(args) => commands::bench::run(&args),
         CliCommand::Rules(command) => commands::admin::rules::run(&command),
@@ -70,10 +70,10 @@ fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Flags whose values may hold a password.
+/// Flags whose values may contain a password.
 const SECRET_FLAGS: [&str; 3] = ["--store ", "--rules-db ", "--rules-table "];
 
-/// What is wrong with a command line, without a value that may hold a password.
+/// Removes values that may contain a password from a command-line error.
 fn redact_secrets(mut error: clap::Error) -> clap::Error {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),

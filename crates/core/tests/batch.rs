@@ -1,7 +1,7 @@
-//! All rules or none, over several rules of different algorithms; what a shadow, an always-charged, a
-//! warning and a banning rule do to the request and to the counters.
+//! Batches: all rules or none are charged, across rules of different algorithms. Also checks the
+//! effects of shadow, always-charged, warning and banning rules on the request and on the counters.
 
-#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -21,7 +21,7 @@ use tidegate_testkit::state_table::StateTable;
 
 type PropertyResult = Result<(), TestCaseError>;
 
-/// A rule as core is told of it.
+/// A rule as passed to core.
 #[derive(Clone, Copy, Debug)]
 struct BatchRule {
     policy: Policy,
@@ -30,7 +30,7 @@ struct BatchRule {
     role: Role,
 }
 
-/// The same rule by definition.
+/// The oracles of a rule.
 struct RuleOracle {
     main: Oracle,
     grace: Option<Oracle>,
@@ -55,7 +55,7 @@ fn rules() -> impl Strategy<Value = Vec<BatchRule>> {
     prop::collection::vec(rule, 1..=4)
 }
 
-/// Limits small enough for several rules to be at theirs in one history.
+/// Limits small enough for several rules to reach them in one history.
 fn small_policies(algorithm: Algorithm) -> impl Strategy<Value = Policy> {
     (1_u64..8, 1_u64..40).prop_map(move |(requests, window)| {
         let quota = Quota::new(requests, Micros::new(window * 100));
@@ -75,24 +75,22 @@ fn bans() -> impl Strategy<Value = BanParameters> {
     )
 }
 
-fn ban_policy(numbers: &BanParameters) -> BanPolicy {
-    let BanParameters { after, within, lasts, factor, longest } = *numbers;
+fn ban_policy(parameters: &BanParameters) -> BanPolicy {
+    let BanParameters { after, within, lasts, factor, longest } = *parameters;
     BanPolicy::new(after, within, lasts, factor, longest)
 }
 
-/// What a rule says to a cost, by definition.
-fn expected_verdict(rule: &BatchRule, defined: &RuleOracle, cost: u64, now: Timestamp) -> Verdict {
+/// A rule's verdict on a cost, by definition.
+fn expected_verdict(rule: &BatchRule, oracle: &RuleOracle, cost: u64, now: Timestamp) -> Verdict {
     let at = i128::from(now.as_micros());
     let banned = |ban: &BanOracle| ban.ban_remaining(now) > Micros::ZERO;
-    match (defined.main.fits(cost, at), rule.role) {
+    match (oracle.main.fits(cost, at), rule.role) {
         (true, Role::Shadow) => Verdict::Allow,
         (false, Role::Shadow) => Verdict::ShadowDeny,
-        _ if defined.ban.as_ref().is_some_and(banned) => Verdict::Ban,
+        _ if oracle.ban.as_ref().is_some_and(banned) => Verdict::Ban,
         (true, _) => Verdict::Allow,
         (false, _) if cost > rule.policy.limit() => Verdict::Deny,
-        (false, _) if defined.grace.as_ref().is_some_and(|grace| grace.fits(1, at)) => {
-            Verdict::Warn
-        }
+        (false, _) if oracle.grace.as_ref().is_some_and(|grace| grace.fits(1, at)) => Verdict::Warn,
         (false, _) => Verdict::Deny,
     }
 }
@@ -147,7 +145,7 @@ impl BatchFixture {
                 self.apply(Op::Force, &costs);
                 let now = self.now;
                 let each = self.oracles.iter_mut().zip(&costs);
-                each.for_each(|(defined, cost)| defined.main.charge(*cost, now));
+                each.for_each(|(oracle, cost)| oracle.main.charge(*cost, now));
                 self.made.push((costs, now));
             }
             StepAction::Refund(_) => {
@@ -155,22 +153,22 @@ impl BatchFixture {
                 self.apply(Op::Refund { charged_at }, &costs);
                 let now = self.now;
                 let each = self.oracles.iter_mut().zip(&costs);
-                each.for_each(|(defined, cost)| defined.main.refund(*cost, charged_at, now));
+                each.for_each(|(oracle, cost)| oracle.main.refund(*cost, charged_at, now));
             }
             StepAction::Renew(_) => {
                 let Some((costs, charged_at)) = self.made.pop() else { return Ok(()) };
                 self.apply(Op::Renew { charged_at }, &costs);
                 let now = self.now;
                 let each = self.oracles.iter_mut().zip(&costs);
-                each.for_each(|(defined, cost)| defined.main.renew(*cost, charged_at, now));
+                each.for_each(|(oracle, cost)| oracle.main.renew(*cost, charged_at, now));
                 self.made.push((costs, now));
             }
             StepAction::Reset => {
                 self.apply(Op::Reset, &costs);
-                for defined in &mut self.oracles {
-                    defined.main.reset();
-                    defined.grace.iter_mut().for_each(Oracle::reset);
-                    defined.ban.iter_mut().for_each(BanOracle::reset);
+                for oracle in &mut self.oracles {
+                    oracle.main.reset();
+                    oracle.grace.iter_mut().for_each(Oracle::reset);
+                    oracle.ban.iter_mut().for_each(BanOracle::reset);
                 }
                 prop_assert_eq!(&self.table, &StateTable::default());
             }
@@ -180,38 +178,37 @@ impl BatchFixture {
 
     fn expected_verdicts(&self, costs: &[u64]) -> Vec<Verdict> {
         let each = self.rules.iter().zip(&self.oracles).zip(costs);
-        each.map(|((rule, defined), cost)| expected_verdict(rule, defined, *cost, self.now))
-            .collect()
+        each.map(|((rule, oracle), cost)| expected_verdict(rule, oracle, *cost, self.now)).collect()
     }
 
     fn charge(&mut self, costs: &[u64]) -> PropertyResult {
         let expected = self.expected_verdicts(costs);
         let admitted = !expected.iter().any(|verdict| verdict.refuses());
         let before = self.table.clone();
-        let told = self.apply(Op::Charge, costs);
-        let verdicts: Vec<_> = told.iter().map(|reading| reading.verdict).collect();
+        let readings = self.apply(Op::Charge, costs);
+        let verdicts: Vec<_> = readings.iter().map(|reading| reading.verdict).collect();
         prop_assert_eq!(&verdicts, &expected);
-        self.check_waits(&told)?;
+        self.check_waits(&readings)?;
         let plain = |rule: &BatchRule| rule.role != Role::Always && rule.ban.is_none();
         if !admitted && self.rules.iter().all(plain) {
             prop_assert_eq!(&before, &self.table, "all or none");
         }
         for (i, verdict) in expected.into_iter().enumerate() {
-            let (rule, defined) = (&self.rules[i], &mut self.oracles[i]);
+            let (rule, oracle) = (&self.rules[i], &mut self.oracles[i]);
             if (admitted && verdict == Verdict::Allow) || rule.role == Role::Always {
-                defined.main.charge(costs[i], self.now);
+                oracle.main.charge(costs[i], self.now);
             }
-            match (verdict, &mut defined.grace, &mut defined.ban) {
+            match (verdict, &mut oracle.grace, &mut oracle.ban) {
                 (Verdict::Warn, Some(grace), _) if admitted => grace.charge(1, self.now),
                 (Verdict::Deny, _, Some(ban)) => ban.record_refusal(self.now),
                 _ => {}
             }
             let left = tidegate_core::algorithm::Gauge {
-                remaining: told[i].remaining,
-                reset_after: told[i].reset_after,
-                next_after: told[i].next_after,
+                remaining: readings[i].remaining,
+                reset_after: readings[i].reset_after,
+                next_after: readings[i].next_after,
             };
-            defined.main.confirm_gauge(left, self.now).map_err(TestCaseError::fail)?;
+            oracle.main.confirm_gauge(left, self.now).map_err(TestCaseError::fail)?;
         }
         if admitted {
             self.made.push((costs.to_vec(), self.now));
@@ -221,19 +218,19 @@ impl BatchFixture {
 
     fn peek(&mut self, costs: &[u64]) -> PropertyResult {
         let (expected, before) = (self.expected_verdicts(costs), self.table.clone());
-        let told = self.apply(Op::Peek, costs);
-        let verdicts: Vec<_> = told.iter().map(|reading| reading.verdict).collect();
+        let readings = self.apply(Op::Peek, costs);
+        let verdicts: Vec<_> = readings.iter().map(|reading| reading.verdict).collect();
         prop_assert_eq!(verdicts, expected);
-        prop_assert_eq!(&before, &self.table, "a look changes nothing");
-        self.check_waits(&told)
+        prop_assert_eq!(&before, &self.table, "a peek changes nothing");
+        self.check_waits(&readings)
     }
 
-    /// Who is banned is told a wait that is at least the ban's, and who is refused is told one.
-    fn check_waits(&self, told: &[Reading]) -> PropertyResult {
-        for (reading, defined) in told.iter().zip(&self.oracles) {
+    /// Checks retry times: a ban's is at least the rest of the ban, and every refusal has one.
+    fn check_waits(&self, readings: &[Reading]) -> PropertyResult {
+        for (reading, oracle) in readings.iter().zip(&self.oracles) {
             match (reading.verdict, reading.retry) {
                 (Verdict::Ban, Retry::After(wait)) => {
-                    let ban = defined.ban.as_ref().map(|ban| ban.ban_remaining(self.now));
+                    let ban = oracle.ban.as_ref().map(|ban| ban.ban_remaining(self.now));
                     prop_assert!(Some(wait) >= ban);
                 }
                 (Verdict::Allow, retry) => prop_assert_eq!(retry, Retry::Now),
@@ -264,7 +261,7 @@ fn warnings_and_bans_follow_refusals() {
     });
 }
 
-/// Caddy, APISEVEN, Kong and Envoy charge the first rule before the second refuses.
+/// Caddy, APISIX, Kong and Envoy charge the first rule before the second refuses.
 #[test]
 fn last_rule_refusal_charges_no_rule() {
     for (first, second) in
@@ -279,7 +276,7 @@ fn last_rule_refusal_charges_no_rule() {
             (StateTable::default(), Timestamp::from_micros(1_700_000_000_000_000));
         let passed = (0..10)
             .map(|_| table.apply(Op::Charge, &[charge(1, &wide), charge(2, &tight)], now))
-            .filter(|told| !told.iter().any(|reading| reading.verdict.refuses()))
+            .filter(|readings| !readings.iter().any(|reading| reading.verdict.refuses()))
             .count();
         assert_eq!(passed, 1, "{first} {second}");
         let left = table.apply_one(Op::Peek, &charge(1, &wide), now).remaining;
@@ -288,7 +285,7 @@ fn last_rule_refusal_charges_no_rule() {
     }
 }
 
-/// A rule that was enforced until now and from now on only watches lets even the banned pass.
+/// A rule that changes from enforce to shadow mode admits even banned keys.
 #[test]
 fn shadow_rule_never_refuses_banned_key() {
     let policy = Policy::new(Algorithm::TokenBucket, Quota::new(1, Micros::from_secs(60))).unwrap();
@@ -301,6 +298,6 @@ fn shadow_rule_never_refuses_banned_key() {
     }
     let enforced = table.apply_one(Op::Charge, &charge(Role::Enforce), now);
     assert_eq!(enforced.verdict, Verdict::Ban);
-    let watched = table.apply_one(Op::Charge, &charge(Role::Shadow), now);
-    assert_eq!(watched.verdict, Verdict::ShadowDeny);
+    let shadowed = table.apply_one(Op::Charge, &charge(Role::Shadow), now);
+    assert_eq!(shadowed.verdict, Verdict::ShadowDeny);
 }

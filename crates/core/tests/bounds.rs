@@ -1,5 +1,5 @@
-//! I1: in every interval of every history no more is admitted than the algorithm's bound, whether its
-//! units are exact or coarsened.
+//! I1: in every interval of every history, at most the algorithm's bound is admitted, with exact
+//! and with coarsened units.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -90,7 +90,8 @@ fn coarse_units_stay_within_bounds() {
     }
 }
 
-/// The documented leak: the whole limit at the end of one window and again at the start of the next.
+/// The documented weakness: the whole limit at the end of one window and again at the start of the
+/// next.
 #[test]
 fn fixed_window_reaches_twice_its_limit() {
     let policy =

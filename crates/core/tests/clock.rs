@@ -1,7 +1,7 @@
-//! I10: a clock that jumps breaks nothing. Bounds hold while it runs on; backwards it refills nothing
-//! and locks nobody out for longer than one window or bucket, bans and warnings included.
+//! I10: clock jumps are harmless. Bounds hold while the clock runs on. A step backwards refills
+//! nothing and blocks no client for longer than one window or bucket, including bans and warnings.
 
-#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -25,11 +25,11 @@ type PropertyResult = Result<(), TestCaseError>;
 const KEY: Key<'static> = Key::without_namespace("law", Fingerprint { hi: 1, lo: 2 });
 const DAY_US: u64 = 86_400_000_000;
 
-/// A step of the clock that is not time passing.
+/// A jump of the clock.
 #[derive(Clone, Copy, Debug)]
 enum ClockJump {
     Back(u64),
-    /// So many sixteenths of the window back.
+    /// This many sixteenths of the window back.
     BackWindowPart(u64),
     Ahead(u64),
 }
@@ -61,8 +61,8 @@ fn jumps() -> impl Strategy<Value = Vec<(usize, ClockJump)>> {
 struct ClockJumpFixture {
     policy: Policy,
     table: StateTable,
-    /// Buckets equal their definition through every jump. The others forget what is past, and a clock
-    /// may come back to it.
+    /// Only for buckets, which match their definition across jumps. The other algorithms discard
+    /// the past, and the clock may return to it.
     oracle: Option<Oracle>,
     now: Timestamp,
     last: Reading,
@@ -84,7 +84,7 @@ impl ClockJumpFixture {
         let then = jump.apply_to(self.policy.quota().window.get(), self.now);
         let left = self.remaining(self.now);
         if then < self.now {
-            prop_assert!(self.remaining(then) <= left, "backwards refilled {:?}", jump);
+            prop_assert!(self.remaining(then) <= left, "a step back refilled {:?}", jump);
             self.check_bound()?;
             self.since_last_jump_back.clear();
         }
@@ -92,17 +92,17 @@ impl ClockJumpFixture {
         for cost in [1, self.policy.limit()] {
             self.check_wait_is_short_and_sound(cost)?;
         }
-        // A refusal is enough for the table to have moved what lay ahead.
-        let told = self.apply(Op::Charge, self.policy.limit() + 1);
-        prop_assert_eq!(told.retry, Retry::Never);
+        // A refused charge makes the table rebase its states.
+        let reading = self.apply(Op::Charge, self.policy.limit() + 1);
+        prop_assert_eq!(reading.retry, Retry::Never);
         if let Some(oracle) = &mut self.oracle {
             oracle.rebase(then);
         }
         Ok(())
     }
 
-    /// A request that is refused right after a jump passes when it was told to come back, and has not
-    /// been told to come back later than a window, or two for the counter, or a full bucket.
+    /// A request refused right after a jump must be admitted at its retry time. The wait must not
+    /// exceed one window, two for the sliding window counter, or a full bucket.
     fn check_wait_is_short_and_sound(&self, cost: u64) -> PropertyResult {
         let mut table = self.table.clone();
         let charge = self.charge(cost);
@@ -110,8 +110,8 @@ impl ClockJumpFixture {
             return Ok(());
         };
         if let Some(lease) = self.policy.slot_hold() {
-            let told = table.apply_one(Op::Charge, &charge, self.now.plus(lease));
-            prop_assert_eq!(told.verdict, Verdict::Allow, "all leases have ended");
+            let reading = table.apply_one(Op::Charge, &charge, self.now.plus(lease));
+            prop_assert_eq!(reading.verdict, Verdict::Allow, "all leases have expired");
             return Ok(());
         }
         let twice = self.in_debt || self.policy.algorithm() == Algorithm::SlidingWindowCounter;
@@ -127,13 +127,13 @@ impl ClockJumpFixture {
     fn apply_step(&mut self, step: CounterStep) -> PropertyResult {
         self.now = step.time_step.advance(&self.policy, &self.last, self.now);
         let cost = step.cost.resolve(&self.policy, &self.last);
-        let told = self.apply(
+        let reading = self.apply(
             if matches!(step.action, StepAction::Force) { Op::Force } else { Op::Charge },
             cost,
         );
-        let passed = told.verdict == Verdict::Allow;
+        let passed = reading.verdict == Verdict::Allow;
         if passed {
-            let (at, delay) = (self.now, told.delay);
+            let (at, delay) = (self.now, reading.delay);
             self.since_last_jump_back.push(TimedAdmission { at, cost, delay });
         }
         let forced = matches!(step.action, StepAction::Force);
@@ -147,7 +147,7 @@ impl ClockJumpFixture {
             let left = self.policy.gauge(state, self.now);
             oracle.confirm_gauge(left, self.now).map_err(TestCaseError::fail)?;
         }
-        self.last = told;
+        self.last = reading;
         Ok(())
     }
 
@@ -178,21 +178,16 @@ impl ClockJumpFixture {
 fn check_clock_jumps(name: &str, algorithm: Algorithm) {
     let history = prop_oneof![charges_only(16), histories(16)];
     let strategy = (quotas::exact_policies(algorithm), history, jumps());
-    check_property(
-        name,
-        cases(),
-        &strategy,
-        |(policy, CounterHistory { start, steps: moves }, jumps)| {
-            let mut jumpy = ClockJumpFixture::new(policy, start.plus(Micros::new(2 * DAY_US)));
-            for (i, step) in moves.iter().enumerate() {
-                for (_, jump) in jumps.iter().filter(|(at, _)| *at == i) {
-                    jumpy.jump(*jump)?;
-                }
-                jumpy.apply_step(*step)?;
+    check_property(name, cases(), &strategy, |(policy, CounterHistory { start, steps }, jumps)| {
+        let mut fixture = ClockJumpFixture::new(policy, start.plus(Micros::new(2 * DAY_US)));
+        for (i, step) in steps.iter().enumerate() {
+            for (_, jump) in jumps.iter().filter(|(at, _)| *at == i) {
+                fixture.jump(*jump)?;
             }
-            jumpy.check_bound()
-        },
-    );
+            fixture.apply_step(*step)?;
+        }
+        fixture.check_bound()
+    });
 }
 
 #[test]
@@ -225,7 +220,8 @@ fn slots_survive_clock_jumps() {
     check_clock_jumps("clock_concurrent", Algorithm::Concurrent);
 }
 
-/// The smallest case of a refill: half a window back, across the boundary, let 4 more of 10 pass.
+/// Regression test, smallest case: half a window back, across the boundary, admitted 4 more than
+/// 10.
 #[test]
 fn sliding_counter_keeps_usage_across_boundary_backwards() {
     let window = Micros::from_secs(1);
@@ -235,9 +231,9 @@ fn sliding_counter_keeps_usage_across_boundary_backwards() {
     policy.charge(&mut state, 10, at(0));
     policy.charge(&mut state, 5, at(1_500_000));
     assert_eq!(policy.gauge(state.as_ref(), at(1_500_000)).remaining, 0);
-    assert_eq!(policy.gauge(state.as_ref(), at(999_999)).remaining, 0, "looked at");
+    assert_eq!(policy.gauge(state.as_ref(), at(999_999)).remaining, 0, "when peeked at");
     policy.rebase(state.as_mut().unwrap(), at(999_999));
-    assert_eq!(policy.gauge(state.as_ref(), at(999_999)).remaining, 0, "rebased");
+    assert_eq!(policy.gauge(state.as_ref(), at(999_999)).remaining, 0, "after a rebase");
 }
 
 fn verdict_after_day_back(
@@ -258,22 +254,22 @@ fn verdict_after_day_back(
     seconds.map(|s| table.apply_one(Op::Charge, &charge, day_one.plus(s)).verdict).collect()
 }
 
-/// Left as it was, the record of a ban would count down only once the clock had caught up: a ban of
-/// two seconds lasted a day.
+/// Without a rebase, a ban would end only after the clock had caught up: a ban of two seconds
+/// lasted a day.
 #[test]
 fn ban_ends_after_clock_goes_back() {
     let ban = BanPolicy::new(2, Micros::from_secs(10), Micros::from_secs(2), 1, Micros::ZERO);
-    let told = verdict_after_day_back(None, Some(&ban), 2);
-    assert_eq!(told, [Verdict::Ban, Verdict::Ban, Verdict::Deny, Verdict::Deny]);
+    let verdicts = verdict_after_day_back(None, Some(&ban), 2);
+    assert_eq!(verdicts, [Verdict::Ban, Verdict::Ban, Verdict::Deny, Verdict::Deny]);
 }
 
-/// Left as it was, the counter of warnings would come back only once the clock had caught up.
+/// Without a rebase, warnings would be available again only after the clock had caught up.
 #[test]
 fn warnings_return_after_clock_goes_back() {
     for algorithm in [Algorithm::TokenBucket, Algorithm::SlidingWindowLog] {
         let grace = Policy::new(algorithm, Quota::new(1, Micros::from_secs(2))).unwrap();
-        let told = verdict_after_day_back(Some(&grace), None, 2);
+        let verdicts = verdict_after_day_back(Some(&grace), None, 2);
         let expected = [Verdict::Deny, Verdict::Deny, Verdict::Warn, Verdict::Deny];
-        assert_eq!(told, expected, "{algorithm}");
+        assert_eq!(verdicts, expected, "{algorithm}");
     }
 }

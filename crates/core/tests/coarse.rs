@@ -1,7 +1,7 @@
-//! Where units are coarsened, core lies between the definition and one that is 1 ppm stricter: it
-//! admits nothing that the definition refuses and refuses nothing that the stricter one admits.
+//! Coarsened units: core lies between the definition and a definition that is 1 ppm stricter. It
+//! admits nothing that the former refuses, and refuses nothing that the latter admits.
 
-#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -39,7 +39,7 @@ impl CoarseFixture {
         Self { policy, state: None, exact: Oracle::new(algorithm, quota), stricter, now, last }
     }
 
-    /// Refunds are left out: what they give back is less the slower the clock of the bucket runs.
+    /// Applies a step, except refunds: a bucket that drains more slowly refunds less.
     fn apply_step(&mut self, step: CounterStep) -> Result<(), TestCaseError> {
         let now = step.time_step.advance(&self.policy, &self.last, self.now);
         self.now = now;
@@ -56,8 +56,11 @@ impl CoarseFixture {
         prop_assert!(left.remaining == 0 || self.exact.fits(left.remaining, at));
         prop_assert!(!self.stricter.fits(left.remaining + 1, at));
         let (reset, zero) = (i128::from(left.reset_after.get()), ExactRatio::from_integer(0));
-        prop_assert_eq!(self.exact.used(at + reset), zero, "untouched when told");
-        prop_assert!(reset == 0 || self.stricter.used(at + reset - 1) > zero, "a reset over 1 ppm");
+        prop_assert_eq!(self.exact.used(at + reset), zero, "unused after `reset_after`");
+        prop_assert!(
+            reset == 0 || self.stricter.used(at + reset - 1) > zero,
+            "`reset_after` is more than 1 ppm too long"
+        );
         let retry = if let Fit::After(wait) = fit { Retry::After(wait) } else { Retry::Now };
         let (remaining, reset_after) = (left.remaining, left.reset_after);
         self.last = Reading { remaining, reset_after, retry, now, ..self.last };
@@ -71,12 +74,19 @@ impl CoarseFixture {
             Fit::After(wait) => {
                 let wait = i128::from(wait.get());
                 prop_assert!(!self.stricter.fits(cost, at), "more than 1 ppm too strict");
-                prop_assert!(self.exact.fits(cost, at + wait), "sound by definition");
-                prop_assert!(!self.stricter.fits(cost, at + wait - 1), "a wait over 1 ppm long");
+                prop_assert!(self.exact.fits(cost, at + wait), "the wait is sound by definition");
+                prop_assert!(
+                    !self.stricter.fits(cost, at + wait - 1),
+                    "the wait is more than 1 ppm too long"
+                );
                 for (after, passes) in [(wait, true), (wait - 1, false)] {
                     let then = Timestamp::from_micros(u64::try_from(at + after).unwrap());
                     let fits = self.policy.fit(self.state.as_ref(), cost, then).is_now();
-                    prop_assert_eq!(fits, passes, "sound and tight by itself");
+                    prop_assert_eq!(
+                        fits,
+                        passes,
+                        "the wait is sound and tight by core's own answer"
+                    );
                 }
             }
         }
@@ -86,15 +96,10 @@ impl CoarseFixture {
 
 fn check_coarse_error(name: &str, algorithm: Algorithm) {
     let strategy = (quotas::coarse_policies(algorithm), histories(16));
-    check_property(
-        name,
-        cases() / 2,
-        &strategy,
-        |(policy, CounterHistory { start, steps: moves })| {
-            let mut between = CoarseFixture::new(policy, start);
-            moves.iter().try_for_each(|step| between.apply_step(*step))
-        },
-    );
+    check_property(name, cases() / 2, &strategy, |(policy, CounterHistory { start, steps })| {
+        let mut fixture = CoarseFixture::new(policy, start);
+        steps.iter().try_for_each(|step| fixture.apply_step(*step))
+    });
 }
 
 #[test]
@@ -112,7 +117,7 @@ fn coarse_counter_error_is_within_millionth() {
     check_coarse_error("coarse_counter", Algorithm::SlidingWindowCounter);
 }
 
-/// Numbers of every size, most of which make a policy only when coarsened or not at all.
+/// Quotas of every magnitude, most of which are coarsened or rejected.
 fn arbitrary_quotas() -> impl Strategy<Value = Quota> {
     let sized = || (any::<u64>(), 0_u32..64).prop_map(|(raw, bits)| (raw >> bits).max(1));
     (sized(), sized(), proptest::option::of(sized())).prop_map(|(requests, window, burst)| Quota {
@@ -127,12 +132,16 @@ fn accepted_bucket_rate_is_within_millionth() {
     check_property("rate_error", cases(), &arbitrary_quotas(), |quota| {
         let Ok(policy) = Policy::new(Algorithm::TokenBucket, quota) else { return Ok(()) };
         let units = Units::for_quota(policy.quota()).unwrap();
-        let asked = u128::from(units.per_request) * u128::from(quota.requests);
-        let got = u128::from(units.per_micro) * u128::from(quota.window.get());
-        prop_assert!(got <= asked, "faster than asked: {:?}", units);
-        let ppm = (asked - got).saturating_mul(1_000_000) / asked;
-        prop_assert!((asked - got) * 1_000_000 <= asked, "{} ppm: {:?}", ppm, units);
-        prop_assert!(units.ceiling <= 1 << 52, "a double holds it: {:?}", units);
+        let nominal = u128::from(units.per_request) * u128::from(quota.requests);
+        let actual = u128::from(units.per_micro) * u128::from(quota.window.get());
+        prop_assert!(actual <= nominal, "faster than the quota: {:?}", units);
+        let ppm = (nominal - actual).saturating_mul(1_000_000) / nominal;
+        prop_assert!((nominal - actual) * 1_000_000 <= nominal, "{} ppm: {:?}", ppm, units);
+        prop_assert!(
+            units.ceiling <= 1 << 52,
+            "not exactly representable as a double: {:?}",
+            units
+        );
         Ok(())
     });
 }
@@ -145,18 +154,23 @@ fn accepted_counter_weight_is_within_millionth() {
         let Ok(policy) = Policy::new(Algorithm::SlidingWindowCounter, quota) else { return Ok(()) };
         let ticks = Ticks::for_quota(policy.quota()).unwrap();
         let window = i128::from(quota.window.get());
-        // The last microsecond of a tick is where the floor costs most.
+        // Rounding down has the largest error at the last microsecond of a tick.
         let elapsed = i128::from(at) % window;
         let tick = i128::from(ticks.micros);
         for elapsed in [elapsed, (elapsed / tick * tick + tick - 1).min(window - 1)] {
             let per_window = i128::from(ticks.per_window);
             let weight = ExactRatio::new(per_window - elapsed / tick, per_window);
             let over = weight - ExactRatio::new(window - elapsed, window);
-            prop_assert!(over >= ExactRatio::from_integer(0), "too little: {:?}", ticks);
-            prop_assert!(over <= ExactRatio::new(1, MILLION), "{} over: {:?}", over, ticks);
+            prop_assert!(over >= ExactRatio::from_integer(0), "weight too small: {:?}", ticks);
+            prop_assert!(
+                over <= ExactRatio::new(1, MILLION),
+                "weight too large by {}: {:?}",
+                over,
+                ticks
+            );
         }
         let twice = u128::from(quota.requests) * 2 * u128::from(ticks.per_window);
-        prop_assert!(twice <= 1 << 53, "a double holds it: {:?}", ticks);
+        prop_assert!(twice <= 1 << 53, "not exactly representable as a double: {:?}", ticks);
         Ok(())
     });
 }

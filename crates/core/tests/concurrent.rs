@@ -1,7 +1,8 @@
-//! Slots, told by their holders: while they renew in time no more than the limit are held; a release
-//! frees just what it held; a slot that nobody renews lapses when its lease ends and not before.
+//! Concurrency slots from the holders' perspective. While holders renew in time, at most the limit
+//! is held. A release frees exactly what it held. A slot that is not renewed expires at the end of
+//! its lease and not before.
 
-#![expect(clippy::expect_used, reason = "the helpers of tests are tests")]
+#![expect(clippy::expect_used, reason = "test helpers may panic")]
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -17,26 +18,26 @@ use tidegate_testkit::state_table::StateTable;
 type PropertyResult = Result<(), TestCaseError>;
 
 const KEY: Key<'static> = Key::without_namespace("law", Fingerprint { hi: 1, lo: 2 });
-const LEASE: Micros = Micros::new(1_000);
+const HOLD: Micros = Micros::new(1_000);
 const SLOT_RETRY_HINT: Retry = Retry::After(Micros::from_secs(1));
 
-/// Who holds slots, and the time by which they are found.
+/// A holder of slots, and the time under which the table stores them.
 #[derive(Clone, Copy, Debug)]
 struct SlotHolder {
     cost: u64,
     at: Timestamp,
 }
 
-/// What happens next.
+/// An event in a test history.
 #[derive(Clone, Copy, Debug)]
 enum SlotEvent {
-    /// Somebody comes.
+    /// A request takes slots.
     Take(u64),
-    /// One of those who hold renews.
+    /// A holder renews.
     Renew(usize),
-    /// One of them is done.
+    /// A holder releases its slots.
     Release(usize),
-    /// One of them dies: it neither renews nor releases.
+    /// A holder dies: it neither renews nor releases.
     Die(usize),
     /// Time passes.
     Wait(u64),
@@ -63,7 +64,7 @@ struct SlotFixture {
 
 impl SlotFixture {
     fn new(limit: u64) -> Self {
-        let policy = Policy::new(Algorithm::Concurrent, Quota::new(limit, LEASE));
+        let policy = Policy::new(Algorithm::Concurrent, Quota::new(limit, HOLD));
         Self {
             policy: policy.expect("small numbers"),
             table: StateTable::default(),
@@ -79,8 +80,8 @@ impl SlotFixture {
         self.table.apply_one(op, &charge, self.now)
     }
 
-    fn apply_event(&mut self, what: SlotEvent) -> PropertyResult {
-        match what {
+    fn apply_event(&mut self, event: SlotEvent) -> PropertyResult {
+        match event {
             SlotEvent::Take(cost) => self.take(cost)?,
             SlotEvent::Renew(which) => {
                 if which < self.live_holders.len() {
@@ -105,27 +106,27 @@ impl SlotFixture {
 
     fn take(&mut self, cost: u64) -> PropertyResult {
         let free = self.policy.limit() - self.held();
-        let told = self.apply(Op::Charge, cost);
+        let reading = self.apply(Op::Charge, cost);
         if cost <= free {
-            prop_assert_eq!((told.verdict, told.retry), (Verdict::Allow, Retry::Now));
-            self.live_holders.push(SlotHolder { cost, at: told.now });
+            prop_assert_eq!((reading.verdict, reading.retry), (Verdict::Allow, Retry::Now));
+            self.live_holders.push(SlotHolder { cost, at: reading.now });
         } else {
             let retry = if cost > self.policy.limit() { Retry::Never } else { SLOT_RETRY_HINT };
-            prop_assert_eq!((told.verdict, told.retry), (Verdict::Deny, retry));
+            prop_assert_eq!((reading.verdict, reading.retry), (Verdict::Deny, retry));
         }
         Ok(())
     }
 
     fn renew(&mut self, which: usize) {
         let SlotHolder { cost, at } = self.live_holders[which];
-        let told = self.apply(Op::Renew { charged_at: at }, cost);
-        self.live_holders[which].at = told.now;
+        let reading = self.apply(Op::Renew { charged_at: at }, cost);
+        self.live_holders[which].at = reading.now;
     }
 
-    /// Time passes, and whoever lives renews in time: at the last microsecond of the lease.
+    /// Advances time. Live holders renew at the last microsecond of their lease.
     fn wait(&mut self, micros: u64) {
         let until = self.now.plus(Micros::new(micros));
-        let last = |holder: &SlotHolder| holder.at.plus(LEASE).minus(Micros::new(1));
+        let last = |holder: &SlotHolder| holder.at.plus(HOLD).minus(Micros::new(1));
         while let Some(which) = (0..self.live_holders.len())
             .filter(|which| last(&self.live_holders[*which]) <= until)
             .min_by_key(|which| last(&self.live_holders[*which]))
@@ -136,17 +137,17 @@ impl SlotFixture {
         self.now = until;
     }
 
-    /// What those who live hold, and the dead whose leases have not ended.
+    /// The slots held by live holders, and by dead ones whose leases have not expired.
     fn held(&self) -> u64 {
-        let dead = self.dead_holders.iter().filter(|holder| self.now.since(holder.at) < LEASE);
+        let dead = self.dead_holders.iter().filter(|holder| self.now.since(holder.at) < HOLD);
         self.live_holders.iter().chain(dead).map(|holder| holder.cost).sum()
     }
 
     fn check_held_count(&mut self) -> PropertyResult {
         let held = self.held();
         prop_assert!(held <= self.policy.limit(), "{} are held", held);
-        let told = self.apply(Op::Peek, 1);
-        prop_assert_eq!(told.remaining, self.policy.limit() - held);
+        let reading = self.apply(Op::Peek, 1);
+        prop_assert_eq!(reading.remaining, self.policy.limit() - held);
         Ok(())
     }
 }
@@ -154,92 +155,105 @@ impl SlotFixture {
 #[test]
 fn held_slots_never_exceed_limit() {
     let strategy = (1_u64..8, slot_events());
-    check_property("slots", cases(), &strategy, |(limit, happenings)| {
-        let mut house = SlotFixture::new(limit);
-        happenings.into_iter().try_for_each(|what| house.apply_event(what))
+    check_property("slots", cases(), &strategy, |(limit, events)| {
+        let mut fixture = SlotFixture::new(limit);
+        events.into_iter().try_for_each(|event| fixture.apply_event(event))
     });
 }
 
 #[test]
 fn dead_holder_slots_lapse_at_lease_end() {
-    let mut house = SlotFixture::new(2);
-    assert_eq!(house.apply(Op::Charge, 2).remaining, 0);
-    house.now = house.now.plus(Micros::new(LEASE.get() - 1));
-    assert_eq!(house.apply(Op::Charge, 1).verdict, Verdict::Deny);
-    house.now = house.now.plus(Micros::new(1));
-    assert_eq!(house.apply(Op::Charge, 1).verdict, Verdict::Allow);
+    let mut fixture = SlotFixture::new(2);
+    assert_eq!(fixture.apply(Op::Charge, 2).remaining, 0);
+    fixture.now = fixture.now.plus(Micros::new(HOLD.get() - 1));
+    assert_eq!(fixture.apply(Op::Charge, 1).verdict, Verdict::Deny);
+    fixture.now = fixture.now.plus(Micros::new(1));
+    assert_eq!(fixture.apply(Op::Charge, 1).verdict, Verdict::Allow);
 }
 
-/// Two that come in the same microsecond share an entry: each takes only its own part of it.
+/// Requests in the same microsecond share an entry; each renews or releases only its own part.
 #[test]
 fn same_microsecond_holders_differ_by_cost() {
-    let mut house = SlotFixture::new(10);
-    let at = house.now;
+    let mut fixture = SlotFixture::new(10);
+    let at = fixture.now;
     for cost in [3, 1, 2] {
-        house.apply(Op::Charge, cost);
+        fixture.apply(Op::Charge, cost);
     }
-    house.now = at.plus(Micros::new(400));
-    assert_eq!(house.apply(Op::Renew { charged_at: at }, 3).remaining, 4);
-    assert_eq!(house.apply(Op::Refund { charged_at: at }, 1).remaining, 5);
-    house.now = at.plus(LEASE);
-    assert_eq!(house.apply(Op::Peek, 1).remaining, 7, "two were never renewed");
-    house.now = at.plus(Micros::new(400)).plus(LEASE);
-    assert_eq!(house.apply(Op::Peek, 1).remaining, 10);
+    fixture.now = at.plus(Micros::new(400));
+    assert_eq!(fixture.apply(Op::Renew { charged_at: at }, 3).remaining, 4);
+    assert_eq!(fixture.apply(Op::Refund { charged_at: at }, 1).remaining, 5);
+    fixture.now = at.plus(HOLD);
+    assert_eq!(
+        fixture.apply(Op::Peek, 1).remaining,
+        7,
+        "a cost of 2 was never renewed, and 1 was released"
+    );
+    fixture.now = at.plus(Micros::new(400)).plus(HOLD);
+    assert_eq!(fixture.apply(Op::Peek, 1).remaining, 10);
 }
 
-/// In a full log of requests a forced cost joins the newest entry, which would take its time away from
-/// whoever holds it.
+/// In a full request log, a forced cost is merged into the newest entry. For slots, that would
+/// change the time under which another holder's slot is stored.
 #[test]
 fn late_renewal_takes_no_other_slot() {
-    let mut house = SlotFixture::new(1);
-    let late = house.apply(Op::Charge, 1).now;
-    house.now = late.plus(LEASE);
-    let other = house.apply(Op::Charge, 1);
-    assert_eq!(other.verdict, Verdict::Allow, "the lease has ended");
-    house.now = house.now.plus(Micros::new(10));
-    let back = house.apply(Op::Renew { charged_at: late }, 1);
-    assert_eq!((back.verdict, back.remaining), (Verdict::Allow, 0));
-    assert_eq!(house.apply(Op::Refund { charged_at: other.now }, 1).remaining, 0, "one holds on");
-    assert_eq!(house.apply(Op::Refund { charged_at: back.now }, 1).remaining, 1);
+    let mut fixture = SlotFixture::new(1);
+    let late = fixture.apply(Op::Charge, 1).now;
+    fixture.now = late.plus(HOLD);
+    let other = fixture.apply(Op::Charge, 1);
+    assert_eq!(other.verdict, Verdict::Allow, "the lease has expired");
+    fixture.now = fixture.now.plus(Micros::new(10));
+    let renewed = fixture.apply(Op::Renew { charged_at: late }, 1);
+    assert_eq!((renewed.verdict, renewed.remaining), (Verdict::Allow, 0));
+    assert_eq!(
+        fixture.apply(Op::Refund { charged_at: other.now }, 1).remaining,
+        0,
+        "the renewed slot is still held"
+    );
+    assert_eq!(fixture.apply(Op::Refund { charged_at: renewed.now }, 1).remaining, 1);
 }
 
-/// It cannot be found any more, so it lapses: too strict for one lease, and never too lax.
+/// The slot's time is in the future and no longer matches, so the slot expires: too strict for one
+/// lease, never too lax.
 #[test]
 fn slot_lapses_after_clock_goes_back() {
-    let mut house = SlotFixture::new(2);
-    let ahead = house.apply(Op::Charge, 1).now;
-    house.now = ahead.minus(Micros::from_secs(86_400));
-    let start = house.now;
-    assert_eq!(house.apply(Op::Refund { charged_at: ahead }, 1).remaining, 1);
-    assert_eq!(house.apply(Op::Renew { charged_at: ahead }, 1).remaining, 0, "counted twice");
-    house.now = start.plus(LEASE);
-    assert_eq!(house.apply(Op::Peek, 1).remaining, 2);
+    let mut fixture = SlotFixture::new(2);
+    let ahead = fixture.apply(Op::Charge, 1).now;
+    fixture.now = ahead.minus(Micros::from_secs(86_400));
+    let start = fixture.now;
+    assert_eq!(fixture.apply(Op::Refund { charged_at: ahead }, 1).remaining, 1);
+    assert_eq!(fixture.apply(Op::Renew { charged_at: ahead }, 1).remaining, 0, "counted twice");
+    fixture.now = start.plus(HOLD);
+    assert_eq!(fixture.apply(Op::Peek, 1).remaining, 2);
 }
 
-/// What a holder does may be done again or after a reset; nobody else's slot goes with it.
+/// A holder may release twice, or renew after a reset, without affecting other holders' slots.
 #[test]
 fn double_release_affects_no_other_holder() {
-    let mut house = SlotFixture::new(3);
-    let one = house.apply(Op::Charge, 1).now;
-    house.now = house.now.plus(Micros::new(1));
-    let other = house.apply(Op::Charge, 1).now;
+    let mut fixture = SlotFixture::new(3);
+    let one = fixture.apply(Op::Charge, 1).now;
+    fixture.now = fixture.now.plus(Micros::new(1));
+    let other = fixture.apply(Op::Charge, 1).now;
     for _ in 0..2 {
-        assert_eq!(house.apply(Op::Refund { charged_at: one }, 1).remaining, 2);
+        assert_eq!(fixture.apply(Op::Refund { charged_at: one }, 1).remaining, 2);
     }
-    house.apply(Op::Reset, 1);
-    assert_eq!(house.apply(Op::Renew { charged_at: other }, 1).remaining, 2, "it is still held");
+    fixture.apply(Op::Reset, 1);
+    assert_eq!(
+        fixture.apply(Op::Renew { charged_at: other }, 1).remaining,
+        2,
+        "the renewal takes the slot again"
+    );
 }
 
 #[test]
 fn renewal_ignores_policies_without_slots() {
     for algorithm in Algorithm::ALL {
-        let quota = Quota::new(5, LEASE);
+        let quota = Quota::new(5, HOLD);
         let policy = Policy::new(algorithm, quota).expect("small numbers");
-        let mut house = SlotFixture { policy, ..SlotFixture::new(5) };
-        let at = house.apply(Op::Charge, 2).now;
-        let before = house.table.clone();
-        house.now = at.plus(Micros::new(10));
-        assert_eq!(house.apply(Op::Renew { charged_at: at }, 2).verdict, Verdict::Allow);
-        assert_eq!(house.table, before, "{algorithm}");
+        let mut fixture = SlotFixture { policy, ..SlotFixture::new(5) };
+        let at = fixture.apply(Op::Charge, 2).now;
+        let before = fixture.table.clone();
+        fixture.now = at.plus(Micros::new(10));
+        assert_eq!(fixture.apply(Op::Renew { charged_at: at }, 2).verdict, Verdict::Allow);
+        assert_eq!(fixture.table, before, "{algorithm}");
     }
 }

@@ -1,5 +1,5 @@
-//! Core decides as the definitions say, to the unit, on every history: what fits, what is left, when
-//! it comes back, what a refusal, a refund, a debt and a reset do (I3, I11, I13, I14).
+//! Core matches the definitions exactly on every history: what fits, what remains, when it drains,
+//! and the effects of refusals, refunds, debt and resets (I3, I11, I13, I14).
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -20,7 +20,7 @@ type PropertyResult = Result<(), TestCaseError>;
 
 const KEY: Key<'static> = Key::without_namespace("law", Fingerprint { hi: 1, lo: 2 });
 
-/// One counter, as core keeps it and as it is defined.
+/// One counter, both in core and as an oracle.
 struct OracleFixture {
     policy: Policy,
     table: StateTable,
@@ -58,34 +58,34 @@ impl OracleFixture {
 
     fn apply_action(
         &mut self,
-        act: StepAction,
+        action: StepAction,
         cost: u64,
         fit: Fit,
         gauge: Gauge,
     ) -> Result<Reading, TestCaseError> {
         let now = self.now;
         let before = self.table.clone();
-        match act {
+        match action {
             StepAction::Charge => {
-                let told = self.apply(Op::Charge, cost);
-                check_answer(&told, fit)?;
+                let reading = self.apply(Op::Charge, cost);
+                check_answer(&reading, fit)?;
                 if fit.is_now() {
                     self.oracle.charge(cost, now);
                     self.charges.push((cost, now));
                 } else {
                     prop_assert_eq!(&before, &self.table, "a refusal changes nothing");
                 }
-                Ok(told)
+                Ok(reading)
             }
             StepAction::Peek => {
-                let told = self.apply(Op::Peek, cost);
-                check_answer(&told, fit)?;
+                let reading = self.apply(Op::Peek, cost);
+                check_answer(&reading, fit)?;
                 prop_assert_eq!(
-                    (told.remaining, told.reset_after),
+                    (reading.remaining, reading.reset_after),
                     (gauge.remaining, gauge.reset_after)
                 );
-                prop_assert_eq!(&before, &self.table, "a look changes nothing");
-                Ok(told)
+                prop_assert_eq!(&before, &self.table, "a peek changes nothing");
+                Ok(reading)
             }
             StepAction::Force => {
                 self.oracle.charge(cost, now);
@@ -116,9 +116,9 @@ impl OracleFixture {
             StepAction::Reset => {
                 self.oracle.reset();
                 self.charges.clear();
-                let told = self.apply(Op::Reset, cost);
+                let reading = self.apply(Op::Reset, cost);
                 prop_assert_eq!(self.table.state(KEY.fingerprint, StateKind::Main), None);
-                Ok(told)
+                Ok(reading)
             }
         }
     }
@@ -146,8 +146,8 @@ impl OracleFixture {
         self.policy.gauge(self.table.state(KEY.fingerprint, StateKind::Main), self.now)
     }
 
-    /// I11: at the instant told core itself admits it, a microsecond earlier it does not. When a slot
-    /// will be free is not known.
+    /// I11: core admits the cost at the end of the wait, and not a microsecond earlier. For slots
+    /// the wait is unknown.
     fn check_wait_is_sound_and_tight(&self, fit: Fit, cost: u64) -> PropertyResult {
         prop_assert_eq!(fit == Fit::Never, cost > self.policy.limit());
         if let Fit::After(wait) = fit
@@ -161,7 +161,7 @@ impl OracleFixture {
         Ok(())
     }
 
-    /// I13: a fixed window that was touched is told to end where the grid says, whenever it is asked.
+    /// I13: the reset time of a used fixed window is always the end of its epoch-aligned window.
     fn check_reset_is_stable(&self, left: Gauge) -> PropertyResult {
         if self.policy.algorithm() == Algorithm::FixedWindow && left.reset_after > Micros::ZERO {
             let window = self.policy.quota().window.get();
@@ -171,7 +171,8 @@ impl OracleFixture {
         Ok(())
     }
 
-    /// I14: from its `fresh_at` on a state says what an absent one says, and not a microsecond sooner.
+    /// I14: from its `expires_at` on, a state is equivalent to an absent one, and not a microsecond
+    /// earlier.
     fn check_fresh_equals_absent(&self, cost: u64) -> PropertyResult {
         let Some(state) = self.table.state(KEY.fingerprint, StateKind::Main) else { return Ok(()) };
         let fresh = state.expires_at().max(self.now);
@@ -191,7 +192,7 @@ impl OracleFixture {
         Ok(())
     }
 
-    /// The same answers once more, found by search alone.
+    /// Compares with the oracle's answers, found by search alone.
     fn check_search_agrees(&self, cost: u64) -> PropertyResult {
         prop_assert_eq!(self.fit(cost), self.oracle.fit(cost, self.now));
         prop_assert_eq!(self.gauge(), self.oracle.gauge(self.now));
@@ -199,25 +200,25 @@ impl OracleFixture {
     }
 }
 
-fn check_answer(told: &Reading, fit: Fit) -> PropertyResult {
+fn check_answer(reading: &Reading, fit: Fit) -> PropertyResult {
     let expected = match fit {
         Fit::Now { delay } => (Verdict::Allow, Retry::Now, delay),
         Fit::After(wait) => (Verdict::Deny, Retry::After(wait), Micros::ZERO),
         Fit::Never => (Verdict::Deny, Retry::Never, Micros::ZERO),
     };
-    prop_assert_eq!((told.verdict, told.retry, told.delay), expected);
+    prop_assert_eq!((reading.verdict, reading.retry, reading.delay), expected);
     Ok(())
 }
 
 fn check_definition(name: &str, algorithm: Algorithm) {
     let strategy = (quotas::exact_policies(algorithm), histories(20));
-    check_property(name, cases(), &strategy, |(policy, CounterHistory { start, steps: moves })| {
-        let mut pair = OracleFixture::new(policy, start);
-        for step in &moves {
-            pair.apply_step(*step)?;
+    check_property(name, cases(), &strategy, |(policy, CounterHistory { start, steps })| {
+        let mut fixture = OracleFixture::new(policy, start);
+        for step in &steps {
+            fixture.apply_step(*step)?;
         }
-        let last = moves.last().map_or(1, |step| step.cost.resolve(&policy, &pair.last));
-        pair.check_search_agrees(last)
+        let last = steps.last().map_or(1, |step| step.cost.resolve(&policy, &fixture.last));
+        fixture.check_search_agrees(last)
     });
 }
 

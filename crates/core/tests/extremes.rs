@@ -1,7 +1,7 @@
-//! Numbers at the edges: either a policy is refused with a reason or it decides rightly, and nothing
-//! panics. Each test that is named after a peer guards a defect seen in that peer.
+//! Extreme numbers: a policy is either rejected with a reason or decides correctly, and nothing
+//! panics. A test that names another rate limiter guards against a defect found in it.
 
-#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use proptest::prelude::*;
 use tidegate_core::algorithm::{Fit, State};
@@ -25,10 +25,15 @@ fn policy(algorithm: Algorithm, quota: Quota) -> Policy {
     Policy::new(algorithm, quota).unwrap()
 }
 
-/// How many of `asked` requests of cost 1 pass at one instant.
-fn count_admitted(policy: &Policy, state: &mut Option<State>, asked: u64, now: Timestamp) -> u64 {
+/// Returns how many of `attempts` requests of cost 1 are admitted at one instant.
+fn count_admitted(
+    policy: &Policy,
+    state: &mut Option<State>,
+    attempts: u64,
+    now: Timestamp,
+) -> u64 {
     let mut passed = 0;
-    for _ in 0..asked {
+    for _ in 0..attempts {
         if policy.fit(state.as_ref(), 1, now).is_now() {
             policy.charge(state, 1, now);
             passed += 1;
@@ -59,17 +64,18 @@ fn cost_above_limit_never_fits() {
         for cost in [11, u64::from(u32::MAX), i64::MAX as u64, u64::MAX - 1, u64::MAX] {
             let charge = Charge::plain(key, &policy, cost);
             let mut table = StateTable::default();
-            let told = table.apply_one(Op::Charge, &charge, NOW);
+            let reading = table.apply_one(Op::Charge, &charge, NOW);
             assert_eq!(
-                (told.verdict, told.retry, told.remaining),
+                (reading.verdict, reading.retry, reading.remaining),
                 (Verdict::Deny, Retry::Never, 10)
             );
             assert_eq!(table.state(key.fingerprint, StateKind::Main), None);
-            // Forced, it is a debt of one more limit, and refunded it is gone (limitador's `delta` wraps).
+            // A forced charge is capped at a debt of one limit, and a refund removes it
+            // (limitador's `delta` wraps).
             assert_eq!(table.apply_one(Op::Force, &charge, NOW).remaining, 0, "{algorithm}");
             let again = Charge { cost: 1, ..charge };
             let Retry::After(wait) = table.apply_one(Op::Charge, &again, NOW).retry else {
-                panic!("{algorithm} is in debt")
+                panic!("{algorithm} must be in debt")
             };
             assert!(wait <= Micros::from_secs(2), "{algorithm} {wait}");
             let refund = Op::Refund { charged_at: NOW };
@@ -78,7 +84,7 @@ fn cost_above_limit_never_fits() {
     }
 }
 
-/// redis-cell#50: from 6 000/s on nothing was limited.
+/// redis-cell#50: at 6 000/s and above, nothing was limited.
 #[test]
 fn high_rates_are_exact_to_the_microsecond() {
     for requests in [1, 7, 1_000, 6_000, 10_000, 999_983, 1_000_000] {
@@ -105,13 +111,13 @@ fn year_window_is_exact_to_the_microsecond() {
         let Fit::After(wait) = policy.fit(state.as_ref(), 1, start) else { panic!("{algorithm}") };
         let years = if algorithm == Algorithm::SlidingWindowCounter { 2 } else { 1 };
         assert_eq!(wait.get(), YEAR.get() * years, "{algorithm}");
-        let eve = start.plus(Micros::new(wait.get() - 1));
-        assert_eq!(count_admitted(&policy, &mut state, 5, eve), 0, "{algorithm}");
+        let just_before = start.plus(Micros::new(wait.get() - 1));
+        assert_eq!(count_admitted(&policy, &mut state, 5, just_before), 0, "{algorithm}");
         assert_eq!(count_admitted(&policy, &mut state, 5, start.plus(wait)), 1, "{algorithm}");
     }
 }
 
-/// throttlecrab: a `max_burst` of 1 never limits (1 000 of 1 000 passed).
+/// throttlecrab: a `max_burst` of 1 never limits (1 000 of 1 000 were admitted).
 #[test]
 fn burst_of_one_admits_one() {
     for leak in [LeakMode::Police, LeakMode::Queue] {
@@ -123,7 +129,7 @@ fn burst_of_one_admits_one() {
     assert_eq!(count_admitted(&bucket, &mut None, 1_000, NOW), 1);
 }
 
-/// throttlecrab: about twice the burst passed after idling (194 of 100), 17 of 10 at once.
+/// throttlecrab: about twice the burst was admitted after idling (194 of 100), 17 of 10 at once.
 #[test]
 fn idle_bucket_admits_at_most_burst() {
     for (requests, burst, idle_s) in
@@ -140,7 +146,7 @@ fn idle_bucket_admits_at_most_burst() {
     }
 }
 
-/// upstash: a cost above what is left passes when anything is left at all.
+/// upstash: a cost above the remaining amount is admitted if anything remains.
 #[test]
 fn cost_above_remaining_charges_nothing() {
     for algorithm in ALL_ALGORITHMS {
@@ -152,19 +158,19 @@ fn cost_above_remaining_charges_nothing() {
     }
 }
 
-/// throttlecrab and tower-governor tell 0 seconds for a wait of 900 ms.
+/// throttlecrab and tower-governor return 0 seconds for a wait of 900 ms.
 #[test]
 fn subsecond_wait_is_exact_and_rounds_up() {
     let bucket = policy(Algorithm::TokenBucket, Quota::new(1, SECOND));
     let mut state = None;
     bucket.charge(&mut state, 1, NOW);
     let Fit::After(wait) = bucket.fit(state.as_ref(), 1, NOW.plus(Micros::from_millis(100))) else {
-        panic!("it is full")
+        panic!("the bucket must be full")
     };
     assert_eq!((wait.get(), wait.as_millis_ceil(), wait.as_secs_ceil()), (900_000, 900, 1));
 }
 
-/// Time may start at zero, be past the year 2112 or stand at its very end.
+/// The time may be zero, after the year 2112, or the maximum.
 #[test]
 fn limit_holds_at_timestamp_extremes() {
     let ends = [0, 1, (1 << 52) - 1, 1 << 52, 1 << 53, u64::MAX - 1, u64::MAX];
@@ -186,7 +192,7 @@ fn limit_holds_at_timestamp_extremes() {
     }
 }
 
-/// Any number at all, the extreme and the small ones more often.
+/// Arbitrary numbers; extreme and small ones are more frequent.
 fn arbitrary_number() -> impl Strategy<Value = u64> {
     (any::<u64>(), 0_u32..64, 0_u8..24).prop_map(|(raw, bits, kind)| match kind {
         0 => raw,
@@ -197,7 +203,7 @@ fn arbitrary_number() -> impl Strategy<Value = u64> {
     })
 }
 
-/// throttlecrab: one request with large numbers ends its only worker.
+/// throttlecrab: one request with large numbers terminates its only worker.
 #[test]
 fn arbitrary_numbers_never_panic() {
     let policies = || {
@@ -221,8 +227,8 @@ fn arbitrary_numbers_never_panic() {
         };
         let one = match make(one) {
             Ok(policy) => policy,
-            Err(refused) => {
-                prop_assert!(!refused.to_string().is_empty());
+            Err(error) => {
+                prop_assert!(!error.to_string().is_empty());
                 return Ok(());
             }
         };
@@ -250,11 +256,11 @@ fn arbitrary_numbers_never_panic() {
                 ..Charge::plain(key, policy, cost)
             };
             let now = Timestamp::from_micros(at);
-            let told = table.apply_one(op, &charge, now);
-            prop_assert!(told.remaining <= policy.limit());
-            prop_assert_eq!(told.limit, policy.limit());
+            let reading = table.apply_one(op, &charge, now);
+            prop_assert!(reading.remaining <= policy.limit());
+            prop_assert_eq!(reading.limit, policy.limit());
             if matches!(op, Op::Charge) {
-                prop_assert_eq!(told.retry == Retry::Never, cost > policy.limit());
+                prop_assert_eq!(reading.retry == Retry::Never, cost > policy.limit());
             }
             if let Some(state) = table.state(Fingerprint::default(), StateKind::Main) {
                 let fresh = state.expires_at().max(now);

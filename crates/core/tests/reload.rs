@@ -1,5 +1,6 @@
-//! A changed limit keeps what is used: told in whole requests on the new scale, never refilled by the
-//! change, drained at the old rate until the change and at the new one after.
+//! A changed limit keeps usage: it is converted to the new units in whole requests, is never
+//! refilled by the change, and drains at the old rate until the change and at the new rate after
+//! it.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -21,7 +22,7 @@ type PropertyResult = Result<(), TestCaseError>;
 
 const KEY: Key<'static> = Key::without_namespace("law", Fingerprint { hi: 1, lo: 2 });
 
-/// A change of a rule: the moves under the rule as it was, then how its numbers change.
+/// A rule change: the steps under the old rule, then the change of its quota.
 #[derive(Clone, Debug)]
 struct RuleChange {
     steps: Vec<CounterStep>,
@@ -49,7 +50,7 @@ struct ReloadFixture {
 }
 
 impl ReloadFixture {
-    /// Charges what fits, and now and then what does not.
+    /// Charges what fits, and occasionally forces what does not.
     fn apply_step(&mut self, step: CounterStep) -> PropertyResult {
         self.now = step.time_step.advance(&self.policy, &self.last, self.now);
         let cost = step.cost.resolve(&self.policy, &self.last);
@@ -59,21 +60,21 @@ impl ReloadFixture {
         self.apply(op, cost, fit)
     }
 
-    /// Done as a store does it, which has its own shorter way for the commonest charge.
+    /// Applies the operation through the table, which has a fast path for the most common charge.
     fn apply(&mut self, op: Op, cost: u64, fit: Fit) -> PropertyResult {
         if fit.is_now() || op == Op::Force {
             self.oracle.charge(cost, self.now);
         }
         let policy = self.policy;
         let charge = Charge::plain(KEY, &policy, cost);
-        let told = self.table.apply_one(op, &charge, self.now);
+        let reading = self.table.apply_one(op, &charge, self.now);
         let expected = match fit {
             Fit::Now { .. } => Retry::Now,
             Fit::After(wait) => Retry::After(wait),
             Fit::Never => Retry::Never,
         };
-        prop_assert_eq!(told.retry, expected);
-        let left = told.gauge();
+        prop_assert_eq!(reading.retry, expected);
+        let left = reading.gauge();
         prop_assert_eq!(left, self.policy.gauge(self.state(), self.now));
         self.check_oracle_agrees()
     }
@@ -87,7 +88,10 @@ impl ReloadFixture {
         self.oracle.confirm_gauge(left, self.now).map_err(TestCaseError::fail)?;
         self.last.remaining = left.remaining;
         (self.last.reset_after, self.last.now) = (left.reset_after, self.now);
-        prop_assert!(left.remaining <= self.policy.limit(), "fuller than an absent one");
+        prop_assert!(
+            left.remaining <= self.policy.limit(),
+            "more remaining than in an unused counter"
+        );
         Ok(())
     }
 
@@ -109,14 +113,14 @@ impl ReloadFixture {
         let left = self.policy.gauge(self.state(), self.now).remaining;
         let room = (ExactRatio::from_integer(policy.limit().into()) - used).floor().to_integer();
         prop_assert_eq!(i128::from(left), room.max(0), "used quota is kept");
-        // Looked at later, with nothing written in between, it is still the old rate until the change.
-        // Only a state that would be equal to fresh by then, had nothing changed, may be gone.
+        // A later peek, with nothing written in between, still uses the old rate until the change.
+        // Only a state that would have expired by then without the change may be missing.
         let lasts = self.state().map_or(0, |state| state.expires_at().since(self.now).get());
         let later = self.now.plus(Micros::new((old.window.get() / 3).min(lasts.saturating_sub(1))));
         let left = self.policy.gauge(self.state(), later);
         self.oracle.confirm_gauge(left, later).map_err(TestCaseError::fail)?;
-        // A state says on one scale what is used; two changes with nothing written in between would
-        // need two. So that each is seen, something is written.
+        // A state stores its usage in one unit; two changes without a write in between would need
+        // two. So write something after each change.
         self.now = later;
         self.apply(Op::Charge, 1, self.policy.fit(self.state(), 1, later))?;
         self.apply(Op::Force, 1, self.policy.fit(self.state(), 1, later))
@@ -164,8 +168,8 @@ fn slots_stay_held_after_limit_change() {
     check_usage_is_kept("reload_concurrent", Algorithm::Concurrent);
 }
 
-/// Stores let a state expire when it is equal to fresh on the scale it was written with. Whether one
-/// has done so already must not be seen; a refusal before then keeps the state, on the new scale.
+/// Stores drop a state when it has expired by the units it was written in. Whether a store has done
+/// so must not be observable. A refusal before that time keeps the state, in the new units.
 #[test]
 fn lowered_rate_forgets_already_fresh_key() {
     let policy = |requests| {
@@ -184,7 +188,7 @@ fn lowered_rate_forgets_already_fresh_key() {
     assert_eq!(state.unwrap().expires_at(), start.plus(Micros::from_secs(10)));
 }
 
-/// A bucket that keeps what is left instead would hold 20 of 10 here.
+/// A bucket that stored the remaining amount instead would hold 20 of 10 here.
 #[test]
 fn limit_changes_never_overfill_a_key() {
     let policy = |requests| {
@@ -201,8 +205,8 @@ fn limit_changes_never_overfill_a_key() {
     assert_eq!(policy(20).gauge(state.as_ref(), now).remaining, 10);
 }
 
-/// 10 of 10 used; half drained at 1000/s; then the rule is lowered to 1/s and the 10 are refunded.
-/// Only 5 of them were still in the bucket: the other 5 in it are somebody else's.
+/// 10 of 10 are used and half drain at 1000/s; then the rate is lowered to 1/s and the 10 are
+/// refunded. Only 5 of them were still in the bucket; the other 5 belong to another request.
 #[test]
 fn refund_across_change_returns_only_undrained_cost() {
     let rate = |requests| {
@@ -219,7 +223,7 @@ fn refund_across_change_returns_only_undrained_cost() {
     assert!(slow.gauge(state.as_ref(), change).remaining <= 5);
 }
 
-/// A debt cap that is applied anew at each reading told everyone 200 ms, for ten seconds.
+/// Regression test: a debt cap applied at every reading returned a wait of 200 ms for ten seconds.
 #[test]
 fn wait_stays_sound_after_burst_decrease() {
     let rate = Quota::new(10, Micros::from_secs(1));
@@ -228,6 +232,8 @@ fn wait_stays_sound_after_burst_decrease() {
     wide.charge(&mut state, 100, start);
     let narrow = Policy::new(Algorithm::TokenBucket, rate.with_burst(1)).unwrap();
     let narrow = narrow.with_effective_since(start);
-    let Fit::After(wait) = narrow.fit(state.as_ref(), 1, start) else { panic!("it is full") };
-    assert!(narrow.fit(state.as_ref(), 1, start.plus(wait)).is_now(), "told to wait {wait}");
+    let Fit::After(wait) = narrow.fit(state.as_ref(), 1, start) else {
+        panic!("the bucket must be full")
+    };
+    assert!(narrow.fit(state.as_ref(), 1, start.plus(wait)).is_now(), "not admitted after {wait}");
 }

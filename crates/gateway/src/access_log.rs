@@ -1,4 +1,4 @@
-//! The access log: what became of each request, told when its answer has gone out.
+//! The access log: one record per request, written when the response has been sent.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,28 +12,29 @@ use tokio::time::Instant;
 use super::request_id::X_REQUEST_ID;
 use tidegate_web::LogPaths;
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct AccessRecord {
-    /// The request's name, if it got as far as to have one.
+    /// The request id, once assigned.
     pub id: Option<String>,
-    /// The client, as rules count it: the address, or the network of an IPv6 address. `None` for a
+    /// The client as rules count it: its address, or the network of an IPv6 address. `None` for a
     /// Unix-socket peer when no trusted proxy supplied an address.
     pub client: Option<String>,
-    /// The request's method.
+    /// The request method.
     pub method: Method,
-    /// The endpoint pattern or the path ([`LogPaths`]); without the query, which may hold secrets.
+    /// The endpoint pattern or the path ([`LogPaths`]), without the query, which may contain
+    /// secrets.
     pub path: String,
-    /// How it was answered.
+    /// The response status.
     pub status: u16,
-    /// Bytes of the answer's body that went out.
+    /// Bytes of the response body that were sent.
     pub bytes: u64,
-    /// How long it took until they had.
+    /// The time from the start of the request until the response was sent.
     pub elapsed: Duration,
 }
 
-/// Receives a line for each request.
+/// Receives a record for each request.
 #[derive(Clone)]
 pub struct AccessLog {
     paths: LogPaths,
@@ -41,7 +42,7 @@ pub struct AccessLog {
 }
 
 impl AccessLog {
-    /// A log whose lines `write` receives.
+    /// Creates a log that passes each record to `write`.
     pub fn new(paths: LogPaths, write: impl Fn(&AccessRecord) + Send + Sync + 'static) -> Self {
         Self { paths, write: Arc::new(write) }
     }
@@ -53,7 +54,7 @@ impl fmt::Debug for AccessLog {
     }
 }
 
-/// A line of the log that is told when it is dropped.
+/// A record that is written on drop.
 pub(super) struct AccessLogEntry {
     record: AccessRecord,
     started: Instant,
@@ -61,7 +62,7 @@ pub(super) struct AccessLogEntry {
 }
 
 impl AccessLogEntry {
-    /// A line for a request of which no more is known than its head and its peer.
+    /// Starts a record; only the request head and the peer are known yet.
     pub(super) fn start<B>(log: &AccessLog, request: &Request<B>, peer: Option<String>) -> Self {
         let path = match log.paths {
             LogPaths::Patterns => "*",
@@ -72,7 +73,7 @@ impl AccessLogEntry {
             client: peer,
             method: request.method().clone(),
             path: path.to_owned(),
-            // What is told of a client that went away before there was an answer.
+            // Stays if the client disconnects before it gets a response.
             status: 499,
             bytes: 0,
             elapsed: Duration::ZERO,
@@ -80,7 +81,7 @@ impl AccessLogEntry {
         Self { record, started: Instant::now(), log: log.clone() }
     }
 
-    /// Sets the client, once the forwarding headers are read.
+    /// Sets the client, once the forwarding headers have been read.
     pub(super) fn set_client(&mut self, rules: &RuleSet, ip: Option<IpAddr>) {
         self.record.client = ip.map(|ip| rules.client_name(ip));
     }
@@ -92,14 +93,14 @@ impl AccessLogEntry {
         }
     }
 
-    /// Notes the head of the answer.
+    /// Records the head of the response.
     pub(super) fn record_response<B>(&mut self, response: &Response<B>) {
         let id = response.headers().get(X_REQUEST_ID).and_then(|id| id.to_str().ok());
         self.record.id = id.map(str::to_owned);
         self.record.status = response.status().as_u16();
     }
 
-    /// Counts bytes of the answer's body.
+    /// Counts bytes of the response body.
     pub(super) const fn add_sent_bytes(&mut self, bytes: u64) {
         self.record.bytes += bytes;
     }

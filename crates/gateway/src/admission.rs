@@ -1,4 +1,4 @@
-//! What is decided of a request, before anything of it is sent.
+//! Decides whether a request is admitted, before any of it is forwarded.
 
 use std::pin::pin;
 use std::slice;
@@ -25,87 +25,86 @@ use tidegate_web::problem::HttpError;
 
 const ANY_ORIGIN: HeaderValue = HeaderValue::from_static("*");
 
-/// What was decided of a request. What is large in it is boxed: it is handed on at every step.
+/// The decision about a request. Large parts are boxed, because every step moves the value.
 pub(super) enum AdmissionOutcome {
     Admitted(AdmittedRequest),
-    /// It is admitted, and is to wait its turn.
+    /// Admitted, but it must wait in a delay queue.
     Queued(Box<Decision>, QueueDelay, IdentifiedClient),
-    /// The answer to it.
+    /// Refused, with the response.
     Refused(Box<Response<GatewayBody>>),
 }
 
-/// The client, and the headers that the rules read to know it.
+/// The client, and the headers from which the rules identified it.
 pub(super) struct IdentifiedClient {
     pub(super) client: ResolvedClient,
     pub(super) rule_headers: Arc<RuleInputHeaders>,
 }
 
-/// What is left of a decision by which a request passes.
+/// What the gateway needs to forward an admitted request and to finish it.
 pub(super) struct AdmittedRequest {
     pub(super) identity: IdentifiedClient,
     pub(super) completion: Option<Box<RequestCompletion>>,
     pub(super) pending_headers: Option<PendingHeaders>,
-    /// What was charged, where that may be given back.
+    /// The charges, if they are refunded when no server can be reached.
     pub(super) refundable: Option<Box<Decision>>,
 }
 
 impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
-    /// Decides a request, by what is known of its client.
+    /// Extracts the facts of a request and asks the limiter for a decision.
     pub(super) async fn decide_request(
         &self,
         head: &Parts,
         length: Option<u64>,
-        caller: &ConnectionInfo,
-        mut line: Option<&mut AccessLogEntry>,
-        serving: Option<&ServerSpan>,
+        connection: &ConnectionInfo,
+        mut log_entry: Option<&mut AccessLogEntry>,
+        span: Option<&ServerSpan>,
     ) -> Result<AdmissionOutcome, HttpError> {
         let rules = self.limiter.rules();
         let extractor = self.extractors.get_or_create(&rules)?;
-        let client = extractor.resolve_client(head, caller.peer);
+        let client = extractor.resolve_client(head, connection.peer);
         let trusted = client.peer_is_trusted;
-        self.proxy_detector.observe(caller.peer, trusted, &head.headers, rules.serial());
-        if let Some(line) = &mut line {
-            line.set_client(&rules, client.ip);
+        self.proxy_detector.observe(connection.peer, trusted, &head.headers, rules.serial());
+        if let Some(log_entry) = &mut log_entry {
+            log_entry.set_client(&rules, client.ip);
         }
         let mut facts = Facts::new();
         facts.set_api(ApiKind::Gateway);
         extractor.extract_into(head, head.uri.path(), client, &mut facts)?;
-        if let Some(line) = line {
-            line.set_endpoint(&rules, &facts);
+        if let Some(log_entry) = log_entry {
+            log_entry.set_endpoint(&rules, &facts);
         }
         let cost = |rule: &Rule| {
             let values =
                 |name: &str| head.headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
             rule.cost().request_cost(values, length)
         };
-        let deciding = serving.and_then(ServerSpan::start_decision);
+        let decision_span = span.and_then(ServerSpan::start_decision);
         let decision = pin!(self.limiter.decide_with_rules(Arc::clone(&rules), &facts, cost)).await;
-        trace::finish_decision(deciding, slice::from_ref(&decision));
+        trace::finish_decision(decision_span, slice::from_ref(&decision));
         if !decision.is_allowed() {
             let random = self.headers.jitter_seed(&decision, &facts);
             return Ok(AdmissionOutcome::Refused(Box::new(
                 self.refusal_response(&decision, random, head),
             )));
         }
-        let asker =
+        let identified =
             IdentifiedClient { client, rule_headers: Arc::clone(extractor.input_headers()) };
         Ok(match decision.queue_delay() {
-            Some(turn) => AdmissionOutcome::Queued(Box::new(decision), turn, asker),
-            None => AdmissionOutcome::Admitted(self.admit(decision, asker)),
+            Some(delay) => AdmissionOutcome::Queued(Box::new(decision), delay, identified),
+            None => AdmissionOutcome::Admitted(self.admit(decision, identified)),
         })
     }
 
     #[inline]
-    pub(super) fn admit(&self, mut decision: Decision, asker: IdentifiedClient) -> AdmittedRequest {
-        let aftermath = RequestCompletion::start(&self.limiter, &mut decision);
-        let notice = PendingHeaders::from_decision(&decision, &self.headers);
-        let charged = self.refund_unreachable.then(|| Box::new(decision));
-        AdmittedRequest {
-            identity: asker,
-            completion: aftermath,
-            pending_headers: notice,
-            refundable: charged,
-        }
+    pub(super) fn admit(
+        &self,
+        mut decision: Decision,
+        identified: IdentifiedClient,
+    ) -> AdmittedRequest {
+        let completion = RequestCompletion::start(&self.limiter, &mut decision);
+        let pending_headers = PendingHeaders::from_decision(&decision, &self.headers);
+        let refundable = self.refund_unreachable.then(|| Box::new(decision));
+        AdmittedRequest { identity: identified, completion, pending_headers, refundable }
     }
 
     fn refusal_response(
@@ -117,22 +116,23 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         let mut response =
             respond::refusal_response(decision, &head.headers, &self.headers, random);
         if self.headers.expose && head.headers.contains_key(ORIGIN) {
-            // The upstream, which knows its origins, is not asked; a refusal is no secret.
+            // The upstream, which knows the allowed origins, does not see this request. A refusal
+            // contains nothing secret, so any origin may read it.
             response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, ANY_ORIGIN);
         }
         response.map(GatewayBody::Local)
     }
 }
 
-/// What a future gives that is ready when first polled.
+/// Polls a future once and returns its output; the future must be ready at the first poll.
 pub(super) fn poll_immediate<T>(
     future: impl Future<Output = Result<T, HttpError>>,
 ) -> Result<T, HttpError> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(given) => given,
+        Poll::Ready(output) => output,
         Poll::Pending => Err(HttpError::new(
             StatusCode::INTERNAL_SERVER_ERROR,
-            "the store did not answer at once",
+            "internal error: the store did not complete immediately",
         )),
     }
 }

@@ -1,8 +1,8 @@
-//! What is left to do when an answer has gone out to its end, or never will: slots are released, and
-//! what the request has cost is charged.
+//! Completes a request after its response has been sent or abandoned: releases its concurrency
+//! slots and charges its final cost.
 //!
-//! A task looks after it from the decision on, so that nothing hangs on how the request ends: it is told
-//! by a value that is dropped in any case.
+//! A task does this from the decision on. It is signalled from `Drop`, so slots are released even
+//! if the request is cancelled.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use super::forwarded_bytes::ForwardedBytes;
 
-/// A request that something is left to do for; dropped when its answer has ended.
+/// A request with slots to release or a cost to charge; dropped when its response has ended.
 #[derive(Debug)]
 pub(super) struct RequestCompletion {
     outcome_sender: Option<oneshot::Sender<RequestOutcome>>,
@@ -30,28 +30,30 @@ pub(super) struct RequestCompletion {
 /// How a request ended.
 #[derive(Debug, Default)]
 struct RequestOutcome {
-    /// What was forwarded of the request's body, however it ended, and of the answer's if there
-    /// was one.
+    /// The forwarded bytes of the request body, however it ended, and the sent bytes of the
+    /// response body, if there was a response.
     body_bytes: BodyBytes,
     headers: HeaderMap,
-    /// Whether what was charged is given back.
+    /// Whether the charge is refunded.
     refunded: bool,
 }
 
 impl RequestCompletion {
-    /// Looks after what a decision holds and owes; none where it does neither, which is usual, and hence boxed.
+    /// Starts the task for the slots and the deferred charge of a decision. Returns `None` if it
+    /// has neither. That is the usual case, hence the box.
     pub(super) fn start<S: Store + 'static, L: Store + 'static>(
         limiter: &Arc<Limiter<S, L>>,
         decision: &mut Decision,
     ) -> Option<Box<Self>> {
-        let (slots, bill) = (decision.take_slots(), decision.take_deferred_charge());
-        if slots.is_none() && bill.is_none() {
+        let (slots, deferred) = (decision.take_slots(), decision.take_deferred_charge());
+        if slots.is_none() && deferred.is_none() {
             return None;
         }
-        let (ended, end) = oneshot::channel();
-        let task = tokio::spawn(run_completion(Arc::clone(limiter), slots, bill, end));
+        let (outcome_sender, outcome_receiver) = oneshot::channel();
+        let task =
+            tokio::spawn(run_completion(Arc::clone(limiter), slots, deferred, outcome_receiver));
         Some(Box::new(Self {
-            outcome_sender: Some(ended),
+            outcome_sender: Some(outcome_sender),
             forwarded: ForwardedBytes::default(),
             sent: 0,
             headers: None,
@@ -60,12 +62,12 @@ impl RequestCompletion {
         }))
     }
 
-    /// Where the bytes of the request's body are counted.
+    /// The counter for the forwarded bytes of the request body.
     pub(super) fn forwarded_bytes(&self) -> ForwardedBytes {
         self.forwarded.clone()
     }
 
-    /// Gives back what was charged: nothing of the request was sent. Returns when that is done.
+    /// Refunds the charge, because nothing of the request was sent. Returns when that is done.
     pub(super) async fn refund(mut self: Box<Self>) {
         self.refunded = true;
         let task = self.task.take();
@@ -73,16 +75,16 @@ impl RequestCompletion {
         if let Some(task) = task
             && let Err(error) = task.await
         {
-            tracing::error!(%error, "a charge was not given back");
+            tracing::error!(%error, "failed to refund a charge");
         }
     }
 
-    /// Notes the head of the answer.
+    /// Records the head of the response.
     pub(super) fn record_response_headers(&mut self, headers: &HeaderMap) {
         self.headers = Some(headers.clone());
     }
 
-    /// Counts bytes of the answer's body.
+    /// Counts bytes of the response body.
     pub(super) const fn add_sent_bytes(&mut self, bytes: u64) {
         self.sent += bytes;
     }
@@ -91,12 +93,11 @@ impl RequestCompletion {
 impl Drop for RequestCompletion {
     fn drop(&mut self) {
         let response = self.headers.as_ref().map(|_| self.sent);
-        let seen = BodyBytes { request: Some(self.forwarded.close()), response };
+        let body_bytes = BodyBytes { request: Some(self.forwarded.close()), response };
         let headers = self.headers.take().unwrap_or_default();
-        if let Some(ended) = self.outcome_sender.take() {
-            // The task waits for it, unless the whole process is on its way out.
-            let _ =
-                ended.send(RequestOutcome { body_bytes: seen, headers, refunded: self.refunded });
+        if let Some(sender) = self.outcome_sender.take() {
+            // The task receives it, unless the runtime is shutting down.
+            let _ = sender.send(RequestOutcome { body_bytes, headers, refunded: self.refunded });
         }
     }
 }
@@ -104,25 +105,25 @@ impl Drop for RequestCompletion {
 async fn run_completion<S: Store, L: Store>(
     limiter: Arc<Limiter<S, L>>,
     slots: Option<HeldSlots>,
-    bill: Option<DeferredCharge>,
-    mut end: oneshot::Receiver<RequestOutcome>,
+    deferred: Option<DeferredCharge>,
+    mut outcome_receiver: oneshot::Receiver<RequestOutcome>,
 ) {
-    let ended = match slots {
+    let outcome = match slots {
         Some(mut slots) => {
-            let ended = renew_slots_until_end(&limiter, &mut slots, &mut end).await;
+            let outcome = renew_slots_until_end(&limiter, &mut slots, &mut outcome_receiver).await;
             limiter.release_slots(slots).await;
-            ended
+            outcome
         }
-        None => end.await.unwrap_or_default(),
+        None => outcome_receiver.await.unwrap_or_default(),
     };
-    if let Some(bill) = bill {
+    if let Some(deferred) = deferred {
         let values =
-            |name: &str| ended.headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
-        let cost = |rule: &Rule| match ended.refunded {
+            |name: &str| outcome.headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
+        let cost = |rule: &Rule| match outcome.refunded {
             true => Some(0),
-            false => rule.cost().response_cost(values, ended.body_bytes),
+            false => rule.cost().response_cost(values, outcome.body_bytes),
         };
-        limiter.settle_deferred(bill, cost).await;
+        limiter.settle_deferred(deferred, cost).await;
     }
 }
 
@@ -130,12 +131,12 @@ async fn run_completion<S: Store, L: Store>(
 async fn renew_slots_until_end<S: Store, L: Store>(
     limiter: &Limiter<S, L>,
     slots: &mut HeldSlots,
-    end: &mut oneshot::Receiver<RequestOutcome>,
+    outcome_receiver: &mut oneshot::Receiver<RequestOutcome>,
 ) -> RequestOutcome {
     loop {
-        let third = Duration::from(slots.lease()) / 3;
-        match tokio::time::timeout(third, &mut *end).await {
-            Ok(ended) => return ended.unwrap_or_default(),
+        let third = Duration::from(slots.hold()) / 3;
+        match tokio::time::timeout(third, &mut *outcome_receiver).await {
+            Ok(outcome) => return outcome.unwrap_or_default(),
             Err(_) => limiter.renew_slots(slots).await,
         }
     }

@@ -1,4 +1,4 @@
-//! An admitted request that waits its turn, and what becomes of its charge if it never gets it.
+//! Holds admitted requests until they may leave, and refunds those that never do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::pacing_queue::{PacingQueues, QueueTicket};
 use tidegate_web::ProcessStatus;
 use tidegate_web::problem::HttpError;
 
-/// What is left of the drain for a request after it has left its queue.
+/// The part of the drain timeout that is reserved for a request after it leaves its queue.
 const FINISH_MARGIN: Duration = Duration::from_secs(1);
 
-/// Where requests wait.
+/// Delays admitted requests.
 #[derive(Debug)]
 pub(super) struct DelayQueue {
     queues: Arc<PacingQueues>,
@@ -23,7 +23,8 @@ pub(super) struct DelayQueue {
     drain_timeout: Duration,
 }
 
-/// A request that waits; dropped while it does, its client has gone.
+/// A request in the queue. If it is dropped with its decision, the client has disconnected or the
+/// server is shutting down.
 struct DelayedRequest<S: Store + 'static, L: Store + 'static> {
     limiter: Arc<Limiter<S, L>>,
     decision: Option<Decision>,
@@ -31,36 +32,43 @@ struct DelayedRequest<S: Store + 'static, L: Store + 'static> {
 }
 
 impl DelayQueue {
-    pub(super) fn new(most: usize, status: Arc<ProcessStatus>, drain_timeout: Duration) -> Self {
-        Self { queues: Arc::new(PacingQueues::new(most)), status, drain_timeout }
+    pub(super) fn new(
+        max_waiting: usize,
+        status: Arc<ProcessStatus>,
+        drain_timeout: Duration,
+    ) -> Self {
+        Self { queues: Arc::new(PacingQueues::new(max_waiting)), status, drain_timeout }
     }
 
-    /// Returns when it is the turn of a request, and it may leave.
+    /// Waits until the request may leave the queue.
     ///
     /// # Errors
-    /// When too many wait already, or the process stops before its turn. It is then not charged.
+    /// If too many requests are queued, or the process stops before the request may leave.
     pub(super) async fn wait<S: Store + 'static, L: Store + 'static>(
         &self,
         limiter: &Arc<Limiter<S, L>>,
         decision: Decision,
-        turn: QueueDelay,
+        delay: QueueDelay,
     ) -> Result<Decision, HttpError> {
-        let Some(place) = self.queues.enqueue(&turn) else {
+        let Some(ticket) = self.queues.enqueue(&delay) else {
             limiter.refund_decision(decision).await;
-            return Err(service_unavailable("too many requests wait already"));
+            return Err(service_unavailable("too many requests are queued"));
         };
         let limiter = Arc::clone(limiter);
-        let mut waiter = DelayedRequest { limiter, decision: Some(decision), ticket: place };
-        let due = waiter.ticket.due();
+        let mut delayed = DelayedRequest { limiter, decision: Some(decision), ticket };
+        let due = delayed.ticket.due();
         tokio::select! {
             biased;
-            () = waiter.ticket.wait_for_departure() => {}
-            () = self.drain_deadline_missed(due) => return Err(service_unavailable("the server is stopping")),
+            () = delayed.ticket.wait_for_departure() => {}
+            () = self.drain_deadline_missed(due) => return Err(service_unavailable("the server is shutting down")),
         }
-        waiter.decision.take().ok_or_else(|| service_unavailable("the request waits no more"))
+        delayed
+            .decision
+            .take()
+            .ok_or_else(|| service_unavailable("the request is no longer queued"))
     }
 
-    /// Returns when the process stops too early for a request that is due then.
+    /// Completes when the process stops before a request with this departure time can finish.
     async fn drain_deadline_missed(&self, due: Instant) {
         self.status.wait_for_drain().await;
         if due + FINISH_MARGIN < Instant::now() + self.drain_timeout {
@@ -70,8 +78,9 @@ impl DelayQueue {
 }
 
 impl<S: Store + 'static, L: Store + 'static> Drop for DelayedRequest<S, L> {
-    /// A place is given back only if it is the last in line: behind it others have been told when they
-    /// leave. With several nodes on one store nobody here knows who is last; then it lapses.
+    /// Refunds the charge only if the request is the last in its queue: requests behind it already
+    /// have their departure times. With several nodes on one store, this node does not know which
+    /// request is last, so the charge is kept.
     fn drop(&mut self) {
         let Some(mut decision) = self.decision.take() else { return };
         let limiter = Arc::clone(&self.limiter);

@@ -1,4 +1,4 @@
-//! Sends a request on to the upstream that its route leads to, and takes the answer back.
+//! Forwards a request to the upstream of its route and returns the response.
 
 use std::sync::Arc;
 
@@ -19,27 +19,27 @@ use super::{UpstreamSettings, headers};
 use tidegate_net::listen::ConnectionInfo;
 use tidegate_web::problem::HttpError;
 
-/// How often a request is sent at most; again only where surely nothing of it was.
+/// The maximum number of attempts. A request is retried only if nothing of it was sent.
 const MAX_ATTEMPTS: usize = 3;
 
-/// What `RequestHost` says to an upstream.
+/// The value of the `Host` header that an upstream receives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostHeader {
-    /// What the client said.
+    /// The client's `Host` header.
     #[default]
     Client,
-    /// The server's own name.
+    /// The host of the server's address.
     Server,
 }
 
-/// Why a request was not answered.
+/// Why a request got no response from an upstream.
 pub(super) struct ForwardError {
     pub(super) error: HttpError,
     /// Whether no server could be reached, so that nothing of the request was sent.
     pub(super) unreachable: bool,
 }
 
-/// An upstream with what is said to it.
+/// An upstream with its `Host` and health check settings.
 pub(super) struct RouteTarget {
     upstream: Upstream,
     host: HostHeader,
@@ -48,9 +48,9 @@ pub(super) struct RouteTarget {
 
 impl RouteTarget {
     pub(super) fn new(settings: UpstreamSettings, threads: usize) -> Self {
-        let UpstreamSettings { servers, balance, timeouts, tls: trust, host, health } = settings;
+        let UpstreamSettings { servers, balance, timeouts, tls, host, health } = settings;
         let servers = servers.into_iter().map(|(address, weight)| {
-            Arc::new(UpstreamServer::new(address, weight, timeouts, trust.clone(), threads))
+            Arc::new(UpstreamServer::new(address, weight, timeouts, tls.clone(), threads))
         });
         Self { upstream: Upstream::new(servers.collect(), balance), host, health }
     }
@@ -61,9 +61,9 @@ impl RouteTarget {
         self.upstream.servers.iter().map(|server| (server, self.health.as_ref()))
     }
 
-    /// Sends a request to the server whose turn it is, and again or to another if surely nothing was
-    /// sent: then the request is still there.
-    #[expect(clippy::manual_async_fn, reason = "what an `async fn` is given is copied once more")]
+    /// Sends a request to the selected server. Retries, on the same or on another server, only if
+    /// nothing of the request was sent.
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` copies its arguments once more")]
     pub(super) fn send(
         &self,
         request: Request<UpstreamRequestBody>,
@@ -77,7 +77,7 @@ impl RouteTarget {
                 let in_flight = server.start_request();
                 request.iter_mut().for_each(|request| self.set_host(request, server));
                 let why = match server.send(&mut request).await {
-                    Ok(answered) => return proxied_response(answered, in_flight),
+                    Ok(upstream_response) => return proxied_response(upstream_response, in_flight),
                     Err(why) => why,
                 };
                 if why.is_connect_failure() {
@@ -95,44 +95,44 @@ impl RouteTarget {
         }
     }
 
-    /// Sends a request that wants to change the protocol of its connection.
+    /// Sends a request that asks for a protocol upgrade.
     pub(super) async fn send_upgrade(
         &self,
         mut request: Request<UpstreamRequestBody>,
-        wanted: UpgradeRequest,
-        caller: &ConnectionInfo,
+        upgrade: UpgradeRequest,
+        client_connection: &ConnectionInfo,
     ) -> Result<Response<GatewayBody>, ForwardError> {
         let unreachable = |problem| ForwardError { error: problem, unreachable: true };
-        let (server, link) = self.dial_upgradable().await.map_err(unreachable)?;
+        let (server, connection) = self.dial_upgradable().await.map_err(unreachable)?;
         let in_flight = server.start_request();
         self.set_host(&mut request, server);
-        let sent = wanted.send(server, link, request).await;
+        let sent = upgrade.send(server, connection, request).await;
         let (response, tunnel) = sent.map_err(|why| failed_after_send(&why, server))?;
         validate_response(&response, true).map_err(|why| failed_after_send(&why, server))?;
-        Ok(upgrade_response(response, tunnel, in_flight, caller))
+        Ok(upgrade_response(response, tunnel, in_flight, client_connection))
     }
 
-    /// A connection to the server whose turn it is, or to the next that is there.
+    /// Opens a connection to the selected server, or to the next one that can be reached.
     async fn dial_upgradable(&self) -> Result<(&Arc<UpstreamServer>, Http1Connection), HttpError> {
         let mut tried: SmallVec<[&Arc<UpstreamServer>; MAX_ATTEMPTS]> = SmallVec::new();
         loop {
             let server = self.upstream.select_server(&tried).ok_or_else(no_server_error)?;
             let why = match tunnel::dial_http1(server).await {
-                Ok(link) => return Ok((server, link)),
+                Ok(connection) => return Ok((server, connection)),
                 Err(why) => why,
             };
             if why.is_connect_failure() {
                 tried.push(server);
                 health_check::mark_unreachable(server, self.health.is_some());
             }
-            let most = MAX_ATTEMPTS.min(self.upstream.servers.len());
-            if !why.is_connect_failure() || tried.len() == most {
+            let max_attempts = MAX_ATTEMPTS.min(self.upstream.servers.len());
+            if !why.is_connect_failure() || tried.len() == max_attempts {
                 return Err(why.to_http_error(server));
             }
         }
     }
 
-    /// Says to whom a request is.
+    /// Sets the `Host` header if the upstream gets the server's own, or if the request has none.
     fn set_host(&self, request: &mut Request<UpstreamRequestBody>, server: &UpstreamServer) {
         let headers = request.headers_mut();
         if self.host == HostHeader::Server || !headers.contains_key(HOST) {
@@ -141,53 +141,54 @@ impl RouteTarget {
     }
 }
 
-/// An upstream's answer on its way to the client.
+/// Turns an upstream's response into one for the client.
 fn proxied_response(
-    answered: UpstreamResponse,
+    upstream_response: UpstreamResponse,
     in_flight: ServerLoadGuard,
 ) -> Result<Response<GatewayBody>, ForwardError> {
-    let UpstreamResponse { mut response, connection: link } = answered;
+    let UpstreamResponse { mut response, connection } = upstream_response;
     validate_response(&response, false)
         .map_err(|why| failed_after_send(&why, in_flight.server()))?;
     headers::strip_hop_by_hop(response.headers_mut());
     *response.version_mut() = Version::HTTP_11;
-    Ok(response.map(|body| GatewayBody::Proxied(Box::new(ProxiedBody::new(body, link, in_flight)))))
+    Ok(response
+        .map(|body| GatewayBody::Proxied(Box::new(ProxiedBody::new(body, connection, in_flight)))))
 }
 
-/// A failure after which it is not known what the server did.
+/// A failure after which it is unknown whether the server processed the request.
 fn failed_after_send(why: &UpstreamError, server: &UpstreamServer) -> ForwardError {
     ForwardError { error: why.to_http_error(server), unreachable: false }
 }
 
-/// Whether an answer can be passed on. hyper lets some through that it cannot: a change of protocol
-/// that the client did not ask for, a length beside chunks (RFC 9112 section 6.3), and a length
-/// that is said twice.
-fn validate_response(response: &Response<Incoming>, may_change: bool) -> Result<(), UpstreamError> {
+/// Whether a response can be forwarded. hyper accepts some that cannot: an unrequested protocol
+/// switch, Content-Length together with chunks (RFC 9112 section 6.3), and a repeated
+/// Content-Length.
+fn validate_response(response: &Response<Incoming>, may_switch: bool) -> Result<(), UpstreamError> {
     let headers = response.headers();
-    if response.status().is_informational() && !may_change {
-        Err(UpstreamError::InvalidResponse("it changes the protocol unasked"))
+    if response.status().is_informational() && !may_switch {
+        Err(UpstreamError::InvalidResponse("unrequested protocol switch"))
     } else if headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH) {
-        Err(UpstreamError::InvalidResponse("it says in two ways where it ends"))
+        Err(UpstreamError::InvalidResponse("both Transfer-Encoding and Content-Length"))
     } else if !has_single_length(headers) {
-        Err(UpstreamError::InvalidResponse("it says its length twice"))
+        Err(UpstreamError::InvalidResponse("repeated or malformed Content-Length"))
     } else {
         Ok(())
     }
 }
 
-/// Whether there is at most one length, and it is one number.
+/// Whether there is at most one Content-Length, and it is one number.
 fn has_single_length(headers: &HeaderMap) -> bool {
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter().map(HeaderValue::as_bytes);
     lengths.next().is_none_or(|length| length.iter().all(u8::is_ascii_digit))
         && lengths.next().is_none()
 }
 
-/// The answer to a request that wanted to change the protocol, whether or not the upstream agreed.
+/// The response to an upgrade request, whether or not the upstream accepted the upgrade.
 fn upgrade_response(
     response: Response<Incoming>,
     tunnel: Option<tidegate_net::listen::TunnelFuture>,
     in_flight: ServerLoadGuard,
-    caller: &ConnectionInfo,
+    client_connection: &ConnectionInfo,
 ) -> Response<GatewayBody> {
     let (mut head, body) = response.into_parts();
     let protocol = head.headers.get(UPGRADE).cloned();
@@ -197,7 +198,7 @@ fn upgrade_response(
         return Response::from_parts(head, GatewayBody::Proxied(Box::new(body)));
     };
     tunnel::write_switching_headers(&mut head.headers, protocol);
-    caller.set_tunnel(Box::pin(async move {
+    client_connection.set_tunnel(Box::pin(async move {
         tunnel.await;
         drop(in_flight);
     }));
@@ -205,5 +206,5 @@ fn upgrade_response(
 }
 
 fn no_server_error() -> HttpError {
-    HttpError::new(StatusCode::BAD_GATEWAY, "no upstream can be reached")
+    HttpError::new(StatusCode::BAD_GATEWAY, "no upstream server can be reached")
 }

@@ -1,14 +1,14 @@
-//! How much of a request's body was forwarded, where a rule charges for it.
+//! Counts the forwarded bytes of a request body, for rules that charge for them.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// A sum that two tasks share: the body adds to it, and the charge closes it.
+/// A sum shared by two tasks: the body adds to it, and the charge closes it.
 #[derive(Clone, Debug)]
 pub(super) struct ForwardedBytes(Arc<Mutex<Option<u64>>>);
 
-/// The sum is closed: what would be forwarded now would not be charged.
+/// The sum is closed: bytes forwarded from now on would not be charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ForwardingClosedError;
 
@@ -19,10 +19,10 @@ impl Default for ForwardedBytes {
 }
 
 impl ForwardedBytes {
-    /// Adds bytes that are about to be forwarded.
+    /// Adds bytes before they are forwarded.
     ///
     /// # Errors
-    /// When the sum is closed: they must not be forwarded.
+    /// If the sum is closed; the bytes must not be forwarded.
     pub(super) fn add(&self, bytes: u64) -> Result<(), ForwardingClosedError> {
         let mut sum = self.0.lock();
         let sum = sum.as_mut().ok_or(ForwardingClosedError)?;
@@ -30,7 +30,7 @@ impl ForwardedBytes {
         Ok(())
     }
 
-    /// The sum, to which nothing is added from now on.
+    /// Closes the sum and returns it.
     pub(super) fn close(&self) -> u64 {
         self.0.lock().take().unwrap_or_default()
     }

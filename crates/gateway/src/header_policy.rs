@@ -1,8 +1,7 @@
-//! Which headers a client that is not trusted may not send, and which trailers no client may.
+//! Decides which headers are dropped from untrusted clients, and which trailers from all clients.
 //!
-//! The upstream believes these headers, because its proxy sets them: where a request comes from,
-//! and that it is for another method or path than the request line says. Rules count by the request
-//! line.
+//! An upstream trusts these headers because its proxy sets them: the origin of a request, and
+//! overrides of the method or path in the request line. Rules count by the request line.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,16 +10,16 @@ use http::header::{HeaderMap, HeaderName};
 
 use tidegate_identity::RuleInputHeaders;
 
-/// A header that clients may send although the gateway would drop it.
+/// A header that untrusted clients may send although the gateway drops it by default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassthroughHeader(HeaderName);
 
-/// Why a header cannot be one that clients may send.
+/// Why a header cannot be a passthrough header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PassthroughHeaderError {
-    /// This is not the name of a header.
+    /// Not a valid header name.
     InvalidName,
-    /// The gateway sets it, or it is for one hop only.
+    /// The gateway sets it, or it is hop-by-hop.
     Reserved,
 }
 
@@ -36,7 +35,7 @@ impl FromStr for PassthroughHeader {
     }
 }
 
-/// Whether a header is for one hop, also when `BenchConnection` does not name it.
+/// Whether a header is hop-by-hop even if `Connection` does not name it.
 pub(super) fn is_hop_by_hop(name: &str) -> bool {
     matches!(
         name,
@@ -51,7 +50,7 @@ pub(super) fn is_hop_by_hop(name: &str) -> bool {
     )
 }
 
-/// Whether the gateway drops a header of a client that is not trusted.
+/// Whether the gateway drops this header from an untrusted client.
 pub(super) fn is_dropped(
     name: &HeaderName,
     read: &RuleInputHeaders,
@@ -61,8 +60,8 @@ pub(super) fn is_dropped(
         && !passed.iter().any(|PassthroughHeader(passed)| passed == name)
 }
 
-/// Takes out of a request's trailers what would be dropped or believed as a header: some servers
-/// merge them.
+/// Removes trailers that would be dropped or trusted as headers: some servers merge trailers into
+/// headers.
 pub(super) fn strip_trailers(trailers: &mut HeaderMap, read: &RuleInputHeaders) {
     let is_unsafe = |name: &&HeaderName| {
         let text = name.as_str();
@@ -72,13 +71,13 @@ pub(super) fn strip_trailers(trailers: &mut HeaderMap, read: &RuleInputHeaders) 
             || read.contains(name)
             || is_underscore_variant(name, read)
     };
-    let gone: Vec<HeaderName> = trailers.keys().filter(is_unsafe).cloned().collect();
-    for name in gone {
+    let removed: Vec<HeaderName> = trailers.keys().filter(is_unsafe).cloned().collect();
+    for name in removed {
         trailers.remove(name);
     }
 }
 
-/// Where a request comes from. The gateway sets most of these.
+/// Headers that report where a request comes from. The gateway sets most of them.
 fn is_forwarding_header(name: &str) -> bool {
     matches!(
         name,
@@ -91,7 +90,7 @@ fn is_forwarding_header(name: &str) -> bool {
     )
 }
 
-/// Another method or path than the request line has; some frameworks route by it.
+/// Headers that override the method or path of the request line; some frameworks route by them.
 fn is_override_header(name: &str) -> bool {
     matches!(
         name,
@@ -113,8 +112,8 @@ fn is_proxy_only_header(name: &str) -> bool {
     is_forwarding_header(name) || is_override_header(name)
 }
 
-/// Whether it is another header in disguise: many servers make one variable of `x-real-ip` and
-/// `x_real_ip`.
+/// Whether the name is a variant of a protected header: many servers map `x-real-ip` and
+/// `x_real_ip` to one variable.
 fn is_underscore_variant(name: &HeaderName, read: &RuleInputHeaders) -> bool {
     let text = name.as_str();
     let dashed = || text.replace('_', "-");
@@ -122,7 +121,8 @@ fn is_underscore_variant(name: &HeaderName, read: &RuleInputHeaders) -> bool {
     (text.contains('_') && is_known(dashed())) || read.contains_underscore_variant(name)
 }
 
-/// What has no place in trailers (RFC 9110 section 6.5.1), or would be changed as a header.
+/// Fields that are not allowed in trailers (RFC 9110 section 6.5.1), or that the gateway changes as
+/// headers.
 fn is_forbidden_trailer(name: &str) -> bool {
     matches!(
         name,
@@ -147,8 +147,8 @@ fn is_forbidden_trailer(name: &str) -> bool {
 impl fmt::Display for PassthroughHeaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::InvalidName => "this is not the name of a header",
-            Self::Reserved => "clients cannot set this header: the gateway does",
+            Self::InvalidName => "not a valid header name",
+            Self::Reserved => "reserved: the gateway sets or removes this header itself",
         })
     }
 }
@@ -200,7 +200,7 @@ mod tests {
         let passed = |name: &str| name.parse::<PassthroughHeader>();
         let list = [passed("X-HTTP-Method-Override").unwrap(), passed("x_api_key").unwrap()];
         assert!(!dropped("x-http-method-override", &list) && !dropped("x_api_key", &list));
-        assert!(dropped("x_http_method_override", &list), "another spelling is another header");
+        assert!(dropped("x_http_method_override", &list), "only the exact spelling is passed");
         for name in ["X-Forwarded-For", "forwarded", "x-real-ip", "connection"] {
             assert_eq!(passed(name), Err(PassthroughHeaderError::Reserved), "{name}");
         }

@@ -1,5 +1,5 @@
-//! What changes in the headers on the way: those for one hop stay behind (RFC 9110 section 7.6.1), and
-//! who forwards for whom is said.
+//! Rewrites headers on the way through the gateway: removes hop-by-hop headers (RFC 9110 section
+//! 7.6.1) and sets the forwarding headers.
 
 use std::net::IpAddr;
 
@@ -20,45 +20,45 @@ const VIA_TIDEGATE: HeaderValue = HeaderValue::from_static("1.1 tidegate");
 const HTTP: HeaderValue = HeaderValue::from_static("http");
 const HTTPS: HeaderValue = HeaderValue::from_static("https");
 
-/// For whom a request is forwarded.
+/// The origin of a request, for its forwarding headers.
 #[derive(Clone, Debug)]
 pub(super) struct ForwardingContext<'a> {
-    /// The client, as far as it is known.
+    /// The client's address, if known.
     pub(super) client: Option<IpAddr>,
-    /// Who sent it to us; none over a unix socket.
+    /// The peer's address; `None` for a Unix socket.
     pub(super) peer: Option<IpAddr>,
-    /// The same as text.
+    /// The peer's address as text.
     pub(super) peer_text: Option<HeaderValue>,
-    /// Whether the peer is believed about those before it.
+    /// Whether the peer's forwarding headers are trusted.
     pub(super) peer_is_trusted: bool,
-    /// Whether it came over TLS.
+    /// Whether the request arrived over TLS.
     pub(super) tls: bool,
-    /// The host that it is for, if it says one.
+    /// The requested host, if the request names one.
     pub(super) host: Option<HeaderValue>,
     /// The headers that the rules read.
     pub(super) rule_headers: &'a RuleInputHeaders,
-    /// Those that clients may send although they would be dropped.
+    /// Headers that untrusted clients may send although the gateway drops them by default.
     pub(super) passthrough: &'a [PassthroughHeader],
 }
 
-/// Takes out what is for one hop only.
+/// Removes hop-by-hop headers.
 pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    let gone = matching_names(headers, |name| is_hop_by_hop(name.as_str()));
-    remove_headers(headers, gone, |_| false);
+    let removed = matching_names(headers, |name| is_hop_by_hop(name.as_str()));
+    remove_headers(headers, removed, |_| false);
 }
 
-/// Makes the headers of a request those that go on to the next server.
+/// Turns the headers of a client's request into those of the upstream request.
 pub(super) fn rewrite_request_headers(headers: &mut HeaderMap, forwarding: &ForwardingContext<'_>) {
     let ForwardingContext { peer_is_trusted, rule_headers: read, passthrough: passed, .. } =
         *forwarding;
-    // `Expect` was answered by us, when the body was asked for.
-    let gone = matching_names(headers, |name| {
+    // The gateway itself answers `Expect` when it starts to read the body.
+    let removed = matching_names(headers, |name| {
         is_hop_by_hop(name.as_str())
             || matches!(name.as_str(), "te" | "expect")
             || (!peer_is_trusted && is_dropped(name, read, passed))
     });
-    let trailers = gone.contains(&TE) && accepts_trailers(headers);
-    remove_headers(headers, gone, |name| read.contains(name));
+    let trailers = removed.contains(&TE) && accepts_trailers(headers);
+    remove_headers(headers, removed, |name| read.contains(name));
     if trailers {
         headers.insert(TE, TRAILERS);
     }
@@ -73,47 +73,48 @@ fn accepts_trailers(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Some names of headers.
+/// A list of header names that is usually short.
 type HeaderNameList = SmallVec<[HeaderName; 4]>;
 
-/// The names of those headers. Most messages have few or none of them: one look at all headers is less than a
-/// look for each name.
+/// The names of the headers that `wanted` selects. Most messages have few of them, so one pass over
+/// all headers is cheaper than a lookup per name.
 fn matching_names(headers: &HeaderMap, wanted: impl Fn(&HeaderName) -> bool) -> HeaderNameList {
     headers.keys().filter(|name| wanted(name)).cloned().collect()
 }
 
-/// Takes out those headers, and those that `BenchConnection` names unless they are needed.
+/// Removes these headers, and the ones that `Connection` names unless `is_needed`.
 fn remove_headers(
     headers: &mut HeaderMap,
-    mut gone: HeaderNameList,
+    mut removed: HeaderNameList,
     is_needed: impl Fn(&HeaderName) -> bool,
 ) {
-    if gone.contains(&CONNECTION) && !is_plain_keep_alive(headers) {
+    if removed.contains(&CONNECTION) && !is_plain_keep_alive(headers) {
         let lines = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
         let names = lines.flat_map(|value| value.split(',')).map(str::trim);
-        // A client may not take these away from the next server by naming them here.
+        // By naming these, a client could hide them from the upstream.
         let names = names.filter_map(|name| name.parse().ok());
         let is_needed = |name: &HeaderName| {
             [HOST, FORWARDED, X_FORWARDED_FOR].contains(name) || is_needed(name)
         };
-        gone.extend(names.filter(|name| !is_needed(name)));
+        removed.extend(names.filter(|name| !is_needed(name)));
     }
-    for name in gone {
+    for name in removed {
         headers.remove(name);
     }
 }
 
-/// Whether `BenchConnection` names no header, as most do not.
+/// Whether `Connection` names no header, which is the usual case.
 fn is_plain_keep_alive(headers: &HeaderMap) -> bool {
     let mut lines = headers.get_all(CONNECTION).iter();
     let first = lines.next().map(HeaderValue::as_bytes);
     lines.next().is_none() && matches!(first, Some(b"keep-alive" | b"close"))
 }
 
-/// Says who forwards for whom.
+/// Sets the `X-Forwarded-*` headers and `X-Real-IP`.
 fn set_forwarding_headers(headers: &mut HeaderMap, forwarding: &ForwardingContext<'_>) {
     let ForwardingContext { client, peer, peer_text, tls, host, .. } = forwarding;
-    // A peer without an address adds none: whoever reads the list would stop at something that is none.
+    // A Unix-socket peer has no address; appending a placeholder would make parsers of
+    // X-Forwarded-For stop there.
     if let Some(peer) = peer_text {
         let chain = match forwarding.peer_is_trusted && headers.contains_key(X_FORWARDED_FOR) {
             true => extend_forwarded_for(headers, peer),
@@ -132,7 +133,7 @@ fn set_forwarding_headers(headers: &mut HeaderMap, forwarding: &ForwardingContex
     }
 }
 
-/// What a trusted proxy said of those before it, and itself.
+/// The list that a trusted proxy sent, with the proxy's own address appended.
 fn extend_forwarded_for(headers: &HeaderMap, peer: &HeaderValue) -> HeaderValue {
     let mut chain = BytesMut::with_capacity(64);
     for line in headers.get_all(X_FORWARDED_FOR) {
@@ -140,13 +141,13 @@ fn extend_forwarded_for(headers: &HeaderMap, peer: &HeaderValue) -> HeaderValue 
         chain.put_slice(b", ");
     }
     chain.put_slice(peer.as_bytes());
-    // What was the value of headers is the value of a header.
+    // Cannot fail: it is made of valid header values.
     HeaderValue::from_maybe_shared(chain.freeze()).unwrap_or_else(|_| peer.clone())
 }
 
-/// An address as the value of a header.
+/// An address as a header value.
 fn ip_header_value(ip: IpAddr) -> HeaderValue {
-    // Digits, dots and colons are.
+    // Cannot fail: digits, dots and colons are valid in a header.
     HeaderValue::try_from(ip.to_string()).unwrap_or(HeaderValue::from_static("unknown"))
 }
 
@@ -168,10 +169,10 @@ mod tests {
     }
 
     fn sorted_pairs(headers: &HeaderMap) -> Vec<(&str, &str)> {
-        let mut told: Vec<_> =
+        let mut pairs: Vec<_> =
             headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
-        told.sort_unstable();
-        told
+        pairs.sort_unstable();
+        pairs
     }
 
     fn forwarding(peer_is_trusted: bool, host: &'static str) -> ForwardingContext<'static> {

@@ -1,5 +1,5 @@
-//! How servers fare: asked now and then where that is configured, and until they are back once no
-//! connection came about.
+//! Health of upstream servers: active checks if configured, and reconnect attempts after a failed
+//! connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,33 +10,33 @@ use http::{HeaderValue, Request};
 use super::request_body::UpstreamRequestBody;
 use super::upstream_server::UpstreamServer;
 
-/// How often a server is tried that could not be reached.
+/// The interval between reconnect attempts to an unreachable server.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
 const HEALTH_CHECK_AGENT: HeaderValue = HeaderValue::from_static("tidegate-health-check");
 
-/// How servers are asked whether they are well.
+/// Active health checks of the servers of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamHealthCheck {
-    /// What is asked for; an answer below 400 is well.
+    /// The path of the probe; a status below 400 is healthy.
     pub path: String,
-    /// How often.
+    /// The interval between probes.
     pub interval: Duration,
-    /// How long a server may take.
+    /// The timeout of a probe.
     pub timeout: Duration,
-    /// After how many bad answers in a row a server is unwell.
+    /// The number of consecutive failed probes after which a server is unhealthy.
     pub unhealthy_threshold: u32,
-    /// After how many good answers in a row it is well again.
+    /// The number of consecutive successful probes after which it is healthy again.
     pub healthy_threshold: u32,
 }
 
-/// Asks a server for ever.
+/// Probes a server until the task is dropped.
 pub(super) async fn run_health_checks(server: Arc<UpstreamServer>, health: UpstreamHealthCheck) {
     let (mut good, mut bad) = (0, 0);
     loop {
         tokio::time::sleep(health.interval).await;
-        let asking = probe(&server, &health.path);
-        match tokio::time::timeout(health.timeout, asking).await.unwrap_or(false) {
+        let probing = probe(&server, &health.path);
+        match tokio::time::timeout(health.timeout, probing).await.unwrap_or(false) {
             true => (good, bad) = (good + 1, 0),
             false => (good, bad) = (0, bad + 1),
         }
@@ -48,10 +48,10 @@ pub(super) async fn run_health_checks(server: Arc<UpstreamServer>, health: Upstr
     }
 }
 
-/// Notes that a server could not be reached, and tries until it can. Where servers are asked anyway,
-/// that finds out.
-pub(super) fn mark_unreachable(server: &Arc<UpstreamServer>, is_watched: bool) {
-    if update_health(server, false) && !is_watched {
+/// Marks a server unhealthy after a failed connection, and reconnects until it succeeds. With
+/// active checks no reconnect is needed: the checks detect the recovery.
+pub(super) fn mark_unreachable(server: &Arc<UpstreamServer>, has_health_check: bool) {
+    if update_health(server, false) && !has_health_check {
         let server = Arc::clone(server);
         tokio::spawn(async move {
             loop {
@@ -65,10 +65,10 @@ pub(super) fn mark_unreachable(server: &Arc<UpstreamServer>, is_watched: bool) {
     }
 }
 
-/// Says so once.
-fn update_health(server: &UpstreamServer, well: bool) -> bool {
-    let news = server.set_healthy(well);
-    match (news, well) {
+/// Sets the health and logs a change. Returns whether it changed.
+fn update_health(server: &UpstreamServer, healthy: bool) -> bool {
+    let changed = server.set_healthy(healthy);
+    match (changed, healthy) {
         (true, true) => tracing::info!(server = %server.address, "upstream server healthy again"),
         (true, false) => tracing::warn!(
             server = %server.address,
@@ -76,7 +76,7 @@ fn update_health(server: &UpstreamServer, well: bool) -> bool {
         ),
         (false, _) => {}
     }
-    news
+    changed
 }
 
 async fn probe(server: &UpstreamServer, path: &str) -> bool {
@@ -85,7 +85,7 @@ async fn probe(server: &UpstreamServer, path: &str) -> bool {
         .header(USER_AGENT, HEALTH_CHECK_AGENT)
         .body(UpstreamRequestBody::empty());
     let Ok(request) = request else { return false };
-    let answered = server.send(&mut Some(request)).await;
-    // Its body is not read, so the connection is closed with it.
-    answered.is_ok_and(|answered| answered.response.status().as_u16() < 400)
+    let sent = server.send(&mut Some(request)).await;
+    // The body is not read, so dropping the response closes the connection.
+    sent.is_ok_and(|sent| sent.response.status().as_u16() < 400)
 }

@@ -1,8 +1,8 @@
-//! Connections to a server that nobody uses, kept for the next request.
+//! Idle connections to a server, kept for the next request.
 //!
-//! Where connections of clients stay on a thread, each thread has a shelf of its own. A connection's events are heard by
-//! the thread that opened it, and whoever used it on another would have to be woken from there at every piece of an
-//! answer.
+//! If client connections are pinned to worker threads, each thread has its own pool. A connection's
+//! I/O events arrive on the thread that opened it. A task on another thread would need a
+//! cross-thread wake-up for every piece of a response.
 
 use std::time::Duration;
 
@@ -12,46 +12,47 @@ use tokio::time::Instant;
 use super::upstream_connection::Http1Connection;
 use tidegate_net::listen::worker_index;
 
-/// The most connections on all shelves of a server.
+/// The maximum number of idle connections to a server, over all threads.
 const MAX_IDLE_CONNECTIONS: usize = 1_024;
 
-/// The shelves.
+/// One pool per worker thread.
 pub(super) struct IdleConnectionPool(Box<[Mutex<IdleConnections>]>);
 
-/// Since when each is kept; the last one in is the first one out.
+/// Each connection with the time it became idle. Last in, first out.
 type IdleConnections = Vec<(Instant, Box<Http1Connection>)>;
 
 impl IdleConnectionPool {
-    /// One for each of so many threads.
+    /// Creates a pool for each of `threads` threads.
     pub(super) fn new(threads: usize) -> Self {
         Self((0..threads.clamp(1, MAX_IDLE_CONNECTIONS)).map(|_| Mutex::default()).collect())
     }
 
-    /// Keeps a connection, unless the shelf is full.
-    pub(super) fn put(&self, link: Box<Http1Connection>) {
-        let most = MAX_IDLE_CONNECTIONS / self.0.len();
-        let mut shelf = self.local().lock();
-        if shelf.len() < most {
-            shelf.push((Instant::now(), link));
+    /// Adds a connection, unless this thread's pool is full.
+    pub(super) fn put(&self, connection: Box<Http1Connection>) {
+        let max_len = MAX_IDLE_CONNECTIONS / self.0.len();
+        let mut idle = self.local().lock();
+        if idle.len() < max_len {
+            idle.push((Instant::now(), connection));
         }
     }
 
-    /// The connection that was kept last, if that is not too long ago.
-    pub(super) fn take(&self, longest: Duration) -> Option<Box<Http1Connection>> {
-        let (since, link) = self.local().lock().pop()?;
-        // Those below it are older still, and closed by whoever tidies up.
-        (since.elapsed() < longest).then_some(link)
+    /// Takes the connection that became idle last, unless it has been idle for `max_idle` or
+    /// longer.
+    pub(super) fn take(&self, max_idle: Duration) -> Option<Box<Http1Connection>> {
+        let (since, connection) = self.local().lock().pop()?;
+        // The others have been idle even longer; `evict_expired` closes them.
+        (since.elapsed() < max_idle).then_some(connection)
     }
 
-    /// Closes what has been kept for too long.
-    pub(super) fn evict_expired(&self, longest: Duration) {
-        let Some(oldest) = Instant::now().checked_sub(longest) else { return };
-        for shelf in &self.0 {
-            let mut shelf = shelf.lock();
-            // Those that nobody needs are in front.
-            let stale = shelf.iter().take_while(|(since, _)| *since < oldest).count();
-            let stale: Vec<_> = shelf.drain(..stale).collect();
-            drop(shelf);
+    /// Closes connections that have been idle for longer than `max_idle`.
+    pub(super) fn evict_expired(&self, max_idle: Duration) {
+        let Some(oldest) = Instant::now().checked_sub(max_idle) else { return };
+        for idle in &self.0 {
+            let mut idle = idle.lock();
+            // The longest idle connections are at the front.
+            let stale = idle.iter().take_while(|(since, _)| *since < oldest).count();
+            let stale: Vec<_> = idle.drain(..stale).collect();
+            drop(idle);
             drop(stale);
         }
     }
@@ -73,36 +74,37 @@ mod tests {
 
     #[tokio::test]
     async fn pool_is_local_to_worker_thread() {
-        let shelves = Arc::new(IdleConnectionPool::new(2));
-        shelves.put(test_connection().await);
-        // The first thread of a crew is as good as this one; the second has a shelf of its own.
-        let crew = WorkerPool::start("ours", 2).unwrap();
-        let seats = [crew.assign_worker().unwrap(), crew.assign_worker().unwrap()];
+        let pool = Arc::new(IdleConnectionPool::new(2));
+        pool.put(test_connection().await);
+        // The first worker has the index of this thread, 0, and shares its pool; the second has
+        // another.
+        let workers = WorkerPool::start("ours", 2).unwrap();
+        let assigned = [workers.assign_worker().unwrap(), workers.assign_worker().unwrap()];
         for (thread, finds) in [(1, false), (0, true), (0, false)] {
-            let shelves = Arc::clone(&shelves);
-            let taken = seats[thread].0.spawn(async move { shelves.take(LONG).is_some() });
+            let pool = Arc::clone(&pool);
+            let taken = assigned[thread].0.spawn(async move { pool.take(LONG).is_some() });
             assert_eq!(taken.await.unwrap(), finds, "thread {thread}");
         }
     }
 
     #[tokio::test]
     async fn full_pool_drops_connection() {
-        let shelves = IdleConnectionPool::new(MAX_IDLE_CONNECTIONS);
-        shelves.put(test_connection().await);
-        shelves.put(test_connection().await);
-        assert!(shelves.take(LONG).is_some());
-        assert!(shelves.take(LONG).is_none());
+        let pool = IdleConnectionPool::new(MAX_IDLE_CONNECTIONS);
+        pool.put(test_connection().await);
+        pool.put(test_connection().await);
+        assert!(pool.take(LONG).is_some());
+        assert!(pool.take(LONG).is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn expired_idle_connections_are_closed() {
-        let shelves = IdleConnectionPool::new(1);
-        shelves.put(test_connection().await);
+        let pool = IdleConnectionPool::new(1);
+        pool.put(test_connection().await);
         tokio::time::advance(LONG).await;
-        shelves.put(test_connection().await);
+        pool.put(test_connection().await);
         tokio::time::advance(LONG / 2).await;
-        shelves.evict_expired(LONG);
-        assert_eq!(shelves.local().lock().len(), 1, "the older one is gone");
-        assert!(shelves.take(LONG / 4).is_none(), "too old for who asks");
+        pool.evict_expired(LONG);
+        assert_eq!(pool.local().lock().len(), 1, "the older one was evicted");
+        assert!(pool.take(LONG / 4).is_none(), "idle for longer than the limit");
     }
 }

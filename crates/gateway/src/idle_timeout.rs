@@ -1,4 +1,4 @@
-//! How long to wait for the next piece of something that comes in pieces.
+//! Limits the time between two pieces of a body.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// A timer that is set only where there is something to wait for, and touched as seldom as possible:
-/// what came meanwhile is looked at when it goes off.
+/// A timer that is armed only while a body is pending. Progress only sets a flag, which is checked
+/// when the timer fires: resetting the timer for every piece would be costly.
 #[derive(Debug)]
 pub(super) struct IdleTimeout {
     duration: Duration,
@@ -24,23 +24,23 @@ impl IdleTimeout {
         self.duration
     }
 
-    /// Notes that a piece came.
+    /// Records that a piece arrived.
     pub(super) const fn record_progress(&mut self) {
         self.progressed = true;
     }
 
-    /// Ready when nothing has come for the whole span (and at most for two of them).
+    /// Ready when nothing has arrived for at least the duration, and at most twice as long.
     pub(super) fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let span = self.duration;
+        let duration = self.duration;
         let timer = self.timer.get_or_insert_with(|| {
             self.progressed = false;
-            Box::pin(tokio::time::sleep(span))
+            Box::pin(tokio::time::sleep(duration))
         });
         while timer.as_mut().poll(cx).is_ready() {
             if !std::mem::take(&mut self.progressed) {
                 return Poll::Ready(());
             }
-            timer.as_mut().reset(Instant::now() + span);
+            timer.as_mut().reset(Instant::now() + duration);
         }
         Poll::Pending
     }

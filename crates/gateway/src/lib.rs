@@ -1,7 +1,8 @@
-//! The gateway: a reverse proxy that asks the limiter before it passes a request on.
+//! The gateway: a reverse proxy that checks each request against the rate limits before it forwards
+//! the request.
 //!
-//! Requests and answers go through piece by piece. What a request looks like when it is decided is
-//! what the upstream gets: it is vetted once, at the beginning.
+//! Requests and responses are streamed. A request is normalized once, at the start, so the rules
+//! and the upstream see the same request.
 
 mod access_log;
 mod admission;
@@ -72,10 +73,10 @@ pub use settings::{Settings, UpstreamSettings};
 pub use upstream::Balance;
 pub use upstream_server::UpstreamTimeouts;
 
-/// How often connections are looked at that nobody uses.
+/// The interval between maintenance runs, which close idle connections.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A reverse proxy that asks a limiter.
+/// A reverse proxy with a rate limiter.
 pub struct Gateway<S, L = NoFallback> {
     limiter: Arc<Limiter<S, L>>,
     extractors: ExtractorCache,
@@ -94,10 +95,10 @@ pub struct Gateway<S, L = NoFallback> {
 }
 
 impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
-    /// A gateway that asks a limiter.
+    /// Creates a gateway that enforces the limiter's rules.
     ///
     /// # Errors
-    /// When the rules in force cannot say who asks.
+    /// If the `identity` section of the active rules cannot be used.
     pub fn new(
         limiter: Arc<Limiter<S, L>>,
         status: Arc<ProcessStatus>,
@@ -125,13 +126,14 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         })
     }
 
-    /// Asks servers whether they are well and closes connections that nobody needs, for ever.
+    /// Runs health checks and closes expired idle connections until dropped.
     pub async fn run_maintenance(&self) {
         let servers = || self.targets.iter().flat_map(RouteTarget::servers);
-        let mut watches = JoinSet::new();
+        let mut health_checks = JoinSet::new();
         for (server, health) in servers() {
             if let Some(health) = health {
-                watches.spawn(health_check::run_health_checks(Arc::clone(server), health.clone()));
+                health_checks
+                    .spawn(health_check::run_health_checks(Arc::clone(server), health.clone()));
             }
         }
         loop {
@@ -141,120 +143,126 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         }
     }
 
-    /// Passes a request on, if it may pass.
+    /// Forwards a request if the limiter admits it.
     ///
-    /// Here and around it, what a task carries about is kept small, and copied seldom: it is in no near cache
-    /// any more when the next request of a connection comes.
-    #[expect(clippy::manual_async_fn, reason = "what an `async fn` is given is copied once more")]
+    /// The future is kept small and is moved rarely: by the next request on the same connection,
+    /// its memory has left the nearest CPU caches.
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` copies its arguments once more")]
     fn proxy_request(
         &self,
         mut request: Request<Incoming>,
         id: &HeaderValue,
-        caller: &ConnectionInfo,
-        line: Option<&mut AccessLogEntry>,
-        serving: Option<&ServerSpan>,
+        connection: &ConnectionInfo,
+        log_entry: Option<&mut AccessLogEntry>,
+        span: Option<&ServerSpan>,
     ) -> impl Future<Output = Result<Response<GatewayBody>, HttpError>> + Send {
         async move {
-            let wanted = UpgradeRequest::from_request(&mut request);
+            let upgrade = UpgradeRequest::from_request(&mut request);
             let (mut head, body) = request.into_parts();
             let host = normalize::normalize_head(&mut head)?;
             if body.size_hint().lower() > self.max_body_bytes {
                 return Err(RequestBodyError::TooLarge.to_http_error());
             }
-            let destination = self.find_target(host.as_ref(), head.uri.path())?;
+            let target = self.find_target(host.as_ref(), head.uri.path())?;
             let length = body.size_hint().exact();
-            // What is decided in memory is decided at once, so that nothing of it is carried about.
-            let judged = match S::IMMEDIATE {
-                true => poll_immediate(self.decide_request(&head, length, caller, line, serving))?,
+            // An in-memory store decides immediately, so the decision needs no state in this
+            // future.
+            let outcome = match S::IMMEDIATE {
+                true => {
+                    poll_immediate(self.decide_request(&head, length, connection, log_entry, span))?
+                }
                 false => {
-                    Box::pin(self.decide_request(&head, length, caller, line, serving)).await?
+                    Box::pin(self.decide_request(&head, length, connection, log_entry, span))
+                        .await?
                 }
             };
-            let AdmittedRequest {
-                identity: asker,
-                completion: aftermath,
-                pending_headers: notice,
-                refundable: charged,
-            } = match judged {
-                AdmissionOutcome::Admitted(admitted) => admitted,
-                AdmissionOutcome::Refused(answer) => return Ok(*answer),
-                AdmissionOutcome::Queued(decision, turn, asker) => {
-                    // What is rare is boxed for the same reason.
-                    let waiting = self.delay_queue.wait(&self.limiter, *decision, turn);
-                    self.admit(Box::pin(waiting).await?, asker)
-                }
-            };
-            self.forward_headers(&mut head.headers, host, &asker, caller);
+            let AdmittedRequest { identity: identified, completion, pending_headers, refundable } =
+                match outcome {
+                    AdmissionOutcome::Admitted(admitted) => admitted,
+                    AdmissionOutcome::Refused(response) => return Ok(*response),
+                    AdmissionOutcome::Queued(decision, delay, identified) => {
+                        // Rare, so it is boxed to keep this future small.
+                        let waiting = self.delay_queue.wait(&self.limiter, *decision, delay);
+                        self.admit(Box::pin(waiting).await?, identified)
+                    }
+                };
+            self.forward_headers(&mut head.headers, host, &identified, connection);
             head.headers.insert(X_REQUEST_ID, id.clone());
-            let calling = serving.and_then(|serving| serving.start_upstream(&mut head.headers));
+            let upstream_span = span.and_then(|span| span.start_upstream(&mut head.headers));
             head.version = Version::HTTP_11;
-            let counted = || aftermath.as_deref().map(RequestCompletion::forwarded_bytes);
-            let (most, patience) = (self.max_body_bytes, self.body_timeout);
-            let body = UpstreamRequestBody::new(body, most, patience, asker.rule_headers, counted);
+            let counted = || completion.as_deref().map(RequestCompletion::forwarded_bytes);
+            let (max_bytes, idle_timeout) = (self.max_body_bytes, self.body_timeout);
+            let body = UpstreamRequestBody::new(
+                body,
+                max_bytes,
+                idle_timeout,
+                identified.rule_headers,
+                counted,
+            );
             let request = Request::from_parts(head, body);
-            let sent = match wanted {
-                Some(wanted) => Box::pin(destination.send_upgrade(request, wanted, caller)).await,
-                None => destination.send(request).await,
+            let sent = match upgrade {
+                Some(upgrade) => Box::pin(target.send_upgrade(request, upgrade, connection)).await,
+                None => target.send(request).await,
             };
-            if let Some(calling) = calling {
-                let answer = sent.as_ref().ok();
-                let server = answer.and_then(|answer| answer.body().server());
-                calling.finish(server, answer.map(Response::status));
+            if let Some(upstream_span) = upstream_span {
+                let response = sent.as_ref().ok();
+                let server = response.and_then(|response| response.body().server());
+                upstream_span.finish(server, response.map(Response::status));
             }
             let mut response = match sent {
                 Ok(mut response) => {
-                    if let Some(aftermath) = aftermath {
-                        attach_completion(aftermath, &mut response, caller);
+                    if let Some(completion) = completion {
+                        attach_completion(completion, &mut response, connection);
                     }
                     response
                 }
                 Err(ForwardError { error: problem, unreachable }) => {
-                    if let Some(charged) = charged.filter(|_| unreachable) {
-                        Box::pin(self.refund(*charged, aftermath)).await;
+                    if let Some(refundable) = refundable.filter(|_| unreachable) {
+                        Box::pin(self.refund(*refundable, completion)).await;
                     }
                     http_response::problem(&problem)
                 }
             };
-            if let Some(notice) = notice {
-                notice.write(&self.headers, response.headers_mut());
+            if let Some(pending_headers) = pending_headers {
+                pending_headers.write(&self.headers, response.headers_mut());
             }
             Ok(response)
         }
     }
 
-    /// Makes the headers of a request those that go on to the upstream.
+    /// Turns the headers of a client's request into those of the upstream request.
     fn forward_headers(
         &self,
         headers: &mut HeaderMap,
         host: Option<HeaderValue>,
-        asker: &IdentifiedClient,
-        caller: &ConnectionInfo,
+        identified: &IdentifiedClient,
+        connection: &ConnectionInfo,
     ) {
         let forwarding = ForwardingContext {
-            client: asker.client.ip,
-            peer: caller.peer.ip(),
-            peer_text: caller.address_text().cloned(),
-            peer_is_trusted: asker.client.peer_is_trusted,
-            tls: caller.tls,
+            client: identified.client.ip,
+            peer: connection.peer.ip(),
+            peer_text: connection.address_text().cloned(),
+            peer_is_trusted: identified.client.peer_is_trusted,
+            tls: connection.tls,
             host,
-            rule_headers: &asker.rule_headers,
+            rule_headers: &identified.rule_headers,
             passthrough: &self.passthrough_headers,
         };
         headers::rewrite_request_headers(headers, &forwarding);
     }
 
-    /// Gives back what a request was charged of which nothing was sent. A task does it, also when
-    /// the client goes away meanwhile.
-    async fn refund(&self, charged: Decision, aftermath: Option<Box<RequestCompletion>>) {
+    /// Refunds the charges of a request of which nothing was sent. Runs in a task, so it completes
+    /// even if the client disconnects.
+    async fn refund(&self, refundable: Decision, completion: Option<Box<RequestCompletion>>) {
         let limiter = Arc::clone(&self.limiter);
-        let given_back = tokio::spawn(async move {
-            limiter.refund_decision(charged).await;
-            if let Some(aftermath) = aftermath {
-                aftermath.refund().await;
+        let refunded = tokio::spawn(async move {
+            limiter.refund_decision(refundable).await;
+            if let Some(completion) = completion {
+                completion.refund().await;
             }
         });
-        if let Err(error) = given_back.await {
-            tracing::error!(%error, "a charge was not given back");
+        if let Err(error) = refunded.await {
+            tracing::error!(%error, "failed to refund a charge");
         }
     }
 
@@ -266,43 +274,43 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
         let host = host.and_then(|host| host.to_str().ok());
         let found = self.routes.find(host, path);
         found.and_then(|at| self.targets.get(at)).ok_or_else(|| {
-            HttpError::new(StatusCode::NOT_FOUND, "no route is for this host and path")
+            HttpError::new(StatusCode::NOT_FOUND, "no route matches this host and path")
         })
     }
 }
 
-/// What is left to do is done when the answer has gone out, or the tunnel that it opens has ended.
+/// Completes the request when the response has been sent, or when the tunnel that it opens ends.
 fn attach_completion(
-    mut aftermath: Box<RequestCompletion>,
+    mut completion: Box<RequestCompletion>,
     response: &mut Response<GatewayBody>,
-    caller: &ConnectionInfo,
+    connection: &ConnectionInfo,
 ) {
-    aftermath.record_response_headers(response.headers());
+    completion.record_response_headers(response.headers());
     match response.body_mut() {
-        GatewayBody::Proxied(passed) => passed.completion = Some(aftermath),
-        GatewayBody::Local(_) => caller.hold_until_tunnel_ends(aftermath),
+        GatewayBody::Proxied(proxied) => proxied.completion = Some(completion),
+        GatewayBody::Local(_) => connection.hold_until_tunnel_ends(completion),
     }
 }
 
 impl<S: Store + 'static, L: Store + 'static> HttpHandler for Gateway<S, L> {
     type Body = GatewayBody;
 
-    #[expect(clippy::manual_async_fn, reason = "what an `async fn` is given is copied once more")]
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` copies its arguments once more")]
     fn handle(
         &self,
         mut request: Request<Incoming>,
-        caller: &ConnectionInfo,
+        connection: &ConnectionInfo,
     ) -> impl Future<Output = Response<GatewayBody>> + Send {
         async move {
-            let respelt = method::normalize(request.method_mut());
-            let is_respelt_head = respelt && *request.method() == Method::HEAD;
+            let normalized = method::normalize(request.method_mut());
+            let is_normalized_head = normalized && *request.method() == Method::HEAD;
             let id =
-                self.request_ids.assign_id(request.headers(), || self.trusts_peer(caller.peer));
+                self.request_ids.assign_id(request.headers(), || self.trusts_peer(connection.peer));
             let begin = |log| {
-                let peer = caller.peer.ip().map(|ip| self.limiter.rules().client_name(ip));
+                let peer = connection.peer.ip().map(|ip| self.limiter.rules().client_name(ip));
                 Box::new(AccessLogEntry::start(log, &request, peer))
             };
-            let mut line = self.access_log.as_ref().map(begin);
+            let mut log_entry = self.access_log.as_ref().map(begin);
             let begin = |tracer: &Tracer| {
                 tracer.start_server_span(RequestAttributes::from_request(
                     ApiKind::Gateway,
@@ -310,24 +318,24 @@ impl<S: Store + 'static, L: Store + 'static> HttpHandler for Gateway<S, L> {
                     None,
                 ))
             };
-            let serving = self.tracer.as_ref().map(begin);
-            let passed = self
-                .proxy_request(request, &id, caller, line.as_deref_mut(), serving.as_deref())
+            let span = self.tracer.as_ref().map(begin);
+            let result = self
+                .proxy_request(request, &id, connection, log_entry.as_deref_mut(), span.as_deref())
                 .await;
-            let mut response = passed.unwrap_or_else(|problem| http_response::problem(&problem));
+            let mut response = result.unwrap_or_else(|problem| http_response::problem(&problem));
             response.headers_mut().insert(X_REQUEST_ID, id);
-            if is_respelt_head {
-                // To HTTP libraries `head` is not HEAD: a client would wait for a body of this
-                // length.
+            if is_normalized_head {
+                // HTTP libraries do not treat `head` as HEAD: a client would wait for a body of
+                // this length.
                 response.headers_mut().remove(CONTENT_LENGTH);
             }
-            if let Some(mut line) = line {
-                line.record_response(&response);
-                response.body_mut().attach_access_entry(line);
+            if let Some(mut log_entry) = log_entry {
+                log_entry.record_response(&response);
+                response.body_mut().attach_access_entry(log_entry);
             }
-            if let Some(mut serving) = serving {
-                serving.set_http_status(response.status());
-                response.body_mut().attach_span(serving);
+            if let Some(mut span) = span {
+                span.set_http_status(response.status());
+                response.body_mut().attach_span(span);
             }
             response
         }

@@ -1,5 +1,5 @@
-//! What of a request is accepted at all: one host, a target of reasonable length, one spelling of its
-//! path. What is accepted is what is matched, keyed and forwarded.
+//! Validates and normalizes the head of a request: one host, a target of limited length, one
+//! canonical path. Rules match and key by the normalized request, and the upstream receives it.
 
 use std::borrow::Cow;
 
@@ -11,35 +11,35 @@ use http::{HeaderValue, Method, StatusCode, Uri, Version};
 use tidegate_identity::path;
 use tidegate_web::problem::HttpError;
 
-/// The longest target of a request.
+/// The maximum length of a request target, in bytes.
 pub(super) const MAX_TARGET_BYTES: usize = 8 * 1024;
 
-/// Checks the head of a request and puts it into the form in which it goes on: the target is an
-/// absolute path in its canonical spelling with the query as it came, and `RequestHost` says for whom. That is returned
-/// too; only HTTP/1.0 does without.
+/// Validates the head of a request and normalizes it for forwarding: the target becomes an absolute
+/// path in canonical form with the query unchanged, and the `Host` header is set. Returns the host;
+/// only an HTTP/1.0 request may have none.
 pub(super) fn normalize_head(head: &mut Parts) -> Result<Option<HeaderValue>, HttpError> {
     let bad = |detail: &str| HttpError::new(StatusCode::BAD_REQUEST, detail);
     if head.method == Method::CONNECT {
-        let detail = "this is no forward proxy: CONNECT is not served";
+        let detail = "CONNECT is not supported: this is not a forward proxy";
         return Err(HttpError::new(StatusCode::METHOD_NOT_ALLOWED, detail));
     }
-    // Over HTTP/1.1 this was refused before; over HTTP/2 equal lengths come as far as here.
+    // hyper rejects repeated lengths over HTTP/1.1, but accepts equal ones over HTTP/2.
     if head.headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some() {
-        return Err(bad("there are several Content-Length headers"));
+        return Err(bad("repeated Content-Length header"));
     }
     let target = head.uri.path_and_query().map_or("", PathAndQuery::as_str);
     if target.len() > MAX_TARGET_BYTES {
-        let detail = format!("the target has more than {MAX_TARGET_BYTES} bytes");
+        let detail = format!("the request target is longer than {MAX_TARGET_BYTES} bytes");
         return Err(HttpError::new(StatusCode::URI_TOO_LONG, detail));
     }
     let canonical = path::canonical(head.uri.path()).map_err(|why| bad(&why.to_string()))?;
-    let respelt = match canonical {
+    let canonical_target = match canonical {
         Cow::Borrowed(_) => None,
         Cow::Owned(path) => Some(with_query(path, head.uri.query())?),
     };
     let host = request_host(head)?;
-    if head.uri.authority().is_some() || respelt.is_some() {
-        let target = match respelt {
+    if head.uri.authority().is_some() || canonical_target.is_some() {
+        let target = match canonical_target {
             Some(target) => target,
             None => head.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/")),
         };
@@ -55,11 +55,11 @@ pub(super) fn normalize_head(head: &mut Parts) -> Result<Option<HeaderValue>, Ht
     })
 }
 
-/// Where a request says for whom it is.
+/// Where a request names its host.
 enum RequestHost {
-    /// In its header.
+    /// In the `Host` header.
     Header(HeaderValue),
-    /// Only in its target.
+    /// Only in the request target.
     Target(HeaderValue),
     None,
 }
@@ -69,17 +69,19 @@ fn with_query(path: String, query: Option<&str>) -> Result<PathAndQuery, HttpErr
         Some(query) => format!("{path}?{query}"),
         None => path,
     };
-    PathAndQuery::try_from(target)
-        .map_err(|_| HttpError::new(StatusCode::BAD_REQUEST, "the target is no path"))
+    PathAndQuery::try_from(target).map_err(|_| {
+        HttpError::new(StatusCode::BAD_REQUEST, "the request target is not a valid path")
+    })
 }
 
-/// For whom the request is. hyper lets pass what servers are known to disagree on: no host, several, and one
-/// that contradicts the target (RFC 9112 section 3.2).
+/// Finds the host of a request. hyper accepts requests that servers are known to interpret
+/// differently: without a host, with several, or with one that contradicts the target (RFC 9112
+/// section 3.2).
 fn request_host(head: &Parts) -> Result<RequestHost, HttpError> {
     let bad = |detail: &str| Err(HttpError::new(StatusCode::BAD_REQUEST, detail));
-    let mut said = head.headers.get_all(HOST).iter();
-    match (said.next(), said.next(), head.uri.authority()) {
-        (_, Some(_), _) => bad("there are several Host headers"),
+    let mut hosts = head.headers.get_all(HOST).iter();
+    match (hosts.next(), hosts.next(), head.uri.authority()) {
+        (_, Some(_), _) => bad("repeated Host header"),
         (Some(host), None, None) if is_valid_host(host.as_bytes()) => {
             Ok(RequestHost::Header(host.clone()))
         }
@@ -88,23 +90,27 @@ fn request_host(head: &Parts) -> Result<RequestHost, HttpError> {
         {
             Ok(RequestHost::Header(host.clone()))
         }
-        (Some(_), None, Some(_)) => bad("Host and the target name different hosts"),
-        (Some(_), None, None) => bad("Host names no host"),
+        (Some(_), None, Some(_)) => {
+            bad("the Host header and the request target name different hosts")
+        }
+        (Some(_), None, None) => bad("the Host header is not a valid host"),
         (None, _, Some(authority)) if is_valid_host(authority.as_str().as_bytes()) => {
             let host = HeaderValue::from_str(authority.as_str());
-            host.map(RequestHost::Target).or(bad("the target names no host"))
+            host.map(RequestHost::Target).or(bad("the request target has no valid host"))
         }
-        (None, _, Some(_)) => bad("the target names no host"),
-        // HTTP/1.0 does without.
+        (None, _, Some(_)) => bad("the request target has no valid host"),
+        // HTTP/1.0 requires no host.
         (None, _, None) if head.version < Version::HTTP_11 => Ok(RequestHost::None),
-        (None, _, None) => bad("there is no Host header"),
+        (None, _, None) => bad("missing Host header"),
     }
 }
 
-/// A host and perhaps a port (RFC 3986 section 3.2.2): no user, and nothing that ends it early.
+/// A host with an optional port (RFC 3986 section 3.2.2), without user information or delimiters
+/// that would end it early.
 fn is_valid_host(text: &[u8]) -> bool {
-    let may_be = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~:[]%!$&'()*+,;=".contains(byte);
-    !text.is_empty() && text.iter().all(may_be)
+    let is_allowed =
+        |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~:[]%!$&'()*+,;=".contains(byte);
+    !text.is_empty() && text.iter().all(is_allowed)
 }
 
 #[cfg(test)]
@@ -129,11 +135,15 @@ mod tests {
             ("http://Example.com", "/"),
             ("http://example.com/%7ea/.?q", "/~a/?q"),
         ] {
-            let told = normalized(Request::get(target).header(HOST, "example.com"));
-            assert_eq!(told, Ok((expected.to_owned(), Some("example.com".to_owned()))), "{target}");
+            let result = normalized(Request::get(target).header(HOST, "example.com"));
+            assert_eq!(
+                result,
+                Ok((expected.to_owned(), Some("example.com".to_owned()))),
+                "{target}"
+            );
         }
-        let told = normalized(Request::get("http://example.com:8080/x").version(Version::HTTP_2));
-        assert_eq!(told, Ok(("/x".to_owned(), Some("example.com:8080".to_owned()))));
+        let result = normalized(Request::get("http://example.com:8080/x").version(Version::HTTP_2));
+        assert_eq!(result, Ok(("/x".to_owned(), Some("example.com:8080".to_owned()))));
         assert_eq!(
             normalized(Request::get("/").version(Version::HTTP_10)),
             Ok(("/".to_owned(), None)),

@@ -1,9 +1,9 @@
-//! Requests that wait their turn: a leaky bucket that queues lets them leave one after the other, at a
-//! constant rate.
+//! Queues of a leaky bucket, from which requests leave one after the other at a constant rate.
 //!
-//! The store says how long each waits. Timers are late now and then, and a late request must not be
-//! followed at once by a punctual one; so each also waits until the one before it has left, and a
-//! spacing longer. A client that gives up hands its place on.
+//! The store determines how long each request waits. Timers may fire late, and a late request must
+//! not be followed immediately by a punctual one. So each request also waits until its predecessor
+//! has left, plus the spacing. When a client disconnects, its successor waits for the predecessor
+//! instead.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use tidegate_limiter::QueueDelay;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
-/// How long a queue in which nobody waits is remembered after its last departure.
+/// How long an empty queue is kept after its last departure.
 const IDLE_QUEUE_TTL: Duration = Duration::from_secs(60);
 
-/// Every queue of a gateway.
+/// All queues of a gateway.
 #[derive(Debug)]
 pub(super) struct PacingQueues {
     queues: Mutex<HashMap<Fingerprint, PacingQueue>>,
@@ -29,25 +29,25 @@ pub(super) struct PacingQueues {
     last_eviction: Mutex<Option<Instant>>,
 }
 
-/// One queue: its last place.
+/// One queue, represented by its last ticket.
 #[derive(Debug)]
 struct PacingQueue {
     tail: oneshot::Receiver<PredecessorSignal>,
     position: u64,
-    /// When a next one could leave if all were punctual.
+    /// The earliest departure of the next request if all requests are punctual.
     next_departure: Instant,
 }
 
-/// What one is told by the one ahead.
+/// The signal that a ticket receives from its predecessor.
 #[derive(Debug)]
 enum PredecessorSignal {
-    /// It has left, and the next may from then on.
+    /// The predecessor has left; the successor may leave at this time.
     DepartAfter(Instant),
-    /// It gave up: whoever was ahead of it is ahead of you.
+    /// The predecessor gave up; wait for its own predecessor instead.
     GaveUp(oneshot::Receiver<PredecessorSignal>),
 }
 
-/// A place in a queue, handed on when it is dropped.
+/// A place in a queue. Signals the successor on drop.
 #[derive(Debug)]
 pub(super) struct QueueTicket {
     queues: Arc<PacingQueues>,
@@ -69,58 +69,58 @@ impl PacingQueues {
         }
     }
 
-    /// A place at the end of a queue; none if more wait already than may wait in all.
-    pub(super) fn enqueue(self: &Arc<Self>, turn: &QueueDelay) -> Option<QueueTicket> {
+    /// Appends to a queue; `None` if the gateway's limit of waiting requests is reached.
+    pub(super) fn enqueue(self: &Arc<Self>, delay: &QueueDelay) -> Option<QueueTicket> {
         if self.waiting.fetch_add(1, Relaxed) >= self.max_waiting {
             self.waiting.fetch_sub(1, Relaxed);
             return None;
         }
         let now = Instant::now();
-        let (due, spacing) = (now + turn.delay.into(), turn.spacing.into());
-        let (behind, tail) = oneshot::channel();
+        let (due, spacing) = (now + delay.delay.into(), delay.spacing.into());
+        let (successor, tail) = oneshot::channel();
         let mut queues = self.queues.lock();
         self.evict_idle_queues(&mut queues, now);
-        let number = queues.get(&turn.queue).map_or(0, |queue| queue.position + 1);
+        let number = queues.get(&delay.queue).map_or(0, |queue| queue.position + 1);
         let last = queues.insert(
-            turn.queue,
+            delay.queue,
             PacingQueue { tail, position: number, next_departure: due + spacing },
         );
-        let (ahead, behind) = (last.map(|last| last.tail), Some(behind));
+        let (predecessor, successor) = (last.map(|last| last.tail), Some(successor));
         drop(queues);
         let queues = Arc::clone(self);
         Some(QueueTicket {
             queues,
-            queue: turn.queue,
+            queue: delay.queue,
             position: number,
             due,
             spacing,
-            predecessor: ahead,
-            successor: behind,
+            predecessor,
+            successor,
         })
     }
 
-    /// Forgets queues in which nobody has been for a while.
+    /// Removes queues that have been empty for [`IDLE_QUEUE_TTL`].
     fn evict_idle_queues(&self, queues: &mut HashMap<Fingerprint, PacingQueue>, now: Instant) {
-        let mut tidied = self.last_eviction.lock();
-        if tidied.is_none_or(|tidied| tidied + IDLE_QUEUE_TTL < now) {
-            *tidied = Some(now);
+        let mut last_eviction = self.last_eviction.lock();
+        if last_eviction.is_none_or(|last_eviction| last_eviction + IDLE_QUEUE_TTL < now) {
+            *last_eviction = Some(now);
             queues.retain(|_, queue| queue.next_departure + IDLE_QUEUE_TTL > now);
         }
     }
 }
 
 impl QueueTicket {
-    /// Waits until it is this one's turn, and leaves.
+    /// Waits until the request may leave, then signals the successor.
     pub(super) async fn wait_for_departure(&mut self) {
         sleep_until(self.due).await;
-        while let Some(ahead) = &mut self.predecessor {
-            match ahead.await {
+        while let Some(predecessor) = &mut self.predecessor {
+            match predecessor.await {
                 Ok(PredecessorSignal::DepartAfter(at)) => {
                     self.predecessor = None;
                     self.due = self.due.max(at);
                 }
-                Ok(PredecessorSignal::GaveUp(ahead)) => self.predecessor = Some(ahead),
-                // Nobody is left who could say.
+                Ok(PredecessorSignal::GaveUp(predecessor)) => self.predecessor = Some(predecessor),
+                // The predecessor was dropped without a signal.
                 Err(_) => self.predecessor = None,
             }
         }
@@ -128,21 +128,21 @@ impl QueueTicket {
         self.notify_successor(PredecessorSignal::DepartAfter(Instant::now() + self.spacing));
     }
 
-    /// When it leaves at the earliest.
+    /// The earliest departure time.
     pub(super) const fn due(&self) -> Instant {
         self.due
     }
 
-    /// Whether nobody came after.
+    /// Whether no ticket was appended after this one.
     pub(super) fn is_last(&self) -> bool {
         let queues = self.queues.queues.lock();
         queues.get(&self.queue).is_some_and(|queue| queue.position == self.position)
     }
 
-    fn notify_successor(&mut self, what: PredecessorSignal) {
-        if let Some(behind) = self.successor.take() {
-            // Where nobody is behind, the queue itself keeps it for the next.
-            let _ = behind.send(what);
+    fn notify_successor(&mut self, signal: PredecessorSignal) {
+        if let Some(successor) = self.successor.take() {
+            // Without a successor, the queue holds the receiver for the next ticket.
+            let _ = successor.send(signal);
         }
     }
 }
@@ -150,12 +150,12 @@ impl QueueTicket {
 impl Drop for QueueTicket {
     fn drop(&mut self) {
         self.queues.waiting.fetch_sub(1, Relaxed);
-        // Given up, whoever is behind leaves when this one would have.
-        let what = self
+        // If the request gave up, the successor may leave when this request would have.
+        let signal = self
             .predecessor
             .take()
             .map_or(PredecessorSignal::DepartAfter(self.due), PredecessorSignal::GaveUp);
-        self.notify_successor(what);
+        self.notify_successor(signal);
     }
 }
 
@@ -165,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    fn turn(delay_ms: u64) -> QueueDelay {
+    fn delay(delay_ms: u64) -> QueueDelay {
         let queue = Fingerprint { hi: 1, lo: 2 };
         QueueDelay { queue, delay: Micros::from_millis(delay_ms), spacing: Micros::from_millis(10) }
     }
@@ -174,22 +174,22 @@ mod tests {
     async fn departures_keep_order_and_spacing() {
         let queues = Arc::new(PacingQueues::new(100));
         let start = Instant::now();
-        let places: Vec<_> = (0..5).filter_map(|n| queues.enqueue(&turn(n * 10))).collect();
-        let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
-        // Asked in the wrong order, and the first one late by 7 ms.
-        for (number, mut place) in places.into_iter().enumerate().rev() {
-            let told = told.clone();
+        let tickets: Vec<_> = (0..5).filter_map(|n| queues.enqueue(&delay(n * 10))).collect();
+        let (departed, mut departures) = tokio::sync::mpsc::unbounded_channel();
+        // Polled in reverse order, and the first one is late by 7 ms.
+        for (number, mut ticket) in tickets.into_iter().enumerate().rev() {
+            let departed = departed.clone();
             tokio::spawn(async move {
                 if number == 0 {
                     tokio::time::sleep(Duration::from_millis(7)).await;
                 }
-                place.wait_for_departure().await;
-                let _ = told.send((number, start.elapsed().as_millis()));
+                ticket.wait_for_departure().await;
+                let _ = departed.send((number, start.elapsed().as_millis()));
             });
         }
-        drop(told);
+        drop(departed);
         for (number, at) in [(0, 7), (1, 17), (2, 27), (3, 37), (4, 47)] {
-            assert_eq!(heard.recv().await, Some((number, at)));
+            assert_eq!(departures.recv().await, Some((number, at)));
         }
     }
 
@@ -197,7 +197,7 @@ mod tests {
     async fn abandoned_ticket_passes_predecessor_on() {
         let queues = Arc::new(PacingQueues::new(100));
         let start = Instant::now();
-        let [first, second, third, fourth] = [0, 10, 20, 30].map(|ms| queues.enqueue(&turn(ms)));
+        let [first, second, third, fourth] = [0, 10, 20, 30].map(|ms| queues.enqueue(&delay(ms)));
         let (second, mut fourth) = (second.unwrap(), fourth.unwrap());
         assert!(!second.is_last());
         assert!(fourth.is_last());
@@ -206,8 +206,8 @@ mod tests {
         tokio::time::sleep(Duration::from_millis(25)).await;
         first.unwrap().wait_for_departure().await;
         fourth.wait_for_departure().await;
-        assert_eq!(start.elapsed().as_millis(), 35, "a spacing after the first, which was late");
-        let mut next = queues.enqueue(&turn(0)).unwrap();
+        assert_eq!(start.elapsed().as_millis(), 35, "one spacing after the first, which left late");
+        let mut next = queues.enqueue(&delay(0)).unwrap();
         next.wait_for_departure().await;
         assert_eq!(start.elapsed().as_millis(), 45);
     }
@@ -215,13 +215,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn waiters_are_bounded_and_queues_evicted() {
         let queues = Arc::new(PacingQueues::new(2));
-        let (first, second) = (queues.enqueue(&turn(0)), queues.enqueue(&turn(0)));
-        assert!(queues.enqueue(&turn(0)).is_none());
+        let (first, second) = (queues.enqueue(&delay(0)), queues.enqueue(&delay(0)));
+        assert!(queues.enqueue(&delay(0)).is_none());
         drop(first);
-        assert!(queues.enqueue(&turn(0)).is_some(), "its place is free again");
+        assert!(queues.enqueue(&delay(0)).is_some(), "the dropped ticket freed a place");
         drop(second);
         tokio::time::sleep(IDLE_QUEUE_TTL * 2).await;
-        let other = QueueDelay { queue: Fingerprint { hi: 3, lo: 4 }, ..turn(0) };
+        let other = QueueDelay { queue: Fingerprint { hi: 3, lo: 4 }, ..delay(0) };
         assert!(queues.enqueue(&other).is_some());
         assert_eq!(queues.queues.lock().len(), 1);
     }

@@ -1,7 +1,8 @@
-//! Notices a proxy in front of the gateway that the rules do not trust: all clients behind it count
-//! as one, which is seldom meant.
+//! Detects a proxy in front of the gateway that the rules do not trust. All clients behind it count
+//! as one client, which is rarely intended.
 //!
-//! A sample of requests is looked at every few seconds. Between samples a request costs one load.
+//! A sample of requests is examined every few seconds. Between samples, a request costs one atomic
+//! load.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,13 +12,13 @@ use http::HeaderMap;
 
 use tidegate_web::{Peer, ProcessStatus};
 
-/// How many requests are a sample.
+/// The number of requests in a sample.
 const SAMPLE_SIZE: u32 = 20;
 
-/// The headers in which proxies name the client.
+/// The headers in which proxies report the client.
 const FORWARDING_HEADERS: [&str; 3] = ["forwarded", "x-forwarded-for", "x-real-ip"];
 
-/// Looks at samples of requests.
+/// Examines samples of requests.
 #[derive(Debug)]
 pub(super) struct UntrustedProxyDetector {
     status: Arc<ProcessStatus>,
@@ -28,13 +29,13 @@ pub(super) struct UntrustedProxyDetector {
     reported: AtomicU64,
 }
 
-/// What was seen so far.
+/// The current sample.
 #[derive(Debug, Default)]
 struct ProxySample {
     requests: u32,
-    /// The first peer in this network that forwards for others without being trusted.
+    /// The first untrusted peer in a private network that sends forwarding headers.
     proxy: Option<Peer>,
-    /// How many requests that peer forwarded.
+    /// The number of requests that this peer forwarded.
     forwarded: u32,
 }
 
@@ -44,12 +45,12 @@ impl UntrustedProxyDetector {
         Self { status, sampling, sample: Mutex::default(), reported }
     }
 
-    /// Looks at a request from a peer, under the rule set of this serial number.
+    /// Examines a request from a peer, under the rule set with this serial number.
     pub(super) fn observe(&self, peer: Peer, trusted: bool, headers: &HeaderMap, rules: u64) {
         if !self.sampling.load(Ordering::Relaxed) {
             return;
         }
-        // A request that finds the sample locked is left out of it.
+        // A request that finds the sample locked is not counted.
         let Ok(mut sample) = self.sample.try_lock() else { return };
         sample.requests += 1;
         let forwards = || FORWARDING_HEADERS.iter().any(|name| headers.contains_key(*name));
@@ -72,18 +73,19 @@ impl UntrustedProxyDetector {
     fn report(&self, proxy: Peer) {
         let (from, trust) = match proxy.ip() {
             Some(ip) => (ip.to_string(), format!("{ip}/{}", if ip.is_ipv4() { 32 } else { 128 })),
-            None => ("a unix socket".to_owned(), "unix".to_owned()),
+            None => ("a Unix socket".to_owned(), "unix".to_owned()),
         };
         let warning = format!(
-            "most requests come from {from} with forwarding headers, which is not a trusted proxy: \
-             all clients behind it count as one; add \
+            "most requests come from {from} with forwarding headers, but it is not a trusted proxy: \
+             all clients behind it count as one client; add \
              `identity: {{ ip: {{ trusted_proxies: [{trust}] }} }}`"
         );
         tracing::warn!("{warning}");
         self.status.set_proxy_warning(Some(warning));
     }
 
-    /// Takes another sample. Other rules may trust the proxy, so its report ends with the rules.
+    /// Starts another sample. Clears the report if the rules have changed, because the new rules
+    /// may trust the proxy.
     pub(super) fn start_sample(&self, rules: u64) {
         let reported = self.reported.load(Ordering::Relaxed);
         if reported == rules {
@@ -97,7 +99,7 @@ impl UntrustedProxyDetector {
     }
 }
 
-/// Whether a peer is in this network, as proxies are.
+/// Whether a peer is in a private network, as proxies usually are.
 fn is_private_peer(peer: Peer) -> bool {
     match peer.ip() {
         None => true,
@@ -120,51 +122,51 @@ mod tests {
         headers
     }
 
-    /// What is reported of requests from these peers in turn: address, trusted, forwards.
+    /// The report after requests from these peers in turn: address, trusted, forwards.
     fn report_for(peers: &[(&str, bool, bool)]) -> Option<String> {
         let status = Arc::new(ProcessStatus::new());
-        let watch = UntrustedProxyDetector::new(Arc::clone(&status));
+        let detector = UntrustedProxyDetector::new(Arc::clone(&status));
         for (peer, trusted, forwards) in peers.iter().cycle().take(SAMPLE_SIZE as usize) {
             let peer: IpAddr = peer.parse().unwrap();
-            watch.observe(peer.into(), *trusted, &headers(*forwards), 1);
+            detector.observe(peer.into(), *trusted, &headers(*forwards), 1);
         }
         status.warnings().first().cloned()
     }
 
     #[test]
     fn dominant_untrusted_proxy_is_reported() {
-        let told = report_for(&[("10.0.0.5", false, true)]).unwrap();
-        assert!(told.contains("trusted_proxies: [10.0.0.5/32]"), "{told}");
+        let report = report_for(&[("10.0.0.5", false, true)]).unwrap();
+        assert!(report.contains("trusted_proxies: [10.0.0.5/32]"), "{report}");
         let proxy = ("fd00::1", false, true);
-        let told = report_for(&[proxy, proxy, ("::1", false, false)]).unwrap();
-        assert!(told.contains("[fd00::1/128]"), "{told}");
-        for well in [
+        let report = report_for(&[proxy, proxy, ("::1", false, false)]).unwrap();
+        assert!(report.contains("[fd00::1/128]"), "{report}");
+        for peers in [
             &[("10.0.0.5", true, true)][..],
             &[("10.0.0.5", false, false)],
             &[("198.51.100.7", false, true)],
             &[("10.0.0.5", false, true), ("10.0.0.6", false, true)],
         ] {
-            assert_eq!(report_for(well), None, "{well:?}");
+            assert_eq!(report_for(peers), None, "{peers:?}");
         }
     }
 
     #[test]
     fn report_is_cleared_on_rule_change() {
         let status = Arc::new(ProcessStatus::new());
-        let watch = UntrustedProxyDetector::new(Arc::clone(&status));
+        let detector = UntrustedProxyDetector::new(Arc::clone(&status));
         let sample = |trusted: bool, rules: u64| {
             (0..SAMPLE_SIZE)
-                .for_each(|_| watch.observe(Peer::Unix, trusted, &headers(true), rules));
+                .for_each(|_| detector.observe(Peer::Unix, trusted, &headers(true), rules));
             status.warnings().len()
         };
         assert_eq!(sample(false, 1), 1);
         assert!(status.warnings()[0].contains("trusted_proxies: [unix]"));
-        watch.start_sample(1);
-        assert!(!watch.sampling.load(Ordering::Relaxed), "it is known under these rules");
-        watch.start_sample(2);
+        detector.start_sample(1);
+        assert!(!detector.sampling.load(Ordering::Relaxed), "already reported under these rules");
+        detector.start_sample(2);
         assert_eq!(status.warnings().len(), 0);
         assert_eq!(sample(true, 2), 0);
-        watch.start_sample(2);
+        detector.start_sample(2);
         assert_eq!(sample(false, 2), 1);
     }
 }

@@ -1,7 +1,7 @@
-//! A request's body that can be sent once more, where a server has said that it read nothing of the request.
+//! A request body that can be sent again if a server reports that it did not process the request.
 //!
-//! Pieces go on as they come; a short body's are kept besides (they are not copied) until the head of the answer is
-//! there. Of a long one nothing is kept, and it cannot be sent again.
+//! Pieces are forwarded as they arrive. Those of a short body are also buffered, without a copy,
+//! until the head of the response arrives. A long body is not buffered and cannot be sent again.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,31 +11,31 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use parking_lot::Mutex;
 
-/// The most that is kept of a body.
+/// The maximum number of buffered bytes of a body.
 const MAX_REPLAY_BYTES: usize = 64 * 1024;
 
-/// One reading of a body; the latest is the one that counts.
+/// A reader of the body; only the latest one is valid.
 #[derive(Debug)]
 pub(super) struct ReplayBody {
     source: Arc<Mutex<ReplaySource>>,
     generation: u32,
-    /// How many pieces were passed on.
+    /// The number of pieces that this reader has returned.
     next_frame: usize,
 }
 
-/// How to begin anew.
+/// Creates readers that start at the beginning of the body.
 #[derive(Debug)]
 pub(super) struct ReplayBuffer(Arc<Mutex<ReplaySource>>);
 
 #[derive(Debug)]
 struct ReplaySource {
     body: Incoming,
-    /// What came so far; none where it was too much.
+    /// The pieces so far; `None` once they exceed the limit or a trailer arrived.
     buffered: Option<Vec<Bytes>>,
     generations: u32,
 }
 
-/// The next piece, and whether it came just now.
+/// The next piece, and whether it is read for the first time.
 pub(super) struct ReplayFrame {
     pub(super) frame: Result<Frame<Bytes>, ()>,
     pub(super) is_new: bool,
@@ -50,7 +50,8 @@ impl ReplayBuffer {
         })))
     }
 
-    /// The body from its beginning, if it is all there still. Whoever reads it already gets no more of it.
+    /// Starts a new reader at the beginning, if the whole body so far is buffered. Earlier readers
+    /// fail from then on.
     pub(super) fn start_replay(&self) -> Option<ReplayBody> {
         let mut source = self.0.lock();
         source.buffered.as_ref()?;
@@ -74,29 +75,30 @@ impl ReplaySource {
 
     fn buffer_frame(&mut self, frame: Option<&Frame<Bytes>>) {
         let data = frame.and_then(Frame::data_ref);
-        self.buffered = self.buffered.take().zip(data).and_then(|(mut kept, data)| {
-            kept.push(data.clone());
-            let bytes: usize = kept.iter().map(Bytes::len).sum();
-            (bytes <= MAX_REPLAY_BYTES).then_some(kept)
+        self.buffered = self.buffered.take().zip(data).and_then(|(mut buffered, data)| {
+            buffered.push(data.clone());
+            let bytes: usize = buffered.iter().map(Bytes::len).sum();
+            (bytes <= MAX_REPLAY_BYTES).then_some(buffered)
         });
     }
 }
 
 impl ReplayBody {
-    /// The body, to be read once more.
+    /// Converts into a buffer that can start another reader.
     pub(super) fn into_buffer(self) -> ReplayBuffer {
         ReplayBuffer(self.source)
     }
 
-    /// The next piece.
+    /// Reads the next piece, from the buffer or from the client.
     pub(super) fn poll_replay_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<ReplayFrame>> {
         let mut source = self.source.lock();
         if source.generations != self.generation {
             return Poll::Ready(Some(ReplayFrame { frame: Err(()), is_new: false }));
         }
-        let kept = source.buffered.as_ref().and_then(|kept| kept.get(self.next_frame)).cloned();
+        let buffered =
+            source.buffered.as_ref().and_then(|buffered| buffered.get(self.next_frame)).cloned();
         self.next_frame += 1;
-        if let Some(data) = kept {
+        if let Some(data) = buffered {
             return Poll::Ready(Some(ReplayFrame { frame: Ok(Frame::data(data)), is_new: false }));
         }
         let next = source.poll_source(cx);
@@ -108,20 +110,22 @@ impl ReplayBody {
 
     pub(super) fn is_end_stream(&self) -> bool {
         let source = self.source.lock();
-        let left =
-            source.buffered.as_ref().map_or(0, |kept| kept.len().saturating_sub(self.next_frame));
+        let left = source
+            .buffered
+            .as_ref()
+            .map_or(0, |buffered| buffered.len().saturating_sub(self.next_frame));
         left == 0 && source.body.is_end_stream()
     }
 
     pub(super) fn size_hint(&self) -> SizeHint {
         let source = self.source.lock();
-        let again =
+        let buffered_bytes =
             source.buffered.iter().flatten().skip(self.next_frame).map(|data| data.len() as u64);
-        let (again, rest) = (again.sum::<u64>(), source.body.size_hint());
+        let (buffered_bytes, rest) = (buffered_bytes.sum::<u64>(), source.body.size_hint());
         let mut hint = SizeHint::new();
-        hint.set_lower(rest.lower() + again);
+        hint.set_lower(rest.lower() + buffered_bytes);
         if let Some(upper) = rest.upper() {
-            hint.set_upper(upper + again);
+            hint.set_upper(upper + buffered_bytes);
         }
         hint
     }

@@ -1,4 +1,4 @@
-//! The body of a request on its way to an upstream, passed on piece by piece.
+//! The body of a request, streamed to the upstream.
 
 use std::fmt;
 use std::pin::Pin;
@@ -18,31 +18,32 @@ use super::upload_progress::UploadProgress;
 use tidegate_identity::RuleInputHeaders;
 use tidegate_web::problem::HttpError;
 
-/// The body of a request. Most have none, and a request is moved often: what a body needs lies elsewhere.
+/// The body of a request. Most requests have none, and requests are moved often, so the state is
+/// boxed.
 #[derive(Debug)]
 pub(super) struct UpstreamRequestBody(Option<Box<UploadState>>);
 
-/// A body on its way.
+/// The state of an upload.
 #[derive(Debug)]
 struct UploadState {
     body: BodySource,
     bytes_left: u64,
     idle_timeout: IdleTimeout,
-    /// Where its bytes are counted, if a rule charges for them.
+    /// The byte counter, if a rule charges for the body.
     forwarded_bytes: Option<ForwardedBytes>,
-    /// The headers that the rules read.
+    /// The headers that the rules read; they are removed from the trailers.
     rule_headers: Arc<RuleInputHeaders>,
     progress: UploadProgress,
 }
 
-/// Where it comes from.
+/// The source of the pieces.
 #[derive(Debug)]
 enum BodySource {
     Direct(Incoming),
     Replay(ReplayBody),
 }
 
-/// A body that may be sent once more; none where there is no body at all.
+/// A body that may be sent again; `None` if the request has no body.
 #[derive(Debug)]
 pub(super) struct ReplayHandle(Option<BufferedBody>);
 
@@ -56,7 +57,7 @@ struct BufferedBody {
     progress: UploadProgress,
 }
 
-/// What went wrong with the body of a request; it is the client's doing.
+/// Why a request body failed; always caused by the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestBodyError {
     TooLarge,
@@ -65,73 +66,66 @@ pub(super) enum RequestBodyError {
 }
 
 impl UpstreamRequestBody {
-    /// A body of at most `max_bytes`, which are counted as they pass if a rule charges for them.
+    /// Creates a body of at most `max_bytes`, which are counted if a rule charges for them.
     pub(super) fn new(
         body: Incoming,
         max_bytes: u64,
-        patience: Duration,
-        read: Arc<RuleInputHeaders>,
-        counted: impl FnOnce() -> Option<ForwardedBytes>,
+        idle_timeout: Duration,
+        rule_headers: Arc<RuleInputHeaders>,
+        forwarded_bytes: impl FnOnce() -> Option<ForwardedBytes>,
     ) -> Self {
         if body.is_end_stream() {
             return Self::empty();
         }
-        let (left, patience) = (max_bytes, IdleTimeout::new(patience));
-        let (counted, progress) = (counted(), UploadProgress::default());
+        let (bytes_left, idle_timeout) = (max_bytes, IdleTimeout::new(idle_timeout));
+        let (forwarded_bytes, progress) = (forwarded_bytes(), UploadProgress::default());
         let body = BodySource::Direct(body);
         Self(Some(Box::new(UploadState {
             body,
-            bytes_left: left,
-            idle_timeout: patience,
-            forwarded_bytes: counted,
-            rule_headers: read,
+            bytes_left,
+            idle_timeout,
+            forwarded_bytes,
+            rule_headers,
             progress,
         })))
     }
 
-    /// No body at all.
+    /// A request without a body.
     pub(super) const fn empty() -> Self {
         Self(None)
     }
 
-    /// Makes it one that can be sent again, as long as it is short.
+    /// Makes the body replayable, as long as it is short.
     pub(super) fn make_replayable(&mut self) -> ReplayHandle {
-        let kept = self.0.take().map(|sending| sending.into_buffered());
-        self.0 = kept.as_ref().and_then(BufferedBody::start_upload);
-        ReplayHandle(kept)
+        let buffered = self.0.take().map(|upload| upload.into_buffered());
+        self.0 = buffered.as_ref().and_then(BufferedBody::start_upload);
+        ReplayHandle(buffered)
     }
 
-    /// How it gets on; none where there is nothing to send.
+    /// The upload progress; `None` if there is no body.
     pub(super) fn progress(&self) -> Option<UploadProgress> {
-        self.0.as_ref().map(|sending| sending.progress.clone())
+        self.0.as_ref().map(|upload| upload.progress.clone())
     }
 }
 
 impl UploadState {
     fn into_buffered(self) -> BufferedBody {
-        let Self {
-            body,
-            bytes_left: left,
-            idle_timeout: patience,
-            forwarded_bytes: counted,
-            rule_headers: read,
-            progress,
-        } = self;
+        let Self { body, bytes_left, idle_timeout, forwarded_bytes, rule_headers, progress } = self;
         let body = match body {
             BodySource::Direct(body) => ReplayBuffer::new(body),
-            BodySource::Replay(reading) => reading.into_buffer(),
+            BodySource::Replay(replay) => replay.into_buffer(),
         };
         BufferedBody {
             body,
-            bytes_left: left,
-            idle_timeout: patience.duration(),
-            forwarded_bytes: counted,
-            rule_headers: read,
+            bytes_left,
+            idle_timeout: idle_timeout.duration(),
+            forwarded_bytes,
+            rule_headers,
             progress,
         }
     }
 
-    /// What goes on of a piece: all of it but some trailers, once it is counted.
+    /// Counts a piece, and removes unsafe trailers.
     fn process_frame(
         &mut self,
         piece: ReplayFrame,
@@ -139,8 +133,10 @@ impl UploadState {
         let frame = piece.frame.map_err(|()| RequestBodyError::Aborted)?;
         let length = frame.data_ref().map_or(0, |data| data.len() as u64);
         self.bytes_left = self.bytes_left.checked_sub(length).ok_or(RequestBodyError::TooLarge)?;
-        if let Some(counted) = self.forwarded_bytes.as_ref().filter(|_| piece.is_new) {
-            counted.add(length).map_err(|ForwardingClosedError| RequestBodyError::Aborted)?;
+        if let Some(forwarded_bytes) = self.forwarded_bytes.as_ref().filter(|_| piece.is_new) {
+            forwarded_bytes
+                .add(length)
+                .map_err(|ForwardingClosedError| RequestBodyError::Aborted)?;
         }
         Ok(match frame.into_trailers() {
             Ok(mut trailers) => {
@@ -156,16 +152,16 @@ impl UploadState {
             BodySource::Direct(body) => Pin::new(body)
                 .poll_frame(cx)
                 .map(|frame| Some(ReplayFrame { frame: frame?.map_err(|_| ()), is_new: true })),
-            BodySource::Replay(reading) => reading.poll_replay_frame(cx),
+            BodySource::Replay(replay) => replay.poll_replay_frame(cx),
         }
     }
 }
 
 impl ReplayHandle {
-    /// The same body from its beginning; none if it was too long to be kept.
+    /// The same body from the beginning; `None` if it was too long to buffer.
     pub(super) fn replay(&self) -> Option<UpstreamRequestBody> {
         match &self.0 {
-            Some(kept) => Some(UpstreamRequestBody(Some(kept.start_upload()?))),
+            Some(buffered) => Some(UpstreamRequestBody(Some(buffered.start_upload()?))),
             None => Some(UpstreamRequestBody::empty()),
         }
     }
@@ -173,16 +169,16 @@ impl ReplayHandle {
 
 impl BufferedBody {
     fn start_upload(&self) -> Option<Box<UploadState>> {
-        let (left, patience) = (self.bytes_left, IdleTimeout::new(self.idle_timeout));
-        let (counted, progress) = (self.forwarded_bytes.clone(), self.progress.clone());
-        let (body, read) =
+        let (bytes_left, idle_timeout) = (self.bytes_left, IdleTimeout::new(self.idle_timeout));
+        let (forwarded_bytes, progress) = (self.forwarded_bytes.clone(), self.progress.clone());
+        let (body, rule_headers) =
             (BodySource::Replay(self.body.start_replay()?), Arc::clone(&self.rule_headers));
         Some(Box::new(UploadState {
             body,
-            bytes_left: left,
-            idle_timeout: patience,
-            forwarded_bytes: counted,
-            rule_headers: read,
+            bytes_left,
+            idle_timeout,
+            forwarded_bytes,
+            rule_headers,
             progress,
         }))
     }
@@ -200,8 +196,8 @@ impl Body for UpstreamRequestBody {
         let piece = match this.poll_source_frame(cx) {
             Poll::Ready(piece) => piece,
             Poll::Pending => {
-                let lost = this.idle_timeout.poll_elapsed(cx);
-                return lost.map(|()| Some(Err(RequestBodyError::TimedOut)));
+                let elapsed = this.idle_timeout.poll_elapsed(cx);
+                return elapsed.map(|()| Some(Err(RequestBodyError::TimedOut)));
             }
         };
         this.idle_timeout.record_progress();
@@ -210,17 +206,17 @@ impl Body for UpstreamRequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(|sending| match &sending.body {
+        self.0.as_ref().is_none_or(|upload| match &upload.body {
             BodySource::Direct(body) => body.is_end_stream(),
-            BodySource::Replay(reading) => reading.is_end_stream(),
+            BodySource::Replay(replay) => replay.is_end_stream(),
         })
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self.0.as_ref().map(|sending| &sending.body) {
+        match self.0.as_ref().map(|upload| &upload.body) {
             None => SizeHint::with_exact(0),
             Some(BodySource::Direct(body)) => body.size_hint(),
-            Some(BodySource::Replay(reading)) => reading.size_hint(),
+            Some(BodySource::Replay(replay)) => replay.size_hint(),
         }
     }
 }
@@ -228,9 +224,11 @@ impl Body for UpstreamRequestBody {
 impl RequestBodyError {
     pub(super) fn to_http_error(self) -> HttpError {
         let (status, detail) = match self {
-            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"),
-            Self::TimedOut => (StatusCode::REQUEST_TIMEOUT, "the body did not come in time"),
-            Self::Aborted => (StatusCode::BAD_REQUEST, "the body broke off"),
+            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "the request body is too large"),
+            Self::TimedOut => {
+                (StatusCode::REQUEST_TIMEOUT, "the request body did not arrive in time")
+            }
+            Self::Aborted => (StatusCode::BAD_REQUEST, "the request body ended early"),
         };
         HttpError::new(status, detail)
     }
@@ -239,9 +237,9 @@ impl RequestBodyError {
 impl fmt::Display for RequestBodyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::TooLarge => "the client's body is too large",
-            Self::TimedOut => "the client's body did not come in time",
-            Self::Aborted => "the client's body broke off",
+            Self::TooLarge => "the client's request body is too large",
+            Self::TimedOut => "the client did not send the request body in time",
+            Self::Aborted => "the client's request body ended early",
         })
     }
 }

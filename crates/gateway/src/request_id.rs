@@ -1,4 +1,4 @@
-//! A name for each request, by which the client, the log and the upstream mean the same one.
+//! Request ids, which identify a request in the response, in the logs and at the upstream.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::AtomicU64;
@@ -9,14 +9,14 @@ use tidegate_core::hex;
 
 pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The longest name that is taken over from others.
+/// The maximum length of an id from a trusted proxy.
 const MAX_BYTES: usize = 128;
 
-/// How long the half of a name is that tells the process, and the half that tells the request.
+/// The length of each half of an id: the process prefix and the request number.
 const HALF_LEN: usize = 16;
 
-/// Gives names: first what all names of this process have in common, then a number that only goes up, hidden under a
-/// secret.
+/// Generates ids: a prefix common to all ids of this process, then the keyed hash of a counter,
+/// which hides the number of requests.
 #[derive(Debug)]
 pub(super) struct RequestIdGenerator {
     process_prefix: [u8; HALF_LEN],
@@ -32,35 +32,35 @@ impl Default for RequestIdGenerator {
 }
 
 impl RequestIdGenerator {
-    /// The name of a request: what a trusted proxy calls it, or a new one. Whether the peer is
-    /// trusted matters only if it has sent a name.
+    /// Returns the id from a trusted proxy, or a new one. `peer_is_trusted` is called only if the
+    /// request has a valid id.
     pub(super) fn assign_id(
         &self,
         headers: &HeaderMap,
         peer_is_trusted: impl FnOnce() -> bool,
     ) -> HeaderValue {
         match inbound_request_id(headers) {
-            Some(known) if peer_is_trusted() => known.clone(),
+            Some(id) if peer_is_trusted() => id.clone(),
             _ => self.new_id(),
         }
     }
 
-    /// A new name.
+    /// Generates an id.
     pub(super) fn new_id(&self) -> HeaderValue {
         let number = self.next.fetch_add(1, Relaxed);
         let mut text = [0; 2 * HALF_LEN];
         text[..HALF_LEN].copy_from_slice(&self.process_prefix);
         text[HALF_LEN..].copy_from_slice(&hex::digits(self.secret.hash_one(number)));
-        // Digits are a header's value.
+        // Cannot fail: hexadecimal digits are valid in a header.
         HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("-"))
     }
 }
 
-/// The one name that a request has already.
+/// The id in the request, if there is exactly one and it is valid.
 fn inbound_request_id(headers: &HeaderMap) -> Option<&HeaderValue> {
-    let mut known = headers.get_all(X_REQUEST_ID).iter();
-    match (known.next(), known.next()) {
-        (Some(known), None) => Some(known).filter(|known| is_valid_id(known.as_bytes())),
+    let mut ids = headers.get_all(X_REQUEST_ID).iter();
+    match (ids.next(), ids.next()) {
+        (Some(id), None) => Some(id).filter(|id| is_valid_id(id.as_bytes())),
         _ => None,
     }
 }
@@ -77,19 +77,19 @@ mod tests {
     #[test]
     fn only_trusted_request_ids_are_kept() {
         let ids = RequestIdGenerator::default();
-        let named = |value: &'static str, trusted| {
+        let assigned = |value: &'static str, trusted| {
             let mut headers = HeaderMap::new();
             headers.insert(X_REQUEST_ID, HeaderValue::from_static(value));
-            let name = ids.assign_id(&headers, || trusted);
-            name.to_str().unwrap().to_owned()
+            let id = ids.assign_id(&headers, || trusted);
+            id.to_str().unwrap().to_owned()
         };
-        assert_eq!(named("abc-123", true), "abc-123");
-        let (first, second) = (named("abc-123", false), named("abc 123", true));
+        assert_eq!(assigned("abc-123", true), "abc-123");
+        let (first, second) = (assigned("abc-123", false), assigned("abc 123", true));
         assert_ne!(first, second);
-        let other = named("", true);
+        let other = assigned("", true);
         for new in [&first, &second, &other] {
             assert_eq!(new.len(), 32, "{new}");
-            assert_eq!(new[..HALF_LEN], first[..HALF_LEN], "all names of a process begin alike");
+            assert_eq!(new[..HALF_LEN], first[..HALF_LEN], "all ids of a process have one prefix");
         }
         let elsewhere = RequestIdGenerator::default().new_id();
         assert_ne!(elsewhere.as_bytes()[..HALF_LEN], first.as_bytes()[..HALF_LEN]);

@@ -1,7 +1,7 @@
-//! When an answer over a connection of HTTP/1.1 is late.
+//! The response timeout of an HTTP/1.1 connection.
 //!
-//! The timer stays with the connection: to set and cancel one for every request would cost more than all
-//! of them are worth, because hardly any answer is late. One that goes off early is set to the deadline.
+//! The timer belongs to the connection. Arming and cancelling one per request would cost too much,
+//! because hardly any response is late. A timer that fires early is reset to the current deadline.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,7 +15,7 @@ use super::upload_progress::UploadProgress;
 #[derive(Debug, Default)]
 pub(super) struct ResponseTimer(Option<Pin<Box<Sleep>>>);
 
-/// How long to wait for an answer.
+/// The deadline of a response.
 #[derive(Debug)]
 pub(super) struct ResponseDeadline<'d> {
     progress: Option<UploadProgress>,
@@ -25,7 +25,7 @@ pub(super) struct ResponseDeadline<'d> {
 }
 
 impl<'d> ResponseDeadline<'d> {
-    /// From now on, and anew while pieces of the request's body are passed on.
+    /// Starts the timeout now; it restarts while pieces of the request body are forwarded.
     pub(super) fn new(
         progress: Option<UploadProgress>,
         timeout: Duration,
@@ -34,10 +34,10 @@ impl<'d> ResponseDeadline<'d> {
         Self { progress, timeout, expires_at: Instant::now() + timeout, timer }
     }
 
-    /// Ready when the span is over.
+    /// Ready when the timeout has elapsed.
     pub(super) fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let until = self.expires_at;
-        let timer = self.timer.0.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        let expires_at = self.expires_at;
+        let timer = self.timer.0.get_or_insert_with(|| Box::pin(sleep_until(expires_at)));
         while timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
             if now >= self.expires_at {
@@ -60,8 +60,8 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(60);
 
-    async fn wait_elapsed(waiting: &mut ResponseDeadline<'_>) {
-        poll_fn(|cx| waiting.poll_elapsed(cx)).await;
+    async fn wait_elapsed(deadline: &mut ResponseDeadline<'_>) {
+        poll_fn(|cx| deadline.poll_elapsed(cx)).await;
     }
 
     #[tokio::test(start_paused = true)]
@@ -69,15 +69,15 @@ mod tests {
         let mut timer = ResponseTimer::default();
         for _ in 0..3 {
             let began = Instant::now();
-            let mut waiting = ResponseDeadline::new(None, TIMEOUT, &mut timer);
-            let answered = tokio::time::timeout(TIMEOUT / 2, wait_elapsed(&mut waiting)).await;
-            assert!(answered.is_err(), "it is not late yet");
-            wait_elapsed(&mut ResponseDeadline { expires_at: began + TIMEOUT, ..waiting }).await;
-            // Timers of tokio go off up to a millisecond late.
+            let mut deadline = ResponseDeadline::new(None, TIMEOUT, &mut timer);
+            let waited = tokio::time::timeout(TIMEOUT / 2, wait_elapsed(&mut deadline)).await;
+            assert!(waited.is_err(), "the deadline has not passed");
+            wait_elapsed(&mut ResponseDeadline { expires_at: began + TIMEOUT, ..deadline }).await;
+            // tokio timers fire up to a millisecond late.
             assert!((TIMEOUT..TIMEOUT + Duration::from_millis(2)).contains(&began.elapsed()));
-            // Answered in time; the timer is still set when the next request begins.
-            let mut waiting = ResponseDeadline::new(None, TIMEOUT, &mut timer);
-            assert!(tokio::time::timeout(TIMEOUT / 3, wait_elapsed(&mut waiting)).await.is_err());
+            // Answered in time; the timer is still armed when the next request begins.
+            let mut deadline = ResponseDeadline::new(None, TIMEOUT, &mut timer);
+            assert!(tokio::time::timeout(TIMEOUT / 3, wait_elapsed(&mut deadline)).await.is_err());
         }
     }
 
@@ -85,9 +85,9 @@ mod tests {
     async fn upload_progress_restarts_response_timeout() {
         let (mut timer, progress) = (ResponseTimer::default(), UploadProgress::default());
         let began = Instant::now();
-        let mut waiting = ResponseDeadline::new(Some(progress.clone()), TIMEOUT, &mut timer);
+        let mut deadline = ResponseDeadline::new(Some(progress.clone()), TIMEOUT, &mut timer);
         progress.record_frame();
-        wait_elapsed(&mut waiting).await;
+        wait_elapsed(&mut deadline).await;
         assert!(began.elapsed() >= TIMEOUT * 2, "{:?}", began.elapsed());
     }
 }

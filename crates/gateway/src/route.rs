@@ -1,17 +1,17 @@
-//! Which upstream a request is for, by its host and the beginning of its path.
+//! Selects the upstream of a request by host and path prefix.
 
-/// One way to an upstream.
+/// A route to an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamRoute {
-    /// The host that it is for, without a port; `*.example.com` for all below; none for every host.
+    /// The host without a port; `*.example.com` matches all subdomains; `None` matches every host.
     pub host: Option<String>,
-    /// How the path begins, segment by segment: `/api` is for `/api` and `/api/x`, not for `/apis`.
+    /// The path prefix, by whole segments: `/api` matches `/api` and `/api/x`, but not `/apis`.
     pub prefix: String,
-    /// The upstream's place among them.
+    /// The index of the upstream.
     pub upstream: usize,
 }
 
-/// All ways, the most specific first.
+/// All routes, the most specific first.
 #[derive(Debug)]
 pub(super) struct RouteTable(Vec<UpstreamRoute>);
 
@@ -21,8 +21,8 @@ impl RouteTable {
             route.prefix.truncate(route.prefix.trim_end_matches('/').len());
             route.host.as_mut().into_iter().for_each(|host| host.make_ascii_lowercase());
         }
-        // A named host before a wildcard, a long one before a short one, then the longest prefix; of
-        // equals the first.
+        // Exact hosts before wildcards before no host, then longer hosts, then longer prefixes. The
+        // sort is stable: of equal routes the first wins.
         routes.sort_by_key(|route| {
             let host = route.host.as_deref().unwrap_or_default();
             let named = usize::from(!host.is_empty()) + usize::from(!host.starts_with('*'));
@@ -31,17 +31,17 @@ impl RouteTable {
         Self(routes)
     }
 
-    /// The upstream for a request.
+    /// Finds the upstream of a request.
     pub(super) fn find(&self, host: Option<&str>, path: &str) -> Option<usize> {
         let host = host.map(strip_port);
-        let fits = |route: &&UpstreamRoute| {
-            let host_fits = match &route.host {
+        let matches = |route: &&UpstreamRoute| {
+            let host_matches_route = match &route.host {
                 None => true,
                 Some(wanted) => host.is_some_and(|host| host_matches(wanted, host)),
             };
-            host_fits && has_path_prefix(path, &route.prefix)
+            host_matches_route && has_path_prefix(path, &route.prefix)
         };
-        self.0.iter().find(fits).map(|route| route.upstream)
+        self.0.iter().find(matches).map(|route| route.upstream)
     }
 }
 
@@ -59,7 +59,7 @@ fn host_matches(wanted: &str, host: &str) -> bool {
     }
 }
 
-/// A name that ends with a dot is the same name.
+/// Removes the port and the trailing dot of a fully qualified name.
 fn strip_port(host: &str) -> &str {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

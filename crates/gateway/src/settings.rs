@@ -1,4 +1,4 @@
-//! How the gateway behaves.
+//! Settings of the gateway.
 
 use std::time::Duration;
 
@@ -13,50 +13,50 @@ use tidegate_net::connect::{OutboundAddress, OutboundTls};
 use tidegate_response::HeaderSettings;
 use tidegate_telemetry::trace::Tracer;
 
-/// How the gateway behaves.
+/// Settings of the gateway.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// How rate-limit headers are written.
     pub headers: HeaderSettings,
-    /// The longest body of a request.
+    /// The maximum size of a request body.
     pub max_body_bytes: u64,
-    /// Headers that clients may send although the gateway would drop them.
+    /// Headers that untrusted clients may send although the gateway drops them by default.
     pub passthrough_headers: Vec<PassthroughHeader>,
-    /// Whether a charge is given back when no server of an upstream could be reached. An upstream
-    /// that is too busy to accept connections then has no limiter in front of it.
+    /// Whether a charge is refunded when no server of the upstream can be reached. An upstream that
+    /// is too busy to accept connections is then not protected by its limits.
     pub refund_unreachable: bool,
-    /// How long a client may take for the next piece of a body.
+    /// The maximum time between two pieces of a request body.
     pub body_timeout: Duration,
-    /// The most requests that wait their turn at once.
+    /// The maximum number of requests in delay queues.
     pub max_waiting: usize,
-    /// How long requests have to finish after the stop.
+    /// How long requests may take to finish after the stop.
     pub drain_timeout: Duration,
-    /// How many threads connections stay on ([`WorkerPool`](tidegate_net::listen::WorkerPool)); one where they are
-    /// moved between threads.
+    /// The number of worker threads that connections are pinned to
+    /// ([`WorkerPool`](tidegate_net::listen::WorkerPool)); 1 if they move between threads.
     pub threads: usize,
-    /// Receives what became of each request.
+    /// Receives a record of each request.
     pub access_log: Option<AccessLog>,
-    /// Reports what becomes of requests as traces.
+    /// Exports traces of requests.
     pub tracer: Option<Tracer>,
-    /// Where requests go.
+    /// The routes to the upstreams.
     pub routes: Vec<UpstreamRoute>,
-    /// What the routes lead to.
+    /// The upstreams that the routes refer to by index.
     pub upstreams: Vec<UpstreamSettings>,
 }
 
-/// Servers that answer the same requests.
+/// A group of servers that serve the same requests.
 #[derive(Clone, Debug)]
 pub struct UpstreamSettings {
-    /// Where they are, and how much each takes compared with the others.
+    /// The address and the weight of each server.
     pub servers: Vec<(OutboundAddress, u32)>,
-    /// Which of them gets the next request.
+    /// The load-balancing policy.
     pub balance: Balance,
-    /// How long each may take.
+    /// The timeouts of each server.
     pub timeouts: UpstreamTimeouts,
-    /// Whose certificates are believed.
+    /// The certificate authorities that are trusted.
     pub tls: OutboundTls,
-    /// What `RequestHost` says to them.
+    /// The `Host` header that the servers receive.
     pub host: HostHeader,
-    /// How they are asked whether they are well, if they are.
+    /// The active health checks, if configured.
     pub health: Option<UpstreamHealthCheck>,
 }

@@ -1,5 +1,5 @@
-//! Connections that change their protocol, such as WebSockets. Nothing but HTTP passes before the
-//! upstream has agreed with 101 (CVE-2026-2833: others tunnelled earlier).
+//! Protocol upgrades, such as WebSockets. Only HTTP is forwarded until the upstream accepts the
+//! upgrade with status 101 (CVE-2026-2833: another proxy opened the tunnel earlier).
 
 use http::header::{CONNECTION, HeaderMap, HeaderValue, UPGRADE};
 use http::{Request, Response, StatusCode, Version};
@@ -13,15 +13,15 @@ use super::upstream_error::UpstreamError;
 use super::upstream_server::UpstreamServer;
 use tidegate_net::listen::TunnelFuture;
 
-/// The protocol that a request wants to change to, and the connection when it has.
+/// A requested upgrade: the protocol, and the client's connection once it is upgraded.
 pub(super) struct UpgradeRequest {
     protocol: HeaderValue,
     client: OnUpgrade,
 }
 
 impl UpgradeRequest {
-    /// What a request wants, if anything. HTTP itself is not offered on (RFC 9113 has dropped `h2c`):
-    /// requests inside the tunnel would be counted by nobody.
+    /// The upgrade that a request asks for, if any. Upgrades to HTTP are not forwarded (RFC 9113
+    /// has dropped `h2c`): the limiter would not see the requests inside the tunnel.
     pub(super) fn from_request(request: &mut Request<Incoming>) -> Option<Self> {
         if request.version() != Version::HTTP_11 || !requests_upgrade(request.headers()) {
             return None;
@@ -33,21 +33,21 @@ impl UpgradeRequest {
         Some(Self { protocol, client: hyper::upgrade::on(request) })
     }
 
-    /// Sends the request over a connection of its own. If the upstream agrees, what is to be done with
-    /// both connections is returned too.
+    /// Sends the request over a dedicated connection. If the upstream accepts, also returns the
+    /// future that copies between both connections.
     pub(super) async fn send(
         self,
         server: &UpstreamServer,
-        link: Http1Connection,
+        connection: Http1Connection,
         mut request: Request<UpstreamRequestBody>,
     ) -> Result<(Response<Incoming>, Option<TunnelFuture>), UpstreamError> {
         let Self { protocol, client } = self;
         request.headers_mut().insert(UPGRADE, protocol);
         request.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        let mut sender = link.into_upgradable_sender();
+        let mut sender = connection.into_upgradable_sender();
         let sending = sender.send_request(request);
         let mut response = match tokio::time::timeout(server.timeouts().response, sending).await {
-            Ok(answer) => answer.map_err(UpstreamError::from_hyper)?,
+            Ok(response) => response.map_err(UpstreamError::from_hyper)?,
             Err(_) => return Err(UpstreamError::ResponseTimeout),
         };
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -58,16 +58,16 @@ impl UpgradeRequest {
     }
 }
 
-/// A connection whose protocol can be changed.
+/// Opens a connection that supports upgrades.
 pub(super) async fn dial_http1(server: &UpstreamServer) -> Result<Http1Connection, UpstreamError> {
     match server.dial().await? {
-        UpstreamConnection::Http1(link) => Ok(*link),
-        // The protocol of upgrades is HTTP/1.1.
+        UpstreamConnection::Http1(connection) => Ok(*connection),
+        // Upgrades exist only in HTTP/1.1.
         UpstreamConnection::Http2(_) => Err(UpstreamError::UpgradeUnsupported),
     }
 }
 
-/// Puts back what says to the client that the protocol changes.
+/// Restores the headers that announce the upgrade to the client.
 pub(super) fn write_switching_headers(headers: &mut HeaderMap, protocol: Option<HeaderValue>) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     if let Some(protocol) = protocol {
@@ -81,7 +81,7 @@ fn requests_upgrade(headers: &HeaderMap) -> bool {
     words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"upgrade"))
 }
 
-/// Whether a version of HTTP is among the protocols on offer.
+/// Whether one of the offered protocols is a version of HTTP.
 fn offers_http(offered: &[u8]) -> bool {
     offered.split(|byte| *byte == b',').any(|protocol| {
         let name = protocol.split(|byte| *byte == b'/').next().unwrap_or_default().trim_ascii();
@@ -89,16 +89,16 @@ fn offers_http(offered: &[u8]) -> bool {
     })
 }
 
-/// Carries bytes both ways until both sides have closed.
+/// Copies bytes in both directions until both sides have closed.
 async fn copy_tunnel(client: OnUpgrade, upstream: OnUpgrade) {
     let (client, upstream) = match tokio::join!(client, upstream) {
         (Ok(client), Ok(upstream)) => (client, upstream),
         (Err(error), _) | (_, Err(error)) => {
-            return tracing::debug!(%error, "the protocol was not changed");
+            return tracing::debug!(%error, "protocol upgrade failed");
         }
     };
     let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
     if let Err(error) = tokio::io::copy_bidirectional(&mut client, &mut upstream).await {
-        tracing::debug!(%error, "a tunnel ended early");
+        tracing::debug!(%error, "tunnel ended with an error");
     }
 }

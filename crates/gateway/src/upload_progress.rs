@@ -1,4 +1,4 @@
-//! How long to wait for an answer while the body of the request is still on its way.
+//! The response timeout while the request body is still being sent.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-/// How many pieces of a body have been passed on, and how many there were at the last look.
+/// The number of forwarded pieces of a body, and the number at the last check.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UploadProgress {
     frames: Arc<AtomicU64>,
@@ -16,29 +16,29 @@ pub(super) struct UploadProgress {
 }
 
 impl UploadProgress {
-    /// Notes one more piece.
+    /// Records a piece.
     pub(super) fn record_frame(&self) {
         self.frames.fetch_add(1, Relaxed);
     }
 
-    /// Whether a piece was passed on since the last look.
+    /// Whether a piece was forwarded since the last call.
     pub(super) fn take_advanced(&mut self) -> bool {
-        let pieces = self.frames.load(Relaxed);
-        std::mem::replace(&mut self.last_seen, pieces) != pieces
+        let frames = self.frames.load(Relaxed);
+        std::mem::replace(&mut self.last_seen, frames) != frames
     }
 
-    /// Waits for an answer for as long as the span says; it begins anew while the body is under way,
-    /// because nobody answers before they were asked. Whether the client dawdles is seen elsewhere.
+    /// Waits for a response, at most for `span` without upload progress: a server usually responds
+    /// only after it has the body. A client that stalls is detected elsewhere, by the body timeout.
     pub(super) async fn timeout_while_idle<T>(
-        mut of: Option<Self>,
+        mut progress: Option<Self>,
         span: Duration,
-        answer: impl Future<Output = T>,
+        response: impl Future<Output = T>,
     ) -> Option<T> {
-        let mut answer = pin!(answer);
+        let mut response = pin!(response);
         loop {
-            match timeout(span, answer.as_mut()).await {
-                Ok(answer) => return Some(answer),
-                Err(_) if of.as_mut().is_some_and(Self::take_advanced) => {}
+            match timeout(span, response.as_mut()).await {
+                Ok(response) => return Some(response),
+                Err(_) if progress.as_mut().is_some_and(Self::take_advanced) => {}
                 Err(_) => return None,
             }
         }

@@ -1,4 +1,4 @@
-//! Several servers that answer the same requests, and which of them gets the next.
+//! A group of interchangeable servers, and the selection of the one for the next request.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -8,17 +8,17 @@ use smallvec::SmallVec;
 
 use super::upstream_server::UpstreamServer;
 
-/// Which server gets the next request.
+/// The load-balancing policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
-    /// The one with the fewest requests under way, relative to its weight.
+    /// The server with the fewest requests in flight, relative to its weight.
     #[default]
     LeastLoaded,
-    /// In turn, each as often as its weight says.
+    /// Weighted round-robin.
     Weighted,
 }
 
-/// Servers that answer the same requests.
+/// A group of servers that serve the same requests.
 pub(super) struct Upstream {
     pub(super) servers: Vec<Arc<UpstreamServer>>,
     balance: Balance,
@@ -33,8 +33,8 @@ impl Upstream {
         Self { servers, balance, next_turn: AtomicUsize::new(0), total_weight }
     }
 
-    /// The server for a request, other than those that were tried. Servers that are not well come
-    /// last: where none is, one of them is still better than no answer.
+    /// Selects a server that has not been tried. Unhealthy servers are selected only if no healthy
+    /// one is left: an attempt is better than a certain failure.
     pub(super) fn select_server(
         &self,
         tried: &[&Arc<UpstreamServer>],
@@ -45,23 +45,24 @@ impl Upstream {
         let left =
             |server: &&Arc<UpstreamServer>| !tried.iter().any(|tried| Arc::ptr_eq(tried, server));
         let left: SmallVec<[&Arc<UpstreamServer>; 8]> = self.servers.iter().filter(left).collect();
-        let well: SmallVec<[&Arc<UpstreamServer>; 8]> =
+        let healthy: SmallVec<[&Arc<UpstreamServer>; 8]> =
             left.iter().copied().filter(|server| server.is_healthy()).collect();
-        let from = if well.is_empty() { left } else { well };
+        let from = if healthy.is_empty() { left } else { healthy };
         match self.balance {
             Balance::LeastLoaded => self.least_loaded(&from),
             Balance::Weighted => self.weighted_round_robin(&from),
         }
     }
 
-    /// Of equals the one whose turn it is, so that idle servers share too.
+    /// Of equally loaded servers, picks the one whose turn it is, so that idle servers also share
+    /// the load.
     fn least_loaded<'u>(
         &self,
         from: &[&'u Arc<UpstreamServer>],
     ) -> Option<&'u Arc<UpstreamServer>> {
         let start = self.next_turn.fetch_add(1, Relaxed);
         let in_order = (0..from.len()).map(|i| from[(start.wrapping_add(i)) % from.len()]);
-        // Loads are compared as fractions: a/v < b/w where a·w < b·v.
+        // Compares loads as fractions: a/v < b/w if a·w < b·v.
         in_order.reduce(|best, next| {
             let load = |server: &UpstreamServer| server.in_flight() as u64 + 1;
             let (a, b) = (load(best), load(next));
@@ -77,7 +78,8 @@ impl Upstream {
         from: &[&'u Arc<UpstreamServer>],
     ) -> Option<&'u Arc<UpstreamServer>> {
         let total: usize = from.iter().map(|server| server.weight as usize).sum();
-        // A step that shares no divisor with most totals spreads the turns of a heavy server.
+        // The step shares no divisor with the total weight, which interleaves the turns of a heavy
+        // server.
         let mut at =
             self.next_turn.fetch_add(1, Relaxed).wrapping_mul(coprime_step(self.total_weight))
                 % total.max(1);
@@ -92,8 +94,8 @@ impl Upstream {
     }
 }
 
-/// The number next to the golden section of `total` that shares no divisor with it: multiples of it
-/// visit every place once, and neighbours far apart.
+/// The first number from the golden section of `total` upwards that is coprime to it. Its multiples
+/// modulo `total` visit every position once, with consecutive ones far apart.
 fn coprime_step(total: usize) -> usize {
     let divisor = |mut a: usize, mut b: usize| {
         while b > 0 {
@@ -112,14 +114,14 @@ mod tests {
     use tidegate_net::connect::OutboundTls;
 
     fn upstream(weights: &[u32], balance: Balance) -> Upstream {
-        let trust = OutboundTls::without_roots().unwrap();
+        let tls = OutboundTls::without_roots().unwrap();
         let server = |(i, weight): (usize, &u32)| {
             let address = format!("http://127.0.0.1:{}", i + 1).parse().unwrap();
             Arc::new(UpstreamServer::new(
                 address,
                 *weight,
                 UpstreamTimeouts::default(),
-                trust.clone(),
+                tls.clone(),
                 1,
             ))
         };
@@ -143,19 +145,19 @@ mod tests {
     #[test]
     fn least_loaded_server_is_selected() {
         let upstream = upstream(&[1, 1, 2], Balance::LeastLoaded);
-        let mut under_way = Vec::new();
+        let mut in_flight = Vec::new();
         let mut counts = [0; 4];
         for _ in 0..12 {
             let server = upstream.select_server(&[]).unwrap();
             counts[usize::from(server.address.port)] += 1;
-            under_way.push(server.start_request());
+            in_flight.push(server.start_request());
         }
         assert_eq!(counts, [0, 3, 3, 6]);
-        under_way.retain(|busy| busy.server().address.port != 2);
+        in_flight.retain(|guard| guard.server().address.port != 2);
         for _ in 0..3 {
             let server = upstream.select_server(&[]).unwrap();
             assert_eq!(server.address.port, 2);
-            under_way.push(server.start_request());
+            in_flight.push(server.start_request());
         }
     }
 
@@ -163,14 +165,14 @@ mod tests {
     fn unhealthy_and_tried_servers_come_last() {
         for balance in [Balance::LeastLoaded, Balance::Weighted] {
             let upstream = upstream(&[1, 1], balance);
-            assert!(upstream.servers[0].set_healthy(false), "that is news");
-            assert!(!upstream.servers[0].set_healthy(false), "that is none");
+            assert!(upstream.servers[0].set_healthy(false), "the state changed");
+            assert!(!upstream.servers[0].set_healthy(false), "the state did not change");
             assert_eq!(port(upstream.select_server(&[])), 2);
             let (first, second) = (&upstream.servers[0], &upstream.servers[1]);
-            assert_eq!(port(upstream.select_server(&[second])), 1, "better than none");
+            assert_eq!(port(upstream.select_server(&[second])), 1, "the only server left");
             assert_eq!(port(upstream.select_server(&[second, first])), 0);
             upstream.servers[1].set_healthy(false);
-            assert_ne!(port(upstream.select_server(&[])), 0, "all are unwell");
+            assert_ne!(port(upstream.select_server(&[])), 0, "all servers are unhealthy");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Why an upstream's server gave no answer, and what the client is told.
+//! Why an upstream server sent no usable response, and the error that the client receives.
 
 use std::fmt;
 use std::io;
@@ -9,60 +9,61 @@ use super::request_body::RequestBodyError;
 use super::upstream_server::UpstreamServer;
 use tidegate_web::problem::HttpError;
 
-/// What went wrong.
+/// Why an upstream request failed.
 #[derive(Debug)]
 pub(super) enum UpstreamError {
     Connect(io::Error),
     ConnectTimeout,
     ResponseTimeout,
-    /// The client's body; the server is not to blame.
+    /// The client's request body failed; the server is not at fault.
     Body(RequestBodyError),
     ConnectionBroken(hyper::Error),
-    /// Its answer cannot be passed on.
+    /// The response cannot be forwarded.
     InvalidResponse(&'static str),
-    /// It speaks only what cannot change its protocol.
+    /// The server negotiated HTTP/2, which has no upgrades.
     UpgradeUnsupported,
-    /// The request was sent before, and is not there any more.
+    /// The request was already sent and is no longer available.
     AlreadySent,
 }
 
 impl UpstreamError {
-    /// hyper tells the fault of a request's body as its own error's cause.
+    /// hyper wraps an error of the request body: it is the source of the hyper error.
     pub(super) fn from_hyper(error: hyper::Error) -> Self {
-        let fault = std::error::Error::source(&error).and_then(|source| source.downcast_ref());
-        match fault {
-            Some(fault) => Self::Body(*fault),
+        let body_error = std::error::Error::source(&error).and_then(|source| source.downcast_ref());
+        match body_error {
+            Some(body_error) => Self::Body(*body_error),
             None => Self::ConnectionBroken(error),
         }
     }
 
-    /// Whether no connection came about.
+    /// Whether the connection could not be established.
     pub(super) const fn is_connect_failure(&self) -> bool {
         matches!(self, Self::Connect(_) | Self::ConnectTimeout)
     }
 
-    /// What the client is told; the log is told more.
+    /// Logs the details and returns the error for the client, which reveals less.
     pub(super) fn to_http_error(&self, server: &UpstreamServer) -> HttpError {
         let (status, detail) = match self {
-            Self::Body(fault) => return fault.to_http_error(),
+            Self::Body(body_error) => return body_error.to_http_error(),
             Self::ResponseTimeout | Self::ConnectTimeout => {
-                (StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time")
+                (StatusCode::GATEWAY_TIMEOUT, "the upstream did not respond in time")
             }
             Self::Connect(_) => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached"),
             Self::ConnectionBroken(_) => {
-                (StatusCode::BAD_GATEWAY, "the upstream's answer broke off")
+                (StatusCode::BAD_GATEWAY, "the connection to the upstream was lost")
             }
             Self::InvalidResponse(_) => {
-                (StatusCode::BAD_GATEWAY, "the upstream's answer makes no sense")
+                (StatusCode::BAD_GATEWAY, "the upstream sent an invalid response")
             }
             Self::UpgradeUnsupported => {
-                (StatusCode::BAD_GATEWAY, "the upstream does not change protocols")
+                (StatusCode::BAD_GATEWAY, "the upstream does not support protocol upgrades")
             }
-            Self::AlreadySent => {
-                (StatusCode::BAD_GATEWAY, "the request was sent, and not answered")
-            }
+            Self::AlreadySent => (
+                StatusCode::BAD_GATEWAY,
+                "the upstream did not respond and the request cannot be resent",
+            ),
         };
-        tracing::warn!(server = %server.address, why = %self, "an upstream failed");
+        tracing::warn!(server = %server.address, why = %self, "upstream request failed");
         HttpError::new(status, detail)
     }
 }
@@ -71,13 +72,13 @@ impl fmt::Display for UpstreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connect(error) => write!(f, "cannot connect: {error}"),
-            Self::ConnectTimeout => f.write_str("cannot connect in time"),
-            Self::ResponseTimeout => f.write_str("no answer in time"),
-            Self::Body(fault) => fault.fmt(f),
-            Self::ConnectionBroken(error) => write!(f, "the answer broke off: {error}"),
-            Self::InvalidResponse(what) => write!(f, "the answer makes no sense: {what}"),
-            Self::UpgradeUnsupported => f.write_str("HTTP/2 does not change its protocol"),
-            Self::AlreadySent => f.write_str("the request was sent before"),
+            Self::ConnectTimeout => f.write_str("connect timed out"),
+            Self::ResponseTimeout => f.write_str("response timed out"),
+            Self::Body(body_error) => body_error.fmt(f),
+            Self::ConnectionBroken(error) => write!(f, "connection lost: {error}"),
+            Self::InvalidResponse(what) => write!(f, "invalid response: {what}"),
+            Self::UpgradeUnsupported => f.write_str("HTTP/2 does not support upgrades"),
+            Self::AlreadySent => f.write_str("the request was already sent"),
         }
     }
 }

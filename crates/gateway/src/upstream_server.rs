@@ -1,4 +1,4 @@
-//! One server of an upstream: its connections, and how it fares.
+//! One server of an upstream: its connections, its load and its health.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -18,16 +18,17 @@ use super::upstream_connection::{Http1Connection, Http2Sender, UpstreamConnectio
 use super::upstream_error::UpstreamError;
 use tidegate_net::connect::{OutboundAddress, OutboundProtocol, OutboundTls};
 
-/// How long a server may take.
+/// Timeouts of an upstream server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamTimeouts {
-    /// To accept a connection.
+    /// To establish a connection.
     pub connect: Duration,
-    /// To begin its answer, once the request has been sent.
+    /// From the end of the request to the head of the response.
     pub response: Duration,
-    /// Between two pieces of its answer.
+    /// Between two pieces of the response body.
     pub idle: Duration,
-    /// How long a connection is kept for the next request; less than servers keep theirs.
+    /// How long an idle connection is kept for the next request; shorter than servers usually keep
+    /// theirs.
     pub keep_alive: Duration,
 }
 
@@ -42,7 +43,7 @@ impl Default for UpstreamTimeouts {
     }
 }
 
-/// One server.
+/// A server of an upstream.
 pub(super) struct UpstreamServer {
     pub(super) address: OutboundAddress,
     pub(super) weight: u32,
@@ -52,30 +53,30 @@ pub(super) struct UpstreamServer {
     in_flight: AtomicUsize,
     unhealthy: AtomicBool,
     idle_pool: IdleConnectionPool,
-    /// Whether there was ever a shared connection.
+    /// Whether the server has ever negotiated HTTP/2.
     speaks_http2: AtomicBool,
     shared_http2: Mutex<Option<SharedHttp2>>,
 }
 
-/// The connection that all requests share where the server speaks HTTP/2.
+/// The connection that all requests share if the server speaks HTTP/2.
 #[derive(Clone)]
 struct SharedHttp2 {
     http2: Http2Sender,
-    /// Which it is of all there were.
+    /// The sequence number of this connection.
     generation: u64,
 }
 
-/// A request that a server is busy with.
+/// Counts a request as in flight until dropped.
 pub(super) struct ServerLoadGuard(Arc<UpstreamServer>);
 
-/// The head of an answer, and the connection that its body still comes over.
+/// The head of a response, and the connection from which its body is read.
 pub(super) struct UpstreamResponse {
     pub(super) response: Response<Incoming>,
     pub(super) connection: Option<Box<Http1Connection>>,
 }
 
 impl UpstreamServer {
-    /// A server whose connections are used on so many threads.
+    /// Creates a server whose connections are used on `threads` threads.
     pub(super) fn new(
         address: OutboundAddress,
         weight: u32,
@@ -85,7 +86,7 @@ impl UpstreamServer {
     ) -> Self {
         let host = HeaderValue::from_str(&address.authority());
         Self {
-            // An address was an authority when it was parsed.
+            // Cannot fail: the address was parsed from an authority.
             host: host.unwrap_or(HeaderValue::from_static("localhost")),
             address,
             weight,
@@ -115,19 +116,20 @@ impl UpstreamServer {
         !self.unhealthy.load(Relaxed)
     }
 
-    /// Notes how it fares; says whether that is news.
-    pub(super) fn set_healthy(&self, well: bool) -> bool {
-        self.unhealthy.swap(!well, Relaxed) == well
+    /// Sets the health; returns whether it changed.
+    pub(super) fn set_healthy(&self, healthy: bool) -> bool {
+        self.unhealthy.swap(!healthy, Relaxed) == healthy
     }
 
-    /// Counts a request until the value is dropped.
+    /// Counts a request as in flight until the guard is dropped.
     pub(super) fn start_request(self: &Arc<Self>) -> ServerLoadGuard {
         self.in_flight.fetch_add(1, Relaxed);
         ServerLoadGuard(Arc::clone(self))
     }
 
-    /// Sends a request and waits for the head of the answer. The request is taken, and put back where surely
-    /// nothing of it was sent: by reference, because it is large and moved at every step otherwise.
+    /// Sends a request and waits for the head of the response. Takes the request from the option,
+    /// and puts it back if nothing of it was sent. It is passed by reference because it is large
+    /// and would be moved at every step.
     pub(super) async fn send(
         &self,
         request: &mut Option<Request<UpstreamRequestBody>>,
@@ -140,73 +142,76 @@ impl UpstreamServer {
             return Box::pin(self.send_http2(shared, request)).await;
         }
         loop {
-            let (mut link, kept) = match self.idle_pool.take(self.timeouts.keep_alive) {
-                Some(link) => (link, true),
-                // Rare, and large: boxed, because its state would be carried about with every request.
+            let (mut connection, reused) = match self.idle_pool.take(self.timeouts.keep_alive) {
+                Some(connection) => (connection, true),
+                // Rare and large, so it is boxed: its state would enlarge the future of every
+                // request.
                 None => match Box::pin(self.dial()).await? {
-                    UpstreamConnection::Http1(link) => (link, false),
+                    UpstreamConnection::Http1(connection) => (connection, false),
                     UpstreamConnection::Http2(http2) => {
                         return Box::pin(self.send_http2(self.share_http2(http2), request)).await;
                     }
                 },
             };
-            match link.send(request, self.timeouts.response).await {
-                Ok(response) => return Ok(UpstreamResponse { response, connection: Some(link) }),
-                // One that was closed while it was kept says so when it is used; there are no more of these than
-                // are kept.
-                Err(_) if kept && request.is_some() => {}
+            match connection.send(request, self.timeouts.response).await {
+                Ok(response) => {
+                    return Ok(UpstreamResponse { response, connection: Some(connection) });
+                }
+                // The server closed this connection while it was idle. Try the next one; the loop
+                // ends after the last idle connection.
+                Err(_) if reused && request.is_some() => {}
                 Err(why) => return Err(why),
             }
         }
     }
 
-    /// Has all requests use a connection from now on.
+    /// Makes all further requests use this connection.
     fn share_http2(&self, http2: Http2Sender) -> SharedHttp2 {
-        let mut last = self.shared_http2.lock();
-        let number = last.as_ref().map_or(0, |last| last.generation + 1);
-        let shared = SharedHttp2 { http2, generation: number };
-        *last = Some(shared.clone());
+        let mut current = self.shared_http2.lock();
+        let generation = current.as_ref().map_or(0, |current| current.generation + 1);
+        let shared = SharedHttp2 { http2, generation };
+        *current = Some(shared.clone());
         self.speaks_http2.store(true, Relaxed);
         shared
     }
 
-    /// Has no further request use a connection.
-    fn retire_http2(&self, number: u64) {
-        let mut last = self.shared_http2.lock();
-        if last.as_ref().is_some_and(|last| last.generation == number) {
-            *last = None;
+    /// Stops further requests from using this connection.
+    fn retire_http2(&self, generation: u64) {
+        let mut current = self.shared_http2.lock();
+        if current.as_ref().is_some_and(|current| current.generation == generation) {
+            *current = None;
         }
     }
 
-    /// A new connection.
+    /// Opens a connection.
     pub(super) async fn dial(&self) -> Result<UpstreamConnection, UpstreamError> {
-        let dialling = dial(&self.address, &self.tls);
-        match tokio::time::timeout(self.timeouts.connect, dialling).await {
-            Ok(dialled) => dialled.map_err(UpstreamError::Connect),
+        let connecting = dial(&self.address, &self.tls);
+        match tokio::time::timeout(self.timeouts.connect, connecting).await {
+            Ok(connected) => connected.map_err(UpstreamError::Connect),
             Err(_) => Err(UpstreamError::ConnectTimeout),
         }
     }
 
-    /// Keeps a connection whose answer has come to its end for the next request, if it can be used.
-    pub(super) fn return_to_pool(&self, mut link: Box<Http1Connection>) {
-        if link.is_reusable() {
-            self.idle_pool.put(link);
+    /// Returns a connection to the pool after its response has ended, if it can be reused.
+    pub(super) fn return_to_pool(&self, mut connection: Box<Http1Connection>) {
+        if connection.is_reusable() {
+            self.idle_pool.put(connection);
         }
     }
 
-    /// Closes what has been kept for too long.
+    /// Closes connections that have been idle for too long.
     pub(super) fn evict_idle(&self) {
         self.idle_pool.evict_expired(self.timeouts.keep_alive);
     }
 
     async fn send_http2(
         &self,
-        SharedHttp2 { mut http2, generation: number }: SharedHttp2,
+        SharedHttp2 { mut http2, generation }: SharedHttp2,
         unsent: &mut Option<Request<UpstreamRequestBody>>,
     ) -> Result<UpstreamResponse, UpstreamError> {
         http2.ready().await.map_err(UpstreamError::ConnectionBroken)?;
         let mut request = unsent.take().ok_or(UpstreamError::AlreadySent)?;
-        let again = RetryRequest::capture(&mut request);
+        let retry = RetryRequest::capture(&mut request);
         set_absolute_form(&mut request, &self.address);
         let (progress, span) = (request.body().progress(), self.timeouts.response);
         match UploadProgress::timeout_while_idle(progress, span, http2.try_send_request(request))
@@ -214,13 +219,13 @@ impl UpstreamServer {
         {
             Some(Ok(response)) => Ok(UpstreamResponse { response, connection: None }),
             Some(Err(mut error)) => {
-                let unread = not_processed(error.error());
-                if unread {
-                    self.retire_http2(number);
+                let unprocessed = not_processed(error.error());
+                if unprocessed {
+                    self.retire_http2(generation);
                 }
                 *unsent = error.take_message();
-                if unsent.is_none() && unread {
-                    *unsent = again.into_request();
+                if unsent.is_none() && unprocessed {
+                    *unsent = retry.into_request();
                 }
                 Err(UpstreamError::from_hyper(error.into_error()))
             }
@@ -229,7 +234,7 @@ impl UpstreamServer {
     }
 }
 
-/// A request once more, for a server that does not read the first.
+/// A copy of a request, to retry it if the server does not process the original.
 struct RetryRequest {
     head: Request<()>,
     body: ReplayHandle,
@@ -244,15 +249,15 @@ impl RetryRequest {
         Self { head, body: request.body_mut().make_replayable() }
     }
 
-    /// The request, if its body was short enough to be kept.
+    /// The request, if its body was short enough to be buffered.
     fn into_request(self) -> Option<Request<UpstreamRequestBody>> {
         let (head, ()) = self.head.into_parts();
         Some(Request::from_parts(head, self.body.replay()?))
     }
 }
 
-/// Whether a server has said that it has not read a request and will not: it was on the way when the
-/// server said GOAWAY, or is refused (RFC 9113 sections 6.8 and 8.7).
+/// Whether the server reported that it did not process the request: its GOAWAY excluded the stream,
+/// or it refused the stream (RFC 9113 sections 6.8 and 8.7).
 fn not_processed(error: &hyper::Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref());
     source.is_some_and(|error: &h2::Error| {
@@ -261,7 +266,7 @@ fn not_processed(error: &hyper::Error) -> bool {
     })
 }
 
-/// HTTP/2 says in its target for whom a request is, not in `RequestHost`.
+/// HTTP/2 carries the host in the request target, not in the `Host` header.
 fn set_absolute_form(request: &mut Request<UpstreamRequestBody>, address: &OutboundAddress) {
     let host = request.headers_mut().remove(http::header::HOST);
     let authority = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());

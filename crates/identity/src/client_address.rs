@@ -1,8 +1,8 @@
-//! Whose request it is: the peer, or whom a trusted proxy names.
+//! Resolves the client's address: the peer's own, or the one that a trusted proxy reports.
 //!
-//! A forwarding header is a list to which each proxy adds on the right what it saw itself, so only
-//! the right end can be believed, and only as far as those are trusted who wrote it. Of several
-//! such headers only the one that the document names is read: an attacker supplies the others.
+//! A forwarding header is a list to which each proxy appends the address it saw. So the right end
+//! is reliable, as far as the proxies that wrote it are trusted. Of several forwarding headers,
+//! only the configured one is read: a client can forge the others.
 
 use std::net::IpAddr;
 
@@ -13,26 +13,27 @@ use tidegate_rules::identity::{ForwardingHeader, IpIdentity};
 use super::{address, forwarded};
 use tidegate_web::Peer;
 
-/// The header that most proxies use.
+/// The forwarding header that most proxies use.
 pub(crate) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Whose request it is.
+/// The client's address, and whether the peer is trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResolvedClient {
-    /// The client's address, IPv4 inside IPv6 folded to IPv4; none where nobody who is believed has told
-    /// it of somebody who came over a unix socket.
+    /// The client's address; an IPv4-mapped IPv6 address is converted to IPv4. `None` for a
+    /// Unix-socket peer when no trusted proxy supplied an address.
     pub ip: Option<IpAddr>,
-    /// Whether the peer's headers are believed.
+    /// Whether the peer's forwarding headers are trusted.
     pub peer_is_trusted: bool,
 }
 
-/// The client's address, given the peer's (or what the PROXY protocol said in its place).
+/// Returns the client's address. `peer` is the other end of the connection, or the address that the
+/// PROXY protocol reports.
 #[must_use]
 pub fn client_ip(peer: impl Into<Peer>, headers: &HeaderMap, ip: &IpIdentity) -> Option<IpAddr> {
     resolve_client(peer.into(), headers, ip).ip
 }
 
-/// Whether a peer's forwarding headers are believed.
+/// Whether forwarding headers from this peer are trusted.
 pub(super) fn trusts_peer(ip: &IpIdentity, peer: Peer) -> bool {
     match peer {
         Peer::Ip(peer) => ip.trusts(peer),
@@ -40,7 +41,7 @@ pub(super) fn trusts_peer(ip: &IpIdentity, peer: Peer) -> bool {
     }
 }
 
-/// The same, and whether the peer is trusted.
+/// Like [`client_ip`], and also reports whether the peer is trusted.
 pub(super) fn resolve_client(peer: Peer, headers: &HeaderMap, ip: &IpIdentity) -> ResolvedClient {
     let (at, peer_is_trusted) = (peer.ip(), trusts_peer(ip, peer));
     if !peer_is_trusted {
@@ -58,8 +59,9 @@ pub(super) fn resolve_client(peer: Peer, headers: &HeaderMap, ip: &IpIdentity) -
     ResolvedClient { ip: client, peer_is_trusted }
 }
 
-/// The first from the right who is not trusted. What is left of something that is no address could
-/// be anyone's, so the last good one counts; if all are trusted, the leftmost.
+/// Returns the first untrusted address from the right, or the leftmost if all are trusted. A
+/// malformed entry ends the search with the last valid address, because anyone could have written
+/// the entries to its left.
 fn first_untrusted_hop(
     peer: Option<IpAddr>,
     hops: impl Iterator<Item = Option<IpAddr>>,
@@ -78,8 +80,8 @@ fn first_untrusted_hop(
     last
 }
 
-/// The entries of `X-Forwarded-For` from the right. Several lines are one list, and who looks only
-/// at the first or the last line can be fooled.
+/// The entries of `X-Forwarded-For` from the right. Several header lines form one list: a parser
+/// that reads only the first or the last line can be fooled.
 fn x_forwarded_for_hops(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
     let lines = headers.get_all(X_FORWARDED_FOR).into_iter().rev();
     lines
@@ -87,7 +89,8 @@ fn x_forwarded_for_hops(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAd
         .map(address::parse_hop_address)
 }
 
-/// The address in a header that has only one; of two nobody knows which the proxy set.
+/// The address in a header that carries a single one. With two lines it is unknown which one the
+/// proxy set, so both are ignored.
 fn single_header_address(headers: &HeaderMap, name: &str) -> Option<IpAddr> {
     let mut lines = headers.get_all(name).into_iter();
     let line = lines.next()?;

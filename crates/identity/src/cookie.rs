@@ -1,12 +1,13 @@
-//! A cookie (RFC 6265 section 5.4), over all `Cookie` lines: HTTP/2 sends one for each cookie.
+//! Reads a cookie (RFC 6265 section 5.4) from all `Cookie` lines: HTTP/2 may send one line per
+//! cookie.
 
 use http::HeaderMap;
 use http::header::COOKIE;
 
 use super::FactError;
 
-/// The bytes of a cookie, without quotes around them. Of two with one name nobody knows which the
-/// upstream takes, so both are refused.
+/// Returns the value of a cookie without surrounding quotes. A name that occurs twice is an error,
+/// because it is unknown which value the upstream uses.
 pub(super) fn read_cookie<'a>(
     headers: &'a HeaderMap,
     name: &str,
@@ -25,7 +26,8 @@ pub(super) fn read_cookie<'a>(
     Ok(found.map(strip_quotes))
 }
 
-/// Some servers strip quotes and some do not; with and without is one cookie here.
+/// Removes surrounding quotes. Some servers strip them and some do not; both forms must yield one
+/// key.
 fn strip_quotes(value: &[u8]) -> &[u8] {
     match value {
         [b'"', inner @ .., b'"'] => inner,

@@ -1,8 +1,8 @@
-//! From a request as it arrived to Facts, as the document's `identity` says it.
+//! Extracts facts from an HTTP request as configured in the `identity` section of the rules.
 //!
-//! Looks at nothing that the document does not name: neither at headers that claim another method
-//! or path (`X-HTTP-Method-Override`, `X-Original-URL`) nor at forwarding headers of strangers.
-//! What follows from facts (the tier of a subject, the endpoint's pattern) the rules add.
+//! Only configured sources are read. Headers that claim another method or path
+//! (`X-HTTP-Method-Override`, `X-Original-URL`) and forwarding headers from untrusted peers are
+//! ignored. The rules add derived facts, such as the tier of a subject and the endpoint pattern.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -23,7 +23,7 @@ use super::{FactError, InvalidFactError, RuleInputHeaders};
 use crate::method;
 use tidegate_web::Peer;
 
-/// Takes facts from requests. Made once for a rule set.
+/// Extracts facts from requests. Built once per rule set.
 #[derive(Debug)]
 pub struct Extractor {
     ip: IpIdentity,
@@ -31,7 +31,7 @@ pub struct Extractor {
     input_headers: Arc<RuleInputHeaders>,
 }
 
-/// A fact that is looked for.
+/// A fact that the rules configure, and where to read it.
 #[derive(Debug)]
 struct ConfiguredFact {
     name: String,
@@ -39,26 +39,26 @@ struct ConfiguredFact {
     trust: FactTrust,
 }
 
-/// Why the document's `identity` cannot be put to use.
+/// Why the `identity` section cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdentityConfigError {
-    /// This is not the name of a header.
+    /// Not a valid header name.
     InvalidHeader(String),
-    /// Nobody read this key file.
+    /// The key file was not loaded.
     KeyFileNotRead(String),
-    /// The key file holds no key that can be used.
+    /// The key file contains no usable key.
     Key(JwtKeyError),
 }
 
 impl Extractor {
-    /// An extractor for a document.
+    /// Builds an extractor from the `identity` section.
     ///
     /// # Errors
-    /// When the key for tokens is missing or of no use.
+    /// If a header name is invalid, or the JWT key is missing or unusable.
     pub fn new(identity: &IdentityConfig) -> Result<Self, IdentityConfigError> {
         let mut wanted = Vec::new();
-        let mut want = |name: &str, carrier: FactSource, trust: FactTrust| {
-            wanted.push(ConfiguredFact { name: name.to_owned(), source: carrier, trust });
+        let mut want = |name: &str, source: FactSource, trust: FactTrust| {
+            wanted.push(ConfiguredFact { name: name.to_owned(), source, trust });
         };
         if let Some(key) = &identity.api_key {
             want("api_key", api_key_source(&key.source)?, FactTrust::Anyone);
@@ -76,8 +76,8 @@ impl Extractor {
         if let Some(name) = identity.tier.as_ref().and_then(|tier| tier.header.as_ref()) {
             want("tier", header_source(name)?, FactTrust::Proxy);
         }
-        for FactIdentity { name, source: carrier } in &identity.facts {
-            match carrier {
+        for FactIdentity { name, source } in &identity.facts {
+            match source {
                 CustomFactSource::Header(from, trust) => want(name, header_source(from)?, *trust),
                 CustomFactSource::Cookie(from) => {
                     want(name, FactSource::Cookie(from.clone()), FactTrust::Anyone);
@@ -96,7 +96,7 @@ impl Extractor {
         })
     }
 
-    /// The same, which knows also the headers that say what a request costs to these rules.
+    /// Adds the headers from which these rules read the cost of a request.
     pub(crate) fn with_cost_headers<'r>(
         mut self,
         rules: impl IntoIterator<Item = &'r Rule>,
@@ -109,28 +109,28 @@ impl Extractor {
         self
     }
 
-    /// The headers that the rules read.
+    /// The headers that the rules read: identity and costs.
     pub const fn input_headers(&self) -> &Arc<RuleInputHeaders> {
         &self.input_headers
     }
 
-    /// Whose request it is. The peer is the other end of the connection, or whom the PROXY
-    /// protocol named in its place.
+    /// Resolves the client. `peer` is the other end of the connection, or the address that the
+    /// PROXY protocol reports.
     #[must_use]
     pub fn resolve_client(&self, head: &Parts, peer: impl Into<Peer>) -> ResolvedClient {
         client_address::resolve_client(peer.into(), &head.headers, &self.ip)
     }
 
-    /// Whether someone's forwarding headers, or its word in the PROXY protocol, are believed.
+    /// Whether this peer's forwarding headers and PROXY protocol header are trusted.
     #[must_use]
     pub fn trusts(&self, peer: impl Into<Peer>) -> bool {
         client_address::trusts_peer(&self.ip, peer.into())
     }
 
-    /// What is known of a request. The path is the canonical one, which is also forwarded.
+    /// Extracts the facts of a request. `path` is the canonical path, which is also forwarded.
     ///
     /// # Errors
-    /// When a fact that is looked for is told twice, is too long or is not text: a bad request.
+    /// If a configured fact is given more than once, too long or not text: a bad request.
     pub fn extract_facts<'a>(
         &'a self,
         head: &'a Parts,
@@ -142,10 +142,11 @@ impl Extractor {
         Ok(facts)
     }
 
-    /// The same, added to facts where they stand, for a client that is known already.
+    /// Like [`extract_facts`](Self::extract_facts), for a client that is already resolved. Appends
+    /// to `facts`.
     ///
     /// # Errors
-    /// The same.
+    /// The same as for [`extract_facts`](Self::extract_facts).
     pub fn extract_into<'a>(
         &'a self,
         head: &'a Parts,
@@ -161,12 +162,12 @@ impl Extractor {
         if let Some(host) = head.headers.get(HOST).and_then(|host| host.to_str().ok()) {
             facts.push("host", host_name(host));
         }
-        for ConfiguredFact { name, source: carrier, trust } in &self.configured_facts {
+        for ConfiguredFact { name, source, trust } in &self.configured_facts {
             if *trust == FactTrust::Proxy && !client.peer_is_trusted {
                 continue;
             }
             let bad = |why: FactError| InvalidFactError { name: name.clone(), why };
-            if let Some(value) = carrier.read_fact(head).map_err(bad)? {
+            if let Some(value) = source.read_fact(head).map_err(bad)? {
                 facts.push(name.as_str(), value);
             }
         }
@@ -174,9 +175,10 @@ impl Extractor {
     }
 }
 
-/// The host that a request is for: in lower case, without a port and the dot that ends a full name.
+/// The requested host in lower case, without the port and the trailing dot of a fully qualified
+/// name.
 fn host_name(host: &str) -> Cow<'_, str> {
-    // The colons of an IPv6 address are inside its brackets.
+    // Skips the colons inside the brackets of an IPv6 address.
     let end = host.rfind(']').map_or(0, |bracket| bracket + 1);
     let name = host[end..].find(':').map_or(host, |colon| &host[..end + colon]);
     let name = name.strip_suffix('.').unwrap_or(name);
@@ -195,8 +197,8 @@ fn header_name(name: &str) -> Result<HeaderName, IdentityConfigError> {
     HeaderName::from_bytes(name.as_bytes()).map_err(bad)
 }
 
-fn api_key_source(carrier: &identity::ApiKeySource) -> Result<FactSource, IdentityConfigError> {
-    Ok(match carrier {
+fn api_key_source(source: &identity::ApiKeySource) -> Result<FactSource, IdentityConfigError> {
+    Ok(match source {
         identity::ApiKeySource::Header(name) => header_source(name)?,
         identity::ApiKeySource::Query(name) => FactSource::Query(name.clone()),
         identity::ApiKeySource::Bearer => FactSource::Bearer,
@@ -216,8 +218,8 @@ fn jwt_source(jwt: &JwtIdentity) -> Result<FactSource, IdentityConfigError> {
 impl fmt::Display for IdentityConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::InvalidHeader(name) => write!(f, "{name:?} is not the name of a header"),
-            Self::KeyFileNotRead(file) => write!(f, "the key file {file:?} was not read"),
+            Self::InvalidHeader(name) => write!(f, "{name:?} is not a valid header name"),
+            Self::KeyFileNotRead(file) => write!(f, "the key file {file:?} was not loaded"),
             Self::Key(why) => why.fmt(f),
         }
     }

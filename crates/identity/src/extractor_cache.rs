@@ -1,4 +1,5 @@
-//! The extractor of a rule set: a request is taken apart and decided under one and the same rules.
+//! Caches the fact extractor of each rule set, so that facts are extracted and decided under the
+//! same rules.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use tidegate_rules::{ExtensionKey, RuleSet};
 use crate::{Extractor, IdentityConfigError, InvalidFactError};
 use tidegate_web::problem::HttpError;
 
-/// Finds extractors, which are kept beside their rule sets.
+/// Looks up extractors, which are stored in their rule sets.
 #[derive(Debug)]
 pub struct ExtractorCache(ExtensionKey);
 
@@ -19,29 +20,29 @@ impl Default for ExtractorCache {
 }
 
 impl ExtractorCache {
-    /// With the extractor of these rules made already.
+    /// Creates a cache and builds the extractor of these rules.
     ///
     /// # Errors
-    /// When none can be made.
+    /// If the extractor cannot be built.
     pub fn with_rules(rules: &RuleSet) -> Result<Self, IdentityConfigError> {
         let extractors = Self::default();
         extractors.create(rules)?;
         Ok(extractors)
     }
 
-    /// The extractor of these rules; it is made by the first request under them.
+    /// Returns the extractor of these rules; the first request under them builds it.
     ///
     /// # Errors
-    /// When none can be made. Whoever loads rules tries that before they come into force.
+    /// If the extractor cannot be built. A rule load validates this before it installs the rules.
     pub fn get_or_create<'r>(&self, rules: &'r RuleSet) -> Result<&'r Extractor, HttpError> {
         if let Some(known) = rules.extensions().get(self.0) {
             return Ok(known);
         }
-        let made = self.create(rules).inspect_err(|error| {
-            tracing::error!(%error, "the identity of the rules cannot be used");
+        let built = self.create(rules).inspect_err(|error| {
+            tracing::error!(%error, "cannot build the identity extractor of the active rules");
         });
-        made.ok().and_then(|()| rules.extensions().get(self.0)).ok_or_else(|| {
-            let detail = "who asks cannot be told at present";
+        built.ok().and_then(|()| rules.extensions().get(self.0)).ok_or_else(|| {
+            let detail = "internal error: identity extraction is not configured correctly";
             HttpError::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
         })
     }

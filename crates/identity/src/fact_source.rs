@@ -1,7 +1,7 @@
-//! Where in a request a fact is, and how it is taken from there.
+//! Reads a fact from its place in the request.
 //!
-//! What two readers could read in two ways is refused, never guessed at: a key that is told twice,
-//! a key that is not text. The upstream might take it for another key than the one that is counted.
+//! Ambiguous input is refused, never guessed at: a key that is given twice, or a key that is not
+//! text. The upstream might read another key than the one that is counted.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue};
 use super::jwt::JwtVerifier;
 use super::{FactError, MAX_VALUE_BYTES, cookie, query};
 
-/// Where a fact is.
+/// The place of a fact in a request.
 #[derive(Debug)]
 pub(super) enum FactSource {
     Header(HeaderName),
@@ -23,7 +23,7 @@ pub(super) enum FactSource {
 }
 
 impl FactSource {
-    /// The header that it is in, if it is in one.
+    /// The header that contains the fact, if any.
     pub(super) fn header_name(&self) -> Option<HeaderName> {
         match self {
             Self::Header(name) | Self::Jwt(name, _) => Some(name.clone()),
@@ -33,7 +33,7 @@ impl FactSource {
         }
     }
 
-    /// The fact; nothing if it is not there, is empty, or is a token that proves nothing.
+    /// Reads the fact; `None` if it is missing or empty, or if its token cannot be verified.
     pub(super) fn read_fact<'a>(&self, head: &'a Parts) -> Result<Option<Cow<'a, str>>, FactError> {
         match self {
             Self::Header(name) => {
@@ -73,21 +73,20 @@ fn single_header<'a>(
     if lines.next().is_some() { Err(FactError::Repeated) } else { Ok(line) }
 }
 
-/// The token behind `Bearer`, the scheme in any case (RFC 9110 section 11.1).
+/// The token after `Bearer`; the scheme is case-insensitive (RFC 9110 section 11.1).
 fn bearer_token(value: &HeaderValue) -> Option<&[u8]> {
     let value = value.as_bytes().trim_ascii_start();
     let (scheme, token) = value.split_at_checked("bearer ".len())?;
     scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
 }
 
-/// A signed token: in `Authorization` behind `Bearer`, elsewhere with or without.
+/// A signed token. `Authorization` requires the `Bearer` scheme; in other headers it is optional.
 fn jwt_token<'a>(name: &HeaderName, value: &'a HeaderValue) -> Option<&'a [u8]> {
     let bare = (name != AUTHORIZATION).then_some(value.as_bytes());
     bearer_token(value).or(bare).map(<[u8]>::trim_ascii)
 }
 
-/// A value without the white space around it, which HTTP/1 strips and HTTP/2 may carry: it must not
-/// make another key.
+/// Trims whitespace, which HTTP/1 strips and HTTP/2 may carry, so that it cannot make another key.
 fn parse_text(value: Option<&[u8]>) -> Result<Option<Cow<'_, str>>, FactError> {
     let value = value.unwrap_or_default().trim_ascii();
     let text = str::from_utf8(value).map_err(|_| FactError::NotText)?;

@@ -1,8 +1,8 @@
-//! `Forwarded` (RFC 7239), read from the right.
+//! Parses the `Forwarded` header (RFC 7239) from the right.
 //!
-//! The list is split from the right as well: whatever a client put at its left, an open quote for
-//! instance, must not change how the elements are read that proxies added after it. Each element
-//! is then read strictly, and one that is not well-formed names nobody.
+//! The list is also split from the right. Bytes that a client put at its left, such as an open
+//! quote, must not change how the elements that proxies appended are read. Each element is then
+//! parsed strictly; a malformed one yields no address.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -12,16 +12,16 @@ use http::header::FORWARDED;
 
 use super::{address, is_token};
 
-/// An element has few parameters; RFC 7239 defines four.
+/// The most parameters in an element; RFC 7239 defines four.
 const MAX_PARAMETERS: usize = 16;
 
-/// The `for` of each element over all lines, from the right; nothing for one that names no address.
+/// The `for` addresses of all lines, from the right; `None` for an element without an address.
 pub(super) fn forwarded_hops(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
     let lines = headers.get_all(FORWARDED).into_iter().rev();
     lines.flat_map(|line| ForwardedElements { rest: Some(line.as_bytes()) }).map(parse_for_address)
 }
 
-/// The elements of a line from the right, not yet looked into.
+/// The unparsed elements of a line, from the right.
 struct ForwardedElements<'a> {
     rest: Option<&'a [u8]>,
 }
@@ -47,12 +47,12 @@ impl<'a> Iterator for ForwardedElements<'a> {
     }
 }
 
-/// Whether what follows is escaped: by a backslash that is not escaped itself.
+/// Whether the next byte is escaped: an odd number of backslashes precedes it.
 fn is_escaped(before: &[u8]) -> bool {
     before.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }
 
-/// Whom an element names. Spaces around a semicolon are not in the RFC, but they mean nothing else.
+/// The `for` address of an element. Spaces around a semicolon are not in the RFC, but are harmless.
 fn parse_for_address(element: &[u8]) -> Option<IpAddr> {
     let mut names: [&str; MAX_PARAMETERS] = [""; MAX_PARAMETERS];
     let (mut count, mut client) = (0, None);
@@ -79,13 +79,13 @@ fn parse_for_address(element: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// What stands after an equals sign.
+/// A parameter value.
 struct ForwardedValue<'a> {
     text: Cow<'a, str>,
     quoted: bool,
 }
 
-/// A value, and what comes after it.
+/// Parses a value; returns it with the text after it.
 fn parse_value(text: &str) -> Option<(ForwardedValue<'_>, &str)> {
     let Some(inner) = text.strip_prefix('"') else {
         let end = text.find(';').unwrap_or(text.len());
@@ -116,8 +116,8 @@ fn parse_value(text: &str) -> Option<(ForwardedValue<'_>, &str)> {
     None
 }
 
-/// RFC 7239 section 6: an IPv6 address is in brackets and quotes, a port may be hidden behind a
-/// name of its own. `unknown` and hidden nodes name nobody.
+/// RFC 7239 section 6: an IPv6 address is in brackets and quotes, and a port may be an obfuscated
+/// identifier. `unknown` and obfuscated nodes yield no address.
 fn parse_node(value: &ForwardedValue<'_>) -> Option<IpAddr> {
     let bare_ipv6 = !value.text.starts_with('[') && value.text.matches(':').count() > 1;
     if bare_ipv6 || (value.text.contains(':') && !value.quoted) {

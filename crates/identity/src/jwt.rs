@@ -1,12 +1,12 @@
-//! A claim of a signed token (RFC 7519), believed only if the signature is good.
+//! Reads a claim from a signed token (RFC 7519) after verifying its signature.
 //!
-//! The key decides which algorithms may be used, never the token: `none`, and a public key taken
-//! for a shared secret, are the classic forgeries. A token that proves nothing is as good as none:
-//! whether it may pass is for the upstream to say. Keys that a token brings along or points to
-//! (`jwk`, `jku`, `x5u`) are not looked at.
+//! The key determines the allowed algorithms, never the token: `none`, and a public key used as a
+//! shared secret, are the classic forgeries. A token that fails verification counts as absent;
+//! whether the request may pass is the upstream's decision. Keys that a token carries or points to
+//! (`jwk`, `jku`, `x5u`) are ignored.
 //!
-//! `exp` and `nbf` are wall time, and `jsonwebtoken` reads the wall clock itself: the clock that
-//! counts requests does not follow it, after a suspended machine wakes for instance.
+//! `exp` and `nbf` are wall time, and `jsonwebtoken` reads the wall clock itself. The clock that
+//! counts requests can deviate from it, for example after a suspended machine resumes.
 
 mod key;
 
@@ -17,14 +17,14 @@ use tidegate_rules::identity::JwtIdentity;
 pub use key::JwtKeyError;
 use key::VerificationKey;
 
-/// Checks tokens and tells the claim that is asked for.
+/// Verifies tokens and returns the configured claim.
 #[derive(Debug)]
 pub(super) struct JwtVerifier {
     keys: Vec<KeyValidation>,
     claim: String,
 }
 
-/// A key and what a token that is signed with it must say besides.
+/// A key, and the validation of tokens that are signed with it.
 #[derive(Debug)]
 struct KeyValidation {
     key: VerificationKey,
@@ -32,20 +32,21 @@ struct KeyValidation {
 }
 
 impl JwtVerifier {
-    /// Reads the keys.
+    /// Parses the keys.
     pub(super) fn new(jwt: &JwtIdentity, text: &str) -> Result<Self, JwtKeyError> {
         let keys = key::parse_keys(text, jwt.algorithm)?;
-        let checked = |key: VerificationKey| KeyValidation {
+        let with_validation = |key: VerificationKey| KeyValidation {
             validation: build_validation(jwt, &key.algorithms),
             key,
         };
-        Ok(Self { keys: keys.into_iter().map(checked).collect(), claim: jwt.claim.clone() })
+        Ok(Self { keys: keys.into_iter().map(with_validation).collect(), claim: jwt.claim.clone() })
     }
 
-    /// The claim of a token that is signed, in force, and meant for us.
+    /// Returns the claim if the signature, the validity period, the issuer and the audience are
+    /// valid.
     pub(super) fn verify_claim(&self, token: &[u8]) -> Option<String> {
         let header = jsonwebtoken::decode_header(token).ok()?;
-        // RFC 7515 section 4.1.11: what is critical and not understood makes a token invalid.
+        // RFC 7515 section 4.1.11: an unsupported critical extension makes the token invalid.
         if header.crit.is_some() {
             return None;
         }
@@ -54,11 +55,11 @@ impl JwtVerifier {
         claim_text(decoded.ok()?.claims.get(&self.claim)?)
     }
 
-    /// The key of that id and kind; without an id, the only one of that kind.
+    /// Selects the key by id and algorithm; without an id, the only key for that algorithm.
     fn select_key(&self, header: &Header) -> Option<&KeyValidation> {
         let kid = header.kid.as_deref();
         let mut fitting = self.keys.iter().filter(|KeyValidation { key, .. }| {
-            let is_it = kid.zip(key.id.as_deref()).is_none_or(|(asked, id)| asked == id);
+            let is_it = kid.zip(key.id.as_deref()).is_none_or(|(kid, id)| kid == id);
             is_it && key.algorithms.contains(&header.alg)
         });
         let first = fitting.next()?;
@@ -71,11 +72,12 @@ fn build_validation(jwt: &JwtIdentity, algorithms: &[Algorithm]) -> jsonwebtoken
         algorithms: algorithms.to_vec(),
         leeway: jwt.leeway.as_secs_ceil(),
         validate_nbf: true,
-        // The token is the upstream's to accept; it names a user whomever it is meant for.
+        // Without a configured audience any audience is valid: the upstream decides whether to
+        // accept the token, and the user is the same.
         validate_aud: !jwt.audience.is_empty(),
         ..jsonwebtoken::Validation::default()
     };
-    // What is not required is checked only if it is there.
+    // Claims that are not required are validated only if present.
     let mut required = vec!["exp"];
     if !jwt.audience.is_empty() {
         validation.set_audience(&jwt.audience);
@@ -89,7 +91,7 @@ fn build_validation(jwt: &JwtIdentity, algorithms: &[Algorithm]) -> jsonwebtoken
     validation
 }
 
-/// Text or a whole number, as some issue for their users.
+/// The claim as text. Some issuers use integers as user ids.
 fn claim_text(claim: &Value) -> Option<String> {
     match claim {
         Value::String(text) if text.is_empty() || text.chars().any(char::is_control) => None,

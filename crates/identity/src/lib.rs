@@ -1,7 +1,9 @@
-//! From what a caller tells to Facts: what a fact may look like, whichever door it comes through,
-//! and how a request that is passed on becomes facts ([`Extractor`]).
+//! Turns the properties of a request into [`Facts`], the input of the rules. This module defines
+//! which facts are valid, whichever API they come through. [`Extractor`] reads facts from the HTTP
+//! requests that the gateway forwards.
 //!
-//! Nothing is looked up and nothing is derived here.
+//! Nothing is looked up or derived here: the rules add the tier of a subject and the endpoint
+//! pattern.
 
 mod address;
 mod client_address;
@@ -28,51 +30,51 @@ pub use extractor::{Extractor, IdentityConfigError};
 pub use jwt::JwtKeyError;
 pub use rule_input_headers::RuleInputHeaders;
 
-/// The most facts that a request may bring.
+/// The maximum number of facts in a request.
 pub const MAX_FACTS: usize = 64;
-/// The longest name of a fact, in bytes.
+/// The maximum length of a fact's name, in bytes.
 pub const MAX_NAME_BYTES: usize = 128;
-/// The longest value of a fact, in bytes.
+/// The maximum length of a fact's value, in bytes.
 pub const MAX_VALUE_BYTES: usize = 8 * 1024;
 
-/// What is wrong with a fact.
+/// Why a fact is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FactError {
-    /// There are too many of them.
+    /// The request has more than [`MAX_FACTS`] facts.
     TooMany,
-    /// It has no name.
+    /// The name is empty.
     EmptyName,
-    /// Its name is too long.
+    /// The name is longer than [`MAX_NAME_BYTES`].
     LongName,
-    /// It is told twice.
+    /// The fact is given more than once.
     Repeated,
-    /// Its value is too long.
+    /// The value is longer than [`MAX_VALUE_BYTES`].
     LongValue,
-    /// `ip` is no address.
+    /// The value of `ip` is not an IP address.
     NotAnAddress,
-    /// `method` is no token of HTTP.
+    /// The value of `method` is not an HTTP token.
     NotAMethod,
-    /// `path` has no canonical form.
+    /// The value of `path` has no canonical form.
     Path(PathError),
-    /// A `%` in the query without two hexadecimal digits after it.
+    /// A `%` in the query is not followed by two hexadecimal digits.
     BadEncoding,
-    /// It is not UTF-8, or holds control characters.
+    /// The value is not UTF-8, or contains control characters.
     NotText,
 }
 
-/// A fact that cannot be used, with its name.
+/// An invalid fact, with its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidFactError {
-    /// The name of the fact.
+    /// The fact's name.
     pub name: String,
-    /// What is wrong with it.
+    /// Why the fact is invalid.
     pub why: FactError,
 }
 
-/// Facts from names and values, for instance from a command line.
+/// Builds facts from pairs of names and values, for example from a command line.
 ///
 /// # Errors
-/// The first that cannot be used.
+/// Returns the first invalid fact.
 ///
 /// ```
 /// let facts = tidegate_identity::facts_from_pairs([("ip", "192.0.2.7"), ("path", "/a/../b")])?;
@@ -100,12 +102,12 @@ where
     Ok(facts)
 }
 
-/// Whether another fact may be added to those known.
+/// Checks that another fact can be added to `known`.
 pub fn check_fact_count(known: &Facts<'_>) -> Result<(), FactError> {
     if known.len() < MAX_FACTS { Ok(()) } else { Err(FactError::TooMany) }
 }
 
-/// Whether a fact of this name may be added to those known.
+/// Checks that a fact with this name can be added to `known`.
 pub fn check_fact_name(name: &str, known: &Facts<'_>) -> Result<(), FactError> {
     match name {
         "" => Err(FactError::EmptyName),
@@ -115,8 +117,8 @@ pub fn check_fact_name(name: &str, known: &Facts<'_>) -> Result<(), FactError> {
     }
 }
 
-/// The value of a fact as it is matched and keyed: methods in upper case, a path in its canonical
-/// form, others as given.
+/// Returns the value in the form that rules match and key by: a method in upper case, a path in its
+/// canonical form, any other value as given.
 pub fn canonicalize_value<'a>(name: &str, given: Cow<'a, str>) -> Result<Cow<'a, str>, FactError> {
     if given.len() > MAX_VALUE_BYTES {
         return Err(FactError::LongValue);
@@ -135,7 +137,7 @@ pub fn canonicalize_value<'a>(name: &str, given: Cow<'a, str>) -> Result<Cow<'a,
     }
 }
 
-/// RFC 9110 section 5.6.2.
+/// Whether `text` is a token (RFC 9110 section 5.6.2).
 fn is_token(text: &str) -> bool {
     let tchar = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(tchar)
@@ -144,16 +146,16 @@ fn is_token(text: &str) -> bool {
 impl fmt::Display for FactError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooMany => write!(f, "a request brings at most {MAX_FACTS} facts"),
-            Self::EmptyName => f.write_str("a fact has a name"),
-            Self::LongName => write!(f, "the name of a fact has at most {MAX_NAME_BYTES} bytes"),
-            Self::Repeated => f.write_str("the same fact is told twice"),
-            Self::LongValue => write!(f, "a fact has at most {MAX_VALUE_BYTES} bytes"),
+            Self::TooMany => write!(f, "a request may have at most {MAX_FACTS} facts"),
+            Self::EmptyName => f.write_str("the fact has no name"),
+            Self::LongName => write!(f, "a fact name may have at most {MAX_NAME_BYTES} bytes"),
+            Self::Repeated => f.write_str("the fact is given more than once"),
+            Self::LongValue => write!(f, "a fact value may have at most {MAX_VALUE_BYTES} bytes"),
             Self::NotAnAddress => f.write_str("not an IPv4 or IPv6 address"),
-            Self::NotAMethod => f.write_str("not a method of HTTP"),
+            Self::NotAMethod => f.write_str("not a valid HTTP method"),
             Self::Path(why) => why.fmt(f),
-            Self::BadEncoding => f.write_str("a % is followed by two hexadecimal digits"),
-            Self::NotText => f.write_str("not UTF-8 text, or text with control characters"),
+            Self::BadEncoding => f.write_str("a % must be followed by two hexadecimal digits"),
+            Self::NotText => f.write_str("not UTF-8, or contains control characters"),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! One spelling for every method, so that no other spelling slips past a rule.
+//! Canonical spelling of methods, so that no other spelling bypasses a rule.
 //!
-//! Methods are case-sensitive (RFC 9110 section 9.1), but Flask, Django and others upper-case what
-//! they get and run the handler of `POST` for `post`. Rules name methods in upper case, so every
-//! method is matched and keyed in upper case. The standard ones are forwarded so too: browsers'
-//! `fetch` sends `patch` as a page writes it. Others are forwarded as they came.
+//! Methods are case-sensitive (RFC 9110 section 9.1), but Flask, Django and others upper-case them
+//! and run the `POST` handler for `post`. Rules name methods in upper case, so every method is
+//! matched and keyed in upper case. Standard methods are also forwarded in upper case: the
+//! browsers' `fetch` sends `patch` as the page spells it. Other methods are forwarded unchanged.
 
 use std::borrow::Cow;
 
@@ -23,13 +23,13 @@ const STANDARD: [Method; 10] = [
     Method::CONNECT,
 ];
 
-/// The spelling in which a method is matched and keyed.
+/// The spelling that rules match and key by.
 pub fn canonical<'a>(given: impl Into<Cow<'a, str>>) -> Cow<'a, str> {
     let given = given.into();
     if has_lowercase(&given) { given.to_ascii_uppercase().into() } else { given }
 }
 
-/// The same for the method in an endpoint, `METHOD /path`.
+/// Like [`canonical`], for the method of an endpoint, `METHOD /path`.
 pub fn canonical_endpoint(given: Cow<'_, str>) -> Cow<'_, str> {
     match given.split_once(' ') {
         Some((method, path)) if path.starts_with('/') && has_lowercase(method) => {
@@ -39,7 +39,7 @@ pub fn canonical_endpoint(given: Cow<'_, str>) -> Cow<'_, str> {
     }
 }
 
-/// Puts a standard method into the spelling in which it is forwarded. Says whether that changed it.
+/// Upper-cases a standard method for forwarding. Returns whether that changed it.
 pub fn normalize(method: &mut Method) -> bool {
     if !has_lowercase(method.as_str()) {
         return false;
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    /// A standard method in any case.
+    /// A standard method in random case.
     fn spellings() -> impl Strategy<Value = (Method, String)> {
         let method = prop::sample::select(&STANDARD[..]);
         (method, any::<u32>()).prop_map(|(method, lower)| {
@@ -79,9 +79,9 @@ mod tests {
         #[test]
         fn standard_methods_are_uppercased((method, given) in spellings()) {
             prop_assert_eq!(canonical(&*given), method.as_str());
-            let mut respelt: Method = given.parse().unwrap();
-            prop_assert_eq!(normalize(&mut respelt), given != method.as_str());
-            prop_assert_eq!(&respelt, &method);
+            let mut normalized: Method = given.parse().unwrap();
+            prop_assert_eq!(normalize(&mut normalized), given != method.as_str());
+            prop_assert_eq!(&normalized, &method);
             let endpoint = canonical_endpoint(format!("{given} /a b").into());
             prop_assert_eq!(endpoint, format!("{method} /a b"));
         }

@@ -1,8 +1,9 @@
-//! One spelling for every path, so that no other spelling slips past a rule.
+//! Canonical spelling of paths, so that no other spelling bypasses a rule.
 //!
-//! RFC 3986 section 6.2.2 without the parts that change meaning: only unreserved characters are
-//! decoded. What servers are known to read in two ways (encoded slashes, backslashes, NUL) is
-//! refused rather than guessed at. Queries and fragments are no part of a path.
+//! This is RFC 3986 section 6.2.2 without the steps that change the meaning: only unreserved
+//! characters are decoded. Input that servers are known to interpret differently (encoded slashes,
+//! backslashes, NUL) is refused rather than guessed at. The query and the fragment are not part of
+//! the path.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,28 +13,28 @@ use tidegate_web::percent::{decode_hex_octet, push_encoded};
 /// Why a path has no canonical form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathError {
-    /// It does not begin with a slash.
+    /// The path does not begin with a slash.
     NotAbsolute,
-    /// A `%` without two hexadecimal digits after it.
+    /// A `%` is not followed by two hexadecimal digits.
     BadEncoding,
-    /// A slash in disguise, `%2F`.
+    /// An encoded slash, `%2F`.
     EncodedSlash,
     /// A backslash, plain or encoded.
     Backslash,
-    /// A control character, plain or encoded; NUL is one.
+    /// A control character such as NUL, plain or encoded.
     Control,
-    /// Its decoded bytes are not UTF-8.
+    /// The decoded bytes are not UTF-8.
     NotUtf8,
 }
 
-/// The canonical form of a path: dot segments resolved, slashes merged, unreserved characters
-/// decoded, all others outside RFC 3986's `pchar` encoded with upper-case digits.
+/// Returns the canonical form of a path: dot segments resolved, slashes merged, unreserved
+/// characters decoded, all others outside RFC 3986's `pchar` encoded with upper-case digits.
 ///
 /// Slashes are merged before dot segments are resolved, as nginx and file systems do: `/a//../b` is
-/// `/b`. A path that is canonical already is not copied.
+/// `/b`. A path that is already canonical is not copied.
 ///
 /// # Errors
-/// Where servers are known to disagree on what a path means.
+/// If servers are known to interpret the path differently.
 ///
 /// ```
 /// use tidegate_identity::path::{PathError, canonical};
@@ -50,19 +51,19 @@ pub fn canonical(given: &str) -> Result<Cow<'_, str>, PathError> {
     if is_plain(path.as_bytes()) {
         return Ok(Cow::Borrowed(path));
     }
-    let respelt = remove_dot_segments(&normalize_encoding(path.as_bytes())?);
-    Ok(if respelt == path { Cow::Borrowed(path) } else { Cow::Owned(respelt) })
+    let normalized = remove_dot_segments(&normalize_encoding(path.as_bytes())?);
+    Ok(if normalized == path { Cow::Borrowed(path) } else { Cow::Owned(normalized) })
 }
 
-/// Whether nothing about a path needs a second look.
+/// Fast path: whether the path is canonical without further checks.
 fn is_plain(path: &[u8]) -> bool {
     path.iter().all(|byte| *byte == b'/' || is_pchar(*byte))
         && !path.windows(2).any(|pair| matches!(pair, b"//" | b"/."))
 }
 
-/// Each character in its one spelling; segments are left as they are.
+/// Normalizes the encoding of each character; leaves the segments as they are.
 fn normalize_encoding(path: &[u8]) -> Result<String, PathError> {
-    let mut spelt = String::with_capacity(path.len() + 16);
+    let mut encoded_path = String::with_capacity(path.len() + 16);
     let mut decoded = Vec::with_capacity(path.len());
     let mut rest = path;
     while let [first, after @ ..] = rest {
@@ -76,17 +77,19 @@ fn normalize_encoding(path: &[u8]) -> Result<String, PathError> {
             b'/' if encoded => return Err(PathError::EncodedSlash),
             b'\\' => return Err(PathError::Backslash),
             0..0x20 | 0x7F => return Err(PathError::Control),
-            _ if is_unreserved(byte) => spelt.push(char::from(byte)),
-            _ if !encoded && (byte == b'/' || is_pchar(byte)) => spelt.push(char::from(byte)),
-            _ => push_encoded(&mut spelt, byte),
+            _ if is_unreserved(byte) => encoded_path.push(char::from(byte)),
+            _ if !encoded && (byte == b'/' || is_pchar(byte)) => {
+                encoded_path.push(char::from(byte));
+            }
+            _ => push_encoded(&mut encoded_path, byte),
         }
     }
     let text = std::str::from_utf8(&decoded).map_err(|_| PathError::NotUtf8)?;
-    // Those above ASCII are found only once their bytes are put together.
-    if text.chars().any(char::is_control) { Err(PathError::Control) } else { Ok(spelt) }
+    // Control characters above ASCII are visible only after decoding.
+    if text.chars().any(char::is_control) { Err(PathError::Control) } else { Ok(encoded_path) }
 }
 
-/// Slashes merged and dot segments resolved (RFC 3986 section 5.2.4).
+/// Merges slashes and resolves dot segments (RFC 3986 section 5.2.4).
 fn remove_dot_segments(path: &str) -> String {
     let mut kept: Vec<&str> = Vec::new();
     let mut open = false;
@@ -120,14 +123,14 @@ const fn is_pchar(byte: u8) -> bool {
 impl fmt::Display for PathError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NotAbsolute => "a path begins with /",
-            Self::BadEncoding => "a % in a path is followed by two hexadecimal digits",
+            Self::NotAbsolute => "the path must begin with /",
+            Self::BadEncoding => "a % in the path must be followed by two hexadecimal digits",
             Self::EncodedSlash => {
-                "an encoded slash (%2F) means different paths to different servers"
+                "an encoded slash (%2F) is ambiguous: servers interpret it differently"
             }
-            Self::Backslash => "a backslash means different paths to different servers",
-            Self::Control => "a path holds no control characters",
-            Self::NotUtf8 => "a path is UTF-8 once it is decoded",
+            Self::Backslash => "a backslash is ambiguous: servers interpret it differently",
+            Self::Control => "the path must not contain control characters",
+            Self::NotUtf8 => "the decoded path must be valid UTF-8",
         })
     }
 }

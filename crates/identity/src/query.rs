@@ -1,12 +1,13 @@
-//! A parameter of the query, decoded as forms are: what the upstream reads is what is keyed.
+//! Reads a query parameter, form-decoded: the value that is keyed is the value that the upstream
+//! reads.
 
 use std::borrow::Cow;
 
 use super::FactError;
 use tidegate_web::percent::decode_hex_octet;
 
-/// The value of a parameter; nothing if it is empty. Of two values nobody knows which the upstream
-/// takes, so both are refused.
+/// Returns the value of a parameter; `None` if it is empty. A name that occurs twice is an error,
+/// because it is unknown which value the upstream uses.
 pub(super) fn read_parameter<'a>(
     query: &'a str,
     name: &str,
@@ -24,9 +25,9 @@ pub(super) fn read_parameter<'a>(
     }
 }
 
-/// Also `%6bey` is `key`.
-fn is_named(typed: &str, name: &str) -> bool {
-    typed == name || (is_encoded(typed) && decode_form(typed).is_ok_and(|plain| plain == name))
+/// Compares decoded names: `%6bey` is `key`.
+fn is_named(raw: &str, name: &str) -> bool {
+    raw == name || (is_encoded(raw) && decode_form(raw).is_ok_and(|plain| plain == name))
 }
 
 fn is_encoded(text: &str) -> bool {

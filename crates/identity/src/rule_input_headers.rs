@@ -1,4 +1,4 @@
-//! The headers that the rules read: who the client is, and what a request costs.
+//! The headers that the rules read to identify the client and to determine the cost of a request.
 
 use http::header::HeaderName;
 
@@ -30,8 +30,8 @@ impl RuleInputHeaders {
         self.0.contains(name)
     }
 
-    /// Whether the rules read a header whose name differs from this one, but not once `_` and `-`
-    /// are the same. CGI, WSGI, Rack and PHP make one variable of both.
+    /// Whether the name equals that of a header that the rules read only if `_` and `-` are
+    /// considered the same. CGI, WSGI, Rack and PHP map both to one variable.
     pub fn contains_underscore_variant(&self, name: &HeaderName) -> bool {
         self.0.iter().any(|read| same_cgi_variable(read.as_str(), name.as_str()))
             && !self.contains(name)

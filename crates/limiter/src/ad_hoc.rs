@@ -1,12 +1,13 @@
-//! Buckets that no rule names: the caller brings the key and the numbers (`CL.THROTTLE`).
+//! Ad-hoc buckets, which belong to no rule: the caller supplies the key and the quota
+//! (`CL.THROTTLE`).
 //!
-//! Their keys share nothing with those of rules, and there is no `on_fail`: where the store does not
-//! answer, the caller is told so.
+//! Their keys never collide with keys of rules. They have no `on_fail`: if the store does not
+//! answer, the caller gets an error.
 //!
-//! A key keeps what was used of it, whatever numbers come. Other numbers than the last ones govern it
-//! from its last charge on (a policy in force since the beginning), rather than from when they were
-//! first seen: so every node and every restart gives the same answer, and a wait that is told stays
-//! true.
+//! A key keeps its usage when its quota changes. A new quota applies from the key's last charge on
+//! (its policy is effective since the epoch), not from the time at which it was first seen. Every
+//! node therefore gives the same answer, also after a restart, and a retry time stays valid once
+//! returned.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,34 +23,35 @@ use tidegate_rules::ApiKind;
 
 use crate::limiter::Limiter;
 
-/// No rule has this id: a word of a document is never empty.
+/// The rule ID of ad-hoc buckets. No rule has it, because the ID of a rule is never empty.
 const NO_RULE: &str = "";
 
-/// The most different numbers that are kept. Each takes about 300 bytes for the life of the process
-/// (`core::scale`), so what callers make up must have an end.
+/// Maximum number of distinct quotas. Each uses about 300 bytes for the life of the process
+/// (`core::scale`), so the number that callers can create must be bounded.
 const MAX_POLICIES: usize = 10_000;
 
-/// Later than any instant of a store's clock, and below 2^53: what was charged then has not drained.
+/// Later than any time of a store's clock, and below 2^53. A charge made at that time has not
+/// drained.
 const FAR_FUTURE: Timestamp = Timestamp::from_micros((1 << 53) - 1);
 
-/// What buckets without a rule have in common: how keys are hashed, and the policies seen so far.
+/// State shared by all ad-hoc buckets: the key hasher and the policies compiled so far.
 #[derive(Debug)]
 pub struct AdHoc {
     seed: KeyHasher,
     policies: RwLock<HashMap<Quota, Policy>>,
 }
 
-/// Why there is no policy for a quota.
+/// Why a quota has no policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdHocPolicyError {
-    /// Its numbers do not work.
+    /// The quota is invalid.
     Invalid(PolicyError),
-    /// Too many different ones were seen.
+    /// The maximum number of distinct quotas is reached.
     TooMany,
 }
 
 impl AdHoc {
-    /// Buckets whose keys are hashed under the secret.
+    /// Creates ad-hoc buckets whose keys are hashed with `secret`.
     #[must_use]
     pub fn new(secret: Secret) -> Self {
         let mut seed = KeyHasher::new(secret);
@@ -57,7 +59,7 @@ impl AdHoc {
         Self { seed, policies: RwLock::default() }
     }
 
-    /// The bucket of a name.
+    /// The key of a named bucket.
     #[must_use]
     pub fn key(&self, name: &[u8]) -> Fingerprint {
         let mut hasher = self.seed;
@@ -65,10 +67,11 @@ impl AdHoc {
         hasher.finish()
     }
 
-    /// The token bucket of a quota. Worth keeping by whoever asks for the same one again and again.
+    /// The token bucket policy for a quota. Callers that use the same quota repeatedly should cache
+    /// it.
     ///
     /// # Errors
-    /// When the numbers do not work, or too many different ones were seen.
+    /// If the quota is invalid or the maximum number of distinct quotas is reached.
     pub fn policy(&self, quota: Quota) -> Result<Policy, AdHocPolicyError> {
         let known = self.policies.read().unwrap_or_else(PoisonError::into_inner);
         let (found, full) = (known.get(&quota).copied(), known.len() >= MAX_POLICIES);
@@ -92,13 +95,13 @@ impl AdHoc {
 }
 
 impl<S: Store, L: Store> Limiter<S, L> {
-    /// Charges a bucket that no rule names, for who asks at a door; a cost of 0 looks at it and changes nothing.
+    /// Charges an ad-hoc bucket on behalf of a caller of `api`. A cost of 0 only reads the bucket.
     ///
     /// # Errors
-    /// When the store does not answer. It may have charged all the same.
+    /// If the store does not answer. It may nevertheless have charged the bucket.
     pub async fn charge_ad_hoc(
         &self,
-        door: ApiKind,
+        api: ApiKind,
         key: Fingerprint,
         policy: &Policy,
         cost: u64,
@@ -112,18 +115,18 @@ impl<S: Store, L: Store> Limiter<S, L> {
         self.stop_timer(started);
         let [reading] = reading;
         if op == Op::Charge {
-            self.notify_ad_hoc_charge(door, by, reading.verdict);
+            self.notify_ad_hoc_charge(api, by, reading.verdict);
         }
         Ok(reading)
     }
 }
 
 impl<S: Store, L: Store> Limiter<S, L> {
-    /// Gives back to a bucket that no rule names, up to all that is used. Nobody says when it was charged, so
-    /// nothing counts as having come back by itself since.
+    /// Refunds up to all usage of an ad-hoc bucket. The time of the charge is unknown, so nothing
+    /// is assumed to have drained since.
     ///
     /// # Errors
-    /// When the store does not answer. It may have given back all the same.
+    /// If the store does not answer. It may nevertheless have made the refund.
     pub async fn refund_ad_hoc(
         &self,
         key: Fingerprint,
@@ -148,8 +151,8 @@ impl fmt::Display for AdHocPolicyError {
             Self::Invalid(why) => why.fmt(f),
             Self::TooMany => write!(
                 f,
-                "more than {MAX_POLICIES} different limits were asked for since the start; use \
-                 fewer, or rules"
+                "callers have used more than {MAX_POLICIES} different limits since startup; use fewer \
+                 limits, or rules"
             ),
         }
     }

@@ -1,8 +1,9 @@
-//! Several questions that are one call: all of them are charged, or none.
+//! Decides several queries in one call and charges all of them, or none.
 //!
-//! A counter that more than one of them touches is charged once, with the sum of their costs: no two charges
-//! of a batch have the same key. Whoever asks here cannot hold a request, so a rule that queues refuses
-//! what would have to wait, uncharged. (While the store is gone a local share polices such a queue.)
+//! If several queries use the same counter, it is charged once, with the sum of their costs: a
+//! batch never contains the same key twice. Callers of this API cannot delay a request, so a
+//! queueing rule refuses a request that would have to wait, and does not charge it. (While the
+//! store is unreachable, the local share refuses instead of queueing.)
 
 use std::fmt;
 use std::future::Future;
@@ -18,101 +19,102 @@ use crate::decision::Decision;
 use crate::limiter::{Limiter, multiply_base_cost};
 use crate::plan::{ChargePlan, PlanOptions};
 
-/// The place of a rule that is in no rule set: the limit was brought.
+/// Rule index of an inline limit, which belongs to no rule set.
 const INLINE_LIMIT_RULE: u32 = u32::MAX;
 
-/// One question of a call.
+/// One query of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct DecisionQuery<'q, 'f> {
-    /// What is known of the request.
+    /// The facts of the request.
     pub facts: &'q Facts<'f>,
-    /// What is to be done.
+    /// Whether to charge or refund.
     pub action: QueryAction,
-    /// The limit that the caller brings, in place of all rules.
+    /// A limit supplied by the caller, applied in place of all rules.
     pub inline_limit: Option<InlineLimit>,
 }
 
-/// What a question asks for; costs multiply what a rule says that a request costs.
+/// The operation of a query. The amount multiplies a rule's configured cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueryAction {
-    /// Charge so much. Nothing at all is a look: it passes unless the counter is in debt.
+    /// Charge this amount. A charge of 0 changes nothing and is allowed unless the counter is in
+    /// debt.
     Charge(u64),
-    /// Give so much back, if no other question of the call is refused.
+    /// Refund this amount, unless a charge in the same batch is refused.
     Refund(u64),
 }
 
-/// How limits that are brought are counted.
+/// How inline limits are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InlineLimitMode {
-    /// By the facts, and what is refused is not charged.
+    /// One counter per set of facts; a refused request is not charged.
     ByFacts,
-    /// As Envoy's reference server does.
+    /// Like Envoy's reference rate limit service.
     EnvoyReference,
 }
 
-/// The store did not answer for a limit that the caller brought, and no rule says what then.
+/// The store did not answer for an inline limit, which has no `on_fail`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreUnavailableError;
 
 impl<S: Store, L: Store> Limiter<S, L> {
-    /// Decides the questions of a call under one rule set, at one instant, and charges all of them or none:
-    /// one decision for each, in order. Where the store cannot answer, each rule's `on_fail` does.
+    /// Decides all queries under one rule set and at one instant, and charges all of them or none.
+    /// Returns one decision per query, in order. If the store does not answer, each rule's
+    /// `on_fail` applies.
     ///
     /// # Errors
-    /// When the store did not answer for a limit that was brought. Nothing stays charged, as far as that
-    /// is known.
+    /// If the store did not answer for an inline limit. The charges that are known to have been
+    /// made are refunded.
     pub async fn decide_batch(
         &self,
-        questions: &[DecisionQuery<'_, '_>],
+        queries: &[DecisionQuery<'_, '_>],
     ) -> Result<Vec<Decision>, StoreUnavailableError> {
         let rules = self.rules();
-        let replaced = replaced_rules(&rules, questions);
-        self.decide_queries(rules, questions, &replaced, InlineLimitMode::ByFacts).await
+        let replaced = replaced_rules(&rules, queries);
+        self.decide_queries(rules, queries, &replaced, InlineLimitMode::ByFacts).await
     }
 
-    /// Decides the questions of a call under one rule set, yet each by itself: what one of them is refused
-    /// by, the others are charged for all the same. Limits that are brought are counted as Envoy's reference
-    /// server counts them. The caller waits for the answers, all at once where the store is
-    /// elsewhere; each has one decision.
+    /// Decides each query independently, under one rule set: if one is refused, the others are
+    /// still charged. Inline limits are counted like Envoy's reference rate limit service counts
+    /// them.
+    ///
+    /// Returns one future per query, each with one decision. With a remote store, the caller should
+    /// poll them concurrently.
     pub fn decide_separately(
         &self,
-        questions: &[DecisionQuery<'_, '_>],
+        queries: &[DecisionQuery<'_, '_>],
     ) -> Vec<impl Future<Output = Result<Vec<Decision>, StoreUnavailableError>> + Send> {
         let rules = self.rules();
-        let replaced = replaced_rules(&rules, questions);
-        let one = |question| {
+        let replaced = replaced_rules(&rules, queries);
+        let one = |query| {
             let (rules, replaced) = (Arc::clone(&rules), replaced.clone());
             async move {
-                let question = slice::from_ref(question);
-                self.decide_queries(rules, question, &replaced, InlineLimitMode::EnvoyReference)
-                    .await
+                let query = slice::from_ref(query);
+                self.decide_queries(rules, query, &replaced, InlineLimitMode::EnvoyReference).await
             }
         };
-        questions.iter().map(one).collect()
+        queries.iter().map(one).collect()
     }
 
     async fn decide_queries(
         &self,
         rules: Arc<RuleSet>,
-        questions: &[DecisionQuery<'_, '_>],
+        queries: &[DecisionQuery<'_, '_>],
         replaced: &[u32],
         limits: InlineLimitMode,
     ) -> Result<Vec<Decision>, StoreUnavailableError> {
         let started = self.start_timer(Op::Charge);
         if rules.has_predecessors() {
-            for question in questions {
-                Box::pin(self.migrate_usage(&rules, question.facts)).await;
+            for query in queries {
+                Box::pin(self.migrate_usage(&rules, query.facts)).await;
             }
         }
         let sets: SmallVec<[Arc<RuleSet>; 1]> =
-            questions.iter().map(|question| question.rule_set(&rules, limits)).collect();
+            queries.iter().map(|query| query.rule_set(&rules, limits)).collect();
         let (decisions, unanswered) = {
-            let mut parts: SmallVec<[PlannedQuery<'_>; 1]> = questions
-                .iter()
-                .zip(&sets)
-                .map(|(question, set)| question.plan(set, replaced))
-                .collect();
-            // Most calls are one plain question. The state of all else is large, and boxed.
+            let mut parts: SmallVec<[PlannedQuery<'_>; 1]> =
+                queries.iter().zip(&sets).map(|(query, set)| query.plan(set, replaced)).collect();
+            // Most batches are a single plain query. The future for all others is large, so it is
+            // boxed.
             match &mut parts[..] {
                 [part] if part.is_single_charge() => {
                     self.apply_plan(batch_op(slice::from_ref(part)), &mut part.plan, &rules).await;
@@ -122,11 +124,11 @@ impl<S: Store, L: Store> Limiter<S, L> {
             self.stop_timer(started);
             let unanswered = parts.iter().any(PlannedQuery::is_store_unavailable);
             if self.has_observers() && !unanswered {
-                self.notify_batch(questions, &parts, &sets);
+                self.notify_batch(queries, &parts, &sets);
             }
             let plans = parts.into_iter().map(|part| part.plan);
-            let told = plans.zip(&sets).map(|(plan, set)| plan.into_decision(Arc::clone(set)));
-            (told.collect::<Vec<_>>(), unanswered)
+            let decisions = plans.zip(&sets).map(|(plan, set)| plan.into_decision(Arc::clone(set)));
+            (decisions.collect::<Vec<_>>(), unanswered)
         };
         if unanswered {
             Box::pin(self.refund_decisions(decisions)).await;
@@ -135,29 +137,29 @@ impl<S: Store, L: Store> Limiter<S, L> {
         Ok(decisions)
     }
 
-    /// Tells whoever hears of decisions of those that charge by rules.
+    /// Notifies the observers of every query that charges a rule.
     fn notify_batch(
         &self,
-        questions: &[DecisionQuery<'_, '_>],
+        queries: &[DecisionQuery<'_, '_>],
         parts: &[PlannedQuery<'_>],
         sets: &[Arc<RuleSet>],
     ) {
-        for ((question, part), rules) in questions.iter().zip(parts).zip(sets) {
+        for ((query, part), rules) in queries.iter().zip(parts).zip(sets) {
             if part.has_inline_limit || !matches!(part.action, QueryAction::Charge(1..)) {
                 continue;
             }
-            self.notify_observers(&part.plan, rules, question.facts);
+            self.notify_observers(&part.plan, rules, query.facts);
         }
     }
 
-    /// Gives back what the decisions of a call charged, once.
+    /// Refunds everything that the decisions of a batch charged.
     pub async fn refund_decisions(&self, decisions: Vec<Decision>) {
         for decision in decisions {
             self.refund_decision(decision).await;
         }
     }
 
-    /// Charges what is to be charged, then gives back what is to be given back.
+    /// Applies the charges of the batch, then its refunds.
     async fn apply_batch(&self, parts: &mut [PlannedQuery<'_>], rules: &Arc<RuleSet>) {
         let merged = MergedBatch::from_queries(parts, QueryKind::Charge);
         let mut whole = merged.plan();
@@ -168,10 +170,11 @@ impl<S: Store, L: Store> Limiter<S, L> {
         }
     }
 
-    /// Gives back what is to be given back; nothing in a call that is refused.
+    /// Applies the refunds of the batch; none if a charge was refused.
     async fn refund_batch(&self, parts: &mut [PlannedQuery<'_>], rules: &Arc<RuleSet>) {
-        let refuses =
-            |part: &PlannedQuery<'_>| part.plan.readings.iter().any(|told| told.verdict.refuses());
+        let refuses = |part: &PlannedQuery<'_>| {
+            part.plan.readings.iter().any(|reading| reading.verdict.refuses())
+        };
         let refused = parts.iter().any(|part| part.kind() == QueryKind::Charge && refuses(part));
         let mut merged = MergedBatch::from_queries(parts, QueryKind::Refund);
         if refused {
@@ -186,55 +189,54 @@ impl<S: Store, L: Store> Limiter<S, L> {
 
 impl DecisionQuery<'_, '_> {
     fn rule_set(&self, rules: &Arc<RuleSet>, limits: InlineLimitMode) -> Arc<RuleSet> {
-        let brought = self.inline_limit.and_then(|limit| match limits {
+        let with_limit = self.inline_limit.and_then(|limit| match limits {
             InlineLimitMode::ByFacts => Some(rules.with_inline_limit(limit, self.facts)),
             InlineLimitMode::EnvoyReference => rules.with_inline_limit_as_envoy(limit, self.facts),
         });
-        brought.map_or_else(|| Arc::clone(rules), Arc::new)
+        with_limit.map_or_else(|| Arc::clone(rules), Arc::new)
     }
 
     fn plan<'a>(&self, rules: &'a Arc<RuleSet>, replaced: &[u32]) -> PlannedQuery<'a> {
         let (QueryAction::Charge(cost) | QueryAction::Refund(cost)) = self.action;
-        // A limit that is brought is no rule's, and nothing replaces it.
-        let without = if rules.is_inline_limit() { &[] } else { replaced };
-        let asking = PlanOptions {
+        // An inline limit belongs to no rule, so no rule can replace it.
+        let excluded_rules = if rules.is_inline_limit() { &[] } else { replaced };
+        let options = PlanOptions {
             queue: QueueMode::Refuse,
-            excluded_rules: without,
+            excluded_rules,
             ..PlanOptions::all_rules(Op::Charge)
         };
-        let (asked, brought) = (self.action, rules.is_inline_limit());
-        let mut part =
-            PlannedQuery { action: asked, has_inline_limit: brought, plan: ChargePlan::empty() };
-        part.plan.fill(rules, self.facts, asking, multiply_base_cost(cost));
+        let (action, has_inline_limit) = (self.action, rules.is_inline_limit());
+        let mut part = PlannedQuery { action, has_inline_limit, plan: ChargePlan::empty() };
+        part.plan.fill(rules, self.facts, options, multiply_base_cost(cost));
         part
     }
 }
 
-/// The rules that those of any question of a call replace. Boxed: mostly there are none, and they are carried
-/// about with every decision.
-fn replaced_rules(rules: &RuleSet, questions: &[DecisionQuery<'_, '_>]) -> Box<[u32]> {
-    let asking = questions.iter().filter(|question| question.inline_limit.is_none());
-    rules.replaced_rules(asking.map(|question| question.facts)).into_vec().into()
+/// Indices of the rules replaced by a rule that matches any query of the batch. Boxed because it is
+/// usually empty and is part of every decision's future.
+fn replaced_rules(rules: &RuleSet, queries: &[DecisionQuery<'_, '_>]) -> Box<[u32]> {
+    let by_rules = queries.iter().filter(|query| query.inline_limit.is_none());
+    rules.replaced_rules(by_rules.map(|query| query.facts)).into_vec().into()
 }
 
-/// What to do for those of the questions that charge: nothing if one of them is refused already, or if
-/// all of them only look.
+/// The operation for the charging queries: a peek if one of them is already refused or if all of
+/// them have a cost of 0.
 fn batch_op(parts: &[PlannedQuery<'_>]) -> Op {
-    let mut asking = parts.iter().filter(|part| part.kind() == QueryKind::Charge);
-    let refused = asking.clone().any(|part| part.plan.refused);
-    let charges = asking.any(|part| part.action != QueryAction::Charge(0));
+    let mut charging = parts.iter().filter(|part| part.kind() == QueryKind::Charge);
+    let refused = charging.clone().any(|part| part.plan.refused);
+    let charges = charging.any(|part| part.action != QueryAction::Charge(0));
     if charges && !refused { Op::Charge } else { Op::Peek }
 }
 
-/// What kind of question it is.
+/// The kind of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum QueryKind {
-    /// It charges, be it nothing.
+    /// Charges, possibly with a cost of 0.
     Charge,
     Refund,
 }
 
-/// One question, planned.
+/// A query with its charge plan.
 struct PlannedQuery<'a> {
     action: QueryAction,
     has_inline_limit: bool,
@@ -249,22 +251,22 @@ impl PlannedQuery<'_> {
         }
     }
 
-    /// Whether its plan can be asked as it is.
+    /// Whether its plan can be applied without merging.
     fn is_single_charge(&self) -> bool {
         self.kind() == QueryKind::Charge && !self.has_inline_limit
     }
 
-    /// Whether the store was to be asked about a limit that no rule stands for, and did not answer.
+    /// Whether the query has an inline limit for which the store did not answer.
     fn is_store_unavailable(&self) -> bool {
         self.has_inline_limit && self.plan.readings.first().is_some_and(|reading| reading.uncounted)
     }
 }
 
-/// The charges of several questions as one batch, each counter once.
+/// The charges of several queries merged into one batch, with each counter once.
 struct MergedBatch<'a> {
-    /// With the place of its rule.
+    /// Each charge with the index of its rule.
     charges: SmallVec<[(Charge<'a>, u32); 4]>,
-    /// Where in it the charges of the questions are, question by question.
+    /// For each charge of each query, in query order, its index in `charges`.
     indices: SmallVec<[u32; 4]>,
 }
 
@@ -289,11 +291,11 @@ impl<'a> MergedBatch<'a> {
         });
         let known = &mut self.charges[at].0;
         known.cost = known.cost.saturating_add(charge.cost);
-        // Limits that are brought for one counter may differ: the strictest holds for all.
+        // Several inline limits for the same counter may differ: the strictest applies to all.
         if charge.policy.limit() < known.policy.limit() {
             known.policy = charge.policy;
         }
-        // Callers cap how many questions there are.
+        // Callers cap the number of queries.
         self.indices.push(u32::try_from(at).unwrap_or(u32::MAX));
     }
 
@@ -301,7 +303,7 @@ impl<'a> MergedBatch<'a> {
         ChargePlan::from_charges(self.charges.iter().copied())
     }
 
-    /// Tells each question what was said to its charges.
+    /// Copies the results of the merged plan to the plans of the queries.
     fn copy_results_to(
         &self,
         whole: &ChargePlan<'_>,

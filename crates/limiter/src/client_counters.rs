@@ -1,7 +1,8 @@
-//! What is counted of one client, by whichever rules: looked at or forgotten by the parts of its keys.
+//! Reads or resets the counters of one client, across all rules.
 //!
-//! A decision is about a request, and finds its counters by what the request matches. Here the client
-//! is known and its requests are not ([`RuleSet::client_counters`]).
+//! A decision finds its counters through the rules that match a request. Here only the client is
+//! known, and not its requests, so the counters are found by their key parts
+//! ([`RuleSet::client_counters`]).
 
 use std::sync::Arc;
 
@@ -14,26 +15,26 @@ use crate::decision::{Decision, RuleReading};
 use crate::limiter::{Limiter, multiply_base_cost};
 use crate::plan::ChargePlan;
 
-/// Counters that the store is asked about at once.
+/// Maximum number of counters per store call.
 const MAX_COUNTERS_PER_CALL: usize = 64;
 
-/// How the counters of a client stand.
+/// The state of a client's counters.
 #[derive(Debug)]
 pub struct ClientCounters {
     decision: Decision,
-    /// The parts of each counter's key in words.
+    /// The names and values of each counter's key parts.
     keys: Vec<Vec<(String, String)>>,
 }
 
 impl ClientCounters {
-    /// Who answered.
+    /// What produced the readings: the store, the deny cache or the fallback.
     #[must_use]
     pub const fn answered_by(&self) -> AnsweredBy {
         self.decision.answered_by()
     }
 
-    /// Each counter: its rule, the parts of its key in words, and how it stands. A request that costs
-    /// nothing was asked about, so that the wait of a ban is its own.
+    /// Iterates over the counters: rule, key parts and reading. The readings are for a request with
+    /// a cost of 0, so a retry time is that of a ban.
     pub fn iter(&self) -> impl Iterator<Item = (&Rule, &[(String, String)], &Reading)> {
         let counters = self.decision.readings().zip(&self.keys);
         counters.filter_map(|((rule, reading), key)| {
@@ -43,17 +44,18 @@ impl ClientCounters {
 }
 
 impl<S: Store, L: Store> Limiter<S, L> {
-    /// How the counters of the client that the facts describe stand, of all rules or of one. Of keys
-    /// with an endpoint that the facts do not say, those are left out that hold nothing.
+    /// Reads the counters of the client that the facts describe, for all rules or for one. If a key
+    /// includes an endpoint that the facts do not contain, only the endpoints whose counters are in
+    /// use are listed.
     pub async fn counters(&self, facts: &Facts<'_>, rule: Option<&str>) -> ClientCounters {
         let rules = self.rules();
         let counters = rules.client_counters(facts, rule);
-        let looked = CounterQuery { op: Op::Peek, queue: QueueMode::Hold };
-        let mut decision = self.apply_to_counters(looked, &rules, &counters, |_| 0).await;
+        let query = CounterQuery { op: Op::Peek, queue: QueueMode::Hold };
+        let mut decision = self.apply_to_counters(query, &rules, &counters, |_| 0).await;
         let mut keys = Vec::new();
-        let mut told = counters.into_iter();
+        let mut remaining = counters.into_iter();
         decision.readings.retain(|reading| {
-            let Some(counter) = told.next() else { return false };
+            let Some(counter) = remaining.next() else { return false };
             let shown = !counter.assumed || is_in_use(reading);
             if shown {
                 keys.push(counter.parts);
@@ -63,21 +65,21 @@ impl<S: Store, L: Store> Limiter<S, L> {
         ClientCounters { decision, keys }
     }
 
-    /// Forgets the counters, warnings and bans of the client that the facts describe, of all rules or
-    /// of one: those that [`counters`](Self::counters) lists, and such that hold nothing.
+    /// Resets the counters, warnings and bans of the client that the facts describe, for all rules
+    /// or for one: those that [`counters`](Self::counters) lists, and unused ones.
     pub async fn reset(&self, facts: &Facts<'_>, rule: Option<&str>) -> Decision {
         let rules = self.rules();
         let counters = rules.client_counters(facts, rule);
-        let forget = CounterQuery { op: Op::Reset, queue: QueueMode::Hold };
+        let query = CounterQuery { op: Op::Reset, queue: QueueMode::Hold };
         let mut decision =
-            self.apply_to_counters(forget, &rules, &counters, multiply_base_cost(1_u32)).await;
-        // All counters of a rule read the same now.
+            self.apply_to_counters(query, &rules, &counters, multiply_base_cost(1_u32)).await;
+        // After a reset, all counters of a rule have the same reading.
         decision.readings.dedup_by_key(|reading| reading.rule);
         decision
     }
 
-    /// What one rule would say to the client that the facts describe; nothing where they do not say
-    /// the rule's key.
+    /// Peeks at one rule's counters of the client that the facts describe. Returns `None` if the
+    /// facts do not contain the rule's key.
     pub(crate) async fn peek_rule(
         &self,
         facts: &Facts<'_>,
@@ -90,8 +92,8 @@ impl<S: Store, L: Store> Limiter<S, L> {
         if counters.is_empty() {
             return None;
         }
-        let looking = CounterQuery { op: Op::Peek, queue };
-        Some(self.apply_to_counters(looking, &rules, &counters, multiply_base_cost(cost)).await)
+        let query = CounterQuery { op: Op::Peek, queue };
+        Some(self.apply_to_counters(query, &rules, &counters, multiply_base_cost(cost)).await)
     }
 
     async fn apply_to_counters(
@@ -102,12 +104,12 @@ impl<S: Store, L: Store> Limiter<S, L> {
         cost: impl Fn(&Rule) -> u64,
     ) -> Decision {
         let mut answer = ChargePlan::empty().into_decision(Arc::clone(rules));
-        for some in counters.chunks(MAX_COUNTERS_PER_CALL) {
+        for chunk in counters.chunks(MAX_COUNTERS_PER_CALL) {
             let mut plan = ChargePlan::empty();
-            for counter in some {
+            for counter in chunk {
                 let rule = &rules[counter.rule];
                 if let Some(before) = counter.previous_key {
-                    // While the store is gone there is nothing to be known.
+                    // Fails if the store is unreachable; the next call tries again.
                     let _ = self.migrate_counter(rule, before, counter.key).await;
                 }
                 plan.add_counter(counter.rule, rule, counter.key, cost(rule), queue);
@@ -122,7 +124,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
     }
 }
 
-/// What is done to counters.
+/// The operation to apply to the counters.
 struct CounterQuery {
     op: Op,
     queue: QueueMode,

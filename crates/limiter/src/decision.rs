@@ -1,4 +1,4 @@
-//! The answer for a request: every rule's reading, and the one that counts most.
+//! The decision on a request: the reading of every matching rule, and the tightest of them.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -14,62 +14,62 @@ use crate::deferred_charge::DeferredCharge;
 use crate::receipt::{Receipt, ReceiptItem};
 use crate::slots::HeldSlots;
 
-/// The answer for a request, with the rule set it was made under. It is also the receipt for what
-/// was charged, which can be handed in once; hence it cannot be copied.
+/// The decision on a request, with the rule set it was made under. It is also the receipt for what
+/// was charged. A receipt can be redeemed only once, so a decision is not `Clone`.
 #[derive(Debug)]
 pub struct Decision {
     pub(crate) rules: Arc<RuleSet>,
     pub(crate) readings: SmallVec<[RuleReading; 4]>,
     pub(crate) answered_by: AnsweredBy,
     pub(crate) charge_records: SmallVec<[ChargeRecord; 4]>,
-    /// Whether a rule queues, holds slots or waits to hear of the cost.
+    /// Whether a rule queues the request, holds slots for it, or learns its cost from the response.
     pub(crate) open_ended: bool,
-    /// The local clock when local buckets were told what the store had charged.
+    /// Local time at which the store's charges were mirrored to the local buckets.
     pub(crate) local_charged_at: Timestamp,
     pub(crate) store_time: Option<Micros>,
 }
 
-/// What was charged to one rule.
+/// A charge made on one rule's counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChargeRecord {
-    /// The place of the rule's reading in the decision.
+    /// Index of the rule's reading in the decision.
     pub(crate) reading_index: u32,
     pub(crate) counter: CounterLocation,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) cost: u64,
 }
 
-/// Which counter a charge was made on.
+/// Where the charged counter is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CounterLocation {
-    /// The store's.
+    /// In the store.
     Store,
-    /// The node's own, on its share.
+    /// In the node's local store, under its share of the limit.
     Local,
 }
 
-/// What one rule says.
+/// One rule's verdict on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleReading {
-    /// The rule's place in its rule set.
+    /// Index of the rule in its rule set.
     pub rule: u32,
-    /// What it says.
+    /// The verdict.
     pub verdict: Verdict,
-    /// The numbers; none where the rule counts nothing (`unlimited`, `deny`) or was not asked
-    /// because another is known to refuse.
+    /// The counter's state. `None` if the rule has no counter (`unlimited`, `deny`), or if its
+    /// counter was not read because another rule is known to refuse.
     pub numbers: Option<Reading>,
-    /// Whether no counter was read, because the store did not answer: the rule's `on_fail` did, and
-    /// of the numbers only the limit and the time are known.
+    /// Whether no counter was read because the store did not answer. The verdict then comes from
+    /// the rule's `on_fail`, and only the limit and the time in `numbers` are valid.
     pub uncounted: bool,
 }
 
 impl RuleReading {
-    /// What is said before any counter is read.
+    /// A reading without counter state.
     pub(crate) const fn new(rule: u32, verdict: Verdict) -> Self {
         Self { rule, verdict, numbers: None, uncounted: false }
     }
 
-    /// When to come back. A rule that refuses without counting never passes anyone.
+    /// When to retry. A rule that refuses without a counter never admits a request.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match (self.numbers, self.verdict.is_violation()) {
@@ -81,43 +81,45 @@ impl RuleReading {
 }
 
 impl Decision {
-    /// Whether the request passes.
+    /// Whether the request is allowed.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         !self.readings.iter().any(|reading| reading.verdict.refuses())
     }
 
-    /// Who answered.
+    /// What produced the readings: the store, the deny cache or the fallback.
     #[must_use]
     pub const fn answered_by(&self) -> AnsweredBy {
         self.answered_by
     }
 
-    /// How long the store took, where it was asked and that is timed ([`Limiter::with_store_clock`]).
+    /// Duration of the store call. `None` if there was none or if it was not timed
+    /// ([`Limiter::with_store_clock`]).
     ///
-    /// [`Limiter::with_store_clock`]: crate::Limiter::store_timed_by
+    /// [`Limiter::with_store_clock`]: crate::Limiter::with_store_clock
     #[must_use]
     pub const fn store_time(&self) -> Option<Micros> {
         self.store_time
     }
 
-    /// What was charged to the rule of one of its readings, and is not handed in yet; nothing to one that was refused.
+    /// The cost charged to the rule of `reading` and not yet taken out as a receipt; 0 for a
+    /// refused request.
     #[must_use]
     pub fn charged_cost(&self, reading: &RuleReading) -> u64 {
-        let of_the_rule = |paid: &&ChargeRecord| {
-            let charged = self.readings.get(paid.reading_index as usize);
+        let is_for_rule = |record: &&ChargeRecord| {
+            let charged = self.readings.get(record.reading_index as usize);
             charged.is_some_and(|charged| charged.rule == reading.rule)
         };
-        self.charge_records.iter().filter(of_the_rule).map(|paid| paid.cost).sum()
+        self.charge_records.iter().filter(is_for_rule).map(|record| record.cost).sum()
     }
 
-    /// Every rule that governs the request with what it says, in document order.
+    /// Every matching rule with its reading, in document order.
     pub fn readings(&self) -> impl ExactSizeIterator<Item = (&Rule, &RuleReading)> {
         self.readings.iter().map(|reading| (self.rule(reading), reading))
     }
 
-    /// The rule that counts most: of those that refuse the one with the longest wait, else the one
-    /// with the least left. Rules in shadow count only where there is no other.
+    /// The rule that determines the response: of the refusing rules the one with the longest wait,
+    /// otherwise the one with the least remaining. Shadow rules are used only if there is no other.
     #[must_use]
     pub fn tightest(&self) -> Option<(&Rule, &RuleReading)> {
         let longest = |reading: &RuleReading| match reading.retry() {
@@ -126,7 +128,7 @@ impl Decision {
             Retry::Never => (2, Micros::ZERO),
         };
         let refusing = self.readings.iter().filter(|reading| reading.verdict.refuses());
-        // `min_by_key` takes the first of equals: document order.
+        // `min_by_key` returns the first of equal elements, so ties go by document order.
         let tightest = refusing.min_by_key(|reading| Reverse(longest(reading))).or_else(|| {
             let left = |reading: &RuleReading| Some(reading.numbers.as_ref()?.remaining);
             let counted =
@@ -139,97 +141,97 @@ impl Decision {
         tightest.map(|reading| (self.rule(reading), reading))
     }
 
-    /// The rules that let the request pass with a warning.
+    /// The rules that exceeded their limit but let the request pass with a warning.
     pub fn warnings(&self) -> impl Iterator<Item = &Rule> {
         self.readings()
             .filter(|(_, reading)| reading.verdict == Verdict::Warn)
             .map(|(rule, _)| rule)
     }
 
-    /// How long the request has to wait its turn.
+    /// How long a queueing rule delays the request.
     #[must_use]
     pub fn delay(&self) -> Micros {
         let delays = self.readings.iter().filter_map(|reading| reading.numbers);
         delays.map(|numbers| numbers.delay).max().unwrap_or_default()
     }
 
-    /// When it was made, if a limit governs the request: by the store's clock, or by the local one
-    /// where the store did not answer.
+    /// The time of the decision, if a rule with a limit matched: by the store's clock, or by the
+    /// local clock if the store did not answer.
     #[must_use]
     pub fn now(&self) -> Option<Timestamp> {
-        let told = self.readings.iter().filter_map(|reading| reading.numbers);
-        told.map(|numbers| numbers.now).find(|now| *now > Timestamp::EPOCH)
+        let numbers = self.readings.iter().filter_map(|reading| reading.numbers);
+        numbers.map(|numbers| numbers.now).find(|now| *now > Timestamp::EPOCH)
     }
 
-    /// When it was charged, on the clock of the store that was; a refund needs it.
+    /// When the request was charged, by the clock of the charged store; required for a refund.
     #[must_use]
     pub fn charged_at(&self) -> Option<Timestamp> {
-        let paid = self.charge_records.first()?;
-        Some(self.readings.get(paid.reading_index as usize)?.numbers?.now)
+        let record = self.charge_records.first()?;
+        Some(self.readings.get(record.reading_index as usize)?.numbers?.now)
     }
 
-    /// The rules that it was made under.
+    /// The rules under which the decision was made.
     #[must_use]
     pub const fn rules(&self) -> &Arc<RuleSet> {
         &self.rules
     }
 
-    /// The version of the rule set that decided.
+    /// The version of those rules.
     #[must_use]
     pub fn rules_version(&self) -> u64 {
         self.rules.version()
     }
 
-    /// For how long slots are held for the request, if a concurrency limit governs it: the shortest of
-    /// their leases.
+    /// How long slots are held for the request, if a concurrency limit matched: the shortest hold
+    /// time of the matching rules.
     #[must_use]
-    pub fn slot_lease(&self) -> Option<Micros> {
+    pub fn shortest_hold(&self) -> Option<Micros> {
         if !self.open_ended {
             return None;
         }
-        let lease = |paid: &ChargeRecord| self.charged_rule(paid)?.limit().policy()?.slot_hold();
-        self.charge_records.iter().filter_map(lease).min()
+        let hold = |record: &ChargeRecord| self.charged_rule(record)?.limit().policy()?.slot_hold();
+        self.charge_records.iter().filter_map(hold).min()
     }
 
-    /// The slots that are held for the request, to be released when its response has ended. The
-    /// decision no longer has them: what it gives back does not include them.
+    /// Takes the slots held for the request; release them when its response has ended. A refund of
+    /// this decision no longer includes them.
     pub fn take_slots(&mut self) -> Option<HeldSlots> {
-        self.slot_lease()?;
+        self.shortest_hold()?;
         Some(HeldSlots(self.take_receipt(is_concurrency_rule)))
     }
 
-    /// Whether a rule that was charged waits to hear what the request has cost in the end.
+    /// Whether a charged rule learns the request's cost from the response.
     #[must_use]
     pub fn has_deferred_cost(&self) -> bool {
         self.open_ended
             && self
                 .charge_records
                 .iter()
-                .filter_map(|paid| self.charged_rule(paid))
+                .filter_map(|record| self.charged_rule(record))
                 .any(is_cost_deferred)
     }
 
-    /// The bill for what was charged to rules that wait to hear what the request has cost in the end.
-    /// The decision no longer has it: what it gives back does not include it.
+    /// Takes the charges of rules that learn the cost from the response, to be corrected later. A
+    /// refund of this decision no longer includes them.
     pub fn take_deferred_charge(&mut self) -> Option<DeferredCharge> {
         self.has_deferred_cost().then(|| DeferredCharge(self.take_receipt(is_cost_deferred)))
     }
 
-    /// Takes out the receipt for what was charged to some rules.
+    /// Takes the receipt for the charges of the selected rules.
     pub(crate) fn take_receipt(&mut self, which: impl Fn(&Rule) -> bool) -> Receipt {
         let (rules, mut charged) = (Arc::clone(&self.rules), SmallVec::new());
-        let (readings, local_at) = (&self.readings, self.local_charged_at);
-        self.charge_records.retain(|paid| {
-            let reading = &readings[paid.reading_index as usize];
+        let (readings, local_charged_at) = (&self.readings, self.local_charged_at);
+        self.charge_records.retain(|record| {
+            let reading = &readings[record.reading_index as usize];
             let taken = which(&rules[reading.rule]);
             if taken {
                 charged.push(ReceiptItem {
                     rule: reading.rule,
-                    counter: paid.counter,
-                    fingerprint: paid.fingerprint,
-                    cost: paid.cost,
+                    counter: record.counter,
+                    fingerprint: record.fingerprint,
+                    cost: record.cost,
                     charged_at: reading.numbers.unwrap_or_default().now,
-                    local_charged_at: local_at,
+                    local_charged_at,
                 });
             }
             !taken
@@ -237,8 +239,8 @@ impl Decision {
         Receipt { rules, items: charged }
     }
 
-    fn charged_rule(&self, paid: &ChargeRecord) -> Option<&Rule> {
-        Some(self.rule(self.readings.get(paid.reading_index as usize)?))
+    fn charged_rule(&self, record: &ChargeRecord) -> Option<&Rule> {
+        Some(self.rule(self.readings.get(record.reading_index as usize)?))
     }
 
     fn rule(&self, reading: &RuleReading) -> &Rule {

@@ -1,8 +1,8 @@
-//! Costs that are known only when the response is: what was charged at the decision is corrected.
+//! Deferred costs: corrects the charge of a request whose cost becomes known with its response.
 //!
-//! The correction has a state of its own, the bill, which is taken out of the decision and does not
-//! need the request: its counters are in it (Envoy's CVE-2026-26330 came of going on with the request's
-//! state in the response's phase).
+//! The correction does not need the request. Its state, [`DeferredCharge`], is taken out of the
+//! decision and contains the counters. (Envoy's CVE-2026-26330 was caused by using the request's
+//! state in the response phase.)
 
 use std::sync::Arc;
 
@@ -13,33 +13,32 @@ use crate::limiter::Limiter;
 use crate::plan::ChargePlan;
 use crate::receipt::{Receipt, ReceiptItem};
 
-/// What was charged to rules whose cost the response tells. It is handed in once, by
-/// [`Limiter::settle_deferred`]; where it is dropped instead, what was charged stays.
+/// The charges of rules that learn the cost from the response. Settled once, by
+/// [`Limiter::settle_deferred`]; if it is dropped instead, the charges stay as they are.
 #[derive(Debug)]
-#[must_use = "without it what was charged stays an estimate"]
+#[must_use = "if it is dropped, the estimated cost stays charged"]
 pub struct DeferredCharge(pub(crate) Receipt);
 
 impl DeferredCharge {
-    /// The rules that wait to hear what the request has cost.
+    /// The rules that learn the request's cost from the response.
     pub fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.0.items.iter().map(|charged| self.0.rule(charged))
     }
 }
 
 impl<S: Store, L: Store> Limiter<S, L> {
-    /// Corrects what was charged to what the request has cost in the end, rule by rule; where that is
-    /// not known, what was charged stays. What is missing is charged by force, into debt of at most one
-    /// limit; what was too much is given back as far as time has not.
+    /// Corrects the charges to the actual cost, rule by rule; if `actual` returns `None`, the
+    /// rule's charge stays. A shortfall is charged by force, into debt of at most one limit. A
+    /// surplus is refunded, except for the part that has already drained.
     ///
-    /// While the store is gone, what is missing is counted on the local share of a rule with
-    /// `on_fail: local` and written back later; of other rules it is dropped, and what was too much
-    /// stays charged.
+    /// If the store is unreachable, a shortfall on a rule with `on_fail: local` is charged to the
+    /// local share and settled later. For other rules it is dropped. A surplus then stays charged.
     pub async fn settle_deferred(
         &self,
-        bill: DeferredCharge,
+        charge: DeferredCharge,
         actual: impl Fn(&Rule) -> Option<u64>,
     ) {
-        let DeferredCharge(receipt) = bill;
+        let DeferredCharge(receipt) = charge;
         let (missing, surplus) = {
             let actual = |charged: &ReceiptItem| actual(receipt.rule(charged));
             let missing =
@@ -62,12 +61,12 @@ impl<S: Store, L: Store> Limiter<S, L> {
     }
 }
 
-/// The charges of a receipt for which there is a difference, with that as their cost.
-fn cost_difference(receipt: &Receipt, of: impl Fn(&ReceiptItem) -> Option<u64>) -> Receipt {
-    let differs = |charged: &ReceiptItem| {
-        let cost = of(charged).filter(|cost| *cost > 0)?;
+/// The charges of a receipt that have a difference, with the difference as their cost.
+fn cost_difference(receipt: &Receipt, difference: impl Fn(&ReceiptItem) -> Option<u64>) -> Receipt {
+    let with_difference = |charged: &ReceiptItem| {
+        let cost = difference(charged).filter(|cost| *cost > 0)?;
         Some(ReceiptItem { cost, ..*charged })
     };
-    let charged = receipt.items.iter().filter_map(differs).collect();
+    let charged = receipt.items.iter().filter_map(with_difference).collect();
     Receipt { rules: Arc::clone(&receipt.rules), items: charged }
 }

@@ -1,4 +1,4 @@
-//! Why a request is decided as it is, for people and programs that ask.
+//! Explains why a request is allowed or refused, for people and for programs.
 
 use tidegate_core::decision::{Retry, Verdict};
 use tidegate_core::key::Fingerprint;
@@ -7,39 +7,40 @@ use tidegate_rules::{CostSource, Facts, Rule, RuleLimit, RuleMode};
 
 use crate::decision::{Decision, RuleReading};
 
-/// Which rules govern a request and what comes of it, with nothing charged.
+/// Which rules match a request and what they decide. Explaining charges nothing.
 #[derive(Debug)]
 pub struct Explanation {
-    /// The facts, with what follows from them.
+    /// The facts, including those derived by enrichment.
     pub facts: Vec<(String, String)>,
-    /// What would be decided now.
+    /// The decision that the request would get now.
     pub decision: Decision,
-    /// One for each governing rule, in document order.
+    /// One per matching rule, in document order.
     pub rules: Vec<RuleExplanation>,
-    /// The id of the rule that decides.
+    /// The ID of the rule that decides.
     pub deciding: Option<String>,
-    /// Why, in a sentence.
+    /// The reason for the decision, as a sentence.
     pub why: String,
 }
 
-/// One governing rule.
+/// How one matching rule decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleExplanation {
-    /// The rule's id.
+    /// The rule's ID.
     pub id: String,
-    /// What the request has that the rule asks for.
+    /// The rule's conditions, all of which the request meets.
     pub matched: Vec<String>,
-    /// The parts of the counter's key.
+    /// The names and values of the counter's key parts.
     pub key: Vec<(String, String)>,
-    /// The key as stores see it, unless it must not be shown.
+    /// The key's fingerprint in the store; `None` if it must not be shown.
     pub fingerprint: Option<Fingerprint>,
-    /// What the rule allows, in words.
+    /// The limit as text.
     pub limit: String,
-    /// The most that it admits to one key in any interval as long as its window; none where it counts nothing.
+    /// The most that the rule admits for one key in any interval of its window's length; `None` for
+    /// a rule without a counter.
     pub most_in_window: Option<u64>,
-    /// That in words.
+    /// `most_in_window` as text.
     pub bound: String,
-    /// What it would say, in words.
+    /// The reason for the rule's verdict, as text.
     pub why: String,
 }
 
@@ -60,9 +61,9 @@ impl Explanation {
             .collect();
         let deciding = decision.tightest().map(|(rule, _)| rule.id().to_owned());
         let why = match decision.tightest() {
-            None => "no rule with a limit governs this request, so it passes".to_owned(),
+            None => "no rule with a limit matches this request, so it is allowed".to_owned(),
             Some((rule, _)) if decision.is_allowed() => {
-                format!("it passes; {} has the least left", rule.id())
+                format!("allowed; {} has the least left", rule.id())
             }
             Some((rule, reading)) => {
                 format!("refused by {}: {}", rule.id(), describe_reading(rule, reading, cost))
@@ -89,7 +90,7 @@ fn describe_limit(rule: &Rule) -> String {
     }
 }
 
-/// How much more than its number a limit may let through, wherever one begins to count.
+/// The most that the limit admits in any window, wherever the window begins.
 fn describe_bound(rule: &Rule) -> String {
     let bound = match rule.limit() {
         RuleLimit::Unlimited => return "none".to_owned(),
@@ -102,7 +103,7 @@ fn describe_bound(rule: &Rule) -> String {
         }
     };
     match rule.mode() {
-        RuleMode::Shadow => format!("{bound}, if it were enforced"),
+        RuleMode::Shadow => format!("{bound}, if enforced"),
         RuleMode::Enforce | RuleMode::Warn(_) => bound,
     }
 }
@@ -117,31 +118,31 @@ fn describe_cost(rule: &Rule) -> String {
 fn describe_reading(rule: &Rule, reading: &RuleReading, cost: u32) -> String {
     let Some(numbers) = reading.numbers else {
         return match rule.limit() {
-            RuleLimit::Deny => "it refuses every request".to_owned(),
-            RuleLimit::Unlimited => "it has no limit".to_owned(),
+            RuleLimit::Deny => "the rule refuses every request".to_owned(),
+            RuleLimit::Unlimited => "the rule has no limit".to_owned(),
             RuleLimit::Policy(_) => {
-                "it was not asked, because another rule is known to refuse".to_owned()
+                "not checked, because another rule already refuses the request".to_owned()
             }
         };
     };
     let left = format!("{} of {} left", numbers.remaining, numbers.limit);
-    let asked = rule.cost().base().saturating_mul(u64::from(cost));
+    let requested = rule.cost().base().saturating_mul(u64::from(cost));
     let state = match numbers.retry {
-        Retry::Now => format!("{left}, {asked} asked for"),
+        Retry::Now => format!("{left}, {requested} requested"),
         Retry::After(_) if rule.limit().policy().is_some_and(Policy::is_concurrency) => {
-            format!("{left}, {asked} asked for, fits when others have ended")
+            format!("{left}, {requested} requested, retry when other requests end")
         }
         Retry::After(wait) => {
-            format!("{left}, {asked} asked for, retry in {}", wait.to_human_string())
+            format!("{left}, {requested} requested, retry in {}", wait.to_human_string())
         }
         Retry::Never => {
-            format!("{asked} asked for is more than the limit of {} ever holds", numbers.limit)
+            format!("{requested} requested can never fit the limit of {}", numbers.limit)
         }
     };
     match reading.verdict {
         Verdict::Allow => state,
         Verdict::Deny => format!("over the limit ({state})"),
-        Verdict::ShadowDeny => format!("over the limit ({state}), but the rule is in shadow"),
+        Verdict::ShadowDeny => format!("over the limit ({state}), but the rule is in shadow mode"),
         Verdict::Warn => format!("over the limit ({state}), passes with a warning this time"),
         Verdict::Ban => format!("banned for repeated refusals ({state})"),
     }

@@ -1,8 +1,8 @@
-//! When the store does not answer, or only in part: each rule's own word for it.
+//! Applies each rule's `on_fail` when the store answers only some charges of a request, or none.
 //!
-//! A request is still decided as a whole. If a rule that the store did not answer for refuses, what
-//! the store charged to the others is given back; if one that it did answer for refuses, no share is
-//! charged. Only what is charged always stays.
+//! The request is still decided as a whole. If a rule that the store did not answer for refuses,
+//! the store's charges for the other rules are refunded. If a rule that the store did answer for
+//! refuses, no share is charged. In both cases the charges of `charge: always` rules stay.
 
 use std::sync::Arc;
 
@@ -17,14 +17,15 @@ use crate::limiter::Limiter;
 use crate::plan::{ChargePlan, PlanReadings};
 use crate::refund;
 
-/// How long a client that is refused for want of a store is asked to wait.
+/// Retry time for a request that is refused because the store is unreachable.
 pub(crate) const FALLBACK_RETRY_AFTER: Micros = Micros::from_secs(1);
 
-/// Who counts each charge of a plan; nobody where `on_fail` is `allow` or `deny`.
+/// Where each charge of a plan is counted; `None` if the rule's `on_fail` is `allow` or `deny`.
 type ChargeLocations = SmallVec<[Option<CounterLocation>; 4]>;
 
 impl<S: Store, L: Store> Limiter<S, L> {
-    /// Answers a plan that the store answered in part or not at all. `numbers` tells what it did.
+    /// Completes a plan after the store failed for some or all of its charges. On entry, `numbers`
+    /// holds the readings that the store returned.
     pub(crate) async fn fall_back(
         &self,
         op: Op,
@@ -71,7 +72,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
         plan.set_readings(op, numbers, |i| counters[i]);
     }
 
-    /// Gives back what the store charged to a request that is refused by a rule it did not answer for.
+    /// Refunds the store's charges if a rule that the store did not answer for refuses the request.
     async fn refund_store_charges(
         &self,
         plan: &ChargePlan<'_>,
@@ -86,16 +87,17 @@ impl<S: Store, L: Store> Limiter<S, L> {
         let charged = |i: &usize| {
             plan.charges[*i].role != Role::Always && numbers[*i].verdict == Verdict::Allow
         };
-        let back: SmallVec<[usize; 4]> =
+        let refunded: SmallVec<[usize; 4]> =
             indices_of(counters, store).into_iter().filter(charged).collect();
-        let charges: SmallVec<[Charge<'_>; 4]> = back.iter().map(|i| plan.charges[*i]).collect();
-        let mut told: PlanReadings = back.iter().map(|i| numbers[*i]).collect();
-        refund::refund_charges(&self.store, &charges, &mut told).await;
-        back.into_iter().zip(told).for_each(|(i, told)| numbers[i] = told);
+        let charges: SmallVec<[Charge<'_>; 4]> =
+            refunded.iter().map(|i| plan.charges[*i]).collect();
+        let mut readings: PlanReadings = refunded.iter().map(|i| numbers[*i]).collect();
+        refund::refund_charges(&self.store, &charges, &mut readings).await;
+        refunded.into_iter().zip(readings).for_each(|(i, reading)| numbers[i] = reading);
     }
 }
 
-/// The places of the charges that a counter of the given kind counts.
+/// Indices of the charges that are counted at `counter`.
 fn indices_of(
     counters: &ChargeLocations,
     counter: Option<CounterLocation>,
@@ -103,26 +105,29 @@ fn indices_of(
     (0..counters.len()).filter(|i| counters[*i] == counter).collect()
 }
 
-/// Whether a charge of the given kind refuses the request.
+/// Whether a charge whose counter matches `kind` refuses the request.
 fn any_refuses(
     counters: &ChargeLocations,
     numbers: &[Reading],
     kind: impl Fn(Option<CounterLocation>) -> bool,
 ) -> bool {
-    counters.iter().zip(numbers).any(|(counter, told)| kind(*counter) && told.verdict.refuses())
+    counters
+        .iter()
+        .zip(numbers)
+        .any(|(counter, reading)| kind(*counter) && reading.verdict.refuses())
 }
 
-/// What a rule says to a charge that nobody counted.
+/// The reading of a charge that was not counted, as given by the rule's `on_fail`.
 fn on_fail_reading(on_fail: OnFail, charge: &Charge<'_>, now: Timestamp) -> Reading {
     let limit = charge.policy.limit();
-    let told = Reading { limit, remaining: limit, now, ..Reading::default() };
+    let reading = Reading { limit, remaining: limit, now, ..Reading::default() };
     match (on_fail, charge.role) {
         (OnFail::Deny, Role::Enforce | Role::Always) => Reading {
             verdict: Verdict::Deny,
             remaining: 0,
             retry: Retry::After(FALLBACK_RETRY_AFTER),
-            ..told
+            ..reading
         },
-        _ => told,
+        _ => reading,
     }
 }

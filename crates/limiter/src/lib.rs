@@ -1,7 +1,8 @@
-//! The decision: what the rules and a store say to a request, as one answer.
+//! Decides requests: applies the rules to a request's facts and returns one decision.
 //!
-//! The engine knows the [`Store`](tidegate_core::store::Store) face, never a store; it knows
-//! [`Facts`](tidegate_rules::Facts), never a wire. It reads no clock: a reading tells the store's.
+//! This crate depends on the [`Store`](tidegate_core::store::Store) trait, not on any particular
+//! store, and on [`Facts`](tidegate_rules::Facts), not on any wire protocol. It reads no clock:
+//! each reading carries the store's time.
 
 mod ad_hoc;
 mod batch;

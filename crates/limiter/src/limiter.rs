@@ -1,4 +1,4 @@
-//! The limiter: one rule set at a time over one store.
+//! The limiter: decides requests under one rule set at a time, with the counters in one store.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::local_fallback::{LocalFallback, NoFallback};
 use crate::observer::{DecisionEvent, DecisionObserver, DecisionTimer, StoreClock};
 use crate::plan::{ChargePlan, INLINE_CHARGES, PlanOptions};
 
-/// Decides requests. Share it by reference or in an `Arc`; rules are swapped while it works.
+/// Decides requests. Share it by reference or in an `Arc`; the rules can be replaced while it runs.
 #[derive(Debug)]
 pub struct Limiter<S, L = NoFallback> {
     pub(crate) store: S,
@@ -27,30 +27,30 @@ pub struct Limiter<S, L = NoFallback> {
 }
 
 impl<S: Store> Limiter<S> {
-    /// A limiter over a store.
+    /// Creates a limiter that keeps its counters in `store`.
     #[must_use]
     pub fn new(store: S, rules: RuleSet) -> Self {
         let rules = ArcSwap::from_pointee(rules);
         Self { store, local: None, rules, observers: Vec::new(), timer: None, store_clock: None }
     }
 
-    /// The same limiter with a store in this process, on which rules with `on_fail: local` are
-    /// decided while the other is gone. Each node then has an even share of the limit (rounded down,
-    /// but at least one request), and what it admits is written to the store by
-    /// [`settle`](Limiter::settle) when that is back.
+    /// Adds an in-process store that decides rules with `on_fail: local` while the main store is
+    /// unreachable. Each node then enforces an even share of the limit, rounded down but at least
+    /// one request. [`settle`](Limiter::settle) writes what it admitted to the store once the store
+    /// answers again.
     ///
-    /// What is admitted over an interval `T` by a bucket with limit `B` and rate `r`, whose shares sum
-    /// to `S` (at most `B`, unless there are more nodes than requests):
-    /// - at most `B + S + 2rT`, whatever fails and however often, and in the same way no more than
-    ///   twice the bound of any algorithm: the store and the shares are limiters of their own;
-    /// - at most `B + kS + rT` when `k` times the store was gone for all nodes. While something is
-    ///   owed that is `S` more, a settlement that comes late by `δ` adds `rδ`, and a node that is cut
-    ///   off while others are not adds its share of the rate for as long;
-    /// - at most `B + rT` on a single node, and the requests that are under way at once: its local
-    ///   bucket knows all there is to know, and decides until the store knows it as well.
+    /// Upper bounds on what is admitted over an interval `T`, for a bucket with limit `B` and rate
+    /// `r` whose shares sum to `S` (at most `B`, unless there are more nodes than requests):
+    /// - at most `B + S + 2rT`, whatever fails and however often. For any algorithm the bound is at
+    ///   most doubled, because the store and the shares are two independent limiters;
+    /// - at most `B + kS + rT` if the store was unreachable for all nodes `k` times. Unsettled
+    ///   usage adds `S`, a settlement delayed by `δ` adds `rδ`, and a node that alone is cut off
+    ///   adds its share of the rate while it is cut off;
+    /// - at most `B + rT` on a single node, plus the requests in flight: its local bucket has
+    ///   counted everything, and decides until the store has counted it too.
     ///
-    /// Of a concurrency limit of `B` at most `B + S` slots are held: those that shares gave move to the
-    /// store when they are renewed, and are not written otherwise.
+    /// A concurrency limit of `B` holds at most `B + S` slots. Slots taken on a share move to the
+    /// store when they are renewed; they are not settled.
     #[must_use]
     pub fn with_local<L: Store>(self, local: L) -> Limiter<S, L> {
         let local = LocalFallback::new(local, self.rules(), self.store.node_count());
@@ -66,7 +66,7 @@ impl<S: Store> Limiter<S> {
 }
 
 impl<S: Store, L: Store> Limiter<S, L> {
-    /// The same limiter, with one more who hears of its decisions.
+    /// Adds an observer that is called for every decision.
     #[must_use]
     pub fn with_observer(mut self, observer: Arc<dyn DecisionObserver>) -> Self {
         observer.on_rules_installed(&self.rules.load());
@@ -74,50 +74,51 @@ impl<S: Store, L: Store> Limiter<S, L> {
         self
     }
 
-    /// The same limiter, with its decisions timed.
+    /// Times decisions with `timer`.
     #[must_use]
-    pub fn with_timer(mut self, stopwatch: Arc<dyn DecisionTimer>) -> Self {
-        self.timer = Some(stopwatch);
+    pub fn with_timer(mut self, timer: Arc<dyn DecisionTimer>) -> Self {
+        self.timer = Some(timer);
         self
     }
 
-    /// The same limiter, whose decisions say how long the store took by a clock ([`Decision::store_time`]).
+    /// Measures each store call with `clock`, for [`Decision::store_time`].
     #[must_use]
     pub fn with_store_clock(mut self, clock: Arc<dyn Fn() -> Timestamp + Send + Sync>) -> Self {
         self.store_clock = Some(StoreClock::new(clock));
         self
     }
 
-    /// Decides a request and charges all rules that govern it, or none. It always answers: where the
-    /// store cannot, each rule's `on_fail` does.
+    /// Decides a request and charges all matching rules, or none. It always returns a decision: if
+    /// the store does not answer, each rule's `on_fail` applies.
     ///
-    /// `cost` multiplies what a rule says that a request costs; to a rule that leaves it to the request
-    /// it is the cost.
+    /// `cost` multiplies the rule's configured cost. For a rule that takes its cost from the
+    /// request, `cost` is the cost.
     pub fn decide(&self, facts: &Facts<'_>, cost: u32) -> impl Future<Output = Decision> {
         self.apply(PlanOptions::all_rules(Op::Charge), facts, cost)
     }
 
-    /// Decides a request under rules of [`rules`](Self::rules) that its facts were found under, so that
-    /// it sees one rule set from beginning to end. `told` says what the request costs to a rule that
-    /// leaves it to the request ([`Cost::is_from_request`]), at least one; other rules know.
+    /// Decides a request under a rule set from [`rules`](Self::rules) that the caller already used
+    /// to extract the facts, so that the request sees a single rule set. `request_cost` returns the
+    /// cost for rules that take it from the request ([`CostSource::is_from_request`]), and is
+    /// raised to 1 if lower; other rules have a configured cost.
     ///
-    /// [`Cost::is_from_request`]: tidegate_rules::Cost::is_told_by_request
+    /// [`CostSource::is_from_request`]: tidegate_rules::CostSource::is_from_request
     pub fn decide_with_rules(
         &self,
         rules: Arc<RuleSet>,
         facts: &Facts<'_>,
-        told: impl Fn(&Rule) -> u64,
+        request_cost: impl Fn(&Rule) -> u64,
     ) -> impl Future<Output = Decision> {
         self.apply_with_rules(
             rules,
             PlanOptions::all_rules(Op::Charge),
             facts,
-            cost_from_request(told),
+            cost_from_request(request_cost),
         )
     }
 
-    /// What [`decide`](Self::decide) would say; nothing changes. A rule that is named answers by the
-    /// parts of its key alone, whatever requests it governs.
+    /// What [`decide`](Self::decide) would return, without charging. If `rule` names a rule, only
+    /// the facts of its key are needed, and its match conditions are ignored.
     pub async fn peek(&self, facts: &Facts<'_>, rule: Option<&str>, cost: u32) -> Decision {
         self.peek_with_queue(facts, rule, cost, QueueMode::Hold).await
     }
@@ -142,7 +143,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
         .await
     }
 
-    /// Charges a cost that is known only afterwards, into debt if need be.
+    /// Charges a cost that becomes known only after the request, into debt if necessary.
     pub async fn force(&self, facts: &Facts<'_>, rule: Option<&str>, cost: u32) -> Decision {
         self.apply(
             PlanOptions { only_rule: rule, ..PlanOptions::all_rules(Op::Force) },
@@ -152,7 +153,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
         .await
     }
 
-    /// Gives back what was charged at an instant of the clock that the decision told; without one,
+    /// Refunds a charge made at `charged_at`, the time that the decision reported; `None` means
     /// now.
     pub async fn refund(
         &self,
@@ -169,13 +170,14 @@ impl<S: Store, L: Store> Limiter<S, L> {
         self.apply(PlanOptions { only_rule: rule, ..refund }, facts, cost).await
     }
 
-    /// Gives back what a decision charged, once: the decision is its own receipt. What a local share
-    /// admitted is given back there; once that is written to the store it stays charged.
+    /// Refunds everything that a decision charged. Consuming the decision ensures that this happens
+    /// once. A charge on a local share is refunded there; once it is settled to the store it stays.
     pub async fn refund_decision(&self, mut decision: Decision) {
         self.refund_receipt(&decision.take_receipt(|_| true).for_rules(&self.rules())).await;
     }
 
-    /// Which rules govern a request, whose counters they are, how those stand, and what decides.
+    /// Explains which rules match a request, which counters they use, their state, and which rule
+    /// decides.
     pub async fn explain(&self, facts: &Facts<'_>, cost: u32) -> Explanation {
         let rules = self.rules();
         let mut completed = facts.borrowed();
@@ -189,11 +191,11 @@ impl<S: Store, L: Store> Limiter<S, L> {
         Explanation::new(decision.await, &completed, cost)
     }
 
-    /// Puts a rule set into force. Counters of rules that keep their id, algorithm and window are
-    /// kept, and what was used stays used.
+    /// Activates a rule set. A rule that keeps its id, algorithm and window keeps its counters, so
+    /// usage is preserved.
     ///
     /// # Errors
-    /// When neither the store's clock nor a local one can be read; the rules in force stay.
+    /// If neither the store's clock nor the local one can be read; the active rules stay.
     pub async fn install(&self, rules: RuleSet) -> Result<(), StoreError> {
         let now = self.now().await?;
         let rules = Arc::new(rules.inherit_from(&self.rules.load(), now));
@@ -205,15 +207,15 @@ impl<S: Store, L: Store> Limiter<S, L> {
         Ok(())
     }
 
-    /// Has the local shares follow the number of nodes. Decisions on shares do so themselves; a task
-    /// that also calls this every now and then has new shares drain from when the number changed.
+    /// Adapts the local shares to the number of nodes. Decisions on shares do this too; calling it
+    /// periodically makes new shares drain from the time at which the number changed.
     pub async fn sync_node_count(&self) {
         if let Some(local) = &self.local {
             local.divide_among(self.store.node_count()).await;
         }
     }
 
-    /// The rules in force.
+    /// The active rules.
     #[must_use]
     pub fn rules(&self) -> Arc<RuleSet> {
         self.rules.load_full()
@@ -231,8 +233,8 @@ impl<S: Store, L: Store> Limiter<S, L> {
         self.local.as_ref().map(|local| &local.store)
     }
 
-    /// The time where the store has just not answered: by the local clock, so that it is not asked
-    /// and waited for once more.
+    /// The time for use right after the store failed: the local store's, because querying the main
+    /// store again could mean another timeout. Without a local store there is no other clock.
     pub(crate) async fn local_now(&self) -> Timestamp {
         let now = match &self.local {
             Some(local) => local.store.now().await,
@@ -241,76 +243,78 @@ impl<S: Store, L: Store> Limiter<S, L> {
         now.unwrap_or_default()
     }
 
-    /// The store's clock; while it is gone the local one, which also tells wall time.
+    /// The store's time, or the local store's wall-clock time while the store is unreachable.
     ///
     /// # Errors
-    /// When neither can be read.
+    /// If neither can be read.
     pub async fn now(&self) -> Result<Timestamp, StoreError> {
         match (self.store.now().await, &self.local) {
             (Err(_), Some(local)) => local.store.now().await,
-            (told, _) => told,
+            (result, _) => result,
         }
     }
 
     pub(crate) fn apply(
         &self,
-        asking: PlanOptions<'_>,
+        options: PlanOptions<'_>,
         facts: &Facts<'_>,
         cost: u32,
     ) -> impl Future<Output = Decision> {
-        self.apply_with_rules(self.rules(), asking, facts, multiply_base_cost(cost))
+        self.apply_with_rules(self.rules(), options, facts, multiply_base_cost(cost))
     }
 
-    /// The one future that every decision is. What calls it gives it on instead of waiting for it, because a
-    /// future inside another is copied when it is made and what it answers when it is done, and both are large.
+    /// The future behind every decision. Callers return this future instead of awaiting it in their
+    /// own: a nested future is copied when it is created and its output is copied when it
+    /// completes, and both are large.
     pub(crate) async fn apply_with_rules(
         &self,
         rules: Arc<RuleSet>,
-        asking: PlanOptions<'_>,
+        options: PlanOptions<'_>,
         facts: &Facts<'_>,
         cost: impl Fn(&Rule) -> u64,
     ) -> Decision {
-        let started = self.start_timer(asking.op);
-        let decided = {
+        let started = self.start_timer(options.op);
+        let outcome = {
             if rules.has_predecessors() {
                 Box::pin(self.migrate_usage(&rules, facts)).await;
             }
             let mut plan = ChargePlan::empty();
-            plan.fill(&rules, facts, asking, cost);
-            let op = match asking.op {
+            plan.fill(&rules, facts, options, cost);
+            let op = match options.op {
                 Op::Charge if plan.refused => Op::Peek,
                 op => op,
             };
-            // Pinned where it is made: what is awaited is moved first, with all the room it has.
+            // Pinned in place: `.await` would first move the future, which is large.
             pin!(self.apply_plan(op, &mut plan, &rules)).await;
             self.stop_timer(started);
-            if asking.op == Op::Charge {
+            if options.op == Op::Charge {
                 self.notify_observers(&plan, &rules, facts);
             }
             let ChargePlan {
                 readings,
                 answered_by,
-                charge_records: paid,
+                charge_records,
                 open_ended,
-                local_charged_at: local_at,
+                local_charged_at,
                 store_time,
                 ..
             } = plan;
-            (readings, answered_by, paid, open_ended, local_at, store_time)
+            (readings, answered_by, charge_records, open_ended, local_charged_at, store_time)
         };
-        let (readings, answered_by, paid, open_ended, local_at, store_time) = decided;
+        let (readings, answered_by, charge_records, open_ended, local_charged_at, store_time) =
+            outcome;
         Decision {
             rules,
             readings,
             answered_by,
-            charge_records: paid,
+            charge_records,
             open_ended,
-            local_charged_at: local_at,
+            local_charged_at,
             store_time,
         }
     }
 
-    /// Tells whoever hears of decisions.
+    /// Notifies the observers of a decision.
     #[inline]
     pub(crate) fn notify_observers(
         &self,
@@ -319,40 +323,41 @@ impl<S: Store, L: Store> Limiter<S, L> {
         facts: &Facts<'_>,
     ) {
         if !self.observers.is_empty() {
-            let decided = DecisionEvent::new(plan, rules, facts);
-            self.observers.iter().for_each(|observer| observer.on_decision(&decided));
+            let event = DecisionEvent::new(plan, rules, facts);
+            self.observers.iter().for_each(|observer| observer.on_decision(&event));
         }
     }
 
-    /// Tells whoever hears of decisions of a bucket that no rule names.
+    /// Notifies the observers of a charge on an ad-hoc bucket.
     #[inline]
-    pub(crate) fn notify_ad_hoc_charge(&self, door: ApiKind, by: AnsweredBy, verdict: Verdict) {
-        self.observers.iter().for_each(|observer| observer.on_ad_hoc_charge(door, by, verdict));
+    pub(crate) fn notify_ad_hoc_charge(&self, api: ApiKind, by: AnsweredBy, verdict: Verdict) {
+        self.observers.iter().for_each(|observer| observer.on_ad_hoc_charge(api, by, verdict));
     }
 
-    /// Says that a decision begins; when, if it is one that is timed.
+    /// Starts timing a charging decision. Returns the start time if the timer samples this one.
     #[inline]
     pub(crate) fn start_timer(&self, op: Op) -> Option<Timestamp> {
         self.timer.as_ref().filter(|_| op == Op::Charge)?.start()
     }
 
-    /// Says that a decision is made.
+    /// Stops timing a decision.
     #[inline]
     pub(crate) fn stop_timer(&self, started: Option<Timestamp>) {
-        if let (Some(stopwatch), Some(started)) = (&self.timer, started) {
-            stopwatch.stop(started);
+        if let (Some(timer), Some(started)) = (&self.timer, started) {
+            timer.stop(started);
         }
     }
 
-    /// Whether somebody hears of decisions.
+    /// Whether any observer is registered.
     pub(crate) const fn has_observers(&self) -> bool {
         !self.observers.is_empty()
     }
 
-    /// Asks the store, or where it does not answer the rules' `on_fail`, and fills in the numbers.
+    /// Applies the plan to the store, or to the rules' `on_fail` if the store does not answer, and
+    /// fills in the readings.
     ///
-    /// What is rare or waits for a network anyway is boxed: its state is large, and would be carried
-    /// about with every decision.
+    /// Futures that are rare or that wait for the network anyway are boxed. Their state is large
+    /// and would otherwise be part of every decision's future.
     pub(crate) async fn apply_plan(&self, op: Op, plan: &mut ChargePlan<'_>, rules: &Arc<RuleSet>) {
         if plan.charges.is_empty() {
             return;
@@ -365,15 +370,15 @@ impl<S: Store, L: Store> Limiter<S, L> {
                 many.as_mut_slice()
             }
         };
-        let asked_at = self.store_clock.as_ref().map(StoreClock::now);
+        let sent_at = self.store_clock.as_ref().map(StoreClock::now);
         let answered = match &self.local {
             Some(local) if local.unsettled.has_any() => {
                 Box::pin(self.apply_to_settled(local, op, plan, rules, numbers)).await
             }
             _ => self.store.apply(op, &plan.charges, numbers).await,
         };
-        if let (Some(clock), Some(asked_at)) = (&self.store_clock, asked_at) {
-            plan.store_time = Some(clock.now().since(asked_at));
+        if let (Some(clock), Some(sent_at)) = (&self.store_clock, sent_at) {
+            plan.store_time = Some(clock.now().since(sent_at));
         }
         match answered {
             Ok(AnsweredBy::Store) => {
@@ -385,33 +390,35 @@ impl<S: Store, L: Store> Limiter<S, L> {
                 }
                 plan.set_readings(op, numbers, |_| Some(CounterLocation::Store));
             }
-            // A remembered refusal changed nothing and did not ask for the others' counters.
+            // The deny cache changed nothing and did not read the other counters.
             Ok(by) => {
                 plan.answered_by = by;
-                let told = numbers.iter().enumerate();
-                told.filter(|(_, told)| told.verdict.refuses())
-                    .for_each(|(i, told)| plan.set_reading(i, *told));
+                let indexed = numbers.iter().enumerate();
+                indexed
+                    .filter(|(_, reading)| reading.verdict.refuses())
+                    .for_each(|(i, reading)| plan.set_reading(i, *reading));
             }
             Err(error) => Box::pin(self.fall_back(op, plan, rules, numbers, &error)).await,
         }
     }
 }
 
-/// So many times what a rule says that a request costs.
+/// The rule's configured cost, times `count`.
 pub(crate) fn multiply_base_cost(count: impl Into<u64>) -> impl Fn(&Rule) -> u64 {
     let count = count.into();
     move |rule| rule.cost().base().saturating_mul(count)
 }
 
-/// What a request costs to a rule that leaves it to the request; other rules know.
-pub(crate) fn cost_from_request(told: impl Fn(&Rule) -> u64) -> impl Fn(&Rule) -> u64 {
+/// The cost that `request_cost` returns if the rule takes it from the request, else the configured
+/// cost.
+pub(crate) fn cost_from_request(request_cost: impl Fn(&Rule) -> u64) -> impl Fn(&Rule) -> u64 {
     move |rule| match rule.cost() {
-        cost if cost.is_from_request() => told(rule).max(1),
+        cost if cost.is_from_request() => request_cost(rule).max(1),
         cost => cost.base(),
     }
 }
 
-/// Whether a rule of the plan is decided on a local share while the store is gone.
+/// Whether the plan has a rule that a local share decides while the store is unreachable.
 fn has_local_rule(plan: &ChargePlan<'_>, rules: &RuleSet) -> bool {
     (0..plan.charges.len()).any(|i| plan.on_fail(i, rules) == OnFail::Local)
 }

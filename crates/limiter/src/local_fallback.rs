@@ -1,9 +1,9 @@
-//! The node's own buckets, for rules with `on_fail: local`: kept warm while the store answers,
-//! decided on while it does not.
+//! Local buckets of this node for rules with `on_fail: local`. They mirror the store's charges
+//! while the store answers, and decide requests while it does not.
 //!
-//! They are counters of a second store under the same keys, on this node's share of each limit. The
-//! share follows the number of nodes that the store knows of; while it is gone, that is the number
-//! that was last known.
+//! The buckets are counters in a second store, with the same keys and with this node's share of
+//! each limit. The share depends on the number of nodes that the store reports; while the store is
+//! unreachable, the last known number is used.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ use crate::plan::{ChargePlan, PlanReadings};
 use crate::receipt::Receipt;
 use crate::unsettled_usage::{UnsettledUsage, used};
 
-/// No local store. Rules with `on_fail: local` then let requests pass while the store is gone, which
-/// is right where the store is in the process itself and never is.
+/// A limiter without a local store. Rules with `on_fail: local` then allow requests while the store
+/// is unreachable. That is right for an in-process store, which is always reachable.
 #[derive(Debug)]
 pub enum NoFallback {}
 
@@ -42,7 +42,8 @@ impl Store for NoFallback {
     }
 }
 
-/// A local store with this node's shares, and what it admitted that the store does not know of.
+/// The local store, this node's shares, and the usage it admitted that the store has not counted
+/// yet.
 #[derive(Debug)]
 pub(crate) struct LocalFallback<L> {
     pub(crate) store: L,
@@ -56,13 +57,13 @@ impl<L: Store> LocalFallback<L> {
         Self { store, quotas, unsettled: UnsettledUsage::default() }
     }
 
-    /// Shares the limits of another rule set among a number of nodes.
+    /// Divides the limits of a new rule set among `nodes` nodes.
     pub(crate) async fn install(&self, rules: &Arc<RuleSet>, nodes: u32) {
         let now = self.now().await;
         self.quotas.rcu(|shares| shares.updated(Arc::clone(rules), nodes, now));
     }
 
-    /// Shares the limits among a number of nodes.
+    /// Divides the limits among `nodes` nodes.
     pub(crate) async fn divide_among(&self, nodes: u32) {
         if self.quotas.load().nodes() != nodes {
             let now = self.now().await;
@@ -70,12 +71,12 @@ impl<L: Store> LocalFallback<L> {
         }
     }
 
-    /// Whether there is no other node: the shares are the whole limits.
+    /// Whether this is the only node, so that its shares are the whole limits.
     pub(crate) fn is_single_node(&self) -> bool {
         self.quotas.load().nodes() <= 1
     }
 
-    /// Follows a store that answered for all of a plan.
+    /// Mirrors a plan for which the store answered all charges.
     pub(crate) async fn mirror_all(
         &self,
         op: Op,
@@ -87,10 +88,10 @@ impl<L: Store> LocalFallback<L> {
         plan.local_charged_at = self.mirror_charges(op, plan, rules, numbers, &all).await;
     }
 
-    /// Does to the local buckets what the store did to its own: charges what was charged, whether it
-    /// fits the share or not, refunds and resets. Returns the local clock.
+    /// Applies the store's changes to the local buckets: charges (even beyond the share), refunds
+    /// and resets. Returns the local time.
     ///
-    /// `by_store` are the charges that the store answered.
+    /// `by_store` holds the indices of the charges that the store answered.
     pub(crate) async fn mirror_charges(
         &self,
         op: Op,
@@ -110,9 +111,11 @@ impl<L: Store> LocalFallback<L> {
         if batch.charges.is_empty() || batch.apply(op, &self.store).await.is_err() {
             return Timestamp::EPOCH;
         }
-        for (charge, told) in batch.charges.iter().zip(&batch.readings) {
+        for (charge, reading) in batch.charges.iter().zip(&batch.readings) {
             match op {
-                Op::Force => self.unsettled.cap_to_usage(charge.key.fingerprint, charge.cost, told),
+                Op::Force => {
+                    self.unsettled.cap_to_usage(charge.key.fingerprint, charge.cost, reading);
+                }
                 Op::Reset => self.unsettled.clear(charge.key.fingerprint),
                 _ => {}
             }
@@ -120,13 +123,13 @@ impl<L: Store> LocalFallback<L> {
         batch.readings[0].now
     }
 
-    /// Answers the charges `which`, all or none of them; `refused` says that another part of the
-    /// request is refused already. What is admitted becomes a debt to the store.
+    /// Decides the charges `which` on the shares, all or none of them. `refused` says that another
+    /// charge of the request is already refused. Admitted charges are recorded as unsettled usage.
     ///
-    /// `numbers` tells what is said to all other charges.
+    /// On entry, `numbers` holds the readings of all other charges.
     ///
     /// # Errors
-    /// When the local store does not answer.
+    /// If the local store does not answer.
     pub(crate) async fn decide_locally(
         &self,
         op: Op,
@@ -147,12 +150,13 @@ impl<L: Store> LocalFallback<L> {
             batch.force_refusal();
         }
         batch.apply(op, &self.store).await?;
-        for (i, told) in batch.indices.iter().zip(&batch.readings) {
-            numbers[*i] = to_local_reading(&plan.charges[*i], *told);
+        for (i, reading) in batch.indices.iter().zip(&batch.readings) {
+            numbers[*i] = to_local_reading(&plan.charges[*i], *reading);
         }
         for i in plan.made_charges(op, numbers).filter(|i| batch.indices.contains(i)) {
             let Charge { key, policy, cost, .. } = plan.charges[i];
-            // Slots move to the store when they are renewed: written now, nobody would release them.
+            // Slots move to the store when they are renewed. Writing them as usage would leave
+            // slots that no request releases.
             if policy.is_concurrency() {
                 continue;
             }
@@ -177,8 +181,8 @@ impl<L: Store> LocalFallback<L> {
         Ok(())
     }
 
-    /// Takes back what the local buckets were charged, because a share admitted it or because the store
-    /// had.
+    /// Refunds the charges of a receipt in the local buckets, both those that a share admitted and
+    /// those mirrored from the store.
     pub(crate) async fn refund_receipt(&self, receipt: &Receipt) {
         let shares = self.quotas_for(&receipt.rules).await;
         for charged in &receipt.items {
@@ -196,35 +200,36 @@ impl<L: Store> LocalFallback<L> {
         }
     }
 
-    /// Holds slots on in the local store: those that shares gave, and those that the store holds.
+    /// Renews slots in the local store, both those that a share granted and those mirrored from the
+    /// store.
     pub(crate) async fn renew(&self, receipt: &mut Receipt) {
         let shares = self.quotas_for(&receipt.rules).await;
         for i in 0..receipt.items.len() {
             let mut charged = receipt.items[i];
             let Some(share) = shares.policy_for(charged.rule) else { continue };
             let charge = [receipt.charge_with(&charged, share, charged.cost)];
-            let (renew, mut told) =
+            let (renew, mut readings) =
                 (Op::Renew { charged_at: *charged.local_charged_at_mut() }, [Reading::default()]);
-            if self.store.apply(renew, &charge, &mut told).await.is_ok() {
-                *receipt.items[i].local_charged_at_mut() = told[0].now;
+            if self.store.apply(renew, &charge, &mut readings).await.is_ok() {
+                *receipt.items[i].local_charged_at_mut() = readings[0].now;
             }
         }
     }
 
-    /// Refunds one charge and says how much of it came back.
+    /// Refunds one charge and returns the amount refunded.
     async fn refund_charge(&self, charge: &Charge<'_>, charged_at: Timestamp) -> u64 {
         let (charge, mut before, mut after) =
             ([*charge], [Reading::default()], [Reading::default()]);
         let refund = Op::Refund { charged_at };
-        let looked = self.store.apply(Op::Peek, &charge, &mut before).await;
+        let peeked = self.store.apply(Op::Peek, &charge, &mut before).await;
         let refunded = self.store.apply(refund, &charge, &mut after).await;
-        match looked.and(refunded) {
+        match peeked.and(refunded) {
             Ok(_) => used(&before[0]).saturating_sub(used(&after[0])),
             Err(_) => 0,
         }
     }
 
-    /// The shares of a rule set: the ones in force, unless the request began under other rules.
+    /// The shares for a rule set: the active ones, unless the request began under other rules.
     async fn quotas_for(&self, rules: &Arc<RuleSet>) -> Arc<NodeQuotas> {
         let shares = self.quotas.load_full();
         if Arc::ptr_eq(shares.rules(), rules) {
@@ -239,16 +244,16 @@ impl<L: Store> LocalFallback<L> {
     }
 }
 
-/// Some charges of a plan, on their rules' shares.
+/// Some charges of a plan, with the node's share as policy.
 struct LocalBatch<'a> {
-    /// Their places in the plan.
+    /// Their indices in the plan.
     indices: SmallVec<[usize; 4]>,
     charges: SmallVec<[Charge<'a>; 4]>,
     readings: PlanReadings,
 }
 
 impl<'a> LocalBatch<'a> {
-    /// Those of the charges `which` whose rules have a share.
+    /// Selects those of the charges `which` whose rules have a share.
     fn new<'p: 'a>(plan: &ChargePlan<'p>, shares: &'a NodeQuotas, which: &[usize]) -> Self {
         let shared = which.iter().filter_map(|i| {
             let (charge, policy): (Charge<'a>, _) =
@@ -259,8 +264,8 @@ impl<'a> LocalBatch<'a> {
         Self { indices, charges, readings: PlanReadings::new() }
     }
 
-    /// Has the batch refused as a whole, by a charge that never fits: strikes towards a ban and what
-    /// is charged always are then as in any other refused batch.
+    /// Makes the store refuse the whole batch, by adding a charge that never fits. Ban strikes and
+    /// `charge: always` rules are then handled as in any other refused batch.
     fn force_refusal(&mut self) {
         if let Some(Charge { policy, .. }) = self.charges.first().copied() {
             let key = Key::without_namespace("", Fingerprint::default());
@@ -274,13 +279,14 @@ impl<'a> LocalBatch<'a> {
     }
 }
 
-/// What a share says to a charge: one that only the whole limit holds need not wait for ever.
-fn to_local_reading(charge: &Charge<'_>, told: Reading) -> Reading {
+/// Adjusts a share's reading. A charge that exceeds the share but fits the whole limit gets a
+/// finite retry time instead of `Never`.
+fn to_local_reading(charge: &Charge<'_>, reading: Reading) -> Reading {
     let fits_the_limit = charge.cost <= charge.policy.limit();
-    match told.retry {
+    match reading.retry {
         Retry::Never if fits_the_limit => {
-            Reading { retry: Retry::After(FALLBACK_RETRY_AFTER), ..told }
+            Reading { retry: Retry::After(FALLBACK_RETRY_AFTER), ..reading }
         }
-        _ => told,
+        _ => reading,
     }
 }

@@ -1,8 +1,10 @@
-//! Decisions for doors that cannot hold a request until its turn: RESP, forward-auth, Envoy's service.
+//! Decisions for APIs that cannot delay a request: RESP, forward-auth and Envoy's rate limit
+//! service.
 //!
-//! A rule with `queue: true` admits a request there only if nobody is before it. One that would have to
-//! wait is refused uncharged, and the wait is told as `retry_after`: alone, it passes after that, and not
-//! a microsecond earlier. All other rules decide as they do everywhere.
+//! Here a rule with `queue: true` admits a request only if its queue is empty. A request that would
+//! have to wait is refused without being charged, and the wait is returned as `retry_after`. If no
+//! other request intervenes, a retry after exactly that time is admitted, and an earlier one is
+//! not. All other rules decide as usual.
 
 use std::sync::Arc;
 
@@ -14,22 +16,24 @@ use crate::limiter::{Limiter, cost_from_request};
 use crate::plan::PlanOptions;
 
 impl<S: Store, L: Store> Limiter<S, L> {
-    /// [`decide`](Self::decide), where nobody can hold the request. Its delay is always zero.
+    /// Like [`decide`](Self::decide), for callers that cannot delay the request. Its delay is
+    /// always zero.
     pub fn decide_no_queue(&self, facts: &Facts<'_>, cost: u32) -> impl Future<Output = Decision> {
         self.apply(without_queue(), facts, cost)
     }
 
-    /// [`decide_with_rules`](Self::decide_with_rules), where nobody can hold the request.
+    /// Like [`decide_with_rules`](Self::decide_with_rules), for callers that cannot delay the
+    /// request.
     pub fn decide_no_queue_with_rules(
         &self,
         rules: Arc<RuleSet>,
         facts: &Facts<'_>,
-        told: impl Fn(&Rule) -> u64,
+        request_cost: impl Fn(&Rule) -> u64,
     ) -> impl Future<Output = Decision> {
-        self.apply_with_rules(rules, without_queue(), facts, cost_from_request(told))
+        self.apply_with_rules(rules, without_queue(), facts, cost_from_request(request_cost))
     }
 
-    /// What [`decide_no_queue`](Self::decide_no_queue) would say; nothing changes.
+    /// What [`decide_no_queue`](Self::decide_no_queue) would return, without charging.
     pub async fn peek_no_queue(
         &self,
         facts: &Facts<'_>,

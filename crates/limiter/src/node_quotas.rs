@@ -1,7 +1,8 @@
-//! Shares: what one node of several may admit by itself while the store is gone.
+//! Node shares: the part of each limit that one node may admit alone while the store is
+//! unreachable.
 //!
-//! A share has the rule's algorithm and window and a part of its numbers. Shares are reckoned once
-//! for a rule set and a number of nodes, never for a request.
+//! A share has the rule's algorithm and window, and a fraction of its quota. Shares are computed
+//! once per rule set and number of nodes, never per request.
 
 use std::collections::HashMap;
 use std::iter::successors;
@@ -12,25 +13,25 @@ use tidegate_core::quota::Quota;
 use tidegate_core::time::Timestamp;
 use tidegate_rules::{OnFail, Rule, RuleSet};
 
-/// The shares of a rule set among a number of nodes.
+/// The shares of a rule set, divided among a number of nodes.
 #[derive(Debug)]
 pub(crate) struct NodeQuotas {
     rules: Arc<RuleSet>,
     nodes: u32,
-    /// One for each rule and variant, in their order; none for rules that need no share.
+    /// One per rule and variant, in order; `None` for rules that need no share.
     policies: Box<[Option<Policy>]>,
 }
 
 impl NodeQuotas {
-    /// The first shares of a node: no bucket is older than they are.
+    /// The first shares of a node, which predate all of its buckets.
     pub(crate) fn new(rules: Arc<RuleSet>, nodes: u32) -> Self {
         let policies =
             rules.rules_and_variants().iter().map(|rule| node_share(rule, nodes)).collect();
         Self { rules, nodes, policies }
     }
 
-    /// The shares that come after these. One that did not change has been in force for as long as
-    /// it was, another is from `now` on the local clock: what was used stays used.
+    /// The shares that replace these. An unchanged share keeps its effective time; a changed one is
+    /// effective from `now` on the local clock. Usage is preserved.
     pub(crate) fn updated(&self, rules: Arc<RuleSet>, nodes: u32, now: Timestamp) -> Self {
         let before: HashMap<_, &Policy> = self
             .rules
@@ -54,37 +55,37 @@ impl NodeQuotas {
         next
     }
 
-    /// The rule set whose limits are shared.
+    /// The rule set whose limits are divided.
     pub(crate) const fn rules(&self) -> &Arc<RuleSet> {
         &self.rules
     }
 
-    /// Among how many.
+    /// The number of nodes.
     pub(crate) const fn nodes(&self) -> u32 {
         self.nodes
     }
 
-    /// A rule's share, if it is to be decided on one.
+    /// A rule's share, if the rule is `on_fail: local`.
     pub(crate) fn policy_for(&self, rule: u32) -> Option<&Policy> {
         self.policies.get(rule as usize)?.as_ref()
     }
 }
 
-/// What tells a rule and its variants apart: the same numbers have the same share.
+/// Identifies a rule or variant: equal quotas have equal shares.
 fn share_key(rule: &Rule) -> (&str, Option<Quota>) {
     (rule.id(), rule.limit().policy().map(|policy| *policy.quota()))
 }
 
-/// An even part of a rule's limit, rounded down but at least one request: where there are more nodes
-/// than requests, all of them together admit one each.
+/// An even share of a rule's limit, rounded down but at least one request. If there are more nodes
+/// than requests, each node admits one.
 fn node_share(rule: &Rule, nodes: u32) -> Option<Policy> {
     let policy = rule.limit().policy().filter(|_| rule.on_fail() == OnFail::Local)?;
     let part = |whole: u64| (whole / u64::from(nodes.max(1))).max(1);
     let quota = Quota { requests: part(policy.quota().requests), ..*policy.quota() };
     let share = |quota| Policy::new(policy.algorithm(), quota).ok();
-    // A rate that is rounded down may be too slow for its burst to be counted exactly enough (4/m
-    // with a burst of millions); a smaller burst is. Only what takes 35 years to come back cannot be
-    // shared at all.
+    // A rounded-down rate may be too slow to count its burst precisely enough (4/m with a burst of
+    // millions); a smaller burst works. Only a limit that takes 35 years to refill cannot be
+    // divided at all.
     let countable = match quota.burst.map(part) {
         None => share(quota),
         Some(burst) => successors(Some(burst), |burst| Some(burst / 2).filter(|half| *half > 0))
@@ -122,7 +123,7 @@ rules:
         let shares = |nodes| requests_and_bursts(&NodeQuotas::new(Arc::clone(&rules), nodes));
         assert_eq!(shares(1), [Some((10, 30)), Some((3, 3)), None, None]);
         assert_eq!(shares(4), [Some((2, 7)), Some((1, 1)), None, None]);
-        assert_eq!(shares(0), shares(1), "a store that knows of nobody still has this node");
+        assert_eq!(shares(0), shares(1), "0 nodes count as this node alone");
     }
 
     #[test]
@@ -147,6 +148,6 @@ rules: [{ id: a, key_by: ip, limit: 8/s }, { id: b, key_by: ip, limit: 1/s }]",
             rules("rules: [{ id: a, key_by: ip, limit: 4/m burst 147086972, on_fail: local }]");
         let shares = |nodes| requests_and_bursts(&NodeQuotas::new(Arc::clone(&set), nodes));
         assert_eq!(shares(2), [Some((2, 73_543_486))]);
-        assert_eq!(shares(3), [Some((1, 24_514_495))], "half of a third");
+        assert_eq!(shares(3), [Some((1, 24_514_495))], "a third of the burst, halved");
     }
 }

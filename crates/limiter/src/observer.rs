@@ -1,4 +1,5 @@
-//! Who hears of decisions and never answers: logs of violations, metrics, lists of who asks most.
+//! Observers of decisions: violation logs, metrics and lists of the busiest clients. They cannot
+//! influence a decision.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,29 +13,30 @@ use tidegate_rules::{ApiKind, Facts, Rule, RuleSet};
 use crate::decision::RuleReading;
 use crate::plan::ChargePlan;
 
-/// Hears of every decision that charges, before it is answered: it must not wait for anything.
+/// Called for every charging decision, before the response is sent. Implementations must not block.
 pub trait DecisionObserver: Send + Sync + fmt::Debug {
-    /// A rule set is in force from now on. Requests that began before may still be decided under the one before.
+    /// A rule set was activated. Requests that began earlier may still be decided under the
+    /// previous one.
     fn on_rules_installed(&self, _: &RuleSet) {}
 
     /// A request was decided.
-    fn on_decision(&self, decided: &DecisionEvent<'_, '_>);
+    fn on_decision(&self, event: &DecisionEvent<'_, '_>);
 
-    /// A bucket that no rule names was charged at a door, or was not.
+    /// A charge on an ad-hoc bucket was decided, through the given API.
     fn on_ad_hoc_charge(&self, _: ApiKind, _: AnsweredBy, _: Verdict) {}
 }
 
-/// Times decisions, by a clock of its own: the engine reads none. A call that asks several questions is timed
-/// as one.
+/// Measures the duration of decisions. The timer supplies the clock, because the limiter reads
+/// none. A batch of queries is timed as one decision.
 pub trait DecisionTimer: Send + Sync + fmt::Debug {
-    /// A decision begins. Says when, if it is one that is timed.
+    /// A decision begins. Returns the time, if this decision is to be timed.
     fn start(&self) -> Option<Timestamp>;
 
-    /// A decision that is timed is made.
+    /// A timed decision has ended.
     fn stop(&self, started: Timestamp);
 }
 
-/// By which the store is timed.
+/// The clock that measures store calls.
 #[derive(Clone)]
 pub(crate) struct StoreClock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
@@ -54,14 +56,14 @@ impl fmt::Debug for StoreClock {
     }
 }
 
-/// A decision, and what it was about.
+/// A decision and the request that it was made for.
 #[derive(Clone, Copy, Debug)]
 pub struct DecisionEvent<'a, 'f> {
-    /// The rules that it was decided under.
+    /// The rules under which it was decided.
     pub rules: &'a Arc<RuleSet>,
-    /// What was known of the request; [`RuleSet::enrich`] adds what follows from it.
+    /// The request's facts; [`RuleSet::enrich`] adds the derived ones.
     pub facts: &'a Facts<'f>,
-    /// Who answered.
+    /// What produced the readings: the store, the deny cache or the fallback.
     pub answered_by: AnsweredBy,
     readings: &'a [RuleReading],
     charges: &'a [Charge<'a>],
@@ -84,23 +86,23 @@ impl<'a, 'f> DecisionEvent<'a, 'f> {
         }
     }
 
-    /// What each rule said that governs the request, in document order.
+    /// The matching rules with their readings, in document order.
     pub fn readings(&self) -> impl Iterator<Item = (&'a Rule, &'a RuleReading)> {
         let rules = self.rules;
         self.readings.iter().map(move |reading| (&rules[reading.rule], reading))
     }
 
-    /// The same with the places of the rules in their rule set.
+    /// Like [`readings`](Self::readings), with rule indices instead of rules.
     pub fn indexed_readings(&self) -> impl Iterator<Item = (u32, &'a RuleReading)> {
         self.readings.iter().map(|reading| (reading.rule, reading))
     }
 
-    /// The counters that the request was charged to, or would have been: the place of the rule in its rule set,
-    /// what it said, and the key.
+    /// The counters that the request was charged to, or would have been: rule index, reading and
+    /// key.
     pub fn counters(&self) -> impl Iterator<Item = (u32, &'a RuleReading, Fingerprint)> {
         let readings = self.readings;
-        self.charges.iter().zip(self.reading_indices).filter_map(move |(charge, place)| {
-            let reading = readings.get(*place as usize)?;
+        self.charges.iter().zip(self.reading_indices).filter_map(move |(charge, index)| {
+            let reading = readings.get(*index as usize)?;
             Some((reading.rule, reading, charge.key.fingerprint))
         })
     }

@@ -1,4 +1,4 @@
-//! From facts to charges: which counters a request touches, and which of them were charged.
+//! The charge plan: which counters a request charges, and the result of each charge.
 
 use std::sync::Arc;
 
@@ -15,66 +15,67 @@ use tidegate_rules::{
 use crate::decision::{ChargeRecord, CounterLocation, Decision, RuleReading};
 use crate::receipt::ReceiptItem;
 
-/// One reading for each charge of a plan.
+/// One reading per charge of a plan.
 pub(crate) type PlanReadings = SmallVec<[Reading; INLINE_CHARGES]>;
 
-/// As many charges as most requests have; for more, memory is taken.
+/// Number of charges stored inline, enough for most requests; a plan with more allocates.
 pub(crate) const INLINE_CHARGES: usize = 4;
 
-/// What is asking of the rules that govern a request.
+/// Selects the operation and the rules that a plan is made for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlanOptions<'o> {
     pub(crate) op: Op,
-    /// The one rule that is asking; all where none is named.
+    /// Plan only for the rule with this ID; `None` means all matching rules.
     pub(crate) only_rule: Option<&'o str>,
-    /// Rules that are not asking, because another request of the call has one that replaces them.
+    /// Indices of rules to skip because another query of the batch matched a rule that replaces
+    /// them.
     pub(crate) excluded_rules: &'o [u32],
-    /// What becomes of a request that a rule would let wait its turn.
+    /// Whether a queueing rule may delay the request or must refuse it.
     pub(crate) queue: QueueMode,
 }
 
 impl PlanOptions<'_> {
-    /// All rules, by somebody who can hold a request.
+    /// All matching rules, for a caller that can delay the request.
     pub(crate) const fn all_rules(op: Op) -> Self {
         Self { op, only_rule: None, excluded_rules: &[], queue: QueueMode::Hold }
     }
 }
 
-/// What is to be done for a request, and what came of it.
+/// The charges to make for a request and, once applied, their results.
 pub(crate) struct ChargePlan<'a> {
-    /// What the store is asking, in document order.
+    /// The charges to send to the store, in document order.
     pub(crate) charges: SmallVec<[Charge<'a>; 4]>,
-    /// For each charge the place of its rule's reading.
+    /// For each charge, the index of its reading in `readings`.
     reading_indices: SmallVec<[u32; 4]>,
-    /// One for each rule in document order; those that are charged get their numbers later.
+    /// One per matching rule, in document order; the numbers of charged rules are filled in later.
     pub(crate) readings: SmallVec<[RuleReading; 4]>,
-    /// A rule refuses without counting, so nothing may be charged.
+    /// Whether a `deny` rule refuses the request, so that nothing may be charged.
     pub(crate) refused: bool,
-    /// Who answered.
+    /// What produced the readings: the store, the deny cache or the fallback.
     pub(crate) answered_by: AnsweredBy,
-    /// What was charged.
+    /// The charges that were made.
     pub(crate) charge_records: SmallVec<[ChargeRecord; 4]>,
-    /// Whether a rule queues, holds slots or waits to hear of the cost.
+    /// Whether a rule queues the request, holds slots for it, or learns its cost from the response.
     pub(crate) open_ended: bool,
-    /// The local clock when local buckets were told what the store had charged.
+    /// Local time at which the store's charges were mirrored to the local buckets.
     pub(crate) local_charged_at: Timestamp,
-    /// How long the store took, if that is timed.
+    /// Duration of the store call, if a store clock is set.
     pub(crate) store_time: Option<Micros>,
 }
 
 impl<'a> ChargePlan<'a> {
-    /// Plans for all rules that govern the facts, which are completed for it, or for the one that is named. A plan
-    /// is filled where it lies, because it is large.
+    /// Fills the plan with the rules that match the enriched facts, limited by `options`. The plan
+    /// is large, so it is filled in index.
     pub(crate) fn fill(
         &mut self,
         rules: &'a RuleSet,
         facts: &Facts<'_>,
-        asking: PlanOptions<'_>,
+        options: PlanOptions<'_>,
         cost: impl Fn(&Rule) -> u64,
     ) {
-        // Only for as long as it takes: the plan waits for a store, and does without.
+        // The enriched facts are dropped before the store is called; the plan does not need them.
         rules.with_enriched_facts(facts, |facts| {
-            self.add_matching_rules(rules, facts, asking, cost);
+            self.add_matching_rules(rules, facts, options, cost);
         });
     }
 
@@ -83,21 +84,21 @@ impl<'a> ChargePlan<'a> {
         &mut self,
         rules: &'a RuleSet,
         facts: &Facts<'_>,
-        asking: PlanOptions<'_>,
+        options: PlanOptions<'_>,
         cost: impl Fn(&Rule) -> u64,
     ) {
-        let (mut matches, mut whose) = (MatchedRules::new(), RequestKeys::new(rules, facts));
+        let (mut matches, mut keys) = (MatchedRules::new(), RequestKeys::new(rules, facts));
         rules.match_rules(facts, &mut matches);
-        for at in matches.into_iter().filter(|at| !asking.excluded_rules.contains(at)) {
+        for at in matches.into_iter().filter(|at| !options.excluded_rules.contains(at)) {
             let at = rules.variant_for(at, facts);
             let rule = &rules[at];
-            if asking.only_rule.is_none_or(|only| only == rule.id()) {
-                self.add_rule(at, rule, &mut whose, cost(rule), asking.queue);
+            if options.only_rule.is_none_or(|only| only == rule.id()) {
+                self.add_rule(at, rule, &mut keys, cost(rule), options.queue);
             }
         }
     }
 
-    /// The plan for counters that are known already.
+    /// Creates a plan for charges keys counters are already known from a receipt.
     pub(crate) fn from_receipt_items(rules: &'a RuleSet, charged: &[ReceiptItem]) -> Self {
         let mut plan = Self::empty();
         for ReceiptItem { rule: at, fingerprint, cost, .. } in charged {
@@ -109,7 +110,7 @@ impl<'a> ChargePlan<'a> {
         plan
     }
 
-    /// The plan for charges of several plans, each with the place of its rule.
+    /// Creates a plan from the charges of several plans, each with the index of its rule.
     pub(crate) fn from_charges(charges: impl IntoIterator<Item = (Charge<'a>, u32)>) -> Self {
         let mut plan = Self::empty();
         for (charge, rule) in charges {
@@ -119,7 +120,7 @@ impl<'a> ChargePlan<'a> {
         plan
     }
 
-    /// Nothing is to be done.
+    /// Creates a plan without charges.
     pub(crate) fn empty() -> Self {
         Self {
             charges: SmallVec::new(),
@@ -134,42 +135,44 @@ impl<'a> ChargePlan<'a> {
         }
     }
 
-    /// For each charge the place of its rule's reading.
+    /// For each charge, the index of its reading in `readings`.
     pub(crate) fn reading_indices(&self) -> &[u32] {
         &self.reading_indices
     }
 
-    /// Adds a charge whose reading comes next.
+    /// Adds a charge; the caller pushes its reading next.
     fn push_charge(&mut self, charge: Charge<'a>) {
-        // There are no more rules than a `u32` counts.
+        // A rule set has at most `u32::MAX` rules.
         self.reading_indices.push(u32::try_from(self.readings.len()).unwrap_or(u32::MAX));
         self.charges.push(charge);
     }
 
-    /// The rule of a charge, as its place in the rule set.
+    /// The rule-set index of a charge's rule.
     pub(crate) fn rule_index(&self, charge: usize) -> u32 {
         self.readings[self.reading_indices[charge] as usize].rule
     }
 
-    /// What the rule of a charge says while the store is gone.
+    /// The `on_fail` of a charge's rule.
     pub(crate) fn on_fail(&self, charge: usize, rules: &RuleSet) -> OnFail {
-        // A limit that was brought is no rule's; whoever asking looks whether it was answered.
+        // Inline limits belong to no rule, so there is no `on_fail`; the caller checks whether the
+        // store answered.
         let rule = rules.get(self.rule_index(charge));
         rule.map_or(OnFail::Allow, Rule::on_fail)
     }
 
-    /// Takes over what was said to its charges in a plan for several; `at` says where each is. Of what was
-    /// paid for a counter that others charge too, its own part is its own.
+    /// Copies the results of this plan's charges from a merged plan; `at` holds the index of each
+    /// charge there. If several plans charged the same counter, this plan records only its own
+    /// cost.
     pub(crate) fn adopt_results(&mut self, whole: &ChargePlan<'_>, at: &[u32]) {
-        for ((charge, place), at) in self.charges.iter().zip(&self.reading_indices).zip(at) {
-            let own = &mut self.readings[*place as usize];
+        for ((charge, index), at) in self.charges.iter().zip(&self.reading_indices).zip(at) {
+            let own = &mut self.readings[*index as usize];
             *own = RuleReading { rule: own.rule, ..whole.readings[*at as usize] };
-            let paid = whole.charge_records.iter().find(|paid| paid.reading_index == *at);
-            if let Some(paid) = paid.filter(|_| charge.cost > 0) {
+            let record = whole.charge_records.iter().find(|record| record.reading_index == *at);
+            if let Some(record) = record.filter(|_| charge.cost > 0) {
                 self.charge_records.push(ChargeRecord {
-                    reading_index: *place,
+                    reading_index: *index,
                     cost: charge.cost,
-                    ..*paid
+                    ..*record
                 });
             }
         }
@@ -177,14 +180,15 @@ impl<'a> ChargePlan<'a> {
         self.store_time = whole.store_time;
     }
 
-    /// The answer, once everything is filled in; `rules` are those it was planned under.
+    /// Converts the completed plan to a decision; `rules` must be the rule set that it was filled
+    /// from.
     pub(crate) fn into_decision(self, rules: Arc<RuleSet>) -> Decision {
         let Self {
             readings,
             answered_by,
-            charge_records: paid,
+            charge_records,
             open_ended,
-            local_charged_at: local_at,
+            local_charged_at,
             store_time,
             ..
         } = self;
@@ -192,28 +196,28 @@ impl<'a> ChargePlan<'a> {
             rules,
             readings,
             answered_by,
-            charge_records: paid,
+            charge_records,
             open_ended,
-            local_charged_at: local_at,
+            local_charged_at,
             store_time,
         }
     }
 
-    /// Fills in what was said to a charge.
-    pub(crate) fn set_reading(&mut self, charge: usize, told: Reading) {
-        let reading = &mut self.readings[self.reading_indices[charge] as usize];
-        (reading.verdict, reading.numbers) = (told.verdict, Some(told));
+    /// Stores the reading of one charge.
+    pub(crate) fn set_reading(&mut self, charge: usize, reading: Reading) {
+        let rule_reading = &mut self.readings[self.reading_indices[charge] as usize];
+        (rule_reading.verdict, rule_reading.numbers) = (reading.verdict, Some(reading));
     }
 
-    /// The charges that were made, as their places, once all of them are answered: `op` charges all
-    /// or none, except what is charged always.
+    /// Indices of the charges that were made, given the readings of all of them. `op` charges all
+    /// or none, except that [`Role::Always`] is always charged.
     pub(crate) fn made_charges(&self, op: Op, numbers: &[Reading]) -> impl Iterator<Item = usize> {
         let is_made = is_made(op, numbers);
         let answered = self.charges.iter().zip(numbers).enumerate();
-        answered.filter(move |(_, (charge, told))| is_made(charge, told)).map(|(i, _)| i)
+        answered.filter(move |(_, (charge, reading))| is_made(charge, reading)).map(|(i, _)| i)
     }
 
-    /// Fills in what was said to all charges, and what was charged by whom.
+    /// Stores the readings of all charges and records which were made on which counter.
     pub(crate) fn set_readings(
         &mut self,
         op: Op,
@@ -223,17 +227,17 @@ impl<'a> ChargePlan<'a> {
         let is_made = is_made(op, numbers);
         self.charge_records.clear();
         let charges = self.charges.iter().zip(&self.reading_indices).zip(numbers).enumerate();
-        for (i, ((charge, place), told)) in charges {
-            let (reading, counter) = (&mut self.readings[*place as usize], counter(i));
-            (reading.verdict, reading.numbers) = (told.verdict, Some(*told));
-            reading.uncounted = counter.is_none();
+        for (i, ((charge, index), reading)) in charges {
+            let (rule_reading, counter) = (&mut self.readings[*index as usize], counter(i));
+            (rule_reading.verdict, rule_reading.numbers) = (reading.verdict, Some(*reading));
+            rule_reading.uncounted = counter.is_none();
             if op == Op::Charge
-                && is_made(charge, told)
+                && is_made(charge, reading)
                 && let Some(counter) = counter
             {
                 let (fingerprint, cost) = (charge.key.fingerprint, charge.cost);
                 self.charge_records.push(ChargeRecord {
-                    reading_index: *place,
+                    reading_index: *index,
                     counter,
                     fingerprint,
                     cost,
@@ -246,7 +250,7 @@ impl<'a> ChargePlan<'a> {
         &mut self,
         at: u32,
         rule: &'a Rule,
-        whose: &mut RequestKeys<'a, '_, '_>,
+        keys: &mut RequestKeys<'a, '_, '_>,
         cost: u64,
         queue: QueueMode,
     ) {
@@ -257,12 +261,12 @@ impl<'a> ChargePlan<'a> {
         };
         self.refused |= verdict.refuses();
         if let RuleLimit::Policy(policy) = rule.limit() {
-            self.add_charge(rule, policy, whose.key(rule), cost, queue);
+            self.add_charge(rule, policy, keys.key(rule), cost, queue);
         }
         self.readings.push(RuleReading::new(at, verdict));
     }
 
-    /// Adds a counter of a rule that has a policy.
+    /// Adds a rule that has a policy, with a known key.
     pub(crate) fn add_counter(
         &mut self,
         at: u32,
@@ -277,7 +281,7 @@ impl<'a> ChargePlan<'a> {
         self.readings.push(RuleReading::new(at, Verdict::Allow));
     }
 
-    /// Adds the charge of a counter whose reading comes next.
+    /// Adds a rule's charge; the caller pushes its reading next.
     #[inline]
     fn add_charge(
         &mut self,
@@ -312,11 +316,11 @@ impl<'a> ChargePlan<'a> {
     }
 }
 
-/// Which charges were made, once all of them are answered.
+/// Returns a predicate for charges that were made, given the readings of all of them.
 fn is_made(op: Op, numbers: &[Reading]) -> impl Fn(&Charge<'_>, &Reading) -> bool {
-    let admitted = !numbers.iter().any(|told| told.verdict.refuses());
-    move |charge, told| match op {
-        Op::Charge => charge.role == Role::Always || admitted && told.verdict == Verdict::Allow,
+    let admitted = !numbers.iter().any(|reading| reading.verdict.refuses());
+    move |charge, reading| match op {
+        Op::Charge => charge.role == Role::Always || admitted && reading.verdict == Verdict::Allow,
         Op::Force => true,
         Op::Peek | Op::Refund { .. } | Op::Renew { .. } | Op::Reset => false,
     }

@@ -1,4 +1,4 @@
-//! The place of an admitted request in a queue.
+//! The delay of a request that a queueing rule admitted.
 
 use tidegate_core::key::Fingerprint;
 use tidegate_core::policy::{LeakMode, Meter};
@@ -6,34 +6,34 @@ use tidegate_core::time::Micros;
 
 use crate::decision::Decision;
 
-/// When a request that a queueing rule admitted may leave.
+/// When a queued request may proceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueDelay {
-    /// Whose queue it is in.
+    /// Fingerprint of the queue's key.
     pub queue: Fingerprint,
-    /// How long it waits, counted from the decision.
+    /// The request's delay, from the time of the decision.
     pub delay: Micros,
-    /// How long after it the next one leaves at the earliest.
+    /// Minimum time between this request and the next one in the queue.
     pub spacing: Micros,
 }
 
 impl Decision {
-    /// The request's place in a queue, if a rule queues it. At most one rule does: what else could be
-    /// is refused when rules are loaded, and when they are matched.
+    /// The request's queue delay, if a rule queues it. At most one rule does: loading the rules
+    /// rejects most combinations of queueing rules, and matching refuses the rest.
     #[must_use]
     pub fn queue_delay(&self) -> Option<QueueDelay> {
         if !self.open_ended {
             return None;
         }
-        self.charge_records.iter().find_map(|paid| {
-            let reading = self.readings.get(paid.reading_index as usize)?;
+        self.charge_records.iter().find_map(|record| {
+            let reading = self.readings.get(record.reading_index as usize)?;
             let policy = self.rules[reading.rule].limit().policy()?;
             let Meter::Bucket { units, leak: LeakMode::Queue } = policy.meter() else {
                 return None;
             };
-            let cost = paid.cost.saturating_mul(units.per_request).min(units.ceiling);
+            let cost = record.cost.saturating_mul(units.per_request).min(units.ceiling);
             let delay = reading.numbers?.delay;
-            Some(QueueDelay { queue: paid.fingerprint, delay, spacing: units.drain_time(cost) })
+            Some(QueueDelay { queue: record.fingerprint, delay, spacing: units.drain_time(cost) })
         })
     }
 }

@@ -1,5 +1,5 @@
-//! What was charged, in a form that outlives the request: by it a charge is given back, held on or
-//! corrected when the request and its facts are long gone.
+//! Receipts: record what a request was charged, so that the charge can be refunded, renewed or
+//! corrected after the request and its facts are dropped.
 
 use std::sync::Arc;
 
@@ -13,32 +13,32 @@ use tidegate_rules::{Rule, RuleSet};
 
 use crate::decision::CounterLocation;
 
-/// Charges of one request, with the rules that it was decided under. Every charge is in one receipt
-/// only, and a receipt cannot be copied: what is handed in is handed in once.
+/// Charges of one request, with the rules under which it was decided. Every charge is in exactly
+/// one receipt, and a receipt is not `Clone`, so a charge cannot be refunded twice.
 #[derive(Debug)]
 pub(crate) struct Receipt {
     pub(crate) rules: Arc<RuleSet>,
     pub(crate) items: SmallVec<[ReceiptItem; 2]>,
 }
 
-/// One charge that was made.
+/// One charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReceiptItem {
-    /// The rule's place in its rule set.
+    /// Index of the rule in its rule set.
     pub(crate) rule: u32,
     pub(crate) counter: CounterLocation,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) cost: u64,
-    /// When, on the clock of the counter.
+    /// When the charge was made, by the clock of the store that counted it.
     pub(crate) charged_at: Timestamp,
-    /// When the local bucket was told of what the store counts, on the local clock.
+    /// When a charge made by the store was mirrored to the local bucket, by the local clock.
     pub(crate) local_charged_at: Timestamp,
 }
 
 impl Receipt {
-    /// The same charges under the rules in force: what an old policy writes after a change would drain
-    /// at its old rate. Counters that no rule in force goes on with are nobody's any more.
-    /// Those of a limit that the request brought itself are nobody else's, and stay what they are.
+    /// Maps the charges to the active rules, since writes under an old policy would drain at its
+    /// old rate. Charges whose counters no active rule uses are dropped. Charges of an inline limit
+    /// are kept as they are, because no rule can replace it.
     pub(crate) fn for_rules(mut self, rules: &Arc<RuleSet>) -> Self {
         if self.rules.is_inline_limit() {
             return self;
@@ -56,7 +56,7 @@ impl Receipt {
         &self.rules[charged.rule]
     }
 
-    /// A charge with another cost, on a policy.
+    /// A charge to the same counter with another policy and cost.
     pub(crate) fn charge_with<'a>(
         &'a self,
         charged: &ReceiptItem,
@@ -66,26 +66,26 @@ impl Receipt {
         Charge::plain(self.rule(charged).key(charged.fingerprint), policy, cost)
     }
 
-    /// A charge as it was made; nothing but a policy is ever charged.
+    /// The charge as it was made. `None` only for a rule without a policy, which is never charged.
     pub(crate) fn original_charge(&self, charged: &ReceiptItem) -> Option<Charge<'_>> {
         let policy = self.rule(charged).limit().policy()?;
         Some(self.charge_with(charged, policy, charged.cost))
     }
 
-    /// The charges on counters of the given kind, and when they were made.
+    /// The charges counted at `counter`, each with a reading that holds the time of the charge.
     pub(crate) fn charges_on(
         &self,
         counter: CounterLocation,
     ) -> impl Iterator<Item = (Charge<'_>, Reading)> {
         let here = self.items.iter().filter(move |charged| charged.counter == counter);
         here.filter_map(|charged| {
-            let told = Reading { now: charged.charged_at, ..Reading::default() };
-            Some((self.original_charge(charged)?, told))
+            let reading = Reading { now: charged.charged_at, ..Reading::default() };
+            Some((self.original_charge(charged)?, reading))
         })
     }
 }
 
-/// The place of the rule that goes on with the counters of another, if there is one: the same id,
+/// Index of the rule in `rules` that uses the same counters as the given old rule: same ID,
 /// algorithm, window and generation.
 pub(crate) fn successor_rule(old: &Arc<RuleSet>, rule: u32, rules: &Arc<RuleSet>) -> Option<u32> {
     if Arc::ptr_eq(old, rules) {
@@ -97,7 +97,7 @@ pub(crate) fn successor_rule(old: &Arc<RuleSet>, rule: u32, rules: &Arc<RuleSet>
         Some((policy.algorithm().name(), policy.quota().window, rule.generation()))
     };
     let same = |rule: &Rule| rule.id() == old.id() && counter(rule) == counter(old);
-    // A key with numbers of its own most likely still has them.
+    // Prefer a variant with the same quota: a key with an override most likely still has it.
     let numbers = |rule: &Rule| rule.limit().policy().map(|policy| *policy.quota());
     let alike = |rule: &Rule| same(rule) && numbers(rule) == numbers(old);
     let known = rules.rules_and_variants();

@@ -1,6 +1,6 @@
-//! Settling: the store learns what was admitted on local shares while it was gone.
+//! Settlement: writes the usage that local shares admitted during an outage to the store.
 //!
-//! There is no runtime here; a task of the program calls [`Limiter::settle`] again and again.
+//! This crate starts no tasks; the program calls [`Limiter::settle`] periodically.
 
 use std::sync::Arc;
 
@@ -17,35 +17,36 @@ use crate::plan::{ChargePlan, PlanReadings};
 use crate::receipt::successor_rule;
 use crate::unsettled_usage::{UnsettledEntry, used};
 
-/// Keys that one call settles at most.
+/// Maximum number of keys settled per call.
 const MAX_KEYS_PER_CALL: usize = 64;
 
 impl<S: Store, L: Store> Limiter<S, L> {
-    /// Whether something was admitted on local shares that the store does not know of yet.
+    /// Whether local shares admitted usage that the store has not counted yet.
     #[must_use]
     pub fn has_unsettled(&self) -> bool {
         self.local.as_ref().is_some_and(|local| local.unsettled.has_any())
     }
 
-    /// What was admitted on local shares and the store will never know of, since the start: a write
-    /// that may have been lost, or more keys in an outage than are remembered. For a metric.
+    /// Usage that local shares admitted and the store will never count, since the process started:
+    /// writes that may have been lost, and usage of keys beyond the maximum. Exported as a metric.
     #[must_use]
     pub fn lost_usage(&self) -> u64 {
         self.local.as_ref().map_or(0, |local| local.unsettled.lost_usage())
     }
 
-    /// Writes some of what is owed to the store and returns how many keys owe nothing any more: a
-    /// bounded step, to be called every few hundred milliseconds while [`has_unsettled`](Self::has_unsettled) says so.
-    /// While the store is gone it does nothing.
+    /// Writes some unsettled usage to the store and returns the number of keys that it settled.
+    /// Each call does a bounded amount of work; call it every few hundred milliseconds while
+    /// [`has_unsettled`](Self::has_unsettled) returns true. It does nothing while the store is
+    /// unreachable.
     ///
-    /// A debt leaves the books when the store has taken it, or may have: what was sent and not
-    /// answered is not sent again. What the store certainly did not do stays owed. A write that is
-    /// lost admits a key one share more, once; one that is done twice would refuse it wrongly.
+    /// Usage is removed once the store has counted it, or may have: a write whose response was lost
+    /// is not repeated. A write that the store definitely did not execute is retried. A lost write
+    /// admits one share too much for a key, once; a repeated write would refuse requests wrongly.
     ///
-    /// A request that a share admitted because the store's answer came too late may have been
-    /// counted by the store as well. A node that is alone sees that and does not write it again; of
-    /// several nodes none can, and it counts twice. Those are the requests that were under way until
-    /// a breaker opened, and they are on the strict side.
+    /// If the store's response came too late, the store may have counted a request that a share
+    /// then admitted. A single node detects this and does not write the request again. With several
+    /// nodes it is undetectable, and the request counts twice. This concerns the requests in flight
+    /// until the circuit breaker opened, and errs on the strict side.
     pub async fn settle(&self) -> usize {
         let Some(local) = &self.local else { return 0 };
         let rules = self.rules();
@@ -54,24 +55,24 @@ impl<S: Store, L: Store> Limiter<S, L> {
         for (key, owed) in &owed {
             match PendingWrite::new(*key, owed, &rules) {
                 Some(one) => due.push(one),
-                // No rule looks at that counter any more.
+                // No active rule uses that counter.
                 None => local.unsettled.clear(*key),
             }
         }
         let dropped = owed.len() - due.len();
-        // A look changes nothing, so it may fail: it says which part of the store is there.
+        // A peek changes nothing, so it may fail. It shows which parts of the store are reachable.
         let reached = peek_counters(&self.store, due, |due| due.charge(1)).await;
         let due = reached
             .into_iter()
-            .map(|(due, stands)| PendingWrite { store_reading: stands, ..due })
+            .map(|(due, store_reading)| PendingWrite { store_reading, ..due })
             .collect();
         let due =
             peek_counters(&local.store, due, |due| Charge::plain(due.key, due.share, 1)).await;
         dropped + self.write_unsettled(local, &due).await
     }
 
-    /// Writes debts to the store, and returns how many left the books. Each comes with how its
-    /// counter stands here.
+    /// Writes unsettled usage to the store and returns the number of keys settled. Each key comes
+    /// with the reading of its local counter.
     async fn write_unsettled(
         &self,
         local: &LocalFallback<L>,
@@ -92,8 +93,8 @@ impl<S: Store, L: Store> Limiter<S, L> {
         if charges.is_empty() {
             return due.len();
         }
-        let mut told = vec![Reading::default(); charges.len()];
-        let Err(error) = self.store.apply(Op::Force, &charges, &mut told).await else {
+        let mut readings = vec![Reading::default(); charges.len()];
+        let Err(error) = self.store.apply(Op::Force, &charges, &mut readings).await else {
             return due.len();
         };
         let mut kept = 0;
@@ -108,8 +109,9 @@ impl<S: Store, L: Store> Limiter<S, L> {
         due.len() - kept
     }
 
-    /// Asks the store for a plan, but not for keys of a node that is alone and still owes for them:
-    /// its own bucket knows all that was admitted, the store does not. Those are not answered.
+    /// Applies a plan to the store, except for keys that have unsettled usage on a single node. For
+    /// those, only the local bucket has counted everything that was admitted. They are reported as
+    /// not answered.
     pub(crate) async fn apply_to_settled(
         &self,
         local: &LocalFallback<L>,
@@ -119,46 +121,47 @@ impl<S: Store, L: Store> Limiter<S, L> {
         numbers: &mut [Reading],
     ) -> Result<AnsweredBy, StoreError> {
         let decides = matches!(op, Op::Charge | Op::Force | Op::Peek) && local.is_single_node();
-        let is_asked = |i: &usize| {
-            let owes = || local.unsettled.contains(plan.charges[*i].key.fingerprint);
-            !(decides && plan.on_fail(*i, rules) == OnFail::Local && owes())
+        let is_settled = |i: &usize| {
+            let is_unsettled = || local.unsettled.contains(plan.charges[*i].key.fingerprint);
+            !(decides && plan.on_fail(*i, rules) == OnFail::Local && is_unsettled())
         };
-        let asked: SmallVec<[usize; 4]> = (0..plan.charges.len()).filter(is_asked).collect();
-        if asked.len() == plan.charges.len() {
+        let settled: SmallVec<[usize; 4]> = (0..plan.charges.len()).filter(is_settled).collect();
+        if settled.len() == plan.charges.len() {
             return self.store.apply(op, &plan.charges, numbers).await;
         }
-        let mut error =
-            StoreError::not_applied("the store does not know yet what was admitted here");
-        if asked.is_empty() {
+        let mut error = StoreError::not_applied(
+            "the store has not yet counted requests that this node admitted",
+        );
+        if settled.is_empty() {
             return Err(error);
         }
-        let charges: SmallVec<[Charge<'_>; 4]> = asked.iter().map(|i| plan.charges[*i]).collect();
-        let mut told: PlanReadings = SmallVec::from_elem(Reading::default(), charges.len());
-        let answer = self.store.apply(op, &charges, &mut told).await;
-        asked.iter().zip(told).for_each(|(i, told)| numbers[*i] = told);
+        let charges: SmallVec<[Charge<'_>; 4]> = settled.iter().map(|i| plan.charges[*i]).collect();
+        let mut readings: PlanReadings = SmallVec::from_elem(Reading::default(), charges.len());
+        let answer = self.store.apply(op, &charges, &mut readings).await;
+        settled.iter().zip(readings).for_each(|(i, reading)| numbers[*i] = reading);
         match answer {
-            // A remembered refusal is the answer to the whole request, and nothing was charged.
+            // The deny cache's refusal decides the whole request, and nothing was charged.
             Ok(AnsweredBy::DenyCache) => return Ok(AnsweredBy::DenyCache),
-            Ok(_) => error.answered = asked.to_vec(),
+            Ok(_) => error.answered = settled.to_vec(),
             Err(part) => {
                 error.reason = part.reason;
-                error.answered = part.answered.iter().map(|i| asked[*i]).collect();
-                error.unknown = part.unknown.iter().map(|i| asked[*i]).collect();
+                error.answered = part.answered.iter().map(|i| settled[*i]).collect();
+                error.unknown = part.unknown.iter().map(|i| settled[*i]).collect();
             }
         }
         Err(error)
     }
 }
 
-/// One key's debt, with the counters that it is in.
+/// A key's unsettled usage to be written, with its counters.
 #[derive(Clone, Copy)]
 struct PendingWrite<'a> {
     key: Key<'a>,
-    /// The store's counter, under the rules in force.
+    /// Policy of the store's counter, under the active rules.
     policy: &'a Policy,
-    /// The local one, under those that admitted it.
+    /// Policy of the local counter, under the rules that admitted the usage.
     share: &'a Policy,
-    /// How the store's counter stands.
+    /// Reading of the store's counter.
     store_reading: Reading,
 }
 
@@ -177,16 +180,17 @@ impl<'a> PendingWrite<'a> {
         Charge::plain(self.key, self.policy, cost)
     }
 
-    /// What a node that is alone writes: as much as brings the store's counter to its own, which was
-    /// charged all that was admitted. The store may have counted a request whose answer it could not
-    /// deliver, and it may have lost its data. Both show whole requests, so that one of them may
-    /// stand for a part.
+    /// The cost that a single node writes: the amount that raises the store's counter to the local
+    /// one, which was charged for everything admitted. The store may have counted a request whose
+    /// response was lost, or may have lost its data. Both counters show whole requests, so one
+    /// request may stand for a fraction.
     fn cost_for_single_node(&self, owed: &UnsettledEntry, here: &Reading) -> u64 {
-        // A counter shows no more as used than its limit, which may have been lowered meanwhile.
+        // A counter never shows more than its limit as used, and the limit may have been lowered
+        // meanwhile.
         let (here, there) = (used(here).min(self.store_reading.limit), used(&self.store_reading));
         let enough = (here + 1).saturating_sub(there);
-        // What is charged now stays in a sliding window for its whole length, so no more is written
-        // than was admitted lately.
+        // A charge stays in a sliding window for the window's full length, so do not write more
+        // than was admitted recently.
         let is_sliding = matches!(
             self.policy.algorithm(),
             Algorithm::SlidingWindowLog | Algorithm::SlidingWindowCounter
@@ -198,7 +202,7 @@ impl<'a> PendingWrite<'a> {
     }
 }
 
-/// How the counters of debts stand in a store, without those that it does not answer for.
+/// Peeks at the counters of pending writes and drops those for which the store does not answer.
 async fn peek_counters<'a, S: Store>(
     store: &S,
     due: Vec<PendingWrite<'a>>,
@@ -208,14 +212,14 @@ async fn peek_counters<'a, S: Store>(
         return Vec::new();
     }
     let charges: Vec<Charge<'_>> = due.iter().map(charge).collect();
-    let mut told = vec![Reading::default(); charges.len()];
-    match store.apply(Op::Peek, &charges, &mut told).await {
-        Ok(_) => due.into_iter().zip(told).collect(),
-        Err(error) => error.answered.iter().map(|i| (due[*i], told[*i])).collect(),
+    let mut readings = vec![Reading::default(); charges.len()];
+    match store.apply(Op::Peek, &charges, &mut readings).await {
+        Ok(_) => due.into_iter().zip(readings).collect(),
+        Err(error) => error.answered.iter().map(|i| (due[*i], readings[*i])).collect(),
     }
 }
 
-/// The rule in force that goes on with the counter of a debt, if there is one.
+/// The active rule that uses the counter of the unsettled usage, if there is one.
 fn current_rule<'a>(owed: &UnsettledEntry, rules: &'a Arc<RuleSet>) -> Option<&'a Rule> {
     rules.get(successor_rule(owed.quotas.rules(), owed.rule, rules)?)
 }

@@ -1,7 +1,9 @@
-//! Slots: what rules with a concurrency limit hold for a request until its response ends.
+//! Concurrency slots, which rules with a concurrency limit hold for a request until its response
+//! ends.
 //!
-//! Whoever answers the request takes them out of the decision, renews them while it answers and
-//! releases them after. There is no clock here: when to renew, the holder knows by the lease.
+//! The code that serves the request takes the slots out of the decision, renews them while it
+//! responds and releases them afterwards. This module reads no clock: the holder schedules the
+//! renewals by [`HeldSlots::hold`].
 
 use smallvec::SmallVec;
 use tidegate_core::decision::Reading;
@@ -13,34 +15,36 @@ use crate::limiter::Limiter;
 use crate::plan::PlanReadings;
 use crate::receipt::{Receipt, ReceiptItem};
 
-/// The slots of one request. They are handed in once, by [`Limiter::release_slots`]; what is dropped instead
-/// lapses with its lease.
+/// The slots of one request, released once, by [`Limiter::release_slots`]. Slots that are dropped
+/// instead expire after their hold time.
 #[derive(Debug)]
-#[must_use = "slots that are not released are held until their lease ends"]
+#[must_use = "slots that are not released are held until their hold time expires"]
 pub struct HeldSlots(pub(crate) Receipt);
 
 impl HeldSlots {
-    /// How long they are held unless they are renewed: the shortest of their leases. Renewing when a
-    /// third of it has gone by leaves room for a renewal that fails.
+    /// How long the slots are held unless renewed: the shortest of their hold time. Renewing after a
+    /// third of it leaves time to retry a failed renewal.
     #[must_use]
-    pub fn lease(&self) -> Micros {
-        let lease = |charged| self.0.rule(charged).limit().policy()?.slot_hold();
-        self.0.items.iter().filter_map(lease).min().unwrap_or_default()
+    pub fn hold(&self) -> Micros {
+        let hold = |charged| self.0.rule(charged).limit().policy()?.slot_hold();
+        self.0.items.iter().filter_map(hold).min().unwrap_or_default()
     }
 }
 
 impl<S: Store, L: Store> Limiter<S, L> {
-    /// Frees slots, where they were taken; nothing else that the request was charged comes back. While
-    /// the store is gone they lapse with their lease.
+    /// Releases slots, in the store that granted them; all other charges of the request stay. If
+    /// the store is unreachable, the slots expire after their hold time.
     pub async fn release_slots(&self, slots: HeldSlots) {
         self.refund_receipt(&slots.0).await;
     }
 
-    /// Holds slots for another lease, also those that have lapsed meanwhile: their request is still
-    /// under way. What a local share gave moves to the store as soon as that answers.
+    /// Extends slots by another hold time, including slots that have expired meanwhile: their request
+    /// is still in progress. Slots granted by a local share move to the store as soon as it
+    /// answers.
     ///
-    /// A renewal that is not answered, or not waited for, may have been done all the same: the slot then
-    /// counts twice until the lease of one of them ends, which is too strict and never too lax.
+    /// A renewal may take effect even if its response is lost or the caller stops waiting for it.
+    /// The slot is then counted twice until one of the two hold time expires, which is too strict but
+    /// never too lax.
     pub async fn renew_slots(&self, slots: &mut HeldSlots) {
         renew_slots_in_store(&self.store, &mut slots.0).await;
         if let Some(local) = &self.local {
@@ -49,8 +53,8 @@ impl<S: Store, L: Store> Limiter<S, L> {
     }
 }
 
-/// Slots that the store does not know of are as if they had been taken before all time: it does not find
-/// them and takes them.
+/// Charge time sent for a slot that the store does not hold. The store finds no slot from that
+/// time, so the renewal takes a new one.
 const NOT_IN_STORE: Timestamp = Timestamp::EPOCH;
 
 async fn renew_slots_in_store<S: Store>(store: &S, receipt: &mut Receipt) {
@@ -60,29 +64,29 @@ async fn renew_slots_in_store<S: Store>(store: &S, receipt: &mut Receipt) {
     };
     let mut left: SmallVec<[usize; 2]> = (0..receipt.items.len()).collect();
     while let Some(first) = left.first() {
-        // Usually all were taken at one instant; the parts of a cluster have clocks of their own.
+        // Usually all slots have the same time, but the nodes of a cluster have separate clocks.
         let charged_at = since(&receipt.items[*first]);
         let (batch, later): (SmallVec<[usize; 2]>, _) =
             left.into_iter().partition(|i| since(&receipt.items[*i]) == charged_at);
         left = later;
-        let mut told: PlanReadings = SmallVec::from_elem(Reading::default(), batch.len());
+        let mut readings: PlanReadings = SmallVec::from_elem(Reading::default(), batch.len());
         let answered: SmallVec<[usize; 2]> = {
-            // All are of rules with a policy, so that these are as many.
+            // Every slot belongs to a rule with a policy, so `charges` is as long as `batch`.
             let charges: SmallVec<[Charge<'_>; 2]> =
                 batch.iter().filter_map(|i| receipt.original_charge(&receipt.items[*i])).collect();
-            match store.apply(Op::Renew { charged_at }, &charges, &mut told).await {
+            match store.apply(Op::Renew { charged_at }, &charges, &mut readings).await {
                 Ok(_) => (0..charges.len()).collect(),
                 Err(error) => error.answered.into(),
             }
         };
         for i in answered {
-            receipt.items[batch[i]].mark_held_by_store(told[i].now);
+            receipt.items[batch[i]].mark_held_by_store(readings[i].now);
         }
     }
 }
 
 impl ReceiptItem {
-    /// The store holds it, since an instant of its clock.
+    /// Records that the store holds the slot since `now`, by the store's clock.
     fn mark_held_by_store(&mut self, now: Timestamp) {
         if self.counter == CounterLocation::Local {
             (self.counter, self.local_charged_at) = (CounterLocation::Store, self.charged_at);
@@ -90,7 +94,7 @@ impl ReceiptItem {
         self.charged_at = now;
     }
 
-    /// The instant by which the local store knows it.
+    /// The time under which the local store holds the slot.
     pub(crate) fn local_charged_at_mut(&mut self) -> &mut Timestamp {
         match self.counter {
             CounterLocation::Store => &mut self.local_charged_at,

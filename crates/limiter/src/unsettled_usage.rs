@@ -1,9 +1,10 @@
-//! What was admitted on local shares and the store does not know of yet.
+//! Usage that local shares admitted and that the store has not counted yet.
 //!
-//! A debt is a number a key, not a list of charges: what was admitted, but no more than the local
-//! bucket still shows as used, so that usage which has drained or expired is not charged anew. It is
-//! cut to that when it is written, and before the store charges the key itself, because from then on
-//! the local bucket also shows usage that the store knows of.
+//! Each key has one number, not a list of charges: the cost admitted, capped at what the local
+//! bucket still shows as used. Usage that has drained or expired is therefore not charged again.
+//! The cap is applied when the usage is written to the store. It is also applied before the store
+//! itself charges the key, because from then on the local bucket also contains usage that the store
+//! has counted.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
@@ -17,15 +18,15 @@ use tidegate_core::time::{Micros, Timestamp};
 
 use crate::node_quotas::NodeQuotas;
 
-/// Keys whose debts are remembered. What further keys owe is forgotten, which admits them at most
-/// one share more; the number is what an outage may cost in memory (about 10 MB).
+/// Maximum number of keys with unsettled usage, which limits the memory used in an outage to about
+/// 10 MB. Usage of further keys is lost; each of them is admitted at most one share too much.
 const MAX_KEYS: usize = 100_000;
 
-/// All debts.
+/// The unsettled usage of all keys.
 #[derive(Debug, Default)]
 pub(crate) struct UnsettledUsage {
     ledger: Mutex<UsageLedger>,
-    /// How many keys owe, to be read without the lock.
+    /// Number of keys with unsettled usage, readable without the lock.
     key_count: AtomicUsize,
     lost: AtomicU64,
 }
@@ -33,24 +34,25 @@ pub(crate) struct UnsettledUsage {
 #[derive(Debug, Default)]
 struct UsageLedger {
     entries: BTreeMap<Fingerprint, UnsettledEntry>,
-    /// Where the next portion starts after, so that one that cannot be paid holds up no other.
+    /// The next batch starts after this key, so that a key that cannot be settled does not block
+    /// others.
     cursor: Fingerprint,
 }
 
-/// What one key owes.
+/// The unsettled usage of one key.
 #[derive(Clone, Debug)]
 pub(crate) struct UnsettledEntry {
-    /// The shares it was last charged under.
+    /// The shares under which the key was last charged.
     pub(crate) quotas: Arc<NodeQuotas>,
-    /// The rule's place in their rule set.
+    /// Index of the rule in their rule set.
     pub(crate) rule: u32,
     pub(crate) cost: u64,
-    /// When it was last admitted something, on the local clock.
+    /// Time of the last charge, by the local clock.
     last_charged_at: Timestamp,
 }
 
 impl UnsettledUsage {
-    /// Adds a charge that a share admitted, at an instant of the local clock.
+    /// Records a charge that a share admitted at `now`, by the local clock.
     pub(crate) fn record(
         &self,
         key: Fingerprint,
@@ -71,27 +73,28 @@ impl UnsettledUsage {
         self.key_count.store(ledger.entries.len(), Ordering::Relaxed);
     }
 
-    /// The local bucket was charged something that the store knows of.
-    pub(crate) fn cap_to_usage(&self, key: Fingerprint, cost: u64, told: &Reading) {
-        self.update_cost(key, |owed| owed.min(used(told).saturating_sub(cost)));
+    /// Caps the usage after a charge of `cost` that the store has counted was mirrored to the local
+    /// bucket.
+    pub(crate) fn cap_to_usage(&self, key: Fingerprint, cost: u64, reading: &Reading) {
+        self.update_cost(key, |owed| owed.min(used(reading).saturating_sub(cost)));
     }
 
-    /// So much was given back.
+    /// Subtracts a refund.
     pub(crate) fn subtract_refund(&self, key: Fingerprint, cost: u64) {
         self.update_cost(key, |owed| owed.saturating_sub(cost));
     }
 
-    /// The key owes nothing.
+    /// Removes the usage of a key.
     pub(crate) fn clear(&self, key: Fingerprint) {
         self.update_cost(key, |_| 0);
     }
 
-    /// Whether anybody owes.
+    /// Whether any key has unsettled usage.
     pub(crate) fn has_any(&self) -> bool {
         self.key_count.load(Ordering::Relaxed) > 0
     }
 
-    /// The next keys that owe, in turn.
+    /// Returns the next keys with unsettled usage, round-robin.
     pub(crate) fn next_batch(&self, most: usize) -> Vec<(Fingerprint, UnsettledEntry)> {
         let mut ledger = self.lock();
         let UsageLedger { entries: owed, cursor } = &mut *ledger;
@@ -104,22 +107,22 @@ impl UnsettledUsage {
         some
     }
 
-    /// Whether a key owes.
+    /// Whether a key has unsettled usage.
     pub(crate) fn contains(&self, key: Fingerprint) -> bool {
         self.has_any() && self.lock().entries.contains_key(&key)
     }
 
-    /// Takes a key's debt out of the books: what it owes of what its local bucket shows as used.
-    pub(crate) fn take(&self, key: Fingerprint, told: &Reading) -> Option<UnsettledEntry> {
+    /// Removes and returns a key's usage, capped at what its local bucket shows as used.
+    pub(crate) fn take(&self, key: Fingerprint, reading: &Reading) -> Option<UnsettledEntry> {
         let mut ledger = self.lock();
         let taken = ledger.entries.remove(&key);
         self.key_count.store(ledger.entries.len(), Ordering::Relaxed);
-        let live = taken.filter(|owed| !owed.has_expired(told.now))?;
-        let cost = live.cost.min(used(told));
+        let live = taken.filter(|owed| !owed.has_expired(reading.now))?;
+        let cost = live.cost.min(used(reading));
         (cost > 0).then_some(UnsettledEntry { cost, ..live })
     }
 
-    /// Puts a debt back that was taken and could not be paid; the key may owe more by now.
+    /// Puts back usage that was taken and could not be written; the key may have new usage by now.
     pub(crate) fn restore(&self, key: Fingerprint, taken: &UnsettledEntry) {
         let mut ledger = self.lock();
         let owed = ledger
@@ -130,12 +133,12 @@ impl UnsettledUsage {
         self.key_count.store(ledger.entries.len(), Ordering::Relaxed);
     }
 
-    /// Counts what the store will never know of.
+    /// Counts usage that the store will never count.
     pub(crate) fn add_lost(&self, cost: u64) {
         self.lost.fetch_add(cost, Ordering::Relaxed);
     }
 
-    /// What the store will never know of, since the start.
+    /// Total usage that the store will never count, since the process started.
     pub(crate) fn lost_usage(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -159,14 +162,15 @@ impl UnsettledUsage {
 }
 
 impl UnsettledEntry {
-    /// The share that it was admitted on.
+    /// The share that admitted the usage.
     pub(crate) fn share(&self) -> Option<&Policy> {
         self.quotas.policy_for(self.rule)
     }
 
-    /// Whether all of it has slid out of its window, though the local bucket may show later usage
-    /// that the store knows of. The other algorithms need no such look: the count of a fixed window
-    /// is 0 when a new one begins, and a busy bucket drains what is newest last.
+    /// Whether all of it has left its sliding window. The local bucket alone does not show this: it
+    /// may contain later usage that the store has counted. The other algorithms need no such check:
+    /// a fixed window's count is 0 when a new window begins, and a bucket in constant use drains
+    /// its oldest usage first.
     fn has_expired(&self, now: Timestamp) -> bool {
         let Some(share) = self.share() else { return true };
         let window = share.quota().window;
@@ -180,9 +184,9 @@ impl UnsettledEntry {
     }
 }
 
-/// What a counter shows as used; part requests count as whole ones.
-pub(crate) const fn used(told: &Reading) -> u64 {
-    told.limit.saturating_sub(told.remaining)
+/// What a counter shows as used, in whole requests, rounded up.
+pub(crate) const fn used(reading: &Reading) -> u64 {
+    reading.limit.saturating_sub(reading.remaining)
 }
 
 #[cfg(test)]
@@ -196,19 +200,19 @@ mod tests {
         let source = "rules: [{ id: a, key_by: ip, limit: 10/s, on_fail: local }]";
         let document = Document::parse("rules.yaml", source).unwrap();
         let rules = Arc::new(RuleSet::compile(&document, Secret::UNSET).unwrap());
-        let (shares, debts) = (Arc::new(NodeQuotas::new(rules, 1)), UnsettledUsage::default());
-        let told = Reading { limit: 10, remaining: 7, ..Reading::default() };
+        let (shares, unsettled) = (Arc::new(NodeQuotas::new(rules, 1)), UnsettledUsage::default());
+        let reading = Reading { limit: 10, remaining: 7, ..Reading::default() };
         let key = |lo: usize| Fingerprint { hi: 0, lo: lo as u64 };
         for lo in 0..MAX_KEYS + 5 {
-            debts.record(key(lo), 0, &shares, 2, told.now);
+            unsettled.record(key(lo), 0, &shares, 2, reading.now);
         }
-        debts.record(key(1), 0, &shares, 2, told.now);
-        assert_eq!(debts.lost_usage(), 10, "five keys too many");
-        let take = |lo| debts.take(key(lo), &told).map(|owed| owed.cost);
+        unsettled.record(key(1), 0, &shares, 2, reading.now);
+        assert_eq!(unsettled.lost_usage(), 10, "usage of the five keys beyond the maximum");
+        let take = |lo| unsettled.take(key(lo), &reading).map(|owed| owed.cost);
         assert_eq!(take(0), Some(2));
-        assert_eq!(take(1), Some(3), "of 4 that were charged 3 are still in use");
+        assert_eq!(take(1), Some(3), "capped: 4 charged, 3 still in use");
         assert_eq!(take(MAX_KEYS), None);
-        debts.record(key(MAX_KEYS), 0, &shares, 2, told.now);
-        assert_eq!(take(MAX_KEYS), Some(2), "there is room again");
+        unsettled.record(key(MAX_KEYS), 0, &shares, 2, reading.now);
+        assert_eq!(take(MAX_KEYS), Some(2), "a key was removed, so another fits");
     }
 }

@@ -1,8 +1,9 @@
-//! What was used under a rule's old algorithm or window is charged to its new counter, when somebody comes
-//! whose old counter still holds something (`on_change: keep`).
+//! Usage migration: when a rule's algorithm or window changes, usage on the old counter is charged
+//! to the new one (`on_change: keep`). This happens at the first request of a client whose old
+//! counter is still in use.
 //!
-//! The new counter is charged before the old one is forgotten. Two who come at once may both charge it: then
-//! too much is kept, never too little.
+//! The new counter is charged before the old one is reset. Two concurrent requests may both migrate
+//! the usage; that counts too much, never too little.
 
 use tidegate_core::decision::Reading;
 use tidegate_core::key::Key;
@@ -12,8 +13,8 @@ use tidegate_rules::{Facts, MatchedRules, Rule, RuleSet};
 use crate::limiter::Limiter;
 
 impl<S: Store, L: Store> Limiter<S, L> {
-    /// Carries over what whoever the facts describe used before rules changed. Rules that did not change
-    /// cost nothing here.
+    /// Migrates the client's usage from the counters of changed rules. Unchanged rules cost nothing
+    /// here.
     pub(crate) async fn migrate_usage(&self, rules: &RuleSet, facts: &Facts<'_>) {
         let mut completed = facts.borrowed();
         rules.enrich(&mut completed);
@@ -24,12 +25,13 @@ impl<S: Store, L: Store> Limiter<S, L> {
             let Some(before) = rule.predecessor() else { continue };
             let old = before.key(rule, &completed, rules);
             let new = rule.key(rule.fingerprint(&completed, rules));
-            // While the store is gone there is nothing to be known; the next decision asks again.
+            // If the store is unreachable, the next decision tries again.
             let _ = self.migrate_counter(rule, old, new).await;
         }
     }
 
-    /// Carries over what a rule's old counter holds to its new one.
+    /// Charges the usage of a rule's old counter to its new one. Returns `None` if the store did
+    /// not answer.
     pub(crate) async fn migrate_counter(
         &self,
         rule: &Rule,
@@ -38,9 +40,9 @@ impl<S: Store, L: Store> Limiter<S, L> {
     ) -> Option<()> {
         let (before, policy) = (rule.predecessor()?, rule.limit().policy()?);
         let old = Charge::plain(old, before.policy(), 1);
-        let was = self.apply_one(Op::Peek, &old).await?;
-        before.update_expiry(was.now);
-        let used = was.limit.saturating_sub(was.remaining);
+        let reading = self.apply_one(Op::Peek, &old).await?;
+        before.update_expiry(reading.now);
+        let used = reading.limit.saturating_sub(reading.remaining);
         if used > 0 {
             let new = Charge::plain(new, policy, used.min(policy.limit()));
             self.apply_one(Op::Force, &new).await?;
@@ -50,8 +52,8 @@ impl<S: Store, L: Store> Limiter<S, L> {
     }
 
     async fn apply_one(&self, op: Op, charge: &Charge<'_>) -> Option<Reading> {
-        let mut told = [Reading::default()];
-        self.store.apply(op, std::slice::from_ref(charge), &mut told).await.ok()?;
-        Some(told[0])
+        let mut readings = [Reading::default()];
+        self.store.apply(op, std::slice::from_ref(charge), &mut readings).await.ok()?;
+        Some(readings[0])
     }
 }

@@ -1,4 +1,4 @@
-//! Buckets that no rule names.
+//! Ad-hoc buckets, which belong to no rule.
 
 mod common;
 
@@ -23,53 +23,55 @@ fn quota(requests: u64, seconds: u64, burst: u64) -> Quota {
 fn bucket_charges_peeks_and_refills() {
     let ((limiter, clock), ad_hoc) = (limiter(NO_RULES), AdHoc::new(Secret::UNSET));
     let policy = ad_hoc.policy(quota(10, 1, 3)).unwrap();
-    let ask = |name: &[u8], cost| {
-        let told =
+    let charge = |name: &[u8], cost| {
+        let reading =
             poll_ready(limiter.charge_ad_hoc(ApiKind::Resp, ad_hoc.key(name), &policy, cost))
                 .unwrap();
-        (told.verdict, told.remaining, told.retry)
+        (reading.verdict, reading.remaining, reading.retry)
     };
-    assert_eq!(ask(b"a", 2), (Verdict::Allow, 1, Retry::Now));
-    assert_eq!(ask(b"a", 0), (Verdict::Allow, 1, Retry::Now), "a look");
-    assert_eq!(ask(b"a", 2), (Verdict::Deny, 1, Retry::After(Micros::from_millis(100))));
-    assert_eq!(ask(b"a", 4), (Verdict::Deny, 1, Retry::Never));
-    assert_eq!(ask(b"b", 0), (Verdict::Allow, 3, Retry::Now), "another key");
+    assert_eq!(charge(b"a", 2), (Verdict::Allow, 1, Retry::Now));
+    assert_eq!(charge(b"a", 0), (Verdict::Allow, 1, Retry::Now), "a cost of 0 only reads");
+    assert_eq!(charge(b"a", 2), (Verdict::Deny, 1, Retry::After(Micros::from_millis(100))));
+    assert_eq!(charge(b"a", 4), (Verdict::Deny, 1, Retry::Never));
+    assert_eq!(charge(b"b", 0), (Verdict::Allow, 3, Retry::Now), "another key");
     clock.advance(Micros::from_millis(100));
-    assert_eq!(ask(b"a", 2), (Verdict::Allow, 0, Retry::Now));
+    assert_eq!(charge(b"a", 2), (Verdict::Allow, 0, Retry::Now));
 }
 
 #[test]
 fn usage_survives_changed_quota() {
     let ((limiter, clock), ad_hoc) = (limiter(NO_RULES), AdHoc::new(Secret::UNSET));
     let key = ad_hoc.key(b"a");
-    let ask = |requests, seconds, burst, cost| {
+    let charge = |requests, seconds, burst, cost| {
         let policy = ad_hoc.policy(quota(requests, seconds, burst)).unwrap();
         poll_ready(limiter.charge_ad_hoc(ApiKind::Resp, key, &policy, cost)).unwrap()
     };
-    assert_eq!(ask(10, 60, 10, 7).remaining, 3);
-    assert_eq!(ask(10, 60, 20, 0).remaining, 13, "a larger burst");
-    assert_eq!(ask(10, 3_600, 10, 0).remaining, 3, "another rate");
-    assert_eq!(ask(10, 3_600, 5, 1).verdict, Verdict::Deny, "a smaller burst");
+    assert_eq!(charge(10, 60, 10, 7).remaining, 3);
+    assert_eq!(charge(10, 60, 20, 0).remaining, 13, "a larger burst");
+    assert_eq!(charge(10, 3_600, 10, 0).remaining, 3, "another rate");
+    assert_eq!(charge(10, 3_600, 5, 1).verdict, Verdict::Deny, "a smaller burst");
     clock.advance(Micros::from_secs(60));
-    assert_eq!(ask(10, 60, 10, 0).remaining, 10, "all came back");
+    assert_eq!(charge(10, 60, 10, 0).remaining, 10, "everything has drained");
 }
 
-/// I11 across a lowered burst: the wait that is told is the wait.
+/// I11 across a lowered burst: the returned wait is exact.
 #[test]
 fn retry_after_is_tight_after_burst_decrease() {
     let ((limiter, clock), ad_hoc) = (limiter(NO_RULES), AdHoc::new(Secret::UNSET));
     let key = ad_hoc.key(b"a");
-    let ask = |burst, cost| {
+    let charge = |burst, cost| {
         let policy = ad_hoc.policy(quota(7, 60, burst)).unwrap();
         poll_ready(limiter.charge_ad_hoc(ApiKind::Resp, key, &policy, cost)).unwrap()
     };
-    assert_eq!(ask(1_000, 1_000).verdict, Verdict::Allow);
+    assert_eq!(charge(1_000, 1_000).verdict, Verdict::Allow);
     clock.advance(Micros::new(1_234_567));
-    let Retry::After(wait) = ask(3, 2).retry else { panic!("refused for a while") };
+    let Retry::After(wait) = charge(3, 2).retry else {
+        panic!("must be refused with a finite wait")
+    };
     clock.advance(Micros::new(wait.get() - 1));
-    assert_eq!(ask(3, 2).retry, Retry::After(Micros::new(1)));
+    assert_eq!(charge(3, 2).retry, Retry::After(Micros::new(1)));
     clock.advance(Micros::new(1));
-    assert_eq!(ask(3, 2).verdict, Verdict::Allow);
+    assert_eq!(charge(3, 2).verdict, Verdict::Allow);
 }
 
 #[test]
@@ -78,12 +80,12 @@ fn ad_hoc_keys_are_separate_from_rules() {
     let ad_hoc = AdHoc::new(Secret::UNSET);
     let policy = ad_hoc.policy(quota(5, 3_600, 5)).unwrap();
     for name in [b"a".as_slice(), b"", b"atoken_bucket", b"api_key"] {
-        let told =
+        let reading =
             poll_ready(limiter.charge_ad_hoc(ApiKind::Resp, ad_hoc.key(name), &policy, 5)).unwrap();
-        assert_eq!(told.remaining, 0, "{name:?}");
+        assert_eq!(reading.remaining, 0, "{name:?}");
     }
-    let of_rule = poll_ready(limiter.decide(&facts(&[("api_key", "a")]), 1));
-    assert_eq!(of_rule.tightest().unwrap().1.numbers.unwrap().remaining, 4);
+    let by_rule = poll_ready(limiter.decide(&facts(&[("api_key", "a")]), 1));
+    assert_eq!(by_rule.tightest().unwrap().1.numbers.unwrap().remaining, 4);
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! Several questions in one call: all of them are charged or none, whatever they share.
+//! Batches of queries: all queries are charged or none, whichever counters they share.
 
-#![expect(clippy::expect_used, reason = "the helpers of tests are tests")]
+#![expect(clippy::expect_used, reason = "test helpers may panic")]
 
 mod common;
 
@@ -20,16 +20,16 @@ rules:
   - { id: tenant, match: { tenant: '*' }, key_by: tenant, limit: 8/h using sliding_window_log }
   - { id: all, key_by: global, limit: 12/h using fixed_window }";
 
-fn query<'q, 'f>(facts: &'q Facts<'f>, asked: QueryAction) -> DecisionQuery<'q, 'f> {
-    DecisionQuery { facts, action: asked, inline_limit: None }
+fn query<'q, 'f>(facts: &'q Facts<'f>, action: QueryAction) -> DecisionQuery<'q, 'f> {
+    DecisionQuery { facts, action, inline_limit: None }
 }
 
 fn charge<'q, 'f>(facts: &'q Facts<'f>, cost: u64) -> DecisionQuery<'q, 'f> {
     query(facts, QueryAction::Charge(cost))
 }
 
-fn decide_batch(node: &TestNode, questions: &[DecisionQuery<'_, '_>]) -> Vec<Decision> {
-    poll_ready(node.limiter.decide_batch(questions)).expect("no limit was brought")
+fn decide_batch(node: &TestNode, queries: &[DecisionQuery<'_, '_>]) -> Vec<Decision> {
+    poll_ready(node.limiter.decide_batch(queries)).expect("the batch has no inline limit")
 }
 
 fn all_summaries(decisions: &[Decision]) -> Vec<Vec<String>> {
@@ -49,7 +49,7 @@ fn refused_query_charges_no_other_query() {
     assert_eq!(
         node.store.take_recorded_calls(),
         [(Op::Charge, 3)],
-        "the shared counter is in it once"
+        "the shared counter is charged once"
     );
     assert_eq!(
         all_summaries(&first),
@@ -72,10 +72,13 @@ fn queries_on_one_counter_are_summed() {
     let node = node(RULES);
     let ann = facts(&[("user", "ann")]);
     let over = decide_batch(&node, &[charge(&ann, 3), charge(&ann, 3)]);
-    assert!(over.iter().all(|decision| !decision.is_allowed()), "five are not six");
+    assert!(
+        over.iter().all(|decision| !decision.is_allowed()),
+        "a cost of 6 exceeds the limit of 5"
+    );
     let exact = decide_batch(&node, &[charge(&ann, 3), charge(&ann, 2)]);
     assert_eq!(all_summaries(&exact), [["user allow 0", "all allow 7"]; 2]);
-    // Each has its own part, and gives that back.
+    // Each decision refunds only its own cost.
     let [three, two] = <[Decision; 2]>::try_from(exact).unwrap();
     poll_ready(node.limiter.refund_decision(two));
     assert_eq!(
@@ -93,13 +96,13 @@ fn queries_on_one_counter_are_summed() {
 fn zero_cost_query_refused_only_in_debt() {
     let node =
         node("rules: [{ id: r, charge: always, key_by: ip, limit: 2/h using fixed_window }]");
-    let nobody = Facts::new();
-    let look = |more: u64| all_summaries(&decide_batch(&node, &[charge(&nobody, more)]));
-    assert_eq!(look(2), [["r allow 0"]]);
-    assert_eq!(look(0), [["r allow 0"]], "as many as the limit is not over it");
-    assert_eq!(look(1), [["r deny 0"]], "and is charged all the same");
+    let no_facts = Facts::new();
+    let spend = |cost: u64| all_summaries(&decide_batch(&node, &[charge(&no_facts, cost)]));
+    assert_eq!(spend(2), [["r allow 0"]]);
+    assert_eq!(spend(0), [["r allow 0"]], "a full counter is not in debt");
+    assert_eq!(spend(1), [["r deny 0"]], "refused, but `charge: always` charges it");
     node.store.take_recorded_calls();
-    assert_eq!(look(0), [["r deny 0"]]);
+    assert_eq!(spend(0), [["r deny 0"]]);
     assert_eq!(node.store.take_recorded_calls(), [(Op::Peek, 1)]);
 }
 
@@ -121,17 +124,17 @@ fn refund_applies_only_to_admitted_batch() {
     let node = node(RULES);
     let (ann, bob) = (facts(&[("user", "ann")]), facts(&[("user", "bob")]));
     decide_batch(&node, &[charge(&ann, 4), charge(&bob, 5)]);
-    let back = query(&ann, QueryAction::Refund(2));
-    let refused = decide_batch(&node, &[back, charge(&bob, 1)]);
+    let refund = query(&ann, QueryAction::Refund(2));
+    let refused = decide_batch(&node, &[refund, charge(&bob, 1)]);
     assert_eq!(
         all_summaries(&refused),
         [["user allow 1", "all allow 3"], ["user deny 0", "all allow 3"]]
     );
-    let given = decide_batch(&node, &[back, query(&ann, QueryAction::Refund(9))]);
+    let refunded = decide_batch(&node, &[refund, query(&ann, QueryAction::Refund(9))]);
     assert_eq!(
-        all_summaries(&given),
+        all_summaries(&refunded),
         [["user allow 5", "all allow 12"]; 2],
-        "no more than there is"
+        "no more than was used"
     );
 }
 
@@ -154,54 +157,62 @@ fn deny_rule_refuses_batch_uncharged() {
 fn queue_rule_refuses_batch_with_exact_wait() {
     let queue = "{ requests: 10, window: 1s, burst: 5, algorithm: leaky_bucket, queue: true }";
     let (limiter, clock) = limiter(&format!("rules: [{{ id: q, key_by: ip, limit: {queue} }}]"));
-    let nobody = Facts::new();
-    let call = || poll_ready(limiter.decide_batch(&[charge(&nobody, 1)])).unwrap().remove(0);
+    let no_facts = Facts::new();
+    let call = || poll_ready(limiter.decide_batch(&[charge(&no_facts, 1)])).unwrap().remove(0);
     assert!(call().is_allowed());
     for _ in 0..3 {
         let refused = call();
         let (_, reading) = refused.tightest().unwrap();
-        assert_eq!(reading.retry(), Retry::After(Micros::from_millis(100)), "and no longer");
+        assert_eq!(
+            reading.retry(),
+            Retry::After(Micros::from_millis(100)),
+            "refusals are not queued"
+        );
         assert_eq!((refused.is_allowed(), refused.delay()), (false, Micros::ZERO));
     }
     clock.advance(Micros::from_millis(100));
     assert!(call().is_allowed());
-    // Who can wait is queued behind.
-    assert_eq!(poll_ready(limiter.decide(&nobody, 1)).delay(), Micros::from_millis(100));
+    // A caller that can delay the request gets the next place in the queue.
+    assert_eq!(poll_ready(limiter.decide(&no_facts, 1)).delay(), Micros::from_millis(100));
 }
 
 #[test]
 fn inline_limit_counts_by_facts_and_window() {
     let node = node(RULES);
     let (ann, bob) = (facts(&[("user", "ann")]), facts(&[("user", "bob")]));
-    let bring = |facts, requests, window| {
+    let with_limit = |facts, requests, window| {
         let limit = Some(InlineLimit { requests, window: Micros::from_secs(window) });
-        let question = DecisionQuery { facts, action: QueryAction::Charge(1), inline_limit: limit };
-        poll_ready(node.limiter.decide_batch(&[question])).unwrap().remove(0)
+        let query = DecisionQuery { facts, action: QueryAction::Charge(1), inline_limit: limit };
+        poll_ready(node.limiter.decide_batch(&[query])).unwrap().remove(0)
     };
-    assert_eq!(reading_summary(&bring(&ann, 2, 60)), ["override allow 1"]);
+    assert_eq!(reading_summary(&with_limit(&ann, 2, 60)), ["override allow 1"]);
     assert_eq!(
-        reading_summary(&bring(&ann, 9, 60)),
+        reading_summary(&with_limit(&ann, 9, 60)),
         ["override allow 7"],
-        "another number, the same counter"
+        "another limit, the same counter"
     );
-    assert_eq!(reading_summary(&bring(&ann, 2, 60)), ["override deny 0"]);
-    assert_eq!(reading_summary(&bring(&ann, 2, 3_600)), ["override allow 1"], "another window");
+    assert_eq!(reading_summary(&with_limit(&ann, 2, 60)), ["override deny 0"]);
     assert_eq!(
-        reading_summary(&bring(&ann, 2, 60)),
-        ["override deny 0"],
-        "has a counter of its own"
+        reading_summary(&with_limit(&ann, 2, 3_600)),
+        ["override allow 1"],
+        "another window, another counter"
     );
-    assert_eq!(reading_summary(&bring(&bob, 2, 60)), ["override allow 1"], "somebody else");
-    assert_eq!(reading_summary(&bring(&bob, 0, 60)), ["override deny -"], "none at all");
+    assert_eq!(
+        reading_summary(&with_limit(&ann, 2, 60)),
+        ["override deny 0"],
+        "the other window did not change this counter"
+    );
+    assert_eq!(reading_summary(&with_limit(&bob, 2, 60)), ["override allow 1"], "another user");
+    assert_eq!(reading_summary(&with_limit(&bob, 0, 60)), ["override deny -"], "a limit of 0");
     assert_eq!(
         all_summaries(&decide_batch(&node, &[charge(&ann, 0)])),
         [["user allow 5", "all allow 12"]]
     );
-    poll_ready(node.limiter.refund_decisions(vec![bring(&bob, 5, 3_600)]));
+    poll_ready(node.limiter.refund_decisions(vec![with_limit(&bob, 5, 3_600)]));
     assert_eq!(
-        reading_summary(&bring(&bob, 5, 3_600)),
+        reading_summary(&with_limit(&bob, 5, 3_600)),
         ["override allow 4"],
-        "what was given back is back"
+        "the earlier charge was refunded"
     );
 }
 
@@ -209,16 +220,16 @@ fn inline_limit_counts_by_facts_and_window() {
 fn duplicate_inline_limits_use_strictest_and_sum() {
     let node = node(RULES);
     let ann = facts(&[("user", "ann")]);
-    let bring = |requests, cost| DecisionQuery {
+    let with_limit = |requests, cost| DecisionQuery {
         inline_limit: Some(InlineLimit { requests, window: Micros::from_secs(60) }),
         ..charge(&ann, cost)
     };
     assert_eq!(
-        all_summaries(&decide_batch(&node, &[bring(9, 2), bring(3, 2)])),
+        all_summaries(&decide_batch(&node, &[with_limit(9, 2), with_limit(3, 2)])),
         [["override deny 3"]; 2]
     );
     assert_eq!(
-        all_summaries(&decide_batch(&node, &[bring(9, 2), bring(3, 1)])),
+        all_summaries(&decide_batch(&node, &[with_limit(9, 2), with_limit(3, 1)])),
         [["override allow 0"]; 2]
     );
 }
@@ -235,22 +246,22 @@ rules:
     let [ann, bob, cat] = [[("user", "ann")], [("user", "bob")], [("user", "cat")]]
         .map(|pair| pair.into_iter().collect::<Facts<'_>>());
     let limit = Some(InlineLimit { requests: 5, window: Micros::from_secs(60) });
-    let brought = DecisionQuery { inline_limit: limit, ..charge(&ann, 1) };
+    let inline = DecisionQuery { inline_limit: limit, ..charge(&ann, 1) };
     node.store.set_fault(StoreFault::Unreachable);
     assert_eq!(
         all_summaries(&decide_batch(&node, &[charge(&ann, 1), charge(&bob, 1), charge(&cat, 1)])),
         [["open allow 5"], ["shut deny 0"], ["mine allow 2"]],
-        "refused, so that the share was not charged either"
+        "the batch is refused, so the share is not charged"
     );
-    let answer = poll_ready(node.limiter.decide_batch(&[charge(&cat, 1), brought]));
+    let answer = poll_ready(node.limiter.decide_batch(&[charge(&cat, 1), inline]));
     assert_eq!(answer.err(), Some(StoreUnavailableError));
     assert_eq!(
         all_summaries(&decide_batch(&node, &[charge(&cat, 2)])),
         [["mine allow 0"]],
-        "what the share had admitted was given back"
+        "the share's earlier charge was refunded"
     );
     node.store.set_fault(StoreFault::PartUnreachable(&["override"]));
-    assert!(poll_ready(node.limiter.decide_batch(&[charge(&ann, 1), brought])).is_err());
+    assert!(poll_ready(node.limiter.decide_batch(&[charge(&ann, 1), inline])).is_err());
     node.store.set_fault(StoreFault::None);
     assert_eq!(all_summaries(&decide_batch(&node, &[charge(&ann, 0)])), [["open allow 5"]]);
 }
@@ -268,18 +279,18 @@ fn cached_refusal_leaves_other_readings_unknown() {
     );
 }
 
-/// What a question is made of: whose it is (user and tenant), and what it costs.
-fn questions() -> impl Strategy<Value = Vec<Vec<(u8, u8, u64)>>> {
+/// Batches of queries, each query as (user, tenant, cost).
+fn batches() -> impl Strategy<Value = Vec<Vec<(u8, u8, u64)>>> {
     let one = (0_u8..3, 0_u8..3, 0_u64..4);
     prop::collection::vec(prop::collection::vec(one, 1..5), 1..8)
 }
 
-/// The law, told by one call after the other: a call passes if every counter holds the sum of what is asked
-/// of it; then that is what is missing from each, and otherwise nothing is.
+/// Checks batches against a model: a batch is admitted if every counter has room for the sum of the
+/// costs charged to it. Then each counter loses that sum, and otherwise nothing.
 #[test]
 fn batch_is_admitted_iff_all_counters_fit() {
     const NAMES: [&str; 3] = ["a", "b", "c"];
-    check_property("together", cases() / 10, &questions(), |calls| {
+    check_property("together", cases() / 10, &batches(), |calls| {
         let node = node(RULES);
         let (mut users, mut tenants, mut all) = ([5_u64; 3], [8_u64; 3], 12_u64);
         for call in calls {
@@ -289,7 +300,7 @@ fn batch_is_admitted_iff_all_counters_fit() {
                     .collect()
             };
             let facts: Vec<Facts<'_>> = call.iter().map(pairs).collect();
-            let asked: Vec<DecisionQuery<'_, '_>> =
+            let queries: Vec<DecisionQuery<'_, '_>> =
                 facts.iter().zip(&call).map(|(facts, (_, _, cost))| charge(facts, *cost)).collect();
             let (mut by_user, mut by_tenant, mut sum) = ([0; 3], [0; 3], 0);
             for (user, tenant, cost) in &call {
@@ -297,9 +308,9 @@ fn batch_is_admitted_iff_all_counters_fit() {
                 by_tenant[*tenant as usize] += cost;
                 sum += cost;
             }
-            let fits = |left: &[u64], asked: &[u64]| left.iter().zip(asked).all(|(l, a)| a <= l);
+            let fits = |left: &[u64], cost: &[u64]| left.iter().zip(cost).all(|(l, c)| c <= l);
             let expected = fits(&users, &by_user) && fits(&tenants, &by_tenant) && sum <= all;
-            let decisions = decide_batch(&node, &asked);
+            let decisions = decide_batch(&node, &queries);
             prop_assert_eq!(decisions.iter().all(Decision::is_allowed), expected);
             if expected {
                 (0..3).for_each(|i| users[i] -= by_user[i]);
@@ -307,8 +318,10 @@ fn batch_is_admitted_iff_all_counters_fit() {
                 all -= sum;
             }
             for (decision, (user, tenant, _)) in decisions.iter().zip(&call) {
-                let left: Vec<u64> =
-                    decision.readings().map(|(_, told)| told.numbers.unwrap().remaining).collect();
+                let left: Vec<u64> = decision
+                    .readings()
+                    .map(|(_, reading)| reading.numbers.unwrap().remaining)
+                    .collect();
                 prop_assert_eq!(left, [users[*user as usize], tenants[*tenant as usize], all]);
             }
         }

@@ -1,5 +1,4 @@
-//! The counters of one client: listed and forgotten by the parts of their keys, with nothing known of
-//! its requests.
+//! The counters of one client: listing and resetting them by their key parts, without a request.
 
 mod common;
 
@@ -28,11 +27,14 @@ rules:
   - { id: open, key_by: ip, limit: { requests: unlimited } }";
 
 /// `rule key used` of each counter.
-fn list_counters(limiter: &Limiter<ManualMemoryStore>, of: &'static [(&str, &str)]) -> Vec<String> {
-    let counters = poll_ready(limiter.counters(&facts(of), None));
-    let counters = counters.iter().map(|(rule, key, told)| {
+fn list_counters(
+    limiter: &Limiter<ManualMemoryStore>,
+    pairs: &'static [(&str, &str)],
+) -> Vec<String> {
+    let counters = poll_ready(limiter.counters(&facts(pairs), None));
+    let counters = counters.iter().map(|(rule, key, reading)| {
         let key: Vec<_> = key.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        format!("{} {} {}", rule.id(), key.join(","), told.limit - told.remaining)
+        format!("{} {} {}", rule.id(), key.join(","), reading.limit - reading.remaining)
     });
     counters.collect()
 }
@@ -55,7 +57,7 @@ fn reset_by_rule_and_key_clears_ban() {
     assert_eq!(
         list_counters(&limiter, IP)[2],
         "users ip=203.0.113.7 3",
-        "other rules are left alone"
+        "other rules are not reset"
     );
 }
 
@@ -65,13 +67,14 @@ fn client_counters_are_listed_and_reset() {
     for _ in 0..2 {
         poll_ready(limiter.decide(&facts(LOGIN), 1));
     }
-    // Who gives no user counts by address. What counts others too is not the client's.
+    // A request without a user ID is counted by address. Counters shared with other clients are not
+    // listed.
     let all = ["login ip=203.0.113.7 2", "paid ip=203.0.113.7 0", "users ip=203.0.113.7 2"];
     assert_eq!(list_counters(&limiter, IP), all);
     assert_eq!(
         list_counters(&limiter, LOGIN),
         [all[0], all[2], "tiers tier=free 2"],
-        "no paid client"
+        "the tier is not paid"
     );
     assert_eq!(list_counters(&limiter, &[("ip", "203.0.113.8")])[0], "login ip=203.0.113.8 0");
     let reset = poll_ready(limiter.reset(&facts(IP), None));
@@ -125,7 +128,7 @@ rules:
             "each ip=203.0.113.7,endpoint=GET /users/* 1",
             "some ip=203.0.113.7,endpoint=GET /users/* 1",
         ],
-        "a method that no pattern names and few use is not guessed"
+        "an uncommon method that no pattern names is not tried"
     );
     const ORDERS: &[(&str, &str)] = &[("ip", "203.0.113.7"), ("path", "/orders/9")];
     assert_eq!(
@@ -157,13 +160,17 @@ fn listing_includes_warnings_and_ban_end() {
     }
     clock.advance(Micros::from_secs(60));
     let counters = poll_ready(limiter.counters(&facts(IP), None));
-    let (_, _, told) = counters.iter().next().unwrap();
-    assert_eq!((told.limit, told.remaining, told.warnings), (1, 0, 2));
-    assert_eq!(told.retry, Retry::After(Micros::from_secs(240)), "the ban's end, not the hour's");
+    let (_, _, reading) = counters.iter().next().unwrap();
+    assert_eq!((reading.limit, reading.remaining, reading.warnings), (1, 0, 2));
+    assert_eq!(
+        reading.retry,
+        Retry::After(Micros::from_secs(240)),
+        "the end of the ban, not of the window"
+    );
     poll_ready(limiter.reset(&facts(IP), None));
     let counters = poll_ready(limiter.counters(&facts(IP), None));
-    let (_, _, told) = counters.iter().next().unwrap();
-    assert_eq!((told.remaining, told.warnings, told.retry), (1, 0, Retry::Now));
+    let (_, _, reading) = counters.iter().next().unwrap();
+    assert_eq!((reading.remaining, reading.warnings, reading.retry), (1, 0, Retry::Now));
 }
 
 #[test]
@@ -181,7 +188,7 @@ fn descriptor_counter_is_found_by_open_values() {
     assert_eq!(
         poll_ready(limiter.counters(&facts(IP), None)).iter().count(),
         1,
-        "or by the address"
+        "found by the address too"
     );
     let missing = limiter.rules().missing_key_facts("path", &facts(&[("user_id", "7")]));
     assert_eq!(missing, ["remote_address"]);
@@ -190,8 +197,8 @@ fn descriptor_counter_is_found_by_open_values() {
 #[test]
 fn reset_clears_usage_of_previous_algorithm() {
     let rule = |limit: &str| {
-        let found = "match: { path: /a }, key_by: ip, on_change: keep";
-        rules(&format!("rules: [{{ id: r, limit: {limit}, {found} }}]"))
+        let fields = "match: { path: /a }, key_by: ip, on_change: keep";
+        rules(&format!("rules: [{{ id: r, limit: {limit}, {fields} }}]"))
     };
     let (limiter, _) = limiter("rules: []");
     poll_ready(limiter.install(rule("10/h using fixed_window"))).unwrap();
@@ -214,13 +221,17 @@ fn new_generation_abandons_old_counters() {
     poll_ready(limiter.install(rule(""))).unwrap();
     poll_ready(limiter.decide(&facts(IP), 3));
     poll_ready(limiter.install(rule(", generation: 1"))).unwrap();
-    assert_eq!(left(), ["r allow 2", "other allow 47"], "the first need not be written");
+    assert_eq!(left(), ["r allow 2", "other allow 47"], "a missing generation means generation 1");
     let receipt = poll_ready(limiter.decide(&facts(IP), 1));
     poll_ready(limiter.install(rule(", generation: 2"))).unwrap();
     assert_eq!(left(), ["r allow 5", "other allow 46"]);
     poll_ready(limiter.decide(&facts(IP), 2));
     poll_ready(limiter.refund_decision(receipt));
-    assert_eq!(left(), ["r allow 3", "other allow 45"], "old charges are not given back to it");
+    assert_eq!(
+        left(),
+        ["r allow 3", "other allow 45"],
+        "old charges are not refunded to the new counter"
+    );
     poll_ready(limiter.install(rule(", generation: 3"))).unwrap();
     assert_eq!(left()[0], "r allow 5");
 }

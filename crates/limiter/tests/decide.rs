@@ -1,4 +1,4 @@
-//! What a request is told: all rules or none, modes, bans, the tightest rule, refunds.
+//! Decisions: all rules or none, modes, bans, the tightest rule, refunds.
 
 mod common;
 
@@ -18,7 +18,8 @@ fn seconds(count: u64) -> Micros {
     Micros::from_secs(count)
 }
 
-/// The defect of caddy, APISIX, Kong and Envoy: the first rule is charged although a later refuses.
+/// Guards against a defect of caddy, APISIX, Kong and Envoy: they charge the first rule even if a
+/// later one refuses.
 #[test]
 fn refused_request_charges_no_rule() {
     let (limiter, _) = limiter(
@@ -155,7 +156,7 @@ fn repeated_refusals_escalate_bans() {
     for _ in 0..3 {
         assert_eq!(attempt().0, "deny");
     }
-    assert_eq!(attempt(), ("ban", Retry::After(seconds(10))), "the counter alone would say 1 s");
+    assert_eq!(attempt(), ("ban", Retry::After(seconds(10))), "without the ban it would be 1 s");
     clock.advance(seconds(10));
     for _ in 0..2 {
         assert_eq!(attempt().0, "allow");
@@ -165,7 +166,7 @@ fn repeated_refusals_escalate_bans() {
     }
     assert_eq!(attempt(), ("ban", Retry::After(seconds(15))), "twice as long, but at most 15 s");
     poll_ready(limiter.reset(&facts(IP), None));
-    assert_eq!(attempt().0, "allow", "a reset forgets the ban as well");
+    assert_eq!(attempt().0, "allow", "a reset also lifts the ban");
 }
 
 /// Envoy's post-response charges arrive as ordinary calls with a large cost, and must count.
@@ -203,7 +204,7 @@ fn decision_refunds_exactly_its_charges() {
     assert_eq!(reading_summary(&first), ["bucket allow 50", "window allow 70"]);
     clock.advance(seconds(4));
     poll_ready(limiter.refund_decision(first));
-    // Four of the ten have drained by themselves: giving them back again would over-admit.
+    // Four of the ten have already drained: refunding them too would over-admit.
     let after = poll_ready(limiter.peek(&facts(IP), None, 1));
     assert_eq!(reading_summary(&after), ["bucket allow 60", "window allow 100"]);
     let refused = poll_ready(limiter.decide(&facts(IP), 61));
@@ -263,28 +264,29 @@ fn explain_reports_admission_bound_per_rule() {
   - { id: bucket, key_by: ip, limit: 10/m burst 25 }
   - { id: fixed, key_by: ip, limit: 10/m using fixed_window }
   - { id: log, key_by: ip, limit: 10/m using sliding_window_log, mode: shadow }
-  - { id: slots, key_by: ip, limit: { concurrent: 4, lease: 30s } }
+  - { id: slots, key_by: ip, limit: { concurrent: 4, hold: 30s } }
   - { id: free, key_by: ip, limit: { requests: unlimited } }
   - { id: never, key_by: ip, limit: { requests: deny } }
   - { id: seen, key_by: ip, limit: { requests: deny }, mode: shadow }",
     );
     let explained = poll_ready(limiter.explain(&facts(IP), 1));
-    let told = explained.rules.iter().map(|rule| (rule.most_in_window, rule.bound.as_str()));
+    let bounds = explained.rules.iter().map(|rule| (rule.most_in_window, rule.bound.as_str()));
     assert_eq!(
-        told.collect::<Vec<_>>(),
+        bounds.collect::<Vec<_>>(),
         [
             (Some(35), "at most 35 in any 1m"),
             (Some(20), "at most 20 in any 1m"),
-            (Some(10), "at most 10 in any 1m, if it were enforced"),
+            (Some(10), "at most 10 in any 1m, if enforced"),
             (Some(4), "at most 4 at once"),
             (None, "none"),
             (None, "nothing passes"),
-            (None, "nothing passes, if it were enforced"),
+            (None, "nothing passes, if enforced"),
         ]
     );
 }
 
-/// Who saw one could work out the secret, and then choose keys that share a counter.
+/// An attacker could derive the secret from a fingerprint, and then choose keys that share a
+/// counter.
 #[test]
 fn fingerprint_with_process_secret_is_hidden() {
     let source = "rules: [{id: one, key_by: ip, limit: 1/s}]";
@@ -306,7 +308,7 @@ fn decision_reports_store_time_and_charged_cost() {
     let (untimed, _) = limiter(rules);
     assert_eq!(poll_ready(untimed.decide(&facts(IP), 1)).store_time(), None);
     let (timed, _) = limiter(rules);
-    // A clock that is read twice: before the store is asked, and when it has answered.
+    // The clock is read twice: before the store call and after it.
     let reads = AtomicU64::new(0);
     let clock = move || Timestamp::from_micros(reads.fetch_add(70, Ordering::Relaxed));
     let timed = timed.with_store_clock(Arc::new(clock));

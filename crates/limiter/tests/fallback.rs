@@ -1,4 +1,4 @@
-//! A store that does not answer: every request is answered all the same, as its rules say.
+//! An unreachable store: every request is still decided, by the `on_fail` of its rules.
 
 mod common;
 
@@ -11,7 +11,7 @@ use tidegate_limiter::{Decision, Limiter};
 
 const IP: &[(&str, &str)] = &[("ip", "203.0.113.7")];
 
-/// A store that is gone.
+/// A store that is always unreachable.
 struct UnreachableStore;
 
 impl Store for UnreachableStore {
@@ -80,7 +80,7 @@ fn install_fails_without_store_clock() {
     assert_eq!(limiter.rules().rules()[0].id(), "old");
 }
 
-/// Two counters in the store and one in a part of it that may be lost.
+/// A node with three rules whose counters stay reachable and one, `lost`, whose counter may not be.
 fn node_with_partial_outage(on_fail: &str, lost: &str) -> TestNode {
     single_node(
         &format!(
@@ -144,14 +144,14 @@ fn always_charged_rule_charges_local_share() {
 
 #[test]
 fn store_charge_is_refunded_when_fallback_refuses() {
-    for (on_fail, lost, says) in [("deny", 10, "lost deny 0"), ("local", 1, "lost deny 1")] {
+    for (on_fail, lost, expected) in [("deny", 10, "lost deny 0"), ("local", 1, "lost deny 1")] {
         let node = node_with_partial_outage(on_fail, &lost.to_string());
         node.store.set_fault(StoreFault::PartUnreachable(&["lost"]));
         let refused = decide(&node, 2);
         assert_eq!(refused.answered_by(), AnsweredBy::Fallback);
         assert_eq!(
             reading_summary(&refused),
-            ["kept allow 10", "always allow 8", "watched allow 10", says]
+            ["kept allow 10", "always allow 8", "watched allow 10", expected]
         );
         poll_ready(node.limiter.refund_decision(refused));
         node.store.set_fault(StoreFault::None);
@@ -226,7 +226,11 @@ fn cached_refusal_reports_only_refusing_rule() {
     node.store.set_fault(StoreFault::None);
     assert_eq!(peek(&node), ["wide allow 98", "narrow deny 0"]);
     node.store.set_fault(StoreFault::Unreachable);
-    assert_eq!(peek(&node), ["wide allow 98", "narrow deny 0"], "nor is it in the local buckets");
+    assert_eq!(
+        peek(&node),
+        ["wide allow 98", "narrow deny 0"],
+        "the local buckets were not charged either"
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! `on_fail: local`: warm local buckets with a share of the limit decide while the store is gone.
+//! `on_fail: local`: local buckets, which mirror the store, decide while it is unreachable, each
+//! with a share of the limit.
 
 mod common;
 
@@ -14,7 +15,7 @@ const OTHER: &[(&str, &str)] = &[("ip", "203.0.113.8")];
 const HUNDRED: &str =
     "rules: [{ id: r, key_by: ip, limit: 100/h using fixed_window, on_fail: local }]";
 
-/// How many of `tries` requests pass.
+/// Returns how many of `tries` requests are allowed.
 fn count_admitted(node: &TestNode, tries: usize) -> usize {
     (0..tries).filter(|_| poll_ready(node.limiter.decide(&facts(IP), 1)).is_allowed()).count()
 }
@@ -43,11 +44,11 @@ fn exhausted_client_gets_no_fresh_share() {
     assert_eq!(count_admitted(&nodes[0], 20), 20);
     assert_eq!(count_admitted(&nodes[1], 200), 80);
     nodes.iter().for_each(|node| node.store.set_fault(StoreFault::Unreachable));
-    assert_eq!(count_admitted(&nodes[0], 50), 5, "20 of its 25 were used by way of this node");
-    assert_eq!(count_admitted(&nodes[1], 50), 0, "this node's share is long used up");
+    assert_eq!(count_admitted(&nodes[0], 50), 5, "this node had mirrored 20 of its 25");
+    assert_eq!(count_admitted(&nodes[1], 50), 0, "this node had mirrored 80, more than its share");
 }
 
-/// Refused requests charge no store, so they may not fill the local bucket either.
+/// Refused requests do not charge the store, so they must not fill the local bucket either.
 #[test]
 fn only_store_charges_are_mirrored() {
     let node = single_node(
@@ -92,7 +93,7 @@ fn refunds_and_resets_are_mirrored() {
         let at = receipt.now();
         poll_ready(node.limiter.refund_decision(receipt));
         node.store.set_fault(StoreFault::Unreachable);
-        assert_eq!(peek(&node), ["r allow 8"], "{algorithm}: the receipt came back here as well");
+        assert_eq!(peek(&node), ["r allow 8"], "{algorithm}: refunded in the local bucket too");
         node.store.set_fault(StoreFault::None);
         poll_ready(node.limiter.force(&facts(IP), None, 4));
         poll_ready(node.limiter.refund(&facts(IP), None, 3, at));
@@ -117,7 +118,7 @@ fn outage_applies_operations_to_local_share() {
     assert_eq!(peek(&node), ["r allow 30"]);
     poll_ready(node.limiter.reset(&facts(IP), None));
     assert_eq!(peek(&node), ["r allow 100"]);
-    assert!(!node.limiter.has_unsettled(), "what is forgotten is not owed");
+    assert!(!node.limiter.has_unsettled(), "a reset clears the unsettled usage");
     let explained = poll_ready(node.limiter.explain(&facts(IP), 1));
     assert!(explained.why.contains("r has the least left"), "{}", explained.why);
 }
@@ -133,10 +134,14 @@ fn local_receipt_refunds_local_share_only() {
     node.store.set_fault(StoreFault::None);
     node.store.take_recorded_calls();
     poll_ready(node.limiter.refund_decision(receipt));
-    assert_eq!(node.store.take_recorded_calls(), [], "the store had not charged it");
-    assert_eq!(peek(&node), ["r allow 88"], "the node knows what the store does not know yet");
+    assert_eq!(
+        node.store.take_recorded_calls(),
+        [],
+        "the store had not charged it, so it gets no refund"
+    );
+    assert_eq!(peek(&node), ["r allow 88"], "decided locally until the usage is settled");
     poll_ready(node.limiter.settle());
-    assert_eq!(peek(&node), ["r allow 88"], "what was kept is owed, what was given back is not");
+    assert_eq!(peek(&node), ["r allow 88"], "only the charge that was not refunded is settled");
 }
 
 #[test]
@@ -198,23 +203,24 @@ fn share_follows_node_count_keeping_usage() {
     let clock = clock();
     let node = single_node("rules: [{ id: r, key_by: ip, limit: 100/h, on_fail: local }]", &clock);
     poll_ready(node.limiter.decide(&facts(IP), 10));
-    let share_with = |nodes: u32| {
+    let peek_with_nodes = |nodes: u32| {
         node.store.set_nodes(nodes);
         node.store.set_fault(StoreFault::None);
         poll_ready(node.limiter.peek(&facts(IP), None, 1));
         node.store.set_fault(StoreFault::Unreachable);
         peek(&node)
     };
-    assert_eq!(share_with(4), ["r allow 15"]);
-    assert_eq!(share_with(1), ["r allow 90"]);
-    assert_eq!(share_with(4), ["r allow 15"]);
-    // An hour drains the whole share, whatever it is.
+    assert_eq!(peek_with_nodes(4), ["r allow 15"]);
+    assert_eq!(peek_with_nodes(1), ["r allow 90"]);
+    assert_eq!(peek_with_nodes(4), ["r allow 15"]);
+    // A share drains completely within an hour, whatever its size.
     assert_eq!(count_admitted(&node, 5), 5);
     clock.advance(Micros::from_secs(3_600 / 5));
-    assert_eq!(peek(&node), ["r allow 15"], "5 drain in a fifth of an hour, not 20");
+    assert_eq!(peek(&node), ["r allow 15"], "a fifth of an hour drains 5, not 20");
 }
 
-/// The share is of the nodes that there are, not of those that there were when a rule was last asked.
+/// The share follows the current number of nodes, not the number when the rule last matched a
+/// request.
 #[test]
 fn idle_rule_share_follows_node_count() {
     for reload in [false, true] {
@@ -228,7 +234,7 @@ fn idle_rule_share_follows_node_count() {
         let node = fleet(HUNDRED, 4, &clock()).remove(0);
         node.store.set_nodes(1);
         node.store.set_fault(StoreFault::Unreachable);
-        assert_eq!(count_admitted(&node, 150), 100, "the others have left");
+        assert_eq!(count_admitted(&node, 150), 100, "no other node is left");
     }
 }
 
@@ -262,7 +268,7 @@ fn local_rules_add_no_store_calls() {
         let node = single_node(&source(on_fail), &clock());
         count_admitted(&node, 3);
         assert_eq!(node.store.take_recorded_calls(), [(Op::Charge, 1); 3]);
-        assert_eq!(node.limiter.local().unwrap().usage().keys, 0, "nothing is kept warm");
+        assert_eq!(node.limiter.local().unwrap().usage().keys, 0, "nothing is mirrored");
     }
     let node = single_node(&source("local"), &clock());
     count_admitted(&node, 3);

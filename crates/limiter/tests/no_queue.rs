@@ -1,4 +1,5 @@
-//! Doors that cannot hold a request: who would have to wait is refused, uncharged, and told how long.
+//! Callers that cannot delay a request: a request that would be queued is refused uncharged, with
+//! an exact retry time.
 
 mod common;
 
@@ -12,7 +13,7 @@ use tidegate_limiter::{Decision, Limiter};
 
 const IP: &[(&str, &str)] = &[("ip", "203.0.113.7")];
 
-/// Ten a second leave, and three may be in line.
+/// A queue that releases ten requests per second and holds at most three.
 const QUEUE: &str = "rules:
   - { id: q, key_by: ip, limit: { requests: 10, window: 1s, burst: 3, algorithm: leaky_bucket, queue: true } }
   - { id: wide, key_by: global, limit: 100/h }";
@@ -27,13 +28,13 @@ fn retry_after_us(decision: &Decision) -> Option<u64> {
 #[test]
 fn queued_request_gets_exact_retry_after() {
     let (limiter, clock) = limiter(QUEUE);
-    let ask = |cost| poll_ready(limiter.decide_no_queue(&facts(IP), cost));
-    assert_eq!(reading_summary(&ask(1)), ["q allow 2", "wide allow 99"]);
-    let refused = ask(1);
+    let decide = |cost| poll_ready(limiter.decide_no_queue(&facts(IP), cost));
+    assert_eq!(reading_summary(&decide(1)), ["q allow 2", "wide allow 99"]);
+    let refused = decide(1);
     assert_eq!(
         reading_summary(&refused),
         ["q deny 2", "wide allow 99"],
-        "there is room, but one is before it"
+        "the queue has room, but another request is ahead"
     );
     assert_eq!((retry_after_us(&refused), refused.delay()), (Some(100_000), Micros::ZERO));
     assert_eq!(
@@ -41,10 +42,10 @@ fn queued_request_gets_exact_retry_after() {
         reading_summary(&refused)
     );
     clock.advance(Micros::new(99_999));
-    assert_eq!(retry_after_us(&ask(2)), Some(1), "tight, whatever it costs");
+    assert_eq!(retry_after_us(&decide(2)), Some(1), "tight, for any cost");
     clock.advance(Micros::new(1));
-    assert!(ask(2).is_allowed(), "sound");
-    assert_eq!(ask(4).tightest().unwrap().1.retry(), Retry::Never, "more than are ever in line");
+    assert!(decide(2).is_allowed(), "sound");
+    assert_eq!(decide(4).tightest().unwrap().1.retry(), Retry::Never, "more than the queue holds");
 }
 
 #[test]
@@ -54,7 +55,11 @@ fn queueing_and_non_queueing_share_a_counter() {
     assert_eq!(hold().delay(), Micros::ZERO);
     assert_eq!(hold().delay(), Micros::from_millis(100));
     assert_eq!(retry_after_us(&poll_ready(limiter.decide_no_queue(&facts(IP), 1))), Some(200_000));
-    assert_eq!(hold().delay(), Micros::from_millis(200), "nobody took its place");
+    assert_eq!(
+        hold().delay(),
+        Micros::from_millis(200),
+        "the refused request took no place in the queue"
+    );
     clock.advance(Micros::from_millis(300));
     assert!(poll_ready(limiter.decide_no_queue(&facts(IP), 1)).is_allowed());
 }
@@ -66,12 +71,13 @@ fn local_fallback_does_not_queue() {
     let store = FaultyStore::new(Arc::new(small_store(&clock)), 1);
     let limiter = Limiter::new(store, rules(source)).with_local(small_store(&clock));
     limiter.store().set_fault(StoreFault::Unreachable);
-    let ask = || poll_ready(limiter.decide_no_queue(&facts(IP), 1));
-    assert!(ask().is_allowed());
-    assert_eq!(retry_after_us(&ask()), Some(100_000));
+    let decide = || poll_ready(limiter.decide_no_queue(&facts(IP), 1));
+    assert!(decide().is_allowed());
+    assert_eq!(retry_after_us(&decide()), Some(100_000));
     let rules = limiter.rules();
-    let under = |rules| poll_ready(limiter.decide_no_queue_with_rules(rules, &facts(IP), |_| 1));
-    assert!(!under(rules.clone()).is_allowed());
+    let decide_with =
+        |rules| poll_ready(limiter.decide_no_queue_with_rules(rules, &facts(IP), |_| 1));
+    assert!(!decide_with(rules.clone()).is_allowed());
     clock.set(Timestamp::from_micros(1_699_999_200_100_000));
-    assert!(under(rules).is_allowed());
+    assert!(decide_with(rules).is_allowed());
 }

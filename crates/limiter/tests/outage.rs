@@ -1,20 +1,20 @@
 //! Fleets under random outages: what is admitted over any interval stays within its bound.
 //!
 //! `S` is the sum of the shares, which is at most the limit `B` (unless there are more nodes than
-//! requests), and `k` the number of outages.
+//! requests), and `k` is the number of outages.
 //!
-//! - Whatever fails, is lost or is settled late: the store and each local bucket are limiters of
-//!   their own, so A(T) ≤ A_store(T) + Σ A_share(T), twice the algorithm's own bound.
-//! - Buckets, the store gone for all nodes at once and what is owed settled when it is back:
-//!   A(T) ≤ B + kS + rT. Let u be the level of a bucket that all that was admitted is charged to, U
-//!   the store's. While the store answers, u − U does not grow. During an outage of length t the
-//!   shares admit a ≤ S + rt, so u grows by no more than S. Its end brings U to at least
-//!   max(0, U − rt) + a − rt, because no node's debt drains faster than its share: u − U has grown
-//!   by no more than min(U, rt), and has not passed u. So after k outages u − U ≤ kS and
-//!   u ≤ B + kS, hence the bound.
-//! - One node alone: A(T) ≤ B + rT, however many outages and however they end: its local bucket is
-//!   charged all that is admitted, it decides for as long as something is owed, and a settled store
-//!   is brought to its level.
+//! - Whatever fails, is lost or is settled late: the store and the local buckets are independent
+//!   limiters, so A(T) ≤ A_store(T) + Σ A_share(T), twice the algorithm's bound.
+//! - Buckets, if the store is unreachable for all nodes at once and usage is settled when it
+//!   recovers: A(T) ≤ B + kS + rT. Let u be the level of a bucket charged with everything that was
+//!   admitted, and U the level of the store's bucket. While the store answers, u − U does not grow.
+//!   During an outage of length t the shares admit a ≤ S + rt, so u grows by at most S. Settlement
+//!   then raises U to at least max(0, U − rt) + a − rt, because no node's unsettled usage drains
+//!   faster than its share. So u − U has grown by at most min(U, rt) and does not exceed u. After k
+//!   outages u − U ≤ kS and u ≤ B + kS, hence the bound.
+//! - A single node: A(T) ≤ B + rT, for any number of outages and however they end. Its local bucket
+//!   is charged with everything that is admitted and decides while usage is unsettled, and
+//!   settlement raises the store to its level.
 
 mod common;
 
@@ -36,29 +36,29 @@ const WINDOW_US: u64 = 1_000_000;
 enum OutageStep {
     /// A request to a node.
     Decide { node: usize, cost: u32 },
-    /// A request to a node, to which the store's answer is lost.
+    /// A request to a node for which the store's response is lost.
     DecideAnswerLost { node: usize, cost: u32 },
     /// Time passes.
     Wait(u64),
-    /// The store goes for all nodes, or comes back.
+    /// The store becomes unreachable for all nodes, or reachable again.
     ToggleAll,
-    /// The store goes for one node, or comes back.
+    /// The store becomes unreachable for one node, or reachable again.
     ToggleNode(usize),
-    /// A node writes back what it owes.
+    /// A node settles its usage.
     Settle(usize),
-    /// A node writes back what it owes, and the answer is lost.
+    /// A node settles its usage, and the store's response is lost.
     SettleAnswerLost(usize),
-    /// A node's breaker closes: it lets one call of this number through.
+    /// A node's breaker is closing: it lets every n-th call through.
     BreakerClosing(usize, u32),
 }
 
-/// What is admitted, and when.
+/// Time and cost of each admitted request.
 type AdmissionLog = Vec<(u64, u64)>;
 
 struct OutageFleet {
     nodes: Vec<TestNode>,
     clock: ManualClock,
-    gone: Vec<bool>,
+    unreachable: Vec<bool>,
     closing: bool,
     outages: u64,
     admitted: AdmissionLog,
@@ -69,56 +69,56 @@ impl OutageFleet {
         let clock = clock();
         let source = format!("rules: [{{ id: r, key_by: ip, limit: {limit}, on_fail: local }}]");
         let nodes = fleet(&source, nodes, &clock);
-        let gone = vec![false; nodes.len()];
-        Self { nodes, clock, gone, closing: false, outages: 0, admitted: Vec::new() }
+        let unreachable = vec![false; nodes.len()];
+        Self { nodes, clock, unreachable, closing: false, outages: 0, admitted: Vec::new() }
     }
 
     fn apply_step(&mut self, step: &OutageStep) -> Result<(), TestCaseError> {
         match *step {
             OutageStep::Decide { node, cost } => {
                 let node = node % self.nodes.len();
-                self.decide(node, cost, self.gone[node])?;
+                self.decide(node, cost, self.unreachable[node])?;
             }
             OutageStep::DecideAnswerLost { node, cost } => {
                 let node = node % self.nodes.len();
                 self.nodes[node].store.set_fault(StoreFault::AnswerLost);
                 self.decide(node, cost, true)?;
-                self.set_unreachable(node, self.gone[node]);
+                self.set_unreachable(node, self.unreachable[node]);
             }
             OutageStep::Wait(span) => self.clock.advance(Micros::new(span)),
             OutageStep::ToggleAll => {
-                let gone = !self.gone[0];
-                self.outages += u64::from(gone);
-                (0..self.nodes.len()).for_each(|node| self.set_unreachable(node, gone));
-                if !gone {
+                let unreachable = !self.unreachable[0];
+                self.outages += u64::from(unreachable);
+                (0..self.nodes.len()).for_each(|node| self.set_unreachable(node, unreachable));
+                if !unreachable {
                     (0..self.nodes.len()).for_each(|node| self.settle(node));
                 }
             }
             OutageStep::ToggleNode(node) => {
                 let node = node % self.nodes.len();
-                self.set_unreachable(node, !self.gone[node]);
+                self.set_unreachable(node, !self.unreachable[node]);
             }
             OutageStep::Settle(node) => self.settle(node % self.nodes.len()),
             OutageStep::SettleAnswerLost(node) => {
                 let node = node % self.nodes.len();
                 self.nodes[node].store.set_fault(StoreFault::AnswerLost);
                 self.settle(node);
-                self.set_unreachable(node, self.gone[node]);
+                self.set_unreachable(node, self.unreachable[node]);
             }
             OutageStep::BreakerClosing(node, one_of) => {
                 let node = node % self.nodes.len();
-                (self.gone[node], self.closing) = (false, true);
+                (self.unreachable[node], self.closing) = (false, true);
                 self.nodes[node].store.set_fault(StoreFault::BreakerClosing(one_of));
             }
         }
         Ok(())
     }
 
-    fn decide(&mut self, node: usize, cost: u32, gone: bool) -> Result<(), TestCaseError> {
+    fn decide(&mut self, node: usize, cost: u32, unreachable: bool) -> Result<(), TestCaseError> {
         let limiter = &self.nodes[node].limiter;
         let is_settled = self.nodes.len() > 1 || !limiter.has_unsettled();
         let decision = poll_ready(limiter.decide(&facts(IP), cost));
-        if gone {
+        if unreachable {
             prop_assert_eq!(decision.answered_by(), AnsweredBy::Fallback);
         } else if is_settled && !self.closing {
             prop_assert_eq!(decision.answered_by(), AnsweredBy::Store);
@@ -129,9 +129,9 @@ impl OutageFleet {
         Ok(())
     }
 
-    fn set_unreachable(&mut self, node: usize, gone: bool) {
-        (self.gone[node], self.closing) = (gone, false);
-        self.nodes[node].store.set_fault(if gone {
+    fn set_unreachable(&mut self, node: usize, unreachable: bool) {
+        (self.unreachable[node], self.closing) = (unreachable, false);
+        self.nodes[node].store.set_fault(if unreachable {
             StoreFault::Unreachable
         } else {
             StoreFault::None
@@ -143,15 +143,15 @@ impl OutageFleet {
     }
 
     /// Checks every interval that begins and ends with an admission.
-    fn check_bound(&self, most: impl Fn(u64) -> Option<u64>) -> Result<(), TestCaseError> {
+    fn check_bound(&self, bound: impl Fn(u64) -> Option<u64>) -> Result<(), TestCaseError> {
         for (i, (from, _)) in self.admitted.iter().enumerate() {
             let mut sum = 0;
             for (to, cost) in &self.admitted[i..] {
                 sum += cost;
-                if let Some(most) = most(to - from) {
+                if let Some(bound) = bound(to - from) {
                     prop_assert!(
-                        sum <= most,
-                        "{sum} > {most} in {} µs: {:?}",
+                        sum <= bound,
+                        "{sum} > {bound} in {} µs: {:?}",
                         to - from,
                         self.admitted
                     );
@@ -170,7 +170,7 @@ fn wait_step() -> impl Strategy<Value = OutageStep> {
     prop_oneof![0..WINDOW_US / 4, 0..WINDOW_US * 3].prop_map(OutageStep::Wait)
 }
 
-/// Outages that are the same for all, and settled when they end.
+/// Outages that hit all nodes at once and are settled when they end.
 fn clean_outages() -> impl Strategy<Value = Vec<OutageStep>> {
     vec(
         prop_oneof![12 => decide_step(), 3 => wait_step(), 1 => Just(OutageStep::ToggleAll)],
@@ -178,7 +178,7 @@ fn clean_outages() -> impl Strategy<Value = Vec<OutageStep>> {
     )
 }
 
-/// Everything that can go wrong.
+/// All kinds of failures.
 fn arbitrary_failures() -> impl Strategy<Value = Vec<OutageStep>> {
     let step = prop_oneof![
         12 => decide_step(),
@@ -192,7 +192,7 @@ fn arbitrary_failures() -> impl Strategy<Value = Vec<OutageStep>> {
     vec(step, 1..120)
 }
 
-/// Outages that end with a breaker that closes, and are settled sooner or later.
+/// Outages that end with a closing breaker and are settled at some later time.
 fn breaker_closing_outages() -> impl Strategy<Value = Vec<OutageStep>> {
     let step = prop_oneof![
         12 => decide_step(),
@@ -210,7 +210,7 @@ fn cases() -> u32 {
     tidegate_testkit::property::cases() / 10
 }
 
-/// The shares of all nodes together.
+/// The sum of the shares of all nodes.
 fn sum_of_shares(limit: u64, nodes: u32) -> u64 {
     let nodes = u64::from(nodes);
     (limit / nodes).max(1) * nodes
@@ -220,7 +220,7 @@ fn sum_of_shares(limit: u64, nodes: u32) -> u64 {
 fn bucket_fleet_admits_shares_once_per_outage() {
     let fleets = (1..5_u32, 1..30_u64, 1..30_u64, prop::bool::ANY, clean_outages());
     check_property("outages-buckets", cases(), &fleets, |(nodes, rate, burst, leaky, steps)| {
-        // Shares that are rounded up would make the sum of the rates more than the rate.
+        // If shares were rounded up, the sum of their rates would exceed the rate.
         let (rate, burst) = (rate.max(nodes.into()), burst.max(nodes.into()));
         let algorithm = if leaky { "leaky_bucket" } else { "token_bucket" };
         let mut fleet =
@@ -233,7 +233,7 @@ fn bucket_fleet_admits_shares_once_per_outage() {
     });
 }
 
-/// Whenever it is settled, and whatever the breaker lets through meanwhile.
+/// Holds whenever usage is settled, and whichever calls a closing breaker lets through.
 #[test]
 fn single_node_never_exceeds_limit_over_outages() {
     let nodes = (1..30_u64, 1..30_u64, prop::bool::ANY, breaker_closing_outages());

@@ -1,6 +1,6 @@
-//! Keys with numbers of their own, and subjects of which only a hash is known.
+//! Overrides: keys with individual limits, and subjects known only by their hash.
 
-#![expect(clippy::unwrap_used, reason = "what a test did not expect fails it")]
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 mod common;
 
@@ -22,12 +22,12 @@ const fn requests(requests: u64) -> OverrideLimit {
     OverrideLimit::Requests { requests, burst: None }
 }
 
-/// The rules with these numbers for the first customer.
-fn rules_with_override(source: &str, allows: Option<OverrideLimit>) -> RuleSet {
+/// The rules with an override for the first customer.
+fn rules_with_override(source: &str, limit: Option<OverrideLimit>) -> RuleSet {
     let set = rules(source);
     let key = set.override_key("r", &facts(ACME)).unwrap();
-    let record = |allows| OverrideRecord { rule: "r".to_owned(), key, limit: allows };
-    let overrides = allows.map(record).into_iter().collect();
+    let record = |limit| OverrideRecord { rule: "r".to_owned(), key, limit };
+    let overrides = limit.map(record).into_iter().collect();
     set.with_records(&ExternalRecords { overrides, ..ExternalRecords::default() }).unwrap()
 }
 
@@ -37,16 +37,16 @@ fn install(limiter: &Limiter<ManualMemoryStore>, rules: RuleSet) {
 
 fn remaining_summary(
     limiter: &Limiter<ManualMemoryStore>,
-    of: &'static [(&'static str, &'static str)],
+    pairs: &'static [(&'static str, &'static str)],
 ) -> Vec<String> {
-    reading_summary(&poll_ready(limiter.peek(&facts(of), None, 1)))
+    reading_summary(&poll_ready(limiter.peek(&facts(pairs), None, 1)))
 }
 
 #[test]
 fn override_changes_limit_and_keeps_usage() {
     let (limiter, _) = limiter(HOURLY);
-    for of in [ACME, OTHER] {
-        assert!(poll_ready(limiter.decide(&facts(of), 4)).is_allowed());
+    for client in [ACME, OTHER] {
+        assert!(poll_ready(limiter.decide(&facts(client), 4)).is_allowed());
     }
     install(&limiter, rules_with_override(HOURLY, Some(requests(50))));
     assert_eq!(
@@ -67,17 +67,17 @@ fn override_changes_limit_and_keeps_usage() {
 #[test]
 fn override_change_refills_nothing() {
     let (limiter, clock) = limiter(BUCKET);
-    // A state is settled when it is written, at the rate that it was written under.
+    // A decision stores the bucket's level, drained at the rate that applied until then.
     let take = || reading_summary(&poll_ready(limiter.decide(&facts(ACME), 1)));
     poll_ready(limiter.decide(&facts(ACME), 100));
     clock.advance(Micros::from_secs(10));
     let fast = || Some(OverrideLimit::Requests { requests: 600, burst: Some(100) });
     install(&limiter, rules_with_override(BUCKET, fast()));
-    assert_eq!(take(), ["r allow 9"], "ten seconds at one a second, and one taken");
+    assert_eq!(take(), ["r allow 9"], "10 s at 1 per second, minus this request");
     clock.advance(Micros::from_secs(2));
-    // Another rule set, the same override.
+    // A new rule set with the same override.
     install(&limiter, rules_with_override(BUCKET, fast()));
-    assert_eq!(take(), ["r allow 28"], "two at ten a second");
+    assert_eq!(take(), ["r allow 28"], "2 s at 10 per second, minus this request");
     let slow = Some(OverrideLimit::Requests { requests: 6, burst: Some(100) });
     install(&limiter, rules_with_override(BUCKET, slow));
     assert_eq!(take(), ["r allow 27"]);
@@ -86,19 +86,15 @@ fn override_change_refills_nothing() {
     assert_eq!(
         remaining_summary(&limiter, ACME),
         ["r allow 29"],
-        "twenty at one in ten seconds, not one a second"
+        "20 s at 0.1 per second, not 1 per second"
     );
     clock.advance(Micros::from_secs(3));
     install(&limiter, rules_with_override(BUCKET, None));
-    assert_eq!(
-        remaining_summary(&limiter, ACME),
-        ["r allow 32"],
-        "the rule's own rate counts from then on"
-    );
-    assert_eq!(limiter.rules().override_count(), 1, "it is remembered");
+    assert_eq!(remaining_summary(&limiter, ACME), ["r allow 32"], "3 s at the rule's rate");
+    assert_eq!(limiter.rules().override_count(), 1, "the removed override is still remembered");
     clock.advance(Micros::from_secs(100));
     install(&limiter, rules_with_override(BUCKET, None));
-    assert_eq!(limiter.rules().override_count(), 0, "until it makes no difference");
+    assert_eq!(limiter.rules().override_count(), 0, "dropped once it makes no difference");
     assert_eq!(remaining_summary(&limiter, ACME), ["r allow 100"]);
 }
 
@@ -124,13 +120,13 @@ fn invalid_overrides_are_reported() {
     assert!(key("r", ACME).is_ok());
     let error = |key: Result<_, String>| key.unwrap_err();
     assert_eq!(error(key("x", ACME)), "there is no rule `x`");
-    let text = "rule `all` has one counter for all, so change the rule";
+    let text = "rule `all` has one counter for all clients; change the rule instead";
     assert_eq!(error(key("all", ACME)), text);
-    let text = "rule `r` counts by api_key, ip, and `api_key` is not said";
+    let text = "rule `r` counts by api_key, ip, but `api_key` is missing";
     assert_eq!(error(key("r", &[("ip", "203.0.113.7")])), text);
 
     let key = set.override_key("r", &facts(ACME)).unwrap();
-    let over = |rule: &str, allows| OverrideRecord { rule: rule.to_owned(), key, limit: allows };
+    let over = |rule: &str, limit| OverrideRecord { rule: rule.to_owned(), key, limit };
     let overrides = vec![
         over("gone", requests(1)),
         over("r", requests(1)),

@@ -1,4 +1,5 @@
-//! Rules that change while requests run: counters are kept, half a rule set is never seen.
+//! Rule changes while requests run: counters are kept, and every decision sees one complete rule
+//! set.
 
 mod common;
 
@@ -13,7 +14,7 @@ fn peek(limiter: &tidegate_limiter::Limiter<common::ManualMemoryStore>) -> Vec<S
     reading_summary(&poll_ready(limiter.peek(&facts(IP), None, 1)))
 }
 
-/// APISIX puts the configuration's version into its keys, so that any edit refills everyone.
+/// APISIX includes the configuration's version in its keys, so that any edit resets all usage.
 #[test]
 fn edited_limit_keeps_usage() {
     let (limiter, _) = limiter(
@@ -41,15 +42,15 @@ fn bucket_switches_drain_rate_at_edit() {
     poll_ready(limiter.decide(&facts(IP), 100));
     clock.advance(Micros::from_secs(10));
     poll_ready(limiter.install(rules(&rule(600)))).unwrap();
-    assert_eq!(peek(&limiter), ["r allow 10"], "ten seconds at one a second");
+    assert_eq!(peek(&limiter), ["r allow 10"], "10 s at 1 per second");
     clock.advance(Micros::from_secs(5));
-    assert_eq!(peek(&limiter), ["r allow 60"], "and five at ten a second");
-    // Installing the same rules again is no edit: nothing is counted anew.
+    assert_eq!(peek(&limiter), ["r allow 60"], "plus 5 s at 10 per second");
+    // Installing the same rules again changes nothing.
     poll_ready(limiter.install(rules(&rule(600)))).unwrap();
     assert_eq!(peek(&limiter), ["r allow 60"]);
 }
 
-/// Every way from one algorithm or window to another keeps what was used, once.
+/// Any change of algorithm or window keeps the usage, and counts it once.
 #[test]
 fn on_change_keep_migrates_usage() {
     let forms = [
@@ -73,7 +74,7 @@ fn on_change_keep_migrates_usage() {
             assert_eq!(peek(&limiter), ["r allow 3"], "{from} to {to}");
             poll_ready(limiter.decide(&facts(IP), 1));
             assert_eq!(peek(&limiter), ["r allow 2"], "{from} to {to}");
-            // An edit of something else in between forgets nothing.
+            // Another install in between keeps the usage.
             poll_ready(limiter.install(rule(to))).unwrap();
             assert_eq!(peek(&limiter), ["r allow 2"], "{from} to {to}");
             clock.advance(Micros::from_secs(4 * 86_400));
@@ -92,13 +93,13 @@ fn late_client_usage_is_still_migrated() {
     poll_ready(limiter.decide(&facts(IP), 7));
     poll_ready(limiter.install(rule("10/d using fixed_window"))).unwrap();
     clock.advance(Micros::from_secs(1_800));
-    assert_eq!(peek(&limiter), ["r allow 3"], "the log of the hour still holds it");
+    assert_eq!(peek(&limiter), ["r allow 3"], "the old hourly log still contains it");
     let (limiter, clock) = common::limiter("rules: []");
     poll_ready(limiter.install(rule("10/h using sliding_window_log"))).unwrap();
     poll_ready(limiter.decide(&facts(IP), 7));
     poll_ready(limiter.install(rule("10/d using fixed_window"))).unwrap();
     clock.advance(Micros::from_secs(3_601));
-    assert_eq!(peek(&limiter), ["r allow 10"], "the hour was over");
+    assert_eq!(peek(&limiter), ["r allow 10"], "the old hourly log has expired");
 }
 
 #[test]
@@ -134,7 +135,11 @@ fn concurrent_reloads_are_atomic_and_refill_nothing() {
                         let ids: Vec<_> =
                             decision.readings().map(|(rule, _)| rule.id().to_owned()).collect();
                         assert_eq!(ids.len(), 3);
-                        assert_eq!(ids[0][1..], ids[2][1..], "rules of two sets: {ids:?}");
+                        assert_eq!(
+                            ids[0][1..],
+                            ids[2][1..],
+                            "decision mixes two rule sets: {ids:?}"
+                        );
                         admitted += usize::from(decision.is_allowed());
                         decided.fetch_add(1, Ordering::Relaxed);
                     }
@@ -144,13 +149,13 @@ fn concurrent_reloads_are_atomic_and_refill_nothing() {
             .collect();
         for version in 1..=200 {
             poll_ready(limiter.install(rules(&set(version)))).unwrap();
-            // Each set is in force for some decisions before the next one comes.
+            // Every set is active for some decisions before the next one is installed.
             let before = decided.load(Ordering::Relaxed);
             while decided.load(Ordering::Relaxed) < before + 20 {
                 std::thread::yield_now();
             }
         }
-        // The limit is reached whatever the threads did while rules were swapped.
+        // Use up the limit, whatever the threads did during the changes.
         let mut here = 0;
         while poll_ready(limiter.decide(&facts(IP), 1)).is_allowed() {
             here += 1;

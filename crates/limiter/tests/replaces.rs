@@ -1,4 +1,5 @@
-//! Rules that stand in for others, in one request and over the requests of a call; and descriptors as keys.
+//! `replaces`: rules that replace others within a request and across the queries of a batch; and
+//! descriptors as keys.
 
 mod common;
 
@@ -109,5 +110,5 @@ rules:
     assert_eq!(left([("a", "1"), ("f", "x/1")]), "shared allow 8");
     assert_eq!(left([("a", "1"), ("f", "x/2")]), "shared allow 7");
     assert_eq!(left([("a", "2"), ("f", "x/2")]), "shared allow 8");
-    assert_eq!(left([("a", "2"), ("f", "y")]), "", "no such place");
+    assert_eq!(left([("a", "2"), ("f", "y")]), "", "no rule matches");
 }

@@ -1,5 +1,5 @@
-//! What was admitted while the store was gone is written to it when it is back: once, and only what
-//! is still in use.
+//! Settlement: usage admitted during an outage is written to the store after it, once, and only as
+//! far as it has not drained.
 
 mod common;
 
@@ -78,7 +78,7 @@ fn settlement_sends_nothing_during_outage() {
     assert_eq!(
         node.store.take_recorded_calls(),
         [(Op::Peek, 1)],
-        "only looked whether it is there"
+        "only a peek to check that the store is reachable"
     );
     assert!(node.limiter.has_unsettled());
     node.store.set_fault(StoreFault::None);
@@ -86,7 +86,7 @@ fn settlement_sends_nothing_during_outage() {
     assert_eq!(peek(&node), "r allow 6");
 }
 
-/// rate-limit-redis #251: a command that was replayed after a timeout debited twice.
+/// rate-limit-redis #251: a command replayed after a timeout was charged twice.
 #[test]
 fn unanswered_settlement_write_is_not_resent() {
     let node = single_node(&rules_with_limit("10/h"), &clock());
@@ -98,11 +98,11 @@ fn unanswered_settlement_write_is_not_resent() {
     for _ in 0..3 {
         poll_ready(node.limiter.settle());
     }
-    assert_eq!(peek(&node), "r allow 6", "it was done, and once");
+    assert_eq!(peek(&node), "r allow 6", "executed exactly once");
     assert_eq!((node.limiter.has_unsettled(), node.limiter.lost_usage()), (false, 4));
 }
 
-/// A breaker that closes lets the look through and then refuses the write.
+/// A closing breaker lets the peek through and then rejects the write.
 #[test]
 fn failed_settlement_write_stays_unsettled() {
     let nodes = fleet(&rules_with_limit("10/h"), 2, &clock());
@@ -114,7 +114,11 @@ fn failed_settlement_write_stays_unsettled() {
         assert_eq!(poll_ready(node.limiter.settle()), 0);
         assert!(node.limiter.has_unsettled());
     }
-    assert_eq!(node.store.take_recorded_calls().last(), Some(&(Op::Force, 1)), "it was tried");
+    assert_eq!(
+        node.store.take_recorded_calls().last(),
+        Some(&(Op::Force, 1)),
+        "the write was attempted"
+    );
     node.store.set_fault(StoreFault::None);
     assert_eq!(poll_ready(node.limiter.settle()), 1);
     assert_eq!(peek(&nodes[1]), "r allow 6");
@@ -161,7 +165,7 @@ fn settled_keys_use_the_store() {
     );
 }
 
-/// No other node charges the store, so that it can be brought to what the node knows.
+/// No other node charges the store, so settlement can raise its counter to the local one.
 #[test]
 fn single_node_settlement_restores_store_usage() {
     for algorithm in ALGORITHMS {
@@ -186,7 +190,7 @@ fn single_node_settlement_restores_store_usage() {
     }
 }
 
-/// What befalls a fleet whose clock stands still.
+/// A step of a test on a fleet whose clock stands still.
 #[derive(Clone, Debug)]
 enum SettleStep {
     Decide(usize, u32),
@@ -204,8 +208,8 @@ fn steps(faults: &[StoreFault]) -> impl Strategy<Value = Vec<SettleStep>> + use<
     prop::collection::vec(step, 1..60)
 }
 
-/// Takes the steps, has the store well in the end, and settles. Returns what was admitted, what the
-/// store knows of, and what was given up as perhaps known.
+/// Runs the steps, makes the store reachable and settles. Returns the usage that was admitted, the
+/// usage that the store has counted, and the usage reported as lost.
 fn run_and_settle(nodes: &[TestNode], steps: &[SettleStep]) -> (u64, u64, u64) {
     let mut admitted = 0;
     for step in steps {
@@ -223,13 +227,16 @@ fn run_and_settle(nodes: &[TestNode], steps: &[SettleStep]) -> (u64, u64, u64) {
     for node in nodes {
         node.store.set_fault(StoreFault::None);
         while node.limiter.has_unsettled() {
-            assert!(poll_ready(node.limiter.settle()) > 0, "a store that is well is paid");
+            assert!(
+                poll_ready(node.limiter.settle()) > 0,
+                "a reachable store must accept settlements"
+            );
         }
     }
     let left = poll_ready(nodes[0].limiter.peek(&facts(IP), None, 1));
     let numbers = left.tightest().and_then(|(_, reading)| reading.numbers).unwrap_or_default();
-    let forgotten = nodes.iter().map(|node| node.limiter.lost_usage()).sum();
-    (admitted, numbers.limit - numbers.remaining, forgotten)
+    let lost = nodes.iter().map(|node| node.limiter.lost_usage()).sum();
+    (admitted, numbers.limit - numbers.remaining, lost)
 }
 
 #[test]
@@ -243,8 +250,8 @@ fn unreachable_store_loses_no_unsettled_usage() {
     let fleets = (1..4_u32, 0..ALGORITHMS.len(), steps(&faults));
     check_property("settle-nothing-lost", cases() / 10, &fleets, |(nodes, algorithm, steps)| {
         let source = rules_with_limit(&ALGORITHMS[algorithm].replace("100", "1000"));
-        let (admitted, known, forgotten) = run_and_settle(&fleet(&source, nodes, &clock()), &steps);
-        prop_assert_eq!((known, forgotten), (admitted, 0));
+        let (admitted, counted, lost) = run_and_settle(&fleet(&source, nodes, &clock()), &steps);
+        prop_assert_eq!((counted, lost), (admitted, 0));
         Ok(())
     });
 }
@@ -261,8 +268,8 @@ fn only_ambiguous_writes_drop_unsettled_usage() {
     let fleets = (1..4_u32, 0..ALGORITHMS.len(), steps(&faults));
     check_property("settle-may-have-run", cases() / 10, &fleets, |(nodes, algorithm, steps)| {
         let source = rules_with_limit(&ALGORITHMS[algorithm].replace("100", "1000"));
-        let (admitted, known, forgotten) = run_and_settle(&fleet(&source, nodes, &clock()), &steps);
-        prop_assert!(known + forgotten >= admitted, "{known} + {forgotten} < {admitted}");
+        let (admitted, counted, lost) = run_and_settle(&fleet(&source, nodes, &clock()), &steps);
+        prop_assert!(counted + lost >= admitted, "{counted} + {lost} < {admitted}");
         Ok(())
     });
 }
@@ -283,7 +290,7 @@ rules:
     }
     node.store.set_fault(StoreFault::PartUnreachable(&["a"]));
     let settled: usize = (0..5).map(|_| poll_ready(node.limiter.settle())).sum();
-    assert_eq!(settled, 150, "five times 64 are all 300 keys, those of `a` in vain");
+    assert_eq!(settled, 150, "5 × 64 covers all 300 keys; those of `a` fail");
     assert!(node.limiter.has_unsettled());
     node.store.set_fault(StoreFault::None);
     let all = |expected: [&str; 2]| {
@@ -329,7 +336,8 @@ fn partly_drained_usage_settles_remainder() {
     assert_eq!(peek(&node), "r allow 30");
 }
 
-/// The local bucket of a busy key is never empty: that alone must not make old debts look alive.
+/// The local bucket of a busy key is never empty. That alone must not keep old unsettled usage
+/// alive.
 #[test]
 fn later_store_charges_are_not_settled() {
     for algorithm in &ALGORITHMS[2..] {
@@ -357,7 +365,7 @@ fn refunded_usage_is_not_settled() {
     poll_ready(node.limiter.refund(&facts(IP), None, 5, None));
     node.store.set_fault(StoreFault::None);
     poll_ready(node.limiter.settle());
-    assert_eq!(peek(&node), "r allow 88", "10, and 2 of 7");
+    assert_eq!(peek(&node), "r allow 88", "10, plus 7 minus the refund of 5");
     node.store.set_fault(StoreFault::Unreachable);
     assert!(charge(&node, 7));
     node.store.set_fault(StoreFault::None);
@@ -375,8 +383,8 @@ fn settlement_runs_in_bounded_batches() {
         assert!(poll_ready(node.limiter.decide(&facts_for_ip(ip), 3)).is_allowed());
     }
     node.store.set_fault(StoreFault::None);
-    let portions: Vec<usize> = (0..4).map(|_| poll_ready(node.limiter.settle())).collect();
-    assert_eq!(portions, [64, 64, 22, 0]);
+    let batches: Vec<usize> = (0..4).map(|_| poll_ready(node.limiter.settle())).collect();
+    assert_eq!(batches, [64, 64, 22, 0]);
     for ip in &addresses {
         assert_eq!(
             reading_summary(&poll_ready(node.limiter.peek(&facts_for_ip(ip), None, 1))),
@@ -393,7 +401,7 @@ fn removed_rule_drops_unsettled_usage() {
         assert!(charge(&node, 4));
         poll_ready(node.limiter.install(rules(after))).unwrap();
         node.store.set_fault(StoreFault::None);
-        assert_eq!(poll_ready(node.limiter.settle()), 1, "it owes nothing any more");
+        assert_eq!(poll_ready(node.limiter.settle()), 1, "its unsettled usage is dropped");
         assert!(!node.limiter.has_unsettled());
     }
 }

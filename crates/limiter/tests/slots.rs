@@ -1,6 +1,7 @@
-//! Slots: held until the response ends, renewed while it lasts, freed by their lease when nobody does.
+//! Concurrency slots: held until the response ends, renewed while it lasts, and released by hold time
+//! expiry if the holder does neither.
 
-#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 mod common;
 
@@ -12,7 +13,7 @@ use tidegate_core::time::Micros;
 use tidegate_limiter::{Decision, HeldSlots};
 
 const IP: &[(&str, &str)] = &[("ip", "203.0.113.7")];
-const LEASE: Micros = Micros::from_secs(30);
+const HOLD: Micros = Micros::from_secs(30);
 const TICK: Micros = Micros::new(1);
 
 const TWO_SLOTS: &str = "rules: [{ id: r, key_by: ip, limit: { concurrent: 2 } }]";
@@ -23,7 +24,7 @@ fn decide(node: &TestNode) -> Decision {
     poll_ready(node.limiter.decide(&facts(IP), 1))
 }
 
-/// Takes a slot that is there.
+/// Takes a slot, which must be free.
 fn take_slots(node: &TestNode) -> HeldSlots {
     let mut decision = decide(node);
     assert!(decision.is_allowed(), "{:?}", reading_summary(&decision));
@@ -42,11 +43,11 @@ fn slot_is_held_until_released() {
     let (rule, reading) = refused.tightest().unwrap();
     assert_eq!((rule.id(), reading.retry()), ("r", Retry::After(Micros::from_secs(1))));
     assert_eq!(
-        (refused.slot_lease(), reading_summary(&refused)),
+        (refused.shortest_hold(), reading_summary(&refused)),
         (None, vec!["r deny 0".to_owned()])
     );
     poll_ready(node.limiter.release_slots(one));
-    assert_eq!(peek(&node), ["r allow 1"], "just one");
+    assert_eq!(peek(&node), ["r allow 1"], "only one was released");
     poll_ready(node.limiter.release_slots(other));
     assert_eq!(peek(&node), ["r allow 2"]);
 }
@@ -56,31 +57,31 @@ fn slot_lapses_at_lease_end_unless_renewed() {
     let clock = clock();
     let node = single_node(TWO_SLOTS, &clock);
     let (mut kept, dropped) = (take_slots(&node), take_slots(&node));
-    assert_eq!(kept.lease(), LEASE);
+    assert_eq!(kept.hold(), HOLD);
     drop(dropped);
     clock.advance(Micros::from_secs(20));
     poll_ready(node.limiter.renew_slots(&mut kept));
     clock.advance(Micros::new(9_999_999));
-    assert_eq!(peek(&node), ["r deny 0"], "a microsecond before the lease ends");
+    assert_eq!(peek(&node), ["r deny 0"], "1 µs before the hold time expires");
     clock.advance(TICK);
-    assert_eq!(peek(&node), ["r allow 1"], "the dropped one has lapsed, the other is held");
+    assert_eq!(peek(&node), ["r allow 1"], "the dropped slot has expired, the other is held");
     poll_ready(node.limiter.release_slots(kept));
     assert_eq!(peek(&node), ["r allow 2"]);
 }
 
-/// Its response is still under way, whatever kept it from renewing.
+/// The response is still in progress, whatever delayed the renewal.
 #[test]
 fn late_renewal_still_holds_slot() {
     let clock = clock();
     let node = single_node(TWO_SLOTS, &clock);
     let mut late = take_slots(&node);
-    clock.advance(LEASE);
+    clock.advance(HOLD);
     let others = [take_slots(&node), take_slots(&node)];
     poll_ready(node.limiter.renew_slots(&mut late));
     for slots in others {
         poll_ready(node.limiter.release_slots(slots));
     }
-    assert_eq!(peek(&node), ["r allow 1"], "three were under way, one still is");
+    assert_eq!(peek(&node), ["r allow 1"], "three were in progress, one still is");
     poll_ready(node.limiter.release_slots(late));
     assert_eq!(peek(&node), ["r allow 2"]);
 }
@@ -90,15 +91,15 @@ fn release_returns_only_slots() {
     let (limiter, _) = limiter(
         "rules:
            - { id: hourly, key_by: ip, limit: 10/h using fixed_window }
-           - { id: slots, key_by: ip, limit: { concurrent: 3, lease: 1m } }
-           - { id: heavy, key_by: global, cost: 2, limit: { concurrent: 5, lease: 10s } }
+           - { id: slots, key_by: ip, limit: { concurrent: 3, hold: 1m } }
+           - { id: heavy, key_by: global, cost: 2, limit: { concurrent: 5, hold: 10s } }
            - { id: watched, key_by: ip, mode: shadow, limit: { concurrent: 1 } }",
     );
     let mut decision = poll_ready(limiter.decide(&facts(IP), 1));
-    assert_eq!(decision.slot_lease(), Some(Micros::from_secs(10)), "the shortest lease");
+    assert_eq!(decision.shortest_hold(), Some(Micros::from_secs(10)), "the shortest hold time");
     let charged_at = decision.charged_at();
     let slots = decision.take_slots().unwrap();
-    assert!(decision.slot_lease().is_none() && decision.take_slots().is_none(), "taken once");
+    assert!(decision.shortest_hold().is_none() && decision.take_slots().is_none(), "taken once");
     assert_eq!(decision.charged_at(), charged_at);
     let left = || reading_summary(&poll_ready(limiter.peek(&facts(IP), None, 1)));
     assert_eq!(
@@ -109,7 +110,7 @@ fn release_returns_only_slots() {
     let after = ["hourly allow 9", "slots allow 3", "heavy allow 5", "watched allow 1"];
     assert_eq!(left(), after);
     poll_ready(limiter.refund_decision(decision));
-    assert_eq!(left()[0], "hourly allow 10", "the receipt has what is left of it");
+    assert_eq!(left()[0], "hourly allow 10", "the receipt still covers the other charges");
 }
 
 #[test]
@@ -130,12 +131,12 @@ fn refused_request_takes_no_slot() {
     let held = first.take_slots();
     for _ in 0..5 {
         let refused = poll_ready(limiter.decide(&facts(IP), 1));
-        assert!(!refused.is_allowed() && refused.slot_lease().is_none());
+        assert!(!refused.is_allowed() && refused.shortest_hold().is_none());
     }
     let left = reading_summary(&poll_ready(limiter.peek(&facts(IP), None, 1)));
     assert_eq!(left, ["slots allow 2", "narrow deny 0"]);
     assert!(held.is_some());
-    // And the other way round: no slot, no charge.
+    // Conversely: without a free slot, nothing is charged.
     let taken = poll_ready(limiter.force(&facts(IP), Some("slots"), 2));
     assert!(taken.is_allowed());
     poll_ready(limiter.reset(&facts(IP), Some("narrow")));
@@ -148,10 +149,10 @@ fn refused_request_takes_no_slot() {
 fn request_without_concurrency_rule_holds_nothing() {
     let (limiter, _) = limiter("rules: [{ id: r, key_by: ip, limit: 10/s }]");
     let mut decision = poll_ready(limiter.decide(&facts(IP), 1));
-    assert!(decision.slot_lease().is_none() && decision.take_slots().is_none());
+    assert!(decision.shortest_hold().is_none() && decision.take_slots().is_none());
 }
 
-/// A counter of another algorithm under the same id is another counter.
+/// A rule with the same ID but another algorithm uses another counter.
 #[test]
 fn slots_and_log_use_separate_counters() {
     let (limiter, _) = limiter(
@@ -210,7 +211,7 @@ fn local_slot_is_released_locally() {
     let refused = decide(node);
     assert_eq!((refused.answered_by(), refused.is_allowed()), (AnsweredBy::Fallback, false));
     poll_ready(node.limiter.release_slots(one));
-    assert_eq!(peek(node), ["r allow 1"], "of a share of 2");
+    assert_eq!(peek(node), ["r allow 1"], "one of the share's 2 slots");
     node.store.set_fault(StoreFault::None);
     node.store.take_recorded_calls();
     poll_ready(node.limiter.release_slots(other));
@@ -219,7 +220,7 @@ fn local_slot_is_released_locally() {
     assert_eq!(peek(node), ["r allow 4"]);
 }
 
-/// Written to the store by a settlement, nobody would release it.
+/// If settlement wrote the slot to the store, no request would release it there.
 #[test]
 fn local_slot_moves_to_store_on_renewal() {
     let clock = clock();
@@ -230,19 +231,19 @@ fn local_slot_moves_to_store_on_renewal() {
     clock.advance(Micros::from_secs(10));
     poll_ready(node.limiter.renew_slots(&mut slots));
     clock.advance(Micros::from_secs(25));
-    assert_eq!(peek(&node), ["r allow 3"], "renewed on the share; the other has lapsed there");
+    assert_eq!(peek(&node), ["r allow 3"], "renewed on the share; the other slot has expired");
     drop(short);
     node.store.set_fault(StoreFault::None);
-    assert_eq!(peek(&node), ["r allow 4"], "the store does not know of it yet");
+    assert_eq!(peek(&node), ["r allow 4"], "the store does not hold the slot yet");
     poll_ready(node.limiter.renew_slots(&mut slots));
     assert_eq!(peek(&node), ["r allow 3"]);
     poll_ready(node.limiter.release_slots(slots));
     assert_eq!(peek(&node), ["r allow 4"]);
     node.store.set_fault(StoreFault::Unreachable);
-    assert_eq!(peek(&node), ["r allow 4"], "nor is it left on the share");
+    assert_eq!(peek(&node), ["r allow 4"], "released on the share too");
 }
 
-/// What the store holds counts towards the share, for as long as it is renewed.
+/// Slots that the store holds count towards the local share while they are renewed.
 #[test]
 fn store_slots_count_against_local_share() {
     let clock = clock();
@@ -256,21 +257,22 @@ fn store_slots_count_against_local_share() {
     assert_eq!(peek(&node), ["r allow 3"]);
     poll_ready(node.limiter.renew_slots(&mut slots));
     clock.advance(Micros::from_secs(20));
-    assert_eq!(peek(&node), ["r allow 3"], "held on here, though the store is gone");
+    assert_eq!(peek(&node), ["r allow 3"], "renewed locally while the store is unreachable");
     node.store.set_fault(StoreFault::None);
-    assert_eq!(peek(&node), ["r allow 4"], "there it has lapsed");
+    assert_eq!(peek(&node), ["r allow 4"], "expired in the store");
     poll_ready(node.limiter.renew_slots(&mut slots));
-    assert_eq!(peek(&node), ["r allow 3"], "and is taken again");
+    assert_eq!(peek(&node), ["r allow 3"], "the renewal takes it again");
     node.store.set_fault(StoreFault::Unreachable);
     poll_ready(node.limiter.release_slots(slots));
     assert_eq!(peek(&node), ["r allow 4"]);
     node.store.set_fault(StoreFault::None);
-    assert_eq!(peek(&node), ["r allow 3"], "released while the store was gone");
-    clock.advance(LEASE);
-    assert_eq!(peek(&node), ["r allow 4"], "so it lapses");
+    assert_eq!(peek(&node), ["r allow 3"], "the release did not reach the store");
+    clock.advance(HOLD);
+    assert_eq!(peek(&node), ["r allow 4"], "so it expires with its hold time");
 }
 
-/// The answer is lost, so the holder does not know the new time: it counts twice for one lease.
+/// The response is lost, so the holder does not know the new time, and the slot counts twice for
+/// one hold time.
 #[test]
 fn unanswered_renewal_double_counts_one_lease() {
     let clock = clock();
@@ -289,7 +291,7 @@ fn unanswered_renewal_double_counts_one_lease() {
     assert_eq!(peek(&node), ["r allow 3"]);
 }
 
-/// The parts of a cluster fail by themselves.
+/// The nodes of a cluster fail independently.
 #[test]
 fn partial_outage_renews_reachable_slots() {
     let clock = clock();
@@ -308,9 +310,9 @@ fn partial_outage_renews_reachable_slots() {
     assert_eq!(peek(&node), ["kept allow 1", "lost allow 2"]);
     node.store.take_recorded_calls();
     poll_ready(node.limiter.renew_slots(&mut slots));
-    let asked: Vec<usize> =
+    let batch_sizes: Vec<usize> =
         node.store.take_recorded_calls().iter().map(|(_, charges)| *charges).collect();
-    assert_eq!(asked, [1, 1], "each by the time it is known by");
+    assert_eq!(batch_sizes, [1, 1], "one call per charge time");
     poll_ready(node.limiter.release_slots(slots));
     assert_eq!(peek(&node), ["kept allow 2", "lost allow 2"]);
 }
@@ -327,8 +329,8 @@ fn one_call_renews_or_releases_all_slots() {
     node.store.take_recorded_calls();
     poll_ready(node.limiter.renew_slots(&mut slots));
     poll_ready(node.limiter.release_slots(slots));
-    let asked = node.store.take_recorded_calls();
-    assert!(matches!(asked[..], [(Op::Renew { .. }, 2), (Op::Refund { .. }, 2)]), "{asked:?}");
+    let calls = node.store.take_recorded_calls();
+    assert!(matches!(calls[..], [(Op::Renew { .. }, 2), (Op::Refund { .. }, 2)]), "{calls:?}");
 }
 
 #[test]
@@ -340,6 +342,6 @@ fn explanation_reports_held_slots_without_wait() {
     let explained = poll_ready(limiter.explain(&facts(IP), 1));
     assert_eq!(explained.rules[0].limit, "2 at once, each held for 30s unless renewed");
     let why =
-        "refused by r: over the limit (0 of 2 left, 1 asked for, fits when others have ended)";
+        "refused by r: over the limit (0 of 2 left, 1 requested, retry when other requests end)";
     assert_eq!(explained.why, why);
 }

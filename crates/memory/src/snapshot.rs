@@ -3,7 +3,7 @@
 //! Layout, little-endian: magic, check value of the key secret, number of scales and the scales,
 //! number of entries and the entries, CRC-32 of everything before it. A file that is truncated,
 //! damaged or made with another secret is rejected as a whole. Counters refill for the time between
-//! snapshot and restore, because states carry timestamps. Held slots expire with their leases. The
+//! snapshot and restore, because states carry timestamps. Held slots expire with their hold time. The
 //! server decides when and where snapshots are written.
 
 use std::collections::HashMap;
@@ -156,7 +156,7 @@ impl SnapshotWriter {
             Scale::Counter { window } => [2, window.get(), 0],
             Scale::Log { window } => [3, window.get(), 0],
             Scale::Ban { forget } => [4, forget.get(), 0],
-            Scale::Slots { hold: lease } => [5, lease.get(), 0],
+            Scale::Slots { hold } => [5, hold.get(), 0],
         };
         words.into_iter().for_each(|word| self.write_word(word));
     }

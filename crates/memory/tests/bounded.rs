@@ -1,4 +1,4 @@
-//! Memory stays within its cap for any stream of keys, and a flood resets nobody (I12).
+//! Memory stays within its cap for any stream of keys, and a flood of keys resets no counter (I12).
 
 mod common;
 
@@ -11,7 +11,7 @@ use tidegate_memory::MemoryStore;
 const MAX_BYTES: u64 = 2 << 20;
 const MINUTE: Micros = Micros::from_secs(60);
 
-/// Some whole rounds: a step that removes a key looks at its place again.
+/// Sweeps the whole table several times: a step that removes a key visits its slot again.
 fn sweep_all(store: &MemoryStore<ManualClock>) {
     for _ in 0..16 * store.sweep() {
         store.sweep();
@@ -31,7 +31,7 @@ fn key_flood_keeps_memory_and_counters() {
     for name in 0..500_000 {
         admitted += u64::from(admit(&store, &[charge("rule", name, &policy)]));
         if name % 10_000 == 0 {
-            assert!(!admit(&store, &[known]), "the flood reset a key that was there before it");
+            assert!(!admit(&store, &[known]), "the flood reset an existing key");
         }
     }
     let usage = store.usage();
@@ -39,10 +39,10 @@ fn key_flood_keeps_memory_and_counters() {
     assert!(usage.overflow > 0 && usage.overflow <= 16, "{usage:?}");
     assert!(usage.keys > 30_000, "a slot takes 33 bytes: {usage:?}");
     let placed = usage.keys as u64 - 1;
-    // Not those who were refused because of a bucket that others had exhausted before.
+    // Excludes requests refused by a bucket that other keys had exhausted.
     assert!((100_000..=500_000 - placed).contains(&usage.overflowed), "{usage:?}");
     assert_eq!((usage.reclaimed, usage.max_bytes), (0, MAX_BYTES), "{usage:?}");
-    // Every key with a place passed once; the rest shared sixteen buckets of ten.
+    // Every key with a slot was admitted once; the others shared sixteen buckets of ten.
     assert!(admitted <= usage.keys as u64 + 16 * 10, "{admitted} of {usage:?}");
 }
 
@@ -56,28 +56,29 @@ fn placed_key_starts_from_overflow_bucket() {
     for name in 0..100_000 {
         admit(&store, &[charge("short", name, &short)]);
     }
-    let newcomers: Vec<u64> = (1_000_000..1_001_000).collect();
+    let new_keys: Vec<u64> = (1_000_000..1_001_000).collect();
     let before = store.usage().keys;
-    let through: usize = newcomers
+    let admitted: usize = new_keys
         .iter()
         .map(|name| (0..10).filter(|_| admit(&store, &[charge("slow", *name, &slow)])).count())
         .sum();
     let placed = store.usage().keys - before;
-    assert!(placed < 50, "{placed} newcomers found a place in a table that should be full");
-    assert!(through <= 10 * (placed + 16), "{through} passed, {placed} with a place");
-    // The short-lived keys expire, so there is room now; nobody who shared starts afresh.
+    assert!(placed < 50, "{placed} new keys got a slot in a table that should be full");
+    assert!(admitted <= 10 * (placed + 16), "{admitted} admitted, {placed} keys with a slot");
+    // The short-lived keys expire and free their slots. Keys that used an overflow bucket keep its
+    // usage.
     clock.advance(Micros::from_secs(10));
     sweep_all(&store);
     assert_eq!(store.usage().keys, placed);
     let again =
-        newcomers.iter().filter(|name| admit(&store, &[charge("slow", **name, &slow)])).count();
+        new_keys.iter().filter(|name| admit(&store, &[charge("slow", **name, &slow)])).count();
     assert_eq!(again, 0);
-    // Past the window the buckets are fresh, and so is everyone.
+    // After the window the overflow buckets are empty, so all keys are admitted.
     clock.advance(Micros::from_secs(86_400));
-    assert!(newcomers.iter().all(|name| admit(&store, &[charge("slow", *name, &slow)])));
+    assert!(new_keys.iter().all(|name| admit(&store, &[charge("slow", *name, &slow)])));
 }
 
-/// Slots are kept one by one, also those of holders that were late.
+/// Slots are stored individually, including those of late renewals.
 #[test]
 fn concurrency_slots_reserve_worst_case_bytes() {
     let clock = ManualClock::new(START);
@@ -92,7 +93,7 @@ fn concurrency_slots_reserve_worst_case_bytes() {
         clock.advance(Micros::new(1));
         apply(&store, Op::Force, &[charge("slots", 0, &slots)]);
     }
-    assert_eq!(store.usage(), usage, "debt was reckoned with");
+    assert_eq!(store.usage(), usage, "the reservation covers debt");
 }
 
 #[test]
@@ -127,11 +128,11 @@ fn sweep_removes_expired_states_and_frees_memory() {
     assert!(empty.bytes < full.bytes / 3, "{empty:?} after {full:?}");
 }
 
-/// Keys are told apart by algorithm, so this cannot happen; it must not hurt either.
+/// Keys include the algorithm, so this cannot happen; if it did, it must be harmless.
 #[test]
 fn algorithm_change_resets_only_that_key() {
     let store = MemoryStore::with_clock(ManualClock::new(START), MAX_BYTES);
-    // A token bucket and a leaky one are kept alike, so only one of them is among these.
+    // Token and leaky buckets have the same state, so use only one of them.
     let kinds: Vec<_> =
         Algorithm::ALL.into_iter().filter(|each| *each != Algorithm::TokenBucket).collect();
     for algorithm in kinds.iter().chain(&kinds) {

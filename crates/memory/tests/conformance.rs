@@ -1,5 +1,5 @@
-//! The memory store says what the simplest table of states says, on any history, also while it
-//! sheds what is equal to fresh.
+//! The memory store matches the reference table on any history, also while it removes expired
+//! states.
 
 #![cfg(not(loom))]
 
@@ -42,7 +42,7 @@ fn memory_store_conforms() {
     check_conformance("memory", cases(), || MemorySubject::new(2));
 }
 
-/// All keys in one table: they collide, wrap around, shift and shrink.
+/// All keys in one hash table: exercises collisions, wrap-around, shifting and shrinking.
 #[test]
 fn memory_store_conforms_in_single_shard() {
     check_conformance("memory-one-shard", cases(), || MemorySubject::new(1));

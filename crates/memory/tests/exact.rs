@@ -1,4 +1,4 @@
-//! N threads against a limit of L admit exactly L, whatever they charge together.
+//! N threads against a limit of L admit exactly L, whichever keys they charge together.
 
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
@@ -17,7 +17,7 @@ const THREADS: usize = 8;
 const ATTEMPTS: usize = 100_000;
 const YEAR: Micros = Micros::from_secs(31_536_000);
 
-/// All threads attempt the same batch; returns how many attempts passed.
+/// Runs a batch from each thread repeatedly; returns how many attempts were admitted.
 fn count_admitted<C: Clock>(
     store: &MemoryStore<C>,
     batch: &(dyn Fn(usize) -> Vec<Charge<'static>> + Sync),
@@ -53,8 +53,8 @@ fn one_rule_admits_exactly_its_limit() {
     }
 }
 
-/// Slots that are taken, renewed and released by all threads at once: never more than there are,
-/// and in the end none is held.
+/// All threads take, renew and release slots concurrently: the limit is never exceeded, and no slot
+/// is held at the end.
 #[test]
 fn concurrent_slots_never_exceed_limit() {
     const SLOTS: usize = 3;
@@ -67,13 +67,16 @@ fn concurrent_slots_never_exceed_limit() {
             start.wait();
             let mut taken = 0;
             for _ in 0..ATTEMPTS / 10 {
-                let told = apply(&store, Op::Charge, &one)[0];
-                if told.verdict.refuses() {
+                let reading = apply(&store, Op::Charge, &one)[0];
+                if reading.verdict.refuses() {
                     continue;
                 }
-                assert!(held.fetch_add(1, Ordering::SeqCst) < SLOTS, "one too many");
+                assert!(
+                    held.fetch_add(1, Ordering::SeqCst) < SLOTS,
+                    "more slots are held than the limit"
+                );
                 taken += 1;
-                let renewed = apply(&store, Op::Renew { charged_at: told.now }, &one)[0];
+                let renewed = apply(&store, Op::Renew { charged_at: reading.now }, &one)[0];
                 held.fetch_sub(1, Ordering::SeqCst);
                 apply(&store, Op::Refund { charged_at: renewed.now }, &one);
             }
@@ -86,14 +89,14 @@ fn concurrent_slots_never_exceed_limit() {
     assert_eq!(apply(&store, Op::Peek, &one)[0].remaining, SLOTS as u64);
 }
 
-/// On the clock of production, whose readings are taken before the locks.
+/// With the production clock, which is read before the locks are taken.
 #[test]
 fn running_clock_admits_exactly_the_limit() {
     for algorithm in
         [Algorithm::TokenBucket, Algorithm::LeakyBucket(LeakMode::Queue), Algorithm::FixedWindow]
     {
         let store = MemoryStore::with_clock(FastClock::new(), DEFAULT_MAX_BYTES);
-        // A bucket of 285 a year gives one back in 30 hours.
+        // A bucket of 285 per year drains one request in 30 hours.
         let policy = leak_policy(algorithm, 285);
         assert_eq!(
             count_admitted(&store, &|_| vec![charge("rule", 1, policy)]),
@@ -116,10 +119,10 @@ fn tightest_of_three_rules_limits_exactly() {
     assert_eq!(count_admitted(&store, &|_| charges.clone()), 700);
     let left: Vec<u64> =
         apply(&store, Op::Peek, &charges).iter().map(|reading| reading.remaining).collect();
-    assert_eq!(left, [300, 0, 4_300], "a refused request costs nobody anything");
+    assert_eq!(left, [300, 0, 4_300], "a refused request charges no rule");
 }
 
-/// Batches that share keys crosswise and in every order: no deadlock, and each key exact.
+/// Batches with overlapping keys in different orders: no deadlock, and every key is exact.
 #[test]
 fn overlapping_batches_admit_exactly_their_limits() {
     for shards in [1, 2, 64] {
@@ -139,6 +142,6 @@ fn overlapping_batches_admit_exactly_their_limits() {
             .map(|thread| apply(&store, Op::Peek, &[charge("own", 100 + thread, own)])[0])
             .map(|reading| 1_000 - reading.remaining)
             .sum();
-        assert_eq!(used, 3_000, "what the shared key refused was not charged to anyone");
+        assert_eq!(used, 3_000, "requests refused by the shared key are not charged");
     }
 }

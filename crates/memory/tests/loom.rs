@@ -1,4 +1,4 @@
-//! Every interleaving of a few threads, explored by loom: `cargo xtask test` builds this with
+//! Explores every interleaving of a few threads with loom. `cargo xtask test` builds this with
 //! `--cfg loom`.
 
 #![cfg(loom)]
@@ -24,8 +24,8 @@ fn charges(policy: &'static Policy, batch: KeyBatch) -> Vec<Charge<'static>> {
     batch.iter().map(|(rule, name)| charge(rule, *name, policy)).collect()
 }
 
-/// Runs the batches at once on a store of so many bytes; returns how many passed and what each of
-/// `names` has left.
+/// Runs the batches concurrently on a store of `max_bytes`. Passes the number admitted, and what
+/// each of `names` has left, to `check`.
 fn explore_interleavings(
     max_bytes: u64,
     batches: &'static [KeyBatch],
@@ -59,8 +59,8 @@ fn single_key_admits_exactly_one() {
     });
 }
 
-/// Two batches that take the same keys in opposite order; the keys lie in more than one shard (with
-/// the locks taken in the order of the batch, this model finds the deadlock).
+/// Two batches with the same keys in opposite order, in more than one shard. If the locks were
+/// taken in batch order, this model would find the deadlock.
 #[test]
 fn crossed_batches_admit_exactly_one() {
     explore_interleavings(
@@ -71,7 +71,7 @@ fn crossed_batches_admit_exactly_one() {
     );
 }
 
-/// A batch is refused by one of its keys: the other is as if nobody had asked.
+/// A batch refused by one of its keys does not charge the other.
 #[test]
 fn refused_batch_charges_nothing() {
     explore_interleavings(
@@ -80,13 +80,13 @@ fn refused_batch_charges_nothing() {
         &[("a", 1), ("b", 2)],
         |passed, left| {
             assert_eq!(left[0], 0);
-            // Both pass only if they do not: one unit of `a` for two batches.
+            // Exactly one passes: both need the only unit of `a`.
             assert_eq!(passed, 1);
         },
     );
 }
 
-/// No room for any key: all share overflow buckets, which are locked after the shards.
+/// No memory for any key: all keys share overflow buckets, which are locked after the shards.
 #[test]
 fn crossed_batches_share_overflow_buckets() {
     explore_interleavings(
@@ -97,8 +97,8 @@ fn crossed_batches_share_overflow_buckets() {
     );
 }
 
-/// Buckets whose keys have a place already take the short way: locks in order, no vectors, readings
-/// told after the locks are let go. There are many shards, so that no two keys share one.
+/// Existing buckets take the fast path: ordered locks, no vectors, and readings computed after the
+/// locks are released. There are many shards, so that no two keys share one.
 #[test]
 fn crossed_batches_on_fast_path_admit_one() {
     const NAMES: KeyBatch = &[("a", 1), ("b", 2)];

@@ -1,4 +1,4 @@
-//! A restart refills nobody, and a bad file harms nobody.
+//! Snapshots: a restart refills no counter, and an invalid file is rejected.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn policies() -> Vec<Policy> {
     all.map(|each| policy(each, 5, Micros::from_secs(60))).collect()
 }
 
-/// A charge for each algorithm, the first with a ban.
+/// One charge per algorithm, the first with a ban.
 fn charges<'a>(policies: &'a [Policy], ban: &'a BanPolicy) -> Vec<Charge<'a>> {
     let mut charges: Vec<_> =
         (0..).zip(policies).map(|(name, policy)| charge("rule", name, policy)).collect();
@@ -71,7 +71,7 @@ fn restored_buckets_refill_only_forward() {
     }
 }
 
-/// Who held them is gone with the process that was stopped: nobody releases or renews them.
+/// The holders ended with the stopped process, so the slots are neither released nor renewed.
 #[test]
 fn restored_slots_expire_after_hold() {
     let clock = ManualClock::new(START);
@@ -109,5 +109,5 @@ fn invalid_snapshot_is_rejected_whole() {
     );
     let other = Secret::from_bytes(b"another fleet");
     assert_eq!(after.restore_snapshot(&file, other), Err(SnapshotError::SecretMismatch));
-    assert_eq!(after.usage().keys, 0, "nothing of a bad file is kept");
+    assert_eq!(after.usage().keys, 0, "nothing of an invalid file is restored");
 }

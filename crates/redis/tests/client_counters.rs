@@ -1,4 +1,4 @@
-//! The counters of one client on Redis: listed as on memory, and forgotten.
+//! The counters of one client on Redis: listed as in the memory store, and reset.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on ends")]
 
@@ -14,7 +14,7 @@ use tidegate_memory::{DEFAULT_MAX_BYTES, MemoryStore};
 use tidegate_rules::{Document, Facts, RuleSet};
 use tidegate_testkit::redis::RedisServer;
 
-/// A rule of each algorithm, with conditions that the client's address says nothing of.
+/// A rule for each algorithm, with conditions that do not depend on the client's address.
 const RULES: &str = r#"
 rules:
   - { id: bucket, match: { path: /a }, key_by: ip, limit: 9/h }
@@ -43,7 +43,7 @@ type CounterList = Vec<(String, Reading)>;
 async fn list_counters<S: Store>(limiter: &Limiter<S>) -> CounterList {
     let client: Facts<'_> = [("ip", "203.0.113.7")].into_iter().collect();
     let counters = limiter.counters(&client, None).await;
-    counters.iter().map(|(rule, _, told)| (rule.id().to_owned(), *told)).collect()
+    counters.iter().map(|(rule, _, reply)| (rule.id().to_owned(), *reply)).collect()
 }
 
 /// Uses the client's counters up to a ban, then lists, resets and lists them.
@@ -73,10 +73,10 @@ fn client_counters_match_memory_store() {
         runtime.block_on(list_before_and_after_reset(Limiter::new(memory, rules()), clock));
     assert_eq!(on_redis, on_memory);
     let [used, reset] = on_redis;
-    let used_up: Vec<_> = used.iter().map(|(id, told)| (id.as_str(), told.remaining)).collect();
+    let used_up: Vec<_> = used.iter().map(|(id, reply)| (id.as_str(), reply.remaining)).collect();
     assert_eq!(used_up.len(), 8, "{used_up:?}");
     assert_eq!((used[7].1.warnings, used[7].1.remaining), (2, 0));
     assert_eq!(used[7].1.verdict.name(), "ban");
-    assert!(reset.iter().all(|(_, told)| told.remaining == told.limit && told.warnings == 0));
-    assert_eq!(reset.len(), 7, "of an endpoint that was only assumed nothing is left to list");
+    assert!(reset.iter().all(|(_, reply)| reply.remaining == reply.limit && reply.warnings == 0));
+    assert_eq!(reset.len(), 7, "an unused counter of an assumed endpoint is not listed");
 }

@@ -1,7 +1,7 @@
-//! The same history on embedded memory and on a server: the same readings, to the unit.
+//! Differential test: the memory store and Redis give exactly the same readings for a history.
 //!
-//! Requests of one instant travel together in one call of the script, so that what a call does to its
-//! requests one after the other is compared too.
+//! Requests of one instant share one script call, so that the order of requests within a call is
+//! compared too.
 
 mod common;
 
@@ -24,7 +24,7 @@ use tidegate_testkit::quotas::{ALL_ALGORITHMS, RATE_ALGORITHMS};
 use tidegate_testkit::redis::RedisServer;
 use tidegate_testkit::state_table::StateTable;
 
-/// Histories after which the server forgets all: their keys are not used again.
+/// The server is flushed after this many histories; their keys are not used again.
 const FLUSH_AFTER_HISTORIES: u64 = 1_000;
 
 struct MemoryReference {
@@ -56,8 +56,8 @@ impl BatchStore for MemoryReference {
     }
 }
 
-/// A table keeps what a clock that goes back comes to again; embedded memory need not, its clock does
-/// not go back.
+/// The reference when the clock steps back. The table keeps expired state, which becomes valid
+/// again then; the memory store need not, because its clock is monotonic.
 impl BatchStore for StateTable {
     fn decide(
         &mut self,
@@ -69,7 +69,7 @@ impl BatchStore for StateTable {
     }
 }
 
-/// Plays histories on a server; returns how many requests they had.
+/// Plays histories on a server and returns the number of their requests.
 fn run_histories(
     name: &str,
     tries: u32,
@@ -77,19 +77,19 @@ fn run_histories(
     law: impl Fn(&BatchHistory, u64, &RedisFixture) -> Result<u64, TestCaseError>,
 ) -> u64 {
     let server = RedisServer::start();
-    let stand = RefCell::new(RedisFixture::with_test_clock(&server.url()));
+    let fixture = RefCell::new(RedisFixture::with_test_clock(&server.url()));
     let (played, requests) = (Cell::new(0), Cell::new(0));
-    check_property(name, tries, histories, |crowd| {
+    check_property(name, tries, histories, |history| {
         played.set(played.get() + 1);
         if played.get() % FLUSH_AFTER_HISTORIES == 0 {
             server.command(&["FLUSHALL"]);
         }
-        let told = law(&crowd, played.get(), &stand.borrow());
-        if told.is_err() {
-            // A store that found a disagreement stops asking; the next, smaller case needs another.
-            stand.replace(RedisFixture::with_test_clock(&server.url()));
+        let reply = law(&history, played.get(), &fixture.borrow());
+        if reply.is_err() {
+            // After a failure the store may be unavailable; the next, smaller case needs a new one.
+            fixture.replace(RedisFixture::with_test_clock(&server.url()));
         }
-        requests.set(requests.get() + told?);
+        requests.set(requests.get() + reply?);
         Ok(())
     });
     println!("{name}: {} requests in {} histories", requests.get(), played.get());
@@ -102,16 +102,16 @@ fn memory_and_redis_decide_equally() {
         "differential",
         cases() / 30,
         &batch_histories(&ALL_ALGORITHMS, 16, 40),
-        |crowd, number, mut stand| {
-            crowd.check_equal(number, &mut MemoryReference::new(), &mut stand)
+        |history, number, mut fixture| {
+            history.check_equal(number, &mut MemoryReference::new(), &mut fixture)
         },
     );
-    // Half a million, ten million in a soak.
+    // Half a million by default, ten million in a soak test.
     assert!(compared >= 5 * u64::from(cases()), "only {compared} requests were compared");
 }
 
-/// All but logs: after a refund a server has forgotten what a table keeps of one that has expired, and a
-/// clock that goes back may come to it again.
+/// All algorithms except logs. After a refund the server has dropped expired entries that the table
+/// keeps, and a clock that steps back may make them valid again.
 const NOT_LOGS: [Algorithm; 5] = [
     Algorithm::TokenBucket,
     Algorithm::LeakyBucket(LeakMode::Police),
@@ -123,9 +123,14 @@ const NOT_LOGS: [Algorithm; 5] = [
 #[test]
 fn clock_step_back_matches_reference_table() {
     let histories = with_clock_steps_back(batch_histories(&NOT_LOGS, 16, 40));
-    run_histories("differential-back", cases() / 150, &histories, |crowd, number, mut stand| {
-        crowd.check_equal(number, &mut StateTable::default(), &mut stand)
-    });
+    run_histories(
+        "differential-back",
+        cases() / 150,
+        &histories,
+        |history, number, mut fixture| {
+            history.check_equal(number, &mut StateTable::default(), &mut fixture)
+        },
+    );
 }
 
 const LOGS: [Algorithm; 2] = [Algorithm::SlidingWindowLog, Algorithm::Concurrent];
@@ -133,50 +138,50 @@ const LOGS: [Algorithm; 2] = [Algorithm::SlidingWindowLog, Algorithm::Concurrent
 #[test]
 fn clock_step_back_matches_for_charged_logs() {
     let histories = with_clock_steps_back(batch_histories(&LOGS, 16, 40));
-    let histories = histories.prop_map(|mut crowd| {
-        crowd.rules.iter_mut().filter(|rule| rule.role == Role::Always).for_each(|rule| {
+    let histories = histories.prop_map(|mut history| {
+        history.rules.iter_mut().filter(|rule| rule.role == Role::Always).for_each(|rule| {
             rule.role = Role::Enforce;
         });
-        for asked in crowd.rounds.iter_mut().flat_map(|round| &mut round.requests) {
-            if !matches!(asked.step.action, StepAction::Peek | StepAction::Reset) {
-                asked.step.action = StepAction::Charge;
+        for request in history.rounds.iter_mut().flat_map(|round| &mut round.requests) {
+            if !matches!(request.step.action, StepAction::Peek | StepAction::Reset) {
+                request.step.action = StepAction::Charge;
             }
         }
-        crowd
+        history
     });
     run_histories(
         "differential-back-logs",
         cases() / 300,
         &histories,
-        |crowd, number, mut stand| {
-            crowd.check_equal(number, &mut StateTable::default(), &mut stand)
+        |history, number, mut fixture| {
+            history.check_equal(number, &mut StateTable::default(), &mut fixture)
         },
     );
 }
 
-/// I10 on the server: a clock that goes back refills nothing, and who is refused then is told to come
-/// back within a window or bucket (two in debt, and for the counter), and passes then.
+/// I10 on the server: a clock that steps back refills nothing. A request refused then gets a wait
+/// of at most one window or bucket (two in debt, and for the counter), and is admitted after it.
 #[test]
 fn clock_step_back_never_refills_or_blocks() {
     let histories =
-        with_clock_steps_back(batch_histories(&RATE_ALGORITHMS, 8, 20)).prop_map(|mut crowd| {
-            for rule in &mut crowd.rules {
+        with_clock_steps_back(batch_histories(&RATE_ALGORITHMS, 8, 20)).prop_map(|mut history| {
+            for rule in &mut history.rules {
                 (rule.role, rule.grace, rule.ban) = (Role::Enforce, None, None);
             }
-            crowd
+            history
         });
-    run_histories("clock-back", cases() / 200, &histories, |crowd, number, stand| {
-        let (mut play, mut count) = (HistoryPlayer::new(crowd, number), 0);
-        for round in &crowd.rounds {
+    run_histories("clock-back", cases() / 200, &histories, |history, number, fixture| {
+        let (mut play, mut count) = (HistoryPlayer::new(history, number), 0);
+        for round in &history.rounds {
             if round.back.is_some() {
                 count +=
-                    check_clock_step_back(&mut play, stand, |play| play.step_clock_back(round))?;
+                    check_clock_step_back(&mut play, fixture, |play| play.step_clock_back(round))?;
             }
             play.advance(round);
             let requests = play.requests(&round.requests);
             count += requests.len() as u64;
-            let told = (&*stand).decide(play.now, &requests)?;
-            play.record_answers(&round.requests, &told);
+            let reply = (&*fixture).decide(play.now, &requests)?;
+            play.record_answers(&round.requests, &reply);
         }
         Ok(count)
     });
@@ -184,38 +189,38 @@ fn clock_step_back_never_refills_or_blocks() {
 
 fn check_clock_step_back(
     play: &mut HistoryPlayer<'_>,
-    mut stand: &RedisFixture,
-    go_back: impl FnOnce(&mut HistoryPlayer<'_>),
+    mut fixture: &RedisFixture,
+    step_back: impl FnOnce(&mut HistoryPlayer<'_>),
 ) -> Result<u64, TestCaseError> {
-    let before = stand.decide(play.now, &play.peek_requests())?;
-    go_back(play);
+    let before = fixture.decide(play.now, &play.peek_requests())?;
+    step_back(play);
     let looks = play.peek_requests();
-    let after = stand.decide(play.now, &looks)?;
+    let after = fixture.decide(play.now, &looks)?;
     for (i, (before, after)) in before.iter().zip(&after).enumerate() {
         let (before, after) = (before[0].remaining, after[0].remaining);
-        prop_assert!(after <= before, "backwards refilled {:?}", looks[i]);
+        prop_assert!(after <= before, "the step back refilled {:?}", looks[i]);
     }
-    // A refusal is enough for what lies ahead to be moved to now.
+    // A refusal already moves state from the future to now.
     let mut count = 2 * looks.len() as u64;
     let mut too_much = looks.clone();
     for request in &mut too_much {
         request.op = Op::Charge;
         request.charges[0].cost = request.charges[0].policy.limit() + 1;
     }
-    let refused = stand.decide(play.now, &too_much)?;
-    prop_assert!(refused.iter().all(|told| told[0].retry == Retry::Never));
+    let refused = fixture.decide(play.now, &too_much)?;
+    prop_assert!(refused.iter().all(|reply| reply[0].retry == Retry::Never));
     for look in &looks {
         let request = std::slice::from_ref(look);
-        let told = stand.decide(play.now, request)?[0][0];
-        if let Retry::After(wait) = told.retry {
+        let reply = fixture.decide(play.now, request)?[0][0];
+        if let Retry::After(wait) = reply.retry {
             let longest = longest_wait(look.charges[0].policy);
             prop_assert!(wait <= longest, "{} is longer than {}: {:?}", wait, longest, look);
             let then = play.now.plus(wait);
             let sooner = then.minus(Micros::new(1));
-            let told = stand.decide(sooner, request)?[0][0].retry;
-            prop_assert_eq!(told, Retry::After(Micros::new(1)), "{:?}", look);
-            let told = stand.decide(then, request)?[0][0].retry;
-            prop_assert_eq!(told, Retry::Now, "{:?}", look);
+            let reply = fixture.decide(sooner, request)?[0][0].retry;
+            prop_assert_eq!(reply, Retry::After(Micros::new(1)), "{:?}", look);
+            let reply = fixture.decide(then, request)?[0][0].retry;
+            prop_assert_eq!(reply, Retry::Now, "{:?}", look);
             count += 2;
         }
     }

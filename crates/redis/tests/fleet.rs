@@ -1,7 +1,8 @@
-//! A fleet on one Redis, or on one cluster: limit L admits exactly L, whoever asks whom.
+//! A fleet of nodes on one Redis server or cluster: a limit of L admits exactly L requests,
+//! whichever node they reach.
 //!
-//! Each node is a store of its own with many callers at once. The deadline is generous (DESIGN.md,
-//! Proofs): on a small machine a stall of the scheduler would rightly be an outage.
+//! Each node is a separate store with many concurrent callers. The deadline is generous (DESIGN.md,
+//! Proofs): with a short one, a scheduler stall on a small machine would count as an outage.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on ends")]
 
@@ -56,7 +57,7 @@ impl RedisFleet {
         Self { runtime, stores }
     }
 
-    /// Everybody asks for the same counters; how many were admitted.
+    /// All callers charge the same counters. Returns the number of admitted requests.
     fn charge_concurrently(&self, counters: &[FleetCounter]) -> u64 {
         let callers: Vec<_> = (0..NODES * CALLERS)
             .map(|caller| {
@@ -65,26 +66,26 @@ impl RedisFleet {
                 self.runtime.spawn(async move {
                     let mut admitted = 0;
                     for _ in 0..REQUESTS_PER_CALLER {
-                        let told = apply(&store, Op::Charge, &counters).await;
-                        admitted += u64::from(!told.iter().any(|told| told.verdict.refuses()));
+                        let reply = apply(&store, Op::Charge, &counters).await;
+                        admitted += u64::from(!reply.iter().any(|reply| reply.verdict.refuses()));
                     }
                     admitted
                 })
             })
             .collect();
-        let told = callers.into_iter().map(|one| self.runtime.block_on(one).expect("no panic"));
-        told.sum()
+        let reply = callers.into_iter().map(|one| self.runtime.block_on(one).expect("no panic"));
+        reply.sum()
     }
 
-    /// What each counter shows as used.
+    /// The used quota of each counter.
     fn used(&self, counters: &[FleetCounter]) -> Vec<u64> {
-        let told = self.runtime.block_on(apply(&self.stores[0], Op::Peek, counters));
-        told.iter().map(|told| told.limit - told.remaining).collect()
+        let reply = self.runtime.block_on(apply(&self.stores[0], Op::Peek, counters));
+        reply.iter().map(|reply| reply.limit - reply.remaining).collect()
     }
 }
 
-/// A counter and its limit. Its window began long ago and does not end while a test runs, and a
-/// bucket gives nothing back meanwhile: L is all there is.
+/// A counter and its limit. Its window starts before the test and ends after it, and a bucket
+/// refills nothing in that time, so exactly L requests can be admitted.
 #[derive(Clone, Copy)]
 struct FleetCounter {
     number: u64,
@@ -98,7 +99,7 @@ impl FleetCounter {
     }
 
     fn charge(&self) -> Charge<'_> {
-        // Spread, so that neighbours share no slot.
+        // Spread the keys, so that adjacent ones do not share a slot.
         let hi = self.number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let key = Key::without_namespace("fleet", Fingerprint { hi, lo: self.number });
         let policy = &self.policy;
@@ -108,12 +109,12 @@ impl FleetCounter {
 
 async fn apply(store: &RedisStore, op: Op, counters: &[FleetCounter]) -> Vec<Reading> {
     let charges: Vec<Charge<'_>> = counters.iter().map(FleetCounter::charge).collect();
-    let mut told = vec![Reading::default(); charges.len()];
-    store.apply(op, &charges, &mut told).await.expect("the store answers");
-    told
+    let mut reply = vec![Reading::default(); charges.len()];
+    store.apply(op, &charges, &mut reply).await.expect("the store answers");
+    reply
 }
 
-/// Each algorithm by itself.
+/// Checks each algorithm separately.
 fn check_exact_limit(fleet: &RedisFleet) {
     for (number, algorithm) in (0..).zip(ALGORITHMS) {
         let counter = [FleetCounter::new(number, algorithm, LIMIT)];
@@ -131,8 +132,12 @@ fn fleet_on_one_server_admits_exactly_limit() {
         .zip(ALGORITHMS)
         .map(|(number, algorithm)| FleetCounter::new(number, algorithm, LIMIT + number))
         .collect();
-    assert_eq!(fleet.charge_concurrently(&together), LIMIT + 10, "the tightest of five decides");
-    assert_eq!(fleet.used(&together), [LIMIT + 10; 5], "a refusal costs nobody anything");
+    assert_eq!(
+        fleet.charge_concurrently(&together),
+        LIMIT + 10,
+        "the smallest of five limits decides"
+    );
+    assert_eq!(fleet.used(&together), [LIMIT + 10; 5], "a refusal charges nothing");
 }
 
 #[test]
@@ -143,7 +148,7 @@ fn fleet_on_cluster_never_exceeds_limit() {
     let fleet = RedisFleet::connect(&format!("redis+cluster://{}", hosts.join(",")));
     check_exact_limit(&fleet);
     for (round, tightest) in (0..).zip(ALGORITHMS) {
-        // The tightest is charged beside others that would have let more pass.
+        // The smallest limit is charged together with larger ones.
         let several: Vec<FleetCounter> = (0..)
             .zip(ALGORITHMS)
             .map(|(number, algorithm)| {
@@ -153,7 +158,7 @@ fn fleet_on_cluster_never_exceeds_limit() {
             .collect();
         let admitted = fleet.charge_concurrently(&several);
         assert!(admitted <= LIMIT / 3, "{admitted} admitted");
-        // Two that meet may turn each other away, and only then is something left over.
+        // Two concurrent requests may refuse each other; only then is quota left over.
         assert!(admitted >= LIMIT / 6, "{admitted} admitted");
         eventually("only what was admitted is charged", || fleet.used(&several) == [admitted; 5]);
     }

@@ -1,5 +1,5 @@
-//! Slots that are held in Redis, on the server's own clock and by several nodes: never more than there
-//! are, free as soon as one is released anywhere, and free when a node that held one is gone.
+//! Concurrency slots in Redis, on the server's clock and with several nodes. The limit is never
+//! exceeded; a slot is free as soon as any node releases it, or when its hold time ends.
 
 #![allow(clippy::expect_used, reason = "the helpers of tests are tests")]
 
@@ -19,11 +19,11 @@ use tidegate_testkit::redis::RedisServer;
 
 const LONG: Micros = Micros::from_secs(3_600);
 
-fn slot_policy(count: u64, lease: Micros) -> Policy {
-    policy(Algorithm::Concurrent, count, lease)
+fn slot_policy(count: u64, hold: Micros) -> Policy {
+    policy(Algorithm::Concurrent, count, hold)
 }
 
-/// A node as it is by default: it remembers refusals.
+/// A node with the default options, which include the deny cache.
 fn caching_fixture(server: &RedisServer) -> RedisFixture {
     RedisFixture::with_options(&RedisOptions { deny_cache: true, ..options(&server.url()) })
 }
@@ -38,11 +38,11 @@ fn slot_released_elsewhere_is_free_immediately() {
     assert_eq!(refused.verdict, Verdict::Deny);
     assert_eq!((refused.retry, refused.remaining), (Retry::After(Micros::from_secs(1)), 0));
     one.apply_one(Op::Refund { charged_at: held.now }, charge(1, &policy));
-    let (by, told) = other.apply_with_source(Op::Charge, &[charge(1, &policy)]);
+    let (by, reply) = other.apply_with_source(Op::Charge, &[charge(1, &policy)]);
     assert_eq!(
-        (by, told[0].verdict),
+        (by, reply[0].verdict),
         (AnsweredBy::Store, Verdict::Allow),
-        "no refusal is recalled"
+        "the refusal is not cached"
     );
 }
 
@@ -54,13 +54,13 @@ fn dead_node_slot_lapses_with_its_lease() {
     let taken = gone.apply_one(Op::Charge, charge(1, &policy));
     drop(gone);
     let refused = other.apply_one(Op::Charge, charge(1, &policy));
-    // A machine that stands still for the whole lease proves nothing here.
+    // Ignore the result if the machine stalled for the whole hold time.
     let in_time = refused.now.since(taken.now) < Micros::from_millis(1_500);
     assert!(!in_time || refused.verdict == Verdict::Deny);
-    eventually("the lease ends", || {
-        let told = other.apply_one(Op::Charge, charge(1, &policy));
-        let passed = told.verdict == Verdict::Allow;
-        assert_eq!(passed, told.now.since(taken.now) >= Micros::from_millis(1_500));
+    eventually("the hold time ends", || {
+        let reply = other.apply_one(Op::Charge, charge(1, &policy));
+        let passed = reply.verdict == Verdict::Allow;
+        assert_eq!(passed, reply.now.since(taken.now) >= Micros::from_millis(1_500));
         passed
     });
     let name = log_name("law", common::fingerprint(1), STANDALONE_TAG);
@@ -71,24 +71,24 @@ fn dead_node_slot_lapses_with_its_lease() {
 fn renewed_slot_outlives_its_lease() {
     let server = RedisServer::start();
     let (holder, other) = (caching_fixture(&server), caching_fixture(&server));
-    let lease = Micros::from_secs(3);
-    let policy = slot_policy(1, lease);
+    let hold = Micros::from_secs(3);
+    let policy = slot_policy(1, hold);
     let taken = holder.apply_one(Op::Charge, charge(1, &policy));
     let (mut at, mut late) = (taken.now, false);
     eventually("two leases go by", || {
         let renewed = holder.apply_one(Op::Renew { charged_at: at }, charge(1, &policy)).now;
-        late |= renewed.since(at) >= lease;
+        late |= renewed.since(at) >= hold;
         at = renewed;
         let refused = other.apply_one(Op::Charge, charge(1, &policy));
-        late |= refused.now.since(at) >= lease;
-        assert!(late || refused.verdict == Verdict::Deny, "it is held");
-        at.since(taken.now) >= Micros::new(2 * lease.get())
+        late |= refused.now.since(at) >= hold;
+        assert!(late || refused.verdict == Verdict::Deny, "the slot is held");
+        at.since(taken.now) >= Micros::new(2 * hold.get())
     });
     let freed = holder.apply_one(Op::Refund { charged_at: at }, charge(1, &policy));
-    assert!(late || freed.remaining == 1, "one slot, in one place");
+    assert!(late || freed.remaining == 1, "renewal does not duplicate the slot");
 }
 
-/// Every caller takes a slot, holds it over a renewal and releases it, again and again.
+/// Every caller repeatedly takes a slot, renews it and releases it.
 #[test]
 fn fleet_never_exceeds_slot_limit() {
     const NODES: usize = 4;
@@ -113,13 +113,17 @@ fn fleet_never_exceeds_slot_limit() {
                 let one = [charge(1, &policy)];
                 let mut taken = 0;
                 for _ in 0..60 {
-                    let told = apply_one(&store, Op::Charge, &one).await;
-                    if told.verdict == Verdict::Deny {
+                    let reply = apply_one(&store, Op::Charge, &one).await;
+                    if reply.verdict == Verdict::Deny {
                         continue;
                     }
                     taken += 1;
-                    assert!(held.fetch_add(1, Ordering::SeqCst) < SLOTS, "one too many");
-                    let renewed = apply_one(&store, Op::Renew { charged_at: told.now }, &one).await;
+                    assert!(
+                        held.fetch_add(1, Ordering::SeqCst) < SLOTS,
+                        "more slots are held than the limit"
+                    );
+                    let renewed =
+                        apply_one(&store, Op::Renew { charged_at: reply.now }, &one).await;
                     held.fetch_sub(1, Ordering::SeqCst);
                     apply_one(&store, Op::Refund { charged_at: renewed.now }, &one).await;
                 }

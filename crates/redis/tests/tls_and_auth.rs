@@ -1,5 +1,5 @@
-//! How a server is reached: over TLS, with a password, as an ACL user with no more rights than are
-//! needed, over a socket, in a database, under a prefix; and what is said when it does not let us in.
+//! Connections to a server: over TLS, with a password, as an ACL user with minimal rights, over a
+//! Unix socket, in a database, with a prefix; and the reported reason when the server refuses.
 
 #![allow(clippy::expect_used, reason = "the helpers of tests are tests")]
 
@@ -22,11 +22,11 @@ use tidegate_testkit::redis::{
 
 const WINDOW: Micros = Micros::from_secs(86_400);
 
-/// What a user must be allowed: `+` each of these and `~tg:*`.
+/// The commands that a user needs: `+` each of these, and `~tg:*`.
 const REQUIRED_COMMANDS: [&str; 17] = [
     "eval",
     "evalsha",
-    // By `decide.lua`.
+    // For `decide.lua`.
     "time",
     "mget",
     "set",
@@ -36,17 +36,17 @@ const REQUIRED_COMMANDS: [&str; 17] = [
     "hset",
     "hdel",
     "pexpireat",
-    // By `nodes.lua`.
+    // For `nodes.lua`.
     "zremrangebyscore",
     "zadd",
     "pexpire",
     "zrem",
     "zcard",
-    // Not needed: it spares the first decision the way of the text.
+    // Optional: saves sending the script's text with the first decision.
     "script|load",
 ];
 
-/// Everything that the scripts do: all algorithms, warnings, bans, all operations, long logs.
+/// Runs every path of the scripts: all algorithms, warnings, bans, all operations, long logs.
 async fn run_every_operation(store: &RedisStore) -> Result<(), String> {
     let grace = policy(Algorithm::SlidingWindowLog, 2, WINDOW);
     let ban = BanPolicy::new(2, WINDOW, WINDOW, 1, WINDOW);
@@ -59,11 +59,11 @@ async fn run_every_operation(store: &RedisStore) -> Result<(), String> {
             to_reason(store.apply(op, &[one, strict], &mut readings).await)?;
         }
         for _ in 0..8 {
-            let dear = Charge { cost: 90, ..strict };
-            to_reason(store.apply(Op::Charge, &[dear], &mut readings[..1]).await)?;
+            let expensive = Charge { cost: 90, ..strict };
+            to_reason(store.apply(Op::Charge, &[expensive], &mut readings[..1]).await)?;
         }
         if algorithm == Algorithm::SlidingWindowLog {
-            // Until a chunk is full, and is given back.
+            // Fill more than a chunk, then refund all of it.
             let mut times = Vec::new();
             for _ in 0..70 {
                 to_reason(store.apply(Op::Charge, &[one], &mut readings[..1]).await)?;
@@ -87,7 +87,7 @@ fn to_reason<T>(result: Result<T, tidegate_core::store::StoreError>) -> Result<(
     result.map(drop).map_err(|error| error.reason)
 }
 
-/// What the store says of why it is not let in.
+/// The reason that the store reports when the server refuses it.
 fn unavailable_reason(options: &RedisOptions) -> String {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
@@ -96,7 +96,7 @@ fn unavailable_reason(options: &RedisOptions) -> String {
         tokio::pin!(ready);
         loop {
             tokio::select! {
-                _ = &mut ready => panic!("it was let in"),
+                _ = &mut ready => panic!("the server accepted the connection"),
                 () = tokio::task::yield_now() => {}
             }
             if let Some(why) = store.unavailable_reason() {
@@ -106,9 +106,9 @@ fn unavailable_reason(options: &RedisOptions) -> String {
     })
 }
 
-fn assert_admitted(stand: &RedisFixture) {
+fn assert_admitted(fixture: &RedisFixture) {
     let policy = policy(Algorithm::TokenBucket, 5, WINDOW);
-    assert_eq!(stand.apply_one(Op::Charge, charge(1, &policy)).verdict, Verdict::Allow);
+    assert_eq!(fixture.apply_one(Op::Charge, charge(1, &policy)).verdict, Verdict::Allow);
 }
 
 fn tls_config(certificates: &TestCertificates) -> RedisTlsConfig {
@@ -124,21 +124,21 @@ fn tls_with_client_certificate_connects() {
     for client in [ClientCertificatePolicy::Required, ClientCertificatePolicy::Ignored] {
         let server = RedisServer::start_tls(client);
         let tls = tls_config(server.certificates().expect("certificates"));
-        let stand = RedisFixture::with_options(&RedisOptions {
+        let fixture = RedisFixture::with_options(&RedisOptions {
             tls: tls.clone(),
             ..options(&server.url())
         });
-        assert_admitted(&stand);
-        let nameless = RedisOptions {
+        assert_admitted(&fixture);
+        let without_certificate = RedisOptions {
             tls: RedisTlsConfig { identity: None, ..tls },
             ..options(&server.url())
         };
         match client {
             ClientCertificatePolicy::Ignored => {
-                assert_admitted(&RedisFixture::with_options(&nameless));
+                assert_admitted(&RedisFixture::with_options(&without_certificate));
             }
             _ => {
-                let why = unavailable_reason(&nameless);
+                let why = unavailable_reason(&without_certificate);
                 println!("{why}");
                 assert!(why.to_lowercase().contains("certificate"), "{why}");
             }
@@ -152,12 +152,12 @@ fn untrusted_server_certificate_is_rejected() {
         RedisServer::start_tls(ClientCertificatePolicy::Ignored),
         RedisServer::start_tls(ClientCertificatePolicy::Ignored),
     );
-    let strange = tls_config(other.certificates().expect("certificates"));
-    for tls in [strange, RedisTlsConfig::default()] {
+    let foreign = tls_config(other.certificates().expect("certificates"));
+    for tls in [foreign, RedisTlsConfig::default()] {
         let why = unavailable_reason(&RedisOptions { tls, ..options(&server.url()) });
         println!("{why}");
-        assert!(why.contains(&server.port().to_string()), "which server: {why}");
-        assert!(why.contains("certificate"), "what is wrong: {why}");
+        assert!(why.contains(&server.port().to_string()), "names the server: {why}");
+        assert!(why.contains("certificate"), "names the problem: {why}");
     }
     assert_eq!(server.command(&["DBSIZE"]).integer(), 0);
 }
@@ -172,7 +172,7 @@ fn tls_mismatch_names_the_server() {
     ] {
         let why = unavailable_reason(&options(&url));
         println!("{why}");
-        assert!(why.contains(&server.port().to_string()), "which server: {why}");
+        assert!(why.contains(&server.port().to_string()), "names the server: {why}");
     }
 }
 
@@ -193,21 +193,21 @@ fn password_authenticates_and_stays_hidden() {
     }
 }
 
-/// What the doctor says to change where a server cannot be used.
+/// The doctor's advice for servers that cannot be used.
 #[test]
 fn doctor_advises_on_unusable_server() {
     let (secure, plain) =
         (RedisServer::start_tls(ClientCertificatePolicy::Required), RedisServer::start());
     let tls = tls_config(secure.certificates().expect("certificates"));
-    let nameless = RedisTlsConfig { identity: None, ..tls.clone() };
+    let without_certificate = RedisTlsConfig { identity: None, ..tls.clone() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
     for (url, tls, advice) in [
-        (secure.url(), nameless, "--store-cert-file"),
+        (secure.url(), without_certificate, "--store-cert-file"),
         (secure.url(), RedisTlsConfig::default(), "--store-ca-file"),
         (secure.url().replace("rediss:", "redis:"), tls.clone(), "rediss://"),
         (plain.url().replace("redis:", "rediss:"), tls.clone(), "rediss://"),
-        (plain.url().replace("redis:", "redis+cluster:"), tls, "it is no cluster"),
+        (plain.url().replace("redis:", "redis+cluster:"), tls, "not a cluster"),
     ] {
         let found = runtime.block_on(diagnose(&RedisOptions { tls, ..options(&url) }));
         let [finding] = &found.findings[..] else { panic!("{url}: {found:?}") };
@@ -215,7 +215,7 @@ fn doctor_advises_on_unusable_server() {
     }
 }
 
-/// A server with a user who has some rights, and how he reaches it.
+/// Creates an ACL user with these rights, and returns the URL with its credentials.
 fn create_acl_user(server: &RedisServer, name: &str, rights: &[&str]) -> String {
     let mut words = vec!["ACL", "SETUSER", name, "reset", "on", ">pw", "~tg:*", "-@all"];
     let rights: Vec<String> = rights.iter().map(|right| format!("+{right}")).collect();
@@ -224,7 +224,7 @@ fn create_acl_user(server: &RedisServer, name: &str, rights: &[&str]) -> String 
     server.url().replace("://", &format!("://{name}:pw@"))
 }
 
-/// What a user was not allowed.
+/// The commands and keys that the server denied a user.
 fn acl_denials(server: &RedisServer, name: &str) -> Vec<String> {
     let log = server.command(&["ACL", "LOG"]);
     let fields = |entry: &RedisReply| {
@@ -243,7 +243,7 @@ fn acl_denials(server: &RedisServer, name: &str) -> Vec<String> {
         (field("username"), field("object"))
     };
     let denied = log.items().iter().map(fields);
-    // Who we are is told to servers that want to know (`client|setinfo`); refused, nothing is lost.
+    // Clients may announce their name with `client|setinfo`; a denial of that is harmless.
     let ours = denied.filter(|(user, object)| user == name && !object.starts_with("client"));
     ours.map(|(_, object)| object).collect()
 }
@@ -262,7 +262,7 @@ fn run_with_store(url: &str) -> Result<(), String> {
         });
         ready.await.expect("an end")?;
         run_every_operation(&store).await?;
-        // It says that it is there, and that it leaves.
+        // Runs the heartbeat and the announcement of leaving.
         tokio::task::yield_now().await;
         store.leave().await;
         Ok(())
@@ -299,41 +299,41 @@ fn acl_user_for_other_prefix_is_reported() {
 fn unix_socket_database_and_prefix_are_used() {
     let server = RedisServer::start();
     let url = format!("unix://{}?db=3", server.socket().display());
-    let stand =
+    let fixture =
         RedisFixture::with_options(&RedisOptions { prefix: "limits:".to_owned(), ..options(&url) });
-    assert_admitted(&stand);
+    assert_admitted(&fixture);
     let policy = policy(Algorithm::TokenBucket, 5, WINDOW);
     let name = page_name("law", charge(1, &policy).key.fingerprint);
     let name = name.replacen("tg:", "limits:", 1);
     let mut client = RedisClient::connect_unix(&server.socket()).expect("a connection");
-    let mut ask = |words: &[&str]| client.command(words).expect("an answer").text();
-    assert_eq!(ask(&["DBSIZE"]), "0", "nothing is in database 0");
-    assert_eq!(ask(&["SELECT", "3"]), "OK");
-    assert_eq!(ask(&["EXISTS", &name]), "1");
-    drop(stand);
+    let mut run = |words: &[&str]| client.command(words).expect("an answer").text();
+    assert_eq!(run(&["DBSIZE"]), "0", "database 0 is empty");
+    assert_eq!(run(&["SELECT", "3"]), "OK");
+    assert_eq!(run(&["EXISTS", &name]), "1");
+    drop(fixture);
 
-    let stand = RedisFixture::connect(&format!("{}/5", server.url()));
-    assert_admitted(&stand);
-    assert_eq!(ask(&["SELECT", "5"]), "OK");
-    assert_eq!(ask(&["EXISTS", &name.replacen("limits:", "tg:", 1)]), "1");
+    let fixture = RedisFixture::connect(&format!("{}/5", server.url()));
+    assert_admitted(&fixture);
+    assert_eq!(run(&["SELECT", "5"]), "OK");
+    assert_eq!(run(&["EXISTS", &name.replacen("limits:", "tg:", 1)]), "1");
     let why = unavailable_reason(&options(&format!("{}/99", server.url())));
     println!("{why}");
     assert!(why.to_lowercase().contains("database") || why.contains("DB index"), "{why}");
 }
 
-/// Who comes and goes is known by the others.
+/// Other nodes see a node join and leave.
 #[test]
 fn acl_user_is_counted_as_node() {
     let server = RedisServer::start();
     let url = create_acl_user(&server, "tidegate", &REQUIRED_COMMANDS);
     let (one, two) = (RedisFixture::connect(&url), RedisFixture::connect(&url));
     let policy = policy(Algorithm::TokenBucket, 5, WINDOW);
-    let seen = |stand: &RedisFixture| {
-        stand.apply_one(Op::Peek, charge(1, &policy));
-        stand.store.node_count()
+    let seen = |fixture: &RedisFixture| {
+        fixture.apply_one(Op::Peek, charge(1, &policy));
+        fixture.store.node_count()
     };
     eventually("both are counted", || seen(&two) == 2 && seen(&one) == 2);
     two.runtime.block_on(two.store.leave());
     drop(two);
-    eventually("one is gone", || seen(&one) == 1);
+    eventually("one has left", || seen(&one) == 1);
 }

@@ -1,23 +1,23 @@
-//! `AcceptHeader` (RFC 9110 section 12.5.1): how much a caller wants a media type.
+//! Parses the `Accept` header (RFC 9110 section 12.5.1): how much a client prefers a media type.
 //!
-//! A header that is not well formed counts as `*/*`: a refusal is no occasion to refuse once more.
-//! Parameters other than `q` are read over, because no answer of ours has variants by them.
+//! A malformed header counts as `*/*`, because the request is already being refused. Parameters
+//! other than `q` are ignored, because no response varies by them.
 
 use http::header::{ACCEPT, HeaderMap};
 
-/// How much a media type is wanted, in thousandths.
+/// The weight of a media type, in thousandths.
 type QualityValue = u16;
 
 const MAX_QUALITY: QualityValue = 1_000;
 
-/// What a caller accepts.
+/// The media types that a client accepts.
 #[derive(Debug, Default)]
 pub(super) struct AcceptHeader<'a> {
-    /// None is everything, alike.
+    /// Empty if the client accepts everything equally.
     ranges: Vec<MediaRange<'a>>,
 }
 
-/// `text/html`, `text/*` or `*/*`, with its quality.
+/// A media range such as `text/html`, `text/*` or `*/*`, with its quality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MediaRange<'a> {
     kind: &'a str,
@@ -26,7 +26,7 @@ struct MediaRange<'a> {
 }
 
 impl<'a> AcceptHeader<'a> {
-    /// What the headers of a request say.
+    /// Parses all `Accept` lines of a request.
     pub(super) fn from_headers(headers: &'a HeaderMap) -> Self {
         let mut ranges = Vec::new();
         for line in headers.get_all(ACCEPT) {
@@ -38,7 +38,7 @@ impl<'a> AcceptHeader<'a> {
         Self { ranges }
     }
 
-    /// How much a media type is wanted: what the most specific range says that has it.
+    /// The quality of a media type, from the most specific range that matches it.
     pub(super) fn quality(&self, kind: &str, subtype: &str) -> QualityValue {
         if self.ranges.is_empty() {
             return MAX_QUALITY;
@@ -48,7 +48,7 @@ impl<'a> AcceptHeader<'a> {
         best.map_or(0, |range| range.quality)
     }
 
-    /// The same, but only for who names it.
+    /// The quality of a media type that the client names exactly, without wildcards; otherwise 0.
     pub(super) fn explicit_quality(&self, kind: &str, subtype: &str) -> QualityValue {
         let named = self.ranges.iter().filter(|range| range.matches_exactly(kind, subtype));
         named.map(|range| range.quality).max().unwrap_or(0)
@@ -70,7 +70,7 @@ impl MediaRange<'_> {
     }
 }
 
-/// The ranges of one line; none if it is not well formed. Empty elements are allowed.
+/// The ranges of one line; `None` if it is malformed. Empty elements are allowed.
 fn parse_ranges(line: &str) -> Option<Vec<MediaRange<'_>>> {
     let elements = split_unquoted(line, b',').map(trim).filter(|element| !element.is_empty());
     elements.map(parse_range).collect()
@@ -96,7 +96,7 @@ fn parse_range(element: &str) -> Option<MediaRange<'_>> {
     Some(MediaRange { kind, subtype, quality })
 }
 
-/// `0` to `1` with up to three decimals.
+/// Parses `0` to `1` with up to three decimals.
 fn parse_quality(text: &str) -> Option<QualityValue> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let is_number = decimals.len() <= 3 && decimals.bytes().all(|byte| byte.is_ascii_digit());
@@ -107,7 +107,7 @@ fn parse_quality(text: &str) -> Option<QualityValue> {
     (thousandths <= MAX_QUALITY).then_some(thousandths)
 }
 
-/// The parts between separators, those inside a quoted string not counted.
+/// Splits at separators outside of quoted strings.
 fn split_unquoted(text: &str, separator: u8) -> impl Iterator<Item = &str> {
     let (mut quoted, mut escaped) = (false, false);
     text.split(move |c: char| {
@@ -132,7 +132,7 @@ fn is_quoted(text: &str) -> bool {
     text.len() >= 2 && text.starts_with('"') && text.ends_with('"')
 }
 
-/// RFC 9110 section 5.6.2.
+/// Whether a text is a token (RFC 9110 section 5.6.2).
 pub(super) fn is_token(text: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(is_part)

@@ -1,4 +1,5 @@
-//! The families of headers that tell a limit and what is left of it, and which of them a style has.
+//! The header families that report a limit and its remaining quota, and which of them each style
+//! uses.
 
 use http::header::HeaderName;
 use tidegate_core::time::Timestamp;
@@ -18,7 +19,7 @@ const LEGACY: LimitHeaderNames = LimitHeaderNames {
     reset: HeaderName::from_static("ratelimit-reset"),
 };
 
-/// Headers that belong together.
+/// Headers that are sent together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeaderFamily {
     X,
@@ -47,14 +48,14 @@ impl HeaderStyle {
 impl HeaderFamily {
     pub(super) fn write(
         self,
-        counted: &ReportedCounter<'_>,
+        counter: &ReportedCounter<'_>,
         style: ResetStyle,
-        lines: &mut HeaderWriter<'_>,
+        writer: &mut HeaderWriter<'_>,
     ) {
         match self {
-            Self::X => X_RATELIMIT.write(counted, reset_secs(counted, style), lines),
-            Self::Ietf => ietf::write(counted, lines),
-            Self::Legacy => LEGACY.write(counted, Some(legacy_reset_secs(counted)), lines),
+            Self::X => X_RATELIMIT.write(counter, reset_secs(counter, style), writer),
+            Self::Ietf => ietf::write(counter, writer),
+            Self::Legacy => LEGACY.write(counter, Some(legacy_reset_secs(counter)), writer),
         }
     }
 }
@@ -62,27 +63,28 @@ impl HeaderFamily {
 impl LimitHeaderNames {
     fn write(
         self,
-        counted: &ReportedCounter<'_>,
+        counter: &ReportedCounter<'_>,
         reset: Option<u64>,
-        lines: &mut HeaderWriter<'_>,
+        writer: &mut HeaderWriter<'_>,
     ) {
-        lines.put_number_cached(self.limit, CachedNumber::Limit, counted.numbers.limit);
-        lines.put_number(self.remaining, counted.numbers.remaining);
+        writer.put_number_cached(self.limit, CachedNumber::Limit, counter.numbers.limit);
+        writer.put_number(self.remaining, counter.numbers.remaining);
         match reset {
-            Some(reset) => lines.put_number_cached(self.reset, CachedNumber::Reset, reset),
-            None => lines.remove(&self.reset),
+            Some(reset) => writer.put_number_cached(self.reset, CachedNumber::Reset, reset),
+            None => writer.remove(&self.reset),
         }
     }
 }
 
-fn reset_secs(counted: &ReportedCounter<'_>, style: ResetStyle) -> Option<u64> {
+fn reset_secs(counter: &ReportedCounter<'_>, style: ResetStyle) -> Option<u64> {
     match style {
-        ResetStyle::Delta => Some(counted.numbers.reset_after.as_secs_ceil()),
-        ResetStyle::Epoch => counted.reset_at().map(|at| at.since(Timestamp::EPOCH).as_secs_ceil()),
+        ResetStyle::Delta => Some(counter.numbers.reset_after.as_secs_ceil()),
+        ResetStyle::Epoch => counter.reset_at().map(|at| at.since(Timestamp::EPOCH).as_secs_ceil()),
     }
 }
 
-/// A wait in these drafts, and `Retry-After` should not point earlier than its end.
-fn legacy_reset_secs(counted: &ReportedCounter<'_>) -> u64 {
-    counted.effective_secs().unwrap_or(counted.numbers.reset_after.as_secs_ceil())
+/// The drafts up to 06 define the reset as a wait, and say that `Retry-After` should not end before
+/// it.
+fn legacy_reset_secs(counter: &ReportedCounter<'_>) -> u64 {
+    counter.effective_secs().unwrap_or(counter.numbers.reset_after.as_secs_ceil())
 }

@@ -1,6 +1,7 @@
-//! The pair of draft-ietf-httpapi-ratelimit-headers-11, `RateLimit-Policy` and `RateLimit`. Names
-//! and letters are not settled (an open change has `a` for `r` and `w` for `t`): a newer draft is a
-//! change in this file.
+//! The headers `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11.
+//!
+//! The parameter names are not final: an open change renames `r` to `a` and `t` to `w`. Adopting a
+//! newer draft only changes this file.
 
 use http::header::HeaderName;
 use tidegate_core::policy::Policy;
@@ -14,32 +15,32 @@ const STATE: HeaderName = HeaderName::from_static("ratelimit");
 /// The largest Integer of RFC 9651.
 const MAX_INTEGER: u64 = 999_999_999_999_999;
 
-pub(super) fn write(counted: &ReportedCounter<'_>, lines: &mut HeaderWriter<'_>) {
-    let name = counted.rule.id();
+pub(super) fn write(counter: &ReportedCounter<'_>, writer: &mut HeaderWriter<'_>) {
+    let name = counter.rule.id();
     let policy = |text: &mut Vec<u8>| {
         let policy =
-            StructuredItem::start_string(text, name).with_integer(b'q', counted.numbers.limit);
-        if counted.rule.limit().policy().is_some_and(Policy::is_concurrency) {
-            // What is in use at once has no window.
+            StructuredItem::start_string(text, name).with_integer(b'q', counter.numbers.limit);
+        if counter.rule.limit().policy().is_some_and(Policy::is_concurrency) {
+            // A concurrency limit has no window.
             policy.write_word("qu", "concurrent-requests");
-        } else if let Some(secs) = counted.window_secs() {
+        } else if let Some(secs) = counter.window_secs() {
             policy.with_integer(b'w', secs);
         }
     };
-    match counted.rule_key {
-        Some(which) => lines.put_cached(POLICY, (which, counted.numbers.limit), policy),
-        None => lines.put_text(POLICY, policy),
+    match counter.rule_key {
+        Some(rule) => writer.put_cached(POLICY, (rule, counter.numbers.limit), policy),
+        None => writer.put_text(POLICY, policy),
     }
-    lines.put_text(STATE, |text| {
+    writer.put_text(STATE, |text| {
         let state =
-            StructuredItem::start_string(text, name).with_integer(b'r', counted.numbers.remaining);
-        if let Some(secs) = counted.effective_secs() {
+            StructuredItem::start_string(text, name).with_integer(b'r', counter.numbers.remaining);
+        if let Some(secs) = counter.effective_secs() {
             state.with_integer(b't', secs);
         }
     });
 }
 
-/// A member of a List of RFC 9651: a String with Integers for parameters.
+/// A member of an RFC 9651 List: a String with parameters.
 struct StructuredItem<'t>(&'t mut Vec<u8>);
 
 impl<'t> StructuredItem<'t> {
@@ -61,7 +62,7 @@ impl<'t> StructuredItem<'t> {
         Self(item)
     }
 
-    /// A String that needs no escape.
+    /// Adds a String parameter that needs no escaping.
     fn write_word(self, name: &str, word: &str) {
         self.0.extend_from_slice(format!(";{name}=\"{word}\"").as_bytes());
     }

@@ -1,8 +1,9 @@
-//! What a caller is told of a decision in HTTP: the rate-limit headers of every answer, and the
-//! whole [`refusal_response`](fn@refusal) of a request.
+//! Turns a decision into HTTP: the rate-limit headers of every response, and the complete
+//! [`refusal_response`] to a refused request.
 //!
-//! They tell of the tightest rule only, and never of a rule in shadow. Numbers are the store's, so
-//! that all nodes tell a caller the same; no clock is read and nothing is rolled here.
+//! The headers describe only the tightest rule, and never a rule in shadow mode. All numbers come
+//! from the store, so every node sends a client the same ones. This crate reads no clock and draws
+//! no random numbers.
 
 mod accept;
 mod header_family;
@@ -25,55 +26,56 @@ pub use refusal::refusal_response;
 use summary::LimitSummary;
 
 const WARNING: HeaderName = HeaderName::from_static("x-ratelimit-warning");
-/// Not of any standard, but the SDKs of AI providers read it before `Retry-After`: it spares their
-/// users the rounding up to whole seconds. Others do not know it.
+/// Not a standard header, but the SDKs of AI providers prefer it to `Retry-After`, which is rounded
+/// up to whole seconds. Other clients ignore it.
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 /// How the headers are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeaderSettings {
-    /// Which headers tell the limit and what is left of it.
+    /// Which headers report the limit and the remaining quota.
     pub style: HeaderStyle,
-    /// What `X-RateLimit-ResetStyleArg` means.
+    /// The format of `X-RateLimit-Reset`.
     pub reset: ResetStyle,
-    /// Refused callers are told to wait up to this much longer, each another while, so that those who
-    /// wait for the same window do not come back at the same instant.
+    /// Maximum time added to the wait of a refused client. Each client gets a different part of it,
+    /// so that clients waiting for the same window do not all retry at the same instant.
     pub retry_jitter: Option<Micros>,
-    /// Whether scripts of other origins may read the headers in a browser.
+    /// Whether scripts from other origins may read the headers in a browser
+    /// (`Access-Control-Expose-Headers`).
     pub expose: bool,
 }
 
-/// Which headers tell the limit and what is left of it. `Retry-After` is no matter of style.
+/// Which headers report the limit and the remaining quota. `Retry-After` is sent in every style.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HeaderStyle {
-    /// `X-RateLimit-Limit`, `-Remaining`, `-ResetStyleArg` and the IETF pair.
+    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset` and the IETF pair.
     #[default]
     All,
-    /// `X-RateLimit-Limit`, `-Remaining`, `-ResetStyleArg`.
+    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`.
     X,
-    /// `RateLimit-Policy` and `RateLimit`, in the form of the newest draft.
+    /// `RateLimit-Policy` and `RateLimit`, as in the latest IETF draft.
     Ietf,
-    /// `X-RateLimit-…` and `RateLimit-Limit`, `-Remaining`, `-ResetStyleArg` of the drafts up to 06.
+    /// `X-RateLimit-…`, and `RateLimit-Limit`, `-Remaining`, `-Reset` as in the drafts up to 06.
     Legacy,
-    /// None.
+    /// No such headers.
     None,
 }
 
-/// What `X-RateLimit-ResetStyleArg` means; clients in the field expect the one or the other.
+/// The format of `X-RateLimit-Reset`. Existing clients expect one or the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ResetStyle {
-    /// Seconds since the Unix epoch, as GitHub has it.
+    /// Seconds since the Unix epoch, as GitHub sends it.
     #[default]
     Epoch,
-    /// Seconds from now, as Envoy has it.
+    /// Seconds from now, as Envoy sends it.
     Delta,
 }
 
 impl HeaderSettings {
-    /// The number that says where in the jitter a caller comes to lie, for [`write_headers`]. It is the same
-    /// on every node and for as long as the caller has to wait for the same instant; the next time
-    /// it is another. Zero where nothing is jittered.
+    /// The `random` argument of [`write_headers`], which selects a client's share of the jitter.
+    /// Every node returns the same number as long as the client waits for the same instant, and
+    /// another one for its next wait. Returns 0 if no jitter applies.
     #[must_use]
     pub fn jitter_seed(&self, decision: &Decision, facts: &Facts<'_>) -> u64 {
         match self.retry_jitter {
@@ -83,57 +85,63 @@ impl HeaderSettings {
     }
 }
 
-/// Adds the headers of a decision; of those that are there already, ours count. Where no rule that
-/// counts decided, there are none. `random` is for the jitter; see [`HeaderSettings::jitter_seed`].
+/// Adds the headers of a decision, replacing existing headers of the same names. Adds no limit
+/// headers if no rule applied, or if the tightest rule is in shadow mode.
+///
+/// `random` selects the jitter; see [`HeaderSettings::jitter_seed`].
 pub fn write_headers(
     decision: &Decision,
     settings: &HeaderSettings,
     random: u64,
     headers: &mut HeaderMap,
 ) {
-    let mut lines = HeaderWriter::new(headers, settings.expose);
+    let mut writer = HeaderWriter::new(headers, settings.expose);
     write_decision(
         decision,
         LimitSummary::from_decision(decision, settings, random).as_ref(),
         settings,
-        &mut lines,
+        &mut writer,
     );
-    lines.finish();
+    writer.finish();
 }
 
 fn write_decision(
     decision: &Decision,
-    told: Option<&LimitSummary<'_>>,
+    summary: Option<&LimitSummary<'_>>,
     settings: &HeaderSettings,
-    lines: &mut HeaderWriter<'_>,
+    writer: &mut HeaderWriter<'_>,
 ) {
-    if let Some(told) = told {
-        write_summary(told, settings, lines);
+    if let Some(summary) = summary {
+        write_summary(summary, settings, writer);
     }
     if !decision.is_allowed() {
-        // Scripts may read it anyhow, so it is not among the exposed ones.
-        lines.put_unexposed(CACHE_CONTROL, NO_STORE);
+        // Not exposed: `Cache-Control` is a CORS-safelisted header, readable by any script.
+        writer.put_unexposed(CACHE_CONTROL, NO_STORE);
     }
     if settings.style != HeaderStyle::None
         && let Some(warnings) = warning_header(decision)
     {
-        lines.put(WARNING, warnings);
+        writer.put(WARNING, warnings);
     }
 }
 
-fn write_summary(told: &LimitSummary<'_>, settings: &HeaderSettings, lines: &mut HeaderWriter<'_>) {
-    if let Some(counted) = told.counter() {
+fn write_summary(
+    summary: &LimitSummary<'_>,
+    settings: &HeaderSettings,
+    writer: &mut HeaderWriter<'_>,
+) {
+    if let Some(counter) = summary.counter() {
         for family in settings.style.families() {
-            family.write(&counted, settings.reset, lines);
+            family.write(&counter, settings.reset, writer);
         }
     }
-    if let Some(wait) = told.wait {
-        lines.put_number(RETRY_AFTER, wait.secs());
-        lines.put_number(RETRY_AFTER_MS, wait.millis());
+    if let Some(wait) = summary.wait {
+        writer.put_number(RETRY_AFTER, wait.secs());
+        writer.put_number(RETRY_AFTER_MS, wait.millis());
     }
 }
 
-/// The ids of the rules that warn, which are printable ASCII; none if none does.
+/// The comma-separated IDs of the rules that warn; `None` if no rule does. IDs are printable ASCII.
 fn warning_header(decision: &Decision) -> Option<HeaderValue> {
     let mut warnings = decision.warnings();
     let mut ids = warnings.next()?.id().to_owned();

@@ -1,5 +1,5 @@
-//! What an answer will say of the decision that lets its request pass. It is worked out when that is made, and kept while the
-//! upstream works: a decision is large, and would be in no near cache any more.
+//! The part of an allowed decision that the headers of the response need, kept while the upstream
+//! handles the request. The decision itself is large and would have left the CPU cache by then.
 
 use std::sync::Arc;
 
@@ -11,37 +11,37 @@ use super::header_writer::HeaderWriter;
 use super::summary::{LimitSummary, tightest_visible};
 use super::{HeaderSettings, HeaderStyle, WARNING, warning_header, write_summary};
 
-/// What is left of a decision for the headers of an answer.
+/// The data of an allowed decision for the headers of its response.
 #[derive(Debug)]
 pub struct PendingHeaders {
-    /// The rule that is told of, and what it said.
+    /// The rule that the headers describe.
     tightest: Option<(Arc<RuleSet>, RuleReading)>,
-    /// Seldom any.
+    /// The warning header; boxed because it is rare.
     warnings: Option<Box<HeaderValue>>,
 }
 
 impl PendingHeaders {
-    /// What is to be said of a decision by which a request passes; nothing where there is nothing to say.
+    /// Extracts the data from a decision that allows its request; `None` if it adds no headers.
     pub fn from_decision(decision: &Decision, settings: &HeaderSettings) -> Option<Self> {
         if settings.style == HeaderStyle::None {
             return None;
         }
-        let told =
+        let tightest =
             tightest_visible(decision).map(|reading| (Arc::clone(decision.rules()), *reading));
         let warnings = warning_header(decision).map(Box::new);
-        (told.is_some() || warnings.is_some()).then_some(Self { tightest: told, warnings })
+        (tightest.is_some() || warnings.is_some()).then_some(Self { tightest, warnings })
     }
 
-    /// Adds it to the headers of the answer; of those that are there already, ours count.
+    /// Adds the headers to the response, replacing existing headers of the same names.
     pub fn write(self, settings: &HeaderSettings, headers: &mut HeaderMap) {
-        let mut lines = HeaderWriter::new(headers, settings.expose);
+        let mut writer = HeaderWriter::new(headers, settings.expose);
         if let Some((rules, reading)) = &self.tightest {
-            write_summary(&LimitSummary::for_allowed(rules, reading), settings, &mut lines);
+            write_summary(&LimitSummary::for_allowed(rules, reading), settings, &mut writer);
         }
         if let Some(warnings) = self.warnings {
-            lines.put(WARNING, *warnings);
+            writer.put(WARNING, *warnings);
         }
-        lines.finish();
+        writer.finish();
     }
 }
 
@@ -63,7 +63,7 @@ mod tests {
   - { id: too, match: { tier: pro }, key_by: global, limit: 3/min, mode: warn, warn: { allow: 5, period: 1h } }
 ";
 
-    /// As it is without a notice between: from all allowed to two that warn, also where nothing is told.
+    /// Compares the two ways to write headers, with no, one and two warning rules, in every style.
     #[tokio::test]
     async fn pending_headers_equal_decision_headers() {
         let store = MemoryStore::with_shards(
@@ -89,16 +89,16 @@ mod tests {
                 styles.into_iter().flat_map(|style| [(style, false), (style, true)])
             {
                 let settings = HeaderSettings { style, expose, ..HeaderSettings::default() };
-                let mut theirs = HeaderMap::new();
-                theirs.insert("x-ratelimit-limit", HeaderValue::from_static("the upstream's"));
-                let (mut direct, mut noticed) = (theirs.clone(), theirs);
+                let mut upstream = HeaderMap::new();
+                upstream.insert("x-ratelimit-limit", HeaderValue::from_static("the upstream's"));
+                let (mut direct, mut deferred) = (upstream.clone(), upstream);
                 respond::write_headers(&decision, &settings, 0, &mut direct);
-                if let Some(notice) = PendingHeaders::from_decision(&decision, &settings) {
-                    notice.write(&settings, &mut noticed);
+                if let Some(pending) = PendingHeaders::from_decision(&decision, &settings) {
+                    pending.write(&settings, &mut deferred);
                 }
-                assert_eq!(noticed, direct, "{settings:?}");
+                assert_eq!(deferred, direct, "{settings:?}");
                 if style == HeaderStyle::All && !expose {
-                    warned.push(noticed.get(WARNING).cloned());
+                    warned.push(deferred.get(WARNING).cloned());
                 }
             }
         }

@@ -1,8 +1,8 @@
-//! The whole answer to a request that is refused: 429 with headers, and a body of the kind that the
-//! caller reads best; to a gRPC caller its own kind of answer.
+//! The complete response to a refused request: status 429, headers, and a body in the media type
+//! that the client prefers. A gRPC client gets a gRPC status instead.
 //!
-//! Nothing is told that only the operator should know: of the rules their ids, which are the names
-//! of the policies in the headers, of the request nothing at all.
+//! The response discloses nothing that only the operator should know. Of the rules it contains the
+//! IDs, which name the policies in the headers; of the request it contains nothing.
 
 mod body;
 pub(crate) mod grpc;
@@ -19,13 +19,14 @@ use super::summary::LimitSummary;
 use super::{HeaderSettings, write_decision};
 use body::RefusalBody;
 
-/// Room for all that a refusal says, and what the protocol adds.
+/// Initial capacity of the header map: the headers of a refusal and those that hyper adds.
 const USUAL_HEADERS: usize = 12;
 
 const ACCEPT: HeaderValue = HeaderValue::from_static("accept");
 
-/// The answer to a request that a decision refuses, by what the headers of the request ask for.
-/// `random` is for the jitter; see [`HeaderSettings::jitter_seed`].
+/// Builds the response to a refused request, in the format that the `request` headers ask for.
+///
+/// `random` selects the jitter; see [`HeaderSettings::jitter_seed`].
 #[must_use]
 pub fn refusal_response(
     decision: &Decision,
@@ -33,26 +34,26 @@ pub fn refusal_response(
     settings: &HeaderSettings,
     random: u64,
 ) -> Response<Full<Bytes>> {
-    let told = LimitSummary::from_decision(decision, settings, random);
-    let message = message::render(told.as_ref());
+    let summary = LimitSummary::from_decision(decision, settings, random);
+    let message = message::render(summary.as_ref());
     let grpc = grpc::response_media_type(request);
     let mut response = match &grpc {
-        // Everything is in the head, and the body ends before it begins ("Trailers-Only").
+        // A "Trailers-Only" response: the status is in the headers and the body is empty.
         Some(media_type) => response_with_type(StatusCode::OK, media_type.clone(), Bytes::new()),
         None => {
             let RefusalBody { media_type, bytes } =
-                RefusalBody::render(decision, told.as_ref(), &message, request);
+                RefusalBody::render(decision, summary.as_ref(), &message, request);
             let mut response = response_with_type(StatusCode::TOO_MANY_REQUESTS, media_type, bytes);
             response.headers_mut().insert(VARY, ACCEPT);
             response
         }
     };
-    let mut lines = HeaderWriter::new(response.headers_mut(), settings.expose);
-    write_decision(decision, told.as_ref(), settings, &mut lines);
+    let mut writer = HeaderWriter::new(response.headers_mut(), settings.expose);
+    write_decision(decision, summary.as_ref(), settings, &mut writer);
     if grpc.is_some() {
-        grpc::write_status(&message, told.and_then(|told| told.wait), &mut lines);
+        grpc::write_status(&message, summary.and_then(|summary| summary.wait), &mut writer);
     }
-    lines.finish();
+    writer.finish();
     response
 }
 
@@ -63,7 +64,7 @@ fn response_with_type(
 ) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body));
     *response.status_mut() = status;
-    // At once as large as it gets, because it would grow twice on the way.
+    // Reserve once; the map would otherwise grow twice.
     response.headers_mut().reserve(USUAL_HEADERS);
     response.headers_mut().insert(CONTENT_TYPE, media_type);
     response

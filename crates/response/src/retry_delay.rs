@@ -1,4 +1,5 @@
-//! How long a refused caller is told to wait: at least as long as it has to, in whole units.
+//! How long a refused client has to wait: at least the time until its request can succeed, rounded
+//! up to whole units.
 
 use tidegate_core::decision::Retry;
 use tidegate_core::key::{Fingerprint, KeyHasher, Secret};
@@ -6,15 +7,16 @@ use tidegate_core::time::{Micros, Timestamp};
 use tidegate_limiter::Decision;
 use tidegate_rules::Facts;
 
-/// For a refusal that names no wait: not at once, or refused callers would hammer.
+/// The delay for a refusal that allows an immediate retry. Without one, refused clients would retry
+/// in a tight loop.
 const MIN_DELAY: Micros = Micros::from_secs(1);
 
-/// A wait, jitter included.
+/// A wait, including jitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RetryDelay(Micros);
 
 impl RetryDelay {
-    /// What a refusal asks for; none if waiting does not help.
+    /// The wait for a refusal; `None` if no wait would help.
     pub(super) fn from_retry(retry: Retry, jitter: Option<Micros>, random: u64) -> Option<Self> {
         let wait = match retry {
             Retry::Never => return None,
@@ -25,7 +27,7 @@ impl RetryDelay {
         Some(Self(Micros::new(wait.get().saturating_add(added))))
     }
 
-    /// As in `Retry-After`, which must not say 0 of a refusal: clients would come back at once.
+    /// Seconds for `Retry-After`. At least 1, because clients retry at once on 0.
     pub(super) const fn secs(self) -> u64 {
         at_least_one(self.0.as_secs_ceil())
     }
@@ -39,21 +41,21 @@ const fn at_least_one(count: u64) -> u64 {
     if count == 0 { 1 } else { count }
 }
 
-/// A part of a span, evenly spread from nothing to just below all of it.
+/// Scales `random` evenly to the range from 0 to just below `span`.
 fn scale_jitter(span: Micros, random: u64) -> u64 {
     let product = u128::from(span.get()) * u128::from(random);
     u64::try_from(product >> u64::BITS).unwrap_or_default()
 }
 
-/// A number that depends on who waits and for which instant. Callers that wait for the same window
-/// get different ones, a caller that asks again on the way gets the same.
+/// A number derived from the client and the instant that it waits for. Clients that wait for the
+/// same window get different numbers; a client that repeats its request gets the same one.
 pub(super) fn jitter_seed(decision: &Decision, facts: &Facts<'_>) -> u64 {
     let numbers = decision.tightest().and_then(|(_, reading)| reading.numbers);
     let until = numbers.map_or(Timestamp::EPOCH, |numbers| match numbers.retry {
         Retry::After(wait) => numbers.now.plus(wait),
         Retry::Now | Retry::Never => numbers.now,
     });
-    // No secret: it is no harm if somebody can tell by how much his wait was stretched.
+    // Unkeyed: it does no harm if a client can compute its own jitter.
     let mut hasher = KeyHasher::new(Secret::UNSET);
     hasher.write_part(&until.as_micros().to_le_bytes());
     for (name, value) in facts.iter() {
@@ -72,14 +74,14 @@ mod tests {
 
     #[test]
     fn retry_delay_rounds_up_above_zero() {
-        let told = |retry| {
+        let delay = |retry| {
             RetryDelay::from_retry(retry, None, u64::MAX).map(|wait| (wait.secs(), wait.millis()))
         };
-        assert_eq!(told(Retry::After(Micros::new(900_001))), Some((1, 901)));
-        assert_eq!(told(Retry::After(Micros::new(1_000_001))), Some((2, 1_001)));
-        assert_eq!(told(Retry::After(Micros::ZERO)), Some((1, 1)));
-        assert_eq!(told(Retry::Now), Some((1, 1_000)));
-        assert_eq!(told(Retry::Never), None);
+        assert_eq!(delay(Retry::After(Micros::new(900_001))), Some((1, 901)));
+        assert_eq!(delay(Retry::After(Micros::new(1_000_001))), Some((2, 1_001)));
+        assert_eq!(delay(Retry::After(Micros::ZERO)), Some((1, 1)));
+        assert_eq!(delay(Retry::Now), Some((1, 1_000)));
+        assert_eq!(delay(Retry::Never), None);
     }
 
     proptest! {
@@ -90,13 +92,14 @@ mod tests {
             random: u64,
         ) {
             let retry = Retry::After(Micros::new(wait));
-            let Some(RetryDelay(told)) = RetryDelay::from_retry(retry, Some(Micros::new(cap)), random) else {
-                return Err(TestCaseError::fail("a wait has an end"));
+            let cap_micros = Some(Micros::new(cap));
+            let Some(RetryDelay(delay)) = RetryDelay::from_retry(retry, cap_micros, random) else {
+                return Err(TestCaseError::fail("`Retry::After` yields a delay"));
             };
-            prop_assert!((wait..wait + cap).contains(&told.get()), "{wait} {cap} {told:?}");
-            prop_assert!(RetryDelay(told).secs() >= 1 && RetryDelay(told).millis() >= 1);
-            prop_assert!(u128::from(RetryDelay(told).secs()) * 1_000_000 >= u128::from(wait));
-            prop_assert!(u128::from(RetryDelay(told).millis()) * 1_000 >= u128::from(wait));
+            prop_assert!((wait..wait + cap).contains(&delay.get()), "{wait} {cap} {delay:?}");
+            prop_assert!(RetryDelay(delay).secs() >= 1 && RetryDelay(delay).millis() >= 1);
+            prop_assert!(u128::from(RetryDelay(delay).secs()) * 1_000_000 >= u128::from(wait));
+            prop_assert!(u128::from(RetryDelay(delay).millis()) * 1_000 >= u128::from(wait));
         }
     }
 

@@ -1,4 +1,5 @@
-//! What of a decision is told: the rule that counts most, its numbers, and when to come back.
+//! The part of a decision that a response describes: the tightest rule, its numbers, and the wait
+//! before a retry.
 
 use tidegate_core::decision::{Reading, Retry, Verdict};
 use tidegate_core::time::Timestamp;
@@ -8,22 +9,22 @@ use tidegate_rules::{Rule, RuleMode, RuleSet};
 use super::HeaderSettings;
 use super::retry_delay::RetryDelay;
 
-/// The rule that is told of, and what it says.
+/// The tightest rule of a decision and its reading.
 pub(super) struct LimitSummary<'a> {
     pub(super) rule: &'a Rule,
-    /// Which of all rules that is, if it is one.
+    /// The serial of the rule set and the index of the rule; `None` for an inline limit.
     rule_key: Option<(u64, u32)>,
     pub(super) verdict: Verdict,
-    /// None where the rule counts nothing.
+    /// `None` if the rule does not count.
     pub(super) numbers: Option<Reading>,
-    /// Whether the rule has a limit but no counter was read: the store is gone, and its `on_fail`
-    /// answered.
+    /// Whether the rule has a limit but its counter was not read: the store is unreachable, and the
+    /// rule's `on_fail` decided.
     pub(super) is_uncounted: bool,
-    /// When to come back; none if the request passes, or never will.
+    /// The wait before a retry; `None` if the request is allowed, or if no wait would help.
     pub(super) wait: Option<RetryDelay>,
 }
 
-/// The same where the rule has counted.
+/// A [`LimitSummary`] of a rule that counts.
 pub(super) struct ReportedCounter<'a> {
     pub(super) rule: &'a Rule,
     pub(super) rule_key: Option<(u64, u32)>,
@@ -39,15 +40,15 @@ impl<'a> LimitSummary<'a> {
         random: u64,
     ) -> Option<Self> {
         let reading = tightest_visible(decision)?;
-        let told = Self::for_allowed(decision.rules(), reading);
+        let summary = Self::for_allowed(decision.rules(), reading);
         let wait = match decision.is_allowed() {
             true => None,
             false => RetryDelay::from_retry(reading.retry(), settings.retry_jitter, random),
         };
-        Some(Self { wait, ..told })
+        Some(Self { wait, ..summary })
     }
 
-    /// What a rule says of a request that passes.
+    /// The summary for a request that is allowed, so without a wait.
     pub(super) fn for_allowed(rules: &'a RuleSet, reading: &RuleReading) -> Self {
         let RuleReading { rule, verdict, numbers, uncounted } = *reading;
         let rule_key = (!rules.is_inline_limit()).then(|| (rules.serial(), rule));
@@ -58,34 +59,37 @@ impl<'a> LimitSummary<'a> {
         let refused = self.verdict.refuses();
         let mut numbers = self.numbers?;
         if let (true, Retry::After(wait)) = (refused, numbers.retry) {
-            // A ban outlasts the counter; whoever looks at the reset alone must not come too early.
+            // A ban outlasts the counter. A client that only reads the reset must not retry too
+            // early.
             numbers.reset_after = numbers.reset_after.max(wait);
         }
-        let Self { rule, rule_key: which, wait, .. } = *self;
-        Some(ReportedCounter { rule, rule_key: which, numbers, refused, wait })
+        let Self { rule, rule_key, wait, .. } = *self;
+        Some(ReportedCounter { rule, rule_key, numbers, refused, wait })
     }
 
-    /// The wait as in `Retry-After`.
+    /// The wait in seconds, as in `Retry-After`.
     pub(super) fn wait_secs(&self) -> Option<u64> {
         self.wait.map(RetryDelay::secs)
     }
 }
 
-/// What the rule says that is told of, if one is: none is of rules that only watch.
+/// The reading of the tightest rule; `None` if no rule applied or that rule is in shadow mode.
 pub(super) fn tightest_visible(decision: &Decision) -> Option<&RuleReading> {
     let (rule, reading) = decision.tightest()?;
     (*rule.mode() != RuleMode::Shadow).then_some(reading)
 }
 
 impl ReportedCounter<'_> {
-    /// How long the whole limit takes to come back.
+    /// How long a used-up limit takes to become fully available again.
     pub(super) fn window_secs(&self) -> Option<u64> {
         self.rule.limit().policy().map(|policy| policy.period().as_secs_ceil().max(1))
     }
 
-    /// The span within which no more than `remaining` pass, in whole seconds; none if it is shorter, or not known.
-    /// When refused it is the same as `Retry-After`, which must not point earlier than its end; when nothing helps
-    /// there is none.
+    /// The time in which at most `remaining` more requests are allowed, rounded down to seconds;
+    /// `None` if it is below a second or unknown.
+    ///
+    /// For a refusal it equals `Retry-After`, which must not end earlier; `None` if no wait would
+    /// help.
     pub(super) fn effective_secs(&self) -> Option<u64> {
         match self.refused {
             true => self.wait.map(RetryDelay::secs),
@@ -93,8 +97,8 @@ impl ReportedCounter<'_> {
         }
     }
 
-    /// When the counter is back to its full limit, or a refused request may be retried; none where no
-    /// clock could be read.
+    /// When the counter is back to its full limit, or when a refused request may be retried,
+    /// whichever is later; `None` if no clock could be read.
     pub(super) fn reset_at(&self) -> Option<Timestamp> {
         let Reading { now, reset_after, .. } = self.numbers;
         (now > Timestamp::EPOCH).then(|| now.plus(reset_after))

@@ -1,29 +1,30 @@
-//! By which door a request came: told with its facts, heard by whoever counts decisions, and no rule's business.
+//! The API through which a request arrived. Carried with the facts and used as a label in metrics;
+//! rules cannot match on it.
 
-/// Where a request was asked about.
+/// The API that asked for a decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ApiKind {
-    /// In the same process.
+    /// A call within the same process.
     #[default]
     InProcess,
-    /// It was to be passed on.
+    /// The gateway, which forwards admitted requests.
     Gateway,
-    /// In JSON.
+    /// The JSON API over HTTP.
     Http,
-    /// By a proxy that holds it.
+    /// The forward-auth endpoint for reverse proxies.
     ForwardAuth,
-    /// By Envoy.
+    /// Envoy's rate limit service over gRPC.
     Grpc,
-    /// By a Redis client.
+    /// The Redis protocol.
     Resp,
 }
 
 impl ApiKind {
-    /// Every door.
+    /// All APIs.
     pub const ALL: [Self; 6] =
         [Self::Gateway, Self::Http, Self::ForwardAuth, Self::Grpc, Self::Resp, Self::InProcess];
 
-    /// The name in what is told of decisions.
+    /// The label value in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,6 +1,7 @@
-//! What a rule asks of a request: one fact, and the values that it may have.
+//! Conditions of a rule: each names one fact and the values that match.
 //!
-//! A condition is told a request and answers; finding the rules worth asking is the index's work.
+//! A condition only evaluates one request. The index finds the rules whose conditions are worth
+//! evaluating.
 
 mod descriptor;
 mod disjoint;
@@ -29,7 +30,7 @@ pub(crate) struct Condition {
     pub(crate) matcher: FactMatcher,
 }
 
-/// Whether the test must hold or must not.
+/// Whether the matcher must match or must not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MatchPolarity {
     Is,
@@ -45,7 +46,7 @@ impl MatchPolarity {
     }
 }
 
-/// A test that holds or does not.
+/// Tests one fact of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FactMatcher {
     Text(TextMatcher),
@@ -55,20 +56,20 @@ pub(crate) enum FactMatcher {
     Descriptor(DescriptorMatcher),
 }
 
-/// A fact that has one of some values, or fits one of some globs.
+/// Matches a fact that equals one of the values or matches one of the globs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TextMatcher {
     pub(crate) fact: Box<str>,
-    /// Sorted, so that a long list is searched and not walked.
+    /// Sorted for binary search.
     pub(crate) exact: Box<[Box<str>]>,
     pub(crate) globs: Box<[Glob]>,
 }
 
-/// What conditions are asked about.
+/// The facts of a request, prepared for evaluating conditions.
 #[derive(Clone, Debug)]
 pub(crate) struct MatchInput<'f, 'a> {
     pub(crate) facts: &'f Facts<'a>,
-    /// The path without slashes that do not count.
+    /// The path without redundant slashes.
     pub(crate) path: Option<Cow<'f, str>>,
     pub(crate) endpoint: RequestEndpoint<'f>,
 }
@@ -101,7 +102,7 @@ impl Condition {
         passed == (self.polarity == MatchPolarity::Is)
     }
 
-    /// The descriptor that it asks for.
+    /// The descriptor that the condition matches, if it is a descriptor condition.
     pub(crate) const fn descriptor(&self) -> Option<&DescriptorMatcher> {
         match &self.matcher {
             FactMatcher::Descriptor(descriptor) => Some(descriptor),
@@ -109,7 +110,7 @@ impl Condition {
         }
     }
 
-    /// The domain, if it asks for that one alone.
+    /// The domain, if the condition matches exactly one domain.
     pub(crate) fn single_domain(&self) -> Option<&str> {
         match &self.matcher {
             FactMatcher::Text(test)
@@ -122,7 +123,7 @@ impl Condition {
         }
     }
 
-    /// It as a problem shows it: without values that are secret.
+    /// The condition as shown in error messages, without secret values.
     pub(crate) fn redacted_text(&self) -> String {
         match &self.matcher {
             FactMatcher::Text(test) if is_secret_field(&test.fact) => {
@@ -132,7 +133,7 @@ impl Condition {
         }
     }
 
-    /// The same condition for requests whose paths were put into their form for comparison.
+    /// The same condition for requests with normalized paths.
     pub(crate) fn with_normalized_paths(&self, paths: PathNormalization) -> Self {
         let test = match &self.matcher {
             FactMatcher::Path(test) => FactMatcher::Path(test.with_normalized_paths(paths)),
@@ -144,7 +145,7 @@ impl Condition {
         Self { polarity: self.polarity, matcher: test }
     }
 
-    /// What it answers to every request, if that is always the same.
+    /// The result, if it is the same for every request.
     pub(crate) fn constant_result(&self) -> Option<bool> {
         match &self.matcher {
             FactMatcher::Endpoint(any) if any.iter().any(EndpointPattern::matches_everything) => {
@@ -175,7 +176,7 @@ impl TextMatcher {
     }
 }
 
-/// One text for one meaning, so that derived rule ids do not hang on how a document is laid out.
+/// Equal conditions have equal text, so derived rule ids do not depend on the document's layout.
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sign = self.polarity.operator();

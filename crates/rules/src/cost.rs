@@ -1,56 +1,56 @@
-//! What a request costs, and who tells: the rule, the request, or only the response.
+//! The cost of a request, which the rule, the request or the response determines.
 //!
-//! This reads the numbers that headers carry, so that every door reads them alike; which headers and
-//! bodies there are, the doors know.
+//! This module parses the numbers in headers, so that all APIs interpret them the same way. The
+//! APIs supply the header values and the sizes of the bodies.
 
 use std::fmt;
 
 /// Where the cost of a request comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CostSource {
-    /// The rule says it, the same for every request.
+    /// The rule sets the same cost for every request.
     Fixed(u64),
-    /// A header of the request says it.
+    /// A request header contains the cost.
     Header {
         /// The header's name in lower case.
         name: Box<str>,
-        /// The most that it may say.
+        /// The largest accepted value.
         max: u64,
     },
-    /// One for each started part of the request's body.
+    /// One for each started block of the request body.
     Body {
-        /// The bytes of a part.
+        /// The block size in bytes.
         part: u64,
     },
-    /// A header of the response says it; until then it is estimated.
+    /// A response header contains the cost; until then an estimate applies.
     ResponseHeader {
         /// The header's name in lower case.
         name: Box<str>,
-        /// The most that it may say.
+        /// The largest accepted value.
         max: u64,
-        /// What is charged until it is known.
+        /// Charged until the cost is known.
         estimate: u64,
     },
-    /// One for each started part of the response's body; until then it is estimated.
+    /// One for each started block of the response body; until then an estimate applies.
     Response {
-        /// The bytes of a part.
+        /// The block size in bytes.
         part: u64,
-        /// What is charged until it is known.
+        /// Charged until the cost is known.
         estimate: u64,
     },
 }
 
-/// How much was seen of the bodies of a request and its response.
+/// Bytes counted in the bodies of a request and its response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BodyBytes {
-    /// Of the request, if they were counted.
+    /// Bytes of the request body, if they were counted.
     pub request: Option<u64>,
-    /// Of the response, if they were counted.
+    /// Bytes of the response body, if they were counted.
     pub response: Option<u64>,
 }
 
 impl CostSource {
-    /// What is charged where nobody tells more: the fixed cost, the estimate, or one.
+    /// The cost without further information: the fixed cost, the estimate, or one.
     #[must_use]
     pub const fn base(&self) -> u64 {
         match self {
@@ -60,24 +60,23 @@ impl CostSource {
         }
     }
 
-    /// Whether the request tells it.
+    /// Whether the request determines the cost.
     #[must_use]
     pub const fn is_from_request(&self) -> bool {
         matches!(self, Self::Header { .. } | Self::Body { .. })
     }
 
-    /// Whether it may be known better when the response has ended. The size of a body that the request
-    /// does not declare is.
+    /// Whether the end of the response may give a more precise cost. This includes request bodies,
+    /// because a request need not declare its body size.
     #[must_use]
     pub const fn is_known_after_response(&self) -> bool {
         matches!(self, Self::Body { .. } | Self::ResponseHeader { .. } | Self::Response { .. })
     }
 
-    /// What a request costs, from the values of a header of it and the size that it declares for its
-    /// body: at least one.
+    /// The cost of a request from its header values and its declared body size: at least one.
     ///
-    /// A header that is missing says one. What is not one whole number says the most there is: a slip
-    /// of whoever sets it must not make requests cheap.
+    /// A missing header counts as one. A header that is not a single whole number counts as `max`:
+    /// an error of the component that sets it must not make requests cheap.
     pub fn request_cost<'v, V: IntoIterator<Item = &'v [u8]>>(
         &self,
         header: impl FnOnce(&str) -> V,
@@ -94,12 +93,12 @@ impl CostSource {
         }
     }
 
-    /// What a request has cost, from the values of a header of its response and what was seen of the
-    /// bodies; nothing where that tells nothing, and what was charged stays.
+    /// The final cost from the header values of the response and the counted body bytes. `None` if
+    /// they contain no cost; the amount already charged then stays.
     ///
-    /// A header that is missing or not one whole number tells nothing: the client is not to pay for a
-    /// slip of the service. It may say 0. A body costs at least one, or a client that goes away early
-    /// would pay nothing.
+    /// A header that is missing or not a single whole number is ignored: the client should not pay
+    /// for an error of the upstream. The header may be 0. A body costs at least one; otherwise a
+    /// client that disconnects early would pay nothing.
     pub fn response_cost<'v, V: IntoIterator<Item = &'v [u8]>>(
         &self,
         header: impl FnOnce(&str) -> V,
@@ -117,18 +116,17 @@ impl CostSource {
     }
 }
 
-/// For people.
+/// The text shown to users.
 impl fmt::Display for CostSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixed(cost) => write!(f, "{cost}"),
-            Self::Header { name, max } => write!(f, "told by the header {name}, at most {max}"),
+            Self::Header { name, max } => {
+                write!(f, "from the request header {name}, at most {max}")
+            }
             Self::Body { part } => write!(f, "1 for each {part} bytes of the request"),
             Self::ResponseHeader { name, max, estimate } => {
-                write!(
-                    f,
-                    "told by the response's header {name}, at most {max}, {estimate} until then"
-                )
+                write!(f, "from the response header {name}, at most {max}, {estimate} until then")
             }
             Self::Response { part, estimate } => {
                 write!(f, "1 for each {part} bytes of the response, {estimate} until then")
@@ -137,7 +135,7 @@ impl fmt::Display for CostSource {
     }
 }
 
-/// What the values of a header say.
+/// The number in a header.
 enum HeaderNumber {
     Missing,
     Number(u64),
@@ -152,12 +150,12 @@ fn parse_whole_number<'v>(values: impl IntoIterator<Item = &'v [u8]>) -> HeaderN
     if !is_number || values.next().is_some() {
         return HeaderNumber::Invalid;
     }
-    // More digits than fit are a number all the same, and a large one.
+    // A number with too many digits for `u64` is valid, and large.
     let number = str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
     HeaderNumber::Number(number.unwrap_or(u64::MAX))
 }
 
-/// Started parts, at least one.
+/// Number of started blocks, at least one.
 fn count_parts(bytes: u64, part: u64) -> u64 {
     bytes.div_ceil(part.max(1)).max(1)
 }
@@ -172,7 +170,8 @@ mod tests {
         of.iter().map(|value| value.as_bytes())
     }
 
-    /// The header is the client's unless a trusted proxy sets it: it never buys a request for less than one.
+    /// Clients can set the header unless a trusted proxy overwrites it, so it never lowers the cost
+    /// below one.
     #[test]
     fn invalid_request_header_costs_maximum() {
         let cost = CostSource::Header { name: "x-cost".into(), max: 1_000 };

@@ -1,5 +1,5 @@
-//! Reading a YAML tree field by field: every reader notes what is wrong and goes on, so that all
-//! problems of a document are told at once.
+//! Decodes a YAML tree field by field. Every reader reports an error and continues, so that all
+//! errors of a document are reported at once.
 //!
 //! Public because the server decodes its own section of the document with it.
 

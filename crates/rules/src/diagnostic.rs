@@ -1,47 +1,47 @@
-//! What is wrong with a document: where, what was found, and what to write instead.
+//! Errors of a document: the location, what was found, and what to write instead.
 //!
-//! This only describes and prints problems; finding them is the business of the readers.
+//! This module only describes and prints errors. The readers detect them.
 
 use std::fmt;
 
-/// One thing that is wrong, with its place.
+/// One error and its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// The line, from 1; 0 when the whole document is meant.
+    /// The line, from 1; 0 if the error concerns the whole document.
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
     /// The field as a path, such as `rules[2].limit.window`; empty for the document itself.
     pub field: String,
-    /// What stands there.
+    /// The text found there.
     pub found: Option<String>,
     /// What is wrong.
     pub message: String,
     /// What to write instead.
     pub hint: Option<String>,
-    /// The source around the place.
+    /// The source around the location.
     pub excerpt: Option<SourceExcerpt>,
 }
 
-/// A piece of one source line, made safe to print, and which part of it is meant.
+/// A part of one source line, safe to print, with the marked range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceExcerpt {
-    /// The text, control characters replaced and long lines cut.
+    /// The text, with control characters replaced and long lines cut.
     pub text: String,
-    /// How many characters precede the place.
+    /// Number of characters before the marked range.
     pub before: usize,
-    /// How many characters the place has.
+    /// Number of characters in the marked range.
     pub width: usize,
 }
 
-/// Everything that is wrong with a document, in the order of the source.
+/// All errors of a document, in the order of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentError {
     /// The file as the user named it.
     pub file: String,
-    /// The problems.
+    /// The errors.
     pub list: Vec<Diagnostic>,
-    /// How many more there are than the list keeps.
+    /// Number of further errors that the list does not contain.
     pub omitted: usize,
 }
 
@@ -62,11 +62,11 @@ impl fmt::Display for DocumentError {
 
 impl std::error::Error for DocumentError {}
 
-/// How many places are listed.
+/// Maximum number of locations in [`DocumentError::locations`].
 const MAX_LISTED_LOCATIONS: usize = 5;
 
 impl DocumentError {
-    /// How many there are and where, and nothing of what stands there.
+    /// The locations of the errors, without any content of the document.
     #[must_use]
     pub fn locations(&self) -> String {
         let place = |problem: &Diagnostic| match (problem.line, problem.field.as_str()) {
@@ -109,7 +109,7 @@ impl Diagnostic {
     }
 }
 
-/// What is wrong with a piece of text, before it is known where that stands.
+/// An error in a value, without its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     pub(crate) message: String,
@@ -117,7 +117,7 @@ pub struct FieldError {
     pub(crate) hint: Option<String>,
 }
 
-/// Longer texts are cut before they are shown.
+/// Maximum length of quoted text.
 const MAX_SHOWN_CHARS: usize = 60;
 
 impl FieldError {
@@ -127,7 +127,7 @@ impl FieldError {
         Self { message: message.into(), found: None, hint: None }
     }
 
-    /// What stands there.
+    /// The text found there.
     #[must_use]
     pub fn with_found(mut self, found: &str) -> Self {
         self.found = Some(shorten(found));
@@ -142,7 +142,7 @@ impl FieldError {
     }
 }
 
-/// Text that is safe and short enough to print.
+/// Makes text short enough and safe to print.
 pub(crate) fn shorten(text: &str) -> String {
     let mut cut: String = text.chars().take(MAX_SHOWN_CHARS).map(sanitize_char).collect();
     if text.chars().nth(MAX_SHOWN_CHARS).is_some() {
@@ -151,12 +151,12 @@ pub(crate) fn shorten(text: &str) -> String {
     cut
 }
 
-/// A terminal must not obey what a document says.
+/// Replaces characters that could control a terminal.
 pub(crate) fn sanitize_char(c: char) -> char {
     match c {
         '\t' => ' ',
         c if c.is_control() => '\u{FFFD}',
-        // Marks that reorder text could show something other than what is read.
+        // Bidirectional control characters could make the text look different from its content.
         '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}' => '\u{FFFD}',
         c => c,
     }

@@ -1,7 +1,7 @@
-//! A rules document as it was typed, its fields read and each value checked on its own.
+//! A rules document as written, with its fields decoded and each value checked on its own.
 //!
-//! What needs several values at once (duplicate ids, conditions that exclude each other) is in
-//! `check`; it also runs on what is left of a faulty document, so that all problems come at once.
+//! Checks across several values (duplicate ids, contradictory conditions) are in `check`. They also
+//! run on the valid parts of a faulty document, so that all errors are reported at once.
 
 mod check;
 mod cost;
@@ -28,29 +28,29 @@ pub(crate) use rule::ParsedRule;
 use rule::RuleDefaults;
 pub(crate) use subjects::DocumentSubject;
 
-/// The largest document that is read.
+/// Maximum size of a document.
 pub const MAX_DOCUMENT_BYTES: usize = yaml::MAX_BYTES;
 
-/// The file name that shorthand limits of the command line are reported under.
+/// The file name in errors of `--limit` options.
 const COMMAND_LINE: &str = "--limit";
 
-/// A value and where it stands.
+/// A value and its location.
 #[derive(Clone, Debug)]
 pub(crate) struct Spanned<T> {
     pub(crate) value: T,
     pub(crate) span: SourceSpan,
 }
 
-/// A document as typed.
+/// A document as written.
 #[derive(Clone, Debug, Default)]
 pub struct Document {
     file: String,
     source: String,
     identity: IdentityConfig,
     identity_spans: IdentitySpans,
-    /// Why the key for tokens is of no use.
+    /// Why the key that verifies tokens is unusable.
     key_error: Option<FieldError>,
-    /// Facts that callers of the APIs bring.
+    /// Facts that API callers send.
     facts: Vec<String>,
     declared: FactDeclarations,
     subjects: Vec<DocumentSubject>,
@@ -59,25 +59,25 @@ pub struct Document {
     rules: Vec<ParsedRule>,
     shorthands: Vec<String>,
     server: Option<YamlNode>,
-    /// What no problem may quote.
+    /// Locations that errors must not quote.
     secrets: SecretSpans,
 }
 
 impl Document {
-    /// Reads a document.
+    /// Parses a document.
     ///
     /// # Errors
-    /// Everything that is wrong with it, at once.
+    /// All errors of the document.
     pub fn parse(file: &str, source: &str) -> Result<Self, DocumentError> {
         let declared = FactDeclarations::default();
         Self::parse_with(file, source, &declared, |_| ()).map(|(document, ())| document)
     }
 
-    /// Reads a document with what the command line declares, and its `server` section with a reader
-    /// of the caller's, so that the problems of both come at once.
+    /// Parses a document together with the declarations of the command line. The caller's reader
+    /// decodes the `server` section, so that the errors of both are reported at once.
     ///
     /// # Errors
-    /// Everything that is wrong with it, at once.
+    /// All errors of the document.
     pub fn parse_with<T>(
         file: &str,
         source: &str,
@@ -87,7 +87,7 @@ impl Document {
         let diagnostics = Diagnostics::new(file, source);
         let root = match is_toml(source) {
             true => {
-                let error = FieldError::new("this is TOML, and a document is YAML or JSON");
+                let error = FieldError::new("this is TOML; a rules document is YAML or JSON");
                 let hint = "`rules:` and below it `- { id: a, limit: 10/s by ip }` for each rule";
                 diagnostics.report(
                     SourceSpan { line: 1, column: 1, width: 1 },
@@ -115,20 +115,20 @@ impl Document {
         Ok((document, served))
     }
 
-    /// A document of shorthand limits such as `100/min by ip burst 20`, one rule each.
+    /// Builds a document from shorthand limits such as `100/min by ip burst 20`, one rule each.
     ///
     /// # Errors
-    /// Everything that is wrong with them, at once, under the file name `--limit`.
+    /// All errors of the limits, under the file name `--limit`.
     pub fn from_shorthands<S: AsRef<str>>(texts: &[S]) -> Result<Self, DocumentError> {
         let mut document = Self { file: COMMAND_LINE.to_owned(), ..Self::default() };
         document.push_shorthands(texts)?;
         Ok(document)
     }
 
-    /// Adds shorthand limits after the rules of the document.
+    /// Appends shorthand limits to the rules of the document.
     ///
     /// # Errors
-    /// Everything that is wrong with them, at once, under the file name `--limit`.
+    /// All errors of the limits, under the file name `--limit`.
     pub fn push_shorthands<S: AsRef<str>>(&mut self, texts: &[S]) -> Result<(), DocumentError> {
         let lines: Vec<String> =
             texts.iter().map(|text| text.as_ref().replace(['\r', '\n'], " ")).collect();
@@ -155,26 +155,26 @@ impl Document {
         &self.file
     }
 
-    /// The text.
+    /// The source text.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// The `server` section, which is not read here.
+    /// The `server` section, which this crate does not decode.
     #[must_use]
     pub const fn server(&self) -> Option<&YamlNode> {
         self.server.as_ref()
     }
 
-    /// How requests become facts.
+    /// How facts are extracted from requests.
     #[must_use]
     pub const fn identity(&self) -> &IdentityConfig {
         &self.identity
     }
 
-    /// The file with the key that tokens are checked with, as typed. Files are not read here:
-    /// somebody [puts the key in](Self::set_key).
+    /// The path of the file with the key that verifies tokens, as written. This crate does not read
+    /// files: the caller passes the content to [`set_key`](Self::set_key).
     #[must_use]
     pub fn key_file(&self) -> Option<&str> {
         match &self.identity.user_id {
@@ -183,19 +183,19 @@ impl Document {
         }
     }
 
-    /// Puts in what is in that file.
+    /// Sets the content of the key file.
     pub fn set_key(&mut self, text: &str) {
         if let Some(UserIdentity::Jwt(jwt)) = &mut self.identity.user_id {
             jwt.key = Some(KeyText::new(text));
         }
     }
 
-    /// Says that the key is of no use, which is told with all else that is wrong.
+    /// Records that the key is unusable, to be reported with the other errors of the document.
     pub fn set_key_error(&mut self, why: FieldError) {
         self.key_error = Some(why);
     }
 
-    /// Where to note what is wrong with the document as a whole.
+    /// A collection for errors that concern the whole document.
     pub(crate) fn diagnostics(&self) -> Diagnostics<'_> {
         let diagnostics = Diagnostics::new(&self.file, &self.source);
         diagnostics.redact_secrets(self.secrets.clone());
@@ -218,24 +218,24 @@ impl Document {
         &self.rules
     }
 
-    /// The rules that are in the text, without limits of the command line.
+    /// The rules in the source text, without the limits of the command line.
     fn document_rules(&self) -> &[ParsedRule] {
         &self.rules[..self.rules.len() - self.shorthands.len()]
     }
 
-    /// What the command line declared.
+    /// The declarations of the command line.
     #[must_use]
     pub const fn declared(&self) -> &FactDeclarations {
         &self.declared
     }
 
-    /// The limits in shorthand that were added after the rules.
+    /// The shorthand limits that were appended to the rules.
     #[must_use]
     pub fn shorthands(&self) -> &[String] {
         &self.shorthands
     }
 
-    /// Reads every section but `server`, which it hands back.
+    /// Decodes all sections except `server`, which it returns.
     fn read<'a>(&mut self, mut fields: FieldMap<'a>) -> Option<Field<'a>> {
         if let Some(field) = fields.take("identity") {
             (self.identity, self.identity_spans) = identity::read(&field);
@@ -266,7 +266,7 @@ impl Document {
     }
 }
 
-/// Whether a text begins as TOML does, with a table or `name = value`. No document in YAML does.
+/// Whether the text begins like TOML, with a table or `name = value`. No YAML document does.
 fn is_toml(source: &str) -> bool {
     let mut lines = source.lines().map(str::trim);
     let first = lines.find(|line| !line.is_empty() && !line.starts_with('#')).unwrap_or_default();
@@ -294,7 +294,7 @@ fn root_fields<'a>(root: &'a YamlNode, diagnostics: &'a Diagnostics<'a>) -> Opti
     if matches!(root.value, YamlValue::Map(_)) {
         return Field::new(root, "", diagnostics).fields();
     }
-    let error = FieldError::new("a document is a mapping")
+    let error = FieldError::new("a rules document is a mapping")
         .with_hint("`rules:` and the list of rules below it");
     diagnostics.report(root.span, "", error);
     None

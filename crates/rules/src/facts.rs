@@ -1,6 +1,6 @@
-//! What is known of a request: attributes and their values, in the order they were told.
+//! The facts of a request: names and values, in the order in which they were added.
 //!
-//! Where facts come from (headers, tokens, descriptors) is the business of the doors.
+//! The APIs extract facts from headers, tokens and descriptors; this module only stores them.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 
 use crate::api_kind::ApiKind;
 
-/// An ordered list of attributes and values. A name may occur more than once (Envoy's descriptors
-/// do that); rules look at the first.
+/// An ordered list of names and values. A name may occur more than once, as in Envoy's descriptors;
+/// rules use the first value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts<'a> {
     list: SmallVec<[(Cow<'a, str>, Cow<'a, str>); 12]>,
@@ -19,34 +19,34 @@ pub struct Facts<'a> {
     descriptor: Cow<'a, [DescriptorPair<'a>]>,
 }
 
-/// One entry of a descriptor, as it was told.
+/// One entry of a descriptor, as received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescriptorPair<'a> {
-    /// What it is about.
+    /// The key.
     pub key: Cow<'a, str>,
-    /// Its value, which may be empty.
+    /// The value, which may be empty.
     pub value: Cow<'a, str>,
 }
 
 impl<'a> Facts<'a> {
-    /// Nothing is known.
+    /// An empty list.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Says where the request was asked about.
-    pub const fn set_api(&mut self, door: ApiKind) {
-        self.api = door;
+    /// Sets the API that received the request.
+    pub const fn set_api(&mut self, api: ApiKind) {
+        self.api = api;
     }
 
-    /// Where the request was asked about; in this process unless somebody said otherwise.
+    /// The API that received the request; [`ApiKind::InProcess`] by default.
     #[must_use]
     pub const fn api(&self) -> ApiKind {
         self.api
     }
 
-    /// Adds a fact after the others.
+    /// Appends a fact.
     pub fn push(&mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) {
         let (name, value) = (name.into(), value.into());
         if name == "ip" && self.get("ip").is_none() {
@@ -55,7 +55,7 @@ impl<'a> Facts<'a> {
         self.list.push((name, value));
     }
 
-    /// Adds the client's address, which need not be read from its text again.
+    /// Appends the client's address without parsing it from text.
     pub fn push_ip(&mut self, ip: IpAddr) {
         let ip = ip.to_canonical();
         if self.get("ip").is_none() {
@@ -64,25 +64,25 @@ impl<'a> Facts<'a> {
         self.list.push((Cow::Borrowed("ip"), Cow::Owned(format_ip(ip))));
     }
 
-    /// Says which descriptor the facts were told in, for rules that ask for one exactly. Its entries are
-    /// not facts by that: whoever tells them pushes those as well.
+    /// Sets the descriptor of the request, for rules that match a whole descriptor. This does not
+    /// add its entries as facts: the caller pushes those separately.
     pub fn set_descriptor(&mut self, entries: &'a [DescriptorPair<'a>]) {
         self.descriptor = Cow::Borrowed(entries);
     }
 
-    /// The entries of the descriptor, in order and as they were told; none where there is no descriptor.
+    /// The entries of the descriptor, in order and as received; empty if there is no descriptor.
     #[must_use]
     pub fn descriptor(&self) -> &[DescriptorPair<'a>] {
         &self.descriptor
     }
 
-    /// The value of a fact, the first one if it is repeated.
+    /// The value of a fact; the first one if it occurs more than once.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.list.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_ref())
     }
 
-    /// Replaces every value of a fact by one, or adds it.
+    /// Replaces all values of a fact by one, or appends it.
     pub fn set(&mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) {
         let (name, value) = (name.into(), value.into());
         let Some(first) = self.list.iter().position(|(known, _)| *known == name) else {
@@ -99,7 +99,7 @@ impl<'a> Facts<'a> {
         });
     }
 
-    /// Forgets a fact.
+    /// Removes a fact.
     pub fn remove(&mut self, name: &str) {
         if name == "ip" {
             self.ip = None;
@@ -107,42 +107,42 @@ impl<'a> Facts<'a> {
         self.list.retain(|(known, _)| known != name);
     }
 
-    /// Every fact in order, repetitions included.
+    /// All facts in order, including repeated names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.list.iter().map(|(name, value)| (name.as_ref(), value.as_ref()))
     }
 
-    /// How many facts there are, repetitions included.
+    /// Number of facts, including repeated names.
     #[must_use]
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether nothing is known.
+    /// Whether there are no facts.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// The client's address; an IPv4 address inside an IPv6 one is the IPv4 address.
+    /// The client's address. IPv4-mapped IPv6 addresses are returned as IPv4.
     #[must_use]
     pub const fn ip(&self) -> Option<IpAddr> {
         self.ip
     }
 
-    /// The same facts without copying any text, for instance to [enrich] them for a while.
+    /// The same facts with borrowed text, for example to [enrich] them temporarily.
     ///
-    /// [enrich]: crate::RuleSet::complete
+    /// [enrich]: crate::RuleSet::enrich
     #[must_use]
     pub fn borrowed(&self) -> Facts<'_> {
-        let (ip, door, descriptor) = (self.ip, self.api, Cow::Borrowed(&*self.descriptor));
-        // Filled where it is: a list that is made first is copied with all the room it has.
-        let mut facts = Facts { list: SmallVec::new(), ip, api: door, descriptor };
+        let (ip, api, descriptor) = (self.ip, self.api, Cow::Borrowed(&*self.descriptor));
+        // Fill the list in place: moving a filled `SmallVec` copies its whole inline capacity.
+        let mut facts = Facts { list: SmallVec::new(), ip, api, descriptor };
         facts.list.extend(self.iter().map(|(name, value)| (name.into(), value.into())));
         facts
     }
 
-    /// The same facts, owing nothing to anyone.
+    /// The same facts with owned text.
     #[must_use]
     pub fn into_owned(self) -> Facts<'static> {
         let owned = |text: Cow<'a, str>| Cow::Owned(text.into_owned());
@@ -164,8 +164,8 @@ impl<'a, N: Into<Cow<'a, str>>, V: Into<Cow<'a, str>>> FromIterator<(N, V)> for 
     }
 }
 
-/// The text of an address. Every request at the gateway has one, most are IPv4, and formatting that the
-/// usual way was a fortieth of a proxied request.
+/// The text of an address. The gateway formats one per request, usually IPv4, and the standard
+/// formatter took a fortieth of the time of a proxied request.
 fn format_ip(ip: IpAddr) -> String {
     let IpAddr::V4(ip) = ip else { return ip.to_string() };
     let mut text = String::with_capacity("255.255.255.255".len());
@@ -209,7 +209,11 @@ mod tests {
         assert_eq!(facts.ip(), None);
         facts.push("ip", "::ffff:192.0.2.1");
         facts.push("ip", "198.51.100.7");
-        assert_eq!(facts.ip(), Some(IpAddr::from([192, 0, 2, 1])), "the first, folded to IPv4");
+        assert_eq!(
+            facts.ip(),
+            Some(IpAddr::from([192, 0, 2, 1])),
+            "the first value, converted to IPv4"
+        );
         facts.set("ip", "2001:db8::1");
         assert_eq!(facts.ip().map(|ip| ip.to_string()).as_deref(), Some("2001:db8::1"));
         facts.set("ip", "nonsense");
@@ -237,9 +241,9 @@ mod tests {
         let mut pushed = Facts::new();
         pushed.push_ip("::ffff:192.0.2.1".parse().unwrap());
         pushed.push_ip("2001:db8::1".parse().unwrap());
-        let mut told = Facts::new();
-        told.push("ip", "192.0.2.1");
-        told.push("ip", "2001:db8::1");
-        assert_eq!(pushed, told);
+        let mut from_text = Facts::new();
+        from_text.push("ip", "192.0.2.1");
+        from_text.push("ip", "2001:db8::1");
+        assert_eq!(pushed, from_text);
     }
 }

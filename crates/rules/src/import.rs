@@ -1,7 +1,8 @@
-//! Configurations of other limiters as rules documents, and what of them has no equivalent.
+//! Converts the configurations of other rate limiters into rules documents, and lists features
+//! without an equivalent.
 //!
-//! Each format has a folder that reads it as it was typed and one that says it in our words. What is wrong in a file is
-//! told as for our own documents, all at once; files are read by whoever asks.
+//! Each format has a module that decodes its files and one that translates them into rules. All
+//! errors of a file are reported at once, as for rules documents. The caller reads the files.
 
 mod document_writer;
 mod envoy;
@@ -13,20 +14,20 @@ pub use envoy::import as envoy_ratelimit;
 pub use limitador::import as limitador;
 pub use unsupported::UnsupportedFeature;
 
-/// A file of another limiter.
+/// A configuration file of another rate limiter.
 #[derive(Clone, Copy, Debug)]
 pub struct ForeignFile<'s> {
-    /// Its name, as the user knows it.
+    /// The file name to show to the user.
     pub file: &'s str,
-    /// Its text.
+    /// The content.
     pub text: &'s str,
 }
 
-/// What came of an import.
+/// The result of an import.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportResult {
     /// A rules document.
     pub document: String,
-    /// What it does not say, in the order of the files.
+    /// Features that the document does not cover, in the order of the files.
     pub unsupported: Vec<UnsupportedFeature>,
 }

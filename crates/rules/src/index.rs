@@ -1,8 +1,9 @@
-//! Finding the rules worth asking about a request, at a cost that does not grow with their number.
+//! Finds the rules that may match a request, at a cost that does not grow with the number of rules.
 //!
-//! Every rule is filed under one of its conditions: the one that the fewest others share. A place
-//! that still holds many rules is an index of its own, over what is left of their conditions. Hash
-//! tables are `std`'s, whose keys an attacker cannot guess. What comes out are candidates only.
+//! Each rule is indexed by the condition that it shares with the fewest other rules. A bucket that
+//! still holds many rules is itself an index over their remaining conditions. The hash tables are
+//! those of `std`, with random keys that an attacker cannot guess. The result is only a list of
+//! candidates.
 
 pub(crate) mod descriptors;
 pub(crate) mod trie;
@@ -15,14 +16,14 @@ use ipnet::IpNet;
 use crate::condition::{Condition, FactMatcher, MatchInput, MatchPolarity, PatternSegment};
 use trie::PathTrie;
 
-/// So few rules are asked one by one.
+/// Up to this many rules are evaluated one by one.
 const MAX_LINEAR_SCAN: usize = 8;
 
-/// Below the first level a condition with more values than this is not filed by: a rule has a place
-/// for each of its values, and levels multiply.
+/// Below the first level, rules are not indexed by a condition with more values than this: a rule
+/// is stored once per value, and the levels multiply.
 const MAX_KEYS_PER_CONDITION: usize = 16;
 
-/// Rules by what they ask.
+/// Rules by their conditions.
 #[derive(Debug, Default)]
 pub(crate) struct RuleIndex {
     facts: Vec<FactIndex>,
@@ -40,18 +41,18 @@ struct FactIndex {
     values: HashMap<Box<str>, RuleIndex>,
 }
 
-/// A rule that is to be filed, with the conditions it can still be filed by.
+/// A rule to insert, with the conditions that it can still be indexed by.
 #[derive(Clone)]
 pub(crate) struct IndexEntry<'r> {
     rule: u32,
     conditions: Vec<&'r Condition>,
 }
 
-/// A place that rules are filed under.
+/// A key in the index.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum IndexKey<'r> {
     Value(&'r str, &'r str),
-    /// A whole path, without slashes that do not count.
+    /// A whole path, without redundant slashes.
     ExactPath(&'r str),
     Net(IpNet),
     Path {
@@ -78,7 +79,7 @@ fn is_indexable(condition: &Condition) -> bool {
 }
 
 fn index_keys<'r>(condition: &'r Condition) -> Vec<IndexKey<'r>> {
-    let mut places: Vec<IndexKey<'r>> = match &condition.matcher {
+    let mut keys: Vec<IndexKey<'r>> = match &condition.matcher {
         FactMatcher::Text(test) => {
             test.exact.iter().map(|v| IndexKey::Value(&test.fact, v)).collect()
         }
@@ -88,60 +89,62 @@ fn index_keys<'r>(condition: &'r Condition) -> Vec<IndexKey<'r>> {
             .iter()
             .map(|pattern| IndexKey::Path { segments: &pattern.segments, open: pattern.open_ended })
             .collect(),
-        // Those are filed elsewhere.
+        // Descriptor conditions are in `DescriptorIndex`.
         FactMatcher::Descriptor(_) => Vec::new(),
     };
-    // `GET /a` and `POST /a` in one rule are one place.
+    // `GET /a` and `POST /a` in one rule have the same key.
     let mut seen = std::collections::HashSet::new();
-    places.retain(|place| seen.insert(*place));
-    places
+    keys.retain(|key| seen.insert(*key));
+    keys
 }
 
 impl RuleIndex {
-    pub(crate) fn build(filings: Vec<IndexEntry<'_>>) -> Self {
-        Self::build_level(filings, usize::MAX)
+    pub(crate) fn build(entries: Vec<IndexEntry<'_>>) -> Self {
+        Self::build_level(entries, usize::MAX)
     }
 
-    fn build_level(filings: Vec<IndexEntry<'_>>, most_places: usize) -> Self {
+    fn build_level(entries: Vec<IndexEntry<'_>>, max_keys: usize) -> Self {
         let mut index = Self::default();
-        if filings.len() <= MAX_LINEAR_SCAN {
-            index.unindexed = filings.iter().map(|filing| filing.rule).collect();
+        if entries.len() <= MAX_LINEAR_SCAN {
+            index.unindexed = entries.iter().map(|entry| entry.rule).collect();
             return index;
         }
         let mut shared: HashMap<IndexKey<'_>, usize> = HashMap::new();
-        for place in
-            filings.iter().flat_map(|filing| &filing.conditions).flat_map(|by| index_keys(by))
+        for key in entries.iter().flat_map(|entry| &entry.conditions).flat_map(|by| index_keys(by))
         {
-            *shared.entry(place).or_default() += 1;
+            *shared.entry(key).or_default() += 1;
         }
-        let crowd = |by: &Condition| {
-            let places = index_keys(by);
-            let most = places.iter().filter_map(|place| shared.get(place)).max();
-            (places.len() <= most_places).then(|| most.copied().unwrap_or(0))
+        let largest_bucket = |by: &Condition| {
+            let keys = index_keys(by);
+            let largest = keys.iter().filter_map(|key| shared.get(key)).max();
+            (keys.len() <= max_keys).then(|| largest.copied().unwrap_or(0))
         };
         let mut groups: HashMap<IndexKey<'_>, Vec<IndexEntry<'_>>> = HashMap::new();
-        for filing in filings {
-            let open =
-                filing.conditions.iter().enumerate().filter_map(|(at, by)| Some((crowd(by)?, at)));
-            let Some((_, chosen)) = open.min() else {
-                index.unindexed.push(filing.rule);
+        for entry in entries {
+            let usable = entry
+                .conditions
+                .iter()
+                .enumerate()
+                .filter_map(|(at, by)| Some((largest_bucket(by)?, at)));
+            let Some((_, chosen)) = usable.min() else {
+                index.unindexed.push(entry.rule);
                 continue;
             };
-            let IndexEntry { rule, conditions: mut by } = filing;
-            for place in index_keys(by.swap_remove(chosen)) {
-                groups.entry(place).or_default().push(IndexEntry { rule, conditions: by.clone() });
+            let IndexEntry { rule, conditions: mut by } = entry;
+            for key in index_keys(by.swap_remove(chosen)) {
+                groups.entry(key).or_default().push(IndexEntry { rule, conditions: by.clone() });
             }
         }
-        for (place, group) in groups {
-            *index.subindex_mut(place) = Self::build_level(group, MAX_KEYS_PER_CONDITION);
+        for (key, group) in groups {
+            *index.subindex_mut(key) = Self::build_level(group, MAX_KEYS_PER_CONDITION);
         }
         index.prefixes.sort_unstable();
         index.prefixes.dedup();
         index
     }
 
-    fn subindex_mut(&mut self, place: IndexKey<'_>) -> &mut Self {
-        match place {
+    fn subindex_mut(&mut self, key: IndexKey<'_>) -> &mut Self {
+        match key {
             IndexKey::Value(fact, value) => {
                 let known = self.facts.iter().position(|by| *by.fact == *fact);
                 let at = known.unwrap_or_else(|| {
@@ -161,7 +164,7 @@ impl RuleIndex {
         }
     }
 
-    /// Adds the rules that may match; a rule may come more than once.
+    /// Adds the rules that may match. A rule may be added more than once.
     pub(crate) fn candidates(&self, request: &MatchInput<'_, '_>, found: &mut impl Extend<u32>) {
         found.extend(self.unindexed.iter().copied());
         for FactIndex { fact, values } in &self.facts {

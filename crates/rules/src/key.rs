@@ -1,7 +1,7 @@
-//! Whose counter: the parts of a rule's key, taken from the facts of a request.
+//! Derives the counter key of a rule from the facts of a request.
 //!
-//! A part that is not known is replaced by the client's address, never left out: who does not say
-//! who they are is limited more strictly, not less.
+//! A missing part is replaced by the client's address and never omitted: an unidentified client is
+//! limited more strictly, not less.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::ControlFlow;
@@ -22,7 +22,7 @@ pub(crate) enum KeyPart {
     Ip,
     Endpoint,
     Fact(Box<str>),
-    /// All entries of the descriptor, but for the values of those whose bits are set.
+    /// All entries of the descriptor, without the values of the entries whose bits are set.
     Descriptor {
         shared: u32,
     },
@@ -48,8 +48,8 @@ impl KeyPart {
     }
 }
 
-/// Whose counters a request is charged to: an owner is hashed once for all rules in a row that count
-/// by the same, and on from there for one that counts by more (`ip`, then `ip:endpoint`).
+/// Derives the keys of all rules that apply to a request. Consecutive rules with the same parts
+/// share one hash, and a rule with additional parts (`ip`, then `ip:endpoint`) continues from it.
 #[derive(Debug)]
 pub struct RequestKeys<'a, 'f, 'v> {
     set: &'a RuleSet,
@@ -57,7 +57,7 @@ pub struct RequestKeys<'a, 'f, 'v> {
     cached: Option<CachedOwner<'a>>,
 }
 
-/// Whose counter, with the hasher that has seen as much.
+/// The last derived hash, with the hasher to continue from.
 #[derive(Debug)]
 struct CachedOwner<'a> {
     parts: &'a Arc<[KeyPart]>,
@@ -66,13 +66,13 @@ struct CachedOwner<'a> {
 }
 
 impl<'a, 'f, 'v> RequestKeys<'a, 'f, 'v> {
-    /// Those of whoever the facts describe.
+    /// The keys of a request with these facts.
     #[must_use]
     pub const fn new(set: &'a RuleSet, facts: &'f Facts<'v>) -> Self {
         Self { set, facts, cached: None }
     }
 
-    /// The counter of a rule of the set.
+    /// The key of a rule in the set.
     #[inline]
     pub fn key(&mut self, rule: &'a Rule) -> Key<'a> {
         rule.key(self.owner(&rule.parts) ^ rule.namespace)
@@ -93,15 +93,15 @@ impl<'a, 'f, 'v> RequestKeys<'a, 'f, 'v> {
     }
 }
 
-/// What keys depend on besides the facts.
+/// The settings that keys depend on, in addition to the facts.
 #[derive(Debug)]
 pub(crate) struct KeyDerivation {
     ipv6_prefix: u8,
-    /// The declared endpoint patterns, so that `/users/7` and `/users/8` are one endpoint.
+    /// The declared endpoint patterns: `/users/7` and `/users/8` are one endpoint.
     templates: PathTrie<Vec<EndpointPattern>>,
 }
 
-/// The value of a part.
+/// The value of a key part.
 enum KeyPartValue<'f> {
     Address(IpAddr),
     Text(&'f str),
@@ -115,7 +115,7 @@ impl KeyDerivation {
         patterns: impl Iterator<Item = &'p EndpointPattern>,
     ) -> Self {
         let mut templates: PathTrie<Vec<EndpointPattern>> = PathTrie::default();
-        // `*` names no endpoint: a rule for all endpoints does not make them one.
+        // Skip `*`: a rule for all endpoints does not merge them into one.
         for pattern in patterns.filter(|pattern| !pattern.matches_any_path()) {
             templates.insert(&pattern.segments, pattern.open_ended).push(pattern.clone());
         }
@@ -125,12 +125,12 @@ impl KeyDerivation {
     /// The declared endpoint patterns.
     pub(crate) fn patterns(&self) -> Vec<&EndpointPattern> {
         let mut patterns = Vec::new();
-        self.templates.for_each(&mut |kept| patterns.extend(kept));
+        self.templates.for_each(&mut |found| patterns.extend(found));
         patterns.sort_unstable_by_key(|pattern| &pattern.template);
         patterns
     }
 
-    /// A hasher that has seen some more parts of a key.
+    /// Continues a hash with more parts of a key.
     pub(crate) fn hash_parts(
         &self,
         mut hasher: KeyHasher,
@@ -141,7 +141,7 @@ impl KeyDerivation {
         hasher
     }
 
-    /// Adds a part to a key. Allocates nothing for endpoints of ordinary length.
+    /// Adds a part to the hash. Does not allocate for endpoints of ordinary length.
     fn hash_part(&self, part: &KeyPart, facts: &Facts<'_>, hasher: &mut KeyHasher) {
         let (name, value) = self.part_value(part, facts);
         hasher.write_part(name.as_bytes());
@@ -152,7 +152,7 @@ impl KeyDerivation {
                     IpAddr::V4(ip) => ip.to_ipv6_mapped(),
                     IpAddr::V6(ip) => ip,
                 };
-                // 0xFF is in no UTF-8, so that no text is taken for an address.
+                // 0xFF does not occur in UTF-8, so no text collides with an address.
                 let mut bytes = [0xFF; 17];
                 bytes[1..].copy_from_slice(&mapped.octets());
                 hasher.write_part(&bytes);
@@ -167,7 +167,7 @@ impl KeyDerivation {
                 hasher.write_part(&text);
             }
             KeyPartValue::Descriptor { entries, shared } => {
-                // How many there are, so that no part that follows is taken for an entry.
+                // Include the number of entries, so that no following part is taken for an entry.
                 hasher.write_part(&(entries.len() as u64).to_le_bytes());
                 for (entry, value) in visible_entries(entries, shared) {
                     hasher.write_part(entry.as_bytes());
@@ -177,7 +177,7 @@ impl KeyDerivation {
         }
     }
 
-    /// A part in words.
+    /// The name and value of a part, as text.
     pub(crate) fn describe(&self, part: &KeyPart, facts: &Facts<'_>) -> (String, String) {
         let (name, value) = self.part_value(part, facts);
         let value = match value {
@@ -186,11 +186,11 @@ impl KeyDerivation {
             KeyPartValue::Endpoint { method: Some(method), path } => [method, path].join(" "),
             KeyPartValue::Endpoint { method: None, path } => path.to_owned(),
             KeyPartValue::Descriptor { entries, shared } => {
-                let told = visible_entries(entries, shared).map(|(key, value)| match value {
+                let entries = visible_entries(entries, shared).map(|(key, value)| match value {
                     Some(value) => format!("{key}={value}"),
                     None => key.to_owned(),
                 });
-                told.collect::<Vec<_>>().join(", ")
+                entries.collect::<Vec<_>>().join(", ")
             }
         };
         (name.to_owned(), value)
@@ -209,7 +209,7 @@ impl KeyDerivation {
                 (!entries.is_empty())
                     .then_some(KeyPartValue::Descriptor { entries, shared: *shared })
             }
-            // An empty header says as little as none.
+            // An empty value counts as missing.
             KeyPart::Fact(name) if **name == *"path" => {
                 let path = facts.get(name).filter(|path| !path.is_empty());
                 path.map(|path| KeyPartValue::Text(trim_trailing_slash(path)))
@@ -231,7 +231,7 @@ impl KeyDerivation {
         }
     }
 
-    /// The client's network: an IPv6 client has a whole prefix of addresses to choose from.
+    /// The network that identifies the client: an IPv6 client can use any address of its prefix.
     fn client_network(&self, ip: IpAddr) -> IpAddr {
         match ip {
             IpAddr::V6(ip) => {
@@ -249,8 +249,8 @@ impl KeyDerivation {
         }
     }
 
-    /// The client that an address belongs to, as text: the address, or the network of an IPv6
-    /// address.
+    /// The text that identifies the client with this address: the address, or the network of an
+    /// IPv6 address.
     pub(crate) fn client_name(&self, ip: IpAddr) -> String {
         self.format_network(self.client_network(ip.to_canonical()))
     }
@@ -267,11 +267,11 @@ impl KeyDerivation {
         Some(KeyPartValue::Endpoint { method, path })
     }
 
-    /// The declared pattern that a path matches.
+    /// The declared pattern that a path matches, if any.
     fn matching_pattern<'k>(&'k self, method: Option<&str>, path: &str) -> Option<&'k str> {
         let mut admits = |patterns: &'k Vec<EndpointPattern>| {
             let fits = patterns.iter().filter(|pattern| pattern.allows_method(method));
-            // One that names the method is more specific than one that does not.
+            // A pattern with methods is more specific than one without.
             match fits.min_by_key(|pattern| pattern.methods.is_empty()) {
                 Some(pattern) => ControlFlow::Break(&*pattern.template),
                 None => ControlFlow::Continue(()),
@@ -280,14 +280,14 @@ impl KeyDerivation {
         self.templates.visit(Some(path), &mut admits).break_value()
     }
 
-    /// The declared pattern that the request's path matches.
+    /// The declared pattern that the request's path matches, if any.
     pub(crate) fn path_pattern(&self, facts: &Facts<'_>) -> Option<&str> {
         let RequestEndpoint { method, path } = RequestEndpoint::from_facts(facts);
         self.matching_pattern(method, path?)
     }
 }
 
-/// The entries of a descriptor with their values, but for those that are shared.
+/// The entries of a descriptor; `None` as the value of shared entries.
 fn visible_entries<'f>(
     entries: &'f [DescriptorPair<'_>],
     shared: u32,
@@ -321,10 +321,10 @@ mod tests {
             let alone = |rule: &Rule| rule.fingerprint(&facts, &set);
             for first in set.rules() {
                 for second in set.rules() {
-                    let mut whose = RequestKeys::new(&set, &facts);
+                    let mut keys = RequestKeys::new(&set, &facts);
                     for rule in [first, second, first] {
                         assert_eq!(
-                            whose.key(rule).fingerprint,
+                            keys.key(rule).fingerprint,
                             alone(rule),
                             "{} {}",
                             first.id(),

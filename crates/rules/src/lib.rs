@@ -1,9 +1,9 @@
-//! Who is limited: what is known of a request, the rules document as it was typed, and the compiled
-//! rules that a request is matched against.
+//! Rules: the facts known about a request, the rules document as written, and the compiled rule set
+//! that requests are matched against.
 //!
-//! A [`Document`] is parsed from YAML (or JSON), then compiled into a [`RuleSet`]; every problem of
-//! a document is told at once, with its place and what to write instead. Nothing here counts,
-//! reads a clock, opens a file or knows a wire format.
+//! A [`Document`] is parsed from YAML (or JSON) and compiled into a [`RuleSet`]. All errors of a
+//! document are reported at once, each with its location and a suggested fix. This crate does not
+//! count requests, read a clock, open files or know a wire format.
 //!
 //! ```
 //! use tidegate_core::key::Secret;

@@ -1,28 +1,29 @@
-//! The form in which paths are compared, for upstreams that take several spellings for one.
+//! Path normalization, for upstreams that treat several spellings of a path as one.
 //!
-//! What a client sent is forwarded as it is. Only matching and keys use this form, so a rule for
-//! `/login` also limits `/LOGIN` and `/login;x=1` where the upstream serves the same thing there.
+//! Requests are forwarded unchanged. Only matching and keys use the normalized path. A rule for
+//! `/login` then also limits `/LOGIN` and `/login;x=1` if the upstream serves the same resource for
+//! them.
 
 use std::borrow::Cow;
 
 use crate::facts::Facts;
 
-/// The `paths` section: which differences the upstream does not see.
+/// The `paths` section: the differences that the upstream ignores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathNormalization {
-    /// Upper and lower case of ASCII letters are the same.
+    /// Ignore the case of ASCII letters.
     pub ignore_case: bool,
-    /// What follows a `;` in a segment does not count (`/login;jsessionid=1`).
+    /// Ignore the text after a `;` in a segment (`/login;jsessionid=1`).
     pub strip_parameters: bool,
 }
 
 impl PathNormalization {
-    /// Whether paths are compared as they are.
+    /// Whether paths are compared unchanged.
     pub(crate) const fn is_exact(self) -> bool {
         !self.ignore_case && !self.strip_parameters
     }
 
-    /// A path in its form for comparison.
+    /// Normalizes a path.
     pub(crate) fn fold_path(self, path: &str) -> Cow<'_, str> {
         let mut folded = Cow::Borrowed(path);
         if self.strip_parameters && path.contains(';') {
@@ -34,14 +35,14 @@ impl PathNormalization {
         folded
     }
 
-    /// One segment of a pattern in that form.
+    /// Normalizes one segment of a pattern.
     pub(crate) fn fold_segment(self, segment: &str) -> String {
         let stripped =
             if self.strip_parameters { strip_segment_parameters(segment) } else { segment };
         self.fold_case(stripped)
     }
 
-    /// A glob in that form.
+    /// Normalizes a glob.
     pub(crate) fn fold_glob(self, glob: &str) -> String {
         let segments: Vec<_> = glob.split('/').map(|part| self.fold_segment(part)).collect();
         segments.join("/")
@@ -51,17 +52,17 @@ impl PathNormalization {
         if self.ignore_case { text.to_ascii_lowercase() } else { text.to_owned() }
     }
 
-    /// Puts the path, and an `endpoint` fact with a path, into that form.
+    /// Normalizes the `path` fact, and the path in an `endpoint` fact.
     pub(crate) fn fold_facts(self, facts: &mut Facts<'_>) {
         if self.is_exact() {
             return;
         }
         for name in ["path", "endpoint"] {
-            let Some(told) = facts.get(name) else { continue };
-            let (method, path) = told.split_at(told.find('/').unwrap_or(told.len()));
+            let Some(value) = facts.get(name) else { continue };
+            let (method, path) = value.split_at(value.find('/').unwrap_or(value.len()));
             if let Cow::Owned(path) = self.fold_path(path) {
-                let told = format!("{method}{path}");
-                facts.set(name, told);
+                let folded = format!("{method}{path}");
+                facts.set(name, folded);
             }
         }
     }
@@ -71,8 +72,8 @@ fn strip_segment_parameters(segment: &str) -> &str {
     segment.split(';').next().unwrap_or_default()
 }
 
-/// The path without parameters. Servers that drop them resolve dot segments afterwards: to them
-/// `/a/..;x/admin` is `/admin`.
+/// Removes path parameters, then resolves dot segments. Servers that drop parameters do this in the
+/// same order: they serve `/admin` for `/a/..;x/admin`.
 fn resolve_without_parameters(path: &str) -> String {
     let mut kept: Vec<&str> = Vec::new();
     for segment in path.split('/').map(strip_segment_parameters) {

@@ -1,32 +1,33 @@
-//! What a rule office knows besides the document: subjects and overrides by the hundred thousand, each
-//! under a keyed hash, so that nobody's API key stands in a database.
+//! Subjects and overrides from the control plane, in addition to those of the document. There may
+//! be hundreds of thousands. Each is stored under a keyed hash, so that no API key is in the
+//! database.
 
 use std::fmt;
 
 use tidegate_core::key::{Fingerprint, KeyHasher, Secret};
 
-/// What is known besides the document.
+/// Subjects and overrides that are not in the document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExternalRecords {
-    /// Subjects; those of the document go before.
+    /// Subjects; those of the document take precedence.
     pub subjects: Vec<SubjectRecord>,
     /// Overrides.
     pub overrides: Vec<OverrideRecord>,
 }
 
-/// What is known of an API key or a user.
+/// The facts of an API key or a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubjectRecord {
     /// The fact that identifies it.
     pub fact: String,
-    /// The hash of its value, as [`SubjectRecord::hash`] makes it.
+    /// The hash of its value, from [`SubjectRecord::hash`].
     pub hash: Fingerprint,
-    /// The facts that it brings.
+    /// The facts that requests of this subject receive.
     pub facts: Vec<(String, String)>,
 }
 
 impl SubjectRecord {
-    /// The hash that a value of an identifying fact is kept under.
+    /// The hash under which the value of an identifying fact is stored.
     #[must_use]
     pub fn hash(secret: Secret, fact: &str, value: &str) -> Fingerprint {
         let mut hasher = KeyHasher::new(secret);
@@ -37,40 +38,40 @@ impl SubjectRecord {
     }
 }
 
-/// Other numbers for one key of a rule. Algorithm and window stay the rule's, so that what the key has
-/// used stays used.
+/// A different limit for one key of a rule. The rule's algorithm and window stay, so that the key's
+/// usage is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverrideRecord {
     /// The id of the rule.
     pub rule: String,
-    /// Whose, as [`RuleSet::override_key`](crate::RuleSet::override_key) tells.
+    /// The key, from [`RuleSet::override_key`](crate::RuleSet::override_key).
     pub key: Fingerprint,
-    /// What the key is allowed instead.
+    /// The limit for the key.
     pub limit: OverrideLimit,
 }
 
-/// What an override allows.
+/// The limit of an override.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverrideLimit {
-    /// So many requests in the rule's window.
+    /// A number of requests in the rule's window.
     Requests {
-        /// How many.
+        /// Requests per window.
         requests: u64,
-        /// How many at once, of a bucket; as many as `requests` when it is not said.
+        /// Burst of a bucket; `requests` if `None`.
         burst: Option<u64>,
     },
-    /// Everything.
+    /// No limit.
     Unlimited,
-    /// Nothing.
+    /// Refuse all requests.
     Deny,
 }
 
-/// Why a record cannot come into force.
+/// Why a record cannot be applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordError {
-    /// The place of the override in its list.
+    /// The index of the override in its list.
     pub index: usize,
-    /// What is wrong with it.
+    /// The reason.
     pub message: String,
 }
 

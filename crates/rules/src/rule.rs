@@ -1,4 +1,4 @@
-//! A compiled rule: whom it governs, whose counter it charges, and what it allows.
+//! A compiled rule: which requests it applies to, which counter it charges, and its limit.
 
 use std::sync::Arc;
 
@@ -13,58 +13,58 @@ use crate::facts::Facts;
 use crate::key::KeyPart;
 use crate::ruleset::{RulePredecessor, RuleSet};
 
-/// The generation of a rule's counters where it does not say.
+/// The default generation of a rule's counters.
 pub const FIRST_GENERATION: u32 = 1;
 
-/// What a rule allows.
+/// The limit of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleLimit {
-    /// As much as the policy.
+    /// The limit of the policy.
     Policy(Policy),
-    /// Everything: this rule never refuses, other rules still may.
+    /// No limit: this rule never refuses a request, but other rules may.
     Unlimited,
-    /// Nothing: this rule always refuses.
+    /// This rule refuses every request.
     Deny,
 }
 
-/// What a refusal by a rule leads to.
+/// The effect of a rule's refusals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleMode {
     /// The request is refused.
     Enforce,
     /// The request passes; the refusal is only counted and reported.
     Shadow,
-    /// The request passes with a warning as long as this policy of warnings allows one, and is
-    /// refused after that.
+    /// The request passes with a warning while the warning policy admits it, and is refused after
+    /// that.
     Warn(Policy),
 }
 
-/// What a rule answers while the store is gone.
+/// What a rule decides while the store is unreachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFail {
     /// The request passes.
     Allow,
     /// The request is refused.
     Deny,
-    /// A conservative local share decides.
+    /// The node enforces a conservative local share of the limit.
     Local,
 }
 
 /// Which requests a rule charges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChargeWhen {
-    /// Those that are admitted; a refused request costs nobody anything.
+    /// Only admitted ones; a refused request is not charged.
     Admitted,
-    /// All, also refused ones.
+    /// All requests, including refused ones.
     Always,
 }
 
-/// What becomes of what was used when a rule's algorithm or window changes.
+/// What happens to recorded usage when a rule's algorithm or window changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnChange {
-    /// It is forgotten: everybody starts anew.
+    /// Usage is discarded: all keys start with a full limit.
     Reset,
-    /// It stays used.
+    /// Usage is carried over.
     Keep,
 }
 
@@ -82,13 +82,13 @@ pub struct Rule {
     pub(crate) ban: Option<BanPolicy>,
     pub(crate) on_change: OnChange,
     pub(crate) generation: u32,
-    /// What it was before its algorithm or window changed.
+    /// The rule before its algorithm or window changed.
     pub(crate) predecessor: Option<Arc<RulePredecessor>>,
     pub(crate) conditions: Arc<[Condition]>,
     pub(crate) parts: Arc<[KeyPart]>,
-    /// The rules that do not apply where this one does, as their places in the rule set.
+    /// The rules that this rule replaces wherever it applies, as indexes in the rule set.
     pub(crate) replaces: Arc<[u32]>,
-    /// What all keys of the rule have in common.
+    /// The hash that all keys of the rule have in common.
     pub(crate) namespace: Fingerprint,
 }
 
@@ -99,107 +99,107 @@ impl Rule {
         &self.id
     }
 
-    /// What its author says of it.
+    /// The author's description.
     #[must_use]
     pub fn description(&self) -> Option<&str> {
         self.description.as_deref()
     }
 
-    /// Whether it governs anybody at present.
+    /// Whether the rule is enabled.
     #[must_use]
     pub const fn is_active(&self) -> bool {
         self.active
     }
 
-    /// What it allows.
+    /// The limit.
     #[must_use]
     pub const fn limit(&self) -> &RuleLimit {
         &self.limit
     }
 
-    /// What a request costs, or who tells.
+    /// The source of a request's cost.
     #[must_use]
     pub const fn cost(&self) -> &CostSource {
         &self.cost
     }
 
-    /// What its refusals lead to.
+    /// The effect of the rule's refusals.
     #[must_use]
     pub const fn mode(&self) -> &RuleMode {
         &self.mode
     }
 
-    /// What it answers while the store is gone.
+    /// What the rule decides while the store is unreachable.
     #[must_use]
     pub const fn on_fail(&self) -> OnFail {
         self.on_fail
     }
 
-    /// Which requests it charges.
+    /// Which requests the rule charges.
     #[must_use]
     pub const fn charge(&self) -> ChargeWhen {
         self.charge
     }
 
-    /// What becomes of what was used when its algorithm or window changes.
+    /// What happens to recorded usage when the algorithm or window changes.
     #[must_use]
     pub const fn on_change(&self) -> OnChange {
         self.on_change
     }
 
-    /// Which generation of its counters is in use: another number leaves all old ones behind.
+    /// The generation of the counters. Changing it discards all previous counters.
     #[must_use]
     pub const fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// When it bans, if it does.
+    /// The ban policy, if any.
     #[must_use]
     pub const fn ban(&self) -> Option<&BanPolicy> {
         self.ban.as_ref()
     }
 
-    /// The rules that do not apply where this one does, as their places in the rule set.
+    /// The rules that this rule replaces wherever it applies, as indexes in the rule set.
     #[must_use]
     pub fn replaces(&self) -> &[u32] {
         &self.replaces
     }
 
-    /// The names of the facts that its keys are made of; none for one counter for all.
+    /// The names of the facts in its keys; empty if all requests share one counter.
     pub fn key_by(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().map(KeyPart::name)
     }
 
-    /// Its conditions in words, such as `tier=free`.
+    /// The conditions as text, such as `tier=free`.
     pub fn conditions(&self) -> impl Iterator<Item = String> {
         self.conditions.iter().map(ToString::to_string)
     }
 
-    /// The hash that names the counter which a request with these facts is charged to.
+    /// The hash that identifies the counter for a request with these facts.
     #[must_use]
     pub fn fingerprint(&self, facts: &Facts<'_>, set: &RuleSet) -> Fingerprint {
         set.owner_fingerprint(&self.parts, facts) ^ self.namespace
     }
 
-    /// The same hash, if it may be shown.
+    /// The same hash, if it may be shown to users.
     #[must_use]
     pub fn public_fingerprint(&self, facts: &Facts<'_>, set: &RuleSet) -> Option<Fingerprint> {
         set.has_shareable_keys().then(|| self.fingerprint(facts, set))
     }
 
-    /// The counter that a hash names.
+    /// The key of the counter with this hash.
     #[must_use]
     pub fn key(&self, fingerprint: Fingerprint) -> Key<'_> {
         counter_key(self, fingerprint, self.namespace)
     }
 
-    /// The parts of that key in words, missing ones already replaced.
+    /// The parts of the key as text, with replacements for missing parts.
     #[must_use]
     pub fn key_parts(&self, facts: &Facts<'_>, set: &RuleSet) -> Vec<(String, String)> {
         self.parts.iter().map(|part| set.key_derivation().describe(part, facts)).collect()
     }
 
-    /// The descriptor that it asks for.
+    /// The descriptor that the rule matches, if any.
     pub(crate) fn descriptor(&self) -> Option<&DescriptorMatcher> {
         self.conditions.iter().find_map(Condition::descriptor)
     }
@@ -208,8 +208,8 @@ impl Rule {
         self.conditions.iter().all(|condition| condition.holds(request))
     }
 
-    /// The same rule after `previous`: a policy that did not change has been in force for as long
-    /// as it was, another is in force from `now`.
+    /// Takes over the state of the previous version of the rule. An unchanged policy keeps its
+    /// effective time; a changed one takes effect at `now`.
     pub(crate) fn inherit_from(&mut self, previous: Option<&Self>, now: Timestamp) {
         self.limit =
             self.limit.with_effective_time(previous.and_then(|rule| rule.limit.policy()), now);
@@ -222,7 +222,7 @@ impl Rule {
 }
 
 impl RuleLimit {
-    /// The policy, if there is one.
+    /// The policy, if any.
     #[must_use]
     pub const fn policy(&self) -> Option<&Policy> {
         match self {
@@ -231,14 +231,15 @@ impl RuleLimit {
         }
     }
 
-    /// The most that it admits to one key in any interval as long as its window; none where it counts nothing.
+    /// The maximum admitted for one key in any interval of the length of the window; `None` if the
+    /// limit does not count.
     #[must_use]
     pub fn max_in_window(&self) -> Option<u64> {
         self.policy().map(Policy::max_in_window)
     }
 
-    /// The same limit after a policy: one that did not change has been in force for as long as it was,
-    /// another is in force from `now`.
+    /// The same limit with its effective time: that of the previous policy if unchanged, otherwise
+    /// `now`.
     pub(crate) fn with_effective_time(self, before: Option<&Policy>, now: Timestamp) -> Self {
         match self {
             Self::Policy(policy) => {
@@ -248,8 +249,8 @@ impl RuleLimit {
         }
     }
 
-    /// What tells counters of the same rule apart: algorithm and window. A changed number of
-    /// requests goes on with the same counters.
+    /// The fields that identify a counter within a rule: algorithm and window. A changed number of
+    /// requests keeps the same counters.
     pub(crate) fn counter_identity(&self) -> (&'static str, u64) {
         match self {
             Self::Policy(policy) => (policy.algorithm().name(), policy.quota().window.get()),
@@ -260,7 +261,7 @@ impl RuleLimit {
 }
 
 impl RuleMode {
-    /// The name that rules use.
+    /// The name in rules documents.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -270,7 +271,7 @@ impl RuleMode {
         }
     }
 
-    /// The policy of warnings, if there is one.
+    /// The warning policy, if any.
     #[must_use]
     pub const fn warning_policy(&self) -> Option<&Policy> {
         match self {
@@ -280,7 +281,7 @@ impl RuleMode {
     }
 }
 
-/// What all keys of a rule have in common.
+/// The hash that all keys of a rule have in common.
 pub(crate) fn counter_namespace(
     secret: Secret,
     id: &str,
@@ -290,13 +291,13 @@ pub(crate) fn counter_namespace(
     let (algorithm, window) = limit.counter_identity();
     let (window, number) = (window.to_le_bytes(), generation.to_le_bytes());
     let parts = [id.as_bytes(), algorithm.as_bytes(), &window, &number];
-    // The first is not named, so that rules without the field keep the counters they have.
-    let named = if generation == FIRST_GENERATION { 3 } else { 4 };
-    secret.namespace(&parts[..named])
+    // Omit the first generation, so that rules without the field keep their existing counters.
+    let part_count = if generation == FIRST_GENERATION { 3 } else { 4 };
+    secret.namespace(&parts[..part_count])
 }
 
-/// A counter of a rule. One that counts everybody lies alone: what all counters for everybody are
-/// in would be one place for all requests of a fleet.
+/// The key of a counter. Global counters are not grouped by owner: they all have the same owner, so
+/// grouping would direct the requests of the whole fleet to one place in the store.
 pub(crate) fn counter_key(
     rule: &Rule,
     fingerprint: Fingerprint,

@@ -1,4 +1,4 @@
-//! A rule set: all rules of a document, compiled once and never changed after.
+//! A rule set: all rules of a document, compiled once and immutable.
 
 mod client_counters;
 mod derived_id;
@@ -41,12 +41,12 @@ pub type MatchedRules = SmallVec<[u32; 16]>;
 /// An immutable snapshot of all rules.
 #[derive(Debug)]
 pub struct RuleSet {
-    /// The rules of the document, and their variants for keys with numbers of their own.
+    /// The rules of the document, followed by their variants for keys with an override.
     rules: Vec<Rule>,
-    /// How many of them are the document's.
+    /// Number of rules from the document.
     document_rule_count: usize,
     overrides: OverrideTable,
-    /// Whether a rule remembers what it was.
+    /// Whether any rule has a predecessor.
     has_predecessors: bool,
     index: RuleIndex,
     descriptors: DescriptorIndex,
@@ -55,25 +55,25 @@ pub struct RuleSet {
     paths: PathNormalization,
     identity: IdentityConfig,
     unsupplied: Vec<UnsuppliedFact>,
-    /// The `identity` that would supply those.
+    /// An `identity` section that would supply the missing facts.
     suggested_identity: Option<String>,
     version: u64,
     serial: u64,
-    /// The beginning of keys that no rule of the document has.
+    /// The initial state of key hashes.
     seed: KeyHasher,
-    /// What it says of a key without parts.
+    /// The hash of a key without parts.
     global_owner: Fingerprint,
     is_inline_limit: bool,
-    /// Whether any rule replaces another: most documents need not look.
+    /// Whether any active rule replaces another. If not, matching skips the check.
     has_replacements: bool,
     extensions: RuleSetExtensions,
 }
 
 impl RuleSet {
-    /// Compiles a document; keys are hashed under the secret.
+    /// Compiles a document. Keys are hashed with the secret.
     ///
     /// # Errors
-    /// Everything that is wrong with the document, at once.
+    /// All errors of the document.
     pub fn compile(document: &Document, secret: Secret) -> Result<Self, DocumentError> {
         let diagnostics = document.diagnostics();
         document.check(&diagnostics);
@@ -123,73 +123,73 @@ impl RuleSet {
         })
     }
 
-    /// The same rules with what is known besides the document.
+    /// Adds subjects and overrides that are not in the document.
     ///
     /// # Errors
-    /// Every override that cannot come into force.
+    /// Every override that cannot be applied.
     pub fn with_records(mut self, records: &ExternalRecords) -> Result<Self, Vec<RecordError>> {
         self.subjects.extend(&records.subjects);
         let problems = self.apply_overrides(&records.overrides);
         if problems.is_empty() { Ok(self) } else { Err(problems) }
     }
 
-    /// Whether the hashes that name its counters may be shown.
+    /// Whether the hashes of its counters may be shown to users.
     pub(crate) const fn has_shareable_keys(&self) -> bool {
         self.seed.is_shareable()
     }
 
-    /// Whose counters: the hash of the parts of a key.
+    /// The hash of the parts of a key, which identifies the owner of the counter.
     pub(crate) fn owner_fingerprint(&self, parts: &[KeyPart], facts: &Facts<'_>) -> Fingerprint {
         self.key_derivation.hash_parts(self.seed, parts, facts).finish()
     }
 
-    /// Who counts where nobody is told apart.
+    /// The owner of counters that all requests share.
     pub(crate) const fn global_owner(&self) -> Fingerprint {
         self.global_owner
     }
 
-    /// A hasher that has seen nothing of a key.
+    /// A hasher for a new key.
     pub(crate) const fn key_seed(&self) -> KeyHasher {
         self.seed
     }
 
-    /// The same rules under a version of whoever keeps them.
+    /// Sets the version, for rules whose versions the control plane assigns.
     #[must_use]
     pub fn with_version(self, version: u64) -> Self {
         Self { version, ..self }
     }
 
-    /// The rules in document order, also those that are not active.
+    /// The rules in document order, including disabled ones.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.rules[..self.document_rule_count]
     }
 
-    /// Whether a rule keeps what was used before its algorithm or window changed.
+    /// Whether any rule carries over usage from before its algorithm or window changed.
     #[must_use]
     pub const fn has_predecessors(&self) -> bool {
         self.has_predecessors
     }
 
-    /// The rule at a place, which may be a variant of one for some keys.
+    /// The rule with this index, which may be a variant for keys with an override.
     #[must_use]
     pub fn get(&self, at: u32) -> Option<&Rule> {
         self.rules.get(usize::try_from(at).ok()?)
     }
 
-    /// Those rules and all their variants.
+    /// The rules of the document and all variants.
     #[must_use]
     pub fn rules_and_variants(&self) -> &[Rule] {
         &self.rules
     }
 
-    /// How requests become facts.
+    /// How facts are extracted from requests.
     #[must_use]
     pub const fn identity(&self) -> &IdentityConfig {
         &self.identity
     }
 
-    /// The conventional facts that active rules name although nothing says where they come from.
+    /// The conventional facts that active rules name although nothing supplies them.
     #[must_use]
     pub fn unsupplied_facts(&self) -> &[UnsuppliedFact] {
         &self.unsupplied
@@ -201,35 +201,34 @@ impl RuleSet {
         self.suggested_identity.as_deref()
     }
 
-    /// A hash of the document's text, so that the same text has the same version on every node, or the number
-    /// that whoever keeps the rules gave them.
+    /// The version assigned by the control plane, or else a hash of the document's text, which is
+    /// equal on all nodes with the same text.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
     }
 
-    /// Which rule set of this process it is: each has its own, later ones a higher one.
+    /// A number that identifies the rule set within this process; later rule sets have higher ones.
     #[must_use]
     pub const fn serial(&self) -> u64 {
         self.serial
     }
 
-    /// What others keep beside it.
+    /// Data that other components attach to the rule set.
     #[must_use]
     pub const fn extensions(&self) -> &RuleSetExtensions {
         &self.extensions
     }
 
-    /// Adds what follows from the facts: what `subjects` know, the default tier; and puts paths into
-    /// the form in which they are compared. Facts that are
-    /// there already are kept, except an unknown API key that is to count as its address.
+    /// Adds the facts of known subjects and the default tier, and normalizes paths. Existing facts
+    /// are kept, except an unknown API key if unknown keys are counted by address.
     pub fn enrich<'a>(&'a self, facts: &mut Facts<'a>) {
         self.paths.fold_facts(facts);
         self.subjects.enrich(facts);
     }
 
-    /// Does something with facts that are [completed](Self::enrich) for it. They are not copied where there is
-    /// nothing to complete.
+    /// Calls a function with [enriched](Self::enrich) facts. Copies the facts only if enriching
+    /// would change them.
     pub fn with_enriched_facts<T>(
         &self,
         facts: &Facts<'_>,
@@ -243,8 +242,8 @@ impl RuleSet {
         then(&completed)
     }
 
-    /// The active rules that govern a request, in document order, without those that others of them
-    /// replace.
+    /// The active rules that apply to a request, in document order, without those that other
+    /// matching rules replace.
     pub fn match_rules(&self, facts: &Facts<'_>, found: &mut MatchedRules) {
         self.find_governing(facts, found);
         if self.has_replacements {
@@ -253,8 +252,8 @@ impl RuleSet {
         }
     }
 
-    /// The rules that do not apply to a call of several requests, because one that governs any of them
-    /// replaces them. Mostly none, and then the requests are not looked at.
+    /// The rules that do not apply to a call of several requests, because a rule that matches one
+    /// of the requests replaces them. If no rule replaces another, the requests are not evaluated.
     #[must_use]
     pub fn replaced_rules<'f, 'a: 'f>(
         &self,
@@ -288,7 +287,7 @@ impl RuleSet {
         found.retain(|at| self.get(*at).is_some_and(|rule| rule.governs(&request)));
     }
 
-    /// The endpoint of a request: its pattern if one was declared, or else its path.
+    /// The endpoint of a request: the declared pattern that matches, or else the path.
     #[must_use]
     pub fn endpoint(&self, facts: &Facts<'_>) -> Option<String> {
         if facts.get("path").is_none() && facts.get("endpoint").is_none() {
@@ -303,15 +302,15 @@ impl RuleSet {
         self.key_derivation.path_pattern(facts)
     }
 
-    /// The client that an address belongs to, as text: the address, or the network of an IPv6
-    /// address (`ipv6_prefix`).
+    /// The text that identifies the client with this address: the address, or the network of an
+    /// IPv6 address (`ipv6_prefix`).
     #[must_use]
     pub fn client_name(&self, ip: IpAddr) -> String {
         self.key_derivation.client_name(ip)
     }
 
-    /// The same rules as the successors of others: a policy that did not change keeps the instant
-    /// since when it is in force, a new or changed one is in force from `now`.
+    /// Takes over the state of the previous rule set. An unchanged policy keeps its effective time;
+    /// a new or changed one takes effect at `now`.
     #[must_use]
     pub fn inherit_from(mut self, previous: &Self, now: Timestamp) -> Self {
         let known: HashMap<&str, &Rule> =
@@ -345,7 +344,7 @@ fn compile_rules(typed: &[ParsedRule], paths: PathNormalization, secret: Secret)
     let complete = typed.iter().filter_map(|rule| Some((rule, rule.limit?)));
     let ids = (0_u32..).zip(complete.clone());
     let mut lists: HashSet<Arc<[KeyPart]>> = HashSet::new();
-    let places: HashMap<&str, u32> =
+    let indexes: HashMap<&str, u32> =
         ids.filter_map(|(at, (rule, _))| Some((rule.id.as_ref()?.value.as_str(), at))).collect();
     complete
         .map(|(rule, limit)| {
@@ -381,14 +380,14 @@ fn compile_rules(typed: &[ParsedRule], paths: PathNormalization, secret: Secret)
                 replaces: rule
                     .replaces
                     .iter()
-                    .filter_map(|id| places.get(id.value.as_str()).copied())
+                    .filter_map(|id| indexes.get(id.value.as_str()).copied())
                     .collect(),
             }
         })
         .collect()
 }
 
-/// The parts of a rule's key; of a descriptor those that all its values share are left out.
+/// The parts of a rule's key. A descriptor part omits the values that share a counter.
 fn compiled_key_parts(rule: &ParsedRule) -> Box<[KeyPart]> {
     let shared = rule.descriptor().map_or(0, DescriptorMatcher::shared_mask);
     let part = |part: &KeyPart| match part {
@@ -398,7 +397,7 @@ fn compiled_key_parts(rule: &ParsedRule) -> Box<[KeyPart]> {
     rule.parts.iter().map(part).collect()
 }
 
-/// The same list for all rules that count by the same.
+/// Returns one shared list for all rules with equal key parts.
 fn intern_parts(parts: Box<[KeyPart]>, lists: &mut HashSet<Arc<[KeyPart]>>) -> Arc<[KeyPart]> {
     if let Some(known) = lists.get(&*parts) {
         return Arc::clone(known);
@@ -409,7 +408,7 @@ fn intern_parts(parts: Box<[KeyPart]>, lists: &mut HashSet<Arc<[KeyPart]>>) -> A
 }
 
 fn find_unsupplied_facts(document: &Document, rules: &[Rule]) -> Vec<UnsuppliedFact> {
-    // What has no limit is not compiled, as in `compile_rules`.
+    // Rules without a limit are not compiled, as in `compile_rules`.
     let typed = document.rules().iter().filter(|rule| rule.limit.is_some());
     let unsupplied = |(typed, rule): (_, &Rule)| {
         let of_rule = |named: &FactReference| UnsuppliedFact {

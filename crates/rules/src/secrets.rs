@@ -1,7 +1,8 @@
-//! The parts of a document that no problem may quote: all that stands below `subjects`, and the values
-//! of fields that hold keys, tokens or passwords.
+//! Redacts secrets in the errors of a document: everything below `subjects`, and the values of
+//! fields that contain keys, tokens or passwords.
 //!
-//! Problems go to logs, probes and error bodies. Each still says which line and which field is wrong.
+//! Errors appear in logs, probes and response bodies. A redacted error still names its line and
+//! field.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,31 +11,31 @@ use crate::decode::nearest;
 use crate::diagnostic::Diagnostic;
 use crate::yaml::{SourceSpan, YamlEntry, YamlNode, YamlValue};
 
-/// The section whose names are secret too: a key may have been typed as one.
+/// The section whose field names are secret too: a user may have written a key as a field name.
 const SUBJECTS: &str = "subjects";
 
-/// Fields whose values are not quoted, wherever they stand. A slip in such a name changes nothing.
+/// Fields whose values are redacted at any level. Misspelled names are recognized too.
 const SECRET_FIELDS: [&str; 8] =
     ["api_key", "user_id", "store", "rules_db", "rules_table", "password", "token", "secret"];
 
-/// Where the secrets of a document stand.
+/// Locations of the secrets in a document.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SecretSpans {
-    /// The lines that hold some of one.
+    /// The lines that contain a part of a secret.
     lines: HashSet<usize>,
-    /// The line and column where each begins, and the field that may be named for it.
+    /// The line and column of each secret, with the field name that may be shown for it.
     fields: HashMap<(usize, usize), Arc<str>>,
 }
 
 impl SecretSpans {
-    /// The secrets of a document.
+    /// Locates the secrets of a document.
     pub(crate) fn locate(root: &YamlNode) -> Self {
         let mut secrets = Self::default();
         secrets.visit_node(root, "");
         secrets
     }
 
-    /// Takes every secret out of a problem.
+    /// Removes all secrets from an error.
     pub(crate) fn redact(&self, problem: &mut Diagnostic) {
         if self.lines.contains(&problem.line) {
             problem.excerpt = None;
@@ -69,10 +70,10 @@ impl SecretSpans {
                 let at: usize = at;
                 self.mark_node(item, &format!("{field}[{at}]").into());
             }),
-            // Where a key is found is no key.
+            // `identity.api_key` describes where a key is found and is not a key itself.
             YamlValue::Map(_) if path == "identity" => self.visit_node(node, &field),
             _ if subjects || is_secret_field(name) => self.mark_node(node, &field.into()),
-            // A slip has joined the field's name and other text, which may be its value.
+            // A typo has joined the field's name with other text, which may be its value.
             _ if has_secret_field(name) => {
                 self.mark_span(entry.name_span, entry.name_span.line, &path.into());
                 self.mark_node(node, &path.into());
@@ -81,7 +82,7 @@ impl SecretSpans {
         }
     }
 
-    /// Hides a node with all that is below it.
+    /// Marks a node and everything below it as secret.
     fn mark_node(&mut self, node: &YamlNode, field: &Arc<str>) {
         self.mark_span(node.span, node.last_line, field);
         match &node.value {
@@ -100,12 +101,12 @@ impl SecretSpans {
     }
 }
 
-/// Whether the values of a field are not quoted.
+/// Whether the values of a field are redacted.
 pub(crate) fn is_secret_field(name: &str) -> bool {
     nearest(name, SECRET_FIELDS).is_some()
 }
 
-/// Whether the name of a secret field is part of a longer text.
+/// Whether the text contains the name of a secret field.
 fn has_secret_field(text: &str) -> bool {
     let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
     words.any(|word| {
@@ -113,7 +114,7 @@ fn has_secret_field(text: &str) -> bool {
     })
 }
 
-/// Whether a text is an address with a user or a password, or one with a slip in it.
+/// Whether a text is a URL with a user or password, possibly with a typo.
 fn has_credentials(text: &str) -> bool {
     let host = text.split_once("://").map_or("", |(_, rest)| rest);
     let port = host.split_once(':').map_or("", |(_, rest)| rest);

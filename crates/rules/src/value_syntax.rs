@@ -1,4 +1,4 @@
-//! The small languages inside a document's values: durations, rates, shorthand limits, sizes.
+//! Parsers for the syntax within values: durations, rates, shorthand limits and sizes.
 
 pub mod duration;
 pub(crate) mod rate;

@@ -1,7 +1,7 @@
-//! YAML (and so JSON) as a tree in which everything knows where it stands.
+//! Parses YAML, and therefore JSON, into a tree in which every node has its location.
 //!
-//! Scalars stay text: whether `10` is a number is for the reader of the field to say. Size, depth
-//! and alias expansion are bounded, so that no document can cost more than it is worth.
+//! Scalars stay text: the reader of a field decides whether `10` is a number. Size, depth and alias
+//! expansion are limited, so that a hostile document cannot exhaust memory or the stack.
 
 mod quote;
 
@@ -15,53 +15,53 @@ use crate::secrets::SecretSpans;
 
 pub use quote::quote_scalar;
 
-/// The largest document.
+/// Maximum size of a document.
 pub(crate) const MAX_BYTES: usize = 1 << 20;
 
-/// How deep lists and mappings may nest.
+/// Maximum nesting depth of lists and mappings.
 const MAX_DEPTH: usize = 64;
 
-/// How many nodes aliases may add: `&a`/`*a` is for sharing a few settings, not for growing.
+/// Maximum number of nodes that aliases may add: `&a`/`*a` is meant for sharing a few settings.
 const MAX_ALIASED_NODES: usize = 20_000;
 
-/// How much text they may add: one long text could otherwise be had twenty thousand times.
+/// Maximum text that aliases may add. Otherwise one long text could be repeated 20,000 times.
 const MAX_ALIASED_BYTES: usize = MAX_BYTES;
 
-/// A place in the source: line and column from 1, width in characters.
+/// A location in the source: line and column from 1, width in characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SourceSpan {
-    /// The line, from 1; 0 when the whole document is meant.
+    /// The line, from 1; 0 for the whole document.
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
-    /// How many characters of that line.
+    /// Number of characters in that line.
     pub width: usize,
 }
 
-/// A value with its place.
+/// A value with its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct YamlNode {
-    /// What it is.
+    /// The value.
     pub value: YamlValue,
-    /// Where it stands.
+    /// The location.
     pub span: SourceSpan,
-    /// The line on which it ends; of a list or mapping, the one on which it begins.
+    /// The line on which a scalar ends; for a list or mapping, the line on which it begins.
     pub last_line: usize,
 }
 
-/// What a node is.
+/// The value of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum YamlValue {
-    /// Text as it was typed, without quotes.
+    /// Text as written, without quotes.
     Scalar {
         /// The text.
         text: String,
-        /// Whether it stood in quotes or a block, and so is text whatever it looks like.
+        /// Whether it was quoted or a block, and is therefore always text.
         quoted: bool,
     },
     /// A list.
     List(Vec<YamlNode>),
-    /// A mapping, in the order it was typed; no name occurs twice.
+    /// A mapping, in the order of the source, without duplicate names.
     Map(Vec<YamlEntry>),
 }
 
@@ -70,14 +70,14 @@ pub enum YamlValue {
 pub struct YamlEntry {
     /// The name.
     pub name: String,
-    /// Where the name stands.
+    /// The location of the name.
     pub name_span: SourceSpan,
     /// The value.
     pub node: YamlNode,
 }
 
 impl YamlNode {
-    /// Whether it says nothing: `null`, `~` or no text at all.
+    /// Whether the node is `null`, `~` or empty.
     #[must_use]
     pub fn is_null(&self) -> bool {
         match &self.value {
@@ -88,7 +88,7 @@ impl YamlNode {
         }
     }
 
-    /// How large it is.
+    /// The size of the node and everything below it.
     fn extent(&self) -> NodeExtent {
         let mut extent = NodeExtent { nodes: 1, bytes: 0, depth: 0 };
         match &self.value {
@@ -103,7 +103,7 @@ impl YamlNode {
     }
 }
 
-/// How many nodes there are, how much text they have, and how deep they nest.
+/// The number of nodes, the length of their text, and their nesting depth.
 #[derive(Clone, Copy)]
 struct NodeExtent {
     nodes: usize,
@@ -120,8 +120,8 @@ impl NodeExtent {
     }
 }
 
-/// Reads a document; nothing for an empty one. What is wrong goes to `diagnostics`; what can still be
-/// understood comes back.
+/// Parses a document. Returns `None` for an empty one. Errors are reported to `diagnostics`, and
+/// the valid parts are returned.
 pub fn parse(source: &str, diagnostics: &Diagnostics<'_>) -> Option<YamlNode> {
     if source.len() > MAX_BYTES {
         let error = FieldError::new(format!("the document is larger than {MAX_BYTES} bytes"))
@@ -135,7 +135,7 @@ pub fn parse(source: &str, diagnostics: &Diagnostics<'_>) -> Option<YamlNode> {
         let line = source[..at].matches('\n').count() + 1;
         let column = source[..at].chars().rev().take_while(|c| *c != '\n').count() + 1;
         let error =
-            FieldError::new("a NUL byte cannot stand in a document").with_hint("UTF-8 text");
+            FieldError::new("a document must not contain a NUL byte").with_hint("UTF-8 text");
         diagnostics.report_unquoted(SourceSpan { line, column, width: 1 }, error);
         return None;
     }
@@ -158,8 +158,7 @@ pub fn parse(source: &str, diagnostics: &Diagnostics<'_>) -> Option<YamlNode> {
     }
 }
 
-/// Drops the fields of mappings that are there already, and notes each once, however many aliases
-/// lead to it.
+/// Removes duplicate fields of mappings, and reports each once, however many aliases refer to it.
 fn drop_duplicate_fields(
     node: &mut YamlNode,
     diagnostics: &Diagnostics<'_>,
@@ -195,7 +194,7 @@ fn drop_duplicate_fields(
     }
 }
 
-/// A problem after which nothing more can be read.
+/// An error that ends the parsing.
 struct YamlError {
     span: SourceSpan,
     error: FieldError,
@@ -242,7 +241,7 @@ impl<'s> YamlTreeBuilder<'s> {
             match event {
                 Event::StreamEnd => return Ok(root),
                 Event::DocumentStart(_) if root.is_some() => {
-                    let error = FieldError::new("a file holds one document")
+                    let error = FieldError::new("a file must contain only one document")
                         .with_hint("one document, without a second `---`");
                     return Err(YamlError { span, error });
                 }
@@ -263,16 +262,16 @@ impl<'s> YamlTreeBuilder<'s> {
         let (value, anchor) = match first {
             Event::Alias(anchor) => return self.resolve_alias(anchor, span, depth),
             Event::Scalar(text, style, anchor, tag) => {
-                // `!!str 10` is how YAML says that a number is text.
+                // `!!str 10` marks a number as text.
                 let quoted = style != ScalarStyle::Plain || tag.is_some();
                 (YamlValue::Scalar { text: text.into_owned(), quoted }, anchor)
             }
             Event::SequenceStart(anchor, _) => (self.parse_list(depth)?, anchor),
             Event::MappingStart(anchor, _) => (self.parse_map(depth)?, anchor),
-            // The parser has no other event here; should one come, it says nothing.
+            // The parser emits no other event here; treat one as null.
             _ => (YamlValue::Scalar { text: String::new(), quoted: false }, 0),
         };
-        // Of a list or mapping only the first character is marked.
+        // Mark only the first character of a list or mapping.
         let width = if matches!(value, YamlValue::Scalar { .. }) { span.width } else { 1 };
         let node = YamlNode { value, span: SourceSpan { width, ..span }, last_line };
         if anchor > 0 {
@@ -299,7 +298,7 @@ impl<'s> YamlTreeBuilder<'s> {
                 (Event::MappingEnd, _) => return Ok(YamlValue::Map(entries)),
                 next => next,
             };
-            // An alias would name a field by a value from elsewhere, which may be a secret.
+            // Reject aliases: the name would be a value from another place, which may be a secret.
             let is_alias = matches!(first, Event::Alias(_));
             let name = match self.parse_node(first, name_span, depth + 1)?.value {
                 YamlValue::Scalar { text, .. } if !is_alias => text,
@@ -322,12 +321,12 @@ impl<'s> YamlTreeBuilder<'s> {
         depth: usize,
     ) -> Result<YamlNode, YamlError> {
         let Some(node) = self.anchors.get(&anchor) else {
-            let error = FieldError::new("an alias cannot stand inside what it names");
+            let error = FieldError::new("an alias cannot refer to a value that contains it");
             return Err(YamlError { span, error });
         };
         let extent = node.extent();
         let node = node.clone();
-        // Without this, aliases of aliases could nest deeper than a stack can follow.
+        // Without this check, aliases of aliases could nest deeply enough to overflow the stack.
         check_depth(depth + extent.depth, span)?;
         self.count_aliased(extent, span)?;
         Ok(node)
@@ -356,7 +355,7 @@ fn too_deep(span: SourceSpan) -> YamlError {
 
 fn to_source_span(span: saphyr_parser::Span) -> SourceSpan {
     let (start, end): (Marker, Marker) = (span.start, span.end);
-    // What goes on over several lines is marked by its first character.
+    // Mark only the first character of a value that spans several lines.
     let width = if start.line() == end.line() { end.col().saturating_sub(start.col()) } else { 1 };
     SourceSpan { line: start.line(), column: start.col() + 1, width: width.max(1) }
 }

@@ -1,9 +1,9 @@
-//! A rules document as people write it: YAML with a line for each field.
+//! Formats a rules document as readable YAML, with one line per field.
 
 use crate::yaml::quote_scalar;
 use serde_json::{Map, Value as Json};
 
-/// A document.
+/// Formats a document.
 #[must_use]
 pub fn render_yaml(document: &Json) -> String {
     let mut text = String::new();
@@ -24,7 +24,7 @@ pub fn render_yaml(document: &Json) -> String {
     text
 }
 
-/// A rule: its fields below each other.
+/// Writes a rule, one field per line.
 fn write_rule(rule: &Json, text: &mut String) {
     match rule {
         Json::Object(fields) if !fields.is_empty() => write_fields(fields, "  - ", "    ", text),
@@ -39,7 +39,7 @@ fn write_fields(fields: &Map<String, Json>, first: &str, indent: &str, text: &mu
     }
 }
 
-/// A value on one line.
+/// Formats a value on one line.
 #[must_use]
 pub fn render_flow(value: &Json) -> String {
     match value {
@@ -59,17 +59,18 @@ pub fn render_flow(value: &Json) -> String {
     }
 }
 
-/// Text that is read as that text.
+/// Formats text so that it parses as the same text.
 fn render_scalar(text: &str) -> String {
     let word = |c: char| c.is_ascii_alphanumeric() || "_./- ".contains(c);
     let lower = text.to_ascii_lowercase();
-    let said = matches!(lower.as_str(), "null" | "true" | "false" | "yes" | "no" | "on" | "off");
+    let reserved =
+        matches!(lower.as_str(), "null" | "true" | "false" | "yes" | "no" | "on" | "off");
     let rate = |text: &str| text.contains('/') && text.starts_with(|c: char| c.is_ascii_digit());
     let span = text.strip_suffix(['s', 'm', 'h', 'd']).is_some_and(|digits| {
         !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
     });
     let begins = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/');
-    let plain = (begins || rate(text) || span) && !said && !text.ends_with(' ');
+    let plain = (begins || rate(text) || span) && !reserved && !text.ends_with(' ');
     if plain && text.chars().all(word) {
         return text.to_owned();
     }
@@ -83,7 +84,7 @@ mod tests {
 
     #[test]
     fn document_is_written_as_block_yaml() {
-        let document_of = json!({
+        let document = json!({
             "identity": {"ip": {"trusted_proxies": ["10.0.0.0/8"]}, "api_key": {"header": "x-api-key"}},
             "on_fail": "allow",
             "rules": [
@@ -105,7 +106,7 @@ rules:
   - id: \"7\"
     limit: 10/s burst 20
 ";
-        assert_eq!(render_yaml(&document_of), text);
+        assert_eq!(render_yaml(&document), text);
         assert_eq!(render_yaml(&json!({"rules": []})), "rules: []\n");
     }
 

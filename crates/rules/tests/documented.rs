@@ -1,4 +1,4 @@
-//! Every rules document that the README and the documentation show is a valid one.
+//! Compiles every rules document in the README and the documentation.
 
 #![allow(clippy::expect_used, reason = "a test may panic")]
 

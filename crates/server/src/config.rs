@@ -84,10 +84,10 @@ pub struct PartialSettings {
         long,
         value_name = "COUNT",
         value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_THREADS)),
-        env = "TIDEGATE_DOOR_THREADS",
+        env = "TIDEGATE_API_THREADS",
         hide_env_values = true
     )]
-    pub(crate) door_threads: Option<u16>,
+    pub(crate) api_threads: Option<u16>,
 
     /// Store settings.
     #[command(flatten)]
@@ -177,7 +177,7 @@ impl PartialSettings {
             grpc: self.grpc.with_fallback(below.grpc),
             resp: self.resp.with_fallback(below.resp),
             socket_mode: self.socket_mode.or(below.socket_mode),
-            door_threads: self.door_threads.or(below.door_threads),
+            api_threads: self.api_threads.or(below.api_threads),
             store: self.store.with_fallback(below.store),
             snapshot: self.snapshot.or(below.snapshot),
             snapshot_interval: self.snapshot_interval.or(below.snapshot_interval),
@@ -284,7 +284,7 @@ impl Settings {
             grpc: GrpcSettings::new(typed.grpc, headers),
             resp: RespSettings::check(typed.resp)?,
             socket_mode: typed.socket_mode.unwrap_or_default(),
-            api_threads: typed.door_threads.map_or_else(default_api_threads, usize::from),
+            api_threads: typed.api_threads.map_or_else(default_api_threads, usize::from),
             snapshot: typed.snapshot,
             snapshot_interval: typed.snapshot_interval.unwrap_or(Micros::from_secs(10)).into(),
             memory_limit: typed.memory_limit.unwrap_or(MemorySize(DEFAULT_MAX_BYTES)),

@@ -61,8 +61,8 @@ impl MetricsExporter for TraceMetrics {
         let SpanExportStats { exported, dropped, waiting } = self.0.export_stats();
         let help = "Trace spans by outcome.";
         to.family("tidegate_trace_spans", MetricKind::Counter, help);
-        for (fate, count) in [("exported", exported), ("dropped", dropped)] {
-            to.sample("_total", &[("fate", fate)], count);
+        for (result, count) in [("exported", exported), ("dropped", dropped)] {
+            to.sample("_total", &[("result", result)], count);
         }
         let help = "Spans waiting to be sent to the collector.";
         to.family("tidegate_trace_spans_waiting", MetricKind::Gauge, help);

@@ -34,8 +34,8 @@ pub(crate) enum ServerEvent<'a> {
     NodeLeft { node: &'a str, how: &'a str },
     NodesCounted { nodes: u32, before: u32 },
     UpstreamUnreachable { server: &'a str, why: &'a str },
-    FewDescriptors { door: &'a str, limit: u64, connections: usize },
-    OpenWithoutToken { door: &'a str, at: SocketAddr },
+    FewDescriptors { api: &'a str, limit: u64, connections: usize },
+    OpenWithoutToken { api: &'a str, at: SocketAddr },
     SnapshotMissing { path: &'a Path },
     SnapshotRestored { path: &'a Path, restored: RestoreSummary },
     SnapshotRefused { path: &'a Path, reason: &'a dyn Display },
@@ -102,14 +102,14 @@ impl ServerEvent<'_> {
                 %server, %why,
                 "upstream server unreachable; requests to it are answered with 502 until it responds"
             ),
-            Self::FewDescriptors { door, limit, connections } => warn!(
-                door,
+            Self::FewDescriptors { api, limit, connections } => warn!(
+                api,
                 limit,
                 connections,
                 "few file descriptors: further connections have to wait; raise the hard limit of open files"
             ),
-            Self::OpenWithoutToken { door, at } => warn!(
-                %door, %at,
+            Self::OpenWithoutToken { api, at } => warn!(
+                %api, %at,
                 "the listener is reachable from other machines and no --admin-token-file is set: \
                  they can check limits, but not reset, refund, peek or explain"
             ),

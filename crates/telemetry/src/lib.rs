@@ -1,5 +1,5 @@
-//! What the program shows of itself: metrics, heavy hitters, violations, the live feed and traces.
-//! Observers never influence a decision.
+//! Observability: metrics, heavy hitters, violations, the live feed and traces. Observers never
+//! influence a decision.
 
 pub mod live;
 mod metrics;

@@ -1,9 +1,9 @@
-//! What goes on, told as it happens to whoever watches: server-sent events with everything that is counted, once
-//! a second, and violations as they come.
+//! The live feed: a stream of server-sent events with all counters once a second, and violations as
+//! they occur.
 //!
-//! Counts are told as they are since the start; rates are the business of who reads. All listeners get the same
-//! bytes, made once. Without listeners a refusal costs one look, and
-//! only the [`DecisionHistory`] takes a sample each second.
+//! Counters are totals since the start; clients compute rates. An event is rendered once and all
+//! listeners get the same bytes. Without listeners, a refusal checks one flag, and only the
+//! [`DecisionHistory`] takes a sample each second.
 
 mod history;
 mod recent;
@@ -31,41 +31,42 @@ use crate::violation_log::ViolationLog;
 pub use history::{DecisionHistory, RULES_PER_STEP, STEPS};
 pub(crate) use recent::RecentViolations;
 
-/// The most who listen at once.
+/// Maximum number of concurrent listeners.
 pub const MAX_LISTENERS: usize = 16;
 
-/// How often violations are told.
+/// How often violations are sent.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Counts are told each time after so many steps.
+/// Number of flush intervals between two `tick` events, which carry the counters.
 const FLUSHES_PER_TICK: u64 = 4;
 
-/// How many events a listener may be late; what is older it misses.
+/// How many events a listener may lag behind; it misses older ones.
 const MAX_LAG_EVENTS: usize = 8;
 
-/// Whoever has something to tell with each tick.
+/// A source of data for the `tick` events.
 pub trait LiveSource: Send + Sync {
-    /// The name of what it tells, and that.
+    /// The field name in the event, and its value.
     fn live_data(&self) -> (&'static str, Json);
 }
 
-/// The events of one listener, as a body.
+/// The events for one listener, as a response body.
 pub type LiveFeed = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
 
-/// There are as many listeners as may be.
+/// The number of listeners has reached [`MAX_LISTENERS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyListenersError;
 
-/// Tells what goes on.
+/// Sends events to all listeners.
 pub struct LiveBroadcaster {
     sources: Vec<Arc<dyn LiveSource>>,
     log: Arc<ViolationLog>,
     status: Arc<ProcessStatus>,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    /// What a listener gets first: the last minutes.
+    /// The last two minutes, sent first to each new listener.
     history: Option<Arc<DecisionHistory>>,
     events: Sender<Bytes>,
-    /// Whether somebody makes events. Who comes and who stops look at it one after the other.
+    /// Whether the task that makes events runs. The lock serializes its start in `subscribe` and
+    /// its end in `stop_if_unused`.
     running: Mutex<bool>,
 }
 
@@ -80,22 +81,23 @@ impl LiveBroadcaster {
         Self { sources, log, status, clock, history: None, events, running }
     }
 
-    /// With the last minutes for a new listener. The caller runs [`DecisionHistory::run`].
+    /// Sends this history to each new listener. The caller runs [`DecisionHistory::run`].
     #[must_use]
     pub fn with_history(self, history: Arc<DecisionHistory>) -> Self {
         Self { history: Some(history), ..self }
     }
 
-    /// The last minutes, if they are kept.
+    /// The history, if one is kept.
     #[must_use]
     pub fn history(&self) -> Option<Arc<DecisionHistory>> {
         self.history.clone()
     }
 
-    /// Events from now on, the history and a tick at once, until the process is on its way out.
+    /// Adds a listener. It gets the history and a `tick` at once, then all events until the process
+    /// drains.
     ///
     /// # Errors
-    /// When too many listen.
+    /// If there are [`MAX_LISTENERS`] listeners already.
     pub fn subscribe(self: &Arc<Self>) -> Result<LiveFeed, TooManyListenersError> {
         let mut running = self.running.lock();
         if self.events.receiver_count() >= MAX_LISTENERS {
@@ -109,8 +111,8 @@ impl LiveBroadcaster {
         drop(running);
         let history =
             self.history.as_ref().map(|history| format_event("history", &history.steps()));
-        let first = history.into_iter().chain([self.tick_event()]).collect();
-        let listener = LiveListener { events, backlog: first, status: Arc::clone(&self.status) };
+        let backlog = history.into_iter().chain([self.tick_event()]).collect();
+        let listener = LiveListener { events, backlog, status: Arc::clone(&self.status) };
         let frames = unfold(listener, |mut listener| async {
             let event = listener.next().await?;
             Some((Ok(Frame::data(event)), listener))
@@ -118,50 +120,50 @@ impl LiveBroadcaster {
         Ok(StreamBody::new(frames.boxed()))
     }
 
-    /// Makes events as long as somebody listens.
+    /// Sends events as long as there are listeners.
     async fn run(self: Arc<Self>) {
-        let mut step = tokio::time::interval(FLUSH_INTERVAL);
-        step.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        for steps in 0_u64.. {
-            step.tick().await;
+        let mut interval = tokio::time::interval(FLUSH_INTERVAL);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        for flushes in 0_u64.. {
+            interval.tick().await;
             if self.stop_if_unused() {
                 return;
             }
-            // Nobody left to hear it is found out with the next step.
-            if let Some(told) = self.log.take_recent() {
-                let _ = self.events.send(format_event("violations", &told));
+            // `send` fails if the last listener has left; the next iteration stops the task.
+            if let Some(violations) = self.log.take_recent() {
+                let _ = self.events.send(format_event("violations", &violations));
             }
-            if steps % FLUSHES_PER_TICK == 0 {
+            if flushes % FLUSHES_PER_TICK == 0 {
                 let _ = self.events.send(self.tick_event());
             }
         }
     }
 
-    /// Whether nobody listens any more; then this is not running from now on.
+    /// Returns whether there are no listeners left, and if so marks the task as stopped.
     fn stop_if_unused(&self) -> bool {
         let mut running = self.running.lock();
-        let alone = self.events.receiver_count() == 0;
-        if alone {
+        let is_unused = self.events.receiver_count() == 0;
+        if is_unused {
             *running = false;
             self.log.stop_live();
         }
-        alone
+        is_unused
     }
 
     fn tick_event(&self) -> Bytes {
-        let mut told = Map::new();
-        told.insert("at_us".to_owned(), (self.clock)().as_micros().into());
-        for (name, what) in self.sources.iter().map(|teller| teller.live_data()) {
-            told.insert(name.to_owned(), what);
+        let mut data = Map::new();
+        data.insert("at_us".to_owned(), (self.clock)().as_micros().into());
+        for (name, value) in self.sources.iter().map(|source| source.live_data()) {
+            data.insert(name.to_owned(), value);
         }
-        format_event("tick", &Json::Object(told))
+        format_event("tick", &Json::Object(data))
     }
 }
 
-/// One who listens.
+/// A subscribed listener.
 struct LiveListener {
     events: Receiver<Bytes>,
-    /// Events that are there already.
+    /// Events to send before those of the broadcast channel.
     backlog: VecDeque<Bytes>,
     status: Arc<ProcessStatus>,
 }
@@ -172,11 +174,11 @@ impl LiveListener {
             return Some(first);
         }
         loop {
-            let heard = tokio::select! {
-                heard = self.events.recv() => heard,
+            let received = tokio::select! {
+                received = self.events.recv() => received,
                 () = self.status.wait_for_drain() => return None,
             };
-            match heard {
+            match received {
                 Ok(event) => return Some(event),
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return None,
@@ -185,7 +187,7 @@ impl LiveListener {
     }
 }
 
-/// An event as it is sent. JSON has no line ends within.
+/// Formats a server-sent event. Compact JSON contains no line breaks, so one `data` line suffices.
 fn format_event(name: &str, data: &Json) -> Bytes {
     format!("event: {name}\ndata: {data}\n\n").into()
 }

@@ -1,8 +1,8 @@
-//! What is counted of decisions: by door, by rule, by verdict, by endpoint pattern, by who answered, how much was
-//! left, and how long they took.
+//! Metrics of decisions: counts by API, rule, verdict, endpoint pattern and what answered (store,
+//! deny cache or fallback), the remaining quota, and the latency.
 //!
-//! Labels are rules, never clients, so what is told does not grow with traffic. Counters are kept in stripes,
-//! because threads that count into one line wait for each other.
+//! Labels name rules, never clients, so the number of series does not grow with traffic. Counters
+//! are striped, because threads that write to the same cache line slow each other down.
 
 mod counter_table;
 mod counts;
@@ -34,7 +34,7 @@ const ANSWERED_BY: [AnsweredBy; 3] =
 
 const OUTCOMES: [&str; 2] = ["allowed", "refused"];
 
-/// Upper bounds of how long a decision takes, in microseconds.
+/// Upper bounds of the decision latency buckets, in microseconds.
 const DURATION_BOUNDS_US: HistogramBounds =
     [5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000];
 
@@ -44,24 +44,25 @@ pub struct DecisionMetrics {
     decisions: Striped<{ ApiKind::ALL.len() * ANSWERED_BY.len() * OUTCOMES.len() }>,
     durations: DurationHistogram,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    /// One decision in so many is timed.
+    /// Each thread times one decision in this many.
     time_one_in: u32,
 }
 
 impl DecisionMetrics {
-    /// Nothing was counted yet. As a [`DecisionTimer`] it times one decision in `timed` of each thread, by the clock.
+    /// Creates metrics with all counters at 0. As a [`DecisionTimer`], it times one decision in
+    /// `time_one_in` on each thread.
     #[must_use]
-    pub fn new(timed: u32, clock: Arc<dyn Fn() -> Timestamp + Send + Sync>) -> Self {
+    pub fn new(time_one_in: u32, clock: Arc<dyn Fn() -> Timestamp + Send + Sync>) -> Self {
         Self {
             rules: PerRuleSet::new(RuleCounterTable::default()),
             decisions: Striped::new(),
             durations: DurationHistogram::new(&DURATION_BOUNDS_US),
             clock,
-            time_one_in: timed.max(1),
+            time_one_in: time_one_in.max(1),
         }
     }
 
-    /// Everything that was counted so far.
+    /// A snapshot of all counters.
     #[must_use]
     pub fn counts(&self) -> MetricsSnapshot {
         let table = self.rules.load();
@@ -74,17 +75,17 @@ impl DecisionMetrics {
     }
 
     fn decision_counts(&self) -> Vec<DecisionCount> {
-        let mut told = Vec::new();
-        for door in ApiKind::ALL {
+        let mut counts = Vec::new();
+        for api in ApiKind::ALL {
             for by in ANSWERED_BY {
                 for (refused, outcome) in OUTCOMES.into_iter().enumerate() {
-                    let count = self.decisions.sum(decision_index(door, by, refused == 1));
-                    let (door, answered_by) = (door.name(), by.name());
-                    told.push(DecisionCount { door, answered_by, outcome, count });
+                    let count = self.decisions.sum(decision_index(api, by, refused == 1));
+                    let (api, answered_by) = (api.name(), by.name());
+                    counts.push(DecisionCount { api, answered_by, outcome, count });
                 }
             }
         }
-        told
+        counts
     }
 }
 
@@ -96,22 +97,22 @@ impl DecisionObserver for DecisionMetrics {
     fn on_decision(&self, decided: &DecisionEvent<'_, '_>) {
         let table = self.rules.get_or_install(decided.rules);
         let (mut refused, mut endpoint) = (false, usize::MAX);
-        for (at, reading) in decided.indexed_readings() {
+        for (rule, reading) in decided.indexed_readings() {
             refused |= reading.verdict.refuses();
             if let Some(table) = table {
-                let named = table.count_verdict(at, reading.verdict, reading.numbers.as_ref());
-                endpoint = endpoint.min(named);
+                let pattern = table.count_verdict(rule, reading.verdict, reading.numbers.as_ref());
+                endpoint = endpoint.min(pattern);
             }
         }
         if let Some(table) = table {
             table.count_request(endpoint, refused);
         }
-        let place = decision_index(decided.facts.api(), decided.answered_by, refused);
-        self.decisions.add(place, 1);
+        let index = decision_index(decided.facts.api(), decided.answered_by, refused);
+        self.decisions.add(index, 1);
     }
 
-    fn on_ad_hoc_charge(&self, door: ApiKind, by: AnsweredBy, verdict: Verdict) {
-        self.decisions.add(decision_index(door, by, verdict.refuses()), 1);
+    fn on_ad_hoc_charge(&self, api: ApiKind, by: AnsweredBy, verdict: Verdict) {
+        self.decisions.add(decision_index(api, by, verdict.refuses()), 1);
     }
 }
 
@@ -138,11 +139,11 @@ impl DecisionTimer for DecisionMetrics {
     }
 }
 
-/// Where decisions of a kind are counted.
-fn decision_index(door: ApiKind, by: AnsweredBy, refused: bool) -> usize {
-    let door = ApiKind::ALL.iter().position(|known| *known == door).unwrap_or(0);
+/// The index of the counter for decisions with these labels.
+fn decision_index(api: ApiKind, by: AnsweredBy, refused: bool) -> usize {
+    let api = ApiKind::ALL.iter().position(|known| *known == api).unwrap_or(0);
     let by = ANSWERED_BY.iter().position(|known| *known == by).unwrap_or(0);
-    (door * ANSWERED_BY.len() + by) * OUTCOMES.len() + usize::from(refused)
+    (api * ANSWERED_BY.len() + by) * OUTCOMES.len() + usize::from(refused)
 }
 
 impl fmt::Debug for DecisionMetrics {

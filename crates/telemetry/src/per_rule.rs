@@ -1,5 +1,6 @@
-//! What is kept beside each rule in force: made with the rule set, taken over by rules that keep their id, and
-//! forgotten with the rule, so that what is kept does not grow with edits.
+//! Data attached to each active rule, such as its counters. It is created with the rule set,
+//! carried over to rules that keep their ID, and dropped with the rule, so it does not grow with
+//! edits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,20 +9,20 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use tidegate_rules::{ExtensionKey, Rule, RuleSet};
 
-/// Something that is kept for one rule set and taken over by the next.
+/// Data for one rule set that can be carried over to the next.
 pub(crate) trait CarryOver: Send + Sync + Sized + 'static {
-    /// Of which rule set it is.
+    /// The serial of the rule set that it belongs to.
     fn serial(&self) -> u64;
 
-    /// The same for the rules that follow.
+    /// Creates the data for `rules` from the data of the previous rule set.
     fn carry_over(&self, rules: &RuleSet) -> Self;
 }
 
-/// What is kept beside the rules in force.
+/// Attaches data to each installed rule set.
 pub(crate) struct PerRuleSet<T> {
     latest: ArcSwap<T>,
     owner: ExtensionKey,
-    /// Only one at a time makes the next.
+    /// Held while the data for a rule set is created.
     install_lock: Mutex<()>,
 }
 
@@ -34,21 +35,21 @@ impl<T: CarryOver> PerRuleSet<T> {
         }
     }
 
-    /// What is kept for the latest rule set.
+    /// The data of the latest rule set.
     pub(crate) fn load(&self) -> Guard<Arc<T>> {
         self.latest.load()
     }
 
-    /// What is kept for a rule set, found beside it.
+    /// The data of a rule set, created if it is missing.
     #[inline]
     pub(crate) fn get_or_install<'r>(&self, rules: &'r RuleSet) -> Option<&'r T> {
         rules.extensions().get(self.owner).or_else(|| self.install(rules))
     }
 
-    /// A rule set is in force.
+    /// Creates the data of a newly installed rule set, unless it exists.
     #[cold]
     pub(crate) fn install<'r>(&self, rules: &'r RuleSet) -> Option<&'r T> {
-        let _one = self.install_lock.lock();
+        let _guard = self.install_lock.lock();
         let known = self.latest.load_full();
         if rules.extensions().get::<T>(self.owner).is_none() {
             let next = Arc::new(known.carry_over(rules));
@@ -61,17 +62,17 @@ impl<T: CarryOver> PerRuleSet<T> {
     }
 }
 
-/// One thing for each rule of a set, by its place; variants share their rule's.
+/// One entry for each rule of a set, by rule index. Variants share the entry of their rule.
 pub(crate) struct PerRuleTable<T>(Box<[Arc<PerRuleEntry<T>>]>);
 
-/// What is kept for the rule of an id.
+/// The data of the rule with this ID.
 pub(crate) struct PerRuleEntry<T> {
     pub(crate) id: String,
     pub(crate) value: T,
 }
 
 impl<T> PerRuleTable<T> {
-    /// The rows of the rules that follow. `make` is told what the rule of this id had before.
+    /// Builds the table for `rules`. `make` gets the previous value of the rule with the same ID.
     pub(crate) fn carry_over(
         &self,
         rules: &RuleSet,
@@ -80,22 +81,22 @@ impl<T> PerRuleTable<T> {
         let known: HashMap<&str, &T> =
             self.0.iter().map(|row| (row.id.as_str(), &row.value)).collect();
         let mut by_id: HashMap<&str, Arc<PerRuleEntry<T>>> = HashMap::new();
-        // A rule comes before its variants, so that a row is made from the rule itself.
+        // A rule precedes its variants, so its row is made from the rule itself.
         let rows = rules.rules_and_variants().iter().map(|rule| {
             let row = by_id.entry(rule.id()).or_insert_with(|| {
-                let kept = make(rule, known.get(rule.id()).copied());
-                Arc::new(PerRuleEntry { id: rule.id().to_owned(), value: kept })
+                let value = make(rule, known.get(rule.id()).copied());
+                Arc::new(PerRuleEntry { id: rule.id().to_owned(), value })
             });
             Arc::clone(row)
         });
         Self(rows.collect())
     }
 
-    pub(crate) fn get(&self, place: u32) -> Option<&PerRuleEntry<T>> {
-        self.0.get(place as usize).map(|row| &**row)
+    pub(crate) fn get(&self, index: u32) -> Option<&PerRuleEntry<T>> {
+        self.0.get(index as usize).map(|row| &**row)
     }
 
-    /// Each once, by id.
+    /// Each entry once, ordered by ID.
     pub(crate) fn by_id(&self) -> Vec<&Arc<PerRuleEntry<T>>> {
         let mut rows: Vec<&Arc<PerRuleEntry<T>>> = self.0.iter().collect();
         rows.sort_by(|a, b| a.id.cmp(&b.id));

@@ -1,7 +1,8 @@
-//! Who asks most and who is refused most, by rule, at present: bounded lists with honest errors, and bursts.
+//! Top keys: the busiest and the most refused keys of each rule in the last one to two minutes,
+//! with bounds on the counting error; and keys whose request rate bursts.
 //!
-//! Only as many keys are kept as a sketch has room for, and only of those who they are. Nothing here is written
-//! anywhere: what is on record is in the violations log.
+//! Memory is bounded: a sketch has a fixed number of keys, and a key's identity is kept only while
+//! the key is in the sketch. Nothing is persisted; that is the purpose of the violation log.
 
 mod burst;
 mod heavy_hitters;
@@ -32,66 +33,70 @@ pub use identity::Visibility;
 use identity::{IdentityMask, KeyIdentity};
 use sampler::AdaptiveSampler;
 
-/// The most decisions that are looked at in an eighth of a second before it is one in four: about 16 000 a second.
+/// Number of decisions sampled in an eighth of a second before only one in four is sampled: about
+/// 16 000 a second.
 const SAMPLE_BUDGET: u32 = 2_048;
 
-/// Keys that a list has room for in each generation.
+/// Number of keys in a sketch, for each generation.
 const SKETCH_CAPACITY: usize = 64;
 
-/// Where there are very many rules, lists are shorter: not more entries than this in all of one kind.
+/// Maximum number of entries in all sketches of one kind. With very many rules, each sketch is
+/// smaller.
 const MAX_SKETCH_ENTRIES: usize = 1 << 16;
 const MIN_SKETCH_CAPACITY: usize = 4;
 
-/// Keys that are busiest, or refused most often.
+/// Tracks the busiest and the most refused keys.
 pub struct TopKeys {
     rules: PerRuleSet<TopKeysTable>,
     masks: IdentityMask,
     bursts: Mutex<BurstLog>,
-    /// Which decisions are looked at.
+    /// Selects the decisions to look at.
     sampler: AdaptiveSampler,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
 }
 
-/// What a list is about.
+/// What a list counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopKind {
-    /// Requests that a rule refused, or would have in shadow.
+    /// Requests that a rule refused, or would have refused outside of shadow mode.
     Refused,
-    /// Requests that a rule governs.
+    /// Requests that a rule matches.
     Busiest,
 }
 
-/// Which keys are asked for.
+/// Selects the keys that a query returns.
 #[derive(Clone, Copy, Debug)]
 pub struct TopQuery<'q> {
-    /// Those of one list; both where it does not say.
+    /// Only this list; both if `None`.
     pub kind: Option<TopKind>,
-    /// By one rule; by all where it does not say.
+    /// Only the rule with this ID; all rules if `None`.
     pub rule: Option<&'q str>,
-    /// At most so many of each list.
+    /// Maximum number of keys in each list.
     pub limit: usize,
-    /// What is shown of them.
+    /// How identities are shown.
     pub visibility: Visibility,
 }
 
 /// A key, and how often it occurred in the last one to two minutes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TopKey {
-    /// Which list it is of.
+    /// The list: `refused` or `busiest`.
     pub kind: &'static str,
-    /// The rule.
+    /// The rule's ID.
     pub rule: String,
-    /// The key's fingerprint, or a hash of it where that must not be seen.
+    /// The key's fingerprint, or a hash of it if the caller may not see the fingerprint.
     pub key: String,
-    /// Who it is, such as `ip=192.0.2.7`; none for one that was seen only once among very many.
+    /// The client, such as `ip=192.0.2.7`; `None` for a key that was seen only once among very
+    /// many.
     pub who: Option<String>,
-    /// How often it occurred, at most.
+    /// Upper bound of the number of occurrences.
     pub count: u64,
-    /// By how much that may be too high; it is at least the difference.
+    /// Maximum error of `count`; `count - error` is a lower bound.
     pub error: u64,
-    /// Where there was no time to look at all: twice the standard deviation of both.
+    /// Twice the standard deviation of both bounds if decisions were sampled; 0 if all were
+    /// counted.
     pub spread: u64,
-    /// Since when it is counted, in microseconds.
+    /// Start of the counting period, in microseconds since the Unix epoch.
     pub since_us: u64,
 }
 
@@ -101,7 +106,7 @@ struct TopKeysTable {
     rows: PerRuleTable<Arc<RuleHeavyHitters>>,
 }
 
-/// What is watched for one rule.
+/// The sketches of one rule.
 struct RuleHeavyHitters {
     refused: HeavyHitters,
     busiest: HeavyHitters,
@@ -114,13 +119,13 @@ impl CarryOver for TopKeysTable {
     }
 
     fn carry_over(&self, rules: &RuleSet) -> Self {
-        let room = (MAX_SKETCH_ENTRIES / rules.rules().len().max(1))
+        let capacity = (MAX_SKETCH_ENTRIES / rules.rules().len().max(1))
             .clamp(MIN_SKETCH_CAPACITY, SKETCH_CAPACITY);
         let rows = self.rows.carry_over(rules, |_, before| match before {
             Some(known) => Arc::clone(known),
             None => Arc::new(RuleHeavyHitters {
-                refused: HeavyHitters::new(room),
-                busiest: HeavyHitters::new(room),
+                refused: HeavyHitters::new(capacity),
+                busiest: HeavyHitters::new(capacity),
                 bursts: AtomicU64::new(0),
             }),
         });
@@ -129,7 +134,7 @@ impl CarryOver for TopKeysTable {
 }
 
 impl TopKeys {
-    /// Nobody was seen yet. `identities` has the secret that API keys are hashed under.
+    /// Creates empty lists. `identities` holds the secret for hashing API keys.
     #[must_use]
     pub fn new(
         identities: IdentityPolicy,
@@ -140,29 +145,29 @@ impl TopKeys {
         Self { rules, masks, bursts, sampler: AdaptiveSampler::new(SAMPLE_BUDGET), clock }
     }
 
-    /// The keys that occur most: those refused most first, then the busiest, each list by count.
+    /// The top keys: first the list of refused keys, then the busiest, each in descending order.
     #[must_use]
     pub fn query(&self, query: &TopQuery<'_>) -> Vec<TopKey> {
         let now = (self.clock)();
         let table = self.rules.load();
         let rows = table.rows.by_id();
-        let asked = |row: &&&Arc<PerRuleEntry<Arc<RuleHeavyHitters>>>| {
+        let matches = |row: &&&Arc<PerRuleEntry<Arc<RuleHeavyHitters>>>| {
             query.rule.is_none_or(|rule| rule == row.id)
         };
-        let mut told = Vec::new();
+        let mut keys = Vec::new();
         for kind in [TopKind::Refused, TopKind::Busiest] {
-            if query.kind.is_some_and(|asked| asked != kind) {
+            if query.kind.is_some_and(|wanted| wanted != kind) {
                 continue;
             }
             let mut list = Vec::new();
-            for row in rows.iter().filter(asked) {
+            for row in rows.iter().filter(matches) {
                 list.extend(self.list(kind, row, now, query.visibility));
             }
             list.sort_by_key(|key: &TopKey| Reverse(key.count));
             list.truncate(query.limit);
-            told.extend(list);
+            keys.extend(list);
         }
-        told
+        keys
     }
 
     fn list(
@@ -170,55 +175,55 @@ impl TopKeys {
         kind: TopKind,
         row: &PerRuleEntry<Arc<RuleHeavyHitters>>,
         now: Timestamp,
-        sight: Visibility,
+        visibility: Visibility,
     ) -> impl Iterator<Item = TopKey> {
-        let (since, watched) = row.value.for_kind(kind).list(now);
-        watched.into_iter().map(move |watched| TopKey {
+        let (since, hitters) = row.value.for_kind(kind).list(now);
+        hitters.into_iter().map(move |hitter| TopKey {
             kind: kind.name(),
             rule: row.id.clone(),
-            key: self.masks.render_key(watched.key, watched.identity.as_deref(), sight),
-            who: watched.identity.as_deref().map(|who| who.render(sight)),
-            count: watched.count,
-            error: watched.error,
-            spread: watched.spread,
+            key: self.masks.render_key(hitter.key, hitter.identity.as_deref(), visibility),
+            who: hitter.identity.as_deref().map(|identity| identity.render(visibility)),
+            count: hitter.count,
+            error: hitter.error,
+            spread: hitter.spread,
             since_us: since.as_micros(),
         })
     }
 
-    /// The latest bursts after the one of a number, oldest first. They are kept while there is room.
+    /// The bursts with numbers above `after`, oldest first. Only the latest bursts are kept.
     #[must_use]
-    pub fn bursts(&self, after: u64, sight: Visibility) -> Vec<BurstEvent> {
-        self.bursts.lock().list_after(after, &self.masks, sight)
+    pub fn bursts(&self, after: u64, visibility: Visibility) -> Vec<BurstEvent> {
+        self.bursts.lock().list_after(after, &self.masks, visibility)
     }
 
-    /// Looks at a decision that stands for so many.
+    /// Counts a sampled decision, which represents `times` decisions.
     fn observe(&self, decided: &DecisionEvent<'_, '_>, times: u32) {
         let Some(table) = self.rules.get_or_install(decided.rules) else { return };
         let now = (self.clock)();
         self.sampler.record_sampled(now);
         for (rule, reading, key) in decided.counters() {
             let Some(row) = table.rows.get(rule) else { continue };
-            let who = || KeyIdentity::from_decision(decided, rule, &self.masks);
-            if let Some(bursting) = row.value.busiest.count(times, now, || key, &who) {
-                self.record_burst(row, bursting);
+            let identity = || KeyIdentity::from_decision(decided, rule, &self.masks);
+            if let Some(burst) = row.value.busiest.count(times, now, || key, &identity) {
+                self.record_burst(row, burst);
             }
             if reading.verdict.is_violation() {
-                row.value.refused.count(times, now, || key, &who);
+                row.value.refused.count(times, now, || key, &identity);
             }
         }
-        // Rules that refuse without counting have no counter, but they have keys.
+        // A rule that refuses without counting has no counter, but it has a key.
         let uncounted = decided.indexed_readings().filter(|(_, reading)| reading.numbers.is_none());
         for (rule, _) in uncounted.filter(|(_, reading)| reading.verdict.is_violation()) {
             let Some(row) = table.rows.get(rule) else { continue };
-            let who = || KeyIdentity::from_decision(decided, rule, &self.masks);
-            row.value.refused.count(times, now, || rule_key(decided, rule), &who);
+            let identity = || KeyIdentity::from_decision(decided, rule, &self.masks);
+            row.value.refused.count(times, now, || rule_key(decided, rule), &identity);
         }
     }
 
     #[cold]
-    fn record_burst(&self, row: &PerRuleEntry<Arc<RuleHeavyHitters>>, bursting: DetectedBurst) {
+    fn record_burst(&self, row: &PerRuleEntry<Arc<RuleHeavyHitters>>, burst: DetectedBurst) {
         row.value.bursts.fetch_add(1, Ordering::Relaxed);
-        self.bursts.lock().push(&row.id, bursting);
+        self.bursts.lock().push(&row.id, burst);
     }
 }
 
@@ -241,7 +246,7 @@ fn rule_key(decided: &DecisionEvent<'_, '_>, rule: u32) -> Fingerprint {
 
 impl MetricsExporter for TopKeys {
     fn export(&self, to: &mut Exposition) {
-        let help = "Keys of a rule whose requests came ten times as fast as before.";
+        let help = "Bursts: keys of a rule whose request rate rose at least tenfold.";
         to.family("tidegate_rule_bursts", MetricKind::Counter, help);
         for row in self.rules.load().rows.by_id() {
             let count = row.value.bursts.load(Ordering::Relaxed);
@@ -260,7 +265,7 @@ impl RuleHeavyHitters {
 }
 
 impl TopKind {
-    /// The name in what is told.
+    /// The name of the list in responses.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -269,7 +274,7 @@ impl TopKind {
         }
     }
 
-    /// The list of this name.
+    /// The list with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Refused, Self::Busiest].into_iter().find(|kind| kind.name() == name)

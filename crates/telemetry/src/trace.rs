@@ -1,8 +1,8 @@
-//! Traces: what becomes of a request, told to a collector of OpenTelemetry as spans.
+//! Tracing: exports spans of requests to an OpenTelemetry collector.
 //!
-//! A door that has a [`Tracer`] begins a span for each request (`active`), continues the trace of its caller
-//! (`context`), and leaves what has ended in a queue (`queue`). A task beside the doors exports it (`export`). A door
-//! that has none does nothing of all that, and headers pass as they are.
+//! A listener with a [`Tracer`] starts a span for each request (`active_spans`) and continues the
+//! trace of its caller (`context`). Finished spans go to a queue (`span_queue`), and a background
+//! task exports them (`export`). A listener without a tracer forwards trace headers unchanged.
 
 mod active_spans;
 mod collector;
@@ -28,39 +28,40 @@ use id_generator::TraceIdGenerator;
 use span::FinishedSpan;
 use span_queue::SpanQueue;
 
-/// Who tells, which is told with every batch.
+/// The OpenTelemetry resource: describes this process in every batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceResource {
-    /// The name of the service.
+    /// The `service.name` attribute.
     pub service: String,
-    /// What else is known of it.
+    /// Further resource attributes.
     pub attributes: Vec<(String, String)>,
 }
 
-/// How traces are made.
+/// The configuration of tracing.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where spans go.
+    /// The collector that receives the spans.
     pub collector: OtlpCollector,
-    /// Who tells.
+    /// Describes this process.
     pub resource: TraceResource,
-    /// How many of a million traces are told that begin here. Of others the caller has decided.
+    /// Sampling ratio of traces that start here, in parts per million. For other traces, the
+    /// caller's sampling decision applies.
     pub per_million: u32,
 }
 
-/// How the collector fares, told when that changes.
+/// A change in the state of the collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExporterEvent<'a> {
-    /// It does not take spans any more.
+    /// The collector no longer accepts spans.
     CollectorLost {
-        /// Why.
+        /// The error of the failed export.
         why: &'a str,
     },
-    /// It takes them again.
+    /// The collector accepts spans again.
     CollectorRecovered,
 }
 
-/// Makes spans and exports them; copies are one.
+/// Creates and exports spans. Clones share their state.
 #[derive(Clone)]
 pub struct Tracer(Arc<TracerShared>);
 
@@ -74,12 +75,12 @@ struct TracerShared {
 }
 
 impl Tracer {
-    /// A tracer with a clock, and somebody who hears how the collector fares.
+    /// Creates a tracer. It calls `on_event` when the state of the collector changes.
     #[must_use]
     pub fn new(
         settings: Settings,
         clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-        hear: impl Fn(ExporterEvent<'_>) + Send + Sync + 'static,
+        on_event: impl Fn(ExporterEvent<'_>) + Send + Sync + 'static,
     ) -> Self {
         let (ids, queue, stopping) =
             (TraceIdGenerator::default(), SpanQueue::default(), watch::Sender::new(false));
@@ -88,20 +89,20 @@ impl Tracer {
             ids,
             queue,
             clock,
-            on_event: Box::new(hear),
+            on_event: Box::new(on_event),
             stopping,
         }))
     }
 
-    /// What became of spans since the start.
+    /// The number of exported, dropped and waiting spans.
     #[must_use]
     pub fn export_stats(&self) -> SpanExportStats {
         self.0.queue.stats()
     }
 
-    /// A request begins.
-    pub fn start_server_span(&self, asked: RequestAttributes<'_>) -> Box<ServerSpan> {
-        Box::new(ServerSpan::start(self, asked))
+    /// Starts the span of a request.
+    pub fn start_server_span(&self, request: RequestAttributes<'_>) -> Box<ServerSpan> {
+        Box::new(ServerSpan::start(self, request))
     }
 
     fn ids(&self) -> &TraceIdGenerator {
@@ -116,14 +117,14 @@ impl Tracer {
         self.0.queue.push(span);
     }
 
-    /// Whether a trace that begins here is told. The last bytes of its name decide, so that all who have the same
-    /// ratio decide the same.
+    /// Whether to sample a trace that starts here. The last seven bytes of its ID decide, so all
+    /// services with the same ratio make the same decision.
     fn should_sample(&self, trace: &context::TraceId) -> bool {
         let [.., a, b, c, d, e, f, g] = *trace;
-        let drawn = u64::from_be_bytes([0, a, b, c, d, e, f, g]);
-        // Of 2^56, as Level 2 of the specification has it.
-        let below = (u128::from(self.0.settings.per_million) << 56) / 1_000_000;
-        u128::from(drawn) < below
+        let random = u64::from_be_bytes([0, a, b, c, d, e, f, g]);
+        // 56 random bits, as in W3C Trace Context Level 2.
+        let threshold = (u128::from(self.0.settings.per_million) << 56) / 1_000_000;
+        u128::from(random) < threshold
     }
 }
 

@@ -1,4 +1,5 @@
-//! Refusals on record.
+//! Violations: requests that a rule refused, as they are recorded and queried, with their
+//! identities masked.
 
 use std::hash::{BuildHasher as _, RandomState};
 
@@ -9,24 +10,24 @@ use tidegate_core::time::Timestamp;
 use tidegate_rules::{Facts, RuleSet};
 use tidegate_web::date::format_rfc3339;
 
-/// How users and addresses are kept.
+/// How recorded violations contain users and addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct IdentityPolicy {
-    /// What hashes are made with.
+    /// The key of the hashes.
     pub secret: Secret,
-    /// Whether they are kept as they are.
+    /// Whether identities are recorded in clear text instead of hashed.
     pub plain: bool,
 }
 
 impl IdentityPolicy {
-    /// What is kept of a value of a fact.
+    /// The value of a fact as it is recorded: hashed, or in clear text if configured.
     #[must_use]
     pub fn mask(&self, fact: &str, value: &str) -> String {
         if self.plain { value.to_owned() } else { self.hash_value(fact, value) }
     }
 
-    /// What is kept of a client's address. The hash is that of the client as rules count it, so that
-    /// all addresses of an IPv6 network have one.
+    /// The client's address as it is recorded. The hash is that of the network that rules count, so
+    /// all addresses of an IPv6 network have the same hash.
     #[must_use]
     pub fn mask_ip(&self, facts: &Facts<'_>, rules: &RuleSet) -> Option<String> {
         let text = facts.get("ip")?;
@@ -36,8 +37,9 @@ impl IdentityPolicy {
         })
     }
 
-    /// The same secret, or a random one where none is set. With a known secret, hashing all IPv4
-    /// addresses would show whose hash it is; so callers without read access get other hashes.
+    /// The policy for callers without full read access: hashes only, with the same secret, or with
+    /// a random one if none is set. Without a secret, a caller could hash all IPv4 addresses to
+    /// find the client behind a hash.
     pub(crate) fn for_unauthenticated(self) -> Self {
         if self.secret.is_set() {
             return Self { plain: false, ..self };
@@ -57,7 +59,7 @@ impl IdentityPolicy {
     }
 }
 
-/// A hash that stands for somebody.
+/// Formats the hash of an identity.
 fn format_hash(print: Fingerprint) -> String {
     let mut text = String::with_capacity("h:".len() + 16);
     text.push_str("h:");
@@ -65,41 +67,41 @@ fn format_hash(print: Fingerprint) -> String {
     text
 }
 
-/// A request that a rule refused.
+/// A request that a rule refused, or would have refused outside of shadow mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleViolation {
-    /// When.
+    /// When it happened.
     pub at: Timestamp,
-    /// By which rule.
+    /// The rule's ID.
     pub rule: String,
-    /// The counter, as a keyed hash in hexadecimal.
+    /// The key of the counter, as a keyed hash in hexadecimal.
     pub bucket_key: String,
-    /// Whose, hashed unless configured otherwise.
+    /// The user, hashed unless configured otherwise. The hashed API key if there is no user.
     pub user_id: Option<String>,
-    /// From where, hashed unless configured otherwise.
+    /// The client's address, hashed unless configured otherwise.
     pub ip: Option<String>,
-    /// On what: the pattern of the endpoint.
+    /// The pattern of the endpoint.
     pub endpoint: Option<String>,
-    /// What was left.
+    /// The remaining quota.
     pub remaining: u64,
-    /// Whether it was only reported (`shadow`) or also refused.
+    /// Whether the request was refused; `false` if the rule is in shadow mode.
     pub enforced: bool,
 }
 
-/// Violations that are written together, and once.
+/// Violations that are written together, exactly once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViolationBatch {
-    /// Who writes them: a name that no other process has.
+    /// A name of the writing process that no other process has.
     pub writer: String,
-    /// Which of the writer's batches it is. They come in order; one that comes again, because nobody knows what became
-    /// of it, has the number that it had.
+    /// Sequence number among the writer's batches, ascending. A retried batch keeps its number, so
+    /// that the sink can ignore it if the first attempt succeeded.
     pub number: u64,
-    /// What happened, in order.
+    /// The violations, oldest first.
     pub violations: Vec<RuleViolation>,
 }
 
 impl RuleViolation {
-    /// What readers are told of it.
+    /// The violation as JSON.
     pub fn view(&self) -> Json {
         let Self { at, rule, bucket_key, user_id, ip, endpoint, remaining, enforced } = self;
         json!({
@@ -110,39 +112,39 @@ impl RuleViolation {
     }
 }
 
-/// A violation with its place on record.
+/// A recorded violation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViolationRow {
-    /// Its number, which grows.
+    /// Its number, ascending.
     pub number: u64,
-    /// What happened.
+    /// The violation.
     pub violation: RuleViolation,
 }
 
-/// Which violations are asked for; what is not said does not matter.
+/// Selects violations. A filter that is `None` matches all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ViolationQuery {
-    /// By this rule.
+    /// The rule's ID.
     pub rule: Option<String>,
-    /// Of this user.
+    /// The user, as recorded.
     pub user_id: Option<String>,
-    /// From this address.
+    /// The client's address, as recorded.
     pub ip: Option<String>,
-    /// Not before.
+    /// Earliest time, inclusive.
     pub since: Option<Timestamp>,
-    /// Before.
+    /// Latest time, exclusive.
     pub until: Option<Timestamp>,
-    /// With lower numbers than this: the next page.
+    /// Only lower numbers than this; for the next page.
     pub before: Option<u64>,
-    /// At most so many.
+    /// Maximum number of violations.
     pub limit: u32,
 }
 
-/// Some violations, newest first.
+/// A page of violations, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ViolationPage {
     /// The violations.
     pub rows: Vec<ViolationRow>,
-    /// Where the next page begins, if there is one.
+    /// The value of [`ViolationQuery::before`] for the next page, if there is one.
     pub next: Option<u64>,
 }

@@ -1,8 +1,9 @@
-//! The violations log: what was refused, written in batches off the path of decisions.
+//! The violation log: records refused requests in batches, off the decision path.
 //!
-//! A decision only jots its violations down (`notes`) in a queue (`desk`). When the database is slow or gone, the
-//! queue drops the oldest and counts them; a decision never waits for it. Some of them become lines of the process's
-//! log besides (`sample`, `lines`), once a second and whatever becomes of the database.
+//! A decision only copies its violations (`raw_batch`) to a queue (`queue`). If the database is
+//! slow or unreachable, the queue drops and counts the oldest violations; a decision never waits
+//! for it. Once a second, a sample of the violations (`sample`) also goes to the process log
+//! (`log_lines`), independently of the database.
 
 mod log_lines;
 mod queue;
@@ -37,50 +38,53 @@ use raw_batch::{RawViolationBatch, RuleRefusal};
 pub use log_lines::{ViolationLogEvent, ViolationLogLine};
 pub use queue::QUEUE_CAPACITY;
 
-/// How many are made ready to be written before others on the same thread have a turn.
+/// Number of violations rendered before the task yields to others on the same thread.
 const RENDER_CHUNK: usize = 128;
 
-/// How long violations are gathered before they are written. Where there are many by then it is longer: an index is written page
-/// by page, and a thousand keys are a thousand pages in each transaction, however few violations are in it.
+/// How long violations are collected before they are written.
 const FLUSH_DELAY: Duration = Duration::from_millis(100);
+
+/// If this many violations are queued after [`FLUSH_DELAY`], wait for [`LARGE_FLUSH_DELAY`] more.
+/// The database writes an index page by page: with a thousand keys, each transaction writes a
+/// thousand pages, however few violations it has.
 const LARGE_BATCH: usize = 256;
 const LARGE_FLUSH_DELAY: Duration = Duration::from_secs(1);
 
-/// How long after the database refused a batch it is asked again, at first and at most.
+/// Back-off before a failed batch is retried: initial and maximum.
 const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
-/// How often old violations are dropped.
+/// How often old violations are deleted.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How often lines are told: the second of which each rule has its few.
+/// How often log lines are emitted; the limit per rule applies to this interval.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long violations are kept.
+/// How long and how many violations are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetentionPolicy {
-    /// Not longer than this.
+    /// Maximum age.
     pub age: Micros,
-    /// Not more than this.
+    /// Maximum number.
     pub rows: u64,
 }
 
-/// What became of violations since the start.
+/// The number of violations by state, since the start of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ViolationCounts {
-    /// They were heard of.
-    pub heard: u64,
-    /// They are on record.
+    /// All violations: the sum of the others.
+    pub received: u64,
+    /// Written to the sink.
     pub written: u64,
-    /// There was no room for them.
+    /// Dropped because the queue was full, or at shutdown.
     pub dropped: u64,
-    /// They wait, or are being written.
+    /// Queued or being written.
     pub waiting: u64,
 }
 
-/// A log of violations.
+/// Queues violations and writes them to a [`ViolationSink`].
 pub struct ViolationLog {
     queue: Mutex<ViolationQueue>,
-    /// What this log is called where it is written to.
+    /// The name of this process in [`ViolationBatch::writer`].
     writer: String,
     work_ready: Notify,
     stopping: watch::Sender<bool>,
@@ -91,14 +95,14 @@ pub struct ViolationLog {
 }
 
 impl ViolationLog {
-    /// An empty log.
+    /// Creates an empty log.
     #[must_use]
     pub fn new(
         identities: IdentityPolicy,
         clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     ) -> Self {
         let (work_ready, stopping) = (Notify::new(), watch::Sender::new(false));
-        // What no other process draws.
+        // 128 random bits, unique among all processes.
         let writer =
             [(); 2].map(|()| format!("{:016x}", RandomState::new().hash_one(0_u8))).concat();
         let (queue, recent, log_emitter) = (Mutex::default(), RecentViolations::default(), None);
@@ -112,72 +116,75 @@ impl ViolationLog {
         self,
         max_per_rule: u32,
         paths: LogPaths,
-        hear: impl Fn(ViolationLogEvent<'_>) + Send + Sync + 'static,
+        on_event: impl Fn(ViolationLogEvent<'_>) + Send + Sync + 'static,
     ) -> Self {
-        let teller = (max_per_rule > 0)
-            .then(|| ViolationLogEmitter::new(max_per_rule, self.identities, paths, hear));
-        if teller.is_some() {
+        let log_emitter = (max_per_rule > 0)
+            .then(|| ViolationLogEmitter::new(max_per_rule, self.identities, paths, on_event));
+        if log_emitter.is_some() {
             self.queue.lock().enable_sampling();
         }
-        Self { log_emitter: teller, ..self }
+        Self { log_emitter, ..self }
     }
 
-    /// Tells what `tellers` tell and violations as they come, until `status` says that it is enough.
+    /// Creates a live feed of the data of `sources` and of violations, until the process drains.
     #[must_use]
     pub fn live_broadcaster(
         self: &Arc<Self>,
-        tellers: Vec<Arc<dyn LiveSource>>,
+        sources: Vec<Arc<dyn LiveSource>>,
         status: Arc<ProcessStatus>,
     ) -> LiveBroadcaster {
-        LiveBroadcaster::new(tellers, Arc::clone(self), status, Arc::clone(&self.clock))
+        LiveBroadcaster::new(sources, Arc::clone(self), status, Arc::clone(&self.clock))
     }
 
-    /// Keeps some violations for whoever watches, from now on.
+    /// Starts to buffer violations for the live feed.
     pub(crate) fn start_live(&self) {
         self.queue.lock().set_live(true);
     }
 
-    /// Keeps none any more.
+    /// Stops buffering violations for the live feed and discards the buffer.
     pub(crate) fn stop_live(&self) {
         self.queue.lock().set_live(false);
         self.recent.clear();
     }
 
-    /// Those that were kept since the last time, if any were.
+    /// The violations buffered since the last call; `None` if there were none.
     pub(crate) fn take_recent(&self) -> Option<Json> {
         self.recent.take()
     }
 
-    /// What became of violations since the start.
+    /// The number of violations by state.
     #[must_use]
     pub fn counts(&self) -> ViolationCounts {
         self.queue.lock().counts()
     }
 
-    /// Writes what is queued, and drops what is old, until it is told to stop; then it writes what is left.
+    /// Writes queued violations and deletes old ones until [`ViolationLog::stop`] is called, then
+    /// writes the remaining ones.
     ///
-    /// It must not be dropped while it writes: nobody would know whether that is on record.
+    /// The future must not be dropped during a write, because it would then be unknown whether the
+    /// batch was recorded.
     pub async fn run(&self, sink: &(impl ViolationSink + ?Sized), retention: RetentionPolicy) {
         tokio::select! {
             () = self.write_all(sink) => {}
-            // Beside: to drop very many takes a while, and what is heard meanwhile has only so much room.
+            // Concurrent with writing: deleting many violations takes a while, in which the queue
+            // could overflow.
             () = self.run_pruning(sink, retention) => {}
-            // Nor do lines wait for the database.
+            // Log lines do not wait for the database either.
             () = self.emit_log_lines() => {}
         }
         self.flush_log_lines();
     }
 
-    /// Tells lines of the log, second by second, until it is told to stop; then it only waits to be dropped.
+    /// Emits log lines every second until the log is stopped, then stays pending until dropped.
     async fn emit_log_lines(&self) {
-        let Some(teller) = &self.log_emitter else { return pending().await };
+        let Some(emitter) = &self.log_emitter else { return pending().await };
         let mut tick = tokio::time::interval(LOG_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 _ = tick.tick() => {
-                    self.sample_queued(teller);
-                    teller.emit();
+                    self.sample_queued(emitter);
+                    emitter.emit();
                 }
                 () = self.wait_for_stop() => break,
             }
@@ -186,21 +193,21 @@ impl ViolationLog {
         pending::<()>().await;
     }
 
-    /// Tells what is left to tell.
+    /// Emits the remaining log lines.
     fn flush_log_lines(&self) {
-        if let Some(teller) = &self.log_emitter {
-            self.sample_queued(teller);
-            teller.finish();
+        if let Some(emitter) = &self.log_emitter {
+            self.sample_queued(emitter);
+            emitter.finish();
         }
     }
 
-    /// Looks at what was jotted down; outside of the lock, for which decisions would wait.
-    fn sample_queued(&self, teller: &ViolationLogEmitter) {
-        let unseen = self.queue.lock().take_unsampled();
-        unseen.iter().for_each(|page| teller.sample_batch(page));
-        let mut desk = self.queue.lock();
-        desk.restore_sampled(unseen);
-        teller.add_dropped(desk.take_dropped_sample());
+    /// Samples the queued violations, without holding the lock that decisions need.
+    fn sample_queued(&self, emitter: &ViolationLogEmitter) {
+        let unsampled = self.queue.lock().take_unsampled();
+        unsampled.iter().for_each(|batch| emitter.sample_batch(batch));
+        let mut queue = self.queue.lock();
+        queue.restore_sampled(unsampled);
+        emitter.add_dropped(queue.take_dropped_sample());
     }
 
     async fn write_all(&self, sink: &(impl ViolationSink + ?Sized)) {
@@ -216,7 +223,7 @@ impl ViolationLog {
         self.flush_remaining(sink).await;
     }
 
-    /// Waits until it is worth it to write.
+    /// Collects violations until the batch is worth writing.
     async fn wait_for_batch(&self) {
         self.sleep_unless_stopped(FLUSH_DELAY).await;
         if self.queue.lock().queued() >= LARGE_BATCH {
@@ -227,32 +234,33 @@ impl ViolationLog {
         }
     }
 
-    /// Waits until so many wait to be written: one, or a whole batch.
+    /// Waits until at least `count` violations are queued. `count` is 1 or [`MAX_BATCH`]: the queue
+    /// notifies only at these.
     async fn wait_for_queued(&self, count: usize) {
         while self.queue.lock().queued() < count {
             self.work_ready.notified().await;
         }
     }
 
-    /// Drops what is old, again and again.
+    /// Deletes old violations at a fixed interval; never returns.
     async fn run_pruning(&self, sink: &(impl ViolationSink + ?Sized), retention: RetentionPolicy) {
-        let mut look = tokio::time::interval(PRUNE_INTERVAL);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut interval = tokio::time::interval(PRUNE_INTERVAL);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            look.tick().await;
+            interval.tick().await;
             let before = (self.clock)().minus(retention.age);
-            // What cannot be dropped now is dropped next time.
+            // After an error, the next run deletes them.
             let _ = sink.prune(before, retention.rows).await;
         }
     }
 
-    /// Lets [`ViolationLog::run`] come to its end.
+    /// Makes [`ViolationLog::run`] flush and return.
     pub fn stop(&self) {
         self.stopping.send_replace(true);
     }
 
     async fn wait_for_stop(&self) {
-        // The sender is our own: it is there as long as we are.
+        // Cannot fail: `self` holds the sender.
         let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
     }
 
@@ -260,13 +268,13 @@ impl ViolationLog {
         let _ = tokio::time::timeout(pause, self.wait_for_stop()).await;
     }
 
-    /// Writes what is queued until less than a batch is left; asks again as long as the database refuses.
+    /// Writes queued violations until less than a batch is left. Retries failed batches.
     async fn drain_queue(&self, sink: &(impl ViolationSink + ?Sized)) {
         let mut pause = RETRY_BACKOFF.0;
         while !*self.stopping.borrow() {
             match self.write_batch(sink).await {
                 BatchWriteOutcome::Empty => return,
-                // What came meanwhile is gathered first.
+                // Collect the violations that arrived during the write into a larger batch.
                 BatchWriteOutcome::Written if self.queue.lock().queued() < MAX_BATCH => return,
                 BatchWriteOutcome::Written => pause = RETRY_BACKOFF.0,
                 BatchWriteOutcome::Failed => {
@@ -277,48 +285,59 @@ impl ViolationLog {
         }
     }
 
-    /// Writes what is queued; what the database refuses now is lost, and counted.
+    /// Writes all queued violations. If a batch fails, drops and counts the remaining ones.
     async fn flush_remaining(&self, sink: &(impl ViolationSink + ?Sized)) {
         while self.write_batch(sink).await == BatchWriteOutcome::Written {}
         self.queue.lock().clear();
     }
 
     async fn write_batch(&self, sink: &(impl ViolationSink + ?Sized)) -> BatchWriteOutcome {
-        let Some(page) = self.take_batch() else { return BatchWriteOutcome::Empty };
-        let (writer, number) = (self.writer.clone(), page.sequence());
+        let Some(raw) = self.take_batch() else { return BatchWriteOutcome::Empty };
+        let (writer, number) = (self.writer.clone(), raw.sequence());
         let batch =
-            ViolationBatch { writer, number, violations: self.build_violations(&page).await };
+            ViolationBatch { writer, number, violations: self.build_violations(&raw).await };
         let recorded = sink.record_violations(&batch).await;
-        self.queue.lock().settle_batch(page, recorded.is_ok())
+        self.queue.lock().settle_batch(raw, recorded.is_ok())
     }
 
-    /// A page to be written, which the lines know of.
+    /// Takes the next batch to write. Samples it first for the log lines, if necessary.
     fn take_batch(&self) -> Option<RawViolationBatch> {
-        let page = self.queue.lock().take_batch()?;
-        if let Some(teller) = self.log_emitter.as_ref().filter(|_| !page.is_sampled()) {
-            teller.sample_batch(&page);
+        let batch = self.queue.lock().take_batch()?;
+        if let Some(emitter) = self.log_emitter.as_ref().filter(|_| !batch.is_sampled()) {
+            emitter.sample_batch(&batch);
         }
-        Some(page.into_sampled())
+        Some(batch.into_sampled())
     }
 
-    /// Hears of a violation. There is little code on this way, and what is seldom done is not in it: a decision after a pause
-    /// finds none of it in a near cache, and waits for each line.
+    /// Queues a violation. This path has little code, and rare work is out of line: after a pause,
+    /// a decision finds none of the code in the CPU cache and stalls on each cache line.
     #[inline]
-    fn record(&self, rule: u32, verdict: Verdict, told: &Reading, decided: &DecisionEvent<'_, '_>) {
-        let refusal = || RuleRefusal::new(rule, verdict, told);
-        let due = self.queue.lock().push(decided.rules, refusal, decided.facts);
-        if due.wake || due.show {
-            self.follow_up(due, &refusal(), decided);
+    fn record(
+        &self,
+        rule: u32,
+        verdict: Verdict,
+        reading: &Reading,
+        decided: &DecisionEvent<'_, '_>,
+    ) {
+        let refusal = || RuleRefusal::new(rule, verdict, reading);
+        let follow_up = self.queue.lock().push(decided.rules, refusal, decided.facts);
+        if follow_up.wake || follow_up.show {
+            self.follow_up(follow_up, &refusal(), decided);
         }
     }
 
-    /// Does what is due about a violation.
+    /// Wakes the writer, and buffers the violation for the live feed, if necessary.
     #[cold]
-    fn follow_up(&self, due: FollowUp, refusal: &RuleRefusal, decided: &DecisionEvent<'_, '_>) {
-        if due.wake {
+    fn follow_up(
+        &self,
+        follow_up: FollowUp,
+        refusal: &RuleRefusal,
+        decided: &DecisionEvent<'_, '_>,
+    ) {
+        if follow_up.wake {
             self.work_ready.notify_one();
         }
-        if due.show {
+        if follow_up.show {
             let DecisionEvent { rules, facts, .. } = decided;
             self.recent.push(refusal.rule_index(), || {
                 rules.with_enriched_facts(facts, |facts| {
@@ -328,22 +347,23 @@ impl ViolationLog {
         }
     }
 
-    /// The same of a rule that refuses without counting: nothing is left, and it is now.
+    /// Queues a violation of a rule that refuses without counting, with the current time and no
+    /// remaining quota.
     #[cold]
     fn record_uncounted(&self, rule: u32, reading: &RuleReading, decided: &DecisionEvent<'_, '_>) {
-        let told = Reading { retry: reading.retry(), now: (self.clock)(), ..Reading::default() };
-        self.record(rule, reading.verdict, &told, decided);
+        let numbers = Reading { retry: reading.retry(), now: (self.clock)(), ..Reading::default() };
+        self.record(rule, reading.verdict, &numbers, decided);
     }
 
-    /// What is put on record of a page.
-    async fn build_violations(&self, page: &RawViolationBatch) -> Vec<RuleViolation> {
-        let mut ready = Vec::with_capacity(page.len());
-        let mut violations = page.violations(self.identities);
-        while ready.len() < page.len() {
-            ready.extend(violations.by_ref().take(RENDER_CHUNK));
+    /// Renders the violations of a batch.
+    async fn build_violations(&self, batch: &RawViolationBatch) -> Vec<RuleViolation> {
+        let mut rendered = Vec::with_capacity(batch.len());
+        let mut violations = batch.violations(self.identities);
+        while rendered.len() < batch.len() {
+            rendered.extend(violations.by_ref().take(RENDER_CHUNK));
             tokio::task::yield_now().await;
         }
-        ready
+        rendered
     }
 }
 
@@ -352,7 +372,7 @@ impl DecisionObserver for ViolationLog {
         for (rule, reading) in decided.indexed_readings() {
             if reading.verdict.is_violation() {
                 match &reading.numbers {
-                    Some(told) => self.record(rule, reading.verdict, told, decided),
+                    Some(numbers) => self.record(rule, reading.verdict, numbers, decided),
                     None => self.record_uncounted(rule, reading, decided),
                 }
             }
@@ -362,26 +382,28 @@ impl DecisionObserver for ViolationLog {
 
 impl MetricsExporter for ViolationLog {
     fn export(&self, to: &mut Exposition) {
-        let tally = self.counts();
+        let counts = self.counts();
         to.family(
             "tidegate_violations",
             MetricKind::Counter,
-            "Violations, and what became of them.",
+            "Violations by result: all (received), written and dropped.",
         );
-        for (fate, count) in
-            [("heard", tally.heard), ("written", tally.written), ("dropped", tally.dropped)]
-        {
-            to.sample("_total", &[("fate", fate)], count);
+        for (result, count) in [
+            ("received", counts.received),
+            ("written", counts.written),
+            ("dropped", counts.dropped),
+        ] {
+            to.sample("_total", &[("result", result)], count);
         }
-        let help = "Violations that wait to be written.";
+        let help = "Violations waiting to be written.";
         to.family("tidegate_violations_waiting", MetricKind::Gauge, help);
-        to.sample("", &[], tally.waiting);
+        to.sample("", &[], counts.waiting);
     }
 }
 
 impl fmt::Debug for ViolationLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ViolationLog").field("tally", &self.counts()).finish_non_exhaustive()
+        f.debug_struct("ViolationLog").field("counts", &self.counts()).finish_non_exhaustive()
     }
 }
 
@@ -410,9 +432,9 @@ mod tests {
         assert_eq!(log.take_recent().unwrap()["list"].as_array().unwrap().len(), 1);
         refused().await;
         log.stop_live();
-        assert_eq!(log.take_recent(), None, "nobody heard of it");
+        assert_eq!(log.take_recent(), None, "`stop_live` discards the buffer");
         refused().await;
         assert_eq!(log.take_recent(), None);
-        assert_eq!(log.counts().heard, 4);
+        assert_eq!(log.counts().received, 4);
     }
 }

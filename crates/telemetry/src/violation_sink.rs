@@ -1,4 +1,4 @@
-//! Where violations are written.
+//! The interface to the storage of violations.
 
 use futures_util::future::BoxFuture;
 use tidegate_core::time::Timestamp;
@@ -7,15 +7,16 @@ use crate::violation::ViolationBatch;
 
 /// Writes violations, for instance into a database.
 pub trait ViolationSink: Send + Sync {
-    /// Why a batch was not written.
+    /// The reason why a call failed.
     type Error: Send;
 
-    /// Writes violations, all of them or none. A batch that is on record already is left as it is.
+    /// Writes all violations of a batch or none. Does nothing if the batch was already written.
     fn record_violations<'a>(
         &'a self,
         batch: &'a ViolationBatch,
     ) -> BoxFuture<'a, Result<(), Self::Error>>;
 
-    /// Drops violations from before an instant, and the oldest of more than `most`. Returns how many.
+    /// Deletes violations older than `before`, and the oldest ones beyond a total of `most`.
+    /// Returns the number of deleted violations.
     fn prune(&self, before: Timestamp, most: u64) -> BoxFuture<'_, Result<u64, Self::Error>>;
 }

@@ -1,6 +1,7 @@
-//! What is counted of decisions, and that it does not grow with clients.
+//! Tests of the decision metrics and their history. The number of series must not grow with the
+//! number of clients.
 
-#![expect(clippy::unwrap_used, reason = "what a test did not expect fails it")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::future::Future;
 use std::pin::pin;
@@ -27,11 +28,11 @@ fn rules(source: &str) -> RuleSet {
 fn poll_ready<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => outcome,
-        Poll::Pending => panic!("a decision on memory waits for nothing"),
+        Poll::Pending => panic!("a decision of the memory store is pending"),
     }
 }
 
-/// A limiter whose decisions are counted, and timed by a clock on which each takes 7 µs.
+/// A limiter with metrics. By its clock, each decision takes 7 µs.
 fn limiter(source: &str) -> (Limiter<MemoryStore>, Arc<DecisionMetrics>) {
     limiter_timing_one_in(source, 1)
 }
@@ -101,9 +102,9 @@ fn decisions_count_by_rule_verdict_and_headroom() {
     );
     let all = nonzero_samples(&metrics);
     for sample in [
-        "tidegate_decisions_total{door=\"in_process\",answered_by=\"store\",outcome=\"allowed\"} 4",
-        "tidegate_decisions_total{door=\"in_process\",answered_by=\"store\",outcome=\"refused\"} 1",
-        // 3/4, 2/4, 1/4, 0 and 0 left.
+        "tidegate_decisions_total{api=\"in_process\",answered_by=\"store\",outcome=\"allowed\"} 4",
+        "tidegate_decisions_total{api=\"in_process\",answered_by=\"store\",outcome=\"refused\"} 1",
+        // Remaining quota: 3/4, 2/4, 1/4, 0 and 0.
         "tidegate_rule_headroom_ratio_bucket{rule=\"a\",le=\"0.0\"} 2",
         "tidegate_rule_headroom_ratio_bucket{rule=\"a\",le=\"0.25\"} 3",
         "tidegate_rule_headroom_ratio_bucket{rule=\"a\",le=\"0.75\"} 5",
@@ -111,7 +112,7 @@ fn decisions_count_by_rule_verdict_and_headroom() {
         "tidegate_rule_headroom_ratio_sum{rule=\"a\"} 1.5",
         "tidegate_rule_headroom_ratio_count{rule=\"a\"} 5",
     ] {
-        assert!(all.iter().any(|line| line == sample), "{sample} is not in {all:#?}");
+        assert!(all.iter().any(|line| line == sample), "missing {sample} in {all:#?}");
     }
 }
 
@@ -153,10 +154,10 @@ fn metrics_size_is_independent_of_clients() {
         decide(&limiter, &std::net::Ipv4Addr::from(client).to_string());
     }
     assert_eq!(names(), before);
-    // Two rules, two lists, one generation.
+    // 2 rules, 2 lists each, one generation.
     let all = TopQuery { kind: None, rule: None, limit: usize::MAX, visibility: Visibility::Clear };
     assert!(top.query(&all).len() <= 2 * 2 * 64);
-    let counted = "tidegate_decisions_total{door=\"in_process\",answered_by=\"store\",outcome=\"allowed\"} 1000001";
+    let counted = "tidegate_decisions_total{api=\"in_process\",answered_by=\"store\",outcome=\"allowed\"} 1000001";
     assert!(nonzero_samples(&metrics).iter().any(|line| line == counted));
 }
 
@@ -171,30 +172,30 @@ fn threads_lose_no_count() {
     });
     let all = nonzero_samples(&metrics);
     for sample in [
-        "tidegate_decisions_total{door=\"in_process\",answered_by=\"store\",outcome=\"allowed\"} 1",
-        "tidegate_decisions_total{door=\"in_process\",answered_by=\"store\",outcome=\"refused\"} 11999",
+        "tidegate_decisions_total{api=\"in_process\",answered_by=\"store\",outcome=\"allowed\"} 1",
+        "tidegate_decisions_total{api=\"in_process\",answered_by=\"store\",outcome=\"refused\"} 11999",
     ] {
-        assert!(all.iter().any(|line| line == sample), "{sample} is not in {all:#?}");
+        assert!(all.iter().any(|line| line == sample), "missing {sample} in {all:#?}");
     }
 }
 
 #[test]
 fn metrics_follow_installed_rules() {
     let (limiter, metrics) = limiter(WATCHED);
-    let told = |metrics: &DecisionMetrics| {
+    let rule_counts = |metrics: &DecisionMetrics| {
         let rules = metrics.counts().rules.into_iter();
         rules.map(|rule| (rule.id, rule.endpoint, rule.mode, rule.verdicts.allow)).collect()
     };
     let rule =
         |id: &str, endpoint: &str, mode, allow| (id.to_owned(), endpoint.to_owned(), mode, allow);
-    let before: Vec<_> = told(&metrics);
+    let before: Vec<_> = rule_counts(&metrics);
     assert_eq!(before, [rule("a", "GET /a", "enforce", 0), rule("b", "*", "shadow", 0)]);
     decide(&limiter, "192.0.2.1");
     let edited = "rules: [{ id: b, match: { endpoint: '/b/*' }, key_by: ip, limit: 9/h }]";
     poll_ready(limiter.install(rules(edited))).unwrap();
-    let after: Vec<_> = told(&metrics);
-    assert_eq!(after, [rule("b", "/b/*", "enforce", 1)], "a is gone at once, b is as edited");
-    assert!(!render_metrics(&metrics).contains("GET /a"), "and so is its pattern");
+    let after: Vec<_> = rule_counts(&metrics);
+    assert_eq!(after, [rule("b", "/b/*", "enforce", 1)], "rule a is removed, rule b is edited");
+    assert!(!render_metrics(&metrics).contains("GET /a"), "the pattern of rule a is removed");
 }
 
 #[test]
@@ -210,27 +211,28 @@ fn request_counts_at_longest_endpoint_pattern() {
             [("ip", "192.0.2.1"), ("method", "GET"), ("path", path)].into_iter().collect();
         poll_ready(limiter.decide(&facts, 1));
     }
-    let told = metrics.counts().endpoints.into_iter();
-    let told: Vec<_> = told.map(|told| (told.endpoint, told.allowed, told.refused)).collect();
+    let endpoints = metrics.counts().endpoints.into_iter();
+    let endpoints: Vec<_> = endpoints.map(|one| (one.endpoint, one.allowed, one.refused)).collect();
     let count = |pattern: &str, allowed, refused| (pattern.to_owned(), allowed, refused);
-    assert_eq!(told, [count("GET /a/b", 1, 1), count("/a/*", 1, 0), count("*", 1, 0)]);
+    assert_eq!(endpoints, [count("GET /a/b", 1, 1), count("/a/*", 1, 0), count("*", 1, 0)]);
 }
 
 #[test]
 fn decision_timing_honors_sample_rate() {
     let (limiter, metrics) = limiter(WATCHED);
     (0..5).for_each(|_| decide(&limiter, "192.0.2.1"));
-    let told = metrics.counts().duration_us;
-    // 7 µs are above 5 and not above 10.
-    assert_eq!((told.counts[0], told.counts[1], told.count(), told.sum), (0, 5, 5, 35));
+    let durations = metrics.counts().duration_us;
+    // 7 µs are in the second bucket, above 5 and up to 10.
+    let summary = (durations.counts[0], durations.counts[1], durations.count(), durations.sum);
+    assert_eq!(summary, (0, 5, 5, 35));
     let name = "tidegate_decision_duration_seconds";
     let page = render_metrics(&metrics);
     for sample in
         ["_bucket{le=\"0.00001\"} 5", "_bucket{le=\"0.1\"} 5", "_sum 0.000035", "_count 5"]
     {
-        assert!(page.contains(&format!("{name}{sample}\n")), "{sample} is not in {page}");
+        assert!(page.contains(&format!("{name}{sample}\n")), "missing {sample} in {page}");
     }
-    // On a thread of its own, because others of this test may have begun to count.
+    // On a new thread, because this thread's countdown to the next timed decision has started.
     let (limiter, metrics) = limiter_timing_one_in(WATCHED, 16);
     std::thread::scope(|scope| {
         scope.spawn(|| (0..160).for_each(|_| decide(&limiter, "192.0.2.1")));
@@ -249,22 +251,22 @@ fn window_bound_is_exported_per_rule() {
   - { id: none, key_by: ip, limit: { requests: unlimited } }",
     );
     let rules = metrics.counts().rules.into_iter();
-    let told: Vec<_> = rules.map(|rule| rule.most_in_window).collect();
-    assert_eq!(told, [Some(35), Some(20), Some(20), Some(10), None]);
+    let bounds: Vec<_> = rules.map(|rule| rule.most_in_window).collect();
+    assert_eq!(bounds, [Some(35), Some(20), Some(20), Some(10), None]);
 }
 
 #[test]
 fn metrics_snapshot_serializes_to_json() {
     let (limiter, metrics) = limiter(WATCHED);
     decide(&limiter, "192.0.2.1");
-    let told = serde_json::to_value(metrics.counts()).unwrap();
-    assert_eq!(told["rules"][0]["verdicts"]["allow"], 1);
-    assert_eq!(told["duration_us"]["bounds"][0], 5);
-    let decisions = told["decisions"].as_array().unwrap();
+    let snapshot = serde_json::to_value(metrics.counts()).unwrap();
+    assert_eq!(snapshot["rules"][0]["verdicts"]["allow"], 1);
+    assert_eq!(snapshot["duration_us"]["bounds"][0], 5);
+    let decisions = snapshot["decisions"].as_array().unwrap();
     assert_eq!(decisions.len(), 36);
 }
 
-/// A history on a clock that stands at 100 s, and has its first sample.
+/// A history with its first sample, and its clock, which starts at 100 s.
 fn history(metrics: &Arc<DecisionMetrics>) -> (DecisionHistory, ManualClock) {
     let clock = ManualClock::new(Timestamp::from_micros(100_000_000));
     let read = clock.clone();
@@ -293,7 +295,8 @@ fn history_keeps_two_minutes_of_deltas() {
     let at = |second: u64| Json::from((100 + second) * 1_000_000);
     assert_eq!((&first["at_us"], &last["at_us"]), (&at(11), &at(STEPS as u64 + 10)));
     assert_eq!(last["span_us"], 1_000_000);
-    // Second 129 decides nothing, second 128 two requests that rule `a` refuses and rule `b` reports.
+    // Second 129 has no decisions. Second 128 has two, refused by rule `a` and reported by rule
+    // `b`.
     assert_eq!(
         (&last["allowed"], &last["refused"], &last["rules"]),
         (&0.into(), &0.into(), &Json::Array(vec![]))
@@ -314,7 +317,7 @@ fn history_keeps_two_minutes_of_deltas() {
         durations.len(),
         history.steps()["duration_bounds_us"].as_array().unwrap().len() + 1
     );
-    assert_eq!(durations.iter().filter_map(Json::as_u64).sum::<u64>(), 2, "each was timed");
+    assert_eq!(durations.iter().filter_map(Json::as_u64).sum::<u64>(), 2, "each one is timed");
 }
 
 #[test]
@@ -334,8 +337,8 @@ fn history_step_names_only_busiest_rules() {
     history.sample();
     let steps = steps(&history);
     assert_eq!(steps[0]["rules"].as_array().unwrap().len(), RULES_PER_STEP);
-    assert_eq!(steps[0]["rules"][0]["id"], "z-busy", "the busiest first");
-    assert_eq!(steps[0]["verdicts"]["allow"], RULES_PER_STEP + 6 + 2, "the totals count all");
+    assert_eq!(steps[0]["rules"][0]["id"], "z-busy", "the busiest rule comes first");
+    assert_eq!(steps[0]["verdicts"]["allow"], RULES_PER_STEP + 6 + 2, "totals include all rules");
 }
 
 #[test]

@@ -1,6 +1,7 @@
-//! Who asks most and who is refused most: within the told error, for a while, and nobody's API key.
+//! Tests of the busiest and most refused keys: the reported errors hold, counts expire, and API
+//! keys are never disclosed.
 
-#![expect(clippy::unwrap_used, reason = "what a test did not expect fails it")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -31,7 +32,7 @@ fn rules(source: &str) -> RuleSet {
 fn poll_ready<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => outcome,
-        Poll::Pending => panic!("a decision on memory waits for nothing"),
+        Poll::Pending => panic!("a decision of the memory store is pending"),
     }
 }
 
@@ -54,14 +55,14 @@ impl TopKeysFixture {
         poll_ready(self.limiter.decide(&facts, 1));
     }
 
-    fn top_keys(&self, kind: TopKind, sight: Visibility) -> Vec<TopKey> {
-        self.top.query(&TopQuery { kind: Some(kind), rule: None, limit: 1_000, visibility: sight })
+    fn top_keys(&self, kind: TopKind, visibility: Visibility) -> Vec<TopKey> {
+        self.top.query(&TopQuery { kind: Some(kind), rule: None, limit: 1_000, visibility })
     }
 
-    /// Who and how often, in clear.
+    /// Clients in clear text and their counts.
     fn counts(&self, kind: TopKind) -> Vec<(String, u64)> {
-        let told = self.top_keys(kind, Visibility::Clear).into_iter();
-        told.map(|key| (key.who.unwrap_or_default(), key.count)).collect()
+        let keys = self.top_keys(kind, Visibility::Clear).into_iter();
+        keys.map(|key| (key.who.unwrap_or_default(), key.count)).collect()
     }
 }
 
@@ -69,51 +70,51 @@ const BY_IP: &str = "rules: [{ id: r, key_by: ip, limit: 2/h using fixed_window 
 
 #[test]
 fn busiest_and_refused_are_separate_lists() {
-    let house = fixture(BY_IP);
-    (0..5).for_each(|_| house.decide(&[("ip", "192.0.2.1")]));
-    (0..3).for_each(|_| house.decide(&[("ip", "192.0.2.2")]));
+    let fixture = fixture(BY_IP);
+    (0..5).for_each(|_| fixture.decide(&[("ip", "192.0.2.1")]));
+    (0..3).for_each(|_| fixture.decide(&[("ip", "192.0.2.2")]));
     let (one, other) = ("ip=192.0.2.1".to_owned(), "ip=192.0.2.2".to_owned());
-    assert_eq!(house.counts(TopKind::Busiest), [(one.clone(), 5), (other.clone(), 3)]);
-    assert_eq!(house.counts(TopKind::Refused), [(one, 3), (other, 1)]);
+    assert_eq!(fixture.counts(TopKind::Busiest), [(one.clone(), 5), (other.clone(), 3)]);
+    assert_eq!(fixture.counts(TopKind::Refused), [(one, 3), (other, 1)]);
     let both = TopQuery { kind: None, rule: Some("r"), limit: 1, visibility: Visibility::Clear };
-    let kinds: Vec<_> = house.top.query(&both).into_iter().map(|key| key.kind).collect();
+    let kinds: Vec<_> = fixture.top.query(&both).into_iter().map(|key| key.kind).collect();
     assert_eq!(kinds, ["refused", "busiest"]);
-    assert_eq!(house.top.query(&TopQuery { rule: Some("other"), ..both }), []);
+    assert_eq!(fixture.top.query(&TopQuery { rule: Some("other"), ..both }), []);
 }
 
 #[test]
 fn deny_and_shadow_rules_are_listed() {
-    let house = fixture(
+    let fixture = fixture(
         "rules:
   - { id: internal, match: { path: /admin }, key_by: ip, limit: { requests: deny } }
   - { id: watched, key_by: ip, limit: 1/h using fixed_window, mode: shadow }",
     );
-    (0..3).for_each(|_| house.decide(&[("ip", "192.0.2.1"), ("path", "/admin")]));
-    (0..3).for_each(|_| house.decide(&[("ip", "192.0.2.2"), ("path", "/")]));
-    let told = house.top_keys(TopKind::Refused, Visibility::Clear);
-    let told: Vec<_> = told.iter().map(|key| (key.rule.as_str(), key.count)).collect();
-    assert_eq!(told, [("internal", 3), ("watched", 2)]);
+    (0..3).for_each(|_| fixture.decide(&[("ip", "192.0.2.1"), ("path", "/admin")]));
+    (0..3).for_each(|_| fixture.decide(&[("ip", "192.0.2.2"), ("path", "/")]));
+    let keys = fixture.top_keys(TopKind::Refused, Visibility::Clear);
+    let keys: Vec<_> = keys.iter().map(|key| (key.rule.as_str(), key.count)).collect();
+    assert_eq!(keys, [("internal", 3), ("watched", 2)]);
 }
 
 #[test]
 fn api_keys_are_always_hashed() {
-    let house = fixture(
+    let fixture = fixture(
         "identity: { api_key: { header: x-api-key } }
 rules:
   - { id: keys, key_by: api_key, limit: 10/h }
   - { id: users, key_by: [user_id, ip], limit: 10/h }
   - { id: all, key_by: global, limit: 100/h }",
     );
-    house.decide(&[("api_key", "s3cret-key"), ("user_id", "alice"), ("ip", "192.0.2.1")]);
-    let text = |sight| format!("{:?}", house.top_keys(TopKind::Busiest, sight));
+    fixture.decide(&[("api_key", "s3cret-key"), ("user_id", "alice"), ("ip", "192.0.2.1")]);
+    let text = |visibility| format!("{:?}", fixture.top_keys(TopKind::Busiest, visibility));
     let (clear, hashed) = (text(Visibility::Clear), text(Visibility::Hashed));
     assert!(!clear.contains("s3cret") && clear.contains("api_key=h:"), "{clear}");
     assert!(clear.contains("user_id=alice, ip=192.0.2.1") && clear.contains("everyone"), "{clear}");
     for hidden in ["s3cret", "alice", "192.0.2.1"] {
         assert!(!hashed.contains(hidden), "{hidden} in {hashed}");
     }
-    // By the fingerprint, too, an address would be found when the fleet's secret is not set.
-    for key in house.top_keys(TopKind::Busiest, Visibility::Clear) {
+    // Without a secret, the fingerprint would reveal the address as well.
+    for key in fixture.top_keys(TopKind::Busiest, Visibility::Clear) {
         assert!(key.key.len() == 32 && !hashed.contains(&key.key), "{key:?} in {hashed}");
     }
 }
@@ -128,89 +129,90 @@ rules:
   - { id: keys, key_by: api_key, limit: 10/h }
   - { id: users, key_by: user_id, limit: 10/h }
   - { id: addresses, key_by: ip, limit: 10/h }";
-    let house = fixture_with_identities(identities, document);
+    let fixture = fixture_with_identities(identities, document);
     let user = "é".repeat(5_000);
     for ip in ["2001:db8::1", "2001:db8::2"] {
-        house.decide(&[("api_key", "s3cret-key"), ("user_id", &user), ("ip", ip)]);
+        fixture.decide(&[("api_key", "s3cret-key"), ("user_id", &user), ("ip", ip)]);
     }
-    let hashed = house.top_keys(TopKind::Busiest, Visibility::Hashed);
+    let hashed = fixture.top_keys(TopKind::Busiest, Visibility::Hashed);
     let mut shown: Vec<_> = hashed.iter().filter_map(|key| key.who.as_deref()).collect();
     shown.sort_unstable();
     let hash = |name, value| format!("{name}={}", identities.hash_value(name, value));
     let network = hash("ip", "2001:db8::/64");
     assert_eq!(shown, [hash("api_key", "s3cret-key"), network, hash("user_id", &user)]);
-    // Under a secret the key itself is such a hash, the one that violations have too.
-    let clear = house.top_keys(TopKind::Busiest, Visibility::Clear);
-    let keys = |told: &[TopKey]| told.iter().map(|key| key.key.clone()).collect::<Vec<_>>();
+    // With a secret, the key's fingerprint is a keyed hash too, the same as in violations.
+    let clear = fixture.top_keys(TopKind::Busiest, Visibility::Clear);
+    let keys = |list: &[TopKey]| list.iter().map(|key| key.key.clone()).collect::<Vec<_>>();
     assert_eq!(keys(&clear), keys(&hashed));
 }
 
 #[test]
 fn long_client_names_are_truncated() {
-    let house = fixture("rules: [{ id: r, key_by: user_id, limit: 10/h }]");
-    house.decide(&[("user_id", &"é".repeat(5_000))]);
-    let told = house.top_keys(TopKind::Busiest, Visibility::Clear);
-    let who = told[0].who.as_deref().unwrap();
+    let fixture = fixture("rules: [{ id: r, key_by: user_id, limit: 10/h }]");
+    fixture.decide(&[("user_id", &"é".repeat(5_000))]);
+    let keys = fixture.top_keys(TopKind::Busiest, Visibility::Clear);
+    let who = keys[0].who.as_deref().unwrap();
     assert!(who.len() < 250 && who.ends_with('…'), "{who}");
 }
 
 #[test]
 fn counts_are_forgotten_after_two_minutes() {
-    let house = fixture(BY_IP);
-    let ask = |ip: &str| house.decide(&[("ip", ip)]);
-    ask("192.0.2.1");
-    house.clock.advance(Micros::from_secs(61));
-    (0..2).for_each(|_| ask("192.0.2.2"));
+    let fixture = fixture(BY_IP);
+    let decide = |ip: &str| fixture.decide(&[("ip", ip)]);
+    decide("192.0.2.1");
+    fixture.clock.advance(Micros::from_secs(61));
+    (0..2).for_each(|_| decide("192.0.2.2"));
     let names = |list: Vec<(String, u64)>| list.into_iter().map(|(who, _)| who).collect::<Vec<_>>();
-    assert_eq!(names(house.counts(TopKind::Busiest)), ["ip=192.0.2.2", "ip=192.0.2.1"]);
-    house.clock.advance(Micros::from_secs(60));
-    assert_eq!(names(house.counts(TopKind::Busiest)), ["ip=192.0.2.2"]);
-    ask("192.0.2.2");
-    house.clock.advance(Micros::from_secs(600));
-    assert_eq!(house.counts(TopKind::Busiest), []);
-    // A clock that goes back brings nothing back, and nothing to an end.
-    house.clock.set(START);
-    ask("192.0.2.3");
-    assert_eq!(names(house.counts(TopKind::Busiest)), ["ip=192.0.2.3"]);
+    assert_eq!(names(fixture.counts(TopKind::Busiest)), ["ip=192.0.2.2", "ip=192.0.2.1"]);
+    fixture.clock.advance(Micros::from_secs(60));
+    assert_eq!(names(fixture.counts(TopKind::Busiest)), ["ip=192.0.2.2"]);
+    decide("192.0.2.2");
+    fixture.clock.advance(Micros::from_secs(600));
+    assert_eq!(fixture.counts(TopKind::Busiest), []);
+    // A clock that goes backwards neither restores expired counts nor stops the counting.
+    fixture.clock.set(START);
+    decide("192.0.2.3");
+    assert_eq!(names(fixture.counts(TopKind::Busiest)), ["ip=192.0.2.3"]);
 }
 
 #[test]
 fn deleted_rule_drops_its_list() {
-    let house = fixture(BY_IP);
-    house.decide(&[("ip", "192.0.2.1")]);
+    let fixture = fixture(BY_IP);
+    fixture.decide(&[("ip", "192.0.2.1")]);
     let edited = "rules:\n  - { id: r, key_by: ip, limit: 5/h using fixed_window }\n  - { id: new, key_by: ip, limit: 5/h }";
-    poll_ready(house.limiter.install(rules(edited))).unwrap();
-    house.decide(&[("ip", "192.0.2.1")]);
-    let told = house.top_keys(TopKind::Busiest, Visibility::Clear);
-    let told: Vec<_> = told.iter().map(|key| (key.rule.as_str(), key.count)).collect();
-    assert_eq!(told, [("r", 2), ("new", 1)]);
-    poll_ready(house.limiter.install(rules("rules: []"))).unwrap();
-    assert_eq!(house.top_keys(TopKind::Busiest, Visibility::Clear), []);
+    poll_ready(fixture.limiter.install(rules(edited))).unwrap();
+    fixture.decide(&[("ip", "192.0.2.1")]);
+    let keys = fixture.top_keys(TopKind::Busiest, Visibility::Clear);
+    let keys: Vec<_> = keys.iter().map(|key| (key.rule.as_str(), key.count)).collect();
+    assert_eq!(keys, [("r", 2), ("new", 1)]);
+    poll_ready(fixture.limiter.install(rules("rules: []"))).unwrap();
+    assert_eq!(fixture.top_keys(TopKind::Busiest, Visibility::Clear), []);
 }
 
-/// More keys and decisions than there is room and time for: estimates within what is told of them.
+/// With more keys than the sketch holds and more decisions than are sampled, the estimates are
+/// within the reported errors.
 #[test]
 fn busiest_keys_are_within_reported_error() {
-    let house = fixture(BY_IP);
+    let fixture = fixture(BY_IP);
     let mut exact: HashMap<String, u64> = HashMap::new();
     for i in 0..400_000_u32 {
-        // Ten clients have half of it, each twice as much as the next.
+        // Ten clients send half of the requests, each twice as many as the next.
         let client = if i % 2 == 0 { (i / 2).trailing_ones().min(9) } else { 1_000 + i };
         let ip = Ipv4Addr::from(client).to_string();
-        house.decide(&[("ip", &ip)]);
+        fixture.decide(&[("ip", &ip)]);
         *exact.entry(format!("ip={ip}")).or_default() += 1;
         if i % 100 == 0 {
-            house.clock.advance(Micros::from_millis(1));
+            fixture.clock.advance(Micros::from_millis(1));
         }
     }
-    let told = house.top_keys(TopKind::Busiest, Visibility::Clear);
-    assert!((64..=128).contains(&told.len()), "{} keys", told.len());
-    for (client, key) in told.iter().take(4).enumerate() {
+    let keys = fixture.top_keys(TopKind::Busiest, Visibility::Clear);
+    assert!((64..=128).contains(&keys.len()), "{} keys", keys.len());
+    for (client, key) in keys.iter().take(4).enumerate() {
         let name = format!("ip={}", Ipv4Addr::from(u32::try_from(client).unwrap()));
-        assert_eq!(key.who.as_deref(), Some(name.as_str()), "{told:#?}");
-        // Three times what is told as spread is six standard deviations: never, for people.
+        assert_eq!(key.who.as_deref(), Some(name.as_str()), "{keys:#?}");
+        // Three times the reported spread is six standard deviations: practically never exceeded.
         let (truth, spread) = (exact[&name], 3 * key.spread);
-        assert!(key.spread > 0, "so many are not all looked at: {key:?}");
+        assert!(key.spread > 0, "not sampled: {key:?}");
         assert!(truth <= key.count + spread, "{truth}: {key:?}");
         assert!(truth + spread >= key.count - key.error, "{truth}: {key:?}");
     }
@@ -218,21 +220,21 @@ fn busiest_keys_are_within_reported_error() {
 
 #[test]
 fn tenfold_key_rate_is_one_burst() {
-    let house = fixture("rules: [{ id: r, key_by: ip, limit: 1000000/s }]");
+    let fixture = fixture("rules: [{ id: r, key_by: ip, limit: 1000000/s }]");
     let second = |clients: &[(&str, u32)]| {
         for (ip, times) in clients {
-            (0..*times).for_each(|_| house.decide(&[("ip", ip)]));
+            (0..*times).for_each(|_| fixture.decide(&[("ip", ip)]));
         }
-        house.clock.advance(Micros::from_secs(1));
+        fixture.clock.advance(Micros::from_secs(1));
     };
     let (steady, sudden) = ("192.0.2.1", "192.0.2.2");
     (0..30).for_each(|_| second(&[(steady, 120), (sudden, 5)]));
-    assert_eq!(house.top.bursts(0, Visibility::Clear), [], "what is steady is no burst");
+    assert_eq!(fixture.top.bursts(0, Visibility::Clear), [], "a steady rate is not a burst");
     (0..5).for_each(|_| second(&[(steady, 120), (sudden, 150)]));
-    let told = house.top.bursts(0, Visibility::Clear);
-    let [burst] = &told[..] else { panic!("{told:#?}") };
+    let bursts = fixture.top.bursts(0, Visibility::Clear);
+    let [burst] = &bursts[..] else { panic!("{bursts:#?}") };
     assert_eq!((burst.rule.as_str(), burst.who.as_deref()), ("r", Some("ip=192.0.2.2")));
     assert_eq!((burst.rate, burst.mean), (100, 5));
-    assert_eq!(house.top.bursts(burst.number, Visibility::Clear), []);
-    assert!(!format!("{:?}", house.top.bursts(0, Visibility::Hashed)).contains("192.0.2"));
+    assert_eq!(fixture.top.bursts(burst.number, Visibility::Clear), []);
+    assert!(!format!("{:?}", fixture.top.bursts(0, Visibility::Hashed)).contains("192.0.2"));
 }

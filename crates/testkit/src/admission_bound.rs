@@ -1,6 +1,7 @@
-//! A(T): what an algorithm may have admitted in any interval, checked over every interval there is.
+//! Checks A(T), the upper bound on what an algorithm admits in an interval of length T, over all
+//! intervals.
 //!
-//! Whole numbers only: both sides of each bound are multiplied by the window.
+//! All arithmetic is in integers: both sides of each bound are multiplied by the window.
 
 use tidegate_core::policy::{Algorithm, LeakMode, Policy};
 use tidegate_core::time::{Micros, Timestamp};
@@ -8,20 +9,19 @@ use tidegate_core::time::{Micros, Timestamp};
 /// One admitted request.
 #[derive(Clone, Copy, Debug)]
 pub struct TimedAdmission {
-    /// When.
+    /// Time of the admission.
     pub at: Timestamp,
     /// Its cost.
     pub cost: u64,
-    /// How long it has to wait its turn.
+    /// How long a queue delays it.
     pub delay: Micros,
 }
 
-/// Says which interval has more in it than the algorithm may admit, if one has.
-///
-/// `admitted` is in order of time.
+/// Checks that no interval contains more admissions than the algorithm allows. `admitted` must be
+/// sorted by time.
 ///
 /// # Errors
-/// When there is such an interval.
+/// If an interval exceeds the bound; the message names it.
 pub fn check_bound(policy: &Policy, admitted: &[TimedAdmission]) -> Result<(), String> {
     let times: Vec<(i128, i128)> =
         admitted.iter().map(|one| (one.at.as_micros().into(), one.cost.into())).collect();
@@ -31,7 +31,7 @@ pub fn check_bound(policy: &Policy, admitted: &[TimedAdmission]) -> Result<(), S
         let leaving: Vec<(i128, i128)> =
             admitted.iter().map(|one| (leave(one), one.cost.into())).collect();
         if !leaving.is_sorted_by_key(|(at, _)| *at) {
-            return Err(format!("a queue is first in, first out: {leaving:?}"));
+            return Err(format!("requests leave the queue out of order: {leaving:?}"));
         }
         let (requests, window) = requests_and_window(policy);
         check_intervals(&leaving, "departures", |span, largest| {
@@ -41,7 +41,8 @@ pub fn check_bound(policy: &Policy, admitted: &[TimedAdmission]) -> Result<(), S
     Ok(())
 }
 
-/// The most in a closed interval of this length, as a fraction; nothing if the bound says nothing.
+/// The most that may be admitted in a closed interval of this length, as a fraction; `None` if the
+/// bound does not cover this length.
 fn max_admitted(policy: &Policy, span: i128) -> Option<(i128, i128)> {
     let (requests, window) = requests_and_window(policy);
     match policy.algorithm() {
@@ -49,8 +50,8 @@ fn max_admitted(policy: &Policy, span: i128) -> Option<(i128, i128)> {
             Some((i128::from(policy.limit()) * window + requests * span, window))
         }
         Algorithm::FixedWindow => (span <= window).then_some((2 * requests, 1)),
-        // (now − W, now]: both ends of a whole window are never in one together.
-        // As many slots are taken, where none is released.
+        // (now − W, now]: a window never contains both ends of an interval of its length. The same
+        // number of slots can be taken if none is released.
         Algorithm::SlidingWindowLog | Algorithm::Concurrent => {
             (span < window).then_some((requests, 1))
         }
@@ -63,14 +64,14 @@ fn max_admitted(policy: &Policy, span: i128) -> Option<(i128, i128)> {
 fn check_intervals(
     times: &[(i128, i128)],
     what: &str,
-    most: impl Fn(i128, i128) -> Option<(i128, i128)>,
+    bound: impl Fn(i128, i128) -> Option<(i128, i128)>,
 ) -> Result<(), String> {
     for (i, (from, _)) in times.iter().enumerate() {
         let (mut sum, mut largest) = (0, 0);
         for (to, cost) in &times[i..] {
             sum += cost;
             largest = cost.max(&largest).to_owned();
-            if let Some((over, under)) = most(to - from, largest)
+            if let Some((over, under)) = bound(to - from, largest)
                 && sum * under > over
             {
                 return Err(format!("{what} {sum} > {over}/{under} in [{from}, {to}]: {times:?}"));

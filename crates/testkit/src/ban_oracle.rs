@@ -1,23 +1,23 @@
-//! Bans by definition: every strike kept, and the rules read over them.
+//! Bans straight from their definition: records every strike and evaluates the rules over them.
 
 use tidegate_core::time::{Micros, Timestamp};
 
-/// The numbers of a ban.
+/// The parameters of a ban.
 #[derive(Clone, Copy, Debug)]
 pub struct BanParameters {
-    /// So many strikes …
+    /// Number of strikes that lead to a ban.
     pub after: u32,
-    /// … inside this lead to a ban …
+    /// Interval within which they must occur.
     pub within: Micros,
-    /// … this long, …
+    /// Duration of the first ban.
     pub lasts: Micros,
-    /// … each further one so many times as long, …
+    /// Factor by which each further ban is longer.
     pub factor: u32,
-    /// … but no longer than this.
+    /// Maximum duration of a ban.
     pub longest: Micros,
 }
 
-/// What a key has done.
+/// The strikes and bans of a key.
 #[derive(Clone, Debug)]
 pub struct BanOracle {
     parameters: BanParameters,
@@ -29,20 +29,20 @@ pub struct BanOracle {
 }
 
 impl BanOracle {
-    /// A clean record.
+    /// A key without strikes.
     #[must_use]
     pub fn new(parameters: BanParameters) -> Self {
         let (until, last_began) = (Timestamp::EPOCH, Timestamp::EPOCH);
         Self { parameters, pending: Vec::new(), bans: 0, until, last_began }
     }
 
-    /// How long the key is still banned.
+    /// Remaining time of the ban.
     #[must_use]
     pub fn ban_remaining(&self, now: Timestamp) -> Micros {
         self.until.since(now)
     }
 
-    /// Counts a refusal.
+    /// Records a refusal as a strike.
     pub fn record_refusal(&mut self, now: Timestamp) {
         let longest = self.parameters.longest.max(self.parameters.lasts);
         let memory = longest.max(self.parameters.within);
@@ -66,7 +66,7 @@ impl BanOracle {
         }
     }
 
-    /// Forgets everything.
+    /// Clears all strikes and bans.
     pub fn reset(&mut self) {
         *self = Self::new(self.parameters);
     }

@@ -1,21 +1,21 @@
-//! Bytes that were right once: what fuzzing without a coverage-guided fuzzer starts from.
+//! Mutations of valid input, for fuzzing without a coverage-guided fuzzer.
 
 use proptest::prelude::*;
 
-/// One change to some bytes.
+/// A mutation at a position in the input.
 #[derive(Clone, Debug)]
 pub enum ByteMutation {
-    /// A byte becomes another.
+    /// Replaces a byte.
     Set(u8),
-    /// Bits of a byte are flipped.
+    /// Flips bits of a byte.
     Flip(u8),
-    /// Bytes come in between.
+    /// Inserts bytes.
     Insert(Vec<u8>),
-    /// So many bytes go.
+    /// Removes this many bytes.
     Remove(usize),
-    /// What follows comes so many times more.
+    /// Repeats the rest this many more times.
     Repeat(usize),
-    /// Nothing follows.
+    /// Removes the rest.
     Cut,
 }
 
@@ -30,15 +30,15 @@ fn byte_mutation() -> impl Strategy<Value = ByteMutation> {
     ]
 }
 
-/// Bytes with all of the damages, one after the other.
+/// Applies all mutations in order.
 #[must_use]
 pub fn apply_mutations(mut bytes: Vec<u8>, all: &[(prop::sample::Index, ByteMutation)]) -> Vec<u8> {
-    for (at, damage) in all {
+    for (at, mutation) in all {
         if bytes.is_empty() {
             return bytes;
         }
         let at = at.index(bytes.len());
-        match damage {
+        match mutation {
             ByteMutation::Set(byte) => bytes[at] = *byte,
             ByteMutation::Flip(bit) => bytes[at] ^= bit,
             ByteMutation::Insert(more) => drop(bytes.splice(at..at, more.iter().copied())),
@@ -53,7 +53,7 @@ pub fn apply_mutations(mut bytes: Vec<u8>, all: &[(prop::sample::Index, ByteMuta
     bytes
 }
 
-/// A few damages, each at its place.
+/// A few mutations with their positions.
 pub fn byte_mutations() -> impl Strategy<Value = Vec<(prop::sample::Index, ByteMutation)>> {
     prop::collection::vec((any::<prop::sample::Index>(), byte_mutation()), 0..6)
 }

@@ -1,6 +1,6 @@
-//! Certificates for one test: an authority, a server's and a client's, as files.
+//! Certificates for one test: a CA, a server and a client certificate, as files.
 
-#![expect(clippy::expect_used, reason = "a test without its certificates cannot go on")]
+#![expect(clippy::expect_used, reason = "a failed setup step fails the test")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,17 +10,17 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-/// Files of a test's own certificates.
+/// The certificate files of a test.
 #[derive(Clone, Debug)]
 pub struct TestCertificates {
     folder: PathBuf,
 }
 
 impl TestCertificates {
-    /// Makes all of them in `folder`.
+    /// Generates all certificates in `folder`.
     ///
     /// # Panics
-    /// When the folder cannot be written to.
+    /// If the folder is not writable.
     #[must_use]
     pub fn generate(folder: &Path) -> Self {
         let mut authority = certificate_params("tidegate test authority", &[]);
@@ -40,7 +40,7 @@ impl TestCertificates {
         Self { folder: folder.to_path_buf() }
     }
 
-    /// The authority's certificate.
+    /// The CA certificate.
     #[must_use]
     pub fn ca(&self) -> PathBuf {
         self.folder.join("ca.pem")

@@ -1,8 +1,9 @@
-//! The suite that every store passes: on the same history it says what the simplest table says.
+//! The conformance suite for stores: on the same history, a store must return the same readings as
+//! the reference [`StateTable`].
 //!
-//! Histories mix all algorithms, several keys and rules at once, costs, every operation, warnings,
-//! bans and edits of limits. Time only goes forwards here: what a store does with a clock that goes
-//! back is its own clock's business.
+//! Histories mix all algorithms, several keys and rules, costs, all operations, warnings, bans and
+//! limit edits. Time only moves forwards here; each store tests separately how it handles a clock
+//! that goes back.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -18,16 +19,16 @@ use crate::property::check_property;
 use crate::quotas::ALL_ALGORITHMS;
 use crate::state_table::StateTable;
 
-/// A store under test, with its clock in the test's hands.
+/// A store under test, whose clock the test controls.
 pub trait ConformanceStore {
-    /// Moves the store's clock.
+    /// Sets the store's clock.
     fn set_now(&mut self, now: Timestamp);
 
-    /// Does `op` to a batch.
+    /// Applies `op` to a batch of charges.
     fn apply(&mut self, op: Op, charges: &[Charge<'_>]) -> Vec<Reading>;
 }
 
-/// One rule of a history, before and after an edit of its limit.
+/// A rule of a history, before and after an edit of its limit.
 #[derive(Clone, Copy, Debug)]
 struct EditedRule {
     before: Policy,
@@ -42,7 +43,7 @@ struct EditedRule {
 struct ConformanceStep {
     wait: u64,
     op: u8,
-    /// Which rules are in the batch, a bit each.
+    /// Bit mask of the rules in the batch.
     rules: u8,
     key: u8,
     cost: u64,
@@ -50,10 +51,10 @@ struct ConformanceStep {
 
 const RULES: [&str; 4] = ["user", "endpoint", "ip", "global"];
 
-/// Tries so many histories on fresh subjects.
+/// Runs `cases` random histories, each on a fresh store.
 ///
 /// # Panics
-/// When a store says something else than the table, with the smallest such history.
+/// If the store's readings differ from the table's; the message contains the smallest such history.
 pub fn check_conformance<S: ConformanceStore>(name: &str, cases: u32, make: impl Fn() -> S) {
     let histories = (
         prop::collection::vec(rules(), 1..=RULES.len()),
@@ -99,8 +100,8 @@ fn run_history<S: ConformanceStore>(
         if matches!(op, Op::Charge | Op::Renew { .. }) {
             charged = now;
         }
-        let (told, expected) = (store.apply(op, &charges), table.apply(op, &charges, now));
-        prop_assert_eq!(told, expected, "step {} of {:?}: {:?} on {:?}", at, steps, op, charges);
+        let (actual, expected) = (store.apply(op, &charges), table.apply(op, &charges, now));
+        prop_assert_eq!(actual, expected, "step {} of {:?}: {:?} on {:?}", at, steps, op, charges);
     }
     Ok(())
 }
@@ -116,7 +117,7 @@ fn charge<'a>(
     let namespace = Secret::UNSET.namespace(&[RULES[i].as_bytes()]);
     let fingerprint = hasher.finish() ^ namespace;
     Charge {
-        // What the rules count of one key lies together, but for the last one's.
+        // All rules but the last use a namespaced key.
         key: match RULES[i] {
             "global" => Key::without_namespace(RULES[i], fingerprint),
             rule => Key { rule, fingerprint, namespace },
@@ -126,7 +127,7 @@ fn charge<'a>(
         role: rule.role,
         grace: rule.grace.as_ref(),
         ban: rule.ban.as_ref(),
-        // Some come through doors that can hold a request, others not, and all to the same counters.
+        // Some callers can delay a request and others cannot; all use the same counters.
         queue: if step.op.is_multiple_of(2) { QueueMode::Hold } else { QueueMode::Refuse },
     }
 }

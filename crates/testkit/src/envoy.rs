@@ -1,6 +1,6 @@
-//! Envoy in front of an API: started on ports of its own with a bootstrap that names others.
+//! Envoy in front of an API: starts it on reserved ports with a given bootstrap configuration.
 
-#![expect(clippy::expect_used, reason = "a test whose server does not start cannot go on")]
+#![expect(clippy::expect_used, reason = "a failed setup step fails the test")]
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -13,7 +13,7 @@ use crate::port::ReservedPort;
 use crate::process::{ChildProcess, WAIT_TIMEOUT, eventually};
 use crate::python;
 
-/// An Envoy of the test's own, killed on drop.
+/// An Envoy server for one test, killed on drop.
 #[derive(Debug)]
 pub struct EnvoyServer {
     process: ChildProcess,
@@ -23,10 +23,11 @@ pub struct EnvoyServer {
 }
 
 impl EnvoyServer {
-    /// Starts one with the bootstrap that is made for its listener's and its admin's port.
+    /// Starts Envoy with the configuration that `bootstrap` returns for its listener port and admin
+    /// port.
     ///
     /// # Panics
-    /// When it is not installed or does not listen, with its log.
+    /// If it is not installed or does not listen; the message contains its log.
     #[must_use]
     pub fn start(bootstrap: impl FnOnce(u16, u16) -> String) -> Self {
         let program = python::envoy().unwrap_or_else(|why| panic!("{why}"));
@@ -46,27 +47,28 @@ impl EnvoyServer {
         envoy
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.port.address()
     }
 
-    /// The address of a path behind it.
+    /// The URL of a path behind it.
     #[must_use]
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address())
     }
 
-    /// One of its counters, by what its name ends with; 0 while it is not there.
+    /// The value of the first counter whose name ends with `name`; 0 if there is none.
     ///
     /// # Panics
-    /// When it does not answer any more.
+    /// If Envoy no longer responds.
     #[must_use]
     pub fn counter_value(&self, name: &str) -> u64 {
-        let stats = self.get_admin("/stats?usedonly").expect("Envoy tells its counters");
+        let stats = self.get_admin("/stats?usedonly").expect("Envoy must return its counters");
         let value = |line: &str| line.split_once(": ")?.1.trim().parse().ok();
-        let named = |line: &&str| line.split(": ").next().is_some_and(|told| told.ends_with(name));
+        let named =
+            |line: &&str| line.split(": ").next().is_some_and(|counter| counter.ends_with(name));
         stats.lines().find(named).and_then(value).unwrap_or(0)
     }
 

@@ -1,44 +1,44 @@
-//! Histories to try: moves that say how far time goes, how much is asked and what for, relative to
-//! the policy and to the last answer, so that edges are hit on purpose and not by luck.
+//! Random histories of a counter. Each step gives a time, a cost and an action relative to the
+//! policy and to the last reading, so that edge cases occur by design and not by chance.
 
 use proptest::prelude::*;
 use tidegate_core::decision::{Reading, Retry};
 use tidegate_core::policy::Policy;
 use tidegate_core::time::{Micros, Timestamp};
 
-/// One thing that happens to a counter.
+/// One step of a history.
 #[derive(Clone, Copy, Debug)]
 pub struct CounterStep {
-    /// How far time goes first.
+    /// How far time advances before the action.
     pub time_step: TimeStep,
-    /// How much is asked.
+    /// The cost.
     pub cost: StepCost,
-    /// What for.
+    /// The operation.
     pub action: StepAction,
 }
 
-/// How far time goes.
+/// How far time advances.
 #[derive(Clone, Copy, Debug)]
 pub enum TimeStep {
     /// Not at all.
     Stay,
     /// A few microseconds.
     Ticks(u64),
-    /// So many sixteenths of the window.
+    /// This many sixteenths of the window.
     Part(u64),
-    /// About as long as one request takes to come back.
+    /// About as long as one request takes to drain.
     OneRequest,
-    /// Just as long as the last refusal said.
+    /// Exactly the last refusal's retry time.
     Retry,
-    /// A microsecond less than that.
+    /// A microsecond less than the retry time.
     JustBeforeRetry,
     /// To the next multiple of the window.
     Boundary,
-    /// A microsecond before it.
+    /// A microsecond before the next multiple of the window.
     JustBeforeBoundary,
-    /// Until the counter is untouched.
+    /// Until the counter is unused.
     Reset,
-    /// A microsecond before that.
+    /// A microsecond before the counter is unused.
     JustBeforeReset,
     /// One window.
     Window,
@@ -48,18 +48,18 @@ pub enum TimeStep {
     Idle(u64),
 }
 
-/// How much is asked.
+/// The cost of a step.
 #[derive(Clone, Copy, Debug)]
 pub enum StepCost {
     /// One.
     One,
     /// A few.
     Few(u64),
-    /// So many eighths of the limit.
+    /// This many eighths of the limit.
     Part(u64),
-    /// What the last answer left.
+    /// What the last reading left.
     Remaining,
-    /// One more than that.
+    /// One more than the last reading left.
     OneMore,
     /// The whole limit.
     All,
@@ -67,59 +67,59 @@ pub enum StepCost {
     TooMuch(u64),
 }
 
-/// What is done.
+/// The operation of a step.
 #[derive(Clone, Copy, Debug)]
 pub enum StepAction {
     /// A charge, if it fits.
     Charge,
-    /// A look.
+    /// A peek.
     Peek,
-    /// A charge, into debt if need be.
+    /// A charge, into debt if necessary.
     Force,
-    /// An earlier charge given back, counted from the last one.
+    /// A refund of an earlier charge, counted back from the last one.
     Refund(usize),
-    /// A charge given back that may never have been, so many eighths of a window ago.
+    /// A refund of a charge that may not exist, this many eighths of a window ago.
     RefundUnknown(u64),
-    /// An earlier charge held on, counted from the last one.
+    /// A renewal of an earlier charge, counted back from the last one.
     Renew(usize),
-    /// All forgotten.
+    /// A reset of the counter.
     Reset,
 }
 
-/// A start and what happens from there.
+/// A start time and steps.
 #[derive(Clone, Debug)]
 pub struct CounterHistory {
-    /// When it starts.
+    /// The start time.
     pub start: Timestamp,
-    /// What happens.
+    /// The steps, in order.
     pub steps: Vec<CounterStep>,
 }
 
-/// Histories of at most so many moves.
-pub fn histories(most: usize) -> impl Strategy<Value = CounterHistory> {
-    let moves = prop::collection::vec(counter_steps(), 1..=most);
-    (0_u8..8, any::<u64>(), moves).prop_map(|(kind, raw, moves)| {
+/// Histories of at max_steps `max_steps` steps.
+pub fn histories(max_steps: usize) -> impl Strategy<Value = CounterHistory> {
+    let steps = prop::collection::vec(counter_steps(), 1..=max_steps);
+    (0_u8..8, any::<u64>(), steps).prop_map(|(kind, raw, steps)| {
         let micros = match kind {
             0 => 0,
             1 => raw % 5,
-            // Aligned to the seconds, minutes, hours and days, and just beside them.
+            // Aligned to seconds, minutes, hours and days, and just before.
             2 => 1_699_920_000_000_000,
             3 => 1_699_920_000_000_000 - 1,
             _ => raw % 2_000_000_000_000_000,
         };
-        CounterHistory { start: Timestamp::from_micros(micros), steps: moves }
+        CounterHistory { start: Timestamp::from_micros(micros), steps }
     })
 }
 
-/// Histories of charges alone.
-pub fn charges_only(most: usize) -> impl Strategy<Value = CounterHistory> {
-    histories(most).prop_map(|mut history| {
+/// Histories that contain only charges.
+pub fn charges_only(max_steps: usize) -> impl Strategy<Value = CounterHistory> {
+    histories(max_steps).prop_map(|mut history| {
         history.steps.iter_mut().for_each(|step| step.action = StepAction::Charge);
         history
     })
 }
 
-/// Single moves.
+/// Single steps.
 pub fn counter_steps() -> impl Strategy<Value = CounterStep> {
     (0_u8..20, 0_u8..12, 0_u8..18, any::<u16>()).prop_map(|(hop, cost, act, raw)| CounterStep {
         time_step: TimeStep::from_kind(hop, u64::from(raw % 16)),
@@ -148,7 +148,7 @@ impl TimeStep {
         }
     }
 
-    /// Where it leads from `now`, given the last answer.
+    /// The time of the step, from `now` and the last reading.
     #[must_use]
     pub fn advance(self, policy: &Policy, last: &Reading, now: Timestamp) -> Timestamp {
         let window = policy.quota().window.get();
@@ -189,7 +189,7 @@ impl StepCost {
         }
     }
 
-    /// The number, at least one, given the last answer.
+    /// The cost, at least 1, given the last reading.
     #[must_use]
     pub fn resolve(self, policy: &Policy, last: &Reading) -> u64 {
         let limit = policy.limit();

@@ -1,9 +1,9 @@
-//! What the other crates are proved with: an exact oracle of the five algorithms, histories to run
-//! through both, the simplest table of states there is, and (feature `servers`) real servers with
-//! the faults that befall them.
+//! Test support for the other crates: an exact oracle of the five algorithms, random histories to
+//! run against it, a minimal reference store, and (feature `servers`) real servers with fault
+//! injection.
 //!
-//! Nothing here is part of the program. The oracle shares core's vocabulary (`Algorithm`, `Fit`,
-//! `Gauge`) and none of its arithmetic.
+//! Nothing here is part of the program. The oracle shares core's types (`Algorithm`, `Fit`,
+//! `Gauge`), but none of its arithmetic.
 
 pub mod admission_bound;
 pub mod ban_oracle;

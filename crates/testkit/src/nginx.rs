@@ -1,8 +1,9 @@
-//! nginx as the server behind a gateway: started on a port of its own, and asked what reached it.
+//! nginx as the upstream server of a gateway: starts it on a reserved port and reports the requests
+//! that reached it.
 //!
-//! It runs as one process (`master_process off`), so that killing it leaves no worker behind.
+//! It runs as a single process (`master_process off`), so that killing it leaves no worker behind.
 
-#![expect(clippy::expect_used, reason = "a test whose server does not start cannot go on")]
+#![expect(clippy::expect_used, reason = "a failed setup step fails the test")]
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -15,10 +16,11 @@ use tempfile::TempDir;
 use crate::port::ReservedPort;
 use crate::process::{ChildProcess, WAIT_TIMEOUT, eventually, poll_until, server_command};
 
-/// What a request that [`NginxServer::requests`] asks itself is for; it is not told as a request.
+/// Path of the marker request that [`NginxServer::requests`] sends; it is not reported as a
+/// request.
 const MARKER_PATH: &str = "/tidegate-test-mark";
 
-/// A nginx of the test's own, killed on drop.
+/// An nginx server for one test, killed on drop.
 #[derive(Debug)]
 pub struct NginxServer {
     process: ChildProcess,
@@ -28,20 +30,21 @@ pub struct NginxServer {
 }
 
 impl NginxServer {
-    /// Starts one with these lines in its `server` block, such as `return 200 "well\n";`.
+    /// Starts a server with these lines in its `server` block, such as `return 200 "ok\n";`.
     ///
     /// # Panics
-    /// When it does not listen, with its log.
+    /// If it does not listen; the message contains its log.
     #[must_use]
     pub fn start(server: &str) -> Self {
         Self::start_with("", |_| server.to_owned())
     }
 
-    /// Starts one whose `listen` has more words (`ssl http2`), with the lines that are made for its
-    /// folder, which may be filled first.
+    /// Starts a server with additional words in its `listen` directive (`ssl http2`). `server`
+    /// creates the lines of the `server` block; it is given the server's folder and may write files
+    /// to it.
     ///
     /// # Panics
-    /// When it does not listen, with its log.
+    /// If it does not listen; the message contains its log.
     #[must_use]
     pub fn start_with(listen: &str, server: impl FnOnce(&Path) -> String) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
@@ -55,9 +58,9 @@ impl NginxServer {
             "daemon off;\nmaster_process off;\npid {here}/pid;\nworker_rlimit_nofile 8192;\n\
              error_log {here}/error.log warn;\nevents {{ worker_connections 4096; }}\n\
              http {{\n{temporary}  \
-             log_format told '$request_method $request_uri $server_protocol $status \
+             log_format tests '$request_method $request_uri $server_protocol $status \
              host=$http_host for=$http_x_forwarded_for ip=$http_x_real_ip';\n  \
-             access_log {here}/access.log told;\n  \
+             access_log {here}/access.log tests;\n  \
              server {{\n    listen {at} {listen};\n{server}\n  }}\n}}\n"
         );
         fs::write(path.join("nginx.conf"), config).expect("a file");
@@ -70,20 +73,20 @@ impl NginxServer {
         nginx
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.port.address()
     }
 
-    /// Its address as a gateway is configured with.
+    /// Its URL for the configuration of a gateway.
     #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.plain { "http" } else { "https" };
         format!("{scheme}://{}", self.address())
     }
 
-    /// The process, to be paused, resumed or killed.
+    /// The process, for pausing, resuming or killing it.
     #[must_use]
     pub const fn process(&self) -> &ChildProcess {
         &self.process
@@ -95,23 +98,24 @@ impl NginxServer {
         self.folder.path()
     }
 
-    /// Starts it again after it was killed, on the same port.
+    /// Restarts it after it was killed, on the same port.
     ///
     /// # Panics
-    /// When it does not listen, with its log.
+    /// If it does not listen; the message contains its log.
     pub fn restart(&self) {
         self.process.restart();
         self.await_ready();
     }
 
-    /// The requests that it has answered, a line each:
-    /// `GET /x HTTP/1.1 200 host=a for=192.0.2.1 ip=192.0.2.1`.
+    /// The requests that it has served, one per line: `GET /x HTTP/1.1 200 host=a for=192.0.2.1
+    /// ip=192.0.2.1`.
     ///
     /// # Panics
-    /// When it does not answer any more.
+    /// If it no longer responds.
     #[must_use]
     pub fn requests(&self) -> Vec<String> {
-        // One process answers and logs one after the other: with this one logged, all before it are.
+        // A single process serves and logs requests in order: once the marker is logged, all
+        // earlier requests are.
         let marks = |log: &str| log.matches(MARKER_PATH).count();
         let before = marks(&self.access_log());
         if self.plain {
@@ -123,10 +127,10 @@ impl NginxServer {
     }
 
     fn send_request(&self, path: &str) {
-        let mut stream = TcpStream::connect(self.address()).expect("nginx listens");
+        let mut stream = TcpStream::connect(self.address()).expect("nginx must be listening");
         stream.set_read_timeout(Some(WAIT_TIMEOUT)).expect("a timeout");
         let request = format!("GET {path} HTTP/1.0\r\n\r\n");
-        stream.write_all(request.as_bytes()).expect("nginx reads");
+        stream.write_all(request.as_bytes()).expect("nginx must read the request");
         let _ = stream.read_to_end(&mut Vec::new());
     }
 

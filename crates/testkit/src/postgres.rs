@@ -1,10 +1,10 @@
-//! A PostgreSQL cluster of the test's own, on a free port of loopback, and databases in it.
+//! PostgreSQL clusters for tests, on reserved loopback ports, and databases in them.
 //!
-//! Making a cluster takes a second or two, so tests of one binary that run at the same time share
-//! one ([`TestDatabase::create`]), each with a database of its own. PostgreSQL refuses to run as root:
-//! there it runs as the user that Debian's package made for it.
+//! Creating a cluster takes a second or two, so concurrent tests of one binary share a cluster
+//! ([`TestDatabase::create`]), each with a separate database. PostgreSQL refuses to run as root; in
+//! that case it runs as the user that Debian's package created for it.
 
-#![expect(clippy::expect_used, reason = "a test whose server does not start cannot go on")]
+#![expect(clippy::expect_used, reason = "a failed setup step fails the test")]
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -19,10 +19,10 @@ use crate::certificates::TestCertificates;
 use crate::port::ReservedPort;
 use crate::process::{ChildProcess, WAIT_TIMEOUT, eventually, is_alive, poll_until};
 
-/// Its superuser, who needs no password.
+/// The superuser, which needs no password.
 const USER: &str = "tidegate";
 
-/// What every cluster of ours is told.
+/// Settings of every cluster.
 const SETTINGS: [&str; 6] = [
     "listen_addresses=127.0.0.1",
     "unix_socket_directories=",
@@ -32,7 +32,7 @@ const SETTINGS: [&str; 6] = [
     "logging_collector=off",
 ];
 
-/// A cluster of the test's own, killed on drop.
+/// A PostgreSQL cluster for tests, stopped on drop.
 #[derive(Debug)]
 pub struct PostgresCluster {
     process: ChildProcess,
@@ -41,7 +41,7 @@ pub struct PostgresCluster {
     certificates: Option<TestCertificates>,
 }
 
-/// An empty database.
+/// A database for one test, initially empty.
 #[derive(Debug)]
 pub struct TestDatabase {
     cluster: Arc<PostgresCluster>,
@@ -49,29 +49,31 @@ pub struct TestDatabase {
 }
 
 impl PostgresCluster {
-    /// Starts one that may forget the last moments when it is killed, and waits until it answers.
+    /// Starts a cluster that may lose the latest transactions when it is killed, and waits until it
+    /// answers.
     ///
     /// # Panics
-    /// When it does not, with its log.
+    /// If it does not answer; the message contains its log.
     #[must_use]
     pub fn start() -> Self {
         Self::start_with(&["fsync=off", "full_page_writes=off", "synchronous_commit=off"])
     }
 
-    /// Starts one that keeps what it has said when it is killed: for tests that kill it. It does not wait
-    /// for the disk, because a machine that goes on keeps what was written to files.
+    /// Starts a cluster that keeps all committed transactions when it is killed, for tests that do
+    /// so. It does not sync to disk, because data written to files survives as long as the machine
+    /// runs.
     ///
     /// # Panics
-    /// When it does not answer, with its log.
+    /// If it does not answer; the message contains its log.
     #[must_use]
     pub fn start_durable() -> Self {
         Self::start_with(&["fsync=off"])
     }
 
-    /// Starts one that speaks to nobody but over TLS, with certificates of its own.
+    /// Starts a cluster that accepts only TLS connections, with certificates generated for it.
     ///
     /// # Panics
-    /// When it does not answer, with its log.
+    /// If it does not answer; the message contains its log.
     #[must_use]
     pub fn start_tls() -> Self {
         let folder = tempfile::Builder::new().prefix("tidegate-").tempdir().expect("a folder");
@@ -79,7 +81,7 @@ impl PostgresCluster {
         let files = [("cert", certificates.server()), ("key", certificates.server_key())];
         let mut settings = vec!["ssl=on".to_owned()];
         for (name, file) in &files {
-            // A key that others may read is refused.
+            // PostgreSQL rejects a key file that other users can read.
             fs::set_permissions(file, fs::Permissions::from_mode(0o600)).expect("a file of ours");
             chown_to_server_user(file);
             settings.push(format!("ssl_{name}_file={}", file.display()));
@@ -91,7 +93,7 @@ impl PostgresCluster {
         cluster
     }
 
-    /// Its certificates, if it has any.
+    /// Its certificates, if it uses TLS.
     #[must_use]
     pub const fn certificates(&self) -> Option<&TestCertificates> {
         self.certificates.as_ref()
@@ -102,7 +104,8 @@ impl PostgresCluster {
         Self::start_in(folder, settings, None)
     }
 
-    /// Starts one; `allowed` says who may connect, if not everybody on this machine.
+    /// Starts a cluster. `allowed` is the content of `pg_hba.conf`; by default, every local user
+    /// may connect.
     fn start_in(folder: TempDir, settings: &[&str], allowed: Option<&str>) -> Self {
         let (port, data) = (ReservedPort::reserve(), folder.path().join("data"));
         chown_to_server_user(folder.path());
@@ -110,7 +113,7 @@ impl PostgresCluster {
         make.args(["--username", USER, "--auth", "trust", "--no-sync", "--encoding", "UTF8"]);
         make.args(["--locale", "C.UTF-8", "-D"]).arg(&data).current_dir(folder.path());
         let output = make.output().expect("initdb: run `cargo xtask setup`");
-        assert!(output.status.success(), "no cluster:\n{}", output_text(&output));
+        assert!(output.status.success(), "initdb failed:\n{}", output_text(&output));
         if let Some(allowed) = allowed {
             fs::write(data.join("pg_hba.conf"), allowed).expect("a file of the cluster");
         }
@@ -126,32 +129,34 @@ impl PostgresCluster {
         cluster
     }
 
-    /// The process, to be paused or resumed (which its connections do not notice: each has a
-    /// process of its own).
+    /// The process, for pausing or resuming it. Open connections do not notice, because each has a
+    /// separate process.
     #[must_use]
     pub const fn process(&self) -> &ChildProcess {
         &self.process
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub const fn address(&self) -> std::net::SocketAddr {
         self.port.address()
     }
 
-    /// Ends all its processes without a warning (SIGKILL), and waits until they are gone. The port
-    /// stays its own.
+    /// Kills all its processes (SIGKILL) and waits until they have exited. The port stays reserved.
     pub fn kill(&self) {
         let children = child_pids(self.process.pid());
         self.process.kill();
-        // They end when they find their parent gone; until then a new one does not start.
-        eventually("the server's processes are gone", || !children.iter().copied().any(is_alive));
+        // They exit when they notice that their parent has; until then a new server does not start.
+        eventually("the server's processes have exited", || {
+            !children.iter().copied().any(is_alive)
+        });
     }
 
-    /// Kills it if it runs, starts it again on the same port and data, and waits until it answers.
+    /// Kills the server if it runs, starts it again on the same port and data, and waits until it
+    /// answers.
     ///
     /// # Panics
-    /// When it does not answer, with its log.
+    /// If it does not answer; the message contains its log.
     pub fn restart(&self) {
         if self.process.is_running() {
             self.kill();
@@ -160,10 +165,10 @@ impl PostgresCluster {
         self.await_ready();
     }
 
-    /// Runs SQL on a database and returns what it prints: values alone, a line a row.
+    /// Runs SQL on a database and returns the output: values only, one row per line.
     ///
     /// # Panics
-    /// When the server says no.
+    /// If the SQL fails.
     pub fn sql(&self, database: &str, sql: &str) -> String {
         let output = self.psql(database, sql);
         assert!(output.status.success(), "{sql}\n{}", output_text(&output));
@@ -195,16 +200,16 @@ impl PostgresCluster {
 
 impl Drop for PostgresCluster {
     fn drop(&mut self) {
-        // In order, so that nothing of it stays in the machine's memory.
+        // A clean shutdown, so that no shared memory is left behind.
         self.process.quit();
     }
 }
 
 impl TestDatabase {
-    /// An empty database in a cluster that is shared with the tests that run at the same time.
+    /// Creates an empty database in a cluster shared with concurrent tests.
     ///
     /// # Panics
-    /// When there is none to be had.
+    /// If that fails.
     #[must_use]
     pub fn create() -> Self {
         static SHARED: Mutex<Weak<PostgresCluster>> = Mutex::new(Weak::new());
@@ -215,10 +220,10 @@ impl TestDatabase {
         Self::create_in(cluster)
     }
 
-    /// An empty database in this cluster.
+    /// Creates an empty database in this cluster.
     ///
     /// # Panics
-    /// When there is none to be had.
+    /// If that fails.
     #[must_use]
     pub fn create_in(cluster: Arc<PostgresCluster>) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
@@ -227,7 +232,7 @@ impl TestDatabase {
         Self { cluster, name }
     }
 
-    /// Its address as programs are configured with.
+    /// Its URL for the configuration of programs.
     #[must_use]
     pub fn url(&self) -> String {
         self.cluster.url(&self.name)
@@ -239,67 +244,67 @@ impl TestDatabase {
         &self.name
     }
 
-    /// The cluster that it is in.
+    /// The cluster that contains it.
     #[must_use]
     pub fn cluster(&self) -> &PostgresCluster {
         &self.cluster
     }
 
-    /// Runs SQL on it, as [`PostgresCluster::sql`].
+    /// Runs SQL on it, like [`PostgresCluster::sql`].
     ///
     /// # Panics
-    /// When the server says no.
+    /// If the SQL fails.
     pub fn sql(&self, sql: &str) -> String {
         self.cluster.sql(&self.name, sql)
     }
 
-    /// What the server says to SQL that it refuses.
+    /// Runs SQL that must fail, and returns the error.
     ///
     /// # Panics
-    /// When it does not refuse it.
+    /// If it succeeds.
     pub fn sql_error(&self, sql: &str) -> String {
         let output = self.cluster.psql(&self.name, sql);
-        assert!(!output.status.success(), "{sql} is not refused");
+        assert!(!output.status.success(), "{sql} did not fail");
         output_text(&output)
     }
 }
 
-/// A command of the server's, as a user that it agrees to run as.
+/// A command of the PostgreSQL server, run as a user that it accepts.
 fn postgres_command(program: &str) -> Command {
     let program = server_bin_folder().join(program);
     let Some((user, group)) = server_user() else {
         return Command::new(program);
     };
     let mut command = Command::new("setpriv");
-    // Changing the user clears the signal that ends it with us, so it is set here. On SIGQUIT it
-    // ends at once and in order.
+    // Changing the user clears the parent-death signal, so it is set again here. On SIGQUIT the
+    // server shuts down at once and cleanly.
     command.args(["--pdeathsig", "QUIT", "--clear-groups"]);
     command.args([format!("--reuid={user}"), format!("--regid={group}")]);
     command.arg("--").arg(program);
     command
 }
 
-/// Where the newest server is that Debian has installed.
+/// The program folder of the newest server that Debian has installed.
 fn server_bin_folder() -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let number = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
     let newest = versions.map(|entry| entry.path()).max_by_key(|path| number(path));
-    newest.expect("PostgreSQL is not here: run `cargo xtask setup`").join("bin")
+    newest.expect("PostgreSQL is missing: run `cargo xtask setup`").join("bin")
 }
 
-/// Lets whoever runs it have a file or a folder.
+/// Makes the server's user the owner of a file or folder.
 fn chown_to_server_user(path: &Path) {
     if let Some((user, group)) = server_user() {
-        chown(path, Some(user), Some(group)).expect("it is ours to give");
+        chown(path, Some(user), Some(group)).expect("root may change the owner");
     }
 }
 
-/// Who runs it if we are root: its own user, or nobody.
+/// The user and group to run the server as if we are root: `postgres`, or an unprivileged user.
 fn server_user() -> Option<(u32, u32)> {
     if !rustix::process::geteuid().is_root() {
         return None;
     }
-    let users = fs::read_to_string("/etc/passwd").expect("the users of this machine");
+    let users = fs::read_to_string("/etc/passwd").expect("/etc/passwd must be readable");
     let ids = |name: &str| {
         let line = users.lines().find(|line| line.split(':').next() == Some(name))?;
         let mut ids = line.split(':').skip(2).map_while(|id| id.parse().ok());

@@ -1,11 +1,13 @@
-//! Other programs that a test runs: started, paused, killed, and surely gone with the test.
+//! Child processes of a test: starts, pauses and kills them, and ensures that they end with the
+//! test.
 //!
-//! A child is killed and waited for on drop. When the test itself is killed, no drop runs: then the
-//! kernel kills the child (`PR_SET_PDEATHSIG`, set by util-linux's `setpriv`; without `setpriv` on the
-//! machine such a child is left over). That signal comes when the *thread* that started the child
-//! ends, and the test harness has a thread a test; so one thread that never ends starts them all.
+//! A child is killed and waited for on drop. If the test itself is killed, no drop runs; then the
+//! kernel kills the child (`PR_SET_PDEATHSIG`, set by util-linux's `setpriv`; without `setpriv` the
+//! child is left behind). The kernel sends that signal when the *thread* that started the child
+//! ends, and the test harness uses one thread per test. Therefore a single thread that never ends
+//! starts all children.
 
-#![expect(clippy::expect_used, reason = "a test whose servers do not obey cannot go on")]
+#![expect(clippy::expect_used, reason = "a failed setup step fails the test")]
 
 use std::fmt;
 use std::fs::File;
@@ -19,13 +21,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-/// How long [`eventually`] waits before it gives up.
+/// Timeout of [`eventually`].
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How often [`eventually`] looks.
+/// Interval at which [`eventually`] checks its condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A command for a server, which Debian keeps where not everybody looks.
+/// A command for a server program, also searched in `/usr/sbin`, where Debian installs some.
 #[must_use]
 pub fn server_command(program: &str) -> Command {
     let mut path = std::env::var_os("PATH").unwrap_or_default();
@@ -38,31 +40,31 @@ pub fn server_command(program: &str) -> Command {
 /// Waits until `condition` holds.
 ///
 /// # Panics
-/// With `what` when it does not within [`WAIT_TIMEOUT`].
+/// If it does not within [`WAIT_TIMEOUT`]; the message contains `what`.
 #[track_caller]
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     eventually_some(what, || condition().then_some(()));
 }
 
-/// Waits until there is something, and returns it.
+/// Waits until `probe` returns a value, and returns it.
 ///
 /// # Panics
-/// With `what` when there is nothing within [`WAIT_TIMEOUT`].
+/// If it does not within [`WAIT_TIMEOUT`]; the message contains `what`.
 #[track_caller]
-pub fn eventually_some<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    match poll_until(WAIT_TIMEOUT, look) {
-        Some(seen) => seen,
-        None => panic!("not within {WAIT_TIMEOUT:?}: {what}"),
+pub fn eventually_some<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
+    match poll_until(WAIT_TIMEOUT, probe) {
+        Some(value) => value,
+        None => panic!("timed out after {WAIT_TIMEOUT:?}: {what}"),
     }
 }
 
-/// Looks until there is something or the time is over.
+/// Calls `probe` until it returns a value or the timeout expires.
 #[expect(clippy::disallowed_methods, reason = "a deadline for a process that may hang")]
-pub fn poll_until<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let deadline = Instant::now() + patience;
+pub fn poll_until<T>(timeout: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + timeout;
     loop {
-        if let Some(seen) = look() {
-            return Some(seen);
+        if let Some(value) = probe() {
+            return Some(value);
         }
         if Instant::now() >= deadline {
             return None;
@@ -71,31 +73,31 @@ pub fn poll_until<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) ->
     }
 }
 
-/// Whether a process is there, whoever started it. A zombie is dead; that of somebody else's child may
-/// stay for a while.
+/// Whether a process exists and is not a zombie. A zombie of another parent may remain for a while.
 #[must_use]
 pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
-/// A running program. What it prints is kept in a file.
+/// A child process. Its output goes to a log file.
 pub struct ChildProcess {
     run: Mutex<RunningChild>,
     log: PathBuf,
 }
 
 struct RunningChild {
-    /// Taken while a child is being started.
+    /// `None` while the child is being started.
     command: Option<Command>,
     child: Child,
 }
 
 impl ChildProcess {
-    /// Starts `command` (its program, arguments, variables and folder); what it prints goes to `log`.
+    /// Starts `command` (its program, arguments, environment and folder) with its output going to
+    /// `log`.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     #[must_use]
     pub fn start(command: &Command, log: &Path) -> Self {
         let output = File::options().create(true).append(true).open(log).expect("a log file");
@@ -107,10 +109,10 @@ impl ChildProcess {
         Self { run: Mutex::new(run), log: log.to_path_buf() }
     }
 
-    /// Kills it if need be, and starts it again in the same way.
+    /// Kills the process if it runs, and starts it again in the same way.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn restart(&self) {
         let mut run = self.lock_child();
         kill_and_wait(&mut run.child);
@@ -118,53 +120,53 @@ impl ChildProcess {
         *run = RunningChild { command: Some(command), child };
     }
 
-    /// Its number.
+    /// The process ID.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.lock_child().child.id()
     }
 
-    /// Stops it where it is (SIGSTOP): its connections stay open and nothing is answered. Returns
+    /// Pauses the process (SIGSTOP): its connections stay open, and it answers nothing. Returns
     /// when it has stopped.
     ///
     /// # Panics
-    /// When it has ended.
+    /// If it has exited.
     pub fn pause(&self) {
         let run = self.lock_child();
         let pid = Pid::from_child(&run.child);
-        kill_process(pid, Signal::STOP).expect("the process is there");
-        // NOWAIT leaves an exit status for the one who waits for the child.
-        let seen = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        waitid(WaitId::Pid(pid), seen).expect("the process is ours");
+        kill_process(pid, Signal::STOP).expect("the process must exist");
+        // NOWAIT leaves the exit status for the later wait.
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(pid), options).expect("the process must be our child");
     }
 
-    /// Lets it go on after [`ChildProcess::pause`] (SIGCONT).
+    /// Resumes the process after [`ChildProcess::pause`] (SIGCONT).
     ///
     /// # Panics
-    /// When it has ended.
+    /// If it has exited.
     pub fn resume(&self) {
         kill_process(Pid::from_child(&self.lock_child().child), Signal::CONT)
-            .expect("the process is there");
+            .expect("the process must exist");
     }
 
-    /// Ends it without a warning (SIGKILL) and waits until it is gone.
+    /// Kills the process (SIGKILL) and waits until it has exited.
     pub fn kill(&self) {
         kill_and_wait(&mut self.lock_child().child);
     }
 
-    /// Asks it to end (SIGTERM) and waits until it has.
+    /// Terminates the process (SIGTERM) and waits until it has exited.
     ///
     /// # Panics
-    /// When it does not within [`WAIT_TIMEOUT`].
+    /// If it does not exit within [`WAIT_TIMEOUT`].
     pub fn terminate(&self) -> ExitStatus {
         self.signal_and_wait(Signal::TERM)
     }
 
-    /// Asks it to end at once (SIGQUIT) and waits until it has: for servers that wait for their
-    /// clients when they are only asked to end.
+    /// Sends SIGQUIT and waits until the process has exited: for servers that on SIGTERM first wait
+    /// for their clients.
     ///
     /// # Panics
-    /// When it does not within [`WAIT_TIMEOUT`].
+    /// If it does not exit within [`WAIT_TIMEOUT`].
     pub fn quit(&self) -> ExitStatus {
         self.signal_and_wait(Signal::QUIT)
     }
@@ -174,17 +176,17 @@ impl ChildProcess {
         if let Ok(Some(status)) = run.child.try_wait() {
             return status;
         }
-        kill_process(Pid::from_child(&run.child), signal).expect("the process is there");
-        eventually_some("the process ends when asked to", || run.child.try_wait().ok()?)
+        kill_process(Pid::from_child(&run.child), signal).expect("the process must exist");
+        eventually_some("the process exits after the signal", || run.child.try_wait().ok()?)
     }
 
-    /// Whether it has not ended. A paused one has not.
+    /// Whether the process has not exited; true for a paused process.
     #[must_use]
     pub fn is_running(&self) -> bool {
         matches!(self.lock_child().child.try_wait(), Ok(None))
     }
 
-    /// What it has printed so far, over all its starts.
+    /// Its output so far, over all restarts.
     #[must_use]
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
@@ -207,57 +209,57 @@ impl Drop for ChildProcess {
     }
 }
 
-/// Errors are left aside: the only one is that it has ended already.
+/// Ignores errors: the only possible one is that the process has already exited.
 fn kill_and_wait(child: &mut Child) {
     let _ = child.kill();
     let _ = child.wait();
 }
 
-/// The same command as a child that the kernel kills when we die.
+/// Wraps a command so that the kernel kills the child when this process dies.
 fn with_parent_death_signal(command: &Command) -> Command {
     static SETPRIV: LazyLock<bool> = LazyLock::new(|| {
         let mut probe = Command::new("setpriv");
         probe.args(["--pdeathsig", "KILL", "true"]).stdout(Stdio::null()).stderr(Stdio::null());
         probe.status().is_ok_and(|status| status.success())
     });
-    let mut bound;
+    let mut wrapped;
     if *SETPRIV {
-        bound = Command::new("setpriv");
-        bound.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program());
+        wrapped = Command::new("setpriv");
+        wrapped.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program());
     } else {
-        bound = Command::new(command.get_program());
+        wrapped = Command::new(command.get_program());
     }
-    bound.args(command.get_args());
+    wrapped.args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
-            Some(value) => bound.env(name, value),
-            None => bound.env_remove(name),
+            Some(value) => wrapped.env(name, value),
+            None => wrapped.env_remove(name),
         };
     }
     if let Some(folder) = command.get_current_dir() {
-        bound.current_dir(folder);
+        wrapped.current_dir(folder);
     }
-    bound
+    wrapped
 }
 
 type SpawnRequest = (Command, SyncSender<(Command, io::Result<Child>)>);
 
-/// Starts a child from the thread that never ends.
+/// Starts a child from a thread that never ends.
 fn spawn_child(command: Command) -> (Command, Child) {
     static SPAWNER: LazyLock<SyncSender<SpawnRequest>> = LazyLock::new(|| {
-        let (orders, taken) = sync_channel::<SpawnRequest>(0);
+        let (requests, received) = sync_channel::<SpawnRequest>(0);
         let run = move || {
-            for (mut command, answer) in taken {
+            for (mut command, reply) in received {
                 let child = command.spawn();
-                let _ = answer.send((command, child));
+                let _ = reply.send((command, child));
             }
         };
-        thread::Builder::new().name("starter".into()).spawn(run).expect("a thread");
-        orders
+        thread::Builder::new().name("spawner".into()).spawn(run).expect("a thread");
+        requests
     });
-    let (answer, started) = sync_channel(1);
-    SPAWNER.send((command, answer)).expect("the starter never ends");
-    let (command, child) = started.recv().expect("the starter never ends");
+    let (reply, started) = sync_channel(1);
+    SPAWNER.send((command, reply)).expect("the spawner thread never ends");
+    let (command, child) = started.recv().expect("the spawner thread never ends");
     match child {
         Ok(child) => (command, child),
         Err(error) => panic!("{command:?} could not be started: {error}"),

@@ -1,10 +1,10 @@
-//! A TCP proxy whose line is cut, slowed or swallowed while a test runs.
+//! A TCP proxy that cuts, delays or swallows its connections while a test runs.
 //!
-//! It knows nothing of what passes: bytes only. It runs on a thread and a runtime of its own, so a
-//! test may be blocking or asynchronous, and its clock may stand still. When the proxy is dropped, the
-//! thread has ended and every connection is closed.
+//! It forwards bytes and knows no protocol. It runs on its own thread and runtime, so tests may be
+//! blocking or asynchronous, and may use a paused clock. Dropping the proxy ends the thread and
+//! closes all connections.
 
-#![expect(clippy::expect_used, reason = "a test whose proxy does not obey cannot go on")]
+#![expect(clippy::expect_used, reason = "a failed setup step fails the test")]
 
 mod connection;
 
@@ -24,22 +24,22 @@ use crate::port::ReservedPort;
 /// How a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionEnd {
-    /// In order: the client reads an end of file.
+    /// Cleanly: the client reads an end of file.
     Fin,
     /// At once: the client sees a reset.
     Reset,
 }
 
-/// What is delayed.
+/// Which direction is delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DelayScope {
-    /// Requests and replies, each by the whole delay.
+    /// Requests and replies, each by the full delay.
     Both,
-    /// Replies only: the server does what it is asked at once.
+    /// Replies only: the server executes requests at once.
     Replies,
 }
 
-/// What the proxy does at present.
+/// The proxy's current behaviour.
 #[derive(Clone, Copy, Debug)]
 enum ProxyMode {
     Pass,
@@ -49,24 +49,24 @@ enum ProxyMode {
     Refuse,
 }
 
-/// A mode, told from the same one set again.
+/// A mode with a generation, which distinguishes it from the same mode set again.
 #[derive(Clone, Copy, Debug)]
 struct ProxySetting {
     mode: ProxyMode,
     generation: u64,
 }
 
-/// A port that leads to another one, for better or worse.
+/// A proxy in front of an upstream server, with injectable faults.
 #[derive(Debug)]
 pub struct FaultProxy {
     port: ReservedPort,
     counts: Arc<ConnectionCounts>,
-    /// Gone when the proxy is being dropped.
+    /// `None` while the proxy is being dropped.
     mode_changes: Option<mpsc::UnboundedSender<ModeChange>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A mode to change to, and whom to tell that it is done.
+/// A mode to change to, and the channel to confirm the change.
 type ModeChange = (ProxyMode, SyncSender<()>);
 
 #[derive(Debug, Default)]
@@ -76,28 +76,28 @@ struct ConnectionCounts {
 }
 
 impl FaultProxy {
-    /// A proxy before `upstream`, passing everything.
+    /// Starts a proxy in front of `upstream` that forwards everything.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     #[must_use]
     pub fn start(upstream: SocketAddr) -> Self {
         let port = ReservedPort::reserve();
         let counts = Arc::new(ConnectionCounts::default());
-        let (orders, taken) = mpsc::unbounded_channel();
-        let house = ProxyTask { port: port.address(), upstream, counts: Arc::clone(&counts) };
+        let (mode_changes, received) = mpsc::unbounded_channel();
+        let task = ProxyTask { port: port.address(), upstream, counts: Arc::clone(&counts) };
         let name = format!("proxy-{}", port.number());
         let run = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime").block_on(house.run(taken));
+            runtime.expect("a runtime").block_on(task.run(received));
         };
         let thread = thread::Builder::new().name(name).spawn(run).expect("a thread");
-        let proxy = Self { port, counts, mode_changes: Some(orders), thread: Some(thread) };
+        let proxy = Self { port, counts, mode_changes: Some(mode_changes), thread: Some(thread) };
         proxy.pass();
         proxy
     }
 
-    /// Where clients connect to.
+    /// The address for clients.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.port.address()
@@ -109,52 +109,54 @@ impl FaultProxy {
         self.port.number()
     }
 
-    /// Connections that are open now.
+    /// Number of open connections.
     #[must_use]
     pub fn open_connections(&self) -> usize {
         self.counts.open.load(Ordering::SeqCst)
     }
 
-    /// Connections that were ever accepted.
+    /// Number of connections accepted so far.
     #[must_use]
     pub fn total_connections(&self) -> usize {
         self.counts.total.load(Ordering::SeqCst)
     }
 
-    /// Passes everything, at once; also what a delay still held. A connection of which a black hole
-    /// has swallowed something is reset: TCP never goes on with bytes missing.
+    /// Forwards everything at once, including bytes that a delay still held. A connection that lost
+    /// bytes in a black hole is reset, because a TCP stream cannot continue with bytes missing.
     pub fn pass(&self) {
         self.set_mode(ProxyMode::Pass);
     }
 
-    /// Passes everything later. Throughput is not lessened: what is sent together arrives together.
-    /// A long delay of replies is a server that works and whose answers are lost.
+    /// Forwards everything with a delay. Throughput is not reduced: bytes sent together arrive
+    /// together. A long delay of replies simulates a server that works and whose responses are
+    /// lost.
     pub fn delay(&self, by: Duration, what: DelayScope) {
         self.set_mode(ProxyMode::Delay { by, what });
     }
 
-    /// Accepts connections, swallows everything and answers nothing, on open connections too.
+    /// Accepts connections but discards all bytes and sends none, on open connections too.
     pub fn blackhole(&self) {
         self.set_mode(ProxyMode::Blackhole);
     }
 
-    /// Lets so many bytes of replies through on each connection, counted from now, then closes it.
-    /// With 0 it is closed when a reply comes: the request was done and its answer is lost.
+    /// Forwards this many bytes of replies on each connection, counted from now, then closes it.
+    /// With 0 it is closed when a reply arrives: the request was executed and its response is lost.
     pub fn cut_after(&self, bytes: usize, ending: ConnectionEnd) {
         self.set_mode(ProxyMode::CutAfter { bytes, ending });
     }
 
-    /// Closes the port, so that connecting is refused, and resets what is open, before it returns.
+    /// Closes the port, so that connecting is refused, and resets all open connections before it
+    /// returns.
     pub fn refuse(&self) {
         self.set_mode(ProxyMode::Refuse);
     }
 
-    /// Returns when the port is open or closed as the mode wants it: the thread says so.
+    /// Sets the mode. Returns when the proxy's thread has opened or closed the port accordingly.
     fn set_mode(&self, mode: ProxyMode) {
         let (done, wait) = sync_channel(1);
-        let orders = self.mode_changes.as_ref().expect("there until dropped");
-        orders.send((mode, done)).expect("the proxy's thread runs");
-        wait.recv().expect("the proxy's thread runs");
+        let mode_changes = self.mode_changes.as_ref().expect("present until drop");
+        mode_changes.send((mode, done)).expect("the proxy's thread must be running");
+        wait.recv().expect("the proxy's thread must be running");
     }
 }
 
@@ -162,13 +164,14 @@ impl Drop for FaultProxy {
     fn drop(&mut self) {
         drop(self.mode_changes.take());
         if let Some(thread) = self.thread.take() {
-            // Its panic, if any, has been printed; a second one here would abort the test run.
+            // A panic of the thread has already been printed; another one here would abort the test
+            // run.
             let _ = thread.join();
         }
     }
 }
 
-/// What runs on the proxy's thread.
+/// The state of the proxy's thread.
 struct ProxyTask {
     port: SocketAddr,
     upstream: SocketAddr,
@@ -176,14 +179,14 @@ struct ProxyTask {
 }
 
 impl ProxyTask {
-    /// Obeys orders and accepts connections until the proxy is dropped.
-    async fn run(self, mut orders: mpsc::UnboundedReceiver<ModeChange>) {
+    /// Applies mode changes and accepts connections until the proxy is dropped.
+    async fn run(self, mut mode_changes: mpsc::UnboundedReceiver<ModeChange>) {
         let (setting, _) = watch::channel(ProxySetting { mode: ProxyMode::Refuse, generation: 0 });
         let mut listener: Option<ProxyListener> = None;
         loop {
             tokio::select! {
-                order = orders.recv() => {
-                    let Some((mode, done)) = order else { return };
+                change = mode_changes.recv() => {
+                    let Some((mode, done)) = change else { return };
                     listener = match (mode, listener) {
                         (ProxyMode::Refuse, _) => None,
                         (_, None) => Some(self.listen()),
@@ -204,26 +207,28 @@ impl ProxyTask {
         }
     }
 
-    /// Else the next mode could come before a connection has seen that it is refused.
+    /// Waits until all connections are closed. Otherwise the next mode could be set before a
+    /// connection has seen the refusal.
     async fn wait_all_closed(&self) {
         while self.counts.open.load(Ordering::SeqCst) > 0 {
             tokio::task::yield_now().await;
         }
     }
 
-    /// Beside the socket that keeps the port, which is why the address is used again.
+    /// Listens on the reserved port. `SO_REUSEADDR` allows this although another socket reserves
+    /// it.
     fn listen(&self) -> ProxyListener {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.set_reuseaddr(true).expect("SO_REUSEADDR");
-        socket.bind(self.port).expect("the port that is kept");
+        socket.bind(self.port).expect("the reserved port");
         ProxyListener(socket.listen(1024).expect("a listening port"))
     }
 }
 
-/// A port that is open until this is dropped.
+/// A listener that closes the port when dropped.
 ///
-/// Closing the socket would not be enough: a process that another test starts at this moment has a
-/// copy of it until it becomes its own program, and the port would stay open as long.
+/// Closing the socket is not enough: a process that another test is just starting holds a copy of
+/// it between fork and exec, and the port would stay open for that time.
 struct ProxyListener(TcpListener);
 
 impl Drop for ProxyListener {
@@ -241,7 +246,7 @@ async fn accept(listener: Option<&ProxyListener>) -> TcpStream {
     }
 }
 
-/// An open connection, as far as counting goes.
+/// Counts a connection as open until dropped.
 struct OpenConnection(Arc<ConnectionCounts>);
 
 impl OpenConnection {

@@ -1,26 +1,26 @@
-//! Programs that come as packages of Python: a folder of their own, which `cargo xtask setup` fills.
+//! Programs installed as Python packages, in a separate folder that `cargo xtask setup` creates.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A command of the interpreter that knows the packages.
+/// A command that runs the Python interpreter with these packages.
 ///
 /// # Panics
-/// When it is not there, with what to do about it.
+/// If it is not installed.
 #[must_use]
 pub fn python() -> Command {
     let python = folder().join("bin/python");
-    assert!(python.exists(), "{} is not there: run `cargo xtask setup`", python.display());
+    assert!(python.exists(), "{} is missing: run `cargo xtask setup`", python.display());
     Command::new(python)
 }
 
-/// Where Envoy is.
+/// The path of the Envoy program.
 ///
 /// # Errors
-/// When it is not here, with what to do about it.
+/// If it is not installed; the message says how to install it.
 pub fn envoy() -> Result<PathBuf, String> {
-    let missing = || "Envoy is not here: run `cargo xtask setup`".to_owned();
-    // The package's own command starts the program from Python; we start it ourselves.
+    let missing = || "Envoy is missing: run `cargo xtask setup`".to_owned();
+    // The package's command would start Envoy from Python; we start it directly.
     let mut command = Command::new(folder().join("bin/python"));
     command.args(["-c", "import envoy; print(envoy.__path__[0])"]).stderr(Stdio::null());
     let output = command.output().ok().filter(|output| output.status.success());
@@ -29,7 +29,7 @@ pub fn envoy() -> Result<PathBuf, String> {
     Some(Path::new(&package).join("_bin/envoy")).filter(|path| path.exists()).ok_or_else(missing)
 }
 
-/// The same as in `xtask/src/setup/python.rs`.
+/// Must be the same folder as in `xtask/src/setup/python.rs`.
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/python")
 }

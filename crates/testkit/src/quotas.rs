@@ -1,11 +1,11 @@
-//! Quotas to try: round ones that people type, awkward ones, the smallest and the largest.
+//! Random quotas: common round numbers, awkward ones, the smallest and the largest.
 
 use proptest::prelude::*;
 use tidegate_core::policy::{Algorithm, LeakMode, MAX_LOG_REQUESTS, Policy};
 use tidegate_core::quota::{Quota, Ticks, Units};
 use tidegate_core::time::Micros;
 
-/// The five algorithms, the leaky bucket both ways.
+/// The five rate algorithms, with both modes of the leaky bucket.
 pub const RATE_ALGORITHMS: [Algorithm; 6] = [
     Algorithm::TokenBucket,
     Algorithm::LeakyBucket(LeakMode::Police),
@@ -15,7 +15,7 @@ pub const RATE_ALGORITHMS: [Algorithm; 6] = [
     Algorithm::SlidingWindowCounter,
 ];
 
-/// The same and slots that are held.
+/// All rate algorithms, plus concurrency slots.
 pub const ALL_ALGORITHMS: [Algorithm; 7] = {
     let [a, b, c, d, e, f] = RATE_ALGORITHMS;
     [a, b, c, d, e, f, Algorithm::Concurrent]
@@ -43,17 +43,17 @@ const WINDOWS_US: [u64; 16] = [
 const REQUESTS: [u64; 16] =
     [1, 2, 3, 4, 5, 7, 10, 13, 97, 100, 285, 1_000, 6_000, 65_537, 999_983, 1_000_000];
 
-/// Policies of an algorithm whose units are exact: what core answers must equal the definition.
+/// Policies whose units are exact, so that core's results must equal the definition.
 pub fn exact_policies(algorithm: Algorithm) -> impl Strategy<Value = Policy> {
     numbers().prop_map(move |numbers| nearest_valid(algorithm, numbers, is_exact))
 }
 
-/// Any policies of an algorithm, exact or coarsened.
+/// Arbitrary policies, exact or coarsened.
 pub fn any_policies(algorithm: Algorithm) -> impl Strategy<Value = Policy> {
     numbers().prop_map(move |numbers| nearest_valid(algorithm, numbers, |_| true))
 }
 
-/// Policies whose units had to be coarsened to stay below 2^53.
+/// Policies whose units are coarsened to stay below 2^53.
 pub fn coarse_policies(algorithm: Algorithm) -> impl Strategy<Value = Policy> {
     let requests = prop_oneof![300_u64..2_000_000, 1_000_000_u64..4_000_000_000];
     let window = 3_600_000_000_u64..=31_536_000_000_000;
@@ -65,7 +65,7 @@ pub fn coarse_policies(algorithm: Algorithm) -> impl Strategy<Value = Policy> {
     })
 }
 
-/// Whether a policy counts in units that lose nothing.
+/// Whether a policy's units are exact.
 #[must_use]
 pub fn is_exact(policy: &Policy) -> bool {
     let quota = policy.quota();
@@ -105,16 +105,16 @@ fn numbers() -> impl Strategy<Value = QuotaNumbers> {
     })
 }
 
-/// One of those listed, or a random one of a random size.
+/// A listed number, or a random one of random magnitude.
 fn listed_or_random(listed: &[u64], (at, raw, digits): (usize, u64, u32)) -> u64 {
     listed.get(at).copied().unwrap_or_else(|| 1 + raw % 10_u64.pow(digits))
 }
 
-/// The policy with these numbers, or with smaller ones where they will not do.
+/// The policy with these numbers, or with smaller ones if they are not accepted.
 fn nearest_valid(
     algorithm: Algorithm,
     numbers: QuotaNumbers,
-    will_do: impl Fn(&Policy) -> bool,
+    accepts: impl Fn(&Policy) -> bool,
 ) -> Policy {
     let QuotaNumbers { mut requests, window, mut burst } = numbers;
     if matches!(algorithm, Algorithm::SlidingWindowLog | Algorithm::Concurrent) {
@@ -127,7 +127,7 @@ fn nearest_valid(
             burst: burst.filter(|_| algorithm.is_bucket()),
         };
         match Policy::new(algorithm, quota) {
-            Ok(policy) if will_do(&policy) => return policy,
+            Ok(policy) if accepts(&policy) => return policy,
             _ if burst.is_some() => burst = None,
             // At most 285 requests are exact in any window of up to a year.
             _ => requests = 1 + requests % 97,

@@ -1,11 +1,11 @@
-//! Real Redis servers for tests: alone, with TLS, with a clock that jumps, in a cluster, under
+//! Real Redis servers for tests: standalone, with TLS, with a fake clock, in a cluster, under
 //! sentinels.
 //!
-//! Each has loopback ports and a temporary folder of its own, keeps nothing on disk, and is gone with
-//! the value that stands for it. Nothing here uses a server that already runs on the machine.
+//! Each server has its own loopback ports and temporary folder, stores nothing on disk, and is
+//! killed when its value is dropped. No test uses a server that already runs on the machine.
 //!
-//! The program is `redis-server`; the environment variable `TIDEGATE_REDIS_SERVER` names another
-//! for all tests (`TIDEGATE_REDIS_SERVER=valkey-server`).
+//! The program is `redis-server`. The environment variable `TIDEGATE_REDIS_SERVER` selects another
+//! one for all tests (`TIDEGATE_REDIS_SERVER=valkey-server`).
 
 mod client;
 mod cluster;

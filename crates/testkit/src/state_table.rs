@@ -1,5 +1,5 @@
-//! The simplest table of states there is: a map. What [`batch::apply`] does over it is what every
-//! store must do.
+//! The reference store: a map of states. Every store must behave as [`batch::apply`] does on this
+//! table.
 
 use std::collections::HashMap;
 
@@ -10,21 +10,21 @@ use tidegate_core::key::Fingerprint;
 use tidegate_core::store::{Charge, Op};
 use tidegate_core::time::Timestamp;
 
-/// States by key and part.
+/// States by key and kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StateTable {
     states: HashMap<(Fingerprint, u8), State>,
 }
 
 impl StateTable {
-    /// Does `op` to `charges` at `now`, one reading for each.
+    /// Applies `op` to `charges` at `now`, and returns one reading per charge.
     pub fn apply(&mut self, op: Op, charges: &[Charge<'_>], now: Timestamp) -> Vec<Reading> {
         let mut readings = vec![Reading::default(); charges.len()];
         batch::apply(op, charges, now, &mut TableCells { table: self, charges }, &mut readings);
         readings
     }
 
-    /// The one reading of a single charge.
+    /// Applies `op` to a single charge and returns its reading.
     pub fn apply_one(&mut self, op: Op, charge: &Charge<'_>, now: Timestamp) -> Reading {
         let mut reading = [Reading::default()];
         let charges = std::slice::from_ref(charge);
@@ -32,7 +32,7 @@ impl StateTable {
         reading[0]
     }
 
-    /// The state of one part of a key.
+    /// The state of one kind of a key.
     #[must_use]
     pub fn state(&self, key: Fingerprint, part: StateKind) -> Option<&State> {
         self.states.get(&(key, part_index(part)))
@@ -68,11 +68,11 @@ impl Cells for TableCells<'_> {
     ) -> R {
         let name = self.state_key(charge, part);
         let mut state = self.table.states.remove(&name);
-        let told = change(&mut state);
+        let result = change(&mut state);
         if let Some(state) = state {
             self.table.states.insert(name, state);
         }
-        told
+        result
     }
 }
 

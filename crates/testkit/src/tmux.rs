@@ -1,9 +1,10 @@
-//! A terminal that a test looks at: tmux with a shell in one window, typed into and read as a person would.
+//! A terminal for tests: tmux with a shell in one window. Tests type into it and read its screen.
 //!
-//! The server stays in the foreground (`-D`), so that it is a child that surely ends with the test; what runs in its
-//! window ends with it, because its terminal is gone. Its socket is in a folder of its own, so that no other tmux is met.
+//! The tmux server stays in the foreground (`-D`), so that it is a child process that ends with the
+//! test. Programs in its window end with it, because their terminal is closed. Its socket is in a
+//! private folder, so that it does not connect to any other tmux server.
 
-#![expect(clippy::expect_used, reason = "a test whose terminal does not obey cannot go on")]
+#![expect(clippy::expect_used, reason = "a failed setup step fails the test")]
 
 use std::ffi::OsStr;
 use std::process::{Command, Output};
@@ -12,10 +13,10 @@ use tempfile::TempDir;
 
 use crate::process::{ChildProcess, eventually};
 
-/// What the shell says when it waits.
+/// The shell's prompt.
 const PROMPT: &str = "ready$";
 
-/// A terminal of the test's own, ended on drop.
+/// A terminal for one test, ended on drop.
 #[derive(Debug)]
 pub struct TmuxSession {
     _server: ChildProcess,
@@ -23,10 +24,10 @@ pub struct TmuxSession {
 }
 
 impl TmuxSession {
-    /// Starts one with so many columns and rows, and a shell that waits.
+    /// Starts a terminal of the given size with a shell, and waits for its prompt.
     ///
     /// # Panics
-    /// When it does not start, with what it says.
+    /// If it does not start; the message contains its output.
     #[must_use]
     pub fn start(columns: u16, rows: u16) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
@@ -55,7 +56,7 @@ impl TmuxSession {
         self.press("Enter");
     }
 
-    /// Types letters.
+    /// Types text.
     pub fn type_in(&self, text: &str) {
         self.run_tmux(&["send-keys", "-l", "--", text]);
     }
@@ -65,44 +66,44 @@ impl TmuxSession {
         self.run_tmux(&["send-keys", key]);
     }
 
-    /// What is on the screen now, without the blanks at the ends of its lines.
+    /// The current screen, without trailing blanks.
     #[must_use]
     pub fn screen(&self) -> String {
         self.run_tmux(&["capture-pane", "-p"])
     }
 
-    /// What tmux knows of the terminal, by the name of a format: `cursor_flag`, `alternate_on`, `pane_title`.
+    /// The value of a tmux format variable: `cursor_flag`, `alternate_on`, `pane_title`.
     #[must_use]
     pub fn format_value(&self, format: &str) -> String {
         self.run_tmux(&["display-message", "-p", &format!("#{{{format}}}")]).trim_end().to_owned()
     }
 
-    /// Gives it another size.
+    /// Resizes the terminal.
     pub fn resize(&self, columns: u16, rows: u16) {
         self.run_tmux(&["resize-window", "-x", &columns.to_string(), "-y", &rows.to_string()]);
     }
 
-    /// Waits until words are on the screen.
+    /// Waits until a text is on the screen.
     ///
     /// # Panics
-    /// With the screen, when they do not come.
+    /// If it does not appear; the message contains the screen.
     #[track_caller]
-    pub fn wait_for_text(&self, words: &str) {
-        self.wait_until(words, |screen| screen.contains(words));
+    pub fn wait_for_text(&self, text: &str) {
+        self.wait_until(text, |screen| screen.contains(text));
     }
 
-    /// Waits until the screen is as it should be, and tells it.
+    /// Waits until the screen satisfies a condition, and returns it.
     ///
     /// # Panics
-    /// With the screen, when it does not become so.
+    /// If that does not happen; the message contains the screen.
     #[track_caller]
-    pub fn wait_until(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
+    pub fn wait_until(&self, what: &str, condition: impl Fn(&str) -> bool) -> String {
         let mut screen = String::new();
-        let looked = crate::process::poll_until(crate::process::WAIT_TIMEOUT, || {
+        let found = crate::process::poll_until(crate::process::WAIT_TIMEOUT, || {
             screen = self.screen();
-            is_so(&screen).then_some(())
+            condition(&screen).then_some(())
         });
-        assert!(looked.is_some(), "waited in vain for {what}; on the screen is:\n{screen}");
+        assert!(found.is_some(), "timed out waiting for {what}; screen:\n{screen}");
         screen
     }
 
@@ -116,6 +117,6 @@ impl TmuxSession {
     fn try_run_tmux(&self, words: &[impl AsRef<OsStr>]) -> Output {
         let mut command = Command::new("tmux");
         command.arg("-S").arg(self.folder.path().join("socket")).arg("-u").args(words);
-        command.env_remove("TMUX").output().expect("tmux, which `cargo xtask setup` installs")
+        command.env_remove("TMUX").output().expect("tmux is missing: run `cargo xtask setup`")
     }
 }

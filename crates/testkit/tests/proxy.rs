@@ -1,6 +1,6 @@
-//! Each mode of the proxy does what it says, before a real server.
+//! Tests of the proxy's modes in front of a real server.
 
-#![expect(clippy::unwrap_used, reason = "what a helper did not expect fails the test")]
+#![expect(clippy::unwrap_used, reason = "an unexpected result fails the test")]
 
 use std::io::{self, ErrorKind, Read};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use tidegate_testkit::process::eventually;
 use tidegate_testkit::proxy::{ConnectionEnd, DelayScope, FaultProxy};
 use tidegate_testkit::redis::{RedisClient, RedisReply, RedisServer};
 
-const SOON: Duration = Duration::from_millis(100);
+const SHORT_TIMEOUT: Duration = Duration::from_millis(100);
 
 fn server_and_proxy() -> (RedisServer, FaultProxy) {
     let server = RedisServer::start();
@@ -27,7 +27,7 @@ fn client(proxy: &FaultProxy) -> RedisClient {
 
 fn client_with_short_timeout(proxy: &FaultProxy) -> RedisClient {
     let mut client = client(proxy);
-    client.set_timeout(SOON).unwrap();
+    client.set_timeout(SHORT_TIMEOUT).unwrap();
     client
 }
 
@@ -49,7 +49,7 @@ fn proxy_forwards_and_counts_connections() {
     assert_eq!(two.command(&["PING"]).unwrap(), pong());
     assert_eq!((proxy.open_connections(), proxy.total_connections()), (2, 2));
     drop(one);
-    eventually("the closed one is no longer counted", || proxy.open_connections() == 1);
+    eventually("the closed connection is no longer counted", || proxy.open_connections() == 1);
     assert_eq!(two.command(&["PING"]).unwrap(), pong());
     assert_eq!(proxy.total_connections(), 2);
 }
@@ -62,7 +62,7 @@ fn reply_delay_does_not_delay_requests() {
     assert!(timed_out(client.command(&["INCR", "n"])));
     assert_eq!(server.command(&["GET", "n"]).integer(), 1);
     proxy.pass();
-    assert_eq!(client.receive().unwrap(), RedisReply::Integer(1), "what was held is let go");
+    assert_eq!(client.receive().unwrap(), RedisReply::Integer(1), "the delayed reply is forwarded");
 }
 
 #[test]
@@ -76,8 +76,8 @@ fn full_delay_delays_requests() {
     assert_eq!(client.receive().unwrap(), RedisReply::Integer(1));
 }
 
-/// By the server's clock. Twenty requests in a row would take two seconds if each waited for the
-/// one before.
+/// Measured by the server's clock. Twenty consecutive requests would take at least two seconds if
+/// each waited for the previous one.
 #[test]
 fn delay_does_not_reduce_throughput() {
     let (server, proxy) = server_and_proxy();
@@ -85,7 +85,7 @@ fn delay_does_not_reduce_throughput() {
         let time = server.command(&["TIME"]);
         time.items()[0].integer() * 1_000_000 + time.items()[1].integer()
     };
-    proxy.delay(SOON, DelayScope::Both);
+    proxy.delay(SHORT_TIMEOUT, DelayScope::Both);
     let mut client = client(&proxy);
     let start = now();
     for _ in 0..20 {
@@ -95,7 +95,7 @@ fn delay_does_not_reduce_throughput() {
         assert_eq!(client.receive().unwrap(), pong());
     }
     let took = now() - start;
-    assert!((200_000..1_500_000).contains(&took), "there and back took {took} µs");
+    assert!((200_000..1_500_000).contains(&took), "the round trips took {took} µs");
 }
 
 #[test]
@@ -116,8 +116,16 @@ fn black_hole_swallows_all_connections() {
         let error = client.receive().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{name}: bytes are missing");
     }
-    assert_eq!(idle.command(&["PING"]).unwrap(), pong(), "nothing of it was swallowed");
-    assert_eq!(new_idle.command(&["PING"]).unwrap(), pong(), "nor of this one");
+    assert_eq!(
+        idle.command(&["PING"]).unwrap(),
+        pong(),
+        "no bytes of this connection were swallowed"
+    );
+    assert_eq!(
+        new_idle.command(&["PING"]).unwrap(),
+        pong(),
+        "nor of this one, opened in the black hole"
+    );
 }
 
 #[test]
@@ -129,7 +137,7 @@ fn black_hole_hides_server_death() {
     server.process().kill();
     assert!(timed_out(client.receive()));
     proxy.pass();
-    assert!(!timed_out(client.receive()), "now it shows");
+    assert!(!timed_out(client.receive()), "now the client sees the end");
 }
 
 #[test]
@@ -137,9 +145,9 @@ fn client_leaving_black_hole_is_uncounted() {
     let (_server, proxy) = server_and_proxy();
     proxy.blackhole();
     let client = client(&proxy);
-    eventually("it is accepted", || proxy.open_connections() == 1);
+    eventually("the connection is accepted", || proxy.open_connections() == 1);
     drop(client);
-    eventually("it is gone", || proxy.open_connections() == 0);
+    eventually("the connection is closed", || proxy.open_connections() == 0);
 }
 
 #[test]
@@ -148,20 +156,20 @@ fn cut_forwards_exact_byte_count() {
     let old = TcpStream::connect(proxy.address()).unwrap();
     for ending in [ConnectionEnd::Fin, ConnectionEnd::Reset] {
         proxy.cut_after(3, ending);
-        let (heard, error) = read_until_closed(&TcpStream::connect(proxy.address()).unwrap());
-        assert_eq!(heard, b"+PO", "{ending:?}");
+        let (received, error) = read_until_closed(&TcpStream::connect(proxy.address()).unwrap());
+        assert_eq!(received, b"+PO", "{ending:?}");
         assert_eq!(error, (ending == ConnectionEnd::Reset).then_some(ErrorKind::ConnectionReset));
     }
-    assert_eq!(read_until_closed(&old).0, b"+PO", "open ones are cut too");
+    assert_eq!(read_until_closed(&old).0, b"+PO", "open connections are cut too");
 }
 
-/// What comes back for a PING until the connection ends, and how it ends.
+/// The bytes received after a PING until the connection ends, and the error it ends with.
 fn read_until_closed(mut stream: &TcpStream) -> (Vec<u8>, Option<ErrorKind>) {
     stream.set_read_timeout(Some(RedisClient::TIMEOUT)).unwrap();
     io::Write::write_all(&mut stream, b"PING\r\n").unwrap();
-    let mut heard = Vec::new();
-    let error = stream.read_to_end(&mut heard).err().map(|error| error.kind());
-    (heard, error)
+    let mut received = Vec::new();
+    let error = stream.read_to_end(&mut received).err().map(|error| error.kind());
+    (received, error)
 }
 
 #[test]
@@ -171,7 +179,7 @@ fn cut_at_zero_loses_reply_only() {
     let error = client(&proxy).command(&["INCR", "n"]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
     assert_eq!(server.command(&["GET", "n"]).integer(), 1);
-    eventually("it is no longer counted", || proxy.open_connections() == 0);
+    eventually("the connection is no longer counted", || proxy.open_connections() == 0);
 }
 
 #[test]
@@ -179,7 +187,7 @@ fn cut_counts_bytes_since_set() {
     let (_server, proxy) = server_and_proxy();
     let mut client = client(&proxy);
     for _ in 0..3 {
-        // Two replies of seven bytes would not pass a count that went on.
+        // Two replies of seven bytes would exceed a count that was not reset.
         proxy.cut_after(10, ConnectionEnd::Reset);
         assert_eq!(client.command(&["PING"]).unwrap(), pong());
     }
@@ -202,7 +210,7 @@ fn refuse_closes_port_and_connections() {
     assert_eq!(old.receive().unwrap_err().kind(), ErrorKind::ConnectionReset);
 }
 
-/// A child has copies of all sockets until it becomes its own program.
+/// A forked child holds copies of all sockets until it calls exec.
 #[test]
 fn refuse_closes_port_despite_forked_children() {
     let (_server, proxy) = server_and_proxy();
@@ -223,7 +231,7 @@ fn refuse_closes_port_despite_forked_children() {
     });
 }
 
-/// Ends the thread beside a test, also when the test fails.
+/// Stops the background thread, also if the test fails.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -236,11 +244,11 @@ impl Drop for StopOnDrop<'_> {
 fn dead_upstream_resets_the_connection() {
     let (server, proxy) = server_and_proxy();
     server.process().kill();
-    // It may come before the client has even said anything.
+    // The reset may arrive before the client has sent anything.
     let answer =
         RedisClient::connect(proxy.address()).and_then(|mut client| client.command(&["PING"]));
     assert!(!timed_out(answer));
-    eventually("it is no longer counted", || proxy.open_connections() == 0);
+    eventually("the connection is no longer counted", || proxy.open_connections() == 0);
     server.restart();
     assert_eq!(client(&proxy).command(&["PING"]).unwrap(), pong());
 }

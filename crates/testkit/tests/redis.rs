@@ -1,6 +1,6 @@
-//! Each helper does to a real server what it says.
+//! Tests of the Redis helpers against real servers.
 
-#![expect(clippy::unwrap_used, reason = "what a helper did not expect fails the test")]
+#![expect(clippy::unwrap_used, reason = "an unexpected result fails the test")]
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
@@ -82,7 +82,7 @@ fn restart_keeps_only_the_port() {
     server.process().kill();
     assert!(!server.process().is_running());
     let refused = TcpStream::connect(server.address()).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "the port is kept, and closed");
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "the port is reserved and closed");
     server.restart();
     assert_eq!((server.port(), server.command(&["GET", "a"])), (port, RedisReply::Nil));
     assert_ne!(server.process().pid(), pid);
@@ -103,14 +103,14 @@ fn dropped_server_leaves_no_trace() {
     assert!(!is_alive(pid) && !folder.exists());
 }
 
-/// Else a test's servers would outlive a thread that started them for others, or die with it.
+/// Guards against the parent-death signal, which the kernel sends when the starting thread ends.
 #[test]
 fn server_outlives_its_starting_thread() {
     let server = std::thread::spawn(RedisServer::start).join().unwrap();
     assert_eq!(server.command(&["PING"]), pong());
 }
 
-/// This test runs itself once more, as one who starts a server and is killed.
+/// Runs itself in a child process, which starts a server and is then killed.
 #[test]
 fn server_dies_with_killed_test() {
     const NAME: &str = "server_dies_with_killed_test";
@@ -127,7 +127,7 @@ fn server_dies_with_killed_test() {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", NAME]).env(FILE, &file).env("TMPDIR", folder.path());
     let victim = ChildProcess::start(&command, &folder.path().join("log"));
-    let pid: u32 = eventually_some("the other one has a server", || {
+    let pid: u32 = eventually_some("the child process has a server", || {
         std::fs::read_to_string(&file).ok()?.parse().ok()
     });
     assert!(is_alive(pid));
@@ -148,39 +148,43 @@ fn concurrent_servers_get_distinct_ports() {
 
 #[test]
 fn tls_enforces_client_certificate_policy() {
-    let strangers = RedisServer::start_tls(ClientCertificatePolicy::Ignored);
-    let stranger = strangers.certificates().unwrap();
-    for (asked, anonymous, strange) in [
+    let other_server = RedisServer::start_tls(ClientCertificatePolicy::Ignored);
+    let foreign = other_server.certificates().unwrap();
+    for (policy, without_allowed, foreign_allowed) in [
         (ClientCertificatePolicy::Required, false, false),
         (ClientCertificatePolicy::Optional, true, false),
         (ClientCertificatePolicy::Ignored, true, true),
     ] {
-        let server = RedisServer::start_tls(asked);
+        let server = RedisServer::start_tls(policy);
         let own = server.certificates().unwrap();
         assert!(server.url().starts_with("rediss://"));
         assert_eq!(server.command(&["PING"]), pong(), "over the plain socket");
         assert!(
             is_answered_over_tls(&server, own, Some(own)),
-            "{asked:?}, with a good certificate"
+            "{policy:?}, with a valid certificate"
         );
-        assert_eq!(is_answered_over_tls(&server, own, None), anonymous, "{asked:?}, without one");
         assert_eq!(
-            is_answered_over_tls(&server, own, Some(stranger)),
-            strange,
-            "{asked:?}, another's"
+            is_answered_over_tls(&server, own, None),
+            without_allowed,
+            "{policy:?}, without a certificate"
+        );
+        assert_eq!(
+            is_answered_over_tls(&server, own, Some(foreign)),
+            foreign_allowed,
+            "{policy:?}, with a certificate of another CA"
         );
         assert!(
-            !is_answered_over_tls(&server, stranger, Some(own)),
-            "the server is not of that authority"
+            !is_answered_over_tls(&server, foreign, Some(own)),
+            "the server's certificate is of another CA"
         );
         assert!(
             RedisClient::connect(server.address()).unwrap().command(&["PING"]).is_err(),
-            "plain"
+            "plain TCP is rejected"
         );
     }
 }
 
-/// Whether redis-cli gets an answer when it trusts one authority and shows a certificate of another.
+/// Whether redis-cli gets a response when it trusts one CA and presents a certificate of another.
 fn is_answered_over_tls(
     server: &RedisServer,
     trusted: &TestCertificates,
@@ -209,7 +213,7 @@ fn fake_clock_steps_and_continues() {
     server.step_clock(2 * DAY);
     let seen = now();
     assert!(near(seen, start));
-    eventually("time goes by", || now() > seen);
+    eventually("time advances", || now() > seen);
     assert_eq!(server.command(&["PING"]), pong());
     assert!(server.command(&["INFO"]).field("uptime_in_seconds").is_some());
 }
@@ -229,16 +233,18 @@ fn keys_expire_by_fake_clock() {
     server.step_clock(3_500);
     assert_eq!(alive(), 2);
     assert!(left("for") <= 100_000 && left("until") <= 100_000);
-    // Backwards a key lives longer: its time of expiry is absolute.
+    // After a step back a key lives longer, because its expiry time is absolute.
     server.step_clock(-DAY);
     assert!(left("for") > 86_400_000 && left("until") > 86_400_000);
     server.step_clock(DAY + 100);
     assert_eq!(alive(), 0);
-    // What is set after a jump lives as long as it is told to.
+    // A key set after a step has its full lifetime.
     server.command(&["SET", "for", "1", "PX", "3600000"]);
     assert!((3_590_000..=3_600_000).contains(&left("for")));
     server.command(&["SET", "soon", "1", "PX", "20"]);
-    eventually("it is deleted unasked", || server.command(&["DBSIZE"]).integer() == 1);
+    eventually("the key is deleted without being read", || {
+        server.command(&["DBSIZE"]).integer() == 1
+    });
 }
 
 #[test]
@@ -272,7 +278,7 @@ fn cluster_moves_slots_stepwise() {
     assert_eq!(to.command(&["GET", one]), RedisReply::Error(moved(from)));
 
     cluster.begin_move(slot, to);
-    assert_eq!(from.command(&["GET", one]).text(), "x", "it is still here");
+    assert_eq!(from.command(&["GET", one]).text(), "x", "the key has not moved yet");
     assert_eq!(from.command(&["GET", "{a}new"]), RedisReply::Error(ask.clone()));
     cluster.move_key(one, to);
     assert_eq!(from.command(&["GET", one]), RedisReply::Error(ask));
@@ -333,6 +339,8 @@ fn sentinels_replace_a_dead_primary() {
     assert_eq!(new.command(&["SET", "a", "c"]), ok());
 
     old.restart();
-    eventually("the old one follows", || old.command(&["ROLE"]).items()[0].text() == "slave");
+    eventually("the old primary becomes a replica", || {
+        old.command(&["ROLE"]).items()[0].text() == "slave"
+    });
     assert_eq!(sentinels.primary().port(), new.port());
 }

@@ -1,9 +1,9 @@
-// The admin API: one call, its answer, or what went wrong in words. A token is asked for where one is wanted.
+// Calls the admin API, and asks the user for a token when the server requires one.
 
-import { ask, bearer } from "/dashboard/js/token.js";
+import { askForToken, bearer } from "/dashboard/js/token.js";
 
-/** What went wrong: `message` for people, `status`, and the problem's own fields. */
-export class Wrong extends Error {
+/** An error response: `message` for people, the HTTP `status`, and the fields of `problem`. */
+export class ApiError extends Error {
   constructor(status, problem) {
     super(problem.detail ?? `The server answered ${status}.`);
     Object.assign(this, { status, problem });
@@ -15,43 +15,44 @@ const WHY = {
   403: "This token is read-only. To change something, use the write token.",
 };
 
-/** Fetches with the token, and asks for one as often as it is refused. Anything else is the caller's business. */
+/** Fetches with the token, and asks for a new one while the server refuses it. Other errors are
+ * left to the caller. */
 export async function request(path, options = {}) {
   for (;;) {
-    let answer;
+    let response;
     try {
-      answer = await fetch(path, { ...options, headers: { ...options.headers, ...bearer() }, cache: "no-store" });
+      response = await fetch(path, { ...options, headers: { ...options.headers, ...bearer() }, cache: "no-store" });
     } catch (error) {
       if (error.name === "AbortError") throw error;
-      throw new Wrong(0, { detail: "The server does not answer. Is it running?" });
+      throw new ApiError(0, { detail: "The server does not respond. Is it running?" });
     }
-    const refused = answer.status === 401 || (answer.status === 403 && "authorization" in bearer());
-    if (!refused || !(await ask(WHY[answer.status]))) return answer;
+    const refused = response.status === 401 || (response.status === 403 && "authorization" in bearer());
+    if (!refused || !(await askForToken(WHY[response.status]))) return response;
   }
 }
 
-/** Calls the API and gives `{ body, version, status }`. Decisions of 429 are answers like others. */
+/** Calls the API and returns `{ body, version, status }`. A 429 is a decision, not an error. */
 export async function call(method, path, { body, headers = {}, text = false } = {}) {
-  const answer = await request(path, {
+  const response = await request(path, {
     method,
     headers: { ...(body === undefined ? {} : { "content-type": text ? "application/yaml" : "application/json" }), ...headers },
     body: body === undefined ? undefined : text ? body : JSON.stringify(body),
   });
-  const said = await answer.text();
-  const told = answer.headers.get("content-type")?.includes("json") ? JSON.parse(said) : said;
-  if (!answer.ok && answer.status !== 429) throw new Wrong(answer.status, typeof told === "object" ? told : { detail: told });
-  return { body: told, version: answer.headers.get("etag"), status: answer.status };
+  const raw = await response.text();
+  const parsed = response.headers.get("content-type")?.includes("json") ? JSON.parse(raw) : raw;
+  if (!response.ok && response.status !== 429) throw new ApiError(response.status, typeof parsed === "object" ? parsed : { detail: parsed });
+  return { body: parsed, version: response.headers.get("etag"), status: response.status };
 }
 
-/** Why the rules cannot be changed here; null where they can be. */
+/** Why the rules are read-only; null if they can be changed. */
 export async function readOnlyReason() {
   const { body } = await call("GET", "/v1/status");
   return body.rules?.read_only_reason ?? null;
 }
 
-/** Who changes something and why, as headers can hold it. */
+/** The headers with the author of a change and the reason. */
 export function signed(author, reason) {
-  // Headers are bytes: text beyond ASCII goes as UTF-8, a byte a character.
+  // `fetch` accepts only Latin-1 headers, so send UTF-8 with one character for each byte.
   const bytes = (text) => String.fromCharCode(...new TextEncoder().encode(text.trim()));
   return { "x-tidegate-author": bytes(author), "x-tidegate-reason": bytes(reason) };
 }

@@ -1,4 +1,5 @@
-// Who makes a change and why: the two fields of every form that changes rules. The name is kept while the page is open.
+// The author and reason fields of every form that changes rules. The name is kept while the page is
+// open.
 
 import { field, h } from "/dashboard/js/dom.js";
 

@@ -1,10 +1,11 @@
-// A dialog before a change takes effect: what it does, who makes it and why. Escape cancels, Enter confirms.
+// A dialog before a change takes effect: it states the effect and asks for author and reason.
+// Escape cancels, Enter confirms.
 
 import { call, signed } from "/dashboard/js/api.js";
 import { authorField, reasonField } from "/dashboard/js/author.js";
 import { h, say } from "/dashboard/js/dom.js";
 
-/** Asks for confirmation. Gives `{ author, reason }`, or null when the user cancels. */
+/** Asks for confirmation. Resolves to `{ author, reason }`, or null when the user cancels. */
 export function confirm({ title, text, action, isReasonRequired }) {
   const author = authorField();
   const reason = reasonField(isReasonRequired ? "Reason" : "Reason (optional)");
@@ -38,7 +39,7 @@ export function confirm({ title, text, action, isReasonRequired }) {
   });
 }
 
-/** Calls the API to change rules. A change that leaves none is made only after the user confirms that. */
+/** Calls the API to change rules. If no rule would be left, asks the user to confirm first. */
 export async function changeRules(method, path, options) {
   try {
     return await call(method, path, options);
@@ -46,7 +47,7 @@ export async function changeRules(method, path, options) {
     if (error.problem?.field !== "x-tidegate-confirm") throw error;
     const given = await confirm({
       title: "Remove all rules?",
-      text: "No rule would be left, so every request would pass.",
+      text: "No rule would be left, so every request would be allowed.",
       action: "Remove all rules",
       isReasonRequired: true,
     });

@@ -1,12 +1,12 @@
-// What two ticks say together: counts only grow, so rates and shares are their differences.
+// Computes rates and shares from the difference of two ticks; the server's counts only grow.
 
-/** What happened between two ticks: a second, or more where one was missed. */
+/** The step between two ticks: one second, or more if a tick was missed. */
 export function between(before, after) {
   const seconds = Math.max((after.at_us - before.at_us) / 1e6, 0.001);
   return { at_us: after.at_us, seconds, ...decisions(before.counts, after.counts, seconds), rules: rules(before.counts, after.counts) };
 }
 
-/** What happened in a step of the server's own history. A rule that is not named in it was idle. */
+/** A step from the server's history. A rule that is missing in it was idle. */
 export function recorded(step, bounds) {
   const seconds = Math.max(step.span_us / 1e6, 0.001);
   return {
@@ -23,27 +23,28 @@ export function recorded(step, bounds) {
   };
 }
 
-/** The server names at most so many rules in a step: of the others nothing is known. */
+/** The most rules that the server lists in a step. With a full list, other rules are unknown. */
 const RULES_PER_STEP = 64;
 const IDLE = { verdicts: { allow: 0, deny: 0, shadow_deny: 0, warn: 0, ban: 0 }, headroom: [], left: 0 };
 
-/** Requests a second by verdict. A request counts once: by the hardest verdict, as far as rules' counts tell. */
-function bands(allowed, refused, said, seconds) {
-  const ban = Math.min(said.ban, refused);
-  const warn = Math.min(said.warn, allowed);
-  const shadow = Math.min(said.shadow_deny, allowed - warn);
+/** Requests per second by verdict. Each request counts once, by its most severe verdict. This is an
+ * estimate, because the verdicts are counted per rule. */
+function bands(allowed, refused, verdicts, seconds) {
+  const ban = Math.min(verdicts.ban, refused);
+  const warn = Math.min(verdicts.warn, allowed);
+  const shadow = Math.min(verdicts.shadow_deny, allowed - warn);
   const counts = { allow: allowed - warn - shadow, shadow, warn, deny: refused - ban, ban };
   return Object.fromEntries(Object.entries(counts).map(([name, number]) => [name, number / seconds]));
 }
 
 function decisions(before, after, seconds) {
   const of = (counts, outcome) => sum(counts.decisions, (one) => (one.outcome === outcome ? one.count : 0));
-  const by = (counts, who) => sum(counts.decisions, (one) => (one.answered_by === who ? one.count : 0));
+  const by = (counts, source) => sum(counts.decisions, (one) => (one.answered_by === source ? one.count : 0));
   const grown = (outcome) => Math.max(of(after, outcome) - of(before, outcome), 0);
-  const said = (verdict) => Math.max(total(after, verdict) - total(before, verdict), 0);
+  const grownVerdict = (verdict) => Math.max(total(after, verdict) - total(before, verdict), 0);
   const allowed = grown("allowed");
   const refused = grown("refused");
-  const verdicts = { ban: said("ban"), warn: said("warn"), shadow_deny: said("shadow_deny") };
+  const verdicts = { ban: grownVerdict("ban"), warn: grownVerdict("warn"), shadow_deny: grownVerdict("shadow_deny") };
   return {
     bands: bands(allowed, refused, verdicts, seconds),
     allowed,
@@ -77,7 +78,7 @@ function grownClasses(before, after) {
   return after.counts.map((number, at) => Math.max(number - before.counts[at], 0));
 }
 
-/** The value below which a share lies, of a distribution in classes; within a class as if spread evenly. */
+/** A quantile of a histogram, interpolated linearly within a bucket. */
 export function quantile(bounds, counts, share) {
   const all = sum(counts, (number) => number);
   if (all === 0) return null;

@@ -1,15 +1,15 @@
-// What differs between two values, as lines with a sign before each: what is gone and what has come.
+// Shows the difference between two values as removed (−) and added (+) lines.
 
-import { h, theirs, visible } from "/dashboard/js/dom.js";
+import { h, untrusted, visible } from "/dashboard/js/dom.js";
 
-/** A list of lines: `- path: value` for what is gone, `+ path: value` for what has come. */
+/** A list of lines: `− path: value` for removed values, `+ path: value` for added ones. */
 export function difference(before, after) {
   const [was, is] = [flat(before), flat(after)];
   const paths = [...new Set([...was.keys(), ...is.keys()])];
   const changed = paths.filter((path) => was.get(path) !== is.get(path));
   return h("ul", { class: "diff" }, changed.flatMap((path) => [
-    was.has(path) ? line("gone", "−", "gone", path, was.get(path)) : null,
-    is.has(path) ? line("come", "+", "new", path, is.get(path)) : null,
+    was.has(path) ? line("gone", "−", "removed", path, was.get(path)) : null,
+    is.has(path) ? line("come", "+", "added", path, is.get(path)) : null,
   ]));
 }
 
@@ -27,9 +27,9 @@ function flat(value, path = "", found = new Map()) {
   return found;
 }
 
-/** A change of one entry: what it is, and what differs. */
+/** One changed entry and its difference. */
 export function change(one) {
   const word = one.before === null ? "new" : one.after === null ? "removed" : "changed";
   const inner = (value) => (one.kind === "rule" && value ? value.rule ?? value : value);
-  return h("li", null, h("b", null, `${one.kind} `, theirs(one.id)), ` ${word}`, difference(inner(one.before), inner(one.after)));
+  return h("li", null, h("b", null, `${one.kind} `, untrusted(one.id)), ` ${word}`, difference(inner(one.before), inner(one.after)));
 }

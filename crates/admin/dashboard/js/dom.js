@@ -1,6 +1,7 @@
-// Making elements. Whatever comes from data becomes a text node or an attribute value, never markup.
+// Creates DOM elements. Data only ever become text nodes or attribute values, never markup.
 
-/** An element with attributes (`on` has listeners, nothing is set for null) and children. */
+/** Creates an element with attributes and children. `on` holds event listeners; attributes that are
+ * null, undefined or false are skipped. */
 export function h(name, attributes, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes ?? {})) {
@@ -15,12 +16,12 @@ export function h(name, attributes, ...children) {
   return made;
 }
 
-/** Puts other children in place of those there are. */
+/** Replaces all children. */
 export function fill(element, ...children) {
   element.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
 }
 
-/** Sets text only where it differs, so that nothing is drawn or read out anew for nothing. */
+/** Sets the text only if it differs, to avoid needless redraws and screen-reader announcements. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -28,16 +29,17 @@ export function say(element, text) {
 const LONGEST = 96;
 const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
 
-/** Text of others as a reader can see it: what is invisible or turns the direction is named, what is long is cut. */
+/** Makes untrusted text safe to read: shows invisible and direction-changing characters as codes,
+ * and truncates long text. */
 export function visible(text, longest = LONGEST) {
   const whole = String(text);
   const cut = whole.length > longest ? `${whole.slice(0, longest)}… (${whole.length} characters)` : whole;
   return cut.replace(HIDDEN, (mark) => `⟨${mark.codePointAt(0).toString(16).padStart(2, "0")}⟩`);
 }
 
-/** Text of others, in its own direction and never wider than its place. */
-export function theirs(text, name = "span") {
-  return h(name, { class: "theirs", dir: "auto" }, visible(text));
+/** Untrusted text in an element with isolated text direction, never wider than its container. */
+export function untrusted(text, name = "span") {
+  return h(name, { class: "untrusted", dir: "auto" }, visible(text));
 }
 
 /** A labelled field of a form; `field.input` is the control. */
@@ -49,14 +51,14 @@ export function field(label, control) {
 
 let serial = 0;
 
-/** Names each cell by its column: on a phone cells stand below each other, with these names. */
+/** Labels each cell with its column head; on a phone, cells are stacked and show these labels. */
 export function label(body, heads) {
   for (const row of body.rows) {
     [...row.cells].forEach((cell, at) => { cell.dataset.label = heads[at]?.text ?? heads[at] ?? ""; });
   }
 }
 
-/** A table with a caption that only readers of screens need, from heads and rows of cells. */
+/** A table with column heads and a caption for screen readers. */
 export function table(caption, heads, body) {
   label(body, heads);
   const cells = heads.map((head) => h("th", { scope: "col", class: head.class }, head.text ?? head));

@@ -1,4 +1,4 @@
-// A text area with line numbers. Lines do not wrap, so that a number always stands beside its line.
+// A text area with line numbers. Lines do not wrap, so that numbers stay aligned with their lines.
 
 import { field, h } from "/dashboard/js/dom.js";
 
@@ -10,7 +10,7 @@ export function editor(label) {
   let marked = new Set();
   place.append(h("div", { class: "editor" }, numbers, input));
 
-  /** Writes the numbers anew, with a sign before those of marked lines. */
+  /** Updates the line numbers; marked lines have a sign before the number. */
   function number() {
     const count = input.value.split("\n").length;
     const line = (_, at) => `${marked.has(at + 1) ? "✕ " : ""}${at + 1}`;
@@ -18,13 +18,13 @@ export function editor(label) {
     numbers.scrollTop = input.scrollTop;
   }
 
-  /** Puts other text in place. */
+  /** Replaces the text and clears all marks. */
   function set(text) {
     input.value = text;
     mark([]);
   }
 
-  /** Marks the lines of these numbers, and no others. */
+  /** Marks exactly these lines. */
   function mark(lines) {
     marked = new Set(lines);
     number();

@@ -1,26 +1,26 @@
-// Numbers, times and sizes in words.
+// Formats numbers, times and sizes.
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { maximumFractionDigits: 1, notation: "compact" });
 
-/** A count: exact as long as it is short. */
+/** A count: exact below 100 000, otherwise abbreviated. */
 export const count = (number) => (number < 100000 ? whole : short).format(number);
 
-/** So many a second. */
+/** A rate per second. */
 export function rate(number) {
   if (number === 0) return "0";
   if (number < 0.05) return "< 0.1";
   return number < 9.95 ? number.toFixed(1) : count(Math.round(number));
 }
 
-/** A share of 1. */
+/** A share between 0 and 1, as a percentage. */
 export function percent(share) {
   if (!Number.isFinite(share)) return "–";
   const hundredths = share * 100;
   return `${hundredths > 0 && hundredths < 9.95 ? hundredths.toFixed(1) : Math.round(hundredths)} %`;
 }
 
-/** A time in microseconds. */
+/** A duration in microseconds. */
 export function micros(us) {
   if (us === null || !Number.isFinite(us)) return "–";
   if (us === 0) return "0";
@@ -29,7 +29,7 @@ export function micros(us) {
   return `${(us / 1e6).toFixed(1)} s`;
 }
 
-/** A wait in milliseconds, in at most two units; rounded up, so that it is long enough. */
+/** A wait in milliseconds, in at most two units; rounded up, so that the wait is sufficient. */
 export function millis(ms) {
   if (ms === null || ms === undefined) return "never";
   if (ms === 0) return "0 s";
@@ -47,7 +47,7 @@ function twoUnits(number, size, large, small) {
   return `${Math.floor(number / size)} ${large}${rest ? ` ${rest} ${small}` : ""}`;
 }
 
-/** Bytes. */
+/** A size in bytes. */
 export function bytes(number) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let at = 0;
@@ -58,8 +58,8 @@ export function bytes(number) {
   return `${number < 10 && at > 0 ? number.toFixed(1) : Math.round(number)} ${units[at]}`;
 }
 
-/** The time of day of an instant in microseconds. */
+/** The time of day of a timestamp in microseconds. */
 export const clock = (us) => new Date(us / 1000).toLocaleTimeString("en-GB");
 
-/** An instant as RFC 3339 tells it, for people. */
+/** An RFC 3339 timestamp as local date and time. */
 export const date = (text) => new Date(text).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" });

@@ -1,8 +1,9 @@
-// What the server sent: its last minutes, then a tick each second, and the last violations. Pages watch it.
+// Keeps what the server sent: its last two minutes, then a tick every second, and the latest
+// violations. Pages subscribe with `watch`.
 
 import { between, recorded } from "/dashboard/js/counts.js";
 
-/** How many seconds are kept, and how many violations. */
+/** The number of seconds, and of violations, that are kept. */
 export const SECONDS = 120;
 const VIOLATIONS = 60;
 
@@ -12,8 +13,8 @@ let steps = [];
 let violations = [];
 let skipped = 0;
 
-/** Hears of an event of the server. */
-export function hear(name, data) {
+/** Handles one event from the server. */
+export function handleEvent(name, data) {
   if (name === "history") start(data);
   if (name === "tick") tick(data);
   if (name === "violations") {
@@ -23,14 +24,14 @@ export function hear(name, data) {
   for (const watcher of watchers) watcher();
 }
 
-/** A connection starts with the server's last minutes, which also fill what a lost one has missed. */
+/** Handles the history at the start of a connection. It also fills gaps after a lost connection. */
 function start({ steps: list, duration_bounds_us: bounds }) {
   steps = list.map((step) => recorded(step, bounds)).slice(-SECONDS);
   last = null;
 }
 
 function tick(now) {
-  // Another process: its counts have started again.
+  // After a restart of the server, counts start from zero.
   if (last && (last.process.pid !== now.process.pid || now.at_us <= last.at_us)) {
     if (last.process.pid !== now.process.pid) steps = [];
     last = null;
@@ -39,7 +40,7 @@ function tick(now) {
   last = now;
 }
 
-/** Calls `watcher` now and after every event; gives back what ends that. */
+/** Calls `watcher` now and after every event. Returns a function that unsubscribes. */
 export function watch(watcher) {
   watchers.add(watcher);
   watcher();
@@ -48,7 +49,7 @@ export function watch(watcher) {
 
 /** The newest tick, or null. */
 export const newest = () => last;
-/** What happened in each of the last seconds, oldest first. */
+/** The steps of the last seconds, oldest first. */
 export const past = () => steps;
-/** The last violations, newest first, and how many more there were. */
+/** The latest violations, newest first, and the number of those that the server left out. */
 export const refused = () => ({ list: violations, skipped });

@@ -1,13 +1,14 @@
-// Clients under one name on every page. `/v1/top` names a client by the facts that a rule counts by (`ip=192.0.2.7`); a
-// violation has hashes, and the key of the same counter, by which the two are brought together.
+// Shows a client under the same name on every page. `/v1/top` names a client by the facts that a
+// rule counts by (`ip=192.0.2.7`). A violation has only hashes, but the same counter key, which
+// joins the two.
 
-import { h, theirs } from "/dashboard/js/dom.js";
+import { h, untrusted } from "/dashboard/js/dom.js";
 
 /** The facts by which violations can be searched. */
 const SEARCHABLE = ["ip", "user_id", "api_key"];
 
-/** What the rules count for all clients together is not a client. */
-const NOBODY = ["", "everyone"];
+/** Names that stand for all clients together. */
+const NOT_A_CLIENT = ["", "everyone"];
 
 /** The parts of a name such as `ip=192.0.2.7, path=/a`: pairs of a fact and a value. */
 export function parts(client) {
@@ -17,30 +18,30 @@ export function parts(client) {
   });
 }
 
-/** The part by which violations of a client are searched, as a query of the API; null where there is none. */
+/** The part by which the API can search a client's violations; null if there is none. */
 export function searched(client) {
   return parts(client).find(([fact]) => SEARCHABLE.includes(fact)) ?? null;
 }
 
-/** Names of clients by the key of their counter, as far as `/v1/top` and `/v1/bursts` tell them. */
+/** Client names by counter key, from `/v1/top` and `/v1/bursts`. */
 export function namesByKey(...lists) {
   return new Map(lists.flat().filter((one) => one.who).map((one) => [one.key, one.who]));
 }
 
-/** The name of the client of a violation: the one of its counter where that is known, or its hash. */
+/** The client's name for a violation: that of its counter if known, otherwise its hash. */
 export function nameOf(violation, names) {
   const hash = violation.user_id ?? violation.ip;
   const named = names?.get(violation.bucket_key) ?? [...(names?.values() ?? [])].find((name) => name.endsWith(`=${hash}`));
-  if (named && !NOBODY.includes(named)) return named;
+  if (named && !NOT_A_CLIENT.includes(named)) return named;
   if (violation.user_id) return `user_id=${violation.user_id}`;
   return violation.ip ? `ip=${violation.ip}` : null;
 }
 
-/** Where a client is shown. */
+/** The address of a client's page. */
 export const address = (client) => `#/clients?client=${encodeURIComponent(client)}`;
 
-/** A client as a link to everything about it. What is no client is plain text. */
+/** A link to the client's page; plain text if the name does not stand for one client. */
 export function clientLink(client, otherwise = "–") {
-  if (!client || NOBODY.includes(client)) return theirs(client || otherwise);
-  return h("a", { class: "client", href: address(client) }, theirs(client));
+  if (!client || NOT_A_CLIENT.includes(client)) return untrusted(client || otherwise);
+  return h("a", { class: "client", href: address(client) }, untrusted(client));
 }

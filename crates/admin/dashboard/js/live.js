@@ -1,28 +1,29 @@
-// Events of the server, read as they come. When the connection is lost it comes back by itself.
+// Reads the server's event stream and reconnects when the connection is lost.
 
 import { request } from "/dashboard/js/api.js";
 
 const QUIET_MS = 6000;
 const PAUSES_MS = [500, 1000, 2000, 4000];
 
-/** Calls `hear(name, data)` for each event and `tell(state, why)` when the connection is there or lost. */
-export async function listen(hear, tell) {
+/** Calls `onEvent(name, data)` for each event, and `onState(state, why)` when the connection is live
+ * or lost. */
+export async function listen(onEvent, onState) {
   for (let failures = 0; ; failures += 1) {
     try {
       await once((name, data) => {
         failures = 0;
-        tell("live");
-        hear(name, data);
+        onState("live");
+        onEvent(name, data);
       });
-      tell("lost", "The server ended the connection.");
+      onState("lost", "The server closed the connection.");
     } catch (error) {
-      tell("lost", error.message);
+      onState("lost", error.message);
     }
     await new Promise((resolve) => setTimeout(resolve, PAUSES_MS[Math.min(failures, PAUSES_MS.length - 1)]));
   }
 }
 
-async function once(hear) {
+async function once(onEvent) {
   const stop = new AbortController();
   let quiet;
   const alive = () => {
@@ -30,19 +31,19 @@ async function once(hear) {
     quiet = setTimeout(() => stop.abort(), QUIET_MS);
   };
   try {
-    const answer = await request("/v1/live", { signal: stop.signal });
-    if (!answer.ok) throw new Error(await refusal(answer));
+    const response = await request("/v1/live", { signal: stop.signal });
+    if (!response.ok) throw new Error(await refusal(response));
     alive();
-    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let text = "";
     for (;;) {
       const { value, done } = await reader.read();
       if (done) return;
       alive();
-      text = events(text + value, hear);
+      text = events(text + value, onEvent);
     }
   } catch (error) {
-    if (stop.signal.aborted) throw new Error("Nothing came for some seconds.");
+    if (stop.signal.aborted) throw new Error("No data received for several seconds.");
     throw error;
   } finally {
     clearTimeout(quiet);
@@ -50,19 +51,19 @@ async function once(hear) {
   }
 }
 
-async function refusal(answer) {
-  const problem = await answer.json().catch(() => ({}));
-  return problem.detail ?? `The server answered ${answer.status}.`;
+async function refusal(response) {
+  const problem = await response.json().catch(() => ({}));
+  return problem.detail ?? `The server answered ${response.status}.`;
 }
 
-/** Hears all events that are whole; gives back what is left. */
-function events(text, hear) {
+/** Dispatches all complete events and returns the incomplete rest. */
+function events(text, onEvent) {
   const parts = text.split("\n\n");
   const rest = parts.pop();
   for (const part of parts) {
     const name = part.match(/^event: (.*)$/m)?.[1];
     const data = part.match(/^data: (.*)$/m)?.[1];
-    if (name && data) hear(name, JSON.parse(data));
+    if (name && data) onEvent(name, JSON.parse(data));
   }
   return rest;
 }

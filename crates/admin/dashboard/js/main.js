@@ -1,7 +1,7 @@
-// The start: which page is shown, and whether the server is there.
+// Entry point: selects the page to show and reports the state of the connection.
 
 import { fill, h, say } from "/dashboard/js/dom.js";
-import { hear } from "/dashboard/js/history.js";
+import { handleEvent } from "/dashboard/js/history.js";
 import { listen } from "/dashboard/js/live.js";
 import * as overview from "/dashboard/js/page/overview.js";
 import * as clients from "/dashboard/js/page/clients.js";
@@ -27,7 +27,7 @@ const notice = document.getElementById("notice");
 let leave = () => {};
 
 function show() {
-  // The link past the bar goes to the content, not to a page.
+  // `#main` is the target of the skip link, not a page.
   if (location.hash === "#main") return;
   const found = PAGES.find(([hash]) => hash === location.hash.split("?")[0]) ?? PAGES[0];
   const [current, title, page] = found;
@@ -41,12 +41,12 @@ function show() {
   window.scrollTo(0, 0);
 }
 
-function tell(state, why) {
+function showConnection(state, why) {
   link.classList.toggle("is-live", state === "live");
   link.classList.toggle("is-lost", state === "lost");
   say(link, state === "live" ? "Live" : "Connection lost, trying again");
   notice.hidden = state === "live";
-  if (state === "lost") say(notice, `${why} The page shows the last numbers it received, and reconnects by itself.`);
+  if (state === "lost") say(notice, `${why} The page shows the last data received, and reconnects automatically.`);
 }
 
 window.addEventListener("hashchange", () => {
@@ -55,4 +55,4 @@ window.addEventListener("hashchange", () => {
 });
 show();
 say(link, "Connecting");
-listen(hear, tell);
+listen(handleEvent, showConnection);

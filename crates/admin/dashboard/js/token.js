@@ -1,4 +1,4 @@
-// The access token: asked for when the server requires one, kept for this tab alone.
+// The access token: the user enters it when the server requires one, and only this tab keeps it.
 
 const KEY = "tidegate-token";
 const dialog = document.getElementById("token");
@@ -9,14 +9,15 @@ const why = document.getElementById("token-why");
 
 let waiting = null;
 
-/** What is sent with each request, if there is something. */
+/** The authorization header, if there is a token. */
 export function bearer() {
   const token = sessionStorage.getItem(KEY);
   return token ? { authorization: `Bearer ${token}` } : {};
 }
 
-/** Asks for a token; says whether one was given. Those who ask meanwhile wait for the same answer. */
-export function ask(reason) {
+/** Asks the user for a token. Resolves to whether one was entered. Concurrent calls share one
+ * dialog. */
+export function askForToken(reason) {
   if (waiting) return waiting.promise;
   const had = sessionStorage.getItem(KEY) !== null;
   why.textContent = reason;
@@ -34,7 +35,7 @@ function resolvers() {
   return made;
 }
 
-function answer(given) {
+function finish(given) {
   dialog.close();
   waiting?.resolve(given);
   waiting = null;
@@ -48,14 +49,14 @@ form.addEventListener("submit", (event) => {
     return;
   }
   if (/[^\x21-\x7e]/.test(token)) {
-    wrong.textContent = "A token has only letters, digits and signs, without spaces.";
+    wrong.textContent = "A token has only ASCII letters, digits and symbols, without spaces.";
     return;
   }
   sessionStorage.setItem(KEY, token);
-  answer(true);
+  finish(true);
 });
-document.getElementById("token-cancel").addEventListener("click", () => answer(false));
+document.getElementById("token-cancel").addEventListener("click", () => finish(false));
 dialog.addEventListener("cancel", (event) => {
   event.preventDefault();
-  answer(false);
+  finish(false);
 });

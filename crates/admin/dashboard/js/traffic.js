@@ -1,9 +1,11 @@
-// Arrivals to compare algorithms by, in milliseconds: each pattern shows something that others do not.
+// Traffic patterns for comparing algorithms, as arrival times in milliseconds. Each pattern shows a
+// different property.
 
-/** Patterns by name: what it is, and arrivals for a limit of `requests` in a window of `w` milliseconds. */
+/** Patterns by name: a description, and the arrivals for a limit of `requests` in a window of `w`
+ * milliseconds. */
 export const PATTERNS = {
   "Around a boundary": {
-    about: "As many as the limit just before a window ends, and again just after.",
+    about: "As many requests as the limit just before a window ends, and again just after.",
     arrivals: (requests, w) => [...spread(requests, w * 0.85, w * 0.99), ...spread(requests, w * 1.01, w * 1.15), ...spread(requests, w * 2.2, w * 2.9)],
   },
   "Bursts": {
@@ -11,10 +13,10 @@ export const PATTERNS = {
     arrivals: (requests, w) => [0.3, 1.5, 3].flatMap((at) => spread(Math.ceil(requests * 1.5), w * at, w * (at + 0.08))),
   },
   "Steady, a little too fast": {
-    about: "A fifth more than the limit, evenly.",
+    about: "20 % above the limit, evenly spaced.",
     arrivals: (requests, w) => spread(Math.ceil(requests * 1.2 * 4), 0, w * 4),
   },
-  "Ever faster": {
+  "Accelerating": {
     about: "From half the limit to three times the limit.",
     arrivals: (requests, w) => {
       const list = [];
@@ -32,7 +34,7 @@ function spread(number, from, to) {
   return Array.from({ length: number }, (_, at) => from + ((to - from) * at) / number);
 }
 
-/** Arrivals of a pattern that the server takes: whole, and not too many. */
+/** A pattern's arrivals within the server's constraints: whole numbers, at most `most` of them. */
 export function arrivals(name, requests, windowMs, most = 500) {
   const list = PATTERNS[name].arrivals(requests, windowMs).map(Math.round);
   const every = Math.ceil(list.length / most);

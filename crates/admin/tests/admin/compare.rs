@@ -1,4 +1,4 @@
-//! The algorithms beside each other.
+//! The endpoint that compares algorithms.
 
 use serde_json::json;
 
@@ -6,12 +6,12 @@ use crate::fixture::AdminFixture;
 
 #[tokio::test]
 async fn each_algorithm_decides_the_same_arrivals() {
-    let house = AdminFixture::empty().await;
+    let admin = AdminFixture::empty().await;
     let arrivals: Vec<u64> = (0..20).map(|at| 990 + u64::from(at >= 10) * 15).collect();
-    let asked = json!({"requests": 10, "window_s": 1, "arrivals_ms": arrivals});
-    let told = house.send("POST /v1/compare", &[], asked).await;
-    assert_eq!((told.status, &told.body["span_ms"]), (200, &json!(3000)));
-    let lanes = told.body["lanes"].as_array().expect("lanes");
+    let request = json!({"requests": 10, "window_s": 1, "arrivals_ms": arrivals});
+    let reply = admin.send("POST /v1/compare", &[], request).await;
+    assert_eq!((reply.status, &reply.body["span_ms"]), (200, &json!(3000)));
+    let lanes = reply.body["lanes"].as_array().expect("lanes");
     let busiest: Vec<_> = lanes
         .iter()
         .map(|lane| (lane["algorithm"].as_str().expect("a name"), lane["busiest_window"].as_u64()))
@@ -24,9 +24,9 @@ async fn each_algorithm_decides_the_same_arrivals() {
 
 #[tokio::test]
 async fn comparison_input_is_bounded_and_validated() {
-    let house = AdminFixture::empty().await;
+    let admin = AdminFixture::empty().await;
     let good = json!({"requests": 10, "window_s": 1, "burst": 5, "arrivals_ms": []});
-    assert_eq!(house.send("POST /v1/compare", &[], good.clone()).await.status, 200);
+    assert_eq!(admin.send("POST /v1/compare", &[], good.clone()).await.status, 200);
     for (field, value) in [
         ("requests", json!(0)),
         ("requests", json!(101)),
@@ -37,14 +37,14 @@ async fn comparison_input_is_bounded_and_validated() {
         ("arrivals_ms", json!([-1])),
         ("more", json!(1)),
     ] {
-        let mut asked = good.clone();
-        asked[field] = value;
-        let told = house.send("POST /v1/compare", &[], asked).await;
-        assert_eq!(told.status, 422, "{field}: {}", told.body);
+        let mut request = good.clone();
+        request[field] = value;
+        let reply = admin.send("POST /v1/compare", &[], request).await;
+        assert_eq!(reply.status, 422, "{field}: {}", reply.body);
         assert!(
-            told.body["field"].as_str().is_some_and(|at| at.starts_with(field) || at == "."),
+            reply.body["field"].as_str().is_some_and(|at| at.starts_with(field) || at == "."),
             "{}",
-            told.body
+            reply.body
         );
     }
 }

@@ -1,5 +1,6 @@
-//! A repository that is in the way of an edit: once, when what changed between two versions is asked for, an edit of
-//! somebody else comes first; it can refuse every edit, and write violations without saying so. Everything else is that of the repository behind.
+//! A repository that interferes with edits and otherwise passes every call to an inner repository.
+//! It can commit a conflicting edit when changes are read, refuse every commit, and write
+//! violations but report a failure.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,20 +21,20 @@ type RepositoryFuture<'a, T> = BoxFuture<'a, Result<T, RepositoryError>>;
 #[derive(Debug)]
 pub(crate) struct ConflictingRepository {
     inner: Arc<dyn Repository>,
-    /// What comes first next time.
+    /// Committed once, before the next call that reads changes.
     pub(crate) conflicting_edit: Mutex<Option<RuleEdit>>,
-    /// Why no edit is made.
+    /// The error of every commit.
     pub(crate) commit_error: Mutex<Option<RepositoryError>>,
-    /// Whether the next violations are written and that is not heard.
+    /// Whether the next batch of violations is written but reported as failed.
     pub(crate) lose_next_ack: AtomicBool,
 }
 
 impl ConflictingRepository {
-    /// Before a file of SQLite.
+    /// Wraps a SQLite file.
     pub(crate) async fn with_sqlite(file: &Path) -> Arc<Self> {
-        let behind = open(&format!("sqlite:{}", file.display())).await.expect("a repository");
+        let inner = open(&format!("sqlite:{}", file.display())).await.expect("a repository");
         Arc::new(Self {
-            inner: behind,
+            inner,
             conflicting_edit: Mutex::default(),
             commit_error: Mutex::default(),
             lose_next_ack: AtomicBool::default(),
@@ -43,9 +44,9 @@ impl ConflictingRepository {
 
 impl Repository for ConflictingRepository {
     fn changes(&self, since: u64, until: u64) -> RepositoryFuture<'_, Vec<VersionChange>> {
-        let meddling = self.conflicting_edit.lock().take();
+        let conflicting_edit = self.conflicting_edit.lock().take();
         async move {
-            if let Some(edit) = meddling {
+            if let Some(edit) = conflicting_edit {
                 self.inner.commit(self.inner.head().await?, &edit).await?;
             }
             self.inner.changes(since, until).await
@@ -105,12 +106,11 @@ impl ViolationSink for ConflictingRepository {
     type Error = RepositoryError;
 
     fn record_violations<'a>(&'a self, batch: &'a ViolationBatch) -> RepositoryFuture<'a, ()> {
-        let is_deaf = self.lose_next_ack.swap(false, Ordering::SeqCst);
+        let lose_ack = self.lose_next_ack.swap(false, Ordering::SeqCst);
         async move {
             self.inner.record_violations(batch).await?;
-            let unheard =
-                || RepositoryError::Unavailable("nobody heard that it was written".to_owned());
-            if is_deaf { Err(unheard()) } else { Ok(()) }
+            let lost = || RepositoryError::Unavailable("the acknowledgement was lost".to_owned());
+            if lose_ack { Err(lost()) } else { Ok(()) }
         }
         .boxed()
     }

@@ -1,4 +1,4 @@
-//! A repository that hangs or fails when it is told to, and remembers what it was given.
+//! A repository that hangs or fails on demand, and records the violations that it receives.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -13,7 +13,7 @@ use tidegate_telemetry::ViolationSink;
 use tidegate_telemetry::{RuleViolation, ViolationBatch, ViolationPage, ViolationQuery};
 use tokio::sync::Notify;
 
-/// How it behaves.
+/// The repository's behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum RepositoryMode {
@@ -26,19 +26,19 @@ pub(crate) enum RepositoryMode {
 pub(crate) struct FaultyRepository {
     mode: AtomicU8,
     changed: Notify,
-    /// The batches that are on record.
+    /// The batches that were written.
     pub(crate) batches: Mutex<Vec<Vec<RuleViolation>>>,
-    /// How often somebody wanted one written.
+    /// The number of calls to write a batch.
     pub(crate) record_calls: AtomicU8,
 }
 
 impl FaultyRepository {
-    pub(crate) fn set_mode(&self, mood: RepositoryMode) {
-        self.mode.store(mood as u8, Ordering::SeqCst);
+    pub(crate) fn set_mode(&self, mode: RepositoryMode) {
+        self.mode.store(mode as u8, Ordering::SeqCst);
         self.changed.notify_waiters();
     }
 
-    /// Everything on record, in order.
+    /// All violations that were written, in order.
     pub(crate) fn written(&self) -> Vec<RuleViolation> {
         self.batches.lock().concat()
     }
@@ -47,8 +47,8 @@ impl FaultyRepository {
         loop {
             let changed = self.changed.notified();
             match self.mode.load(Ordering::SeqCst) {
-                mood if mood == RepositoryMode::Healthy as u8 => return Ok(()),
-                mood if mood == RepositoryMode::Failing as u8 => return Err(unavailable()),
+                mode if mode == RepositoryMode::Healthy as u8 => return Ok(()),
+                mode if mode == RepositoryMode::Failing as u8 => return Err(unavailable()),
                 _ => changed.await,
             }
         }

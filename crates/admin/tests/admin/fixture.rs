@@ -1,4 +1,4 @@
-//! An office with everything that it needs, and somebody who asks.
+//! An admin API with its rule manager, limiter and violation log, and a client for it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,12 +27,12 @@ use tidegate_web::{Peer, ProcessStatus};
 
 type AdminFixtureStore = MemoryStore<ManualClock>;
 
-/// When everything begins: 2026-10-26T08:53:20.9Z, just before a second is over.
+/// The start of the clock: 2026-10-26T08:53:20.9Z, just before a full second.
 pub(crate) const START: Timestamp = Timestamp::from_micros(1_793_004_800_900_000);
 
 pub(crate) const SECRET: Secret = Secret::UNSET;
 
-/// An office, its door and its counters.
+/// An admin API and the parts behind it.
 pub(crate) struct AdminFixture {
     admin: AdminApi<AdminFixtureStore, NoFallback>,
     pub(crate) manager: Arc<RuleManager>,
@@ -43,16 +43,16 @@ pub(crate) struct AdminFixture {
     folder: TempDir,
 }
 
-/// What came back.
+/// A response of the admin API.
 #[derive(Debug)]
 pub(crate) struct AdminTestResponse {
     pub(crate) status: u16,
     pub(crate) head: http::HeaderMap,
-    /// A text if it is no JSON.
+    /// A JSON string if the body is not JSON.
     pub(crate) body: Json,
 }
 
-/// How a house is.
+/// What a test can configure.
 #[derive(Default)]
 pub(crate) struct AdminFixtureOptions {
     pub(crate) guard: AdminGuard,
@@ -68,7 +68,7 @@ impl RuleCompiler for TestRuleCompiler {
     }
 }
 
-/// Rules come into force on the limiter.
+/// Installs rules in the limiter.
 struct TestLimiterSink(Arc<Limiter<AdminFixtureStore>>);
 
 impl RuleSink for TestLimiterSink {
@@ -76,25 +76,25 @@ impl RuleSink for TestLimiterSink {
         async { self.0.install(rules).await.map_err(|error| error.to_string()) }.boxed()
     }
 
-    fn on_event(&self, news: &SyncEvent<'_>) {
-        assert!(!matches!(news, SyncEvent::InstallFailed { .. }), "{news:?}");
+    fn on_event(&self, event: &SyncEvent<'_>) {
+        assert!(!matches!(event, SyncEvent::InstallFailed { .. }), "{event:?}");
     }
 }
 
 impl AdminFixture {
-    /// An office on an empty file of SQLite.
+    /// Uses an empty SQLite file.
     pub(crate) async fn empty() -> Self {
         Self::build(AdminFixtureOptions::default()).await
     }
 
-    /// One with these rules, as version 1.
+    /// Has these rules as version 1.
     pub(crate) async fn with_rules(document: &str) -> Self {
-        let house = Self::empty().await;
-        house.apply(document).await;
-        house
+        let admin = Self::empty().await;
+        admin.apply(document).await;
+        admin
     }
 
-    /// One on a repository of the test's own.
+    /// Uses the given repository.
     pub(crate) async fn with_repository(repository: Arc<dyn Repository>) -> Self {
         Self::build(AdminFixtureOptions {
             repository: Some(repository),
@@ -103,19 +103,19 @@ impl AdminFixture {
         .await
     }
 
-    pub(crate) async fn build(plan: AdminFixtureOptions) -> Self {
+    pub(crate) async fn build(options: AdminFixtureOptions) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let clock = ManualClock::new(START);
-        let repository = match plan.repository {
+        let repository = match options.repository {
             Some(repository) => repository,
             None => {
                 let url = format!("sqlite:{}", folder.path().join("rules.db").display());
                 open(&url).await.expect("a repository")
             }
         };
-        let told = clock.clone();
-        let wall: Arc<dyn Fn() -> Timestamp + Send + Sync> = Arc::new(move || told.now());
-        let identities = IdentityPolicy { secret: SECRET, plain: plan.plain };
+        let wall_clock = clock.clone();
+        let wall: Arc<dyn Fn() -> Timestamp + Send + Sync> = Arc::new(move || wall_clock.now());
+        let identities = IdentityPolicy { secret: SECRET, plain: options.plain };
         let log = Arc::new(ViolationLog::new(identities, Arc::clone(&wall)));
         let store = MemoryStore::with_clock(clock.clone(), DEFAULT_MAX_BYTES);
         let rules = TestRuleCompiler.compile("rules: []", FileAccess::None).expect("no rules");
@@ -125,7 +125,7 @@ impl AdminFixture {
             .with_observer(Arc::clone(&log) as Arc<dyn DecisionObserver>)
             .with_observer(Arc::clone(&top) as Arc<dyn DecisionObserver>);
         let limiter = Arc::new(limiter);
-        let staff = RuleManagerDeps {
+        let deps = RuleManagerDeps {
             repository,
             compiler: Arc::new(TestRuleCompiler),
             sink: Arc::new(TestLimiterSink(Arc::clone(&limiter))),
@@ -135,26 +135,27 @@ impl AdminFixture {
             node: "here".to_owned(),
             local_cache: None,
         };
-        let office = Arc::new(RuleManager::new(staff, RuleConfig::default()));
+        let manager = Arc::new(RuleManager::new(deps, RuleConfig::default()));
         let status = Arc::new(ProcessStatus::new());
-        let door = HttpApi::new(Arc::clone(&limiter), Arc::clone(&status), Settings::default());
+        let decision_api =
+            HttpApi::new(Arc::clone(&limiter), Arc::clone(&status), Settings::default());
         let exports = vec![Arc::clone(&log) as Arc<dyn MetricsExporter>];
         let live = Arc::new(log.live_broadcaster(
-            vec![Arc::clone(&office) as Arc<dyn LiveSource>],
+            vec![Arc::clone(&manager) as Arc<dyn LiveSource>],
             Arc::clone(&status),
         ));
-        let telling = ObservabilityHandles { log: Arc::clone(&log), top, exports, live };
-        let admin = AdminApi::new(Arc::clone(&office), door, plan.guard, telling);
-        Self { admin, manager: office, limiter, log, status, clock, folder }
+        let handles = ObservabilityHandles { log: Arc::clone(&log), top, exports, live };
+        let admin = AdminApi::new(Arc::clone(&manager), decision_api, options.guard, handles);
+        Self { admin, manager, limiter, log, status, clock, folder }
     }
 
-    /// Where the files of the database are.
+    /// The files of the database.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         let list = std::fs::read_dir(self.folder.path()).expect("a folder");
         list.map(|entry| entry.expect("a file").path()).collect()
     }
 
-    /// Asks as somebody on this machine does.
+    /// Sends a request from the loopback address.
     pub(crate) async fn send(
         &self,
         line: &str,
@@ -188,7 +189,7 @@ impl AdminFixture {
         AdminTestResponse { status: head.status.as_u16(), head: head.headers, body }
     }
 
-    /// Listens to what goes on: the status, and the body that may never end.
+    /// Subscribes to live events. Returns the status and the body, which may never end.
     pub(crate) async fn open_live_feed(&self) -> (u16, AdminBody) {
         let request = Request::get("/v1/live").header("host", "localhost");
         let request = request.body(Full::<Bytes>::default()).expect("a request");
@@ -196,7 +197,7 @@ impl AdminFixture {
         (head.status.as_u16(), body)
     }
 
-    /// Decides a request of which one fact is known.
+    /// Decides a request with a single fact.
     pub(crate) async fn decide(&self, fact: &str, value: &str) {
         self.limiter.decide(&[(fact, value)].into_iter().collect(), 1).await;
     }
@@ -205,43 +206,43 @@ impl AdminFixture {
         self.send(&format!("GET {path}"), &[], "").await
     }
 
-    /// Puts a document in place of what there is.
+    /// Replaces all rules with a document.
     pub(crate) async fn apply(&self, document: &str) -> AdminTestResponse {
         let seen = self.manager.config().version();
         let seen = if seen == 0 { vec![] } else { vec![("if-match", "*")] };
         self.send("PUT /v1/document", &seen, document).await.expect(200)
     }
 
-    /// What is left of each rule that governs a request.
+    /// The remaining quota of each rule that applies to a request.
     pub(crate) async fn remaining(&self, facts: &[(&str, &str)]) -> Vec<(String, Option<u64>)> {
         let facts: Facts<'_> = facts.iter().copied().collect();
         let decision = self.limiter.peek(&facts, None, 1).await;
-        let told = |numbers: tidegate_core::decision::Reading| numbers.remaining;
+        let remaining = |numbers: tidegate_core::decision::Reading| numbers.remaining;
         decision
             .readings()
-            .map(|(rule, read)| (rule.id().to_owned(), read.numbers.map(told)))
+            .map(|(rule, read)| (rule.id().to_owned(), read.numbers.map(remaining)))
             .collect()
     }
 
-    /// Everything that is kept and in force, to be compared.
+    /// The stored configuration, which must be the active one, and the limiter's version and rules.
     pub(crate) async fn state(&self) -> (RuleConfig, u64, Vec<String>) {
-        let book = self.manager.repository().load_config().await.expect("a book");
-        assert_eq!(book, *self.manager.config(), "what is kept is in force");
+        let config = self.manager.repository().load_config().await.expect("a config");
+        assert_eq!(config, *self.manager.config(), "the stored configuration is active");
         let rules = self.limiter.rules();
         let ids = rules.rules().iter().map(|rule| rule.id().to_owned()).collect();
-        (book, rules.version(), ids)
+        (config, rules.version(), ids)
     }
 }
 
 impl AdminTestResponse {
-    /// The same, if its status is this one.
+    /// Asserts the status.
     #[track_caller]
     pub(crate) fn expect(self, status: u16) -> Self {
         assert_eq!(self.status, status, "{}", self.body);
         self
     }
 
-    /// A problem that blames this field.
+    /// Asserts a problem+json response that names this field.
     #[track_caller]
     pub(crate) fn expect_problem(&self, status: u16, field: &str) {
         assert_eq!(self.status, status, "{}", self.body);

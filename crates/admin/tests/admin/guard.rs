@@ -1,4 +1,4 @@
-//! Who may: tokens, hosts and origins, on every path.
+//! Authorization on every path: tokens, hosts and origins.
 
 use std::net::Ipv4Addr;
 
@@ -42,14 +42,14 @@ async fn token_fixture() -> AdminFixture {
     AdminFixture::build(AdminFixtureOptions { guard, ..AdminFixtureOptions::default() }).await
 }
 
-/// The status that a caller gets, with a body that every path understands or refuses without harm.
-async fn status(house: &AdminFixture, peer: Peer, line: &str, headers: &[(&str, &str)]) -> u16 {
-    house.send_from(peer, line, headers, json!({"facts": {}})).await.status
+/// The status of a response to a body that every path either accepts or refuses without effect.
+async fn status(admin: &AdminFixture, peer: Peer, line: &str, headers: &[(&str, &str)]) -> u16 {
+    admin.send_from(peer, line, headers, json!({"facts": {}})).await.status
 }
 
 #[tokio::test]
 async fn token_grants_only_its_access_level() {
-    let house = token_fixture().await;
+    let admin = token_fixture().await;
     let with = |bearer: &'static str| [("host", "rules.example"), ("authorization", bearer)];
     for (line, reads) in
         READS.map(|line| (line, true)).into_iter().chain(WRITES.map(|line| (line, false)))
@@ -58,49 +58,49 @@ async fn token_grants_only_its_access_level() {
             for wrong in
                 ["", "Bearer", "Bearer wrong", "Basic write", "Bearer writ", "Bearer write2"]
             {
-                let answer = house.send_from(peer, line, &with(wrong), "").await.expect(401);
-                assert_eq!(answer.head["www-authenticate"], "Bearer");
+                let reply = admin.send_from(peer, line, &with(wrong), "").await.expect(401);
+                assert_eq!(reply.head["www-authenticate"], "Bearer");
             }
-            let read = status(&house, peer, line, &with("Bearer read")).await;
+            let read = status(&admin, peer, line, &with("Bearer read")).await;
             assert_eq!(read == 403, !reads, "{line}: {read}");
-            let write = status(&house, peer, line, &with("bearer write")).await;
+            let write = status(&admin, peer, line, &with("bearer write")).await;
             assert!(!matches!(write, 401 | 403 | 421), "{line}: {write}");
         }
     }
-    assert_eq!(house.state().await.0.version(), 0, "nobody changed anything");
+    assert_eq!(admin.state().await.0.version(), 0, "nothing was changed");
     for probe in ["GET /livez", "GET /openapi.json"] {
-        assert_eq!(status(&house, REMOTE, probe, &[("host", "x")]).await, 200);
+        assert_eq!(status(&admin, REMOTE, probe, &[("host", "x")]).await, 200);
     }
 }
 
 #[tokio::test]
 async fn untokened_api_serves_only_local_hosts() {
-    let house = AdminFixture::with_rules("rules: []").await;
+    let admin = AdminFixture::with_rules("rules: []").await;
     for line in READS.into_iter().chain(WRITES) {
-        assert_eq!(status(&house, REMOTE, line, &[]).await, 403, "{line}");
+        assert_eq!(status(&admin, REMOTE, line, &[]).await, 403, "{line}");
         assert_eq!(
-            status(&house, LOCAL, line, &[("host", "evil.example:8084")]).await,
+            status(&admin, LOCAL, line, &[("host", "evil.example:8084")]).await,
             421,
             "{line}"
         );
         for origin in ["http://evil.example", "null", "http://127.0.0.1:80"] {
-            assert_eq!(status(&house, LOCAL, line, &[("origin", origin)]).await, 403, "{line}");
+            assert_eq!(status(&admin, LOCAL, line, &[("origin", origin)]).await, 403, "{line}");
         }
-        let own = status(&house, LOCAL, line, &[("origin", "http://127.0.0.1:8084")]).await;
+        let own = status(&admin, LOCAL, line, &[("origin", "http://127.0.0.1:8084")]).await;
         assert!(!matches!(own, 401 | 403 | 421), "{line}: {own}");
     }
 }
 
 #[tokio::test]
 async fn responses_forbid_caching_and_sniffing() {
-    let house = AdminFixture::empty().await;
+    let admin = AdminFixture::empty().await;
     for line in ["GET /v1/rules", "GET /nowhere", "PUT /v1/rules", "GET /v1/rules/%ff"] {
-        let answer = house.send(line, &[], "").await;
-        assert_eq!(answer.head["cache-control"], "no-store", "{line}");
-        assert_eq!(answer.head["x-content-type-options"], "nosniff", "{line}");
+        let reply = admin.send(line, &[], "").await;
+        assert_eq!(reply.head["cache-control"], "no-store", "{line}");
+        assert_eq!(reply.head["x-content-type-options"], "nosniff", "{line}");
     }
-    let wrong = house.send("PUT /v1/rules", &[], "").await.expect(405);
+    let wrong = admin.send("PUT /v1/rules", &[], "").await.expect(405);
     assert_eq!(wrong.head["allow"], "GET, HEAD, POST");
     let long = "x".repeat((4 << 20) + 1);
-    house.send("PUT /v1/document", &[], long).await.expect(413);
+    admin.send("PUT /v1/document", &[], long).await.expect(413);
 }

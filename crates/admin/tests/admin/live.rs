@@ -1,4 +1,4 @@
-//! What goes on, told to whoever watches.
+//! The stream of live events.
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
@@ -10,7 +10,7 @@ use crate::fixture::AdminFixture;
 
 const RULES: &str = "rules: [{ id: few, key_by: ip, limit: 1/h using fixed_window }]";
 
-/// The next event: its name and data. None when there will be no more.
+/// The name and data of the next event; `None` at the end of the stream.
 async fn next_event(feed: &mut AdminBody) -> Option<(String, Json)> {
     let frame = feed.frame().await?.expect("events do not fail");
     let text = String::from_utf8(frame.into_data().expect("data").to_vec()).expect("text");
@@ -20,7 +20,7 @@ async fn next_event(feed: &mut AdminBody) -> Option<(String, Json)> {
     Some((name.to_owned(), serde_json::from_str(data).expect("JSON")))
 }
 
-/// The next event of a name.
+/// The data of the next event with this name.
 async fn wait_for_event(feed: &mut AdminBody, wanted: &str) -> Json {
     loop {
         let (name, data) = next_event(feed).await.expect("another event");
@@ -32,51 +32,52 @@ async fn wait_for_event(feed: &mut AdminBody, wanted: &str) -> Json {
 
 #[tokio::test]
 async fn feed_sends_counts_then_violations() {
-    let house = AdminFixture::with_rules(RULES).await;
-    let (status, mut feed) = house.open_live_feed().await;
+    let admin = AdminFixture::with_rules(RULES).await;
+    let (status, mut feed) = admin.open_live_feed().await;
     assert_eq!(status, 200);
     let (name, tick) = next_event(&mut feed).await.expect("an event");
     assert_eq!((name.as_str(), &tick["office"]["version"]), ("tick", &Json::from(1)));
     for _ in 0..60 {
-        house.decide("ip", "192.0.2.7").await;
+        admin.decide("ip", "192.0.2.7").await;
     }
-    let told = wait_for_event(&mut feed, "violations").await;
-    assert_eq!(told["list"][0]["rule"], "few");
-    // The first passes; of the others as many are told as there is room for, and the rest counted.
-    let listed = told["list"].as_array().expect("a list").len() as u64;
-    assert_eq!(listed + told["skipped"].as_u64().expect("a number"), 59);
+    let violations = wait_for_event(&mut feed, "violations").await;
+    assert_eq!(violations["list"][0]["rule"], "few");
+    // The first request is allowed. An event lists only some of the 59 violations and counts the
+    // rest.
+    let listed = violations["list"].as_array().expect("a list").len() as u64;
+    assert_eq!(listed + violations["skipped"].as_u64().expect("a number"), 59);
     assert!(listed < 59, "{listed}");
     assert!(wait_for_event(&mut feed, "tick").await["at_us"].as_u64() >= tick["at_us"].as_u64());
 }
 
 #[tokio::test]
 async fn listener_slot_is_freed_on_disconnect() {
-    let house = AdminFixture::empty().await;
+    let admin = AdminFixture::empty().await;
     let mut feeds = Vec::new();
     for _ in 0..MAX_LISTENERS {
-        let (status, feed) = house.open_live_feed().await;
+        let (status, feed) = admin.open_live_feed().await;
         assert_eq!(status, 200);
         feeds.push(feed);
     }
-    let (status, told) = house.open_live_feed().await;
-    // Events would have no end to wait for.
+    let (status, body) = admin.open_live_feed().await;
+    // Check the status before collecting the body: a live stream would never end.
     assert_eq!(status, 503);
-    let told: Bytes = told.collect().await.expect("a body").to_bytes();
-    assert!(String::from_utf8_lossy(&told).contains("close a dashboard somewhere"), "{told:?}");
+    let body: Bytes = body.collect().await.expect("a body").to_bytes();
+    assert!(String::from_utf8_lossy(&body).contains("close a dashboard tab"), "{body:?}");
     feeds.pop();
-    assert_eq!(house.open_live_feed().await.0, 200);
+    assert_eq!(admin.open_live_feed().await.0, 200);
 }
 
 #[tokio::test]
 async fn feed_restarts_when_idle_ends_on_drain() {
-    let house = AdminFixture::with_rules(RULES).await;
-    let (_, feed) = house.open_live_feed().await;
+    let admin = AdminFixture::with_rules(RULES).await;
+    let (_, feed) = admin.open_live_feed().await;
     drop(feed);
-    let (_, mut feed) = house.open_live_feed().await;
+    let (_, mut feed) = admin.open_live_feed().await;
     wait_for_event(&mut feed, "tick").await;
-    // One of its own making, besides the first that comes at once.
+    // The first tick is sent on connect; the second comes from the restarted timer.
     wait_for_event(&mut feed, "tick").await;
-    house.status.start_drain();
-    // It would wait for ever otherwise.
+    admin.status.start_drain();
+    // The stream must end; otherwise this loops forever.
     while next_event(&mut feed).await.is_some() {}
 }

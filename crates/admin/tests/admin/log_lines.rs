@@ -1,5 +1,5 @@
-//! Lines of the process's log: a few of each rule a second, and all others counted, whatever the database does.
-//! tokio's clock is the test's here.
+//! Violations in the process's log: a few lines per rule and second, and a count of the suppressed
+//! ones, independent of the database. The tests use tokio's paused clock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ rules:
   - { id: watched, match: { path: /watched }, key_by: api_key, limit: 1/h using fixed_window, mode: shadow }
 "#;
 
-/// What was said: lines, and what was left out by itself.
+/// An emitted log line, or a separate count of suppressed lines.
 #[derive(Clone, Debug)]
 enum CapturedEvent {
     Line(Box<ViolationLogLine>),
@@ -47,15 +47,15 @@ fn compile_rules(rules: &str) -> RuleSet {
     RuleSet::compile(&Document::parse("rules", rules).expect("rules"), SECRET).expect("rules")
 }
 
-fn start_fixture(most: u32, mood: RepositoryMode) -> LogFixture {
+fn start_fixture(most: u32, mode: RepositoryMode) -> LogFixture {
     let faulty = FaultyRepository::default();
-    faulty.set_mode(mood);
-    let said = Arc::new(Mutex::new(Vec::new()));
-    let hear = Arc::clone(&said);
+    faulty.set_mode(mode);
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let captured = Arc::clone(&events);
     let identities = IdentityPolicy { secret: SECRET, plain: true };
     let log = ViolationLog::new(identities, Arc::new(|| Timestamp::EPOCH));
-    let log = Arc::new(log.with_log_lines(most, LogPaths::Patterns, move |told| {
-        hear.lock().push(match told {
+    let log = Arc::new(log.with_log_lines(most, LogPaths::Patterns, move |event| {
+        captured.lock().push(match event {
             ViolationLogEvent::Violation(line) => CapturedEvent::Line(Box::new(line.clone())),
             ViolationLogEvent::Suppressed { rule, count } => {
                 CapturedEvent::Suppressed(rule.to_owned(), count)
@@ -65,9 +65,9 @@ fn start_fixture(most: u32, mood: RepositoryMode) -> LogFixture {
     let store = MemoryStore::with_clock(ManualClock::new(START), DEFAULT_MAX_BYTES);
     let limiter = Limiter::new(store, compile_rules(RULES));
     let limiter = limiter.with_observer(Arc::clone(&log) as Arc<dyn DecisionObserver>);
-    let kept = Arc::clone(&log);
-    let writer = tokio::spawn(async move { kept.run(&faulty, KEEP_ALL).await });
-    LogFixture { limiter, log, events: said, writer }
+    let running = Arc::clone(&log);
+    let writer = tokio::spawn(async move { running.run(&faulty, KEEP_ALL).await });
+    LogFixture { limiter, log, events, writer }
 }
 
 impl LogFixture {
@@ -85,11 +85,11 @@ impl LogFixture {
         tokio::task::yield_now().await;
     }
 
-    /// Lines and left-out of each rule.
+    /// The number of emitted and of suppressed lines, by rule.
     fn counts_by_rule(&self) -> BTreeMap<String, (u64, u64)> {
         let mut sums = BTreeMap::new();
-        for heard in self.events.lock().iter() {
-            let (rule, line, more) = match heard {
+        for event in self.events.lock().iter() {
+            let (rule, line, more) = match event {
                 CapturedEvent::Line(line) => (line.violation.rule.clone(), 1, line.suppressed),
                 CapturedEvent::Suppressed(rule, count) => (rule.clone(), 0, *count),
             };
@@ -100,87 +100,94 @@ impl LogFixture {
     }
 
     fn lines(&self) -> Vec<ViolationLogLine> {
-        let said = self.events.lock();
-        let line = |heard: &CapturedEvent| match heard {
+        let events = self.events.lock();
+        let line = |event: &CapturedEvent| match event {
             CapturedEvent::Line(line) => Some((**line).clone()),
             CapturedEvent::Suppressed(..) => None,
         };
-        said.iter().filter_map(line).collect()
+        events.iter().filter_map(line).collect()
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn emitted_and_suppressed_lines_sum_to_refusals() {
-    // The database hangs all the time: lines do not wait for it.
-    let scene = start_fixture(MAX_PER_RULE, RepositoryMode::Hanging);
-    scene.advance_second().await;
+    // The database hangs throughout: lines do not wait for it.
+    let fixture = start_fixture(MAX_PER_RULE, RepositoryMode::Hanging);
+    fixture.advance_second().await;
     let mut refused = 0;
     for seconds in [2, 500, 1, 0, 40, 0, 0, 3, 70_000] {
-        scene.refuse("/shut", seconds).await;
+        fixture.refuse("/shut", seconds).await;
         refused += seconds as u64;
-        scene.advance_second().await;
+        fixture.advance_second().await;
     }
-    scene.refuse("/shut", 10).await;
-    scene.advance_second().await;
-    scene.advance_second().await;
-    let (lines, left_out) = scene.counts_by_rule()["shut"];
-    assert_eq!(lines, 2 + 3 + 1 + 3 + 3 + 3 + 3, "{:?}", scene.counts_by_rule());
-    assert_eq!(lines + left_out, refused + 10, "the flood's last number is told by a tick");
-    let first_after = scene.lines()[5].clone();
-    assert_eq!(first_after.suppressed, 497, "what the second before left out: {first_after:?}");
-    scene.writer.abort();
+    fixture.refuse("/shut", 10).await;
+    fixture.advance_second().await;
+    fixture.advance_second().await;
+    let (lines, left_out) = fixture.counts_by_rule()["shut"];
+    assert_eq!(lines, 2 + 3 + 1 + 3 + 3 + 3 + 3, "{:?}", fixture.counts_by_rule());
+    assert_eq!(lines + left_out, refused + 10, "a tick reports the last suppressed count");
+    let first_after = fixture.lines()[5].clone();
+    assert_eq!(
+        first_after.suppressed, 497,
+        "the count suppressed in the previous second: {first_after:?}"
+    );
+    fixture.writer.abort();
 }
 
 #[tokio::test(start_paused = true)]
 async fn remaining_lines_are_emitted_at_stop() {
-    let scene = start_fixture(MAX_PER_RULE, RepositoryMode::Healthy);
-    scene.advance_second().await;
-    scene.refuse("/shut", 100).await;
-    scene.log.stop();
-    scene.writer.await.expect("it ends by itself");
-    let said = scene.events.lock();
-    assert_eq!(said.len(), 4, "{said:?}");
-    assert!(matches!(&said[3], CapturedEvent::Suppressed(rule, 97) if rule == "shut"), "{said:?}");
+    let fixture = start_fixture(MAX_PER_RULE, RepositoryMode::Healthy);
+    fixture.advance_second().await;
+    fixture.refuse("/shut", 100).await;
+    fixture.log.stop();
+    fixture.writer.await.expect("it ends by itself");
+    let events = fixture.events.lock();
+    assert_eq!(events.len(), 4, "{events:?}");
+    assert!(
+        matches!(&events[3], CapturedEvent::Suppressed(rule, 97) if rule == "shut"),
+        "{events:?}"
+    );
 }
 
-/// A database that hangs keeps the log from its end, and lines from nothing.
+/// A hanging database delays the end of the log's task, but not its lines.
 #[tokio::test(start_paused = true)]
 async fn last_lines_do_not_wait_for_database() {
-    let scene = start_fixture(MAX_PER_RULE, RepositoryMode::Hanging);
-    scene.advance_second().await;
-    scene.refuse("/shut", 100).await;
-    scene.log.stop();
-    scene.advance_second().await;
-    assert_eq!(scene.counts_by_rule()["shut"], (3, 97));
-    assert!(!scene.writer.is_finished());
-    scene.writer.abort();
+    let fixture = start_fixture(MAX_PER_RULE, RepositoryMode::Hanging);
+    fixture.advance_second().await;
+    fixture.refuse("/shut", 100).await;
+    fixture.log.stop();
+    fixture.advance_second().await;
+    assert_eq!(fixture.counts_by_rule()["shut"], (3, 97));
+    assert!(!fixture.writer.is_finished());
+    fixture.writer.abort();
 }
 
 #[tokio::test(start_paused = true)]
 async fn line_budget_is_per_rule_across_reloads() {
-    let scene = start_fixture(MAX_PER_RULE, RepositoryMode::Healthy);
-    scene.advance_second().await;
-    scene.refuse("/shut", 10).await;
-    scene.refuse("/watched", 11).await;
+    let fixture = start_fixture(MAX_PER_RULE, RepositoryMode::Healthy);
+    fixture.advance_second().await;
+    fixture.refuse("/shut", 10).await;
+    fixture.refuse("/watched", 11).await;
     let other = format!("{RULES}  - {{ id: new, limit: 1000000/s }}\n");
-    scene.limiter.install(compile_rules(&other)).await.expect("in force");
-    scene.refuse("/shut", 10).await;
-    scene.advance_second().await;
-    let told = |rule: &str| scene.lines().iter().filter(|line| line.violation.rule == rule).count();
-    assert_eq!((told("shut"), told("watched")), (3, 3));
-    scene.advance_second().await;
-    assert_eq!(scene.counts_by_rule()["shut"], (3, 17));
-    assert_eq!(scene.counts_by_rule()["watched"], (3, 7), "one of eleven was within the limit");
-    scene.writer.abort();
+    fixture.limiter.install(compile_rules(&other)).await.expect("in force");
+    fixture.refuse("/shut", 10).await;
+    fixture.advance_second().await;
+    let emitted =
+        |rule: &str| fixture.lines().iter().filter(|line| line.violation.rule == rule).count();
+    assert_eq!((emitted("shut"), emitted("watched")), (3, 3));
+    fixture.advance_second().await;
+    assert_eq!(fixture.counts_by_rule()["shut"], (3, 17));
+    assert_eq!(fixture.counts_by_rule()["watched"], (3, 7), "one of eleven was within the limit");
+    fixture.writer.abort();
 }
 
 #[tokio::test(start_paused = true)]
 async fn log_line_is_complete_and_hashes_identities() {
-    let scene = start_fixture(MAX_PER_RULE, RepositoryMode::Healthy);
-    scene.refuse("/watched", 2).await;
-    scene.refuse("/shut", 1).await;
-    scene.advance_second().await;
-    let lines = scene.lines();
+    let fixture = start_fixture(MAX_PER_RULE, RepositoryMode::Healthy);
+    fixture.refuse("/watched", 2).await;
+    fixture.refuse("/shut", 1).await;
+    fixture.advance_second().await;
+    let lines = fixture.lines();
     let [watched, shut] = &lines[..] else { panic!("{lines:?}") };
     assert_eq!((watched.algorithm, watched.limit), (Some("fixed_window"), Some(1)));
     assert_eq!((watched.mode, watched.verdict), ("shadow", Verdict::ShadowDeny));
@@ -190,19 +197,23 @@ async fn log_line_is_complete_and_hashes_identities() {
     let hash =
         |fact, value| IdentityPolicy { secret: SECRET, plain: false }.hash_value(fact, value);
     assert_eq!(watched.violation.user_id, Some(hash("api_key", "s3cret")));
-    assert_eq!(watched.violation.ip, Some(hash("ip", IP)), "also where plain ones are on record");
+    assert_eq!(
+        watched.violation.ip,
+        Some(hash("ip", IP)),
+        "hashed even if the database has plain identities"
+    );
     assert_eq!((shut.algorithm, shut.limit, shut.verdict), (None, None, Verdict::Deny));
     let endpoint = shut.violation.endpoint.as_deref();
     assert_eq!(endpoint, Some("GET *"), "no rule declares the path as an endpoint");
-    scene.writer.abort();
+    fixture.writer.abort();
 }
 
 #[tokio::test(start_paused = true)]
 async fn zero_budget_emits_no_lines() {
-    let scene = start_fixture(0, RepositoryMode::Healthy);
-    scene.refuse("/shut", 10).await;
-    scene.advance_second().await;
-    scene.advance_second().await;
-    assert!(scene.events.lock().is_empty());
-    scene.writer.abort();
+    let fixture = start_fixture(0, RepositoryMode::Healthy);
+    fixture.refuse("/shut", 10).await;
+    fixture.advance_second().await;
+    fixture.advance_second().await;
+    assert!(fixture.events.lock().is_empty());
+    fixture.writer.abort();
 }

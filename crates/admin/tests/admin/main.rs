@@ -1,5 +1,5 @@
-//! The admin API as its callers meet it, in one process: a real SQLite file, counters in memory, and a clock that
-//! the test moves.
+//! Tests of the admin API in one process, with a SQLite file, counters in memory and a manual
+//! clock.
 
 #![allow(clippy::expect_used, reason = "the helpers of tests are tests")]
 

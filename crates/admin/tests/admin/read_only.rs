@@ -1,4 +1,4 @@
-//! Rules that are kept elsewhere: read as others are, changed by no call.
+//! Rules from a file or an external table can be read, but no call changes them.
 
 use std::sync::Arc;
 
@@ -29,31 +29,31 @@ async fn read_only_rules_refuse_every_change() {
         (RuleSource::Table, "change the rows of that table"),
     ] {
         let rules = ReadOnlyRules::new(source, "the-source", RuleConfig::default());
-        let house = AdminFixture::with_repository(Arc::new(rules)).await;
+        let admin = AdminFixture::with_repository(Arc::new(rules)).await;
         for line in CHANGES {
-            // Whatever the body: no other would help.
-            let told = house.send(line, &[("if-match", "*")], "{").await.expect(409);
-            assert_eq!(told.head["content-type"], "application/problem+json");
-            assert_eq!(told.body["code"], "rules_read_only", "{line}");
-            let detail = told.body["detail"].as_str().expect("a detail");
+            // The body is invalid: the refusal does not depend on it.
+            let reply = admin.send(line, &[("if-match", "*")], "{").await.expect(409);
+            assert_eq!(reply.head["content-type"], "application/problem+json");
+            assert_eq!(reply.body["code"], "rules_read_only", "{line}");
+            let detail = reply.body["detail"].as_str().expect("a detail");
             assert!(detail.contains("the-source") && detail.contains(advice), "{detail}");
         }
-        let status = house.get("/v1/status").await.expect(200).body["rules"].clone();
+        let status = admin.get("/v1/status").await.expect(200).body["rules"].clone();
         assert_eq!(
             (&status["source"], &status["editable"], &status["name"]),
             (&json!(source), &json!(false), &json!("the-source"))
         );
         assert!(status["read_only_reason"].as_str().expect("a reason").contains(advice));
-        house.get("/v1/rules").await.expect(200);
-        house.send("POST /v1/validate", &[], "rules: []").await.expect(200);
-        house.send("POST /v1/reset", &[], json!({"facts": {"ip": "192.0.2.1"}})).await.expect(200);
+        admin.get("/v1/rules").await.expect(200);
+        admin.send("POST /v1/validate", &[], "rules: []").await.expect(200);
+        admin.send("POST /v1/reset", &[], json!({"facts": {"ip": "192.0.2.1"}})).await.expect(200);
     }
 }
 
 #[tokio::test]
 async fn database_rules_are_editable() {
-    let house = AdminFixture::empty().await;
-    let status = house.get("/v1/status").await.expect(200).body["rules"].clone();
+    let admin = AdminFixture::empty().await;
+    let status = admin.get("/v1/status").await.expect(200).body["rules"].clone();
     assert_eq!(
         (&status["source"], &status["editable"], &status["read_only_reason"]),
         (&json!("database"), &json!(true), &json!(null))

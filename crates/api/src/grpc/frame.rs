@@ -34,8 +34,7 @@ where
             GrpcStatus::new(GrpcCode::Cancelled, "the client aborted the call")
         }
     })?;
-    let not_exactly_one =
-        || GrpcStatus::new(GrpcCode::Unimplemented, "send exactly not_exactly_one message");
+    let not_exactly_one = || GrpcStatus::new(GrpcCode::Unimplemented, "send exactly one message");
     let message = take_message(&mut read.bytes, max_bytes)?.ok_or_else(not_exactly_one)?;
     if !read.bytes.is_empty() {
         return Err(not_exactly_one());

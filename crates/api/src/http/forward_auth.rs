@@ -136,7 +136,7 @@ fn restore_original_request(head: &mut Parts, peer: Peer, trusted: bool) -> Resu
     method::normalize(&mut head.method);
     head.method = match consistent_value(&head.headers, &METHOD_HEADERS, parse_method)? {
         Some(method) => method,
-        // HAProxy always asks with HEAD, regardless of the original method.
+        // HAProxy always sends HEAD, regardless of the original method.
         None if head.method == Method::HEAD => Method::GET,
         None => head.method.clone(),
     };

@@ -1,4 +1,4 @@
-//! `CLIENT …`: what libraries tell of themselves, and ask of their connection.
+//! The `CLIENT` command: libraries use it to name and inspect their connection.
 
 use std::borrow::Cow;
 
@@ -6,10 +6,10 @@ use super::dispatch::write_unknown_subcommand;
 use super::reply_writer::{ReplyWriter, RespVersion};
 use super::session::RespSession;
 
-/// The longest name of a connection.
+/// Maximum length of a connection's name.
 const MAX_NAME_BYTES: usize = 256;
 
-/// Answers `CLIENT`; the arguments from the subcommand on.
+/// Handles `CLIENT`. `args` starts with the subcommand.
 pub(super) fn handle_client(
     session: &mut RespSession,
     args: &[Cow<'_, [u8]>],
@@ -17,7 +17,7 @@ pub(super) fn handle_client(
 ) {
     let [subcommand, rest @ ..] = args else { return };
     match (subcommand.to_ascii_uppercase().as_slice(), rest) {
-        // Who asks is in no log, so there is nothing to keep it for.
+        // Accepted but not stored, because no log or command reports it.
         (b"SETINFO", [what, value]) => set_info(what, value, reply),
         (b"SETNAME", [name]) => match set_name(session, name) {
             Ok(()) => reply.ok(),
@@ -27,13 +27,13 @@ pub(super) fn handle_client(
         (b"GETNAME", []) => reply.bulk(&session.name),
         (b"ID", []) => reply.count(session.id),
         (b"INFO", []) => reply.text(&client_info(session)),
-        // Nothing is evicted here, and nothing is touched.
+        // These have no effect: the server has no keys to evict or touch.
         (b"NO-EVICT" | b"NO-TOUCH", [switch]) if is_switch(switch) => reply.ok(),
         _ => write_unknown_subcommand(reply, "CLIENT", subcommand),
     }
 }
 
-/// Gives the connection a name; an empty one takes it away.
+/// Names the connection; an empty name removes it.
 pub(super) fn set_name(
     session: &mut RespSession,
     name: &[u8],
@@ -49,9 +49,9 @@ pub(super) fn set_name(
 fn set_info(what: &[u8], value: &[u8], reply: &mut ReplyWriter<'_>) {
     let known = what.eq_ignore_ascii_case(b"LIB-NAME") || what.eq_ignore_ascii_case(b"LIB-VER");
     if !known {
-        reply.error("ERR", "Unrecognized option: LIB-NAME and LIB-VER are known");
+        reply.error("ERR", "Unrecognized option; use LIB-NAME or LIB-VER");
     } else if !is_word(value) {
-        reply.error("ERR", "it cannot contain spaces, newlines or special characters.");
+        reply.error("ERR", "the value cannot contain spaces, newlines or special characters.");
     } else {
         reply.ok();
     }

@@ -1,6 +1,6 @@
-//! The commands by name, with how many arguments each takes.
+//! Table of the commands: name, arity and usage.
 
-/// A command.
+/// The supported commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RespCommand {
     ClThrottle,
@@ -14,7 +14,7 @@ pub(super) enum RespCommand {
     Auth,
     Select,
     Client,
-    /// `COMMAND`.
+    /// The command `COMMAND`, which lists the commands.
     Command,
     Info,
     Config,
@@ -22,21 +22,21 @@ pub(super) enum RespCommand {
     Quit,
 }
 
-/// What is known of a command.
+/// Entry of the command table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RespCommandSpec {
     pub(super) command: RespCommand,
-    /// In lower case, as Redis lists them.
+    /// Name in lower case, as Redis lists it.
     pub(super) name: &'static str,
-    /// The number of arguments, the name included; the least one where it is negative.
+    /// Number of arguments including the name; if negative, the minimum.
     pub(super) arity: i8,
     /// Whether the first argument is a key.
     pub(super) has_key: bool,
-    /// How it is called, for commands that Redis does not have.
+    /// Syntax, for commands that Redis does not have.
     pub(super) usage: Option<&'static str>,
 }
 
-/// All commands, those that are asked most often first.
+/// All commands, the most frequent first.
 pub(super) const COMMANDS: [RespCommandSpec; 16] = [
     RespCommandSpec {
         usage: Some("CL.THROTTLE key max_burst count_per_period period [quantity]"),
@@ -78,14 +78,14 @@ const fn command_spec(command: RespCommand, name: &'static str, arity: i8) -> Re
 }
 
 impl RespCommandSpec {
-    /// The command of a name, in any case.
+    /// Finds a command by name, ignoring case.
     pub(super) fn find_by_name(name: &[u8]) -> Option<&'static Self> {
         COMMANDS.iter().find(|entry| entry.name.as_bytes().eq_ignore_ascii_case(name))
     }
 
-    /// Whether it takes so many arguments, the name included.
+    /// Returns whether the command accepts `count` arguments, including the name.
     pub(super) fn accepts_arity(&self, count: usize) -> bool {
-        let least = usize::from(self.arity.unsigned_abs());
-        if self.arity < 0 { count >= least } else { count == least }
+        let min = usize::from(self.arity.unsigned_abs());
+        if self.arity < 0 { count >= min } else { count == min }
     }
 }

@@ -1,4 +1,4 @@
-//! One connection: what is read is answered, and what is answered is sent at once.
+//! Serves one connection: reads commands, processes them and sends the replies at once.
 
 use std::io;
 use std::sync::Arc;
@@ -21,15 +21,15 @@ use tidegate_net::listen::{
 };
 use tidegate_web::{Peer, ProcessStatus};
 
-/// Room for a few commands; a connection with nothing to say holds no more than that.
+/// Initial size of the read buffer: enough for a few commands. An idle connection holds no more.
 const INITIAL_BUFFER_BYTES: usize = 2 * 1024;
 
-/// Room for a few hundred, for those who send as many at once. Only a single request that is longer,
-/// or a single reply, takes more, and for no longer than it needs.
+/// Maximum size at which a buffer is kept: enough for a few hundred pipelined commands. Only a
+/// single longer request or reply makes a buffer larger, and only temporarily.
 const MAX_RETAINED_BYTES: usize = 16 * 1024;
 
-/// How long, and for how many bytes, a caller whose bytes made no sense is listened to after the answer:
-/// closing with bytes unread would take the answer back.
+/// How long, and for how many bytes, input is discarded after the last reply. Closing a socket with
+/// unread input resets the connection, and the client could lose the reply.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 256 * 1024;
 
@@ -47,18 +47,18 @@ impl<S: Store + 'static, L: Store + 'static> ConnectionHandler for RespApi<S, L>
             Err(_) => return tracing::debug!("connection not opened in time"),
         };
         let id = shared.handler.connections.fetch_add(1, Relaxed) + 1;
-        let progress = RespActivity::new();
-        let mut line =
-            RespConnection { wire, activity: &progress, read: BytesMut::new(), out: Vec::new() };
+        let activity = RespActivity::new();
+        let mut connection =
+            RespConnection { wire, activity: &activity, read: BytesMut::new(), out: Vec::new() };
         let mut session = RespSession::new(id, peer);
         tokio::select! {
             biased;
-            ended = line.serve_commands(&shared.handler, &mut session, &shared.status) => {
+            ended = connection.serve_commands(&shared.handler, &mut session, &shared.status) => {
                 if let Err(error) = ended {
                     tracing::debug!(%error, "connection ended early");
                 }
             }
-            () = poll_on_wake(wait_for_timeout(&progress, &shared.settings, stage)) => {}
+            () = poll_on_wake(wait_for_timeout(&activity, &shared.settings, stage)) => {}
         }
     }
 }
@@ -71,25 +71,27 @@ async fn open_stream<D>(
     accept_tls(socket, shared.settings.tls.as_ref()).await
 }
 
-/// A connection with what was read and not yet answered, and answered and not yet sent.
+/// A connection and its buffers.
 struct RespConnection<'p> {
     wire: MaybeTlsSocket,
     activity: &'p RespActivity,
+    /// Bytes that were read but not processed yet.
     read: BytesMut,
+    /// Replies that were not sent yet.
     out: Vec<u8>,
 }
 
 impl RespConnection<'_> {
     async fn serve_commands<S: Store, L: Store>(
         &mut self,
-        door: &RespApi<S, L>,
+        api: &RespApi<S, L>,
         session: &mut RespSession,
         status: &ProcessStatus,
     ) -> io::Result<()> {
         while self.read().await? {
             loop {
                 self.activity.set_phase(RespPhase::Answering);
-                let done = door.process_pipeline(session, &self.read, &mut self.out).await;
+                let done = api.process_pipeline(session, &self.read, &mut self.out).await;
                 self.read.advance(done.consumed);
                 if done.consumed > 0 {
                     self.activity.record_step();
@@ -108,7 +110,7 @@ impl RespConnection<'_> {
         Ok(())
     }
 
-    /// Reads what there is; says whether there was anything.
+    /// Reads the available bytes; returns false if the client closed the connection.
     async fn read(&mut self) -> io::Result<bool> {
         self.activity.set_phase(if self.read.is_empty() {
             RespPhase::Idle
@@ -117,7 +119,7 @@ impl RespConnection<'_> {
         });
         let held = self.read.len();
         if self.read.capacity() - held < INITIAL_BUFFER_BYTES {
-            // Room that was read from is used again, where there is enough of it.
+            // Reuses the space of consumed bytes if it is large enough.
             self.read.reserve(held.max(INITIAL_BUFFER_BYTES));
         }
         if held == 0 && self.read.capacity() > MAX_RETAINED_BYTES {
@@ -125,7 +127,7 @@ impl RespConnection<'_> {
         }
         let count = self.wire.read_buf(&mut self.read).await?;
         if self.read.len() == self.read.capacity() && self.read.capacity() < MAX_RETAINED_BYTES {
-            // A sign of a long pipeline: from now on there is room for much of it.
+            // A full buffer suggests a long pipeline, so grow at once to the size that is kept.
             self.read.reserve(MAX_RETAINED_BYTES - self.read.len());
         }
         Ok(count > 0)
@@ -152,10 +154,10 @@ impl RespConnection<'_> {
         Ok(())
     }
 
-    /// Ends the connection after the last reply.
+    /// Closes the connection after the last reply, discarding further input for a while.
     async fn linger_and_close(&mut self) -> io::Result<()> {
         self.wire.shutdown().await?;
-        let heard = async {
+        let discard = async {
             let mut left = LINGER_BYTES;
             while left > 0 {
                 self.read.clear();
@@ -165,8 +167,8 @@ impl RespConnection<'_> {
                 }
             }
         };
-        // Whoever says nothing more and does not close either is left alone.
-        let _ = tokio::time::timeout(LINGER, heard).await;
+        // After a timeout the socket is closed even if the client has not closed its side.
+        let _ = tokio::time::timeout(LINGER, discard).await;
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! What a command means: answered at once, or a question for the limiter.
+//! Dispatches a command: replies at once, or returns the query that the limiter must answer.
 
 use tidegate_core::store::Store;
 
@@ -11,23 +11,23 @@ use super::session::RespSession;
 use super::throttle::{ThrottleDialect, ThrottleRequest};
 use super::{client_command, server_commands};
 
-/// How much of a caller's own text an error repeats, in bytes.
+/// How many bytes of the client's input an error message repeats.
 const MAX_ECHOED_BYTES: usize = 128;
 
-/// What becomes of a command.
+/// Result of dispatching a command.
 pub(super) enum CommandDispatch {
-    /// It is answered.
+    /// The reply is written.
     Replied,
-    /// It is answered, and nothing more will be.
+    /// The reply is written, and the connection must be closed.
     Close,
-    /// The limiter has to be asked about a bucket.
+    /// The limiter must charge or refund a bucket.
     Throttle(ThrottleRequest),
-    /// The rules have to be asked, with the same arguments.
+    /// The rules must decide, from the same arguments.
     Rules(RespRuleAction),
 }
 
 impl<S: Store, L: Store> RespApi<S, L> {
-    /// Answers a command, or says what to ask the limiter.
+    /// Replies to a command, or returns the query for the limiter.
     pub(super) fn dispatch(
         &self,
         session: &mut RespSession,
@@ -99,13 +99,14 @@ impl<S: Store, L: Store> RespApi<S, L> {
 pub(super) fn write_arity_error(reply: &mut ReplyWriter<'_>, entry: &RespCommandSpec) {
     let mut text = format!("wrong number of arguments for '{}' command", entry.name);
     if let Some(usage) = entry.usage {
-        text.push_str("; write: ");
+        text.push_str("; usage: ");
         text.push_str(usage);
     }
     reply.error("ERR", &text);
 }
 
-/// Clients look for "unknown command" to find out what a server can do; the words are Redis' own.
+/// Error text for an unknown command. It equals Redis' text, because clients search it for "unknown
+/// command" to detect what a server supports.
 fn unknown_command_text(args: &RespArgs<'_>) -> String {
     let mut text =
         format!("unknown command '{}', with args beginning with: ", truncated_text(&args[0]));
@@ -118,12 +119,13 @@ fn unknown_command_text(args: &RespArgs<'_>) -> String {
     text
 }
 
-/// A caller's own text, as much of it as is repeated.
+/// Converts the client's input to text for an error message, shortened to [`MAX_ECHOED_BYTES`].
 pub(super) fn truncated_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_ECHOED_BYTES)]).into_owned()
 }
 
-/// A subcommand that is not there, in Redis' words.
-pub(super) fn write_unknown_subcommand(reply: &mut ReplyWriter<'_>, of: &str, name: &[u8]) {
-    reply.error("ERR", &format!("unknown subcommand '{}'. Try {of} HELP.", truncated_text(name)));
+/// Writes Redis' error for an unknown subcommand.
+pub(super) fn write_unknown_subcommand(reply: &mut ReplyWriter<'_>, command: &str, name: &[u8]) {
+    let name = truncated_text(name);
+    reply.error("ERR", &format!("unknown subcommand '{name}'. Try {command} HELP."));
 }

@@ -1,4 +1,4 @@
-//! `HELLO` and `AUTH`: which version is spoken, and who speaks.
+//! `HELLO` and `AUTH`: protocol version and authentication.
 
 use std::borrow::Cow;
 
@@ -14,10 +14,10 @@ use super::session::RespSession;
 /// The name of the only user.
 const USER: &[u8] = b"default";
 
-/// An error: its code, and what is wrong.
+/// Code and message of an error.
 type RespCommandError = (&'static str, String);
 
-/// What `HELLO` asks for.
+/// Arguments of `HELLO`.
 #[derive(Default)]
 struct HelloOptions<'a> {
     version: Option<RespVersion>,
@@ -26,7 +26,8 @@ struct HelloOptions<'a> {
 }
 
 impl<S: Store, L: Store> RespApi<S, L> {
-    /// `HELLO [protover [AUTH user password] [SETNAME name]]`. Its own reply is in the new version.
+    /// Handles `HELLO [protover [AUTH user password] [SETNAME name]]`. The reply already uses the
+    /// new version.
     pub(super) fn hello(
         &self,
         session: &mut RespSession,
@@ -50,7 +51,7 @@ impl<S: Store, L: Store> RespApi<S, L> {
         }
     }
 
-    /// `AUTH [user] password`.
+    /// Handles `AUTH [user] password`.
     pub(super) fn auth(
         &self,
         session: &mut RespSession,
@@ -79,9 +80,9 @@ impl<S: Store, L: Store> RespApi<S, L> {
                        tidegate with --admin-token-file FILE";
             return Err(("ERR", why.to_owned()));
         };
-        // Both are looked at, so that the time taken tells nothing.
-        let (known, right) = (user == USER, token.matches(password));
-        if !(known && right) {
+        // Compare both even if the user is unknown, so that the timing reveals nothing.
+        let (known, matches) = (user == USER, token.matches(password));
+        if !(known && matches) {
             let why = "invalid username-password pair or user is disabled.";
             return Err(("WRONGPASS", why.to_owned()));
         }
@@ -123,7 +124,7 @@ impl<'a> HelloOptions<'a> {
     }
 }
 
-/// What clients want to know of a server. Some refuse to go on unless it calls itself `redis`.
+/// Writes the reply to `HELLO`. Some clients disconnect unless the server is named `redis`.
 fn write_server_info(session: &RespSession, reply: &mut ReplyWriter<'_>) {
     reply.map(7);
     reply.text("server");

@@ -1,6 +1,6 @@
-//! Ends connections that dawdle, and idle ones when the door closes.
+//! Closes stalled connections, and idle ones during shutdown.
 //!
-//! It looks now and then rather than set a timer for every command.
+//! It checks a connection's progress periodically, which is cheaper than a timer for every command.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,25 +11,25 @@ use tokio::sync::watch::Receiver;
 
 use tidegate_net::listen::{Settings, ShutdownPhase, wait_for_phase};
 
-/// What a connection is at.
+/// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum RespPhase {
-    /// There is nothing to do.
+    /// Waiting for a command.
     Idle,
-    /// A command has begun to come.
+    /// Waiting for the rest of a command.
     ReadingCommand,
-    /// Commands are being decided.
+    /// Processing commands.
     Answering,
-    /// Replies go out.
+    /// Sending replies.
     Sending,
 }
 
-/// What a connection is at, and whether it gets on.
+/// Phase and progress of a connection, shared with its watchdog.
 #[derive(Debug)]
 pub(super) struct RespActivity {
     phase: AtomicU8,
-    /// Changes whenever something was done.
+    /// Incremented on every progress.
     steps: AtomicU64,
 }
 
@@ -42,9 +42,9 @@ impl RespActivity {
         self.phase.store(phase as u8, Relaxed);
     }
 
-    /// Something was done.
+    /// Records progress.
     pub(super) fn record_step(&self) {
-        // Nobody else writes.
+        // The connection's task is the only writer, so this needs no atomic increment.
         self.steps.store(self.steps.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
@@ -56,42 +56,42 @@ impl RespActivity {
     }
 }
 
-/// Returns when the connection has been at the same thing for too long, or has nothing under way when
-/// the door has closed.
+/// Completes when the connection made no progress for the timeout of its phase. During shutdown,
+/// completes as soon as no command is being processed.
 pub(super) async fn wait_for_timeout(
-    progress: &RespActivity,
+    activity: &RespActivity,
     settings: &Settings,
     stage: Receiver<ShutdownPhase>,
 ) {
     let Settings { header_timeout, idle_timeout, send_timeout, .. } = *settings;
     let shortest = header_timeout.min(idle_timeout).min(send_timeout);
     let step = (shortest / 2).max(Duration::from_millis(10));
-    let mut ending = pin!(wait_for_phase(stage, ShutdownPhase::ClosingIdle));
-    let (mut at, mut spent) = (progress.snapshot(), Duration::ZERO);
+    let mut closing = pin!(wait_for_phase(stage, ShutdownPhase::ClosingIdle));
+    let (mut last, mut stalled) = (activity.snapshot(), Duration::ZERO);
     loop {
         tokio::select! {
             () = tokio::time::sleep(step) => {}
-            () = &mut ending => return wait_until_sent(progress).await,
+            () = &mut closing => return wait_until_sent(activity).await,
         }
-        let now = progress.snapshot();
-        spent = if now == at { spent + step } else { Duration::ZERO };
-        at = now;
-        let patience = match at.0 {
+        let now = activity.snapshot();
+        stalled = if now == last { stalled + step } else { Duration::ZERO };
+        last = now;
+        let timeout = match last.0 {
             RespPhase::Idle => idle_timeout,
             RespPhase::ReadingCommand => header_timeout,
             RespPhase::Sending => send_timeout,
-            // A store has a deadline of its own.
+            // The store enforces its timeout itself.
             RespPhase::Answering => continue,
         };
-        if spent >= patience {
+        if stalled >= timeout {
             return;
         }
     }
 }
 
-/// Waits until what was read is answered; the connection closes by itself after that.
-async fn wait_until_sent(progress: &RespActivity) {
-    while matches!(progress.snapshot().0, RespPhase::Answering | RespPhase::Sending) {
+/// Waits until the replies to the commands already read are sent.
+async fn wait_until_sent(activity: &RespActivity) {
+    while matches!(activity.snapshot().0, RespPhase::Answering | RespPhase::Sending) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -1,10 +1,10 @@
-//! Requests on a line, as people type them: words, with Redis' quotes and escapes.
+//! Inline requests: one line of words with Redis' quotes and escapes, as typed in telnet.
 
 use std::borrow::Cow;
 
 use super::request_parser::{MAX_ARGS, ProtocolError, RespArgs};
 
-/// The words of a line. Those without escapes are not copied.
+/// Splits a line into words. Words without quotes are borrowed.
 pub(super) fn split_words(line: &[u8]) -> Result<RespArgs<'_>, ProtocolError> {
     let mut words = RespArgs::new();
     let mut rest = line.trim_ascii_start();
@@ -23,7 +23,7 @@ pub(super) fn split_words(line: &[u8]) -> Result<RespArgs<'_>, ProtocolError> {
     Ok(words)
 }
 
-/// A word up to the next space. A quote inside begins a quoted part, as in Redis.
+/// Parses a word up to the next space. A quote inside the word starts a quoted part, as in Redis.
 fn parse_bare_word(text: &[u8]) -> Result<(Cow<'_, [u8]>, &[u8]), ProtocolError> {
     let stops = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b'"' | b'\'' | 0);
     let end = text.iter().position(stops).unwrap_or(text.len());
@@ -31,14 +31,14 @@ fn parse_bare_word(text: &[u8]) -> Result<(Cow<'_, [u8]>, &[u8]), ProtocolError>
     let (more, rest) = match rest.first() {
         Some(b'"') => parse_double_quoted(&rest[1..])?,
         Some(b'\'') => parse_single_quoted(&rest[1..])?,
-        // It would end the line in Redis, which reads lines as C does.
+        // Redis parses the line as a C string, which a NUL byte ends.
         Some(0) => return Err(ProtocolError::UnbalancedQuotes),
         _ => return Ok((Cow::Borrowed(word), rest)),
     };
     Ok((Cow::Owned([word, &more].concat()), rest))
 }
 
-/// Up to the closing quote, which a space or the end must follow.
+/// Parses up to the closing quote, which must be followed by a space or the end of the line.
 fn parse_single_quoted(text: &[u8]) -> Result<(Cow<'_, [u8]>, &[u8]), ProtocolError> {
     let mut word = Vec::new();
     let mut at = 0;
@@ -106,8 +106,9 @@ const fn hex_digit(hexadecimal: u8) -> u8 {
     }
 }
 
-/// Whether a line begins as one of HTTP does. Any page in a browser can make it send such a request,
-/// with a body of the page's choice; so nothing after the first line is looked at.
+/// Returns whether the first word of a line belongs to an HTTP request. A web page can make a
+/// browser send such a request with commands in its body, so nothing after the first line is
+/// parsed.
 pub(super) fn is_http_start(word: &[u8]) -> bool {
     const METHODS: [&[u8]; 10] = [
         b"GET", b"POST", b"PUT", b"HEAD", b"DELETE", b"OPTIONS", b"PATCH", b"CONNECT", b"TRACE",

@@ -1,7 +1,7 @@
-//! A question for the limiter, and the reply to it.
+//! Queries to the limiter, and their replies.
 
 use tidegate_core::store::Store;
-use tidegate_rules::ApiKind as AskedAt;
+use tidegate_rules::ApiKind;
 
 use super::RespApi;
 use super::reply_writer::{ReplyWriter, RespVersion};
@@ -9,16 +9,16 @@ use super::request_parser::RespArgs;
 use super::rule_commands::RespRuleQuery;
 use super::throttle::{self, ThrottleRequest};
 
-/// What the limiter is asked.
+/// A query to the limiter.
 #[derive(Debug)]
 pub(super) enum RespQuery<'a> {
-    /// A bucket with its own numbers.
+    /// Charges or refunds a bucket whose limit is in the command.
     Throttle(ThrottleRequest),
-    /// The rules; the arguments with the command's name.
+    /// Decided by the rules. The arguments include the command's name.
     Rules(RespRuleAction, RespArgs<'a>),
 }
 
-/// What is asked of the rules.
+/// What a `TIDEGATE.…` command does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RespRuleAction {
     Check,
@@ -27,40 +27,41 @@ pub(super) enum RespRuleAction {
 }
 
 impl RespQuery<'_> {
-    /// Whether others may be asked at the same time, because each sees what came before it: a store
-    /// decides in the order in which it is asked, but forgetting goes to all of its parts.
+    /// Returns whether the query may be in flight together with others. A store applies charges in
+    /// the order of the calls, so each sees the earlier ones. A reset goes to all parts of the
+    /// store and has no such order.
     pub(super) const fn can_run_concurrently(&self) -> bool {
         !matches!(self, Self::Rules(RespRuleAction::Reset, _))
     }
 }
 
 impl<S: Store, L: Store> RespApi<S, L> {
-    /// Asks, and writes the reply.
+    /// Executes the query and writes the reply.
     pub(super) async fn execute_query(
         &self,
-        question: RespQuery<'_>,
+        query: RespQuery<'_>,
         version: RespVersion,
         out: &mut Vec<u8>,
     ) {
-        match question {
+        match query {
             RespQuery::Throttle(ThrottleRequest { dialect, key, policy, quantity }) => {
                 let amount = quantity.unsigned_abs();
-                let told = match quantity {
-                    0.. => self.limiter.charge_ad_hoc(AskedAt::Resp, key, &policy, amount).await,
+                let result = match quantity {
+                    0.. => self.limiter.charge_ad_hoc(ApiKind::Resp, key, &policy, amount).await,
                     _ => self.limiter.refund_ad_hoc(key, &policy, amount).await,
                 };
                 let mut reply = ReplyWriter::new(out, version);
-                match told {
+                match result {
                     Ok(reading) => throttle::write_reply(&mut reply, dialect, &reading),
                     Err(error) => {
-                        tracing::debug!(%error, "no answer for a command");
-                        // What the store said may tell of the inside of the house.
-                        reply.error("TRYAGAIN", "the store of the counters does not answer");
+                        tracing::debug!(%error, "command failed: the store is unavailable");
+                        // The store's error may contain internal addresses, so it is only logged.
+                        reply.error("TRYAGAIN", "the store is unavailable");
                     }
                 }
             }
-            RespQuery::Rules(verb, args) => match RespRuleQuery::parse(verb, &args[1..]) {
-                Ok(asked) => self.execute_rule_query(&asked, version, out).await,
+            RespQuery::Rules(action, args) => match RespRuleQuery::parse(action, &args[1..]) {
+                Ok(query) => self.execute_rule_query(&query, version, out).await,
                 Err(why) => ReplyWriter::new(out, version).error("ERR", &why),
             },
         }

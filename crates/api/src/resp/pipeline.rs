@@ -1,7 +1,8 @@
-//! Several commands in one go: all that were read are answered, in order.
+//! Processes pipelined commands: answers all commands that were read, in order.
 //!
-//! A store in this process answers each before the next is looked at. One that is waited for is asked
-//! everything at once, so that a pipeline takes one round trip and not one a command.
+//! An in-process store answers each command before the next one is parsed. A remote store gets the
+//! queries of the whole pipeline at once, so a pipeline takes one round trip instead of one per
+//! command.
 
 use std::pin::Pin;
 
@@ -15,45 +16,45 @@ use super::reply_writer::{ReplyWriter, RespVersion};
 use super::request_parser::{self, ProtocolError};
 use super::session::RespSession;
 
-/// Replies beyond this are sent before more commands are looked at.
+/// When this many bytes of replies are pending, they are sent before more commands are parsed.
 const MAX_OUT_BYTES: usize = 12 * 1024;
 
-/// The most questions that wait for a store at the same time.
+/// Maximum number of queries that wait for the store at the same time.
 const MAX_WAITING: usize = 256;
 
-/// What became of the commands that were read.
+/// Result of processing the commands that were read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PipelineOutcome {
-    /// How many bytes are dealt with.
+    /// Number of bytes processed.
     pub(super) consumed: usize,
     pub(super) next: PipelineNext,
 }
 
-/// What comes after.
+/// What the connection must do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PipelineNext {
-    /// More has to be read before anything more can be answered.
+    /// Send the replies, then read more bytes: the remaining ones are not a complete command.
     ReadMore,
-    /// There is more to answer when the replies are sent.
+    /// Send the replies, then process the remaining bytes.
     Continue,
-    /// The connection ends when the replies are sent.
+    /// Send the replies, then close the connection.
     Close,
 }
 
-/// Replies that are waited for.
+/// Pending replies, in the order of the commands.
 type PipelineReplies<'a> = Vec<Pin<Box<dyn Future<Output = Vec<u8>> + Send + 'a>>>;
 
 impl<S: Store, L: Store> RespApi<S, L> {
-    /// Answers the commands in `bytes`.
+    /// Processes the commands in `bytes` and appends the replies to `out`.
     pub(super) async fn process_pipeline(
         &self,
         session: &mut RespSession,
         bytes: &[u8],
         out: &mut Vec<u8>,
     ) -> PipelineOutcome {
-        let (mut taken, mut waiting) = (0, PipelineReplies::new());
+        let (mut consumed, mut waiting) = (0, PipelineReplies::new());
         let next = loop {
-            let request = match request_parser::next_request(&bytes[taken..]) {
+            let request = match request_parser::next_request(&bytes[consumed..]) {
                 Ok(Some(request)) => request,
                 Ok(None) => break PipelineNext::ReadMore,
                 Err(error) => {
@@ -62,28 +63,28 @@ impl<S: Store, L: Store> RespApi<S, L> {
                     break PipelineNext::Close;
                 }
             };
-            taken += request.length;
+            consumed += request.length;
             let written = out.len();
-            let heard = self.dispatch(session, &request.args, out);
+            let dispatched = self.dispatch(session, &request.args, out);
             if !waiting.is_empty() && out.len() > written {
-                // It was answered at once, but those before it come first.
+                // This reply is ready, but the pending replies to earlier commands go first.
                 let reply = out.split_off(written);
                 flush_pending(&mut waiting, out).await;
                 out.extend_from_slice(&reply);
             }
-            let question = match heard {
+            let query = match dispatched {
                 CommandDispatch::Replied => None,
                 CommandDispatch::Close => break PipelineNext::Close,
                 CommandDispatch::Throttle(throttle) => Some(RespQuery::Throttle(throttle)),
-                CommandDispatch::Rules(verb) => Some(RespQuery::Rules(verb, request.args)),
+                CommandDispatch::Rules(action) => Some(RespQuery::Rules(action, request.args)),
             };
-            match question {
+            match query {
                 None => {}
-                Some(question) if S::IMMEDIATE => {
-                    self.execute_query(question, session.version, out).await;
+                Some(query) if S::IMMEDIATE => {
+                    self.execute_query(query, session.version, out).await;
                 }
-                Some(question) => {
-                    self.enqueue_query(question, session.version, &mut waiting, out).await;
+                Some(query) => {
+                    self.enqueue_query(query, session.version, &mut waiting, out).await;
                 }
             }
             if out.len() > MAX_OUT_BYTES {
@@ -91,33 +92,34 @@ impl<S: Store, L: Store> RespApi<S, L> {
             }
         };
         flush_pending(&mut waiting, out).await;
-        PipelineOutcome { consumed: taken, next }
+        PipelineOutcome { consumed, next }
     }
 
-    /// Has a question wait with others, unless it has to be asked alone.
+    /// Adds a query to the pending ones. A query that must run alone is executed before this
+    /// returns.
     async fn enqueue_query<'a>(
         &'a self,
-        question: RespQuery<'a>,
+        query: RespQuery<'a>,
         version: RespVersion,
         waiting: &mut PipelineReplies<'a>,
         out: &mut Vec<u8>,
     ) {
-        let together = question.can_run_concurrently();
-        if !together || waiting.len() == MAX_WAITING {
+        let concurrent = query.can_run_concurrently();
+        if !concurrent || waiting.len() == MAX_WAITING {
             flush_pending(waiting, out).await;
         }
         waiting.push(Box::pin(async move {
             let mut reply = Vec::new();
-            self.execute_query(question, version, &mut reply).await;
+            self.execute_query(query, version, &mut reply).await;
             reply
         }));
-        if !together {
+        if !concurrent {
             flush_pending(waiting, out).await;
         }
     }
 }
 
-/// Waits for all replies and puts them in order.
+/// Waits for all pending replies and appends them to `out` in order.
 async fn flush_pending(waiting: &mut PipelineReplies<'_>, out: &mut Vec<u8>) {
     if !waiting.is_empty() {
         join_all(waiting.drain(..)).await.iter().for_each(|reply| out.extend_from_slice(reply));
@@ -125,6 +127,6 @@ async fn flush_pending(waiting: &mut PipelineReplies<'_>, out: &mut Vec<u8>) {
 }
 
 fn write_protocol_error(error: ProtocolError, version: RespVersion, out: &mut Vec<u8>) {
-    tracing::debug!(%error, "connection closed");
+    tracing::debug!(%error, "connection closed after a protocol error");
     ReplyWriter::new(out, version).error("ERR", &error.to_string());
 }

@@ -1,6 +1,6 @@
-//! Replies, in RESP2 and RESP3. What is a map in RESP3 is a flat list of names and values in RESP2.
+//! Writes replies in RESP2 and RESP3. A RESP3 map is a flat array of names and values in RESP2.
 
-/// Which version of the protocol a connection speaks.
+/// Protocol version of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum RespVersion {
     #[default]
@@ -8,7 +8,7 @@ pub(super) enum RespVersion {
     Resp3,
 }
 
-/// Writes replies after those that are there.
+/// Appends replies to a buffer.
 #[derive(Debug)]
 pub(super) struct ReplyWriter<'o> {
     out: &'o mut Vec<u8>,
@@ -20,23 +20,24 @@ impl<'o> ReplyWriter<'o> {
         Self { out, version }
     }
 
-    /// `+OK`.
+    /// Writes `+OK`.
     pub(super) fn ok(&mut self) {
         self.simple("OK");
     }
 
-    /// A word of ours.
+    /// Writes a simple string.
     pub(super) fn simple(&mut self, word: &'static str) {
         self.line(b'+', word.as_bytes());
     }
 
-    /// An error: a code in capitals, and what is wrong. Bytes that would end the line are replaced.
-    pub(super) fn error(&mut self, code: &str, what: &str) {
+    /// Writes an error: an upper-case code and a message. Control characters in the message become
+    /// spaces, because a line break would end the reply.
+    pub(super) fn error(&mut self, code: &str, message: &str) {
         self.out.push(b'-');
         self.out.extend_from_slice(code.as_bytes());
         self.out.push(b' ');
         let printable = |byte: u8| if byte.is_ascii_control() { b' ' } else { byte };
-        self.out.extend(what.bytes().map(printable));
+        self.out.extend(message.bytes().map(printable));
         self.end_line();
     }
 
@@ -49,7 +50,7 @@ impl<'o> ReplyWriter<'o> {
         self.end_line();
     }
 
-    /// A count; those beyond 63 bits, which nobody reaches, are held there.
+    /// Writes a count, saturating at `i64::MAX`.
     pub(super) fn count(&mut self, number: u64) {
         self.integer(i64::try_from(number).unwrap_or(i64::MAX));
     }
@@ -64,7 +65,7 @@ impl<'o> ReplyWriter<'o> {
         self.bulk(text.as_bytes());
     }
 
-    /// Nothing.
+    /// Writes a null.
     pub(super) fn null(&mut self) {
         match self.version {
             RespVersion::Resp2 => self.line(b'$', b"-1"),
@@ -72,7 +73,7 @@ impl<'o> ReplyWriter<'o> {
         }
     }
 
-    /// Yes or no; 1 or 0 where there is no such type.
+    /// Writes a boolean; RESP2 has none, so there it is the integer 1 or 0.
     pub(super) fn boolean(&mut self, truth: bool) {
         match self.version {
             RespVersion::Resp2 => self.integer(i64::from(truth)),
@@ -80,12 +81,12 @@ impl<'o> ReplyWriter<'o> {
         }
     }
 
-    /// So many replies follow.
+    /// Writes the header of an array; `length` replies must follow.
     pub(super) fn array(&mut self, length: usize) {
         self.length_header(b'*', length);
     }
 
-    /// So many pairs of replies follow.
+    /// Writes the header of a map; `pairs` pairs of replies must follow.
     pub(super) fn map(&mut self, pairs: usize) {
         match self.version {
             RespVersion::Resp2 => self.length_header(b'*', 2 * pairs),
@@ -160,8 +161,8 @@ mod tests {
     #[test]
     fn integers_of_any_length_are_written() {
         for number in [0, 7, 10, -1, i64::MAX, i64::MIN] {
-            let told = written_reply(RespVersion::Resp2, |reply| reply.integer(number));
-            assert_eq!(told, format!(":{number}\r\n"));
+            let reply = written_reply(RespVersion::Resp2, |reply| reply.integer(number));
+            assert_eq!(reply, format!(":{number}\r\n"));
         }
         assert_eq!(
             written_reply(RespVersion::Resp2, |reply| reply.count(u64::MAX)),
@@ -171,7 +172,7 @@ mod tests {
 
     #[test]
     fn error_reply_is_always_one_line() {
-        let told = written_reply(RespVersion::Resp3, |reply| reply.error("ERR", "a\r\n+OK\u{0}b"));
-        assert_eq!(told, "-ERR a  +OK b\r\n");
+        let reply = written_reply(RespVersion::Resp3, |reply| reply.error("ERR", "a\r\n+OK\u{0}b"));
+        assert_eq!(reply, "-ERR a  +OK b\r\n");
     }
 }

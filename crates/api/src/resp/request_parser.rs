@@ -1,8 +1,8 @@
-//! Bytes to requests: the arguments of the next command, where they stand in what was read.
+//! Parses requests. The arguments of a command are borrowed from the read buffer.
 //!
-//! Nothing is kept between calls and nothing is allocated for what is only announced: a request that
-//! has not come to its end is looked at again from its beginning when there is more. So it means the
-//! same however its bytes were split, and an error is the same as early as it can be told.
+//! The parser keeps no state between calls: an incomplete request is parsed again from its start
+//! when more bytes have arrived. The result therefore does not depend on how the bytes were split.
+//! Declared lengths allocate no memory, and errors are reported as early as possible.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,55 +13,55 @@ use smallvec::SmallVec;
 use super::inline;
 use tidegate_identity::MAX_FACTS;
 
-/// The most arguments of a request: all facts that one may bring, its name and two options.
+/// Maximum number of arguments: the command's name, the maximum number of facts, and two options.
 pub(super) const MAX_ARGS: usize = 1 + 2 * MAX_FACTS + 2 * 2;
 
-/// The longest argument.
+/// Maximum length of an argument.
 const MAX_BULK_BYTES: usize = 64 * 1024;
 
-/// The longest request.
+/// Maximum length of a request.
 pub(super) const MAX_REQUEST_BYTES: usize = 256 * 1024;
 
-/// The longest request on a line.
+/// Maximum length of an inline request.
 const MAX_INLINE_BYTES: usize = 64 * 1024;
 
-/// The longest line that announces a length; 64-bit numbers have up to twenty characters.
+/// Maximum length of a line that declares a length. A 64-bit number has up to 20 characters.
 const MAX_LENGTH_LINE: usize = 24;
 
-/// The arguments of a request, its name first. Empty where there is nothing to answer.
+/// The arguments of a request, starting with the command's name. An empty request gets no reply.
 pub(super) type RespArgs<'a> = SmallVec<[Cow<'a, [u8]>; 8]>;
 
-/// A request, and how many bytes it took.
+/// A request and its length in bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RespRequest<'a> {
     pub(super) args: RespArgs<'a>,
     pub(super) length: usize,
 }
 
-/// Bytes after which nothing that follows can be understood.
+/// An error after which the rest of the stream cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProtocolError {
-    /// The number of arguments is none.
+    /// The declared number of arguments is not a number.
     ArrayLength,
-    /// There are too many of them.
+    /// There are too many arguments.
     TooManyArgs,
-    /// An argument does not begin as one.
+    /// An argument does not start with `$`.
     NotBulk(u8),
-    /// The length of an argument is none, or too large.
+    /// The declared length of an argument is not a number, negative or too large.
     BulkLength,
-    /// An argument does not end where it should.
+    /// An argument is not followed by CRLF.
     BulkEnd,
-    /// All arguments together are too long.
+    /// The request is too long.
     TooLong,
-    /// A line is too long.
+    /// An inline request is too long.
     LineTooLong,
-    /// A line has a quote that does not end.
+    /// An inline request has an unbalanced quote.
     UnbalancedQuotes,
-    /// This is a request of HTTP, which any page in a browser can send.
+    /// The bytes are an HTTP request, which any web page can make a browser send.
     Http,
 }
 
-/// The next request, if it has come to its end.
+/// Parses the next request; `None` if it is still incomplete.
 pub(super) fn next_request(bytes: &[u8]) -> Result<Option<RespRequest<'_>>, ProtocolError> {
     match bytes.first() {
         None => Ok(None),
@@ -75,7 +75,7 @@ fn parse_multibulk(bytes: &[u8]) -> Result<Option<RespRequest<'_>>, ProtocolErro
         return Ok(None);
     };
     let mut args = RespArgs::new();
-    // No arguments, or fewer than that: Redis passes over it.
+    // Redis ignores a request with zero or a negative number of arguments.
     let count = usize::try_from(count).unwrap_or(0);
     if count > MAX_ARGS {
         return Err(ProtocolError::TooManyArgs);
@@ -111,14 +111,14 @@ fn parse_multibulk(bytes: &[u8]) -> Result<Option<RespRequest<'_>>, ProtocolErro
     Ok(Some(RespRequest { args, length: at }))
 }
 
-/// The number on a line from `at` on, and where the line has ended.
+/// Parses the number on the line that starts at `at`. Also returns the start of the next line.
 fn parse_length(
     bytes: &[u8],
     at: usize,
     wrong: ProtocolError,
 ) -> Result<Option<(i64, usize)>, ProtocolError> {
     let rest = &bytes[at..];
-    // Most numbers have one or two digits, and are read as they are found.
+    // Most numbers have one or two digits, so parse without searching for the line end first.
     let mut number: i64 = 0;
     for (i, byte) in rest.iter().take(MAX_LENGTH_LINE).enumerate() {
         match byte {
@@ -148,9 +148,9 @@ fn parse_length(
 }
 
 fn parse_inline(bytes: &[u8]) -> Result<Option<RespRequest<'_>>, ProtocolError> {
-    let whole = &bytes[..bytes.len().min(MAX_INLINE_BYTES)];
-    let Some(end) = memchr(b'\n', whole) else {
-        return if whole.len() < MAX_INLINE_BYTES {
+    let window = &bytes[..bytes.len().min(MAX_INLINE_BYTES)];
+    let Some(end) = memchr(b'\n', window) else {
+        return if window.len() < MAX_INLINE_BYTES {
             Ok(None)
         } else {
             Err(ProtocolError::LineTooLong)
@@ -181,12 +181,12 @@ impl fmt::Display for ProtocolError {
             ),
             Self::BulkEnd => f.write_str("Protocol error: expected CRLF after an argument"),
             Self::TooLong => {
-                write!(f, "Protocol error: a request has at most {MAX_REQUEST_BYTES} bytes")
+                write!(f, "Protocol error: the request is longer than {MAX_REQUEST_BYTES} bytes")
             }
             Self::LineTooLong => f.write_str("Protocol error: too big inline request"),
             Self::UnbalancedQuotes => f.write_str("Protocol error: unbalanced quotes in request"),
             Self::Http => f.write_str(
-                "this listener speaks the Redis protocol; HTTP has another one (--http)",
+                "this listener speaks the Redis protocol; send HTTP to the listener set by --http",
             ),
         }
     }

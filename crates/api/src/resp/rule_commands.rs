@@ -1,5 +1,6 @@
-//! `TIDEGATE.CHECK`, `TIDEGATE.PEEK` and `TIDEGATE.RESET`: facts as pairs of arguments, decided by the
-//! rules, and the decision as a map with the names that `/v1/check` has.
+//! `TIDEGATE.CHECK`, `TIDEGATE.PEEK` and `TIDEGATE.RESET`: commands that the rules decide.
+//!
+//! Facts are pairs of arguments. The decision is a map with the same names as in `/v1/check`.
 
 use std::borrow::Cow;
 
@@ -8,7 +9,7 @@ use tidegate_core::decision::{AnsweredBy, Retry};
 use tidegate_core::store::Store;
 use tidegate_core::time::Timestamp;
 use tidegate_limiter::Decision;
-use tidegate_rules::{ApiKind as AskedAt, Facts};
+use tidegate_rules::{ApiKind, Facts};
 
 use super::RespApi;
 use super::dispatch::{CommandDispatch, truncated_text};
@@ -19,7 +20,7 @@ use crate::counter_problem::{STORE_DOWN_NOT_RESET, missing_key_message};
 use crate::json::retry_after_ms;
 use tidegate_identity as extract;
 
-/// What is asked of the rules.
+/// The parsed arguments of a command.
 #[derive(Debug)]
 pub(super) struct RespRuleQuery<'a> {
     action: RespRuleAction,
@@ -29,33 +30,34 @@ pub(super) struct RespRuleQuery<'a> {
 }
 
 impl<'a> RespRuleQuery<'a> {
-    /// Reads facts and options. The names of options are taken in any case, so that `cost 5` is never
-    /// a fact by mistake.
-    pub(super) fn parse(verb: RespRuleAction, args: &'a [Cow<'_, [u8]>]) -> Result<Self, String> {
+    /// Parses facts and options. Option names are case-insensitive, so `cost 5` is never mistaken
+    /// for a fact.
+    pub(super) fn parse(action: RespRuleAction, args: &'a [Cow<'_, [u8]>]) -> Result<Self, String> {
         let (mut cost, mut rule) = (None, None);
-        let mut told: SmallVec<[(&str, &str); 8]> = SmallVec::new();
+        let mut given: SmallVec<[(&str, &str); 8]> = SmallVec::new();
         let (pairs, rest) = args.as_chunks::<2>();
         if let [left] = rest {
             return Err(format!(
-                "'{}' has no value: facts and options come in pairs",
+                "'{}' has no value; send facts and options in pairs",
                 truncated_text(left)
             ));
         }
         for [name, value] in pairs {
             let (name, value) = (parse_utf8(name)?, parse_utf8(value)?);
-            if name.eq_ignore_ascii_case("COST") && verb != RespRuleAction::Reset {
+            if name.eq_ignore_ascii_case("COST") && action != RespRuleAction::Reset {
                 set_once(&mut cost, "COST", parse_cost(value)?)?;
-            } else if name.eq_ignore_ascii_case("RULE") && verb != RespRuleAction::Check {
+            } else if name.eq_ignore_ascii_case("RULE") && action != RespRuleAction::Check {
                 set_once(&mut rule, "RULE", value)?;
             } else if name.eq_ignore_ascii_case("COST") || name.eq_ignore_ascii_case("RULE") {
-                return Err(format!("{} goes with another command", name.to_ascii_uppercase()));
+                let option = name.to_ascii_uppercase();
+                return Err(format!("{option} is not an option of this command"));
             } else {
-                told.push((name, value));
+                given.push((name, value));
             }
         }
-        let mut facts = extract::facts_from_pairs(told).map_err(|bad| bad.to_string())?;
-        facts.set_api(AskedAt::Resp);
-        Ok(Self { action: verb, facts, cost: cost.unwrap_or(1), rule })
+        let mut facts = extract::facts_from_pairs(given).map_err(|invalid| invalid.to_string())?;
+        facts.set_api(ApiKind::Resp);
+        Ok(Self { action, facts, cost: cost.unwrap_or(1), rule })
     }
 }
 
@@ -65,33 +67,33 @@ fn parse_utf8(bytes: &[u8]) -> Result<&str, String> {
 
 fn parse_cost(text: &str) -> Result<u32, String> {
     let cost = text.parse().ok().filter(|cost| *cost > 0);
-    cost.ok_or_else(|| format!("COST is a whole number from 1 to {}", u32::MAX))
+    cost.ok_or_else(|| format!("COST must be a whole number from 1 to {}", u32::MAX))
 }
 
 fn set_once<T>(option: &mut Option<T>, name: &str, value: T) -> Result<(), String> {
     match option.replace(value) {
         None => Ok(()),
-        Some(_) => Err(format!("{name} is told twice")),
+        Some(_) => Err(format!("duplicate {name}")),
     }
 }
 
 impl<S: Store, L: Store> RespApi<S, L> {
-    /// A question that tells or changes more than a decision does: for callers on this machine, and
-    /// those who brought the token.
+    /// Authorizes a command that reads or changes more than a decision does. Such commands are open
+    /// to local callers and to callers that sent the token.
     pub(super) fn authorize_rule_command(
         &self,
         session: &RespSession,
-        verb: RespRuleAction,
+        action: RespRuleAction,
         reply: &mut ReplyWriter<'_>,
     ) -> CommandDispatch {
         if session.caller.is_local() || session.authenticated {
-            return CommandDispatch::Rules(verb);
+            return CommandDispatch::Rules(action);
         }
         match self.token {
             Some(_) => reply.error("NOAUTH", "Authentication required."),
             None => reply.error(
                 "NOPERM",
-                "from another machine this command needs a token: start tidegate with \
+                "callers from another machine need a token: start tidegate with \
                  --admin-token-file FILE and send AUTH TOKEN",
             ),
         }
@@ -100,28 +102,28 @@ impl<S: Store, L: Store> RespApi<S, L> {
 
     pub(super) async fn execute_rule_query(
         &self,
-        asked: &RespRuleQuery<'_>,
+        query: &RespRuleQuery<'_>,
         version: RespVersion,
         out: &mut Vec<u8>,
     ) {
-        let RespRuleQuery { action: verb, facts, cost, rule } = asked;
+        let RespRuleQuery { action, facts, cost, rule } = query;
         if let Some(id) = rule
             && !self.limiter.rules().rules().iter().any(|rule| rule.id() == *id)
         {
             return ReplyWriter::new(out, version).error("ERR", "RULE: no rule has this id");
         }
-        if let (RespRuleAction::Reset, Some(id)) = (verb, rule)
+        if let (RespRuleAction::Reset, Some(id)) = (action, rule)
             && let Some(why) = missing_key_message(&self.limiter.rules(), id, facts)
         {
             return ReplyWriter::new(out, version).error("ERR", &why);
         }
-        let decision = match verb {
+        let decision = match action {
             RespRuleAction::Check => self.limiter.decide_no_queue(facts, *cost).await,
             RespRuleAction::Peek => self.limiter.peek_no_queue(facts, *rule, *cost).await,
             RespRuleAction::Reset => self.limiter.reset(facts, *rule).await,
         };
         let mut reply = ReplyWriter::new(out, version);
-        match (verb, decision.answered_by()) {
+        match (action, decision.answered_by()) {
             (RespRuleAction::Reset, AnsweredBy::Fallback) => {
                 reply.error("ERR", STORE_DOWN_NOT_RESET);
             }
@@ -130,7 +132,7 @@ impl<S: Store, L: Store> RespApi<S, L> {
     }
 }
 
-/// The decision as a map. `allowed` comes first, so that RESP2 has it at a fixed place.
+/// Writes a decision as a map. `allowed` comes first, so it has a fixed position in RESP2.
 fn write_decision(reply: &mut ReplyWriter<'_>, decision: &Decision) {
     let tightest = decision.tightest();
     let numbers = tightest.and_then(|(_, reading)| reading.numbers);

@@ -1,4 +1,5 @@
-//! What clients ask about the server: `INFO`, `COMMAND`, `CONFIG GET`, `SELECT`.
+//! Commands about the server, which clients send on connect: `INFO`, `COMMAND`, `CONFIG GET` and
+//! `SELECT`.
 
 use std::borrow::Cow;
 
@@ -6,14 +7,14 @@ use super::command_table::{COMMANDS, RespCommandSpec};
 use super::dispatch::write_unknown_subcommand;
 use super::reply_writer::ReplyWriter;
 
-/// Clients look at the name and the version to know what they may ask.
+/// Name and version that the server reports. Clients derive from them which commands they may send.
 pub(super) const SERVER_NAME: &str = "redis";
 pub(super) const REDIS_VERSION: &str = "7.4.0";
 
-/// What `CONFIG GET` knows. redis-benchmark asks for the first two.
+/// Settings that `CONFIG GET` returns. redis-benchmark reads the first two.
 const CONFIG: [(&str, &str); 3] = [("save", ""), ("appendonly", "no"), ("databases", "1")];
 
-/// `INFO [section …]`. Clients wait until `loading` is 0.
+/// Handles `INFO [section …]`. Clients wait until `loading` is 0.
 pub(super) fn handle_info(sections: &[Cow<'_, [u8]>], reply: &mut ReplyWriter<'_>) {
     let parts = [
         (
@@ -29,22 +30,24 @@ pub(super) fn handle_info(sections: &[Cow<'_, [u8]>], reply: &mut ReplyWriter<'_
         ("Replication", "role:master\r\nconnected_slaves:0\r\n".to_owned()),
         ("Cluster", "cluster_enabled:0\r\n".to_owned()),
     ];
-    let named = |name: &str| {
+    let is_requested = |name: &str| {
         let all = ["all", "default", "everything"];
         let is =
             |section: &Cow<'_, [u8]>, name: &str| section.eq_ignore_ascii_case(name.as_bytes());
         sections.is_empty()
-            || sections.iter().any(|asked| is(asked, name) || all.iter().any(|all| is(asked, all)))
+            || sections
+                .iter()
+                .any(|section| is(section, name) || all.iter().any(|all| is(section, all)))
     };
-    let told: Vec<String> = parts
+    let texts: Vec<String> = parts
         .iter()
-        .filter(|(name, _)| named(name))
+        .filter(|(name, _)| is_requested(name))
         .map(|(name, text)| format!("# {name}\r\n{text}"))
         .collect();
-    reply.text(&told.join("\r\n"));
+    reply.text(&texts.join("\r\n"));
 }
 
-/// `COMMAND [COUNT | LIST | INFO name … | DOCS]`.
+/// Handles `COMMAND [COUNT | LIST | INFO name … | DOCS]`.
 pub(super) fn handle_command(args: &[Cow<'_, [u8]>], reply: &mut ReplyWriter<'_>) {
     let [subcommand, names @ ..] = args else {
         reply.array(COMMANDS.len());
@@ -66,13 +69,13 @@ pub(super) fn handle_command(args: &[Cow<'_, [u8]>], reply: &mut ReplyWriter<'_>
                 }
             }
         }
-        // It would be hints while typing in redis-cli; the usage is in the errors and the docs.
+        // redis-cli uses this only for hints while typing. Errors and the docs describe the usage.
         (b"DOCS", _) => reply.map(0),
         _ => write_unknown_subcommand(reply, "COMMAND", subcommand),
     }
 }
 
-/// Name, number of arguments, flags, first key, last key, step.
+/// Writes name, arity, flags, first key, last key and key step of a command.
 fn write_command_spec(entry: &RespCommandSpec, reply: &mut ReplyWriter<'_>) {
     let key = i64::from(entry.has_key);
     reply.array(6);
@@ -83,16 +86,16 @@ fn write_command_spec(entry: &RespCommandSpec, reply: &mut ReplyWriter<'_>) {
     (0..3).for_each(|_| reply.integer(key));
 }
 
-/// `CONFIG GET name …`; nothing can be set.
+/// Handles `CONFIG GET name …`. No setting can be changed.
 pub(super) fn handle_config(args: &[Cow<'_, [u8]>], reply: &mut ReplyWriter<'_>) {
     let [subcommand, names @ ..] = args else { return };
     if !subcommand.eq_ignore_ascii_case(b"GET") || names.is_empty() {
         return write_unknown_subcommand(reply, "CONFIG", subcommand);
     }
-    let asked = |name: &str| {
-        names.iter().any(|asked| **asked == *b"*" || asked.eq_ignore_ascii_case(name.as_bytes()))
+    let is_requested = |name: &str| {
+        names.iter().any(|given| **given == *b"*" || given.eq_ignore_ascii_case(name.as_bytes()))
     };
-    let known = || CONFIG.iter().filter(|(name, _)| asked(name));
+    let known = || CONFIG.iter().filter(|(name, _)| is_requested(name));
     reply.map(known().count());
     for (name, value) in known() {
         reply.text(name);
@@ -100,7 +103,7 @@ pub(super) fn handle_config(args: &[Cow<'_, [u8]>], reply: &mut ReplyWriter<'_>)
     }
 }
 
-/// `SELECT index`: there is one database.
+/// Handles `SELECT index`. The only database is 0.
 pub(super) fn handle_select(index: &[u8], reply: &mut ReplyWriter<'_>) {
     match std::str::from_utf8(index).ok().and_then(|text| text.parse::<i64>().ok()) {
         Some(0) => reply.ok(),

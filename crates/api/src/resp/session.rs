@@ -1,4 +1,4 @@
-//! What a connection has said of itself, and remembers from one command to the next.
+//! State of a connection that lasts from one command to the next.
 
 use tidegate_core::policy::Policy;
 use tidegate_core::quota::Quota;
@@ -6,18 +6,18 @@ use tidegate_core::quota::Quota;
 use super::reply_writer::RespVersion;
 use tidegate_web::Peer;
 
-/// One connection.
+/// State of one connection.
 #[derive(Debug)]
 pub(super) struct RespSession {
     pub(super) id: u64,
     pub(super) caller: Peer,
     pub(super) version: RespVersion,
-    /// As `CLIENT SETNAME` says; empty for none.
+    /// Name set by `CLIENT SETNAME`; empty if none.
     pub(super) name: Vec<u8>,
-    /// Whether it brought the token.
+    /// Whether the client sent the token.
     pub(super) authenticated: bool,
-    /// The numbers that it asked for last: most ask for the same again.
-    /// A copy of its own: a shared count of users would be written by all threads for every command.
+    /// Limit of the last throttle command, because most clients send the same limit again. Stored
+    /// by value: with an `Arc`, all threads would contend for its reference count.
     pub(super) last_policy: Option<(Quota, Policy)>,
 }
 
@@ -33,7 +33,7 @@ impl RespSession {
         }
     }
 
-    /// As after connecting (`RESET`).
+    /// Restores the state after connecting, for `RESET`.
     pub(super) fn reset(&mut self) {
         *self = Self::new(self.id, self.caller);
     }

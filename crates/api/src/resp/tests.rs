@@ -1,4 +1,4 @@
-//! The door without its sockets: bytes in, replies out, on a clock that stands still.
+//! Tests the RESP API without sockets: bytes in, replies out, with a manual clock.
 
 mod cell;
 mod commands;
@@ -26,7 +26,7 @@ use tidegate_web::BearerToken;
 pub(super) const LOCAL_IP: &str = "127.0.0.1";
 pub(super) const REMOTE_IP: &str = "192.0.2.1";
 
-/// A door with somebody at it.
+/// The API and the session of one connection to it.
 pub(super) struct RespFixture<S = MemoryStore<ManualClock>> {
     pub(super) api: RespApi<S, NoFallback>,
     pub(super) session: RespSession,
@@ -41,7 +41,7 @@ pub(super) fn limiter<S: Store>(store: S, rules: &str) -> Arc<Limiter<S>> {
     Arc::new(Limiter::new(store, RuleSet::compile(&document, Secret::UNSET).unwrap()))
 }
 
-/// Somebody at an address, at a door to these rules.
+/// Creates an API with these rules and a connection from the address `from`.
 pub(super) fn fixture(
     clock: &ManualClock,
     rules: &str,
@@ -59,7 +59,7 @@ impl<S: Store> RespFixture<S> {
         Self { api, session: RespSession::new(7, from.parse::<IpAddr>().unwrap().into()) }
     }
 
-    /// What bytes are answered, and whether the connection ends after that.
+    /// Processes `bytes`; returns the replies, and whether the connection is closed after them.
     pub(super) async fn process(&mut self, mut bytes: &[u8]) -> (String, bool) {
         let mut out = Vec::new();
         let ends = loop {
@@ -74,12 +74,12 @@ impl<S: Store> RespFixture<S> {
         (String::from_utf8_lossy(&out).into_owned(), ends)
     }
 
-    /// What bytes are answered by a store that waits for nothing.
+    /// Like `process`, for a store that is always ready.
     pub(super) fn process_now(&mut self, bytes: &[u8]) -> (String, bool) {
         expect_ready(self.process(bytes))
     }
 
-    /// The reply to a command of plain words, without its line ends.
+    /// Sends a command of space-separated words; returns the reply with spaces for its line ends.
     pub(super) fn send_command(&mut self, command: &str) -> String {
         let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
         let (reply, ends) = self.process_now(&encode_request(&words));
@@ -88,7 +88,7 @@ impl<S: Store> RespFixture<S> {
     }
 }
 
-/// A command as clients write it.
+/// Encodes a command as clients do.
 pub(super) fn encode_request(words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
@@ -99,10 +99,10 @@ pub(super) fn encode_request(words: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// The outcome of a future that waits for nothing.
+/// Returns the output of a future that must be ready at once.
 pub(super) fn expect_ready<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => outcome,
-        Poll::Pending => panic!("a decision on memory waits for nothing"),
+        Poll::Pending => panic!("the memory store never waits"),
     }
 }

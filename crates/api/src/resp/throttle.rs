@@ -1,7 +1,7 @@
-//! `CL.THROTTLE` and `THROTTLE`: buckets whose numbers come with the command.
+//! `CL.THROTTLE` and `THROTTLE`: buckets whose limit is in the command.
 //!
-//! Both take the same arguments. They differ in everything else: what the first number of the reply
-//! means, whether the burst is one more than it says, and the order of the waits.
+//! Both take the same arguments, but they differ in the meaning of the reply's first number, in
+//! whether the limit is `max_burst` or one more, and in the order of the reply's durations.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ use super::dispatch::{CommandDispatch, write_arity_error};
 use super::reply_writer::ReplyWriter;
 use super::session::RespSession;
 
-/// Whose command it is.
+/// The product whose command and reply layout are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ThrottleDialect {
     /// redis-cell's `CL.THROTTLE`.
@@ -27,18 +27,18 @@ pub(super) enum ThrottleDialect {
     Throttlecrab,
 }
 
-/// A bucket, and how much to take from it.
+/// A bucket and the quantity to charge.
 #[derive(Debug)]
 pub(super) struct ThrottleRequest {
     pub(super) dialect: ThrottleDialect,
     pub(super) key: Fingerprint,
     pub(super) policy: Policy,
-    /// 0 looks and takes nothing; what is below is given back.
+    /// 0 peeks without charging; a negative quantity is a refund.
     pub(super) quantity: i64,
 }
 
 impl<S: Store, L: Store> RespApi<S, L> {
-    /// Reads the arguments; what is wrong with them is answered.
+    /// Parses the arguments; replies with an error if they are invalid.
     pub(super) fn parse_throttle(
         &self,
         session: &mut RespSession,
@@ -54,11 +54,11 @@ impl<S: Store, L: Store> RespApi<S, L> {
                 return CommandDispatch::Replied;
             }
         };
-        let asked = parse_quota(dialect, numbers).and_then(|(quota, quantity)| {
+        let request = parse_quota(dialect, numbers).and_then(|(quota, quantity)| {
             let policy = self.cached_policy(session, quota)?;
             Ok(ThrottleRequest { dialect, key: self.ad_hoc.key(key), policy, quantity })
         });
-        match asked {
+        match request {
             Ok(throttle) => CommandDispatch::Throttle(throttle),
             Err(why) => {
                 reply.error("ERR", &why);
@@ -67,6 +67,7 @@ impl<S: Store, L: Store> RespApi<S, L> {
         }
     }
 
+    /// Returns the policy for a quota, from the session if the last command had the same quota.
     fn cached_policy(&self, session: &mut RespSession, quota: Quota) -> Result<Policy, String> {
         if let Some((last, policy)) = &session.last_policy
             && *last == quota
@@ -79,48 +80,47 @@ impl<S: Store, L: Store> RespApi<S, L> {
     }
 }
 
-/// `max_burst count_per_period period [quantity]` as a quota and a quantity.
+/// Parses `max_burst count_per_period period [quantity]` to a quota and a quantity.
 fn parse_quota(
     dialect: ThrottleDialect,
     numbers: &[Cow<'_, [u8]>],
 ) -> Result<(Quota, i64), String> {
     let [burst, count, period, rest @ ..] = numbers else {
-        return Err("max_burst, count_per_period and period are needed".to_owned());
+        return Err("max_burst, count_per_period and period are required".to_owned());
     };
     let (burst, count) =
         (parse_count("max_burst", burst)?, parse_count("count_per_period", count)?);
     let period = parse_count("period", period)?;
     let quantity = rest.first().map_or(Ok(1), |text| parse_quantity(dialect, text))?;
     if count == 0 || period == 0 {
-        return Err(
-            "zero rates are not supported: count_per_period and period are at least 1".to_owned()
-        );
+        return Err("zero rates are not supported: count_per_period and period must be at least 1"
+            .to_owned());
     }
     let limit = match dialect {
-        // Up to 2^63 - 1, so that one more fits.
+        // `burst` is at most 2^63 - 1, so this cannot overflow.
         ThrottleDialect::RedisCell => burst + 1,
         ThrottleDialect::Throttlecrab if burst == 0 => {
-            return Err("max_burst of THROTTLE is at least 1".to_owned());
+            return Err("max_burst of THROTTLE must be at least 1".to_owned());
         }
         ThrottleDialect::Throttlecrab => burst,
     };
     Ok((Quota::new(count, Micros::from_secs(period)).with_burst(limit), quantity))
 }
 
-/// How much to take. Of redis-cell less than nothing gives back; throttlecrab refuses it.
+/// Parses the quantity. redis-cell refunds a negative quantity; throttlecrab rejects it.
 fn parse_quantity(dialect: ThrottleDialect, text: &[u8]) -> Result<i64, String> {
     match parse_integer(text) {
         Some(quantity) if quantity >= 0 || dialect == ThrottleDialect::RedisCell => Ok(quantity),
         _ if dialect == ThrottleDialect::Throttlecrab => parse_count("quantity", text).map(|_| 0),
         _ => Err(format!(
-            "value is not an integer or out of range: quantity is a whole number from {} to {}",
+            "value is not an integer or out of range: quantity must be a whole number from {} to {}",
             i64::MIN,
             i64::MAX
         )),
     }
 }
 
-/// A whole number as redis-cell reads it: a sign and zeros may stand before it.
+/// Parses an integer as redis-cell does: a sign and leading zeros are allowed.
 fn parse_integer(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
@@ -128,24 +128,28 @@ fn parse_integer(text: &[u8]) -> Option<i64> {
 fn parse_count(name: &str, text: &[u8]) -> Result<u64, String> {
     parse_integer(text).and_then(|number| u64::try_from(number).ok()).ok_or_else(|| {
         format!(
-            "value is not an integer or out of range: {name} is a whole number from 0 to {}",
+            "value is not an integer or out of range: {name} must be a whole number from 0 to {}",
             i64::MAX
         )
     })
 }
 
-/// The reply, in the layout of the command. Seconds are rounded up: a wait that is told must be long
-/// enough.
-pub(super) fn write_reply(reply: &mut ReplyWriter<'_>, dialect: ThrottleDialect, told: &Reading) {
-    let allowed = !told.verdict.refuses();
+/// Writes the reply in the layout of the dialect. Seconds are rounded up, so a reported wait is
+/// always long enough.
+pub(super) fn write_reply(
+    reply: &mut ReplyWriter<'_>,
+    dialect: ThrottleDialect,
+    reading: &Reading,
+) {
+    let allowed = !reading.verdict.refuses();
     let seconds = |span: Micros| i64::try_from(span.as_secs_ceil()).unwrap_or(i64::MAX);
-    let (reset_after, wait) = (seconds(told.reset_after), told.retry);
+    let (reset_after, wait) = (seconds(reading.reset_after), reading.retry);
     reply.array(5);
     match dialect {
         ThrottleDialect::RedisCell => {
             reply.integer(i64::from(!allowed));
-            reply.count(told.limit);
-            reply.count(told.remaining);
+            reply.count(reading.limit);
+            reply.count(reading.remaining);
             reply.integer(match wait {
                 Retry::After(wait) => seconds(wait),
                 Retry::Now | Retry::Never => -1,
@@ -154,8 +158,8 @@ pub(super) fn write_reply(reply: &mut ReplyWriter<'_>, dialect: ThrottleDialect,
         }
         ThrottleDialect::Throttlecrab => {
             reply.integer(i64::from(allowed));
-            reply.count(told.limit);
-            reply.count(told.remaining);
+            reply.count(reading.limit);
+            reply.count(reading.remaining);
             reply.integer(reset_after);
             reply.integer(match wait {
                 Retry::After(wait) => seconds(wait),

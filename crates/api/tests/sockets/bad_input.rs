@@ -1,11 +1,10 @@
-//! Requests that are wrong somewhere: each is refused with the field to blame, and costs nobody
-//! anything.
+//! Tests invalid requests: each is rejected with the name of the invalid field and charges nothing.
 
 use serde_json::Value;
 
 use tidegate_fixtures::fixture::{TEN_PER_HOUR, TestHttpServer};
 
-/// A wrong body, the status it gets, and the field that is to blame.
+/// An invalid body, the expected status, and the field that the error must name.
 type InvalidRequest = (&'static str, u16, Option<&'static str>);
 
 const CHECK_CASES: &[InvalidRequest] = &[
@@ -99,17 +98,17 @@ const OTHER_CASES: &[(&str, InvalidRequest)] = &[
 
 #[tokio::test]
 async fn invalid_field_is_named_and_uncharged() {
-    let house = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestHttpServer::start(TEN_PER_HOUR).await;
     let check = CHECK_CASES.iter().map(|case| ("/v1/check", *case));
     let checks = BATCH_CASES.iter().map(|case| ("/v1/checks", *case));
     for (path, (body, status, field)) in check.chain(checks).chain(OTHER_CASES.iter().copied()) {
-        assert_rejected(&house, path, body.as_bytes(), status, field).await;
+        assert_rejected(&server, path, body.as_bytes(), status, field).await;
     }
 }
 
 #[tokio::test]
 async fn oversized_input_is_rejected_and_uncharged() {
-    let house = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestHttpServer::start(TEN_PER_HOUR).await;
     let long = "x".repeat(8 * 1024 + 1);
     let many =
         |count: usize| (0..count).map(|n| format!(r#""{n}":"x""#)).collect::<Vec<_>>().join(",");
@@ -119,35 +118,35 @@ async fn oversized_input_is_rejected_and_uncharged() {
 
     let named = format!(r#""{name}":"x""#);
     let field = format!("facts.{name}");
-    assert_rejected(&house, "/v1/check", check(&named).as_bytes(), 422, Some(&field)).await;
+    assert_rejected(&server, "/v1/check", check(&named).as_bytes(), 422, Some(&field)).await;
     let valued = format!(r#""a":"{long}""#);
-    assert_rejected(&house, "/v1/check", check(&valued).as_bytes(), 422, Some("facts.a")).await;
-    assert_rejected(&house, "/v1/check", check(&many(65)).as_bytes(), 422, Some("facts")).await;
-    assert_rejected(&house, "/v1/checks", batch(1001).as_bytes(), 422, Some("checks")).await;
-    assert_rejected(&house, "/v1/check", b"{\"facts\":{\"a\":\"\xff\"}}", 400, None).await;
-    assert_rejected(&house, "/v1/check", "[".repeat(60_000).as_bytes(), 422, Some(".")).await;
+    assert_rejected(&server, "/v1/check", check(&valued).as_bytes(), 422, Some("facts.a")).await;
+    assert_rejected(&server, "/v1/check", check(&many(65)).as_bytes(), 422, Some("facts")).await;
+    assert_rejected(&server, "/v1/checks", batch(1001).as_bytes(), 422, Some("checks")).await;
+    assert_rejected(&server, "/v1/check", b"{\"facts\":{\"a\":\"\xff\"}}", 400, None).await;
+    assert_rejected(&server, "/v1/check", "[".repeat(60_000).as_bytes(), 422, Some(".")).await;
     let deep = format!(r#"{{"facts":{{"a":{}"#, "[".repeat(60_000));
-    assert_rejected(&house, "/v1/check", deep.as_bytes(), 422, Some("facts.a")).await;
+    assert_rejected(&server, "/v1/check", deep.as_bytes(), 422, Some("facts.a")).await;
 
-    let answer = house.connect().await.post("/v1/check", &check(&many(64))).await;
+    let answer = server.connect().await.post("/v1/check", &check(&many(64))).await;
     assert_eq!(answer.status, 200, "{}", answer.body);
 }
 
 #[tokio::test]
 async fn syntax_error_reports_line_and_column() {
-    let house = TestHttpServer::start(TEN_PER_HOUR).await;
-    let answer = house.connect().await.post("/v1/check", "{\"facts\":{},\n \"cost\" 1}").await;
+    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let answer = server.connect().await.post("/v1/check", "{\"facts\":{},\n \"cost\" 1}").await;
     let detail = answer.json()["detail"].as_str().unwrap().to_owned();
     assert!(detail.contains("line 2 column 9"), "{detail}");
-    let answer = house.connect().await.request("POST", "/v1/check", b"{\"facts\xff").await;
+    let answer = server.connect().await.request("POST", "/v1/check", b"{\"facts\xff").await;
     assert!(answer.body.contains("at byte 7"), "{}", answer.body);
 }
 
 #[tokio::test]
 async fn batch_of_thousand_checks_is_accepted() {
-    let house = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestHttpServer::start(TEN_PER_HOUR).await;
     let body = format!(r#"{{"checks":[{}]}}"#, vec![r#"{"facts":{}}"#; 1000].join(","));
-    let answer = house.connect().await.post("/v1/checks", &body).await;
+    let answer = server.connect().await.post("/v1/checks", &body).await;
     let results = answer.json()["results"].as_array().unwrap().clone();
     let allowed: Vec<bool> = results.iter().map(|r| r["allowed"].as_bool().unwrap()).collect();
     assert_eq!(allowed.len(), 1000);
@@ -157,26 +156,26 @@ async fn batch_of_thousand_checks_is_accepted() {
 #[tokio::test]
 async fn integer_and_boolean_facts_match_as_text() {
     let rules = r#"{ facts: [n, b], rules: [{ id: ten, match: { n: "-7", b: "true" }, key_by: global, limit: 10/h }] }"#;
-    let house = TestHttpServer::start(rules).await;
-    let answer = house.connect().await.post("/v1/check", r#"{"facts":{"n":-7,"b":true}}"#).await;
+    let server = TestHttpServer::start(rules).await;
+    let answer = server.connect().await.post("/v1/check", r#"{"facts":{"n":-7,"b":true}}"#).await;
     assert_eq!(answer.json()["rule"], Value::from("ten"));
 }
 
 async fn assert_rejected(
-    house: &TestHttpServer,
+    server: &TestHttpServer,
     path: &str,
     body: &[u8],
     status: u16,
     field: Option<&str>,
 ) {
     let shown = String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned();
-    let answer = house.connect().await.request("POST", path, body).await;
+    let answer = server.connect().await.request("POST", path, body).await;
     assert_eq!(answer.status, status, "{path} {shown}\n{}", answer.body);
     assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{shown}");
     let problem = answer.json();
     assert_eq!(problem["status"], Value::from(status), "{shown}");
     assert_eq!(problem.get("field").and_then(Value::as_str), field, "{path} {shown}\n{problem}");
     assert!(!problem["detail"].as_str().unwrap().is_empty(), "{shown}");
-    assert!(answer.body.len() < 1500, "an error does not repeat all it was told: {shown}");
-    assert_eq!(house.remaining().await, 10, "charged by {path} {shown}");
+    assert!(answer.body.len() < 1500, "an error repeats only part of the input: {shown}");
+    assert_eq!(server.remaining().await, 10, "charged by {path} {shown}");
 }

@@ -1,4 +1,4 @@
-//! `POST /json` and `GET /healthcheck`: what users of Envoy's reference server have in their scripts.
+//! Tests `POST /json` and `GET /healthcheck`, which scripts for Envoy's reference server use.
 
 use std::net::IpAddr;
 
@@ -12,8 +12,8 @@ use tidegate_fixtures::fixture::{TEN_PER_HOUR, TestHttpServer};
 
 #[tokio::test]
 async fn rate_limit_call_returns_proto_json() {
-    let house = TestHttpServer::start(TEN_PER_HOUR).await;
-    let mut caller = house.connect().await;
+    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let mut caller = server.connect().await;
     let passed = caller
         .post("/json", r#"{"domain":"edge","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}"#)
         .await;
@@ -22,7 +22,7 @@ async fn rate_limit_call_returns_proto_json() {
         passed.body,
         r#"{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"requestsPerUnit":10,"unit":"HOUR","name":"ten"},"limitRemaining":9,"durationUntilReset":"360s"}]}"#
     );
-    // The names of the `.proto`, numbers as text, and what is not said as null.
+    // Names as in the `.proto`, numbers as strings, and null for absent fields.
     let refused = caller
         .post(
             "/json",
@@ -34,13 +34,13 @@ async fn rate_limit_call_returns_proto_json() {
         refused.body,
         r#"{"overallCode":"OVER_LIMIT","statuses":[{"code":"OVER_LIMIT","currentLimit":{"requestsPerUnit":10,"unit":"HOUR","name":"ten"},"limitRemaining":9,"durationUntilReset":"360s"}],"responseHeadersToAdd":[{"key":"retry-after","value":"360"},{"key":"retry-after-ms","value":"360000"},{"key":"cache-control","value":"no-store"}]}"#
     );
-    assert_eq!(house.remaining().await, 9);
+    assert_eq!(server.remaining().await, 9);
 }
 
 #[tokio::test]
 async fn invalid_call_returns_400_and_charges_nothing() {
-    let house = TestHttpServer::start(TEN_PER_HOUR).await;
-    let mut caller = house.connect().await;
+    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let mut caller = server.connect().await;
     let entry = r#""entries":[{"key":"k"}]"#;
     for (body, words) in [
         (String::new(), "empty"),
@@ -73,16 +73,16 @@ async fn invalid_call_returns_400_and_charges_nothing() {
             "1024",
         ),
         (
-            // Too long to be kept, and never kept.
+            // The list is counted without being stored.
             format!(r#"{{"domain":"a","descriptors":[{}]}}"#, vec!["{}"; 1_000_000].join(",")),
-            "more than 1024 descriptors",
+            "too many descriptors; send at most 1024",
         ),
         (
             format!(
                 r#"{{"domain":"a","descriptors":[{{"entries":[{}]}}]}}"#,
                 vec!["{}"; 1_000_000].join(",")
             ),
-            "more than 16384 entries",
+            "too many descriptor entries; send at most 16384",
         ),
     ] {
         let answer = caller.post("/json", &body).await;
@@ -90,14 +90,14 @@ async fn invalid_call_returns_400_and_charges_nothing() {
         assert_eq!(answer.header("content-type"), Some("application/problem+json"));
         assert!(answer.body.contains(words), "{words}: {}", answer.body);
     }
-    assert_eq!(house.remaining().await, 10);
+    assert_eq!(server.remaining().await, 10);
 }
 
-/// It was refused as a whole where one descriptor had no entries, or where a header was long.
+/// Regression: a request was rejected if one descriptor had no entries or a header was long.
 #[tokio::test]
 async fn empty_and_large_descriptors_are_decided() {
-    let house = TestHttpServer::start(TEN_PER_HOUR).await;
-    let mut caller = house.connect().await;
+    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let mut caller = server.connect().await;
     let path = "/a".repeat(30_000);
     let long = format!(r#"{{"entries":[{{"key":"path","value":"{path}"}}]}}"#);
     let large = vec![long; 60].join(",");
@@ -116,7 +116,7 @@ async fn empty_and_large_descriptors_are_decided() {
 async fn negative_hits_require_the_token() {
     let settings =
         Settings { token: Some(BearerToken::new("secret").unwrap()), ..Settings::default() };
-    let house = TestHttpServer::start_with(TEN_PER_HOUR, settings).await;
+    let server = TestHttpServer::start_with(TEN_PER_HOUR, settings).await;
     let call = |more: &str, token: Option<&str>| {
         let body =
             format!(r#"{{"domain":"edge","descriptors":[{{"entries":[{{"key":"k"}}]{more}}}]}}"#);
@@ -127,26 +127,26 @@ async fn negative_hits_require_the_token() {
         }
         request
     };
-    let away: IpAddr = "192.0.2.1".parse().unwrap();
-    let ask = async |request| {
-        let response = house.api.handle_request(request, away).await;
+    let remote: IpAddr = "192.0.2.1".parse().unwrap();
+    let send = async |request| {
+        let response = server.api.handle_request(request, remote).await;
         let status = response.status().as_u16();
         response.into_body().collect().await.unwrap();
         status
     };
-    assert_eq!(ask(call("", None)).await, 200, "a check is for everybody");
-    assert_eq!(ask(call(r#","isNegativeHits":true"#, None)).await, 401);
-    assert_eq!(house.remaining().await, 9);
-    assert_eq!(ask(call(r#","isNegativeHits":true"#, Some("secret"))).await, 200);
-    assert_eq!(house.remaining().await, 10);
+    assert_eq!(send(call("", None)).await, 200, "a check needs no token");
+    assert_eq!(send(call(r#","isNegativeHits":true"#, None)).await, 401);
+    assert_eq!(server.remaining().await, 9);
+    assert_eq!(send(call(r#","isNegativeHits":true"#, Some("secret"))).await, 200);
+    assert_eq!(server.remaining().await, 10);
 }
 
 #[tokio::test]
 async fn healthcheck_fails_once_draining() {
-    let house = TestHttpServer::start(TEN_PER_HOUR).await;
-    let mut caller = house.connect().await;
-    let well = caller.request("GET", "/healthcheck", b"").await;
-    assert_eq!((well.status, well.body.as_str()), (200, "OK"));
-    house.status.start_drain();
+    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let mut caller = server.connect().await;
+    let healthy = caller.request("GET", "/healthcheck", b"").await;
+    assert_eq!((healthy.status, healthy.body.as_str()), (200, "OK"));
+    server.status.start_drain();
     assert_eq!(caller.request("GET", "/healthcheck", b"").await.status, 500);
 }

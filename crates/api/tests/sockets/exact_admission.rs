@@ -1,4 +1,4 @@
-//! Many callers at once: exactly as many pass as the limit says, however they interleave.
+//! Tests that concurrent callers are admitted exactly up to the limit, however they interleave.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ async fn concurrent_connections_admit_exactly_the_limit() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn worker_pool_admits_exactly_the_limit() {
-    let crew = Some(WorkerPool::start("door", 3).unwrap());
-    assert_exact_admission(&Settings { workers: crew, ..Settings::default() }).await;
+    let workers = Some(WorkerPool::start("api", 3).unwrap());
+    assert_exact_admission(&Settings { workers, ..Settings::default() }).await;
 }
 
 async fn assert_exact_admission(listen: &Settings) {
@@ -26,15 +26,15 @@ async fn assert_exact_admission(listen: &Settings) {
             "rules:\n  - {{ id: a, key_by: global, limit: {limit}/h }}\n  \
              - {{ id: b, key_by: ip, limit: 100000/h }}"
         );
-        let house = Arc::new(
+        let server = Arc::new(
             TestHttpServer::start_with_listen(&rules, http::Settings::default(), listen.clone())
                 .await,
         );
         let mut callers = tokio::task::JoinSet::new();
         for n in 0..CONNECTIONS {
-            let house = Arc::clone(&house);
+            let server = Arc::clone(&server);
             callers.spawn(async move {
-                let mut caller = house.connect().await;
+                let mut caller = server.connect().await;
                 let body = format!(r#"{{"facts":{{"ip":"203.0.113.{}"}}}}"#, n % 3);
                 let mut admitted = 0;
                 for _ in 0..REQUESTS_PER_CONNECTION {

@@ -1,7 +1,13 @@
-//! What callers see, to the byte: every file of `tests/golden` is rules, questions and answers.
+//! Compares responses byte for byte with the files in `tests/golden`. Each file contains rules,
+//! requests and the expected responses.
 //!
-//! `> POST /v1/check {…}` asks (`> 20x …` asks so often and shows the last answer), `@ 500ms` moves
-//! the clock, `? reset=delta` sets the door up. `UPDATE_GOLDEN=1` writes the answers anew.
+//! - `> POST /v1/check {…}` sends a request. `> 20x …` sends it 20 times and shows the last
+//!   response.
+//! - `@ 500ms` advances the clock.
+//! - `? reset=delta` selects a setting of the API.
+//! - `! drain` changes the status of the process.
+//!
+//! `UPDATE_GOLDEN=1` rewrites the responses.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -41,8 +47,8 @@ async fn run_script(script: &str) -> String {
         headers: HeaderSettings { reset, ..HeaderSettings::default() },
         ..Settings::default()
     };
-    let house = TestHttpServer::start_with(rules, settings).await;
-    let mut caller = house.connect().await;
+    let server = TestHttpServer::start_with(rules, settings).await;
+    let mut caller = server.connect().await;
     let mut seen = format!("{rules}---\n");
     for line in steps.lines() {
         let Some((sign @ (">" | "@" | "?" | "#" | "!"), rest)) = line.split_once(' ') else {
@@ -52,15 +58,15 @@ async fn run_script(script: &str) -> String {
         match sign {
             "@" => {
                 let millis = rest.strip_suffix("ms").unwrap().parse().unwrap();
-                house.clock.advance(Micros::from_millis(millis));
+                server.clock.advance(Micros::from_millis(millis));
             }
-            "!" => set_status(&house, rest),
+            "!" => set_status(&server, rest),
             ">" => {
-                let (times, ask) = match rest.split_once("x ") {
-                    Some((times, ask)) if times.parse::<u32>().is_ok() => (times, ask),
+                let (times, request) = match rest.split_once("x ") {
+                    Some((times, request)) if times.parse::<u32>().is_ok() => (times, request),
                     _ => ("1", rest),
                 };
-                let mut words = ask.splitn(3, ' ');
+                let mut words = request.splitn(3, ' ');
                 let (method, path) = (words.next().unwrap(), words.next().unwrap());
                 let body = words.next().unwrap_or_default();
                 for time in (0..times.parse::<u32>().unwrap()).rev() {
@@ -70,7 +76,7 @@ async fn run_script(script: &str) -> String {
                         seen.push('\n');
                     }
                     if answer.header("connection") == Some("close") {
-                        caller = house.connect().await;
+                        caller = server.connect().await;
                     }
                 }
             }
@@ -80,13 +86,13 @@ async fn run_script(script: &str) -> String {
     seen
 }
 
-fn set_status(house: &TestHttpServer, what: &str) {
-    match what {
-        "reload fails" => house.status.record_reload_failure("rules.yaml:3:5: unknown field"),
-        "reload works" => house.status.mark_rules_active(0x1234),
-        "store lost" => house.status.set_store_error("no answer within 5ms"),
-        "store back" => house.status.clear_store_error(),
-        "drain" => house.status.start_drain(),
-        _ => panic!("nothing is told by {what:?}"),
+fn set_status(server: &TestHttpServer, change: &str) {
+    match change {
+        "reload fails" => server.status.record_reload_failure("rules.yaml:3:5: unknown field"),
+        "reload works" => server.status.mark_rules_active(0x1234),
+        "store lost" => server.status.set_store_error("no answer within 5ms"),
+        "store back" => server.status.clear_store_error(),
+        "drain" => server.status.start_drain(),
+        _ => panic!("unknown status change {change:?}"),
     }
 }

@@ -1,4 +1,4 @@
-//! The gRPC door from outside: real sockets, a caller that says exactly what it is told to say.
+//! Tests the gRPC API over real sockets, with a client that can send arbitrary bytes.
 
 mod connection_age;
 mod deadline;
@@ -34,7 +34,7 @@ type ManualClockStore = MemoryStore<ManualClock>;
 
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// `edge`, one descriptor `(remote_address, 192.0.2.7)`: as Envoy sends it.
+/// A request as Envoy sends it: domain `edge`, one descriptor `(remote_address, 192.0.2.7)`.
 const ENVOY_CALL: &[u8] = b"\x0a\x04edge\x12\x1d\x0a\x1b\x0a\x0eremote_address\x12\x09192.0.2.7";
 
 struct TestGrpcServer<S> {
@@ -45,15 +45,15 @@ struct TestGrpcServer<S> {
     server_task: JoinHandle<()>,
 }
 
-/// What a call got.
+/// The response to a call.
 #[derive(Debug, PartialEq, Eq)]
 struct GrpcReply {
-    /// Of HTTP.
+    /// HTTP status.
     status: u16,
-    /// Of gRPC, wherever it was.
+    /// gRPC status, from the headers or the trailers.
     code: Option<u16>,
     message: String,
-    /// The answer's body, with the lengths.
+    /// Body, including the length prefixes.
     body: Vec<u8>,
 }
 
@@ -80,34 +80,36 @@ impl<S: Store + 'static> TestGrpcServer<S> {
         let status = Arc::new(ProcessStatus::new());
         status.mark_rules_active(rules.version());
         let limiter = Arc::new(Limiter::new(store, rules));
-        let door = GrpcApi::new(Arc::clone(&limiter), Arc::clone(&status), settings);
+        let api = GrpcApi::new(Arc::clone(&limiter), Arc::clone(&status), settings);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let stopped = async {
             let _ = stopped.await;
         };
-        let (listen, told) = (listen::Settings { http2: true, ..listen }, Arc::clone(&status));
-        let served = tokio::spawn(listen::serve(listener, Arc::new(door), listen, told, stopped));
+        let listen = listen::Settings { http2: true, ..listen };
+        let serving = listen::serve(listener, Arc::new(api), listen, Arc::clone(&status), stopped);
+        let served = tokio::spawn(serving);
         Self { address, limiter, status, stop, server_task: served }
     }
 
     async fn connect(&self) -> GrpcTestClient {
         let tcp = TcpStream::connect(self.address).await.unwrap();
-        // As Envoy does: otherwise a message waits until its head is acknowledged, which takes 40 ms.
+        // As Envoy does. Otherwise the message waits until the headers are acknowledged, which
+        // takes 40 ms.
         tcp.set_nodelay(true).unwrap();
         let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(tcp)).await;
         let (sender, connection) = handshake.unwrap();
         GrpcTestClient { sender, connection: tokio::spawn(connection) }
     }
 
-    /// Asks over a connection of its own.
+    /// Makes one call over a new connection.
     async fn call_once(&self, message: &[u8]) -> GrpcReply {
         self.connect().await.call(SHOULD_RATE_LIMIT, encode_frame(message), &[]).await
     }
 }
 
-/// A message, or one that never comes.
+/// A message, or a body that never arrives.
 type GrpcRequestBody = Either<Full<Bytes>, PendingBody>;
 
 struct PendingBody;
@@ -139,7 +141,7 @@ impl GrpcTestClient {
         read_reply(self.send(path, body, headers).await).await
     }
 
-    /// The answer's head, its body yet to come.
+    /// Returns the response head without reading the body.
     async fn send(
         &mut self,
         path: &str,
@@ -181,7 +183,7 @@ async fn read_reply(response: Response<Incoming>) -> GrpcReply {
     }
 }
 
-/// A message with its length before it.
+/// Adds the length prefix to a message.
 fn encode_frame(message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
     [&[0], &length[..], message].concat()

@@ -1,4 +1,4 @@
-//! The doors from outside: real sockets on free ports, a store on a clock that stands still.
+//! Tests the APIs over real sockets on free ports, with a store on a manual clock.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 

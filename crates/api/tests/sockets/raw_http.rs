@@ -1,5 +1,5 @@
-//! Bytes that no well-behaved client sends, and some that only look so: answered or closed, never a
-//! crash, and nothing charged that was not asked for.
+//! Tests unusual and malformed HTTP input: the server answers or closes the connection, never
+//! crashes, and charges only complete valid requests.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ const EMPTY_CHECK: &[u8] = br#"{"facts":{}}"#;
 
 #[tokio::test]
 async fn pipelined_requests_are_answered_in_order() {
-    let house = TestHttpServer::start(TEN_PER_HOUR).await;
-    let mut caller = house.connect().await;
+    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let mut caller = server.connect().await;
     caller.send(&encode_request("POST", "/v1/check", EMPTY_CHECK).repeat(12)).await;
     for n in 0..12 {
         let answer = caller.read_response().await.unwrap();
@@ -24,8 +24,8 @@ async fn pipelined_requests_are_answered_in_order() {
 
 #[tokio::test]
 async fn chunked_bodies_are_read() {
-    let house = TestHttpServer::start(TEN_PER_HOUR).await;
-    let mut caller = house.connect().await;
+    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let mut caller = server.connect().await;
     let head = "POST /v1/check HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
     for _ in 0..2 {
         caller
@@ -35,16 +35,16 @@ async fn chunked_bodies_are_read() {
         assert_eq!(
             caller.request("POST", "/v1/check", EMPTY_CHECK).await.status,
             200,
-            "a length in between"
+            "a body with Content-Length in between"
         );
     }
-    assert_eq!(house.remaining().await, 6);
+    assert_eq!(server.remaining().await, 6);
 }
 
 #[tokio::test]
 async fn body_sent_byte_by_byte_is_read() {
-    let house = TestHttpServer::start(TEN_PER_HOUR).await;
-    let mut caller = house.connect().await;
+    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let mut caller = server.connect().await;
     for byte in encode_request("POST", "/v1/check", EMPTY_CHECK) {
         caller.send(&[byte]).await;
         tokio::task::yield_now().await;
@@ -54,9 +54,9 @@ async fn body_sent_byte_by_byte_is_read() {
 
 #[tokio::test]
 async fn oversized_content_length_is_rejected_early() {
-    let house = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestHttpServer::start(TEN_PER_HOUR).await;
     for length in ["65537", "1000000000000", "18446744073709551615"] {
-        let mut caller = house.connect().await;
+        let mut caller = server.connect().await;
         let head =
             format!("POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
         caller.send(head.as_bytes()).await;
@@ -64,44 +64,44 @@ async fn oversized_content_length_is_rejected_early() {
         assert!(matches!(answer.status, 400 | 413 | 431), "{length}: {}", answer.status);
         assert_eq!(answer.header("connection"), Some("close"), "{length}");
     }
-    assert_eq!(house.remaining().await, 10);
+    assert_eq!(server.remaining().await, 10);
 }
 
 #[tokio::test]
 async fn oversized_body_gets_response_without_reset() {
-    let house = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestHttpServer::start(TEN_PER_HOUR).await;
     let half = " ".repeat(256 * 1024);
     let chunk = format!("40000\r\n{half}\r\n");
     for (framing, half) in
         [("Content-Length: 524288", &half), ("Transfer-Encoding: chunked", &chunk)]
     {
-        let mut caller = house.connect().await;
+        let mut caller = server.connect().await;
         let head = format!("POST /v1/check HTTP/1.1\r\nHost: x\r\n{framing}\r\n\r\n");
         caller.send(format!("{head}{half}").as_bytes()).await;
         caller.tcp.readable().await.unwrap();
-        // Closed with bytes unread, the connection would be reset and this would fail.
+        // If the server closed the socket with unread bytes, a reset would make this fail.
         caller.send(half.as_bytes()).await;
-        let answer = caller.read_response().await.expect("an answer, not a reset");
+        let answer = caller.read_response().await.expect("a response, not a reset");
         assert_eq!(answer.status, 413, "{framing}");
         assert!(answer.body.contains("65536"), "{}", answer.body);
     }
-    assert_eq!(house.remaining().await, 10);
+    assert_eq!(server.remaining().await, 10);
 }
 
 #[tokio::test]
 async fn batch_body_limit_exceeds_check_limit() {
-    let house = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestHttpServer::start(TEN_PER_HOUR).await;
     let body = format!("{}{}", " ".repeat(100_000), r#"{"checks":[]}"#);
-    assert_eq!(house.connect().await.post("/v1/checks", &body).await.status, 200);
+    assert_eq!(server.connect().await.post("/v1/checks", &body).await.status, 200);
     let body = format!("{}{}", " ".repeat(1024 * 1024), r#"{"checks":[]}"#);
-    assert_eq!(house.connect().await.post("/v1/checks", &body).await.status, 413);
+    assert_eq!(server.connect().await.post("/v1/checks", &body).await.status, 413);
 }
 
 #[tokio::test]
 async fn ambiguous_framing_is_rejected_and_uncharged() {
     let both = "5\r\n{\"fac\r\n7\r\nts\":{}}\r\n0\r\n\r\n";
     let plain = r#"{"facts":{}}"#;
-    let house = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestHttpServer::start(TEN_PER_HOUR).await;
     for (headers, body) in [
         ("Content-Length: 12\r\nTransfer-Encoding: chunked\r\n", both),
         ("Transfer-Encoding: chunked\r\nContent-Length: 12\r\n", both),
@@ -116,36 +116,36 @@ async fn ambiguous_framing_is_rejected_and_uncharged() {
         ("Transfer-Encoding: chunked\r\n", "zz\r\n{\"facts\":{}}\r\n0\r\n\r\n"),
         ("Transfer-Encoding: chunked\r\n", "fffffffffffffffff\r\n{\"facts\":{}}\r\n0\r\n\r\n"),
     ] {
-        let mut caller = house.connect().await;
+        let mut caller = server.connect().await;
         let text = format!("POST /v1/check HTTP/1.1\r\nHost: x\r\n{headers}\r\n{body}");
         caller.send(text.as_bytes()).await;
         let _ = caller.tcp.shutdown().await;
         while let Some(answer) = caller.read_response().await {
             assert_eq!(answer.status, 400, "{headers}{body}");
         }
-        assert_eq!(house.remaining().await, 10, "{headers}{body}");
+        assert_eq!(server.remaining().await, 10, "{headers}{body}");
     }
 }
 
 #[tokio::test]
 async fn truncated_request_is_not_decided() {
-    let house = TestHttpServer::start(TEN_PER_HOUR).await;
-    // Even where what has come is a whole check and only white space is missing.
+    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    // Even if the received part is a complete check and only white space is missing.
     let whole = encode_request("POST", "/v1/check", br#"{"facts":{}}    "#);
     for end in 0..whole.len() {
-        let mut caller = house.connect().await;
+        let mut caller = server.connect().await;
         caller.send(&whole[..end]).await;
         caller.tcp.shutdown().await.unwrap();
         while let Some(answer) = caller.read_response().await {
             assert_eq!(answer.status, 400, "at byte {end}");
         }
     }
-    assert_eq!(house.remaining().await, 10);
+    assert_eq!(server.remaining().await, 10);
 }
 
 #[tokio::test]
 async fn non_http_bytes_are_rejected_or_closed() {
-    let house = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestHttpServer::start(TEN_PER_HOUR).await;
     let long = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(64 * 1024));
     let many = format!("GET / HTTP/1.1\r\n{}\r\n", "X: x\r\n".repeat(200));
     let target = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(64 * 1024));
@@ -162,7 +162,7 @@ async fn non_http_bytes_are_rejected_or_closed() {
         many.as_bytes(),
         target.as_bytes(),
     ] {
-        let mut caller = house.connect().await;
+        let mut caller = server.connect().await;
         let _ = caller.tcp.write_all(bytes).await;
         let _ = caller.tcp.shutdown().await;
         while let Some(answer) = caller.read_response().await {
@@ -170,48 +170,48 @@ async fn non_http_bytes_are_rejected_or_closed() {
             assert!(matches!(answer.status, 400 | 414 | 431), "{shown}: {}", answer.status);
         }
     }
-    assert_eq!(house.remaining().await, 10);
+    assert_eq!(server.remaining().await, 10);
 }
 
 #[tokio::test(start_paused = true)]
 async fn header_timeout_is_shorter_than_idle_timeout() {
-    let house = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestHttpServer::start(TEN_PER_HOUR).await;
     let started = tokio::time::Instant::now();
-    let mut silent = house.connect().await;
+    let mut silent = server.connect().await;
     assert!(silent.is_closed().await);
-    let mut slow = house.connect().await;
+    let mut slow = server.connect().await;
     slow.send(b"POST /v1/check HTTP/1.1\r\nHos").await;
     assert!(slow.is_closed().await);
     assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
 
-    let mut idle = house.connect().await;
+    let mut idle = server.connect().await;
     assert_eq!(idle.request("POST", "/v1/check", EMPTY_CHECK).await.status, 200);
     for _ in 0..12 {
         tokio::time::advance(Duration::from_secs(5)).await;
     }
     assert_eq!(idle.request("POST", "/v1/check", EMPTY_CHECK).await.status, 200);
-    assert!(idle.is_closed().await, "in the end it is");
+    assert!(idle.is_closed().await, "closed after the idle timeout");
 }
 
 #[tokio::test(start_paused = true)]
 async fn slow_body_times_out_with_408() {
-    let house = TestHttpServer::start(TEN_PER_HOUR).await;
-    let mut slow = house.connect().await;
+    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let mut slow = server.connect().await;
     slow.send(b"POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: 12\r\n\r\n{\"fa").await;
     assert_eq!(slow.read_response().await.unwrap().status, 408);
     assert!(slow.is_closed().await);
-    assert_eq!(house.remaining().await, 10);
+    assert_eq!(server.remaining().await, 10);
 }
 
 #[tokio::test]
 async fn connections_over_the_maximum_wait() {
     let listen = listen::Settings { max_connections: 2, ..listen::Settings::default() };
-    let house =
+    let server =
         TestHttpServer::start_with_listen(TEN_PER_HOUR, http::Settings::default(), listen).await;
-    let (mut first, mut second) = (house.connect().await, house.connect().await);
+    let (mut first, mut second) = (server.connect().await, server.connect().await);
     assert_eq!(first.request("POST", "/v1/check", EMPTY_CHECK).await.status, 200);
     assert_eq!(second.request("POST", "/v1/check", EMPTY_CHECK).await.status, 200);
-    let mut third = house.connect().await;
+    let mut third = server.connect().await;
     third.send(&encode_request("POST", "/v1/check", EMPTY_CHECK)).await;
     for _ in 0..20 {
         assert_eq!(

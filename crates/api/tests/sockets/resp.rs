@@ -1,4 +1,4 @@
-//! The RESP door on real sockets: pipelines, pieces, dawdlers, closing.
+//! Tests the RESP API over real sockets: pipelining, timeouts, connection limits and shutdown.
 
 mod connection_limits;
 mod drain;
@@ -36,14 +36,14 @@ impl TestRespServer {
         let store = MemoryStore::with_clock(clock, DEFAULT_MAX_BYTES);
         let limiter = Arc::new(Limiter::new(store, rules));
         let settings = Settings { secret: Secret::UNSET, token: None };
-        let door = Arc::new(RespApi::new(limiter, settings));
+        let api = Arc::new(RespApi::new(limiter, settings));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (status, (stop, stopped)) = (Arc::new(ProcessStatus::new()), oneshot::channel());
         let stopped = async {
             let _ = stopped.await;
         };
-        let served = tokio::spawn(serve(listener, door, listen, Arc::clone(&status), stopped));
+        let served = tokio::spawn(serve(listener, api, listen, Arc::clone(&status), stopped));
         Self { address, status, stop, server_task: served }
     }
 
@@ -52,7 +52,7 @@ impl TestRespServer {
     }
 }
 
-/// A command as clients write it.
+/// Encodes a command as clients do.
 pub(crate) fn encode_command(words: &str) -> Vec<u8> {
     let words: Vec<&str> = words.split(' ').collect();
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();

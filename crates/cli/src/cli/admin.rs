@@ -1,5 +1,5 @@
-//! The command line of the rule office: what is asked of the admin API of a running server. Here is what its
-//! commands share: whom they ask, who signs, and whether they ask back.
+//! Arguments of the commands that call the admin API of a running server. This file has the
+//! arguments that these commands share: server, author and confirmation.
 
 mod counters;
 mod records;
@@ -15,10 +15,10 @@ pub(crate) use counters::*;
 pub(crate) use records::*;
 pub(crate) use rules::*;
 
-/// Which server is asked, and how it is answered.
+/// The server to call, and the output format.
 #[derive(Args, Debug)]
 pub(crate) struct AdminApiArgs {
-    /// The admin API of the running server
+    /// URL of the running server's admin API
     #[arg(
         long,
         value_name = "URL",
@@ -28,7 +28,7 @@ pub(crate) struct AdminApiArgs {
     )]
     pub(crate) admin: String,
 
-    /// The file with the token that the server asks for
+    /// The file with the token that the server requires
     #[arg(long, value_name = "FILE", env = "TIDEGATE_ADMIN_TOKEN_FILE", hide_env_values = true)]
     pub(crate) token_file: Option<PathBuf>,
 
@@ -36,22 +36,22 @@ pub(crate) struct AdminApiArgs {
     pub(crate) output: OutputArgs,
 }
 
-/// What is on record beside a change.
+/// What the history records about a change.
 #[derive(Args, Debug)]
 pub(crate) struct ChangeAuthorArgs {
-    /// Who makes the change, for the history [default: your user name]
+    /// Author of the change, for the history [default: your user name]
     #[arg(long, value_name = "NAME", env = "TIDEGATE_AUTHOR", hide_env_values = true)]
     pub(crate) author: Option<String>,
 
-    /// Why, for the history
+    /// Reason for the change, for the history
     #[arg(long, value_name = "TEXT", env = "TIDEGATE_REASON", hide_env_values = true)]
     pub(crate) reason: Option<String>,
 }
 
-/// Whether to ask.
+/// Whether to ask for confirmation.
 #[derive(Args, Debug)]
 pub(crate) struct ConfirmArgs {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(
         long,
         short,
@@ -62,10 +62,10 @@ pub(crate) struct ConfirmArgs {
     pub(crate) yes: bool,
 }
 
-/// Whether no rule may be left.
+/// Whether a change may leave no rules.
 #[derive(Args, Debug)]
 pub(crate) struct AllowEmptyArgs {
-    /// Go on even if no rule is left, so that every request passes
+    /// Allow a change that leaves no rules, so that every request passes
     #[arg(
         long,
         env = "TIDEGATE_ALLOW_EMPTY",
@@ -75,7 +75,7 @@ pub(crate) struct AllowEmptyArgs {
     pub(crate) allow_empty: bool,
 }
 
-/// An API key that stays out of the shell's history.
+/// An API key that is kept out of the shell's history.
 #[derive(Args, Debug)]
 pub(crate) struct ApiKeyArgs {
     /// Read the API key from a file, or from stdin with `-`, instead of writing api_key=…
@@ -83,10 +83,10 @@ pub(crate) struct ApiKeyArgs {
     pub(crate) api_key_file: Option<PathBuf>,
 }
 
-/// How many to list.
+/// The maximum length of a list.
 #[derive(Args, Debug)]
 pub(crate) struct ListLimitArgs {
-    /// How many to list at most
+    /// Maximum number of entries to list
     #[arg(
         long,
         value_name = "N",

@@ -1,13 +1,13 @@
-//! The longer help texts, with examples that can be copied.
+//! The texts that `--help` prints after the options: examples, notes and exit codes.
 
 use anstyle::{AnsiColor, Style};
 use clap::builder::Styles;
 
-/// What the program is.
+/// The description at the top of `tidegate --help`.
 pub(super) const ABOUT: &str = "Tidegate decides which requests pass.\n\n\
     One set of rules, exact counters, one answer: allowed or refused, and when to retry.";
 
-/// Quiet colours; clap leaves them out where there is no terminal.
+/// The colors of the help; clap omits them when stdout is not a terminal.
 pub(super) const STYLES: Styles = Styles::styled()
     .header(Style::new().bold())
     .usage(Style::new().bold())
@@ -17,23 +17,23 @@ pub(super) const STYLES: Styles = Styles::styled()
 /// After `tidegate --help`.
 pub(super) const PROGRAM: &str = "\
 Start here:
-  tidegate demo                                     see it work: clients, limits and a dashboard
-  tidegate serve                                    a limiter on built-in example rules
+  tidegate demo                                     try it out: clients, limits and a dashboard
+  tidegate serve                                    a limiter with built-in example rules
   tidegate serve --limit \"100/min by ip burst 20\"   one rule, no file
   tidegate serve --config rules.yaml                your rules, reloaded when the file changes
   tidegate serve --upstream http://127.0.0.1:3000   a gateway in front of an API
-  tidegate config check rules.yaml                  is the file right, and if not, what to write
+  tidegate config check rules.yaml                  find errors in the file
   tidegate explain ip=203.0.113.7 path=/login       why a request passes or not
-  tidegate serve --store redis://10.0.0.5:6379      counters that several nodes share
-  tidegate doctor --store redis://10.0.0.5:6379     is that store fit for it, and how fast
+  tidegate serve --store redis://10.0.0.5:6379      counters shared by several nodes
+  tidegate doctor --store redis://10.0.0.5:6379     check that store's setup and latency
   tidegate rules list                               the rules of a running server
-  tidegate rules apply rules.yaml                   change them: shows the difference and asks
-  tidegate violations --since 1h --top              who was refused most
-  tidegate keys                                     who asks most, and is refused most, now
-  tidegate top                                      watch all of that as it happens
+  tidegate rules apply rules.yaml                   change them, after showing the difference
+  tidegate violations --since 1h --top              the clients refused most
+  tidegate keys                                     the busiest and most refused keys now
+  tidegate top                                      watch a running server live
 
-Every flag has an environment variable, TIDEGATE_ and its name. A setting in the file gives way
-to the environment, and that to the flag.
+Every flag can also be set by an environment variable named TIDEGATE_ plus the flag's name.
+Flags override environment variables, which override the document.
 
 Exit codes: 0 success, 1 the answer is no (refused, invalid), 2 wrong usage, 3 failed.";
 
@@ -50,14 +50,16 @@ Examples:
   tidegate serve --config rules.yaml --store redis://10.0.0.5:6379 --key-secret-file secret
   tidegate serve --config rules.yaml --http unix:/run/tidegate/http.sock      for nginx here
   tidegate serve --config rules.yaml --otlp http://127.0.0.1:4318             traces to a collector
-  redis-cli -p 8083 CL.THROTTLE user:7 15 30 60      asks the RESP listener, which Redis clients use
+  redis-cli -p 8083 CL.THROTTLE user:7 15 30 60      a check over the RESP listener
 
-The rules are read again when the file changes or on SIGHUP; a file with mistakes changes nothing.
-SIGTERM and SIGINT stop it: requests under way are answered first, a second signal does not wait.
-SIGUSR2 lets a new process take over the listeners; no request is lost.
-Every setting but --config, --limit, --facts and --api-key-header may also stand in the document,
-under `server:`, with underscores for dashes; relative paths there start at the document. There,
-`facts: [tenant]` and `identity: { api_key: { header: x-api-key } }` say what the last two do.";
+The server reloads the rules when the file changes or on SIGHUP. If the file has errors, the
+previous rules stay active.
+SIGTERM and SIGINT stop the server after in-flight requests complete; a second signal stops it at
+once. SIGUSR2 hands the listeners over to a new process without losing a request.
+All settings except --config, --limit, --facts and --api-key-header can also be set in the document
+under `server:`, with underscores instead of dashes. Relative paths there are relative to the
+document. For --facts and --api-key-header, the document has `facts: [tenant]` and
+`identity: { api_key: { header: x-api-key } }`.";
 
 /// After `tidegate demo --help`.
 pub(super) const DEMO: &str = "\
@@ -66,9 +68,9 @@ Examples:
   tidegate demo --for 30s
   tidegate demo --admin 127.0.0.1:0        any free port
 
-It listens on this machine only, on free ports where the usual ones are taken, sends itself
-about 230 requests a second, and prints where the dashboard is. Rules may be changed there; they are
-in a temporary folder that is removed when it ends.";
+The demo listens on the loopback interface only and picks free ports if the default ones are taken.
+It sends itself about 230 requests per second and prints the address of the dashboard. You can
+change the rules there; they are in a temporary folder that is removed when the demo ends.";
 
 /// After `tidegate check --help`.
 pub(super) const CHECK: &str = "\
@@ -87,7 +89,7 @@ Examples:
   tidegate explain tier=free path=/api/x --config rules.yaml    in this process, fresh counters
   tidegate explain user_id=42 --json
 
-Nothing is charged.
+Explain does not use any quota.
 
 Exit codes: 0 it would be allowed, 1 it would be refused, 2 wrong usage, 3 no answer.";
 
@@ -98,7 +100,7 @@ Examples:
   tidegate doctor --store redis+cluster://10.0.0.1,10.0.0.2,10.0.0.3 --store-user tidegate
   tidegate doctor --config rules.yaml --json
 
-It charges a counter of its own that limits nobody, and changes nothing else.
+The only data it writes is a test counter, which limits no client.
 
 Exit codes: 0 usable (warnings included), 1 not usable, 2 wrong usage, 3 failed.";
 
@@ -109,8 +111,8 @@ Examples:
   tidegate bench --config rules.yaml --threads 2 --keys 1000000
   tidegate bench --limit \"100/min by ip\" --seconds 10 --json
 
-It makes up requests that your rules govern and decides them on embedded memory, with no network.
-Without rules it measures the built-in example.";
+The benchmark generates requests that your rules govern and decides them with the in-memory store,
+without a network. Without rules it uses the built-in example rules.";
 
 /// After `tidegate config check --help`.
 pub(super) const CONFIG_CHECK: &str = "\
@@ -118,8 +120,8 @@ Examples:
   tidegate config check rules.yaml
   tidegate config check rules.yaml --json | jq '.[].message'
 
-Every mistake is told at once, with its line and what to write instead. With --json the answer is
-a list of them, empty when there are none.
+All errors are reported at once, each with its line and what to write instead. With --json the
+output is a list of errors, which is empty if there are none.
 
 Exit codes: 0 valid, 1 not valid, 2 wrong usage, 3 the file could not be read.";
 
@@ -130,11 +132,11 @@ Examples:
   tidegate import envoy-ratelimit edge.yaml internal.yaml > rules.yaml
   tidegate serve --config rules.yaml
 
-The document goes to stdout. What has no equivalent is listed on stderr, a line for each: where it
-stands, why, and what to do instead. All files together are one configuration.
+The document is written to stdout. Everything without an equivalent is listed on stderr, one line
+each: its location, the reason, and what to do instead. All files form one configuration.
 
-Exit codes: 0 all was carried over, 1 something has no equivalent or a file is not valid, 2 wrong
-usage, 3 a file could not be read.";
+Exit codes: 0 everything was converted, 1 something has no equivalent or a file is not valid,
+2 wrong usage, 3 a file could not be read.";
 
 /// After `tidegate import limitador --help`.
 pub(super) const IMPORT_LIMITADOR: &str = "\
@@ -142,24 +144,25 @@ Examples:
   tidegate import limitador limits.yaml > rules.yaml
   tidegate serve --config rules.yaml
 
-The document goes to stdout. What has no equivalent is listed on stderr, a line for each: where it
-stands, why, and what to do instead. A limit with a condition that is not understood is left out.
+The document is written to stdout. Everything without an equivalent is listed on stderr, one line
+each: its location, the reason, and what to do instead. A limit with an unsupported condition is
+omitted.
 
-Exit codes: 0 all was carried over, 1 something has no equivalent or the file is not valid, 2 wrong
-usage, 3 the file could not be read.";
+Exit codes: 0 everything was converted, 1 something has no equivalent or the file is not valid,
+2 wrong usage, 3 the file could not be read.";
 
 /// After `tidegate rules apply --help`.
 pub(super) const RULES_APPLY: &str = "\
 Examples:
-  tidegate rules apply rules.yaml --reason \"more for partners\"
+  tidegate rules apply rules.yaml --reason \"raise partner limits\"
   tidegate rules apply rules.yaml --yes --admin http://10.0.0.7:8084 --token-file token
 
-Rules and settings become what the document says; subjects that it lists are added or changed, other
-subjects and all overrides stay. Somebody else's change between the comparison and the answer is an
-error, and nothing is applied.
+Replaces all rules and settings with those of the document. Subjects listed in it are added or
+changed; other subjects and all overrides stay. If the rules change on the server before you
+confirm, the command fails and applies nothing.
 
-Exit codes: 0 applied, or nothing to change; 1 not valid, refused, or changed meanwhile; 2 wrong
-usage; 3 failed.";
+Exit codes: 0 applied, or nothing to change; 1 not valid, not confirmed, or changed meanwhile;
+2 wrong usage; 3 failed.";
 
 /// After `tidegate rules diff --help`.
 pub(super) const RULES_DIFF: &str = "\
@@ -171,7 +174,7 @@ Examples:
   tidegate rules export > rules.yaml
   tidegate rules export --format json | jq '.rules[].id'
 
-Subjects and overrides are not in it: of API keys only hashes are known.";
+The document does not contain subjects and overrides, because API keys are stored only as hashes.";
 
 /// After `tidegate override set --help`.
 pub(super) const OVERRIDE_SET: &str = "\
@@ -180,7 +183,7 @@ Examples:
   tidegate override set free-hourly --api-key-file key.txt --requests unlimited --until 2026-12-31
   tidegate override set per-client ip=203.0.113.7 --requests deny
 
-One that is there already is replaced after asking; --yes does not ask.";
+An existing override is replaced after confirmation; --yes skips the prompt.";
 
 /// After `tidegate subject set --help`.
 pub(super) const SUBJECT_SET: &str = "\
@@ -189,7 +192,7 @@ Examples:
   tidegate subject set tier=paid --api-key-file key.txt
   pass show acme/key | tidegate subject set tier=paid tenant=acme --api-key-file -
 
-One that is there already is replaced after asking; --yes does not ask.";
+An existing subject is replaced after confirmation; --yes skips the prompt.";
 
 /// After `tidegate reset --help`.
 pub(super) const RESET: &str = "\
@@ -199,11 +202,12 @@ Examples:
   tidegate reset --api-key-file key.txt
   tidegate reset login --all                    all clients' counters of one rule; asks first
 
-Counters, warnings and bans are found by the facts in their keys; method and path need not be known.
-Where a key has the endpoint, each declared pattern is reset. `tidegate keys ip=203.0.113.7` lists
-them. A counter that all clients share is reset only by the name of its rule.
+Counters, warnings and bans are found by the facts in their keys; method and path are not needed.
+For rules that count by endpoint, the counters of all declared patterns are reset.
+`tidegate keys ip=203.0.113.7` lists them. A counter shared by all clients is reset only if you name
+its rule.
 
-Exit codes: 0 reset, 1 no rule counts this, 2 wrong usage, 3 failed.";
+Exit codes: 0 reset, 1 no rule counts by these facts, 2 wrong usage, 3 failed.";
 
 /// After `tidegate violations --help`.
 pub(super) const VIOLATIONS: &str = "\
@@ -213,7 +217,7 @@ Examples:
   tidegate violations --follow
 
 Users and addresses are shown as hashes (h:…) unless the server was started with
---violations-identity plain. Whom you name is found either way.";
+--violations-identity plain. You can search by user or address either way.";
 
 /// After `tidegate keys --help`.
 pub(super) const KEYS: &str = "\
@@ -232,12 +236,12 @@ pub(super) const TOP_COMMAND: &str = "\
 Examples:
   tidegate top
   tidegate top --admin http://10.0.0.7:8084 --token-file token
-  tidegate top --once                                one snapshot as text, also where it is piped
+  tidegate top --once                                one snapshot as text
   tidegate top --json | jq '.rules[] | {id, refused_per_second}'
 
-Rates of all decisions are of the last 10 s, those of rules of the last minute, as on the dashboard.
-Keys: s sort, r reverse, / filter, p pause, ? help, q quit. When the server is gone, the last
-numbers stay until it is back. NO_COLOR=1 leaves the colours out.
+Overall rates cover the last 10 s, rates per rule the last minute, as on the dashboard.
+Keys: s sort, r reverse, / filter, p pause, ? help, q quit. If the connection to the server is lost,
+the last numbers stay until it is restored. NO_COLOR=1 turns colors off.
 
 Exit codes: 0 success, 2 wrong usage, 3 no answer.";
 
@@ -247,6 +251,7 @@ Examples:
   tidegate db migrate --rules-db sqlite:rules.db
   TIDEGATE_RULES_DB=postgres://… tidegate db migrate
 
-`tidegate serve` does the same when it starts. This is for a start with a user who may not make tables.
+`tidegate serve` does the same when it starts. Run this command first if the database user of
+`tidegate serve` is not allowed to create tables.
 
 Exit codes: 0 up to date, 2 wrong usage, 3 failed.";

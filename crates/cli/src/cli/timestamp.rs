@@ -1,12 +1,12 @@
-//! Instants as they are typed.
+//! Parses timestamps on the command line.
 
 use tidegate_web::date::{format_rfc3339, parse_rfc3339};
 
-/// Reads until when something holds: an instant, or a day with all of it.
+/// Parses an end time: a timestamp, or a date, which includes the whole day (UTC).
 pub(super) fn parse_until(text: &str) -> Result<String, String> {
     let day = || parse_rfc3339(&format!("{text}T23:59:59Z"));
     parse_rfc3339(text).or_else(day).map(format_rfc3339).ok_or_else(|| {
-        "write a day such as 2026-12-31, or an instant such as 2026-12-31T12:00:00Z".to_owned()
+        "write a date such as 2026-12-31, or a time such as 2026-12-31T12:00:00Z".to_owned()
     })
 }
 

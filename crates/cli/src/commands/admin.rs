@@ -1,5 +1,5 @@
-//! The commands of the rule office, which ask the admin API of a running server. Nothing is changed here
-//! that the API does not change; this shows, asks and tells.
+//! The commands that call the admin API of a running server. They format output and ask for
+//! confirmation; all changes are made by the server.
 
 mod api;
 mod api_errors;

@@ -1,7 +1,7 @@
-//! `tidegate bench`: decisions per second on the user's own rules, in this process.
+//! `tidegate bench`: measures decisions per second with the user's rules, in this process.
 //!
-//! It shows what deciding costs: facts from ready text, matching, hashing keys and charging
-//! counters in memory. Reading requests off a network is not in it.
+//! The measurement covers a decision: building facts, matching rules, hashing keys and charging
+//! counters in memory. It does not include reading requests from a network.
 
 mod sample_requests;
 mod worker;
@@ -24,7 +24,7 @@ use tidegate_server::rule_source::DocumentSource;
 use tidegate_server::{CommandOutcome, clock};
 use worker::WorkerTally;
 
-/// On what it was measured.
+/// The parameters of the measurement.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct BenchSetup {
     rules: usize,
@@ -33,7 +33,7 @@ struct BenchSetup {
     threads: u32,
 }
 
-/// What was measured.
+/// The result of the measurement.
 #[derive(Debug, Serialize)]
 struct BenchReport {
     #[serde(flatten)]
@@ -49,20 +49,20 @@ struct BenchReport {
     note: &'static str,
 }
 
-const NOTE: &str = "in this process, embedded memory, clients picked uniformly; one decision in 64 \
-    timed for the percentiles, reading the clock included; no network";
+const NOTE: &str = "in this process, with the in-memory store, clients picked uniformly, no \
+    network; percentiles from one decision in 64, including the time to read the clock";
 
-/// Measures.
+/// Runs the measurement and prints the report.
 ///
 /// # Errors
-/// When the rules cannot be read or no request can be made up for them.
+/// If the rules cannot be read, or no request can be generated for them.
 pub(crate) fn run(args: &BenchArgs) -> Result<CommandOutcome, CommandError> {
     let source = DocumentSource::new(&args.rules);
     let rules = source.load()?.compile(Secret::UNSET)?;
     let requests = SampleRequests::new(&rules, args.keys);
     if requests.rules_hit() == 0 {
         return Err(CommandError::Failed(format!(
-            "{} has no active rule for which a request can be made up",
+            "{} has no active rule for which a request can be generated",
             source.name()
         )));
     }
@@ -103,7 +103,7 @@ fn measure(
         let workers: Vec<_> = (1..=threads).map(work).collect();
         thread::sleep(Duration::from_secs(seconds.into()));
         stop.store(true, Ordering::Relaxed);
-        // A worker that panicked has nothing to add.
+        // Workers that panicked are left out of the result.
         let done = workers.into_iter().filter_map(|worker| worker.join().ok());
         done.fold(WorkerTally::default(), WorkerTally::merge)
     });
@@ -114,7 +114,7 @@ fn measure(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "figures for people, positive and far from the edges"
+    reason = "positive figures for display, far from the limits of the types"
 )]
 fn build_report(mut tally: WorkerTally, took: Duration, setup: BenchSetup) -> BenchReport {
     tally.samples_ns.sort_unstable();
@@ -145,24 +145,24 @@ fn render_report(source: &str, report: &BenchReport) -> String {
         row("rules", format!("{source}: {} of {} hit", setup.rules_hit, setup.rules)),
         row("clients", group_digits(setup.keys.into())),
         row("threads", setup.threads.to_string()),
-        row("took", format!("{:.2} s", report.seconds)),
+        row("duration", format!("{:.2} s", report.seconds)),
         row("allowed", group_digits(report.allowed)),
         row("refused", group_digits(report.refused)),
-        row("decision", format!("{} ns a thread", group_digits(report.ns_per_decision))),
+        row("decision", format!("{} ns per thread", group_digits(report.ns_per_decision))),
         row(
             "p50, p99",
             format!("{} ns, {} ns", group_digits(report.p50_ns), group_digits(report.p99_ns)),
         ),
     ];
     let rate = group_digits(report.decisions_per_second);
-    let mut text = format!("{BOLD}{rate} decisions a second{BOLD:#}\n");
+    let mut text = format!("{BOLD}{rate} decisions per second{BOLD:#}\n");
     text.push_str(&output::format_columns(2, &rows));
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{DIM}Measured {NOTE}.{DIM:#}");
     text
 }
 
-/// Digits in groups of three, as people read them.
+/// Formats a number with a space between groups of three digits.
 fn group_digits(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! `tidegate check`: one request decided and charged.
+//! `tidegate check`: decides one request and charges its counters.
 
 use clap::ArgMatches;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use tidegate_server::CommandOutcome;
 use tidegate_server::error::CommandError;
 use tidegate_server::output::{self, BAD, GOOD, escape_unprintable};
 
-/// A decision as it is answered over HTTP.
+/// The response body of `/v1/check`.
 #[derive(Debug, Deserialize)]
 pub(super) struct DecisionResponse {
     pub(super) allowed: bool,
@@ -22,7 +22,7 @@ pub(super) struct DecisionResponse {
     rules: Vec<CheckedRule>,
 }
 
-/// One rule's part in it.
+/// One rule's part in the decision.
 #[derive(Debug, Deserialize)]
 struct CheckedRule {
     id: String,
@@ -35,14 +35,14 @@ struct CheckedRule {
 /// Decides one request.
 ///
 /// # Errors
-/// When there is no answer.
+/// If the arguments are wrong or the server does not respond.
 pub(crate) fn run(
     args: &DecisionArgs,
     matches: &ArgMatches,
 ) -> Result<CommandOutcome, CommandError> {
-    let (target, question) =
+    let (target, request) =
         (DecisionTarget::from_args(args, matches)?, decision_query::request_body(args)?);
-    let body = decision_query::block_on(fetch_decision(target, question))?;
+    let body = decision_query::block_on(fetch_decision(target, request))?;
     let decision: DecisionResponse = decision_query::parse_response(&body)?;
     if args.output.json {
         output::print_text(&format!("{body}\n"))?;
@@ -52,13 +52,13 @@ pub(crate) fn run(
     Ok(decision.allowed.into())
 }
 
-async fn fetch_decision(target: DecisionTarget, question: String) -> Result<String, CommandError> {
+async fn fetch_decision(target: DecisionTarget, request: String) -> Result<String, CommandError> {
     match target {
         DecisionTarget::Remote(server) => {
-            decision_query::check_response(server.post("/v1/check", question).await?)
+            decision_query::check_response(server.post("/v1/check", request).await?)
         }
         DecisionTarget::InProcess(limiter) => {
-            let check: json::CheckRequest<'_> = json::parse(question.as_bytes())
+            let check: json::CheckRequest<'_> = json::parse(request.as_bytes())
                 .map_err(|error| CommandError::Usage(error.to_string()))?;
             let decision = limiter.decide(&check.facts, check.cost).await;
             Ok(json::encode_decision(&decision))
@@ -73,7 +73,7 @@ fn render_decision(decision: &DecisionResponse) -> String {
     }
     text.push_str(&decision.render_readings());
     if decision.answered_by == "fallback" {
-        text.push_str("  the store did not answer; the rules' `on_fail` did\n");
+        text.push_str("  the store did not answer; the rules' `on_fail` decided\n");
     }
     text
 }
@@ -84,7 +84,7 @@ impl DecisionResponse {
         self.rules.is_empty()
     }
 
-    /// What every rule has left.
+    /// A table of the rules, with what is left of their limits.
     pub(super) fn render_readings(&self) -> String {
         let mut rows =
             vec![["rule", "verdict", "left", "full again in"].map(str::to_owned).to_vec()];
@@ -101,7 +101,7 @@ impl DecisionResponse {
         output::format_table(2, &rows)
     }
 
-    /// The answer in one line.
+    /// The decision in one line.
     pub(super) fn headline(&self) -> String {
         let rule = self.rule.as_deref().map(escape_unprintable).unwrap_or_default();
         match (self.allowed, self.delay_ms, self.retry_after_ms) {
@@ -110,12 +110,14 @@ impl DecisionResponse {
             }
             (true, 0, _) => format!("{GOOD}allowed{GOOD:#}"),
             (true, delay, _) => {
-                format!("{GOOD}allowed{GOOD:#}, after a wait of {}", format_millis(delay))
+                format!("{GOOD}allowed{GOOD:#}, after a delay of {}", format_millis(delay))
             }
             (false, _, Some(wait)) => {
                 format!("{BAD}refused{BAD:#} by {rule}: retry in {}", format_millis(wait))
             }
-            (false, _, None) => format!("{BAD}refused{BAD:#} by {rule}: it never passes"),
+            (false, _, None) => {
+                format!("{BAD}refused{BAD:#} by {rule}: this request can never pass")
+            }
         }
     }
 }

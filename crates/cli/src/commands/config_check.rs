@@ -1,4 +1,4 @@
-//! `tidegate config check`: whether a document is valid, and everything that is wrong with it.
+//! `tidegate config check`: validates a rules document and reports all errors in it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,10 +19,10 @@ use tidegate_server::missing_facts::{ExtractionListeners, MissingFacts};
 use tidegate_server::output::{self, BOLD, GOOD, WARNING};
 use tidegate_server::rule_source::DocumentSource;
 
-/// A problem as programs read it.
+/// A problem in the JSON output.
 #[derive(Debug, Serialize)]
 struct ProblemReport<'a> {
-    /// `error`, or `warning` of a document that is valid all the same.
+    /// `error`, or `warning` if the document is valid nevertheless.
     level: &'static str,
     file: &'a str,
     line: usize,
@@ -36,7 +36,7 @@ struct ProblemReport<'a> {
 /// Checks a document.
 ///
 /// # Errors
-/// When it cannot be read, or all that is wrong with it.
+/// If the document cannot be read, or all errors in it.
 pub(crate) fn run(args: &ConfigCheckArgs) -> Result<CommandOutcome, CommandError> {
     let source = DocumentSource::from_file(&args.file);
     let checked = source.load().and_then(|loaded| {
@@ -48,14 +48,14 @@ pub(crate) fn run(args: &ConfigCheckArgs) -> Result<CommandOutcome, CommandError
         Ok((rules, section, gateway)) => {
             let http = section.http.as_ref() != Some(&ListenSpec::Off);
             let missing = ExtractionListeners { gateway: gateway.is_some(), http }.missing(&rules);
-            let (name, well) =
+            let (name, is_valid) =
                 (source.name(), !missing.as_ref().is_some_and(MissingFacts::is_error));
             if args.output.json {
                 let missing = missing.as_ref().map(|missing| report_missing_facts(&name, missing));
                 output::print_json(&Vec::from_iter(missing))?;
-                return Ok(well.into());
+                return Ok(is_valid.into());
             }
-            if let Some(missing) = missing.as_ref().filter(|_| !well) {
+            if let Some(missing) = missing.as_ref().filter(|_| !is_valid) {
                 let (line, advice) = (missing.line(), missing.advice());
                 return Err(CommandError::Rejected(format!(
                     "{name}:{line}: {missing}\n  {advice}"
@@ -77,8 +77,8 @@ pub(crate) fn run(args: &ConfigCheckArgs) -> Result<CommandOutcome, CommandError
     }
 }
 
-/// The gateway that the document sets up, with its files read; what it is in front of may also be said on the
-/// command line.
+/// Checks the gateway settings and reads the files they name. `None` if the document names no
+/// upstream, which may be set on the command line instead.
 fn check_gateway(typed: &PartialGatewaySettings) -> Result<Option<GatewaySettings>, CommandError> {
     match typed.has_upstream() {
         true => GatewaySettings::check(typed.clone()),
@@ -123,7 +123,7 @@ fn summary(
     format!("{BOLD}{name}{BOLD:#} is {GOOD}valid{GOOD:#}\n{}", output::format_columns(2, &rows))
 }
 
-/// Where the gateway listens, and where each of its routes leads.
+/// The gateway's address, and the servers of each route.
 fn gateway_rows(gateway: &GatewaySettings) -> Vec<(&'static str, String)> {
     let tls = if gateway.certificate.is_some() { " with TLS" } else { "" };
     let mut rows = vec![("", format!("gateway {}{tls}", gateway.listen.spec()))];
@@ -151,7 +151,8 @@ fn report_problems<'p>(problems: &'p DocumentError) -> Vec<ProblemReport<'p>> {
     problems.list.iter().map(one).collect()
 }
 
-/// Facts that rules name and requests do not have: an error only where the document opens a gateway.
+/// Reports facts that rules use but requests do not have: an error if the document configures a
+/// gateway, otherwise a warning.
 fn report_missing_facts<'n>(file: &'n str, missing: &MissingFacts<'_>) -> ProblemReport<'n> {
     ProblemReport {
         level: if missing.is_error() { "error" } else { "warning" },

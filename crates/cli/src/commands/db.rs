@@ -1,4 +1,4 @@
-//! `tidegate db migrate`: the tables of a rules database, made or brought up to date.
+//! `tidegate db migrate`: creates or updates the tables of a rules database.
 
 use serde_json::json;
 use tidegate_rulestore::{RepositoryError, migrate};
@@ -9,13 +9,13 @@ use tidegate_server::CommandOutcome;
 use tidegate_server::error::CommandError;
 use tidegate_server::output::{self, GOOD};
 
-/// Brings the schema of a database up to date and says what that took.
+/// Applies the missing migrations to a database and lists them.
 ///
 /// # Errors
-/// When the address is none, nobody answers there, or what is there is not ours.
+/// If the URL is invalid, the database is unreachable, or its tables belong to another program.
 pub(crate) fn run(args: &DbMigrateArgs) -> Result<CommandOutcome, CommandError> {
     let applied = decision_query::block_on(async {
-        migrate(&args.rules_db).await.map_err(|refused| match refused {
+        migrate(&args.rules_db).await.map_err(|error| match error {
             RepositoryError::Invalid(why) => CommandError::Usage(format!("--rules-db: {why}")),
             other => CommandError::Failed(other.to_string()),
         })

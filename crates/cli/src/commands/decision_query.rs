@@ -1,4 +1,4 @@
-//! What `check` and `explain` share: who is asked, and the question.
+//! Shared by `check` and `explain`: where the decision is made, the request and the response.
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
@@ -14,19 +14,20 @@ use tidegate_server::config;
 use tidegate_server::error::CommandError;
 use tidegate_server::rule_source::DocumentSource;
 
-/// Who is asked.
+/// Where the decision is made.
 pub(super) enum DecisionTarget {
     /// A running server.
     Remote(ApiClient),
-    /// Nobody: it is decided in this process, on fresh counters.
+    /// In this process, with fresh counters.
     InProcess(Box<Limiter<MemoryStore>>),
 }
 
 impl DecisionTarget {
-    /// Who is meant: the flag counts before the environment, and at the same level the server.
+    /// Chooses between `--server` and rules. Flags have precedence over environment variables; at
+    /// the same level, the server has precedence.
     ///
     /// # Errors
-    /// When flags name both, or rules or token cannot be read.
+    /// If flags name both, or the rules or the token cannot be read.
     pub(super) fn from_args(
         args: &DecisionArgs,
         matches: &ArgMatches,
@@ -39,7 +40,7 @@ impl DecisionTarget {
         let (rules, server) = (level("config").max(level("limits")), level("server"));
         if rules == 2 && server == 2 {
             return Err(CommandError::Usage(
-                "--server asks a running server, --config and --limit decide in this process\n  \
+                "--server calls a running server, --config and --limit decide in this process\n  \
                  write: one or the other"
                     .to_owned(),
             ));
@@ -54,19 +55,19 @@ impl DecisionTarget {
     }
 }
 
-/// The question as it goes over the wire; in this process it is read from the same text, so that
-/// both understand the same.
+/// The request body. A decision in this process parses the same text, so that both targets
+/// interpret it alike.
 pub(super) fn request_body(args: &DecisionArgs) -> Result<String, CommandError> {
     #[derive(Serialize)]
     struct DecisionRequestBody<'a> {
         facts: OrderedFacts<'a>,
         cost: u32,
     }
-    let question = DecisionRequestBody { facts: OrderedFacts(&args.facts), cost: args.cost };
-    serde_json::to_string(&question).map_err(|error| CommandError::Usage(error.to_string()))
+    let body = DecisionRequestBody { facts: OrderedFacts(&args.facts), cost: args.cost };
+    serde_json::to_string(&body).map_err(|error| CommandError::Usage(error.to_string()))
 }
 
-/// An object in the order in which it was typed.
+/// Facts, serialized as an object in the order of the command line.
 struct OrderedFacts<'a>(&'a [(String, String)]);
 
 impl Serialize for OrderedFacts<'_> {
@@ -79,51 +80,52 @@ impl Serialize for OrderedFacts<'_> {
     }
 }
 
-/// Runs a question to its answer.
+/// Runs a future to completion on a single-threaded runtime.
 ///
 /// # Errors
-/// When the runtime does not start, or the question's own.
+/// If the runtime cannot be started, or the future's error.
 pub(super) fn block_on<T>(
-    asked: impl Future<Output = Result<T, CommandError>>,
+    future: impl Future<Output = Result<T, CommandError>>,
 ) -> Result<T, CommandError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime
         .map_err(|error| CommandError::Failed(format!("cannot start the runtime: {error}")))?;
-    runtime.block_on(asked)
+    runtime.block_on(future)
 }
 
-/// The decision in a server's answer, or why there is none.
+/// Returns the body of a response that contains a decision.
 ///
 /// # Errors
-/// When the server found fault with the question, or cannot answer.
-pub(super) fn check_response(answer: ApiResponse) -> Result<String, CommandError> {
+/// If the server rejected the request or failed.
+pub(super) fn check_response(response: ApiResponse) -> Result<String, CommandError> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct DecisionProblem {
         detail: String,
         field: Option<String>,
     }
-    let status = answer.status.as_u16();
+    let status = response.status.as_u16();
     if matches!(status, 200 | 429) {
-        return Ok(answer.body);
+        return Ok(response.body);
     }
-    let DecisionProblem { detail, field } = serde_json::from_str(&answer.body).unwrap_or_default();
+    let DecisionProblem { detail, field } =
+        serde_json::from_str(&response.body).unwrap_or_default();
     let field = field.map_or_else(String::new, |field| format!("{field}: "));
-    let said = format!("the server says {}: {field}{detail}", answer.status);
+    let message = format!("the server responded {}: {field}{detail}", response.status);
     Err(match status {
-        400 | 413 | 422 => CommandError::Usage(said),
+        400 | 413 | 422 => CommandError::Usage(message),
         401 | 403 => {
-            CommandError::Failed(format!("{said}\n  name its token with --admin-token-file"))
+            CommandError::Failed(format!("{message}\n  pass its token with --admin-token-file"))
         }
-        _ => CommandError::Failed(format!("{said}\n  is it a tidegate server of this version?")),
+        _ => CommandError::Failed(format!("{message}\n  is it a tidegate server of this version?")),
     })
 }
 
-/// Reads what a server, or this process, answered.
+/// Parses the JSON body of a response.
 ///
 /// # Errors
-/// When it is something else.
+/// If the body does not have the expected form.
 pub(super) fn parse_response<'a, T: Deserialize<'a>>(body: &'a str) -> Result<T, CommandError> {
     serde_json::from_str(body)
-        .map_err(|error| CommandError::Failed(format!("the answer is not understood: {error}")))
+        .map_err(|error| CommandError::Failed(format!("cannot parse the response: {error}")))
 }

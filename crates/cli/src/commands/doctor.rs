@@ -1,4 +1,5 @@
-//! `tidegate doctor`: whether the store can be used, how fast it is, and what should be changed.
+//! `tidegate doctor`: checks whether the store can be used, measures its latency and recommends
+//! changes.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -16,24 +17,24 @@ use tidegate_server::output::{self, BAD, BOLD, DIM, GOOD};
 use tidegate_server::rule_source::DocumentSource;
 use tidegate_server::store;
 
-/// Looks at the store.
+/// Checks the store and prints the report.
 ///
 /// # Errors
-/// When the settings are wrong or there is no store to look at.
+/// If the settings are invalid, or name no Redis store.
 pub(crate) fn run(args: DoctorArgs) -> Result<CommandOutcome, CommandError> {
-    let mut below = match &args.config {
+    let mut section = match &args.config {
         Some(path) => DocumentSource::from_file(path).load()?.section,
         None => Default::default(),
     };
-    let secret = args.key_secret_file.or(below.key_secret_file.take());
+    let secret = args.key_secret_file.or(section.key_secret_file.take());
     if let Some(path) = &secret {
         read_secret(path, "--key-secret-file")?;
     }
     let StoreSettings::Redis(settings) =
-        StoreSettings::check(args.store.with_fallback(below.store))?
+        StoreSettings::check(args.store.with_fallback(section.store))?
     else {
         return Err(CommandError::Usage(
-            "the store is embedded memory, which needs no doctor\n  \
+            "the store is in memory; doctor checks only Redis and Valkey\n  \
              write: tidegate doctor --store redis://HOST:6379"
                 .to_owned(),
         ));
@@ -43,28 +44,28 @@ pub(crate) fn run(args: DoctorArgs) -> Result<CommandOutcome, CommandError> {
         .build()
         .map_err(|error| CommandError::Failed(format!("cannot start the runtime: {error}")))?;
     let options = store::options(&settings);
-    let mut found = runtime.block_on(tidegate_redis::diagnose(&options));
+    let mut diagnosis = runtime.block_on(tidegate_redis::diagnose(&options));
     if secret.is_none() {
-        found.findings.push(StoreFinding {
+        diagnosis.findings.push(StoreFinding {
             severity: FindingSeverity::Warning,
             server: String::new(),
-            what: "no --key-secret-file: who can read the store can guess the clients behind it"
+            what: "no --key-secret-file: a reader of the store can guess client identities"
                 .to_owned(),
             advice: "head -c 32 /dev/urandom | base64 > secret, the same on all nodes".to_owned(),
         });
-        found.findings.sort_by_key(|finding| finding.severity);
+        diagnosis.findings.sort_by_key(|finding| finding.severity);
     }
     let (store, verdict) =
-        (settings.address.to_string(), DoctorVerdict::from_findings(&found.findings));
+        (settings.address.to_string(), DoctorVerdict::from_findings(&diagnosis.findings));
     if args.output.json {
-        output::print_json(&DoctorReport::new(&store, &found, &verdict))?;
+        output::print_json(&DoctorReport::new(&store, &diagnosis, &verdict))?;
     } else {
-        output::print_text(&render_report(&store, &found, &verdict))?;
+        output::print_text(&render_report(&store, &diagnosis, &verdict))?;
     }
     Ok(verdict.is_usable().into())
 }
 
-/// Whether the store can be used: any error says no, warnings do not.
+/// Whether the store can be used: errors make it unusable, warnings do not.
 struct DoctorVerdict {
     errors: usize,
     warnings: usize,
@@ -72,7 +73,8 @@ struct DoctorVerdict {
 
 impl DoctorVerdict {
     fn from_findings(findings: &[StoreFinding]) -> Self {
-        let count = |weight| findings.iter().filter(|finding| finding.severity == weight).count();
+        let count =
+            |severity| findings.iter().filter(|finding| finding.severity == severity).count();
         Self { errors: count(FindingSeverity::Error), warnings: count(FindingSeverity::Warning) }
     }
 
@@ -87,22 +89,22 @@ impl DoctorVerdict {
             1 => format!(", 1 {noun}"),
             more => format!(", {more} {noun}s"),
         };
-        let found =
+        let counts =
             format!("{}{}", counted(self.errors, "error"), counted(self.warnings, "warning"));
-        match (self.is_usable(), found.is_empty()) {
-            (false, _) => format!("{BAD}not usable{BAD:#}{found}"),
-            (true, false) => format!("{GOOD}usable{GOOD:#}{found}"),
+        match (self.is_usable(), counts.is_empty()) {
+            (false, _) => format!("{BAD}not usable{BAD:#}{counts}"),
+            (true, false) => format!("{GOOD}usable{GOOD:#}{counts}"),
             (true, true) => format!("{GOOD}usable{GOOD:#}, nothing needs to be changed"),
         }
     }
 }
 
-fn render_report(store: &str, found: &StoreDiagnosis, verdict: &DoctorVerdict) -> String {
+fn render_report(store: &str, diagnosis: &StoreDiagnosis, verdict: &DoctorVerdict) -> String {
     let mut text = format!("{BOLD}store{BOLD:#}       {store}\n");
-    // Writing to a string does not fail.
-    for server in &found.servers {
+    // Writing to a string cannot fail.
+    for server in &diagnosis.servers {
         let RedisServerReport {
-            address: place,
+            address,
             version,
             memory,
             eviction,
@@ -112,7 +114,7 @@ fn render_report(store: &str, found: &StoreDiagnosis, verdict: &DoctorVerdict) -
         } = server;
         _ = write!(
             text,
-            "\n{BOLD}server{BOLD:#}      {place}, {version}\n\
+            "\n{BOLD}server{BOLD:#}      {address}, {version}\n\
              memory      {memory}, {eviction}\n\
              clock       {} ms from the clock of this machine\n\
              round trip  {}\n\
@@ -123,8 +125,8 @@ fn render_report(store: &str, found: &StoreDiagnosis, verdict: &DoctorVerdict) -
         );
     }
     text.push('\n');
-    for StoreFinding { severity: weight, server, what, advice } in &found.findings {
-        let mark = match weight {
+    for StoreFinding { severity, server, what, advice } in &diagnosis.findings {
+        let mark = match severity {
             FindingSeverity::Error => format!("{BAD}error{BAD:#}  "),
             FindingSeverity::Warning => format!("{BAD}warning{BAD:#}"),
             FindingSeverity::Note => format!("{DIM}note{DIM:#}   "),
@@ -133,14 +135,14 @@ fn render_report(store: &str, found: &StoreDiagnosis, verdict: &DoctorVerdict) -
         let what = output::escape_unprintable(&format!("{server}{what}"));
         _ = writeln!(text, "{mark} {what}\n        {}", output::escape_unprintable(advice));
     }
-    if !found.findings.is_empty() {
+    if !diagnosis.findings.is_empty() {
         text.push('\n');
     }
     _ = writeln!(text, "{}", verdict.describe());
     text
 }
 
-/// Microseconds as milliseconds with a sign and one decimal place; what rounds to nothing is `+0.0`.
+/// Formats microseconds as milliseconds with a sign and one decimal place; zero is `+0.0`.
 fn signed_millis(micros: i64) -> String {
     let tenths = (micros.unsigned_abs() + 50) / 100;
     let sign = if micros < 0 && tenths > 0 { '-' } else { '+' };
@@ -158,7 +160,7 @@ fn format_duration(span: Duration) -> String {
     }
 }
 
-/// The same for programs.
+/// The report as JSON.
 #[derive(Debug, Serialize)]
 struct DoctorReport<'a> {
     store: &'a str,
@@ -191,7 +193,7 @@ struct FindingReport<'a> {
 }
 
 impl<'a> DoctorReport<'a> {
-    fn new(store: &'a str, found: &'a StoreDiagnosis, verdict: &DoctorVerdict) -> Self {
+    fn new(store: &'a str, diagnosis: &'a StoreDiagnosis, verdict: &DoctorVerdict) -> Self {
         let server = |server: &'a RedisServerReport| ServerReport {
             server: &server.address,
             version: &server.version,
@@ -218,8 +220,8 @@ impl<'a> DoctorReport<'a> {
             usable: verdict.is_usable(),
             errors: verdict.errors,
             warnings: verdict.warnings,
-            servers: found.servers.iter().map(server).collect(),
-            findings: found.findings.iter().map(finding).collect(),
+            servers: diagnosis.servers.iter().map(server).collect(),
+            findings: diagnosis.findings.iter().map(finding).collect(),
         }
     }
 }
@@ -230,8 +232,8 @@ mod tests {
 
     #[test]
     fn clock_difference_never_prints_negative_zero() {
-        let told = [0, -49, 49, -50, 50, -1_250, 1_000_000].map(signed_millis);
-        assert_eq!(told, ["+0.0", "+0.0", "+0.0", "-0.1", "+0.1", "-1.3", "+1000.0"]);
+        let texts = [0, -49, 49, -50, 50, -1_250, 1_000_000].map(signed_millis);
+        assert_eq!(texts, ["+0.0", "+0.0", "+0.0", "-0.1", "+0.1", "-1.3", "+1000.0"]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `tidegate explain`: why a request is decided as it is, with nothing charged.
+//! `tidegate explain`: shows why a request is allowed or refused, without charging counters.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use tidegate_server::CommandOutcome;
 use tidegate_server::error::CommandError;
 use tidegate_server::output::{self, BOLD, DIM, escape_unprintable};
 
-/// An explanation as it is answered over HTTP.
+/// The response body of `/v1/explain`.
 #[derive(Debug, Deserialize)]
 struct ExplainResponse {
     facts: BTreeMap<String, String>,
@@ -39,14 +39,14 @@ struct ExplainedRule {
 /// Explains one request.
 ///
 /// # Errors
-/// When there is no answer.
+/// If the arguments are wrong or the server does not respond.
 pub(crate) fn run(
     args: &DecisionArgs,
     matches: &ArgMatches,
 ) -> Result<CommandOutcome, CommandError> {
-    let (target, question) =
+    let (target, request) =
         (DecisionTarget::from_args(args, matches)?, decision_query::request_body(args)?);
-    let body = decision_query::block_on(fetch_explanation(target, question))?;
+    let body = decision_query::block_on(fetch_explanation(target, request))?;
     let explanation: ExplainResponse = decision_query::parse_response(&body)?;
     if args.output.json {
         output::print_text(&format!("{body}\n"))?;
@@ -58,14 +58,14 @@ pub(crate) fn run(
 
 async fn fetch_explanation(
     target: DecisionTarget,
-    question: String,
+    request: String,
 ) -> Result<String, CommandError> {
     match target {
         DecisionTarget::Remote(server) => {
-            decision_query::check_response(server.post("/v1/explain", question).await?)
+            decision_query::check_response(server.post("/v1/explain", request).await?)
         }
         DecisionTarget::InProcess(limiter) => {
-            let check: json::CheckRequest<'_> = json::parse(question.as_bytes())
+            let check: json::CheckRequest<'_> = json::parse(request.as_bytes())
                 .map_err(|error| CommandError::Usage(error.to_string()))?;
             let explanation = limiter.explain(&check.facts, check.cost).await;
             Ok(json::encode_explanation(&explanation))
@@ -92,7 +92,7 @@ fn render_explanation(explanation: &ExplainResponse) -> String {
     }
     let decision = &explanation.decision;
     text.push_str(&format!("\n{BOLD}decision{BOLD:#}\n  {}\n", decision.headline()));
-    // The headline and the rule's state have said why a request is refused.
+    // For a refused request, the headline and the rule's state already give the reason.
     if decision.allowed && !decision.is_ungoverned() {
         text.push_str(&format!("  {}\n", escape_unprintable(&explanation.why)));
     }
@@ -105,7 +105,8 @@ fn render_rule(rule: &ExplainedRule, decides: bool) -> String {
         conditions => conditions.join(" and "),
     };
     let parts: Vec<_> = rule.key.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let key = if parts.is_empty() { "one for all".to_owned() } else { parts.join(" and ") };
+    let key =
+        if parts.is_empty() { "shared by all clients".to_owned() } else { parts.join(" and ") };
     let row = |name: &str, value: &str| vec![name.to_owned(), escape_unprintable(value)];
     let rows = [
         row("matches", &matched),

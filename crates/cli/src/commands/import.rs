@@ -1,5 +1,6 @@
-//! `tidegate import`: another limiter's configuration as a rules document on stdout, and on stderr what has no
-//! equivalent. What the formats mean is the rules' business; this reads files and prints.
+//! `tidegate import`: converts another limiter's configuration to a rules document on stdout, and
+//! lists what has no equivalent on stderr. This file only reads files and prints; the conversion is
+//! in [`tidegate_rules::import`].
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -14,7 +15,7 @@ use tidegate_server::error::CommandError;
 use tidegate_server::output;
 use tidegate_server::rule_source::{parse_utf8, read_document};
 
-/// A file that was read.
+/// The name and content of a file.
 struct ImportFile {
     name: String,
     bytes: Vec<u8>,
@@ -23,7 +24,7 @@ struct ImportFile {
 /// Imports the files of envoyproxy/ratelimit.
 ///
 /// # Errors
-/// When a file cannot be read.
+/// If a file cannot be read.
 pub(crate) fn envoy(args: &ImportEnvoyArgs) -> Result<CommandOutcome, CommandError> {
     let mut paths = Vec::new();
     for path in &args.paths {
@@ -39,7 +40,7 @@ pub(crate) fn envoy(args: &ImportEnvoyArgs) -> Result<CommandOutcome, CommandErr
 /// Imports the limits file of Limitador.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If the file cannot be read.
 pub(crate) fn limitador(args: &ImportLimitadorArgs) -> Result<CommandOutcome, CommandError> {
     let file = ImportFile::read(&args.file)?;
     let imported = import::limitador(&file.as_import_source()?);
@@ -56,8 +57,8 @@ impl ImportFile {
     }
 }
 
-/// The files that a path stands for: itself, or those of a folder by name. What begins with a dot is how
-/// Kubernetes swaps a folder's contents, not a file of it.
+/// Lists the files of a path: the file itself, or the YAML files of a folder, sorted by name. Skips
+/// names that begin with a dot: Kubernetes uses them to swap the contents of a mounted folder.
 fn list_files(path: &Path) -> Result<Vec<PathBuf>, CommandError> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -72,9 +73,9 @@ fn list_files(path: &Path) -> Result<Vec<PathBuf>, CommandError> {
     files.retain(|file| is_configuration(file));
     files.sort();
     if files.is_empty() {
-        let found =
-            format!("{} has no .yaml or .yml file; name the folder that has", path.display());
-        return Err(CommandError::Failed(found));
+        let message =
+            format!("{} has no .yaml or .yml files; name a folder that has some", path.display());
+        return Err(CommandError::Failed(message));
     }
     Ok(files)
 }
@@ -85,20 +86,20 @@ fn is_configuration(file: &Path) -> bool {
     yaml && !hidden && file.is_file()
 }
 
-/// Prints what came of it.
+/// Prints the document and the list of unsupported settings, or the errors.
 fn print_import(
     imported: Result<ImportResult, Vec<DocumentError>>,
 ) -> Result<CommandOutcome, CommandError> {
-    let ImportResult { document, unsupported: gaps } = match imported {
+    let ImportResult { document, unsupported } = match imported {
         Ok(imported) => imported,
-        Err(wrong) => {
-            wrong.into_iter().for_each(|problems| CommandError::InvalidDocument(problems).print());
+        Err(errors) => {
+            errors.into_iter().for_each(|error| CommandError::InvalidDocument(error).print());
             return Ok(CommandOutcome::Rejected);
         }
     };
     output::print_text(&document)?;
-    let listed: String = gaps.iter().map(|gap| format!("{gap}\n")).collect();
-    // There is nobody left to tell when stderr is gone.
+    let listed: String = unsupported.iter().map(|setting| format!("{setting}\n")).collect();
+    // If stderr is closed, there is no other place to report it.
     let _ = anstream::stderr().write_all(listed.as_bytes());
-    Ok(gaps.is_empty().into())
+    Ok(unsupported.is_empty().into())
 }

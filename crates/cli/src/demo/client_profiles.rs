@@ -1,9 +1,9 @@
-//! Who the made-up clients are and how they behave. Data, and a few numbers drawn from a seed, so that every
+//! The simulated clients and their behaviour. All random numbers come from fixed seeds, so every
 //! demo looks the same.
 
 use std::time::Duration;
 
-/// How often somebody asks, and how much at once.
+/// The behaviour of a group of clients: how often they send requests, and how many at once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClientProfile {
     pub(super) interval: Duration,
@@ -21,14 +21,14 @@ pub(super) struct DemoRequest {
     pub(super) ip: String,
 }
 
-/// Where it is sent.
+/// The API that a request is sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DemoApi {
     Gateway,
     Http,
 }
 
-/// Numbers that look random (splitmix64).
+/// Pseudo-random number generator (splitmix64).
 #[derive(Clone, Debug)]
 pub(super) struct DemoRng(pub(super) u64);
 
@@ -41,11 +41,11 @@ impl DemoRng {
     }
 }
 
-/// About 230 requests a second, in all.
+/// The client profiles; together they send about 230 requests per second.
 pub(super) const PROFILES: [ClientProfile; 9] = [
     // Steady readers, each well within the limit.
-    profile(25, 1, |draw| {
-        let (client, item) = (draw.next_below(8), draw.next_below(900));
+    profile(25, 1, |rng| {
+        let (client, item) = (rng.next_below(8), rng.next_below(900));
         keyed_request(
             DemoApi::Gateway,
             "GET",
@@ -54,15 +54,15 @@ pub(super) const PROFILES: [ClientProfile; 9] = [
             client,
         )
     }),
-    // Somebody who sends an hour's orders in one go, again and again.
-    profile(4_000, 45, |draw| {
-        let order = draw.next_below(10_000);
+    // A batch job that sends 45 orders at once, every four seconds.
+    profile(4_000, 45, |rng| {
+        let order = rng.next_below(10_000);
         let path = format!("/api/orders/{order}");
         keyed_request(DemoApi::Gateway, "POST", path, "free-batch-job".to_owned(), 40)
     }),
-    // Writers at the edge of what they may.
-    profile(45, 1, |draw| {
-        let client = draw.next_below(3);
+    // Writers close to their limit.
+    profile(45, 1, |rng| {
+        let client = rng.next_below(3);
         keyed_request(
             DemoApi::Http,
             "POST",
@@ -71,30 +71,30 @@ pub(super) const PROFILES: [ClientProfile; 9] = [
             client,
         )
     }),
-    // One hot key: three times what it may.
+    // One hot key: a scraper at three times its limit.
     profile(22, 1, |_| {
         let path = "/api/search".to_owned();
         keyed_request(DemoApi::Http, "GET", path, "free-scraper".to_owned(), 77)
     }),
-    // Others who search now and then.
-    profile(110, 1, |draw| {
-        let client = draw.next_below(20);
+    // Clients that search occasionally.
+    profile(110, 1, |rng| {
+        let client = rng.next_below(20);
         let path = "/api/search".to_owned();
         keyed_request(DemoApi::Gateway, "GET", path, format!("free-{client}"), client)
     }),
-    // Who pays.
-    profile(20, 1, |draw| {
-        let client = draw.next_below(3);
+    // Paying customers.
+    profile(20, 1, |rng| {
+        let client = rng.next_below(3);
         let name = ["harbour", "lighthouse", "breakwater"][usize::try_from(client).unwrap_or(0)];
-        let path = format!("/api/items/{}", draw.next_below(900));
+        let path = format!("/api/items/{}", rng.next_below(900));
         keyed_request(DemoApi::Gateway, "GET", path, format!("paid-{name}"), 60 + client)
     }),
-    // Somebody who exports everything at the start of each minute.
+    // A client that uses up its export quota at the start of each minute.
     profile(900, 1, |_| {
         let path = "/api/export".to_owned();
         keyed_request(DemoApi::Http, "GET", path, "paid-harbour".to_owned(), 60)
     }),
-    // Somebody who guesses passwords.
+    // A client that guesses passwords.
     profile(400, 1, |_| DemoRequest {
         api: DemoApi::Gateway,
         method: "POST",
@@ -102,13 +102,13 @@ pub(super) const PROFILES: [ClientProfile; 9] = [
         api_key: None,
         ip: "198.51.100.23".to_owned(),
     }),
-    // Crawlers, of whom one does not slow down, and passers-by from everywhere.
-    profile(35, 1, |draw| {
-        let host = match draw.next_below(3) {
-            0 => draw.next_below(240) + 10,
+    // Page views from many addresses, two thirds of them from a crawler that does not slow down.
+    profile(35, 1, |rng| {
+        let host = match rng.next_below(3) {
+            0 => rng.next_below(240) + 10,
             _ => 7,
         };
-        let path = format!("/pages/{}", draw.next_below(5_000));
+        let path = format!("/pages/{}", rng.next_below(5_000));
         DemoRequest {
             api: DemoApi::Http,
             method: "GET",
@@ -120,21 +120,21 @@ pub(super) const PROFILES: [ClientProfile; 9] = [
 ];
 
 const fn profile(
-    every_ms: u64,
-    at_once: u32,
-    ask: fn(&mut DemoRng) -> DemoRequest,
+    interval_ms: u64,
+    burst: u32,
+    make_request: fn(&mut DemoRng) -> DemoRequest,
 ) -> ClientProfile {
-    ClientProfile { interval: Duration::from_millis(every_ms), burst: at_once, make_request: ask }
+    ClientProfile { interval: Duration::from_millis(interval_ms), burst, make_request }
 }
 
 fn keyed_request(
-    door: DemoApi,
+    api: DemoApi,
     method: &'static str,
     path: String,
     api_key: String,
     host: u64,
 ) -> DemoRequest {
-    DemoRequest { api: door, method, path, api_key: Some(api_key), ip: format!("203.0.113.{host}") }
+    DemoRequest { api, method, path, api_key: Some(api_key), ip: format!("203.0.113.{host}") }
 }
 
 #[cfg(test)]
@@ -145,12 +145,12 @@ mod tests {
     fn profiles_send_few_hundred_requests_per_second() {
         let rate: f64 = PROFILES
             .iter()
-            .map(|habit| f64::from(habit.burst) / habit.interval.as_secs_f64())
+            .map(|profile| f64::from(profile.burst) / profile.interval.as_secs_f64())
             .sum();
         assert!((150.0..400.0).contains(&rate), "{rate}");
-        let mut draw = DemoRng(1);
-        let asked: Vec<DemoRequest> =
-            (0..30).map(|_| (PROFILES[0].make_request)(&mut draw)).collect();
-        assert!(asked.iter().any(|ask| *ask != asked[0]));
+        let mut rng = DemoRng(1);
+        let requests: Vec<DemoRequest> =
+            (0..30).map(|_| (PROFILES[0].make_request)(&mut rng)).collect();
+        assert!(requests.iter().any(|request| *request != requests[0]));
     }
 }

@@ -1,4 +1,5 @@
-//! The clients before the demo's server: each asks as is its habit, over connections that are kept.
+//! The simulated clients of the demo. Each sends requests according to its profile, over persistent
+//! connections.
 
 use std::time::Duration;
 
@@ -17,10 +18,10 @@ use tokio::time::MissedTickBehavior;
 use super::client_profiles::{ClientProfile, DemoApi, DemoRequest, DemoRng, PROFILES};
 use tidegate_server::serve::ListenerAddresses;
 
-/// An answer that takes longer is not waited for.
+/// Timeout of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Everybody who asks.
+/// All clients of the demo, which share one connection pool.
 pub(super) struct DemoClients {
     client: Client<HttpConnector, Full<Bytes>>,
     gateway: Option<ListenAddr>,
@@ -28,43 +29,45 @@ pub(super) struct DemoClients {
 }
 
 impl DemoClients {
-    pub(super) fn new(open: &ListenerAddresses) -> Self {
+    pub(super) fn new(addresses: &ListenerAddresses) -> Self {
         let client = Client::builder(TokioExecutor::new()).build_http();
-        let place = |door| open.get(door).cloned();
-        Self { client, gateway: place("gateway"), http: place("http") }
+        let address = |listener| addresses.get(listener).cloned();
+        Self { client, gateway: address("gateway"), http: address("http") }
     }
 
-    /// Asks for ever.
+    /// Sends requests until dropped.
     pub(super) async fn run(&self) {
-        let all =
-            PROFILES.iter().zip(1..).map(|(habit, seed)| self.run_profile(*habit, DemoRng(seed)));
-        join_all(all).await;
+        let profiles = PROFILES
+            .iter()
+            .zip(1..)
+            .map(|(profile, seed)| self.run_profile(*profile, DemoRng(seed)));
+        join_all(profiles).await;
     }
 
-    async fn run_profile(&self, habit: ClientProfile, mut draw: DemoRng) {
-        let mut next = tokio::time::interval(habit.interval);
-        // Who was held up does not catch up: the rate has an end.
-        next.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    async fn run_profile(&self, profile: ClientProfile, mut rng: DemoRng) {
+        let mut interval = tokio::time::interval(profile.interval);
+        // A delayed client does not catch up, which keeps the rate bounded.
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            next.tick().await;
-            let asks = (0..habit.burst).map(|_| self.send((habit.make_request)(&mut draw)));
-            join_all(asks).await;
+            interval.tick().await;
+            let requests = (0..profile.burst).map(|_| self.send((profile.make_request)(&mut rng)));
+            join_all(requests).await;
         }
     }
 
-    /// Sends one; what is answered, or whether anything is, the dashboard shows.
-    async fn send(&self, ask: DemoRequest) {
-        let Some(request) = self.build_request(ask) else { return };
-        let answered = async {
+    /// Sends one request and ignores the response; the dashboard shows the result.
+    async fn send(&self, request: DemoRequest) {
+        let Some(request) = self.build_request(request) else { return };
+        let response = async {
             let response = self.client.request(request).await.ok()?;
             response.into_body().collect().await.ok()
         };
-        let _ = tokio::time::timeout(REQUEST_TIMEOUT, answered).await;
+        let _ = tokio::time::timeout(REQUEST_TIMEOUT, response).await;
     }
 
-    fn build_request(&self, ask: DemoRequest) -> Option<Request<Full<Bytes>>> {
-        let DemoRequest { api: door, method, path, api_key, ip } = ask;
-        match door {
+    fn build_request(&self, request: DemoRequest) -> Option<Request<Full<Bytes>>> {
+        let DemoRequest { api, method, path, api_key, ip } = request;
+        match api {
             DemoApi::Gateway => {
                 let url = format!("http://{}{path}", self.gateway.as_ref()?);
                 let request = Request::builder().method(method).uri(url);

@@ -1,4 +1,4 @@
-//! A folder for the rules of a demo and what is changed of them, gone when the demo ends.
+//! Temporary folder for the demo's rules and database; removed when the demo ends.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -11,27 +11,28 @@ use tidegate_server::error::CommandError;
 pub(super) struct TempFolder(PathBuf);
 
 impl TempFolder {
-    /// Makes one that nobody else reads; one that is there already is not ours.
+    /// Creates a folder with mode 0700. An existing folder is never reused, because another user
+    /// may have created it.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// If the folder cannot be created or already exists.
     pub(super) fn create() -> Result<Self, CommandError> {
         let path = std::env::temp_dir().join(format!("tidegate-demo-{}", std::process::id()));
-        let made = DirBuilder::new().mode(0o700).create(&path);
-        let why = |error| CommandError::Failed(format!("cannot make {}: {error}", path.display()));
-        made.map_err(why)?;
+        DirBuilder::new().mode(0o700).create(&path).map_err(|error| {
+            CommandError::Failed(format!("cannot create {}: {error}", path.display()))
+        })?;
         Ok(Self(path))
     }
 
-    /// Where a file of that name is in it.
+    /// The path of a file in the folder.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// Writes a file into it and says where.
+    /// Writes a file into the folder and returns its path.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// If the file cannot be written.
     pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf, CommandError> {
         let path = self.path(name);
         fs::write(&path, text)?;
@@ -41,7 +42,7 @@ impl TempFolder {
 
 impl Drop for TempFolder {
     fn drop(&mut self) {
-        // What cannot be removed stays with the other temporary files.
+        // Best effort: leftovers stay in the system's temporary folder.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! The API behind the demo's gateway: it says yes to everything.
+//! The upstream API of the demo's gateway: responds 200 to every request.
 
 use std::net::TcpListener as StdListener;
 use std::sync::Arc;
@@ -33,16 +33,16 @@ impl HttpHandler for DemoUpstream {
     }
 }
 
-/// Answers at a listener until it is over.
+/// Serves a listener until `stop` is cancelled.
 ///
 /// # Errors
-/// When the runtime cannot have the listener.
+/// If the listener cannot be registered with the runtime.
 pub(super) fn serve(
     listener: StdListener,
-    over: CancellationToken,
+    stop: CancellationToken,
 ) -> Result<JoinHandle<()>, CommandError> {
     let listener = TcpListener::from_std(listener)?;
     let (settings, status) = (listen::Settings::default(), Arc::new(ProcessStatus::new()));
-    let stopped = over.cancelled_owned();
+    let stopped = stop.cancelled_owned();
     Ok(tokio::spawn(listen::serve(listener, Arc::new(DemoUpstream), settings, status, stopped)))
 }

@@ -1,4 +1,5 @@
-//! Server-sent events as they come: a name and data of one line, as ours are.
+//! Parses server-sent events. Supports only what Tidegate's server sends: a name and one line of
+//! data.
 
 use http::Response;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -7,14 +8,14 @@ use hyper::body::Incoming;
 
 use super::MAX_RESPONSE_BYTES;
 
-/// What goes on at a server, from now on.
+/// A stream of events from the server.
 pub(crate) struct SseStream {
     body: Incoming,
-    /// What was read and is not a whole event yet.
+    /// Bytes of an event that is not complete yet.
     buffer: SseBuffer,
 }
 
-/// One thing that happened.
+/// One event.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ServerSentEvent {
     pub(crate) name: String,
@@ -24,12 +25,12 @@ pub(crate) struct ServerSentEvent {
 #[derive(Default)]
 struct SseBuffer {
     bytes: Vec<u8>,
-    /// Up to here there is no end of an event.
+    /// Number of leading bytes known to contain no end of an event.
     scanned: usize,
 }
 
 impl SseStream {
-    /// Whether an answer is events.
+    /// Whether a response is an event stream.
     pub(super) fn is_event_stream(response: &Response<Incoming>) -> bool {
         let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         response.status().is_success() && kind == Some(b"text/event-stream")
@@ -39,17 +40,17 @@ impl SseStream {
         Self { body, buffer: SseBuffer::default() }
     }
 
-    /// The next event. Whoever stops waiting for it loses nothing.
+    /// Waits for the next event. Cancel-safe: dropping the future loses no data.
     ///
     /// # Errors
-    /// Why there is none.
+    /// If the connection ends or fails, or an event is too long.
     pub(crate) async fn next(&mut self) -> Result<ServerSentEvent, String> {
         loop {
             if let Some(event) = self.buffer.take_event() {
                 return Ok(event);
             }
             let frame = self.body.frame().await;
-            let frame = frame.ok_or("the server ended the connection")?;
+            let frame = frame.ok_or("the server closed the connection")?;
             let frame = frame.map_err(|error| super::root_cause(&error))?;
             let data = frame.data_ref().map_or(&[][..], |data| data);
             if self.buffer.bytes.len() + data.len() > MAX_RESPONSE_BYTES {
@@ -61,7 +62,7 @@ impl SseStream {
 }
 
 impl SseBuffer {
-    /// The first event that is whole; what is none is left out.
+    /// Removes and returns the first complete event; skips blocks without a name or data.
     fn take_event(&mut self) -> Option<ServerSentEvent> {
         loop {
             let rest = &self.bytes[self.scanned..];
@@ -96,15 +97,15 @@ mod tests {
         let bytes =
             "event: tick\ndata: {\"a\":\"é\"}\n\n: a comment\n\nevent: b\ndata: 2\n\nevent: c";
         for piece in 1..bytes.len() {
-            let (mut begun, mut events) = (SseBuffer::default(), Vec::new());
+            let (mut buffer, mut events) = (SseBuffer::default(), Vec::new());
             for part in bytes.as_bytes().chunks(piece) {
-                begun.bytes.extend_from_slice(part);
-                events.extend(std::iter::from_fn(|| begun.take_event()));
+                buffer.bytes.extend_from_slice(part);
+                events.extend(std::iter::from_fn(|| buffer.take_event()));
             }
             let event =
                 |name: &str, data: &str| ServerSentEvent { name: name.into(), data: data.into() };
             assert_eq!(events, [event("tick", "{\"a\":\"é\"}"), event("b", "2")], "{piece}");
-            assert_eq!(begun.bytes, b"event: c");
+            assert_eq!(buffer.bytes, b"event: c");
         }
     }
 }

@@ -1,4 +1,5 @@
-// The most that each rule admits in a window stands in its column, before anybody asked anything; what it is, `args.bounds` says.
+// The rules table shows the most that each rule admits in a window, even before any request.
+// `args.bounds` has the expected values.
 "use strict";
 
 const { run, same } = require("./browser.js");
@@ -9,8 +10,8 @@ run(async ({ open, args }) => {
   const table = page.getByRole("table", { name: "Rules and what they do" });
   const heads = await table.locator("thead th").allTextContents();
   await table.locator("tbody th").first().waitFor();
-  // A rule's name is a head of its row, with the endpoint below it.
+  // The row header has the rule's name, with the endpoint below it.
   const rows = await table.locator("tbody tr").evaluateAll((all, at) => all.map((row) => [
-    row.querySelector("th .theirs").textContent, row.children[at].textContent]), heads.indexOf("Most in a window"));
+    row.querySelector("th .untrusted").textContent, row.children[at].textContent]), heads.indexOf("Most in a window"));
   same(rows, args.bounds, "bounds");
 });

@@ -1,4 +1,5 @@
-// Every page comes without a complaint, in both schemes and on a phone, and says what to do where nothing is there yet.
+// Every page loads without errors, in both color schemes and on a phone, and empty pages say what
+// to do.
 "use strict";
 
 const { PAGES, must, overhang, run, same } = require("./browser.js");

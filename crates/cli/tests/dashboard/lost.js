@@ -1,5 +1,5 @@
-// A connection that is lost is shown, and comes back by itself. `args.base` is gone for a while: whoever runs this stops
-// the server when it reads "open" and starts it again when it reads "lost".
+// The page shows a lost connection, and reconnects. The test stops the server when it reads "open",
+// and starts it again when it reads "lost".
 "use strict";
 
 const { must, run } = require("./browser.js");
@@ -9,8 +9,8 @@ run(async ({ open }) => {
   await page.getByText("Live", { exact: true }).waitFor();
   console.error("open");
   await page.getByText("Connection lost, trying again").waitFor();
-  must(await page.locator("#notice").isVisible(), "why is told");
+  must(await page.locator("#notice").isVisible(), "the notice is not shown");
   console.error("lost");
   await page.getByText("Live", { exact: true }).waitFor();
-  must(await page.locator("#notice").isHidden(), "and it is over");
+  must(await page.locator("#notice").isHidden(), "the notice is still shown");
 });

@@ -1,4 +1,4 @@
-// Pictures for the documentation, of a demo that has run for a while.
+// Takes the screenshots of the documentation, from a demo that has run for a while.
 "use strict";
 
 const { run } = require("./browser.js");
@@ -7,7 +7,7 @@ run(async ({ open, args }) => {
   for (const scheme of ["light", "dark"]) {
     const page = await open({ scheme, width: 1280, height: 860 });
     await page.getByText("Live", { exact: true }).waitFor();
-    // As long as it takes until the drawing is full enough to be looked at.
+    // Wait until the chart has enough data.
     await page.waitForFunction((seconds) => Number(document.querySelector(".chart svg")?.dataset.steps) >= seconds, args.seconds, { timeout: 180000 });
     await page.screenshot({ path: `${args.folder}/dashboard-${scheme}.png` });
     await page.click('nav a[href="#/algorithms"]');

@@ -1,4 +1,4 @@
-// A rule is edited, checked, applied and rolled back; what is wrong is told with its line.
+// A rule is edited, checked, applied and rolled back; errors cite their line.
 "use strict";
 
 const { must, run, same } = require("./browser.js");
@@ -12,28 +12,28 @@ run(async ({ open, args }) => {
   const text = await area.inputValue();
 
   const isPrimary = (name) => page.getByRole("button", { name }).evaluate((one) => one.classList.contains("main"));
-  must((await isPrimary("Check and preview")) && !(await isPrimary("Apply")), "to check is the next step");
+  must((await isPrimary("Check and preview")) && !(await isPrimary("Apply")), "checking is not the primary action");
   same(await page.locator(".line-numbers").textContent(), text.split("\n").map((_, at) => at + 1).join("\n"), "line numbers");
   await area.fill(text.replace("requests: 10", "requests: 0"));
   await page.getByRole("button", { name: "Check and preview" }).click();
-  await page.locator(".told.bad", { hasText: "admits nothing" }).waitFor();
-  must(await page.getByRole("button", { name: "Apply" }).isDisabled(), "what is wrong cannot be applied");
-  await page.locator(".told.bad button").first().click();
+  await page.locator(".message.bad", { hasText: "admits nothing" }).waitFor();
+  must(await page.getByRole("button", { name: "Apply" }).isDisabled(), "an invalid document can be applied");
+  await page.locator(".message.bad button").first().click();
   const chosen = await area.evaluate((one) => one.value.slice(one.selectionStart, one.selectionEnd));
-  must(chosen.includes("requests: 0"), `the line is shown: ${chosen}`);
-  // The error cites the line that has this number, which is marked.
-  const cited = Number(/line (\d+)/.exec(await page.locator(".told.bad button").first().textContent())[1]);
-  must((await page.locator(".line-numbers").textContent()).split("\n")[cited - 1] === `✕ ${cited}`, `line ${cited} is marked`);
-  same((await area.inputValue()).split("\n")[cited - 1], chosen, "the line that is cited");
+  must(chosen.includes("requests: 0"), `another line is selected: ${chosen}`);
+  // The line that the error cites is marked.
+  const cited = Number(/line (\d+)/.exec(await page.locator(".message.bad button").first().textContent())[1]);
+  must((await page.locator(".line-numbers").textContent()).split("\n")[cited - 1] === `✕ ${cited}`, `line ${cited} is not marked`);
+  same((await area.inputValue()).split("\n")[cited - 1], chosen, "the cited line");
 
   await area.fill(text.replace("requests: 10", "requests: 7"));
-  must(await page.getByRole("button", { name: "Apply" }).isDisabled(), "what was not checked cannot be applied");
+  must(await page.getByRole("button", { name: "Apply" }).isDisabled(), "an unchecked document can be applied");
   await area.press("Control+Enter");
   await page.locator(".diff .gone", { hasText: "limit.requests: 10" }).waitFor();
   await page.locator(".diff .come", { hasText: "limit.requests: 7" }).waitFor();
-  const back = (selector) => page.locator(selector).first().evaluate((one) => getComputedStyle(one).backgroundColor);
-  must((await back(".diff .come")) !== (await back(".told.good")), "a new line stands out from its box");
-  must(!(await isPrimary("Check and preview")) && (await isPrimary("Apply")), "to apply is the next step");
+  const background = (selector) => page.locator(selector).first().evaluate((one) => getComputedStyle(one).backgroundColor);
+  must((await background(".diff .come")) !== (await background(".message.good")), "an added line does not stand out from its box");
+  must(!(await isPrimary("Check and preview")) && (await isPrimary("Apply")), "applying is not the primary action");
   same(await rule(), before, "nothing changed yet");
   await page.getByLabel("Your name").fill("ann");
   await page.getByLabel("Reason").fill("they asked for it – twice");
@@ -59,13 +59,13 @@ run(async ({ open, args }) => {
   await dialog.getByRole("button", { name: "Switch off" }).click();
   await dialog.getByText("Write a reason", { exact: false }).waitFor();
   const active = async () => (await (await fetch(`${args.base}/v1/rules/writes`)).json()).rule.is_active !== false;
-  must(await active(), "nothing changes without a reason");
+  must(await active(), "the rule changed without a reason");
   await dialog.getByLabel("Reason").fill("incident 7");
   await dialog.getByRole("button", { name: "Switch off" }).click();
   await page.getByText("writes is off now.", { exact: false }).waitFor();
   const card = page.locator("article", { has: page.getByRole("heading", { name: "writes" }) });
   await card.locator(".badge", { hasText: "disabled" }).waitFor();
-  must(!(await active()), "it is off");
+  must(!(await active()), "the rule is still on");
   await page.click('nav a[href="#/"]');
   await page.locator("tr.is-disabled", { hasText: "writes" }).locator(".badge", { hasText: "disabled" }).waitFor();
   await page.click('nav a[href="#/rules"]');
@@ -74,10 +74,10 @@ run(async ({ open, args }) => {
   await page.getByText("writes is on now.", { exact: false }).waitFor();
   await page.getByRole("button", { name: "Undo" }).click();
   await page.getByText("writes is off now.", { exact: false }).waitFor();
-  same(await page.getByRole("button", { name: "Undo" }).count(), 0, "undoing is not undone");
-  // What no version has changed says nothing of versions.
-  must((await card.textContent()).includes("Last changed in version 6"), "the version that changed it");
-  must(!(await page.locator("article", { has: page.getByRole("heading", { name: "quiet" }) }).textContent()).includes("version"), "a rule that was not changed");
+  same(await page.getByRole("button", { name: "Undo" }).count(), 0, "an undo cannot be undone");
+  // Only rules that a version has changed show a version.
+  must((await card.textContent()).includes("Last changed in version 6"), "the version that changed the rule is missing");
+  must(!(await page.locator("article", { has: page.getByRole("heading", { name: "quiet" }) }).textContent()).includes("version"), "an unchanged rule shows a version");
   const { versions } = await (await fetch(`${args.base}/v1/versions`)).json();
   return { versions: versions.map((one) => [one.version, one.author, one.reason]) };
 });

@@ -1,4 +1,5 @@
-// A token is asked for; a wrong one is told; one to read does not write; it is kept in this tab alone.
+// The page asks for a token, reports a wrong one, cannot write with a read-only one, and keeps it
+// in this tab only.
 "use strict";
 
 const { must, run, same } = require("./browser.js");
@@ -6,28 +7,28 @@ const { must, run, same } = require("./browser.js");
 run(async ({ open, args }) => {
   const page = await open({ hash: "#/rules", expected: [/401/, /403/] });
   const dialog = page.getByRole("dialog", { name: "Sign in" });
-  const give = async (token) => {
+  const signIn = async (token) => {
     await page.getByLabel("Access token", { exact: true }).fill(token);
     await page.getByRole("button", { name: "Sign in" }).click();
   };
   await dialog.waitFor();
-  await give("");
+  await signIn("");
   await page.getByText("Enter the token first.").waitFor();
-  await give("not-the-token");
+  await signIn("not-the-token");
   await page.getByText("The server does not accept this token.", { exact: false }).waitFor();
-  await give(args.read);
+  await signIn(args.read);
   await dialog.waitFor({ state: "hidden" });
   await page.getByText("Live", { exact: true }).waitFor();
   await page.getByRole("button", { name: "Switch off writes" }).click();
   await page.getByLabel("Reason").fill("test");
   await page.getByRole("button", { name: "Switch off", exact: true }).click();
   await page.getByText("This token is read-only.", { exact: false }).waitFor();
-  await give(args.write);
+  await signIn(args.write);
   await page.getByText("writes is off now.", { exact: false }).waitFor();
 
-  const kept = await page.evaluate(() => [localStorage.length, document.cookie, Object.values(sessionStorage), location.href]);
-  same(kept.slice(0, 3), [0, "", [args.write]], "where it is kept");
-  must(!kept[3].includes(args.write), "not in the address");
+  const stored = await page.evaluate(() => [localStorage.length, document.cookie, Object.values(sessionStorage), location.href]);
+  same(stored.slice(0, 3), [0, "", [args.write]], "where the token is stored");
+  must(!stored[3].includes(args.write), "the token is in the URL");
 
   const other = await open({ hash: "#/rules", expected: [/401/, /403/] });
   await other.getByRole("dialog").waitFor();

@@ -1,4 +1,4 @@
-// Somebody who keeps the overview open; whoever runs this says on stdin when it is enough.
+// Keeps the overview open until the test closes stdin.
 "use strict";
 
 const { run } = require("./browser.js");

@@ -1,4 +1,4 @@
-//! The command line of the rule office, against a running server.
+//! Admin commands of the command line (`rules`, `override`, `reset`, …) against a running server.
 
 mod counters;
 mod db_migrate;
@@ -39,7 +39,7 @@ pub struct AdminCliFixture {
     pub url: String,
 }
 
-/// How a command ended.
+/// Exit code and output of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CliCommandOutput {
     pub code: Option<i32>,
@@ -58,7 +58,7 @@ impl AdminCliFixture {
         Self::start_in(folder, rules, &[&["--rules-db", &database], args].concat())
     }
 
-    /// One whose rules are in a file alone.
+    /// Starts a server whose rules come from a file, without a rules database.
     pub fn start_with_file_rules() -> Self {
         Self::start_in(TestFolder::new(), RULES, &[])
     }
@@ -71,44 +71,44 @@ impl AdminCliFixture {
         Self { server, folder, url }
     }
 
-    /// Runs a command that asks this office.
+    /// Runs a command against this server's admin API.
     #[track_caller]
     pub fn run(&self, args: &[&str]) -> CliCommandOutput {
         self.run_with_stdin(args, "")
     }
 
-    /// The same with something on stdin.
+    /// Like `run`, with input on stdin.
     #[track_caller]
     pub fn run_with_stdin(&self, args: &[&str], stdin: &str) -> CliCommandOutput {
         let mut command = tidegate_command();
         command.args(args).env("TIDEGATE_ADMIN_URL", &self.url).env("USER", "ann");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // Who does not read closes it before all is written.
+        // Fails if the command exits without reading stdin.
         let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
         CliCommandOutput::from_output(&child.wait_with_output().unwrap())
     }
 
-    /// Runs a command that must go well, and says what it printed.
+    /// Runs a command that must succeed without errors, and returns its stdout.
     #[track_caller]
     pub fn run_ok(&self, args: &[&str]) -> String {
-        let ended = self.run(args);
+        let output = self.run(args);
         assert_eq!(
-            (ended.code, ended.stderr.as_str()),
+            (output.code, output.stderr.as_str()),
             (Some(0), ""),
             "{args:?}: {}",
-            ended.stdout
+            output.stdout
         );
-        ended.stdout
+        output.stdout
     }
 
-    /// The same, as JSON.
+    /// Like `run_ok`, with `--json`; returns the parsed output.
     #[track_caller]
     pub fn run_json(&self, args: &[&str]) -> Value {
         serde_json::from_str(&self.run_ok(&[args, &["--json"]].concat())).unwrap()
     }
 
-    /// Writes a document and names it.
+    /// Writes a document and returns its path.
     pub fn write_document(&self, name: &str, text: &str) -> String {
         self.folder.write(name, text).to_str().unwrap().to_owned()
     }
@@ -120,12 +120,12 @@ impl CliCommandOutput {
         Self { code: output.status.code(), stdout, stderr }
     }
 
-    /// That it ended with a code and said these words on stderr.
+    /// Asserts the exit code, and that stderr contains these words.
     #[track_caller]
     pub fn assert_failed(&self, code: i32, words: &[&str]) {
         assert_eq!(self.code, Some(code), "{self:?}");
-        for word in words {
-            assert!(self.stderr.contains(word), "`{word}` is missing: {self:?}");
+        for expected in words {
+            assert!(self.stderr.contains(expected), "`{expected}` is missing: {self:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `bench` measures and says how.
+//! `tidegate bench` reports its measurements and its method.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ fn bench_measures_the_configured_rules() {
     assert_eq!((number("rules"), number("rules_hit"), number("threads")), (4, 4, 2));
     assert!(number("decisions_per_second") > 1_000, "{report}");
     assert_eq!(number("allowed") + number("refused"), number("decisions"));
-    assert!(number("refused") > 0, "one rule of four refuses everybody: {report}");
+    assert!(number("refused") > 0, "one rule of four refuses every request: {report}");
     assert!(number("p50_ns") > 0 && number("p50_ns") <= number("p99_ns"), "{report}");
 }
 
@@ -22,9 +22,9 @@ fn bench_measures_the_configured_rules() {
 fn text_report_has_headline_and_method() {
     let output =
         run_tidegate(&["bench", "--limit", "100/s by ip", "--seconds", "1", "--keys", "1000"]);
-    let told = utf8_text(&output.stdout);
-    assert!(told.lines().next().unwrap().ends_with("decisions a second"), "{told}");
-    assert!(told.contains("Measured in this process"), "{told}");
+    let report = utf8_text(&output.stdout);
+    assert!(report.lines().next().unwrap().ends_with("decisions per second"), "{report}");
+    assert!(report.contains("Measured in this process"), "{report}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `check` and `explain`, in this process and against a running server.
+//! `check` and `explain`, without a server and against a running one.
 
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ fn local_decisions_match_golden_files() {
     }
 }
 
-/// The text without the one number that is the time of day.
+/// Replaces the only timestamp in the output by `TIME`.
 fn mask_timestamp(text: &str) -> String {
     const FIELD: &str = "\"charged_at_us\":";
     let Some((before, after)) = text.split_once(FIELD) else { return text.to_owned() };
@@ -56,30 +56,30 @@ fn invalid_and_missing_documents_set_exit_code() {
 fn check_and_explain_use_running_server() {
     let server = ServerProcess::start(&["--limit", "2/h by ip"]);
     let url = format!("http://{}", server.address);
-    let ask = |command: &str| run_tidegate(&[command, "ip=192.0.2.1", "--server", &url, "--json"]);
-    let codes = [ask("check"), ask("check"), ask("check")].map(|output| output.status.code());
-    assert_eq!(codes, [Some(0), Some(0), Some(1)], "the server counts");
-    let explained = ask("explain");
+    let run = |command: &str| run_tidegate(&[command, "ip=192.0.2.1", "--server", &url, "--json"]);
+    let codes = [run("check"), run("check"), run("check")].map(|output| output.status.code());
+    assert_eq!(codes, [Some(0), Some(0), Some(1)], "the server counts requests");
+    let explained = run("explain");
     assert_eq!(explained.status.code(), Some(1));
     let explained: Value = serde_json::from_slice(&explained.stdout).unwrap();
     assert_eq!(explained["rules"][0]["remaining"], 0);
-    let told = run_tidegate(&["explain", "ip=192.0.2.1", "--server", &server.address]);
-    assert!(utf8_text(&told.stdout).contains("refused by"), "{}", utf8_text(&told.stdout));
+    let text = run_tidegate(&["explain", "ip=192.0.2.1", "--server", &server.address]);
+    assert!(utf8_text(&text.stdout).contains("refused by"), "{}", utf8_text(&text.stdout));
     let wrong = run_tidegate(&["check", "ip=nonsense", "--server", &url]);
-    assert_eq!(wrong.status.code(), Some(2), "the server finds fault with the question");
+    assert_eq!(wrong.status.code(), Some(2), "the server rejects the request as invalid");
     assert!(utf8_text(&wrong.stderr).contains("facts.ip"), "{}", utf8_text(&wrong.stderr));
 }
 
 #[test]
 fn unreachable_server_exits_with_code_3() {
-    // Bound, so that nobody else is there, and not listening.
+    // Bound and closed again: a port on which no process listens.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let free = taken.local_addr().unwrap();
     drop(taken);
     let output = run_tidegate(&["check", "ip=192.0.2.1", "--server", &format!("http://{free}")]);
-    let told = utf8_text(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{told}");
-    assert!(told.contains("no answer from") && told.contains("tidegate serve"), "{told}");
+    let errors = utf8_text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{errors}");
+    assert!(errors.contains("no answer from") && errors.contains("tidegate serve"), "{errors}");
 }
 
 #[test]
@@ -91,13 +91,13 @@ fn flag_overrides_environment_for_decision_source() {
         let decision: Value = serde_json::from_slice(&output.stdout).unwrap();
         decision["rule"].as_str().unwrap().to_owned()
     };
-    let here = ids(tidegate_command().arg("check").env("TIDEGATE_LIMIT", "5/s by ip"));
-    assert!(here.contains("1s"), "the environment names rules: {here}");
-    let there = ids(tidegate_command()
+    let local = ids(tidegate_command().arg("check").env("TIDEGATE_LIMIT", "5/s by ip"));
+    assert!(local.contains("1s"), "the environment sets the rules: {local}");
+    let remote = ids(tidegate_command()
         .args(["check", "--server", &url])
         .env("TIDEGATE_LIMIT", "5/s by ip"));
-    assert!(there.contains("1h"), "the flag names a server: {there}");
-    let here =
+    assert!(remote.contains("1h"), "the flag selects a server: {remote}");
+    let local =
         ids(tidegate_command().args(["check", "--limit", "5/m"]).env("TIDEGATE_SERVER", &url));
-    assert!(here.contains("1m"), "the flag names rules: {here}");
+    assert!(local.contains("1m"), "the flag sets the rules: {local}");
 }

@@ -1,4 +1,4 @@
-//! `config check`: all that is wrong, at once, for people and for programs.
+//! `config check` reports all problems at once, as text and as JSON.
 
 use serde_json::Value;
 
@@ -18,11 +18,11 @@ fn invalid_document_lists_every_problem() {
 fn json_output_lists_problems_on_stdout() {
     let output = run_tidegate(&["config", "check", "broken.yaml", "--json"]);
     assert_eq!(output.status.code(), Some(1));
-    let told = utf8_text(&output.stdout);
-    assert_golden("broken.json", &told);
-    let list: Vec<Value> = serde_json::from_str(&told).unwrap();
-    assert!(list.iter().all(|problem| problem["line"].as_u64() > Some(0)), "{told}");
-    assert!(list.iter().any(|problem| problem["field"] == "server.htpp"), "{told}");
+    let json = utf8_text(&output.stdout);
+    assert_golden("broken.json", &json);
+    let list: Vec<Value> = serde_json::from_str(&json).unwrap();
+    assert!(list.iter().all(|problem| problem["line"].as_u64() > Some(0)), "{json}");
+    assert!(list.iter().any(|problem| problem["field"] == "server.htpp"), "{json}");
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn invalid_utf8_is_reported_with_position() {
     );
 }
 
-/// A public key made for the tests; it guards nothing.
+/// A public key for tests only.
 const PUBLIC_KEY: &str = include_str!("../../../identity/src/jwt/testdata/ed25519.pub");
 
 #[test]
@@ -84,16 +84,16 @@ fn jwt_key_file_is_relative_and_checked() {
     let check = || run_tidegate(&["config", "check", file.to_str().unwrap()]);
     let output = check();
     assert_eq!(output.status.code(), Some(3), "{}", utf8_text(&output.stderr));
-    let told = utf8_text(&output.stderr);
-    assert!(told.contains("keys/jwt.pub, the `key_file` of"), "{told}");
+    let errors = utf8_text(&output.stderr);
+    assert!(errors.contains("keys/jwt.pub, the `key_file` of"), "{errors}");
 
     std::fs::create_dir(folder.path("keys")).unwrap();
     for bad in ["not a key", "-----BEGIN PUBLIC KEY-----\n"] {
         folder.write("keys/jwt.pub", bad);
         let output = check();
         assert_eq!(output.status.code(), Some(1), "{bad}");
-        let told = utf8_text(&output.stderr);
-        assert!(told.contains("rules.yaml:3:22: identity.user_id.jwt.key_file: "), "{told}");
+        let errors = utf8_text(&output.stderr);
+        assert!(errors.contains("rules.yaml:3:22: identity.user_id.jwt.key_file: "), "{errors}");
     }
     folder.write("keys/jwt.pub", PUBLIC_KEY);
     assert_eq!(check().status.code(), Some(0));
@@ -128,13 +128,13 @@ fn summary_shows_gateway_routes_and_checks_files() {
     let _authority = TestCertificateAuthority::create(&folder.path("."), "ca");
     let output = check();
     assert_eq!(output.status.code(), Some(0), "{}", utf8_text(&output.stderr));
-    let told = utf8_text(&output.stdout);
+    let summary = utf8_text(&output.stdout);
     for line in [
         "gateway 127.0.0.1:9080",
         "api.example.com/v1 to https://10.0.0.1:3000, https://10.0.0.2:443",
         "/ to http://10.0.0.3:80",
     ] {
-        assert!(told.lines().any(|told| told.ends_with(&format!("  {line}"))), "{line}: {told}");
+        assert!(summary.lines().any(|l| l.ends_with(&format!("  {line}"))), "{line}: {summary}");
     }
 }
 
@@ -146,18 +146,21 @@ fn unrouted_upstream_is_reported_with_position() {
     let file = folder.write("rules.yaml", document);
     let output = run_tidegate(&["config", "check", file.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
-    let told = utf8_text(&output.stderr);
-    assert!(told.contains("rules.yaml:4:8: server.upstreams.b: no route leads to this"), "{told}");
-    assert!(told.contains("write: routes: [{ path: /, upstream: b }]"), "{told}");
+    let errors = utf8_text(&output.stderr);
+    assert!(
+        errors.contains("rules.yaml:4:8: server.upstreams.b: no route leads to this"),
+        "{errors}"
+    );
+    assert!(errors.contains("write: routes: [{ path: /, upstream: b }]"), "{errors}");
 }
 
-/// RELIABILITY.md section 4: a document of at most 1 MiB.
+/// RELIABILITY.md section 4: a document has at most 1 MiB.
 #[test]
 fn document_over_one_mebibyte_is_rejected() {
     const MAX_DOCUMENT_BYTES: usize = 1024 * 1024;
     let folder = TestFolder::new();
     let rules = "rules: [{ id: a, key_by: ip, limit: 1/s }]\n#";
-    // Letters of two bytes, so that wherever reading stops there may be half of one.
+    // Two-byte letters, so that reading may stop in the middle of one.
     let filled = |bytes: usize| {
         let fill = bytes - rules.len();
         format!("{rules}{}{}", "x".repeat(fill % 2), "é".repeat(fill / 2))
@@ -169,8 +172,8 @@ fn document_over_one_mebibyte_is_rejected() {
     assert_eq!(check(MAX_DOCUMENT_BYTES).status.code(), Some(0));
     for longer in [MAX_DOCUMENT_BYTES + 1, MAX_DOCUMENT_BYTES + 2, 3 * MAX_DOCUMENT_BYTES] {
         let output = check(longer);
-        let told = utf8_text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{longer}: {told}");
-        assert!(told.contains("the document is larger than 1048576 bytes"), "{longer}: {told}");
+        let errors = utf8_text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{longer}: {errors}");
+        assert!(errors.contains("the document is larger than 1048576 bytes"), "{longer}: {errors}");
     }
 }

@@ -1,4 +1,5 @@
-//! The rule office of real processes: alone with a file of SQLite, and as a fleet on one PostgreSQL and one Redis.
+//! Rule management with real processes: a single node with SQLite, and a fleet that shares one
+//! PostgreSQL and one Redis.
 
 mod crash;
 mod fleet;
@@ -15,13 +16,13 @@ use serde_json::Value;
 
 use crate::support::{HttpTestClient, ServerProcess, tidegate_command, wait_for};
 
-/// Whether tests may take long.
+/// Whether long-running variants of tests are enabled.
 pub fn is_soak() -> bool {
     std::env::var("TIDEGATE_CASES")
         .is_ok_and(|cases| cases.parse().is_ok_and(|n: u64| n >= 1_000_000))
 }
 
-/// A process with an admin door.
+/// Starts a server with an admin listener.
 pub fn start_server(rules: &Path, args: &[&str]) -> ServerProcess {
     let mut command = tidegate_command();
     command.args(["serve", "--http", "127.0.0.1:0", "--resp", "off", "--admin", "127.0.0.1:0"]);
@@ -33,12 +34,12 @@ pub fn admin_client(server: &ServerProcess) -> HttpTestClient {
     HttpTestClient::connect(&server.admin_address())
 }
 
-/// A change of whatever is there.
+/// Replaces the document, whatever its current version, and returns the new version.
 #[track_caller]
 pub fn apply_document(admin: &mut HttpTestClient, document: &str) -> u64 {
-    let answer = admin.request("PUT /v1/document", &[("if-match", "*")], document);
-    assert_eq!(answer.status, 200, "{}", answer.body);
-    answer.body["version"].as_u64().unwrap()
+    let response = admin.request("PUT /v1/document", &[("if-match", "*")], document);
+    assert_eq!(response.status, 200, "{}", response.body);
+    response.body["version"].as_u64().unwrap()
 }
 
 fn rules_version(admin: &mut HttpTestClient) -> u64 {
@@ -50,7 +51,7 @@ fn wait_for_version(admin: &mut HttpTestClient, wanted: u64) {
     wait_for(&format!("version {wanted}"), || (rules_version(admin) == wanted).then_some(()));
 }
 
-/// The limits that a check was told, by rule.
+/// The limits in the response to a check, by rule.
 fn limits_by_rule(client: &mut HttpTestClient, facts: &Value) -> Vec<(String, u64)> {
     let body = client.check(facts).body;
     let rules = body["rules"].as_array().unwrap().iter();

@@ -1,5 +1,5 @@
-//! The dashboard in a real Chromium, driven by playwright-core; both come with `cargo xtask setup`. What is done in
-//! the browser is in `tests/dashboard`, a script each; here are the servers that they are pointed at.
+//! The dashboard in a real Chromium, driven by playwright-core; `cargo xtask setup` installs both.
+//! The browser scripts are in `tests/dashboard`; this module starts the servers for them.
 
 mod browser_script;
 mod fleet;
@@ -29,14 +29,14 @@ rules:
 const WRITE_TOKEN: &str = "a-token-for-writing";
 const READ_TOKEN: &str = "a-token-for-reading";
 
-/// A server with an admin door, and what scripts need to know of it.
+/// A server with an admin listener, and the arguments that scripts need.
 fn start_server(folder: &TestFolder, more: &[&str]) -> (ServerProcess, Value) {
     let file = folder.write("rules.yaml", RULES);
     let database = folder.database_url();
-    let own = ["--admin", "127.0.0.1:0", "--rules-db", &database];
-    let server = ServerProcess::with_config(&file, &[&own, more].concat());
+    let base = ["--admin", "127.0.0.1:0", "--rules-db", &database];
+    let server = ServerProcess::with_config(&file, &[&base, more].concat());
     let args =
-        json!({"base": format!("http://{}", server.admin_address()), "door": server.address});
+        json!({"base": format!("http://{}", server.admin_address()), "http": server.address});
     (server, args)
 }
 
@@ -44,8 +44,8 @@ fn start_server(folder: &TestFolder, more: &[&str]) -> (ServerProcess, Value) {
 fn every_page_loads_without_errors() {
     let folder = TestFolder::new();
     let (server, args) = start_server(&folder, &[]);
-    let told = run_script("loads.js", &args);
-    assert_eq!(told["titles"].as_array().unwrap().len(), 3 * 7, "{told}");
+    let report = run_script("loads.js", &args);
+    assert_eq!(report["titles"].as_array().unwrap().len(), 3 * 7, "{report}");
     server.stop();
 }
 
@@ -57,7 +57,7 @@ fn live_numbers_agree_with_metrics() {
     server.stop();
 }
 
-/// What each algorithm admits to one key in a window, wherever it begins: the table of docs/concepts.md.
+/// The maximum that each algorithm admits for one key in any window, as in docs/concepts.md.
 #[test]
 fn rule_rows_show_window_bounds() {
     let rules = "rules:
@@ -66,7 +66,7 @@ fn rule_rows_show_window_bounds() {
   - { id: fixed, key_by: ip, limit: 6200/m using fixed_window, match: { method: GET } }
   - { id: log, key_by: ip, limit: 10/m using sliding_window_log, mode: shadow }
   - { id: counter, key_by: ip, limit: 9/m using sliding_window_counter }
-  - { id: slots, key_by: ip, limit: { concurrent: 4, lease: 30s } }
+  - { id: slots, key_by: ip, limit: { concurrent: 4, hold: 30s } }
   - { id: free, key_by: ip, limit: { requests: unlimited } }\n";
     let folder = TestFolder::new();
     let server =
@@ -91,8 +91,8 @@ fn rule_rows_show_window_bounds() {
 fn rule_edit_applies_and_rolls_back() {
     let folder = TestFolder::new();
     let (server, args) = start_server(&folder, &[]);
-    let told = run_script("rules.js", &args);
-    let versions = told["versions"].as_array().unwrap();
+    let report = run_script("rules.js", &args);
+    let versions = report["versions"].as_array().unwrap();
     assert_eq!(
         versions[..5],
         [
@@ -201,12 +201,12 @@ fn dashboard_is_usable_by_keyboard() {
 #[test]
 fn axe_finds_no_serious_violations() {
     let demo = DemoProcess::start(&[]);
-    let told =
+    let report =
         run_script("axe.js", &json!({"base": format!("http://{}", demo.dashboard_address())}));
-    assert!(told["rules"].as_u64() > Some(400), "it looked: {told}");
+    assert!(report["rules"].as_u64() > Some(400), "axe checked few rules: {report}");
 }
 
-/// The server goes while the page is open, which does not keep it from going; another comes in its place.
+/// An open page does not keep the server from shutting down, and reconnects to the next one.
 #[test]
 fn lost_connection_is_shown_and_recovers() {
     let folder = TestFolder::new();

@@ -1,4 +1,4 @@
-//! `tidegate demo`: alive at once, on this machine only, gone when it is over.
+//! `tidegate demo`: shows traffic at once, listens only on loopback, and removes its files.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use crate::support::server_process::collect_lines;
 use crate::support::{HttpTestClient, tidegate_command, wait_for};
 
-/// A running demo, killed with the test.
+/// A running demo, killed when this is dropped.
 pub struct DemoProcess {
     child: Child,
     out: Arc<Mutex<String>>,
@@ -22,7 +22,7 @@ impl DemoProcess {
         Self { child, out }
     }
 
-    /// Where its dashboard is.
+    /// Address of the dashboard.
     pub fn dashboard_address(&self) -> String {
         wait_for("the dashboard's address", || {
             let out = self.out.lock().unwrap();
@@ -37,7 +37,7 @@ impl DemoProcess {
 
     #[track_caller]
     fn wait_for_exit(&mut self) -> Option<i32> {
-        wait_for("the demo to end", || self.child.try_wait().unwrap()).code()
+        wait_for("the demo to exit", || self.child.try_wait().unwrap()).code()
     }
 }
 
@@ -49,7 +49,7 @@ impl Drop for DemoProcess {
     }
 }
 
-/// What `/metrics` says of a sample.
+/// The value of a sample in `/metrics`; 0 if it is absent.
 fn read_metric(admin: &str, sample: &str) -> u64 {
     let page = HttpTestClient::connect(admin).get("/metrics").body;
     let line = page
@@ -85,7 +85,7 @@ fn every_demo_rule_sees_traffic() {
     let kill = format!("kill -INT {}", demo.child.id());
     assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     assert_eq!(demo.wait_for_exit(), Some(0));
-    assert!(!demo.folder().exists(), "what it wrote is removed");
+    assert!(!demo.folder().exists(), "the demo removes its files");
 }
 
 #[test]

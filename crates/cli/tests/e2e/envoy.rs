@@ -1,5 +1,5 @@
-//! The gRPC door with programs that nobody here wrote: Envoy with the bootstrap of `examples/envoy`, and a
-//! gRPC client in Python that knows nothing but what reflection tells it.
+//! The gRPC listener with independent clients: Envoy with the bootstrap of `examples/envoy`, and a
+//! Python gRPC client that knows the messages only from server reflection.
 
 mod exact_admission;
 mod example;
@@ -15,10 +15,10 @@ use tidegate_testkit::nginx::NginxServer;
 
 use crate::support::ServerProcess;
 
-/// What is behind Envoy.
+/// The nginx configuration of the API behind Envoy.
 const API_CONFIG: &str = "location /large { return 200 1234567890123456789012345678901234567890; } location / { return 200 well; }";
 
-/// A folder of the checkout.
+/// A path in the repository.
 fn repository_path(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
@@ -27,10 +27,10 @@ fn read_example(name: &str) -> String {
     std::fs::read_to_string(repository_path("examples/envoy").join(name)).unwrap()
 }
 
-/// The example's bootstrap between a client and an API, with some of its text changed.
+/// Starts Envoy with the example's bootstrap, in front of an API, with some text replaced.
 fn start_envoy(tidegate: &str, api: &NginxServer, changes: &[(&str, &str)]) -> EnvoyServer {
     let mut text = read_example("envoy.yaml");
-    // Tests assert outcomes; on a busy machine the example's 50 ms may pass with nobody at fault.
+    // Tests assert outcomes; on a busy machine the example's 50 ms may pass without a fault.
     for (old, new) in [("timeout: 0.050s", "timeout: 10s")].iter().chain(changes) {
         assert!(text.contains(old), "the example has no `{old}`");
         text = text.replace(old, new);
@@ -45,7 +45,7 @@ fn start_envoy(tidegate: &str, api: &NginxServer, changes: &[(&str, &str)]) -> E
     })
 }
 
-/// A server with the gRPC door, and the rules of a file of the example with some of its text changed.
+/// Starts a server with a gRPC listener and the example's rules, with some text replaced.
 fn start_tidegate(
     folder: &crate::support::TestFolder,
     changes: &[(&str, &str)],

@@ -1,5 +1,5 @@
-//! The recipes of `examples/forward-auth` as they are written: nginx, Caddy, HAProxy and Envoy ask before they
-//! pass a request on.
+//! The recipes of `examples/forward-auth`, unchanged: nginx, Caddy, HAProxy and Envoy ask Tidegate
+//! before they forward a request.
 
 use std::net::TcpStream;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tidegate_testkit::process::{ChildProcess, server_command};
 use crate::support::external_programs::CurlResponse;
 use crate::support::{ServerProcess, TestFolder, run_curl, tidegate_command, wait_for};
 
-/// The app, which tells how much it was sent.
+/// The app, which returns the length of the request body.
 const APP_CONFIG: &str = r#"return 200 "well $content_length";"#;
 
 fn read_example(name: &str) -> String {
@@ -20,7 +20,7 @@ fn read_example(name: &str) -> String {
     std::fs::read_to_string(folder.join(name)).unwrap()
 }
 
-/// Tidegate under the rules of the example, with an app.
+/// Tidegate with the example's rules, and an app.
 struct ForwardAuthSite {
     tidegate: ServerProcess,
     app: NginxServer,
@@ -38,7 +38,7 @@ impl ForwardAuthSite {
         }
     }
 
-    /// With tidegate on a unix socket, and rules that trust whoever comes over it.
+    /// Starts Tidegate on a Unix socket, with rules that trust its clients as proxies.
     fn start_on_unix_socket() -> Self {
         let folder = TestFolder::new();
         let trusted = ("trusted_proxies: [127.0.0.1/32]", "trusted_proxies: [unix]");
@@ -54,13 +54,13 @@ impl ForwardAuthSite {
         }
     }
 
-    /// Tidegate stops, and the app goes on.
+    /// Stops Tidegate while the app keeps running.
     fn stop_tidegate(self) -> NginxServer {
         self.tidegate.stop();
         self.app
     }
 
-    /// A file of the example, at these addresses.
+    /// A file of the example, with the addresses of this site.
     fn render_example(&self, name: &str, at: &str) -> String {
         read_example(name)
             .replace("127.0.0.1:8081", &self.tidegate.address)
@@ -68,8 +68,8 @@ impl ForwardAuthSite {
             .replace("127.0.0.1:8000", at)
     }
 
-    /// A proxy that is started with a file.
-    fn start_proxy(&self, program: &str, words: &[&str], file: &str) -> ProxyProcess {
+    /// Starts a proxy with a configuration file of the example.
+    fn start_proxy(&self, program: &str, args: &[&str], file: &str) -> ProxyProcess {
         let port = ReservedPort::reserve();
         let at = port.address();
         let lua = self.folder.write("tidegate.lua", self.render_example("tidegate.lua", ""));
@@ -78,10 +78,10 @@ impl ForwardAuthSite {
             .replace("tidegate.lua", lua.to_str().unwrap());
         let file = self.folder.write(file, text);
         let mut command = server_command(program);
-        // Caddy keeps what it knows in the home of whoever runs it.
+        // Caddy keeps its state in the home directory.
         command.env("HOME", self.folder.path(""));
         let process =
-            ChildProcess::start(command.args(words).arg(file), &self.folder.path("proxy.log"));
+            ChildProcess::start(command.args(args).arg(file), &self.folder.path("proxy.log"));
         wait_for(program, || {
             assert!(process.is_running(), "{}", process.log());
             TcpStream::connect(at).ok()
@@ -101,12 +101,12 @@ impl ProxyProcess {
     }
 }
 
-/// Five a minute pass and are told how it stands, also a body; then nothing does, whatever a client says
-/// of itself, and the app does not hear of it.
+/// Asserts that five requests a minute pass, with limit headers and bodies. Further requests are
+/// refused, whatever headers the client forges, and do not reach the app.
 #[track_caller]
 fn assert_limited(site: &ForwardAuthSite, url: &str) -> CurlResponse {
     let api = format!("{url}/api/things?page=1");
-    let policy = |told: &CurlResponse| told.header("ratelimit").map(str::to_owned);
+    let policy = |response: &CurlResponse| response.header("ratelimit").map(str::to_owned);
     for left in (0..5).rev() {
         let passed = match left {
             4 => run_curl(&["--data", "twelve bytes", &api]),
@@ -114,10 +114,10 @@ fn assert_limited(site: &ForwardAuthSite, url: &str) -> CurlResponse {
         };
         assert_eq!(passed.status, 200, "{passed:?}");
         assert_eq!(passed.body, if left == 4 { "well 12" } else { "well " });
-        let told = policy(&passed).unwrap_or_default();
+        let limit = policy(&passed).unwrap_or_default();
         assert!(
-            told.is_empty() || told.starts_with(&format!("\"per-client\";r={left};")),
-            "{told}"
+            limit.is_empty() || limit.starts_with(&format!("\"per-client\";r={left};")),
+            "{limit}"
         );
     }
     let refused = run_curl(&[&api]);
@@ -134,11 +134,11 @@ fn assert_limited(site: &ForwardAuthSite, url: &str) -> CurlResponse {
         "X-Forwarded-Method: OPTIONS",
         "X-HTTP-Method-Override: OPTIONS",
     ] {
-        let told = run_curl(&["-H", forged, &api]);
-        assert!(told.status >= 400, "{forged}: {told:?}");
+        let response = run_curl(&["-H", forged, &api]);
+        assert!(response.status >= 400, "{forged}: {response:?}");
     }
-    assert_eq!(run_curl(&[&format!("{url}/free")]).status, 200, "no rule is for it");
-    assert_eq!(site.app.requests().len(), 6, "what was refused did not reach the app");
+    assert_eq!(run_curl(&[&format!("{url}/free")]).status, 200, "no rule matches it");
+    assert_eq!(site.app.requests().len(), 6, "refused requests do not reach the app");
     refused
 }
 
@@ -149,7 +149,7 @@ fn nginx_limits_and_fails_open() {
     let url = format!("http://{}", nginx.address());
     assert_limited(&site, &url);
     let _app = site.stop_tidegate();
-    assert_eq!(run_curl(&[&format!("{url}/api/things")]).status, 200, "open while it is away");
+    assert_eq!(run_curl(&[&format!("{url}/api/things")]).status, 200, "fails open");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn nginx_limits_over_unix_socket() {
     let url = format!("http://{}", nginx.address());
     assert_limited(&site, &url);
     let _app = site.stop_tidegate();
-    assert_eq!(run_curl(&[&format!("{url}/api/things")]).status, 200, "open while it is away");
+    assert_eq!(run_curl(&[&format!("{url}/api/things")]).status, 200, "fails open");
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn haproxy_limits_and_fails_open() {
 fn envoy_ext_authz_limits_and_fails_open() {
     let site = ForwardAuthSite::start();
     let port = |at: &str| format!("port_value: {}", at.rsplit_once(':').unwrap().1);
-    // Tests assert outcomes; on a busy machine the example's 100 ms may pass with nobody at fault.
+    // Tests assert outcomes; on a busy machine the example's 100 ms may pass without a fault.
     let text = read_example("envoy.yaml").replace("timeout: 0.1s", "timeout: 10s");
     let envoy = EnvoyServer::start(|listen, admin| {
         text.replace("port_value: 8000", &format!("port_value: {listen}"))
@@ -203,10 +203,10 @@ fn envoy_ext_authz_limits_and_fails_open() {
     let refused = assert_limited(&site, &envoy.url(""));
     assert!(refused.body.contains("\"error\":\"rate_limit_exceeded\""), "{refused:?}");
     let passed = run_curl(&[&envoy.url("/api/things"), "-H", "X-Api-Key: another"]);
-    assert_eq!(passed.status, 200, "the key is told too");
+    assert_eq!(passed.status, 200, "Envoy forwards the key too");
     assert!(passed.header("ratelimit").unwrap().starts_with("\"per-client\";r=4;"), "{passed:?}");
     assert_eq!(envoy.counter_value("ext_authz.error"), 0);
     let _app = site.stop_tidegate();
-    assert_eq!(run_curl(&[&envoy.url("/api/things")]).status, 200, "open while it is away");
+    assert_eq!(run_curl(&[&envoy.url("/api/things")]).status, 200, "fails open");
     assert_eq!(envoy.counter_value("ext_authz.failure_mode_allowed"), 1);
 }

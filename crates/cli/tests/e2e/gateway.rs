@@ -1,4 +1,4 @@
-//! The gateway as its users meet it: the real program between real programs.
+//! The gateway as a real process between real clients and upstreams.
 
 mod client_identity;
 mod delay_queue;

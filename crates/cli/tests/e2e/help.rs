@@ -1,4 +1,4 @@
-//! The help texts, word by word.
+//! Help texts, the version, usage errors, and colors.
 
 use crate::support::{assert_golden, run_tidegate, tidegate_command, utf8_text};
 
@@ -99,10 +99,10 @@ fn usage_error_exits_with_code_2() {
         (&["import", "limitador", "a.yaml", "b.yaml"], "b.yaml"),
     ] {
         let output = run_tidegate(args);
-        let told = utf8_text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
-        assert!(told.contains(words), "{args:?}: {told}");
-        assert!(!told.contains('\u{1b}'), "no colours where there is no terminal: {told}");
+        let errors = utf8_text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {errors}");
+        assert!(errors.contains(words), "{args:?}: {errors}");
+        assert!(!errors.contains('\u{1b}'), "no colors without a terminal: {errors}");
     }
 }
 

@@ -1,10 +1,10 @@
-//! `import`: what is printed where, and a server on an imported document that Envoy's clients ask.
+//! `import`: its output, and servers that answer Envoy's rate limit calls with imported rules.
 
 use serde_json::{Value, json};
 
 use crate::support::{ServerProcess, TestFolder, call_grpc, run_curl, run_tidegate, utf8_text};
 
-/// Windows of a year: nothing comes back while the test runs.
+/// Windows of a year: no quota is restored while the test runs.
 const EDGE_CONFIG: &str = "\
 domain: edge
 descriptors:
@@ -46,16 +46,16 @@ fn rate_limit_call(descriptors: &[DescriptorEntries]) -> Value {
     json!({ "domain": "edge", "descriptors": descriptors.iter().map(descriptor).collect::<Vec<_>>() })
 }
 
-/// `code limit remaining` of each status.
-fn summarize_statuses(answer: &Value) -> Vec<String> {
-    let statuses = answer["statuses"].as_array().unwrap().iter();
-    let one = |status: &Value| {
+/// Each status as `code limit remaining`.
+fn summarize_statuses(response: &Value) -> Vec<String> {
+    let statuses = response["statuses"].as_array().unwrap().iter();
+    let summarize = |status: &Value| {
         let limit = status["currentLimit"]["requestsPerUnit"].as_u64();
         let limit = limit.map_or("-".to_owned(), |limit| limit.to_string());
-        let left = status["limitRemaining"].as_u64().unwrap_or_default();
-        format!("{} {limit} {left}", status["code"].as_str().unwrap())
+        let remaining = status["limitRemaining"].as_u64().unwrap_or_default();
+        format!("{} {limit} {remaining}", status["code"].as_str().unwrap())
     };
-    statuses.map(one).collect()
+    statuses.map(summarize).collect()
 }
 
 const CLIENT: DescriptorEntries = &[("remote_address", "192.0.2.1")];
@@ -64,7 +64,7 @@ const BLOCKED: DescriptorEntries = &[("remote_address", "10.0.0.2")];
 const PARTNER: DescriptorEntries = &[("partner", "x")];
 const TRIAL: DescriptorEntries = &[("trial", "1")];
 
-/// A call, and what is said to its descriptors.
+/// The descriptors of a call, and the expected statuses.
 type ImportCase = (&'static [DescriptorEntries], &'static [&'static str]);
 
 const TABLE: &[ImportCase] = &[
@@ -95,16 +95,16 @@ fn imported_rules_match_reference_decisions() {
     let server = ServerProcess::with_config(&file, &["--grpc", "127.0.0.1:0"]);
     let calls: Vec<Value> =
         TABLE.iter().map(|(descriptors, _)| rate_limit_call(descriptors)).collect();
-    let answers = call_grpc(&server.grpc_address(), &calls);
-    for ((descriptors, expected), answer) in TABLE.iter().zip(&answers) {
-        assert_eq!(summarize_statuses(answer), *expected, "{descriptors:?}");
+    let responses = call_grpc(&server.grpc_address(), &calls);
+    for ((descriptors, expected), response) in TABLE.iter().zip(&responses) {
+        assert_eq!(summarize_statuses(response), *expected, "{descriptors:?}");
     }
     let other = ServerProcess::with_config(&file, &[]);
     let url = format!("http://{}/json", other.address);
     for (descriptors, expected) in TABLE {
-        let answer = run_curl(&["--data", &rate_limit_call(descriptors).to_string(), &url]);
+        let response = run_curl(&["--data", &rate_limit_call(descriptors).to_string(), &url]);
         assert_eq!(
-            summarize_statuses(&serde_json::from_str(&answer.body).unwrap()),
+            summarize_statuses(&serde_json::from_str(&response.body).unwrap()),
             *expected,
             "{descriptors:?}"
         );
@@ -139,7 +139,7 @@ fn invalid_import_prints_no_document() {
     assert_eq!(
         utf8_text(&output.stderr).matches(":2:17: descriptors[0].kee").count(),
         2,
-        "all files at once"
+        "problems of all files at once"
     );
     let output = run_tidegate(&["import", "limitador", two]);
     assert_eq!(output.status.code(), Some(1));
@@ -180,14 +180,14 @@ fn imported_limitador_file_limits_calls() {
     let file = folder.write("rules.yaml", output.stdout);
     let server = ServerProcess::with_config(&file, &[]);
     let url = format!("http://{}/json", server.address);
-    let ask = |pairs: DescriptorEntries| {
-        let answer = run_curl(&["--data", &rate_limit_call(&[pairs]).to_string(), &url]);
-        summarize_statuses(&serde_json::from_str(&answer.body).unwrap()).concat()
+    let send = |pairs: DescriptorEntries| {
+        let response = run_curl(&["--data", &rate_limit_call(&[pairs]).to_string(), &url]);
+        summarize_statuses(&serde_json::from_str(&response.body).unwrap()).concat()
     };
     let (post, get): (DescriptorEntries, DescriptorEntries) =
         (&[("req.method", "POST"), ("user_id", "7")], &[("req.method", "GET"), ("user_id", "7")]);
-    assert_eq!([ask(post), ask(post), ask(post)], ["OK 2 1", "OK 2 0", "OVER_LIMIT 2 0"]);
-    assert_eq!(ask(get), "OK - 0");
-    assert_eq!(ask(&[("req.method", "POST")]), "OK - 0", "a variable is not there");
-    assert_eq!(ask(&[("req.method", "POST"), ("user_id", "8")]), "OK 2 1");
+    assert_eq!([send(post), send(post), send(post)], ["OK 2 1", "OK 2 0", "OVER_LIMIT 2 0"]);
+    assert_eq!(send(get), "OK - 0");
+    assert_eq!(send(&[("req.method", "POST")]), "OK - 0", "a variable is missing");
+    assert_eq!(send(&[("req.method", "POST"), ("user_id", "8")]), "OK 2 1");
 }

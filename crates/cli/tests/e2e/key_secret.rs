@@ -1,4 +1,4 @@
-//! The secret under which clients are hashed, where no file with one is given.
+//! The secret for hashing client identities when no `--key-secret-file` is given.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -15,12 +15,12 @@ fn start_server(folder: &TestFolder, args: &[&str]) -> ServerProcess {
     ServerProcess::with_config(&rules, &[&["--admin", "127.0.0.1:0"], args].concat())
 }
 
-/// Has a client refused, and returns its hash on record once there are that many violations.
+/// Sends a refused request, and returns the client's hash once there are `violations` records.
 #[track_caller]
 fn client_hash(server: &ServerProcess, violations: usize) -> Value {
     assert_eq!(server.client().check(&json!({ "ip": "203.0.113.7" })).status, 429);
     let mut admin = HttpTestClient::connect(&server.admin_address());
-    wait_for("it to be on record", || {
+    wait_for("the recorded violation", || {
         let body = admin.get("/v1/violations").body;
         let rows = body["violations"].as_array().unwrap();
         (rows.len() == violations).then(|| rows[0]["ip"].clone())
@@ -30,9 +30,9 @@ fn client_hash(server: &ServerProcess, violations: usize) -> Value {
 #[track_caller]
 fn assert_is_private_secret(path: &Path) {
     assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
-    let kept = std::fs::read_to_string(path).unwrap();
-    let digits = kept.strip_suffix('\n').unwrap();
-    assert!(digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()), "{kept}");
+    let content = std::fs::read_to_string(path).unwrap();
+    let digits = content.strip_suffix('\n').unwrap();
+    assert!(digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()), "{content}");
 }
 
 #[test]
@@ -49,11 +49,11 @@ fn snapshot_node_keeps_secret_across_restarts() {
     assert_eq!(client_hash(&server, 1), hash, "after a restart");
     let mut successors = SuccessorChain::new(&server);
     successors.replace_process();
-    assert_eq!(client_hash(&server, 1), hash, "of a successor");
+    assert_eq!(client_hash(&server, 1), hash, "in a successor");
     drop(successors);
-    // The file can also be given to a fleet.
+    // The generated file can be used for a fleet.
     let server = start_server(&folder, &["--key-secret-file", key.to_str().unwrap()]);
-    assert_eq!(client_hash(&server, 1), hash, "given as a file");
+    assert_eq!(client_hash(&server, 1), hash, "with --key-secret-file");
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn database_node_keeps_secret_beside_database() {
     let args = ["--rules-db", &database];
     let server = start_server(&folder, &args);
     let hash = client_hash(&server, 1);
-    assert_is_private_secret(&folder.path("office.db.key"));
+    assert_is_private_secret(&folder.path("tidegate.db.key"));
     server.stop();
     let snapshot = folder.path("counters.snap");
     let server =
@@ -83,7 +83,7 @@ fn stateless_node_has_a_process_secret() {
 fn unusable_secret_file_fails_startup() {
     let folder = TestFolder::new();
     let snapshot = folder.path("counters.snap");
-    let refused = |snapshot: &Path| {
+    let startup_error = |snapshot: &Path| {
         let file = ["--snapshot", snapshot.to_str().unwrap()];
         let output = run_tidegate(
             &[&["serve", "--http", "127.0.0.1:0", "--limit", "5/h"], &file[..]].concat(),
@@ -93,19 +93,19 @@ fn unusable_secret_file_fails_startup() {
     };
     let key = folder.write("counters.snap.key", "5eed");
     std::fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).unwrap();
-    let problem = refused(&snapshot);
+    let error = startup_error(&snapshot);
     let words = ["counters.snap.key", "it holds 4 bytes", "restore it from a backup"];
-    assert!(words.iter().all(|words| problem.contains(words)), "{problem}");
-    assert!(!problem.contains("5eed"), "secrets are not shown: {problem}");
+    assert!(words.iter().all(|words| error.contains(words)), "{error}");
+    assert!(!error.contains("5eed"), "secrets are not shown: {error}");
     std::fs::write(&key, "0".repeat(64)).unwrap();
     std::fs::set_permissions(&key, PermissionsExt::from_mode(0o644)).unwrap();
-    let problem = refused(&snapshot);
-    assert!(problem.contains("every user") && problem.contains("chmod 600"), "{problem}");
+    let error = startup_error(&snapshot);
+    assert!(error.contains("every user") && error.contains("chmod 600"), "{error}");
     std::fs::remove_file(&key).unwrap();
     std::fs::create_dir(&key).unwrap();
-    let problem = refused(&snapshot);
-    assert!(problem.contains("cannot read") && problem.contains("regular file"), "{problem}");
-    let problem = refused(&folder.path("no/such/folder.snap"));
-    assert!(problem.contains("cannot create"), "{problem}");
-    assert!(problem.contains("--key-secret-file FILE"), "{problem}");
+    let error = startup_error(&snapshot);
+    assert!(error.contains("cannot read") && error.contains("regular file"), "{error}");
+    let error = startup_error(&folder.path("no/such/folder.snap"));
+    assert!(error.contains("cannot create"), "{error}");
+    assert!(error.contains("--key-secret-file FILE"), "{error}");
 }

@@ -1,7 +1,7 @@
-//! The program as its users meet it: a real process, its output, its signals, its files.
+//! End-to-end tests: they run the compiled program and check its output, signals and files.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "the helpers of tests are tests")]
-#![allow(unreachable_pub, reason = "one program; nothing here is seen from outside")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "test helpers may panic")]
+#![allow(unreachable_pub, reason = "a test binary has no outside users")]
 
 mod admin_cli;
 mod api_parity;

@@ -1,4 +1,4 @@
-//! Rules on facts that requests do not have: what stops the start, what is reported, and where.
+//! Rules on facts that requests do not have: which fail the start, and where others are reported.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::support::{
     wait_for,
 };
 
-/// The document of seed 004, as it is printed there.
+/// The document of seed 004, unchanged.
 const SEED_DOCUMENT: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../rules/tests/testdata/seed_004.yaml");
 
@@ -19,15 +19,15 @@ fn readyz_body(server: &ServerProcess) -> Value {
     server.client().get("/readyz").body
 }
 
-/// It used to start, and to limit no request.
+/// Regression test: the gateway started, and limited no request.
 #[test]
 fn gateway_rejects_rules_on_missing_facts() {
     let output =
         run_tidegate(&["serve", "--config", SEED_DOCUMENT, "--upstream", "http://127.0.0.1:9"]);
-    let told = utf8_text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("no request at the gateway has `tier` and `api_key`"), "{told}");
-    assert!(told.contains(IDENTITY), "{told}");
+    let errors = utf8_text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("no request at the gateway has `tier` and `api_key`"), "{errors}");
+    assert!(errors.contains(IDENTITY), "{errors}");
     let folder = TestFolder::new();
     let seed = std::fs::read_to_string(SEED_DOCUMENT).unwrap();
     let file = folder.write("rules.yaml", format!("{IDENTITY}\n{seed}"));
@@ -55,38 +55,39 @@ fn forward_auth_rejects_rules_on_missing_facts() {
     let file = file.to_str().unwrap();
     let output =
         run_tidegate(&["serve", "--http", "127.0.0.1:0", "--resp", "off", "--config", file]);
-    let told = utf8_text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("no request at forward-auth has `user_id`"), "{told}");
+    let errors = utf8_text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("no request at forward-auth has `user_id`"), "{errors}");
 }
 
-/// `--limit "2/min by api_key"` used to count by address.
+/// Regression test: `--limit "2/min by api_key"` counted by address.
 #[test]
 fn api_key_limit_requires_key_header() {
     let limit = ["--limit", "2/d by api_key"];
     let output =
         run_tidegate(&[&["serve", "--upstream", "http://127.0.0.1:9"], &limit[..]].concat());
-    let told = utf8_text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("write: --api-key-header x-api-key"), "{told}");
+    let errors = utf8_text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("write: --api-key-header x-api-key"), "{errors}");
     let upstream = RecordingUpstream::start();
     let header = ["--api-key-header", "X-API-Key"];
     let server = ServerProcess::start_gateway(&upstream.url(), &[limit, header].concat());
-    let ask = |key: &str| server.gateway_client().get_with("/", &[("x-api-key", key)]).status;
-    assert_eq!([ask("a"), ask("a"), ask("a"), ask("b")], [200, 200, 429, 200]);
+    let send = |key: &str| server.gateway_client().get_with("/", &[("x-api-key", key)]).status;
+    assert_eq!([send("a"), send("a"), send("a"), send("b")], [200, 200, 429, 200]);
 }
 
 #[test]
 fn custom_facts_are_declared_by_flag() {
     let unknown = run_tidegate(&["serve", "--limit", "2/d by tenant"]);
-    let told = utf8_text(&unknown.stderr);
-    assert_eq!(unknown.status.code(), Some(2), "{told}");
-    assert!(told.contains("no request has this fact, found `tenant`"), "{told}");
-    assert!(told.contains("`--facts tenant`"), "{told}");
+    let errors = utf8_text(&unknown.stderr);
+    assert_eq!(unknown.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("no request has this fact, found `tenant`"), "{errors}");
+    assert!(errors.contains("`--facts tenant`"), "{errors}");
     let server = ServerProcess::start(&["--limit", "2/d by tenant", "--facts", "tenant,region"]);
     let mut client = server.client();
-    let mut ask = |tenant: &str| client.check(&json!({ "tenant": tenant })).body["allowed"].clone();
-    assert_eq!([ask("a"), ask("a"), ask("a"), ask("b")], [true, true, false, true]);
+    let mut send =
+        |tenant: &str| client.check(&json!({ "tenant": tenant })).body["allowed"].clone();
+    assert_eq!([send("a"), send("a"), send("a"), send("b")], [true, true, false, true]);
 }
 
 #[test]
@@ -98,18 +99,18 @@ fn reloaded_rule_on_missing_fact_degrades_node() {
     let server = ServerProcess::start_gateway_with_config(&file, &["--upstream", &upstream.url()]);
     assert_eq!(readyz_body(&server)["status"], "ready");
     folder.write("rules.yaml", "rules: [{ id: b, match: { tier: free }, limit: 9/h }]");
-    let told = wait_for("the node to be degraded", || {
-        Some(readyz_body(&server)).filter(|told| told["status"] == "degraded")
+    let body = wait_for("the node to be degraded", || {
+        Some(readyz_body(&server)).filter(|body| body["status"] == "degraded")
     });
-    let reason = told["facts_error"].as_str().unwrap_or_default();
-    assert!(reason.contains("no request at the gateway has `tier`, named by rule `b`"), "{told}");
-    assert!(reason.contains(IDENTITY), "{told}");
-    assert_eq!(server.gateway_client().get("/").status, 200, "the gateway goes on");
+    let reason = body["facts_error"].as_str().unwrap_or_default();
+    assert!(reason.contains("no request at the gateway has `tier`, named by rule `b`"), "{body}");
+    assert!(reason.contains(IDENTITY), "{body}");
+    assert_eq!(server.gateway_client().get("/").status, 200, "the gateway still serves");
     server.wait_for_log("rules name facts that requests do not have");
     folder.write("rules.yaml", "rules: [{ id: c, match: { teir: free }, limit: 9/h }]");
     wait_for("the typo to be refused", || {
-        let told = readyz_body(&server)["reload_error"].clone();
-        told.as_str().filter(|told| told.contains("match.teir")).map(|_| ())
+        let error = readyz_body(&server)["reload_error"].clone();
+        error.as_str().filter(|error| error.contains("match.teir")).map(|_| ())
     });
     folder.write("rules.yaml", &good);
     wait_for("the node to be ready", || (readyz_body(&server)["status"] == "ready").then_some(()));
@@ -147,7 +148,7 @@ fn admin_api_rules_are_checked_for_facts() {
     );
 }
 
-/// What the command line declares goes to the database with the rules, so other nodes need no flags.
+/// The database stores declarations of the command line with the rules: other nodes need no flags.
 #[test]
 fn database_stores_command_line_declarations() {
     let folder = TestFolder::new();
@@ -160,8 +161,8 @@ fn database_stores_command_line_declarations() {
     server.stop();
     let upstream = RecordingUpstream::start();
     let server = ServerProcess::start_gateway(&upstream.url(), &database);
-    let ask = |key: &str| server.gateway_client().get_with("/", &[("x-api-key", key)]).status;
-    assert_eq!([ask("a"), ask("a"), ask("a"), ask("b")], [200, 200, 429, 200]);
+    let send = |key: &str| server.gateway_client().get_with("/", &[("x-api-key", key)]).status;
+    assert_eq!([send("a"), send("a"), send("a"), send("b")], [200, 200, 429, 200]);
 }
 
 #[test]
@@ -172,16 +173,16 @@ fn config_check_reports_missing_facts() {
     let file = file.to_str().unwrap();
     let check = |more: &[&str]| run_tidegate(&[&["config", "check", file], more].concat());
     let output = check(&[]);
-    let told = utf8_text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{told}");
-    assert!(told.contains("warning: only callers of the APIs can bring `tier`"), "{told}");
+    let summary = utf8_text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{summary}");
+    assert!(summary.contains("warning: only callers of the APIs can bring `tier`"), "{summary}");
     let list: Value = serde_json::from_str(&utf8_text(&check(&["--json"]).stdout)).unwrap();
     assert_eq!((&list[0]["level"], &list[0]["line"]), (&json!("warning"), &json!(1)), "{list}");
     folder.write("rules.yaml", format!("server: {{ upstream: 'http://127.0.0.1:9' }}\n{rules}"));
     let output = check(&[]);
-    let told = utf8_text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("rules.yaml:2: no request at the gateway has `tier`"), "{told}");
+    let errors = utf8_text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("rules.yaml:2: no request at the gateway has `tier`"), "{errors}");
     let output = check(&["--json"]);
     let list: Value = serde_json::from_str(&utf8_text(&output.stdout)).unwrap();
     assert_eq!((output.status.code(), &list[0]["level"]), (Some(1), &json!("error")), "{list}");

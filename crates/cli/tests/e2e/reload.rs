@@ -1,4 +1,4 @@
-//! Rules that change while the server runs, by every way in which a file can change.
+//! Rule changes while the server runs, for every way in which a file can change.
 
 use std::os::unix::fs::symlink;
 
@@ -10,7 +10,7 @@ fn document_with_rule(id: &str) -> String {
     format!("rules:\n  - {{ id: {id}, limit: 100/h }}\n")
 }
 
-/// Waits until requests are decided under the rule of that id.
+/// Waits until this rule decides requests.
 #[track_caller]
 fn wait_for_rule(server: &ServerProcess, id: &str) {
     let mut client = server.client();
@@ -41,7 +41,7 @@ fn renamed_file_is_reloaded_each_time() {
     }
 }
 
-/// A ConfigMap: the file is a link through `..data`, which is a link that is swapped.
+/// A Kubernetes ConfigMap: the file is a link through `..data`, a link that is swapped.
 #[test]
 fn swapped_configmap_link_is_reloaded() {
     let folder = TestFolder::new();
@@ -63,7 +63,7 @@ fn swapped_configmap_link_is_reloaded() {
     }
 }
 
-/// What a link leads to may lie elsewhere and be written there.
+/// The target of a link may be in another folder and change there.
 #[test]
 fn file_behind_symlink_is_reloaded() {
     let (folder, elsewhere) = (TestFolder::new(), TestFolder::new());
@@ -75,7 +75,7 @@ fn file_behind_symlink_is_reloaded() {
     wait_for_rule(&server, "two");
 }
 
-/// The whole folder is swapped, which no watch on it tells: only the signal does.
+/// A watch does not notice that the whole folder is swapped; a signal is needed.
 #[test]
 fn sighup_reloads_swapped_folder() {
     let (folder, one, two) = (TestFolder::new(), TestFolder::new(), TestFolder::new());
@@ -106,7 +106,7 @@ fn invalid_file_keeps_last_good_rules() {
         (
             "\nrules: [{ id: three, key_bi: ip, limit: 10/s }]",
             "the rules are not valid: line 2 (rules[0].key_bi); the log has the reason",
-            "this field is not known",
+            "unknown field",
         ),
         (
             "",
@@ -116,12 +116,12 @@ fn invalid_file_keeps_last_good_rules() {
         ("rules: []", "the document has no rules any more", "no rules any more"),
     ] {
         folder.replace_atomically("rules.yaml", contents);
-        let told = wait_for("/readyz to tell", || {
-            let told = ready(&server);
-            (told["reload_error"] == place).then_some(told)
+        let body = wait_for("the error in /readyz", || {
+            let body = ready(&server);
+            (body["reload_error"] == place).then_some(body)
         });
-        assert_eq!(told["status"], "degraded");
-        assert_eq!(told["rules_version"], version);
+        assert_eq!(body["status"], "degraded");
+        assert_eq!(body["rules_version"], version);
         server.wait_for_log(words);
         assert!(server.log().contains("the last good ones stay in force"));
         wait_for_rule(&server, "one");
@@ -130,11 +130,11 @@ fn invalid_file_keeps_last_good_rules() {
     server.wait_for_log("cannot read");
     wait_for_rule(&server, "one");
     folder.replace_atomically("rules.yaml", document_with_rule("one"));
-    wait_for("/readyz to be well again", || (ready(&server)["status"] == "ready").then_some(()));
+    wait_for("/readyz to recover", || (ready(&server)["status"] == "ready").then_some(()));
     assert_eq!(ready(&server)["rules_version"], version);
 }
 
-/// Found from outside: `/readyz` showed the API key on the line with the mistake.
+/// Regression test: `/readyz` showed the API key on the invalid line.
 #[test]
 fn reload_errors_never_expose_secrets() {
     let folder = TestFolder::new();
@@ -150,7 +150,7 @@ fn reload_errors_never_expose_secrets() {
             "rules.yaml",
             format!("subjects:\n{subjects}\n{}", document_with_rule("two")),
         );
-        wait_for("/readyz to tell", || ready().as_str()?.contains(place).then_some(()));
+        wait_for("the error in /readyz", || ready().as_str()?.contains(place).then_some(()));
         let text = ready().to_string();
         assert!(!text.contains("sk_live"), "{text}");
     }
@@ -173,10 +173,10 @@ fn sighup_logs_unchanged_and_invalid_files() {
     server.wait_for_log("nothing changed");
     folder.write("rules.yaml", "rules: 7");
     server.wait_for_log("not reloaded");
-    let told = || server.log().matches("not reloaded").count();
-    let before = told();
+    let count_logged = || server.log().matches("not reloaded").count();
+    let before = count_logged();
     server.signal("HUP");
-    wait_for("the signal to be answered", || (told() > before).then_some(()));
+    wait_for("the reload by signal", || (count_logged() > before).then_some(()));
 }
 
 #[test]
@@ -189,12 +189,12 @@ fn reload_keeps_flag_limits_and_defers_settings() {
         format!("server: {{ reset_style: delta }}\n{}", document_with_rule("two")),
     );
     server.wait_for_log("takes effect at the next start");
-    let answer = server.client().check(&json!({ "ip": "192.0.2.1" }));
-    assert_eq!(answer.rule_ids().len(), 2);
-    assert_eq!(answer.rule_ids()[0], "two");
+    let response = server.client().check(&json!({ "ip": "192.0.2.1" }));
+    assert_eq!(response.rule_ids().len(), 2);
+    assert_eq!(response.rule_ids()[0], "two");
 }
 
-/// A public key made for the tests; it guards nothing.
+/// A public key for tests only.
 const PUBLIC_KEY: &str = include_str!("../../../identity/src/jwt/testdata/ed25519.pub");
 
 fn document_with_key(id: &str) -> String {
@@ -204,7 +204,7 @@ fn document_with_key(id: &str) -> String {
     )
 }
 
-/// A key that is broken changes nothing, one that is good again is noticed by itself.
+/// An invalid key file changes nothing; a valid one is loaded without a signal.
 #[test]
 fn changed_key_file_is_reloaded() {
     let folder = TestFolder::new();

@@ -1,5 +1,5 @@
-//! Two hundred reloads while requests run: each request sees one whole rule set, and a rule that
-//! does not change goes on counting.
+//! Two hundred reloads under load: each request uses one complete rule set, and an unchanged rule
+//! keeps its counter.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -10,10 +10,10 @@ use crate::support::{HttpTestClient, ServerProcess, TestFolder, wait_for};
 
 const RELOADS: u32 = 200;
 const WORKERS: usize = 4;
-/// Spent within the first reloads, so that any later one that reset it would show.
+/// Used up within the first reloads, so that a later reset would be noticed.
 const LIMIT: u64 = 40;
 
-/// Two documents in turn that share one rule, in another place each time.
+/// Alternates between two documents that share one rule, each time at another position.
 fn document(number: u32) -> String {
     let steady = format!(
         "  - {{ id: steady, match: {{ kind: steady }}, key_by: global, \
@@ -27,7 +27,7 @@ fn document(number: u32) -> String {
     format!("# edit {number}\nfacts: [kind]\nrules:\n{first}{second}")
 }
 
-/// Asks until told to stop; returns how often each document answered.
+/// Sends checks until stopped; returns how often each document decided.
 fn check_until_stopped(
     server: &ServerProcess,
     stop: &AtomicBool,
@@ -35,22 +35,22 @@ fn check_until_stopped(
 ) -> [u64; 2] {
     let (mut client, mut seen) = (server.client(), [0, 0]);
     while !stop.load(Ordering::Relaxed) {
-        let answer = client.check(&json!({ "kind": "probe", "ip": "192.0.2.1" }));
-        match answer.rule_ids()[..] {
+        let response = client.check(&json!({ "kind": "probe", "ip": "192.0.2.1" }));
+        match response.rule_ids()[..] {
             ["a1", "a2"] => seen[0] += 1,
             ["b1", "b2"] => seen[1] += 1,
-            _ => panic!("half a rule set answered: {answer:?}"),
+            _ => panic!("half a rule set decided: {response:?}"),
         }
         admitted.fetch_add(check_steady_rule(&mut client), Ordering::Relaxed);
     }
     seen
 }
 
-/// One request to the rule that never changes: 1 if it passed.
+/// Sends one request to the rule that never changes; 1 if it was admitted.
 fn check_steady_rule(client: &mut HttpTestClient) -> u64 {
-    let answer = client.check(&json!({ "kind": "steady" }));
-    assert_eq!(answer.rule_ids(), ["steady"]);
-    u64::from(answer.status == 200)
+    let response = client.check(&json!({ "kind": "steady" }));
+    assert_eq!(response.rule_ids(), ["steady"]);
+    u64::from(response.status == 200)
 }
 
 fn rules_version(client: &mut HttpTestClient) -> Value {
@@ -82,10 +82,10 @@ fn reload_is_atomic_and_keeps_counters() {
         workers.into_iter().map(|worker| worker.join().unwrap()).collect::<Vec<_>>()
     });
     let [by_a, by_b] = [0, 1].map(|at| seen.iter().map(|counts| counts[at]).sum::<u64>());
-    assert!(by_a > 100 && by_b > 100, "both answered under load: {by_a}, {by_b}");
+    assert!(by_a > 100 && by_b > 100, "both documents decided under load: {by_a}, {by_b}");
     let mut client = server.client();
-    let late: u64 = (0..2 * LIMIT).map(|_| check_steady_rule(&mut client)).sum();
-    assert_eq!(admitted.into_inner() + late, LIMIT);
+    let admitted_later: u64 = (0..2 * LIMIT).map(|_| check_steady_rule(&mut client)).sum();
+    assert_eq!(admitted.into_inner() + admitted_later, LIMIT);
     let logged = || server.log().matches("rules reloaded").count();
     wait_for("every reload to be logged", || (logged() == RELOADS as usize).then_some(()));
 }

@@ -1,4 +1,4 @@
-//! `serve`: what it says, where it listens, how it stops.
+//! `serve`: its output, its listeners, and its shutdown.
 
 use std::net::TcpListener;
 
@@ -20,8 +20,8 @@ fn serve_without_arguments_prints_working_example() {
     let (address, rest) = rest.split_once("/v1/check").unwrap();
     assert_eq!(address, server.address);
     let body = rest.split('\'').nth(1).unwrap();
-    let answer = HttpTestClient::connect(address).post("/v1/check", body);
-    assert_eq!((answer.status, answer.rule_ids()), (200, vec!["free-writes", "free-hourly"]));
+    let response = HttpTestClient::connect(address).post("/v1/check", body);
+    assert_eq!((response.status, response.rule_ids()), (200, vec!["free-writes", "free-hourly"]));
     assert_eq!(server.client().get("/readyz").body["status"], "ready");
 }
 
@@ -30,8 +30,8 @@ fn stdout_has_one_line_per_listener() {
     let server = ServerProcess::start(&["--limit", "1/s"]);
     server.signal("HUP");
     server.wait_for_log("nothing changed");
-    let doors = format!("listening http {}\nlistening resp {}\n", server.address, server.resp);
-    assert_eq!(server.stdout(), doors);
+    let lines = format!("listening http {}\nlistening resp {}\n", server.address, server.resp);
+    assert_eq!(server.stdout(), lines);
 }
 
 #[test]
@@ -39,18 +39,18 @@ fn taken_http_port_exits_with_code_3() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let output = run_tidegate(&["serve", "--http", &address]);
-    let told = utf8_text(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{told}");
-    assert!(told.contains(&format!("cannot listen on {address}: the port is taken")), "{told}");
+    let errors = utf8_text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{errors}");
+    assert!(errors.contains(&format!("cannot listen on {address}: the port is taken")), "{errors}");
 }
 
-/// It used to move to another port, where no client looks.
+/// Regression test: the server moved to another port, where no client connects.
 #[test]
 fn taken_default_port_suggests_the_flag() {
     for (port, listener) in
         [(8080, "gateway"), (8081, "http"), (8082, "grpc"), (8083, "resp"), (8084, "admin")]
     {
-        // If this fails, another process has the port, which is as good.
+        // If this fails, another process already uses the port, which serves as well.
         let _taken = TcpListener::bind(("127.0.0.1", port));
         let mut command = tidegate_command();
         command.args(["serve", "--limit", "1/s", "--upstream", "http://127.0.0.1:9"]);
@@ -62,8 +62,8 @@ fn taken_default_port_suggests_the_flag() {
             };
         }
         let output = command.output().unwrap();
-        let told = utf8_text(&output.stderr);
-        assert_eq!(output.status.code(), Some(3), "{listener}: {told}");
+        let errors = utf8_text(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{listener}: {errors}");
         for words in [
             format!(
                 "cannot listen on 127.0.0.1:{port}: the default port of the {listener} listener"
@@ -71,7 +71,7 @@ fn taken_default_port_suggests_the_flag() {
             format!("--{listener} 127.0.0.1:0"),
             format!("--{listener} off"),
         ] {
-            assert!(told.contains(&words), "{listener}: {told}");
+            assert!(errors.contains(&words), "{listener}: {errors}");
         }
     }
 }
@@ -82,26 +82,26 @@ fn startup_logs_each_rule_unless_many() {
     let file = folder.write("rules.yaml", "rules:\n- { id: a, limit: 10/s burst 20, mode: shadow }\n- { id: b, key_by: global, limit: deny }\n");
     let server = ServerProcess::with_config(&file, &["--log", "json"]);
     server.wait_for_log("rules in force");
-    let lines = |server: &ServerProcess| -> Vec<serde_json::Value> {
+    let rule_lines = |server: &ServerProcess| -> Vec<serde_json::Value> {
         let log = server.log();
         let lines = log.lines().filter_map(|line| serde_json::from_str(line).ok());
         lines.filter(|line: &serde_json::Value| line["message"] == "rule").collect()
     };
-    let told = lines(&server);
-    let field = |at: usize, name: &str| told[at][name].as_str().unwrap_or_default().to_owned();
-    assert_eq!(told.len(), 2, "{}", server.log());
+    let logged = rule_lines(&server);
+    let field = |at: usize, name: &str| logged[at][name].as_str().unwrap_or_default().to_owned();
+    assert_eq!(logged.len(), 2, "{}", server.log());
     let first = ["rule", "limit", "algorithm", "mode", "key_by"].map(|name| field(0, name));
     assert_eq!(first, ["a", "10/1s burst 20", "token_bucket", "shadow", "ip"]);
     assert_eq!(["rule", "limit", "mode"].map(|name| field(1, name)), ["b", "deny", "enforce"]);
     let many: String = (0..51).map(|n| format!("- {{ id: r{n}, limit: 1/s }}\n")).collect();
     folder.write("rules.yaml", format!("rules:\n{many}"));
     let quiet = ServerProcess::with_config(&folder.path("rules.yaml"), &["--log", "json"]);
-    assert_eq!(lines(&quiet).len(), 0);
+    assert_eq!(rule_lines(&quiet).len(), 0);
     let debug = ServerProcess::with_config(
         &folder.path("rules.yaml"),
         &["--log", "json", "--log-level", "debug"],
     );
-    assert_eq!(lines(&debug).len(), 51);
+    assert_eq!(rule_lines(&debug).len(), 51);
 }
 
 #[test]
@@ -135,13 +135,13 @@ fn in_flight_request_completes_before_exit() {
     let body = r#"{"facts":{"ip":"192.0.2.1"}}"#;
     let (first, rest) = body.split_at(10);
     client.send(&format!("{}{first}", client.request_head("POST", "/v1/check", body.len())));
-    // A second connection that was answered shows that the first was accepted.
+    // A response on a second connection shows that the first was accepted.
     assert_eq!(server.client().get("/livez").status, 200);
     server.signal("TERM");
     server.wait_for_log("stopping");
     client.send(rest);
-    let answer = client.read_response();
-    assert_eq!((answer.status, answer.header("connection")), (200, Some("close")));
+    let response = client.read_response();
+    assert_eq!((response.status, response.header("connection")), (200, Some("close")));
     assert_eq!(server.wait_for_exit().code(), Some(0));
     server.wait_for_log("stopped");
 }

@@ -1,4 +1,4 @@
-//! Settings: file gives way to environment, environment to flag.
+//! Precedence of settings: flags override the environment, which overrides the file.
 
 use serde_json::json;
 
@@ -9,10 +9,10 @@ use crate::support::{
 const DOCUMENT: &str = "server: { reset_style: delta, http: 127.0.0.1:0 }\n\
     rules: [{ id: all, limit: 100/min }]\n";
 
-/// Whether `X-RateLimit-ResetStyleArg` is an instant or a wait.
+/// Whether `X-RateLimit-Reset` is a point in time or a duration.
 fn reset_style(server: &ServerProcess) -> &'static str {
-    let answer = server.client().check(&json!({ "ip": "192.0.2.1" }));
-    let reset: u64 = answer.header("x-ratelimit-reset").unwrap().parse().unwrap();
+    let response = server.client().check(&json!({ "ip": "192.0.2.1" }));
+    let reset: u64 = response.header("x-ratelimit-reset").unwrap().parse().unwrap();
     if reset > 1_000_000_000 { "epoch" } else { "delta" }
 }
 
@@ -46,8 +46,8 @@ fn flag_overrides_environment_overrides_file() {
 fn refusal_headers(server: &ServerProcess) -> Vec<(String, String)> {
     let mut client = server.client();
     client.check(&json!({ "ip": "192.0.2.1" }));
-    let answer = client.check(&json!({ "ip": "192.0.2.1" }));
-    assert_eq!(answer.status, 429);
+    let response = client.check(&json!({ "ip": "192.0.2.1" }));
+    assert_eq!(response.status, 429);
     let names = [
         "x-ratelimit-limit",
         "ratelimit-limit",
@@ -55,7 +55,7 @@ fn refusal_headers(server: &ServerProcess) -> Vec<(String, String)> {
         "retry-after",
         "access-control-expose-headers",
     ];
-    let value = |name: &str| Some((name.to_owned(), answer.header(name)?.to_owned()));
+    let value = |name: &str| Some((name.to_owned(), response.header(name)?.to_owned()));
     names.into_iter().filter_map(value).collect()
 }
 
@@ -65,16 +65,16 @@ fn header_settings_control_response_headers() {
     let rules = "rules: [{ id: one, limit: 1/h }]";
     let section = "server: { header_style: legacy, expose_headers: true, retry_jitter: 10s }";
     let file = folder.write("rules.yaml", format!("{section}\n{rules}"));
-    let told_with = |args: &[&str]| refusal_headers(&ServerProcess::with_config(&file, args));
-    let from_file = told_with(&[]);
+    let headers_with = |args: &[&str]| refusal_headers(&ServerProcess::with_config(&file, args));
+    let from_file = headers_with(&[]);
     let names: Vec<_> = from_file.iter().map(|(name, _)| name.as_str()).collect();
     let all = ["x-ratelimit-limit", "ratelimit-limit", "retry-after"];
     assert_eq!(names, [&all[..], &["access-control-expose-headers"]].concat(), "{from_file:?}");
     let wait: u64 = from_file[2].1.parse().unwrap();
     assert!((3_600..=3_610).contains(&wait), "{wait}");
-    let from_flags = told_with(&["--header-style", "none", "--expose-headers=false"]);
+    let from_flags = headers_with(&["--header-style", "none", "--expose-headers=false"]);
     assert_eq!(from_flags.len(), 1, "{from_flags:?}");
-    let bare = told_with(&["--header-style=ietf", "--expose-headers"]);
+    let bare = headers_with(&["--header-style=ietf", "--expose-headers"]);
     assert_eq!(bare[0].0, "ratelimit");
     assert_eq!(bare[2].1, "ratelimit-policy, ratelimit, retry-after, retry-after-ms");
 }
@@ -91,12 +91,16 @@ fn environment_alone_configures_the_server() {
         .env("TIDEGATE_EXPOSE_HEADERS", "1")
         .env("TIDEGATE_SNAPSHOT", folder.path("counters.snap"));
     let server = ServerProcess::spawn(command);
-    let answer = server.client().check(&json!({ "ip": "192.0.2.1" }));
-    let limits: Vec<_> =
-        answer.body["rules"].as_array().unwrap().iter().map(|rule| rule["limit"].clone()).collect();
-    assert_eq!(limits, [5, 7, 9], "{answer:?}");
+    let response = server.client().check(&json!({ "ip": "192.0.2.1" }));
+    let limits: Vec<_> = response.body["rules"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|rule| rule["limit"].clone())
+        .collect();
+    assert_eq!(limits, [5, 7, 9], "{response:?}");
     let exposed = "x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset";
-    assert_eq!(answer.header("access-control-expose-headers"), Some(exposed));
+    assert_eq!(response.header("access-control-expose-headers"), Some(exposed));
     for line in server.log().lines() {
         let _: serde_json::Value = serde_json::from_str(line).unwrap();
     }
@@ -127,12 +131,12 @@ fn missing_or_short_secret_fails_startup() {
                 run_tidegate(&["serve", "--http", "127.0.0.1:0", flag, file.to_str().unwrap()]);
             assert_eq!(output.status.code(), Some(3), "{flag}");
             assert!(utf8_text(&output.stderr).contains(words), "{}", utf8_text(&output.stderr));
-            assert!(!utf8_text(&output.stderr).contains("hunter2"), "secrets are not told");
+            assert!(!utf8_text(&output.stderr).contains("hunter2"), "the secret is not shown");
         }
     }
 }
 
-/// How many threads of a process are called so, and a number.
+/// Number of threads whose name is `name`, apart from a trailing number.
 fn count_threads(server: &ServerProcess, name: &str) -> usize {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
     let names =
@@ -143,22 +147,22 @@ fn count_threads(server: &ServerProcess, name: &str) -> usize {
 #[test]
 fn thread_settings_size_the_worker_pools() {
     let folder = TestFolder::new();
-    let section = "server: { gateway_threads: 3, door_threads: 2, upstream: http://127.0.0.1:9 }";
+    let section = "server: { gateway_threads: 3, api_threads: 2, upstream: http://127.0.0.1:9 }";
     let file = folder.write("rules.yaml", format!("{section}\nrules: []"));
     for (args, expected) in
-        [(&[][..], (3, 2)), (&["--gateway-threads", "1", "--door-threads", "4"], (1, 4))]
+        [(&[][..], (3, 2)), (&["--gateway-threads", "1", "--api-threads", "4"], (1, 4))]
     {
         let server =
             ServerProcess::with_config(&file, &[&["--gateway", "127.0.0.1:0"], args].concat());
         // A thread sets its name after it has started.
         wait_for(&format!("the threads {expected:?}"), || {
-            ((count_threads(&server, "gateway"), count_threads(&server, "door")) == expected)
+            ((count_threads(&server, "gateway"), count_threads(&server, "api")) == expected)
                 .then_some(())
         });
     }
-    for none in ["0", "1025", "many"] {
-        let output = run_tidegate(&["serve", "--gateway-threads", none]);
-        assert_eq!(output.status.code(), Some(2), "{none}");
+    for invalid in ["0", "1025", "many"] {
+        let output = run_tidegate(&["serve", "--gateway-threads", invalid]);
+        assert_eq!(output.status.code(), Some(2), "{invalid}");
         assert!(
             utf8_text(&output.stderr).contains("--gateway-threads"),
             "{}",

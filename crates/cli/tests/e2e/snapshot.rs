@@ -1,4 +1,4 @@
-//! Counters over a restart, and what becomes of files that are no good.
+//! Snapshots: counters survive a restart, and unusable files are reported.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::support::{ServerProcess, TestFolder, wait_for};
 
-/// How many of five requests pass under a limit of three a day.
+/// Sends five requests under a limit of three per day; returns how many were admitted.
 fn count_admitted(server: &ServerProcess) -> usize {
     let mut client = server.client();
     let mut check = || client.check(&json!({ "user_id": "42" })).status == 200;
@@ -29,7 +29,7 @@ fn counters_survive_a_restart() {
     assert_eq!(count_admitted(&server), 3);
     server.stop();
     let mode = std::fs::metadata(&snapshot).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600, "only for its owner");
+    assert_eq!(mode & 0o777, 0o600, "accessible only to its owner");
     let server = start_with_snapshot(&snapshot, &[]);
     server.wait_for_log("counters restored");
     assert_eq!(count_admitted(&server), 0);
@@ -42,13 +42,14 @@ fn periodic_snapshot_survives_a_crash() {
     let server = start_with_snapshot(&snapshot, &["--snapshot-interval", "20ms"]);
     assert_eq!(count_admitted(&server), 3);
     let written = || std::fs::metadata(&snapshot).and_then(|file| file.modified()).ok();
-    // The first of two may have been begun while the requests came, the second was not.
+    // The first new snapshot may have started during the requests, the second did not.
     for _ in 0..2 {
         let before = written();
         wait_for("a new snapshot", || (written() != before).then_some(()));
     }
     drop(server);
-    assert_eq!(count_admitted(&start_with_snapshot(&snapshot, &[])), 0, "killed, not stopped");
+    let restored = start_with_snapshot(&snapshot, &[]);
+    assert_eq!(count_admitted(&restored), 0, "after a kill");
 }
 
 #[test]
@@ -79,13 +80,13 @@ fn damaged_snapshot_starts_with_fresh_counters() {
     assert!(!server.log().contains("WARN"), "a missing file is normal: {}", server.log());
 }
 
-/// Found from outside: the file that was being written stayed, and the process ended with 0.
+/// Regression test: a partly written file stayed behind, and the process exited with 0.
 #[test]
 fn failed_snapshot_sets_exit_code() {
     let folder = TestFolder::new();
     let (path, state) = (folder.path("counters.snap"), TestFolder::new());
     let secret = state.write("secret", "0123456789abcdef0123456789abcdef\n");
-    // No file can grow, which is what a full disk looks like.
+    // With `ulimit -f 0`, no file can grow, as on a full disk.
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\""]);
     command.arg(env!("CARGO_BIN_EXE_tidegate"));
@@ -97,8 +98,8 @@ fn failed_snapshot_sets_exit_code() {
     server.signal("TERM");
     assert_eq!(server.wait_for_exit().code(), Some(3), "{}", server.log());
     server.wait_for_log("the counters are not kept: cannot write");
-    let left = std::fs::read_dir(folder.path(".")).unwrap();
-    assert_eq!(left.count(), 0, "nothing is left in the folder");
+    let files = std::fs::read_dir(folder.path(".")).unwrap();
+    assert_eq!(files.count(), 0, "no partial file remains");
 }
 
 #[test]

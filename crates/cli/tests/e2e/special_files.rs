@@ -1,5 +1,5 @@
-//! Files that settings and documents name and that must not be read: devices, pipes, folders, huge
-//! files, and links to these. Nothing waits for them, and the process ends at a signal.
+//! Settings and documents that name devices, pipes, folders, huge files, or links to these. The
+//! server refuses to read them, never blocks on them, and still exits at a signal.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
@@ -18,19 +18,19 @@ use crate::support::{
 
 const RULES: &str = "rules: [{ id: a, key_by: ip, limit: 10/s }]\n";
 
-/// A public key made for the tests; it guards nothing.
+/// A public key for tests only.
 const PUBLIC_KEY: &str = include_str!("../../../identity/src/jwt/testdata/ed25519.pub");
 
 fn make_fifo(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// Paths at which there is no regular file of a sensible size.
+/// Creates files that are not regular files of reasonable size, and returns their paths.
 fn create_special_files(folder: &TestFolder) -> Vec<PathBuf> {
     make_fifo(&folder.path("fifo"));
     fs::create_dir(folder.path("folder")).unwrap();
     File::create(folder.path("huge")).unwrap().set_len(1 << 33).unwrap();
-    // The file stays when its listener is gone.
+    // The file remains after its listener is closed.
     drop(UnixListener::bind(folder.path("socket")).unwrap());
     let links = [
         ("to-fifo", "fifo"),
@@ -52,35 +52,35 @@ fn document_with_key_file(path: &Path) -> String {
     format!("identity: {{ user_id: {{ jwt: {{ key_file: {path:?} }} }} }}\n{RULES}")
 }
 
-/// What is wrong with a document, without the path that it names.
+/// The errors in a document, without the path that it contains.
 fn document_errors(server: &ServerProcess, line: &str, document: &str) -> Value {
-    let mut answer = admin_client(server).request(line, &[("if-match", "*")], document).body;
-    let errors = answer["errors"].as_array_mut().unwrap_or_else(|| panic!("{line} {document}"));
+    let mut body = admin_client(server).request(line, &[("if-match", "*")], document).body;
+    let errors = body["errors"].as_array_mut().unwrap_or_else(|| panic!("{line} {document}"));
     errors[0].as_object_mut().unwrap().remove("found");
     json!(errors)
 }
 
-/// Found from outside: such a request stopped every listener, and the answer showed whether a
-/// file exists.
+/// Regression test: such a request stopped every listener, and the response showed whether a file
+/// exists.
 #[test]
 fn requests_cannot_read_unconfigured_files() {
     let folder = TestFolder::new();
     let rules = folder.write("rules.yaml", RULES);
-    // Rules in a database are the ones that a request may change.
+    // Requests may change rules only in a database.
     let server = start_server(&rules, &["--rules-db", &folder.database_url()]);
     let mut files = create_special_files(&folder);
     files.push(folder.write("jwt.pub", PUBLIC_KEY));
     files.push("/etc/hostname".into());
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     for file in &files {
         for line in ["POST /v1/validate", "PUT /v1/document"] {
-            answers.push(document_errors(&server, line, &document_with_key_file(file)));
+            responses.push(document_errors(&server, line, &document_with_key_file(file)));
         }
         assert_eq!(server.client().get("/livez").status, 200, "after {file:?}");
     }
-    let message = answers[0][0]["message"].as_str().unwrap();
+    let message = responses[0][0]["message"].as_str().unwrap();
     assert!(message.contains("the configuration of this node names no such file"), "{message}");
-    assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:#?}");
+    assert!(responses.iter().all(|errors| *errors == responses[0]), "{responses:#?}");
     server.stop();
 }
 
@@ -93,7 +93,7 @@ fn requests_may_use_configured_key_file() {
     let validate =
         |key: &Path| admin_client(&server).post("/v1/validate", &document_with_key_file(key)).body;
     assert_eq!(validate(&key)["valid"], true);
-    assert_eq!(validate(Path::new("jwt.pub"))["valid"], true, "beside the file of the rules");
+    assert_eq!(validate(Path::new("jwt.pub"))["valid"], true, "relative to the rules file");
     assert_eq!(validate(&other)["valid"], false);
 }
 
@@ -141,7 +141,7 @@ fn key_file_replaced_by_fifo_is_ignored() {
     server.stop();
 }
 
-/// A pipe in the place of a snapshot is neither waited for nor replaced.
+/// A FIFO in place of a snapshot neither blocks the server nor is replaced.
 #[test]
 fn snapshot_does_not_replace_a_fifo() {
     let folder = TestFolder::new();
@@ -150,19 +150,19 @@ fn snapshot_does_not_replace_a_fifo() {
     let mut server = ServerProcess::start(&["--snapshot", path.to_str().unwrap()]);
     server.wait_for_log("it is not a regular file");
     server.signal("TERM");
-    assert_eq!(server.wait_for_exit().code(), Some(3), "the counters are not kept");
+    assert_eq!(server.wait_for_exit().code(), Some(3), "the snapshot failed");
     server.wait_for_log("the counters are not kept");
-    assert!(!fs::metadata(&path).unwrap().is_file(), "it is still a pipe");
+    assert!(!fs::metadata(&path).unwrap().is_file(), "the FIFO was replaced");
 }
 
-/// Found from outside: while all threads waited, no signal but SIGKILL ended the process. Here they wait
-/// for the reader of the log.
+/// Regression test: while all threads were blocked, only SIGKILL ended the process. Here they block
+/// because no process reads the log.
 #[test]
 fn second_signal_ends_a_blocked_process() {
     let folder = TestFolder::new();
     let log = folder.path("log");
     make_fifo(&log);
-    // Open for reading as well, so that opening does not wait for a reader.
+    // Opened for reading too: a FIFO without a reader would block the open.
     let open = |flags: OFlags| {
         let mut options = OpenOptions::new();
         let flags = flags.bits().cast_signed();
@@ -186,8 +186,8 @@ fn second_signal_ends_a_blocked_process() {
     assert_eq!(server.wait_for_exit().code(), Some(3));
 }
 
-/// Found from outside: 295 MB of log in four seconds. The watcher of files had a line for each write into
-/// the folder, also for those that the lines themselves were.
+/// Regression test: 295 MB of log in four seconds. The file watcher logged a line for each write in
+/// the folder, including the writes of those lines.
 #[test]
 fn log_in_watched_folder_triggers_no_reload() {
     let folder = TestFolder::new();
@@ -199,6 +199,6 @@ fn log_in_watched_folder_triggers_no_reload() {
     let server = ServerProcess::spawn_logging_to(command, Stdio::from(log));
     let log = || fs::read_to_string(folder.path("tidegate.log")).unwrap();
     server.signal("HUP");
-    wait_for("the signal to be answered", || log().contains("nothing changed").then_some(()));
+    wait_for("the reload by signal", || log().contains("nothing changed").then_some(()));
     assert!(!log().contains("inotify event"), "{}", log());
 }

@@ -1,5 +1,5 @@
-//! `on_fail: local` through outages of a real Redis: the share is of the nodes that there are, and the
-//! store learns what was admitted without it.
+//! `on_fail: local` during outages of a real Redis: each node admits its share of the limit, and
+//! afterwards the store learns what was admitted.
 
 use std::time::{Duration, Instant};
 
@@ -11,20 +11,20 @@ use crate::support::{HttpTestClient, ServerProcess, TestFolder, now, wait_for};
 
 const LIMIT: usize = 12;
 
-/// A rule that gives nothing back within a test.
+/// A rule that restores no quota within a test.
 fn rule_yaml(id: &str) -> String {
     let limit = format!("{{ requests: {LIMIT}, window: 365d }}");
     let matched = format!("match: {{ path: /{id} }}, key_by: ip");
     format!("  - {{ id: {id}, {matched}, limit: {limit}, on_fail: local }}\n")
 }
 
-/// Asks until a request is refused. Returns how many passed.
+/// Sends requests until one is refused; returns how many were admitted.
 fn exhaust_limit(client: &mut HttpTestClient, path: &str) -> usize {
     let facts = json!({ "ip": "203.0.113.7", "path": path });
     (0..).take_while(|_| client.check(&facts).body["allowed"] == true).count()
 }
 
-/// What all nodes admit together.
+/// Exhausts the limit on all nodes; returns how many requests they admitted together.
 fn exhaust_limit_on_all(nodes: &[ServerProcess], path: &str) -> usize {
     nodes.iter().map(|node| exhaust_limit(&mut node.client(), path)).sum()
 }
@@ -43,7 +43,7 @@ fn local_fallback_shares_limit_and_settles() {
         (0..3).map(|_| ServerProcess::with_config(&rules, &args)).collect();
     for node in &nodes {
         let mut admin = HttpTestClient::connect(&node.admin_address());
-        wait_for("it to know of three", || {
+        wait_for("the node to count three nodes", || {
             let metrics = admin.get("/metrics").body;
             metrics.as_str().unwrap().contains("tidegate_store_nodes 3").then_some(())
         });
@@ -62,19 +62,20 @@ fn local_fallback_shares_limit_and_settles() {
     assert_eq!(
         exhaust_limit_on_all(&nodes, "/before"),
         LIMIT,
-        "new since a reload before the outage"
+        "a rule added by a reload before the outage"
     );
     reload(&["first", "before", "during"]);
-    assert_eq!(exhaust_limit_on_all(&nodes, "/during"), LIMIT, "new since a reload in the outage");
+    let during = exhaust_limit_on_all(&nodes, "/during");
+    assert_eq!(during, LIMIT, "a rule added by a reload during the outage");
     redis.restart();
     for path in ["/first", "/before", "/during"] {
-        let look = json!({ "facts": { "ip": "203.0.113.7", "path": path } }).to_string();
-        wait_for("the store to know what was admitted", || {
-            let told = nodes[0].client().post("/v1/peek", &look).body;
-            let used_up = told["answered_by"] == "store" && told["allowed"] == false;
+        let peek = json!({ "facts": { "ip": "203.0.113.7", "path": path } }).to_string();
+        wait_for("the settlement with the store", || {
+            let body = nodes[0].client().post("/v1/peek", &peek).body;
+            let used_up = body["answered_by"] == "store" && body["allowed"] == false;
             used_up.then_some(())
         });
-        assert_eq!(exhaust_limit_on_all(&nodes, path), 0, "all of it is used");
+        assert_eq!(exhaust_limit_on_all(&nodes, path), 0, "the limit is used up");
     }
 }
 
@@ -86,19 +87,19 @@ fn on_fail_refusal_is_timestamped_everywhere() {
     let rules = folder.write("rules.yaml", source);
     let args = ["--store", &redis.url(), "--admin", "127.0.0.1:0", "--log", "json"];
     let server = ServerProcess::with_config(&rules, &args);
-    let begun = unix_now();
+    let before = unix_now();
     let refused = server.client().check(&json!({ "ip": "203.0.113.7" }));
     assert_eq!((refused.status, &refused.body["answered_by"]), (429, &json!("fallback")));
-    let ended = unix_now();
+    let after = unix_now();
     let reset: u64 = refused.header("x-ratelimit-reset").unwrap().parse().unwrap();
-    assert!((begun..=ended + 2).contains(&reset), "{begun} {reset} {ended}");
+    assert!((before..=after + 2).contains(&reset), "{before} {reset} {after}");
     let mut admin = HttpTestClient::connect(&server.admin_address());
-    let row = wait_for("it to be on record", || {
-        let told = admin.get("/v1/violations?limit=1").body;
-        told["violations"].get(0).cloned()
+    let row = wait_for("the recorded violation", || {
+        let body = admin.get("/v1/violations?limit=1").body;
+        body["violations"].get(0).cloned()
     });
     let at = row["at_us"].as_u64().unwrap() / 1_000_000;
-    assert!((begun..=ended).contains(&at), "{begun} {row} {ended}");
+    assert!((before..=after).contains(&at), "{before} {row} {after}");
     let line = wait_for("the line in the log", || {
         let log = server.log();
         let mut lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -111,7 +112,7 @@ fn unix_now() -> u64 {
     SystemClock::new().now().as_micros() / 1_000_000
 }
 
-/// A node's own bucket of 20 with 2 a second, through outages: no more is ever admitted than that.
+/// A single node with a bucket of 20 that refills 2 per second, in outages: it never admits more.
 struct SingleNodeOutage {
     redis: Redis,
     node: ServerProcess,
@@ -139,7 +140,7 @@ impl SingleNodeOutage {
         Self { redis, node, client, started: now(), admitted: 0 }
     }
 
-    /// One request; who answered it, and whether it passed.
+    /// Sends one request; returns what answered it and whether it was admitted.
     fn check_once(&mut self) -> (String, bool) {
         let body = self.client.check(&json!({ "ip": "203.0.113.7" })).body;
         let passes = body["allowed"] == true;
@@ -151,15 +152,15 @@ impl SingleNodeOutage {
         while self.check_once().1 {}
     }
 
-    /// Asks until a request passed without the store.
+    /// Sends requests until the node admits one without the store.
     fn wait_for_local_admission(&mut self) {
-        wait_for("the node to admit by itself", || {
+        wait_for("the node to admit locally", || {
             (self.check_once() == ("fallback".to_owned(), true)).then_some(())
         });
     }
 
-    /// Several outages. Under traffic the node is asked all the time, else it is idle when the store
-    /// returns.
+    /// Runs several outages, either with constant traffic or with the node idle while the store
+    /// recovers.
     fn run_outages(&mut self, traffic: bool) {
         self.exhaust_limit();
         for _ in 0..3 {
@@ -173,24 +174,24 @@ impl SingleNodeOutage {
             }
             self.exhaust_limit();
         }
-        let took = self.started.elapsed() + Duration::from_secs(1);
-        let most = Self::BURST + Self::PER_SECOND * took.as_secs();
-        assert!(self.admitted <= most, "{} > {most} in {took:?}", self.admitted);
+        let elapsed = self.started.elapsed() + Duration::from_secs(1);
+        let most = Self::BURST + Self::PER_SECOND * elapsed.as_secs();
+        assert!(self.admitted <= most, "{} > {most} in {elapsed:?}", self.admitted);
     }
 }
 
 #[test]
 fn single_node_limit_survives_durable_store_outages() {
     let (folder, redis) = (TestFolder::new(), Redis::start_with(&["--appendonly", "yes"]));
-    let mut alone = SingleNodeOutage::new(&folder, redis);
-    alone.run_outages(false);
-    alone.run_outages(true);
+    let mut outage = SingleNodeOutage::new(&folder, redis);
+    outage.run_outages(false);
+    outage.run_outages(true);
 }
 
 #[test]
 fn single_node_limit_survives_data_loss() {
     let (folder, redis) = (TestFolder::new(), Redis::start());
-    let mut alone = SingleNodeOutage::new(&folder, redis);
-    alone.run_outages(false);
-    alone.run_outages(true);
+    let mut outage = SingleNodeOutage::new(&folder, redis);
+    outage.run_outages(false);
+    outage.run_outages(true);
 }

@@ -1,5 +1,5 @@
-//! `tidegate top` in a real terminal (tmux), in front of a real server: what is seen, what keys do, and that the
-//! terminal is given back.
+//! `tidegate top` in a real terminal (tmux) with a real server: what it shows, what its keys do,
+//! and that it restores the terminal.
 
 mod one_shot;
 
@@ -13,7 +13,7 @@ use tidegate_testkit::tmux::TmuxSession;
 use crate::admin_cli::AdminCliFixture;
 use crate::support::{ServerProcess, run_curl, tidegate_command, wait_for};
 
-/// Nothing runs out within a test; `writes` passes two.
+/// No quota is restored within a test; `writes` admits two requests.
 const RULES: &str = r#"
 rules:
   - { id: writes, match: { method: POST }, key_by: ip, limit: 2/30d using fixed_window }
@@ -21,40 +21,40 @@ rules:
   - { id: unused, match: { method: DELETE }, key_by: ip, limit: 5/h }
 "#;
 
-/// So many writes of one client, of which two pass.
+/// Sends `times` writes of one client, of which two pass.
 fn send_writes(server: &ServerProcess, times: usize) {
     let mut client = server.client();
     let facts = json!({ "ip": "203.0.113.7", "method": "POST", "path": "/x" });
     (0..times).for_each(|_| _ = client.check(&facts));
 }
 
-/// So many reads of a user, all of which pass.
+/// Sends `times` reads of a user, which all pass.
 fn send_reads(server: &ServerProcess, user: &str, times: usize) {
     let mut client = server.client();
     let facts = json!({ "user_id": user, "method": "GET", "path": "/x" });
     (0..times).for_each(|_| assert_eq!(client.check(&facts).status, 200));
 }
 
-/// Runs the program in a terminal; the first picture is there.
+/// Starts the program in a terminal and waits for its first screen.
 fn start_top(tmux: &TmuxSession, url: &str) {
     tmux.run(&[tidegate_command().get_program().to_str().unwrap(), "top", "--admin", url]);
     tmux.wait_for_text("since the start");
 }
 
 fn start_server_and_top(columns: u16, rows: u16) -> (AdminCliFixture, TmuxSession) {
-    let office = AdminCliFixture::start_with(RULES, &[]);
+    let fixture = AdminCliFixture::start_with(RULES, &[]);
     let tmux = TmuxSession::start(columns, rows);
-    start_top(&tmux, &office.url);
-    (office, tmux)
+    start_top(&tmux, &fixture.url);
+    (fixture, tmux)
 }
 
-/// The words of a rule's row.
+/// The cells of a rule's row.
 fn rule_row<'s>(screen: &'s str, rule: &str) -> Vec<&'s str> {
     let line = screen.lines().find(|line| line.starts_with(rule));
     line.map(|line| line.split_whitespace().collect()).unwrap_or_default()
 }
 
-/// The rules in the order in which they stand.
+/// The rules in the order of their rows.
 fn rule_order(screen: &str) -> Vec<&str> {
     let names = ["writes", "per-user", "unused"];
     screen
@@ -63,9 +63,9 @@ fn rule_order(screen: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The sum of the samples of a family with these labels.
-fn sum_metric(office: &AdminCliFixture, family: &str, labels: &[&str]) -> u64 {
-    let page = run_curl(&[&format!("{}/metrics", office.url)]).body;
+/// The sum of a metric family's samples with these labels.
+fn sum_metric(fixture: &AdminCliFixture, family: &str, labels: &[&str]) -> u64 {
+    let page = run_curl(&[&format!("{}/metrics", fixture.url)]).body;
     let has = |line: &&str| labels.iter().all(|label| line.contains(label));
     let lines = page.lines().filter(|line| line.starts_with(family)).filter(has);
     lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
@@ -73,59 +73,61 @@ fn sum_metric(office: &AdminCliFixture, family: &str, labels: &[&str]) -> u64 {
 
 #[test]
 fn live_numbers_agree_with_metrics() {
-    let (office, tmux) = start_server_and_top(120, 34);
+    let (fixture, tmux) = start_server_and_top(120, 34);
     tmux.wait_for_text("0 since the start");
     for times in [12, 28] {
-        send_writes(&office.server, times);
-        let decided = sum_metric(&office, "tidegate_decisions_total", &[]);
-        let said = |verdict: &str| {
+        send_writes(&fixture.server, times);
+        let decided = sum_metric(&fixture, "tidegate_decisions_total", &[]);
+        let verdicts = |verdict: &str| {
             let verdict = format!("verdict=\"{verdict}\"");
-            sum_metric(&office, "tidegate_rule_verdicts_total", &["rule=\"writes\"", &verdict])
+            sum_metric(&fixture, "tidegate_rule_verdicts_total", &["rule=\"writes\"", &verdict])
         };
-        let (passed, refused) = (said("allow"), said("deny"));
+        let (passed, refused) = (verdicts("allow"), verdicts("deny"));
         assert_eq!(passed, 2);
         assert_eq!(decided, passed + refused);
         let share = (refused * 1_000 / decided + 5) / 10;
         let screen = tmux.wait_until("the numbers of the metrics", |screen| {
             let row = rule_row(screen, "writes");
             screen.contains(&format!("{decided} since the start"))
-                && row.get(4).is_some_and(|told| *told == format!("{share}%"))
+                && row.get(4).is_some_and(|shown| *shown == format!("{share}%"))
         });
-        // One client was refused so often, and asked so often.
+        // One client accounts for all refusals and all decisions.
         tmux.wait_until("the keys", |screen| {
             let keys = |count: u64| screen.contains(&format!(" {count} ip=203.0.113.7"));
             keys(refused) && keys(decided)
         });
-        let moves = |rate: &&str| rate.parse::<f64>().unwrap() > 0.0;
-        assert!(rule_row(&screen, "writes")[2..4].iter().all(moves), "{screen}");
+        let is_nonzero = |rate: &&str| rate.parse::<f64>().unwrap() > 0.0;
+        assert!(rule_row(&screen, "writes")[2..4].iter().all(is_nonzero), "{screen}");
         assert_eq!(rule_row(&screen, "unused")[2..5], ["0", "0", "–"], "{screen}");
         assert!(screen.contains("rules version 1, 3 rules"), "{screen}");
-        assert!(screen.contains(&format!("process {}", office.server.pid())), "{screen}");
+        assert!(screen.contains(&format!("process {}", fixture.server.pid())), "{screen}");
     }
 }
 
 #[test]
 fn keys_sort_filter_pause_and_show_help() {
-    let (office, tmux) = start_server_and_top(120, 34);
-    send_writes(&office.server, 20);
-    send_reads(&office.server, "ann", 50);
-    tmux.wait_until("the busiest first", |screen| {
+    let (fixture, tmux) = start_server_and_top(120, 34);
+    send_writes(&fixture.server, 20);
+    send_reads(&fixture.server, "ann", 50);
+    tmux.wait_until("the busiest rule first", |screen| {
         rule_order(screen) == ["per-user", "writes", "unused"]
     });
     tmux.type_in("s");
-    let refused = tmux.wait_until("the most refused first", |screen| {
+    let refused = tmux.wait_until("the most refused rule first", |screen| {
         rule_order(screen) == ["writes", "per-user", "unused"]
     });
     assert!(refused.contains("REFUSED/S▼"), "{refused}");
     tmux.type_in("<<");
-    tmux.wait_until("by name", |screen| rule_order(screen) == ["per-user", "unused", "writes"]);
+    tmux.wait_until("order by name", |screen| {
+        rule_order(screen) == ["per-user", "unused", "writes"]
+    });
     tmux.type_in("r");
-    tmux.wait_until("by name from the end", |screen| {
+    tmux.wait_until("reverse order by name", |screen| {
         rule_order(screen) == ["writes", "unused", "per-user"]
     });
 
     tmux.type_in("/USER");
-    tmux.wait_until("what is filtered", |screen| {
+    tmux.wait_until("the filtered rule", |screen| {
         rule_order(screen) == ["per-user"]
             && screen.contains("/USER")
             && !screen.contains("ip=203.0.113.7")
@@ -133,34 +135,34 @@ fn keys_sort_filter_pause_and_show_help() {
     tmux.press("Enter");
     tmux.wait_for_text("filter: USER");
     tmux.press("Escape");
-    tmux.wait_until("all again", |screen| {
+    tmux.wait_until("all rules again", |screen| {
         rule_order(screen).len() == 3 && !screen.contains("filter:")
     });
 
     tmux.type_in("?");
     tmux.wait_for_text("any key closes this help");
     tmux.type_in("x");
-    tmux.wait_until("no help", |screen| !screen.contains("any key closes this help"));
+    tmux.wait_until("the help to close", |screen| !screen.contains("any key closes this help"));
 
     tmux.type_in("p");
     tmux.wait_for_text("PAUSED");
-    let stopped = tmux.screen();
-    send_reads(&office.server, "ann", 7);
-    // Somebody else who watches has heard of it, with the same event.
-    let told = || office.run_json(&["top"])["decisions"] == 77;
-    wait_for("77 decisions", || told().then_some(()));
-    assert_eq!(tmux.screen(), stopped);
+    let paused = tmux.screen();
+    send_reads(&fixture.server, "ann", 7);
+    // A second client of the event stream shows that the event was sent.
+    let is_sent = || fixture.run_json(&["top"])["decisions"] == 77;
+    wait_for("77 decisions", || is_sent().then_some(()));
+    assert_eq!(tmux.screen(), paused);
     tmux.type_in("p");
     tmux.wait_for_text("77 since the start");
 }
 
 #[test]
 fn resized_terminal_is_redrawn_to_fit() {
-    let (office, tmux) = start_server_and_top(120, 34);
-    send_writes(&office.server, 5);
+    let (fixture, tmux) = start_server_and_top(120, 34);
+    send_writes(&fixture.server, 5);
     tmux.wait_for_text("LAST MINUTE");
     tmux.resize(40, 12);
-    let screen = tmux.wait_until("what there is room for", |screen| {
+    let screen = tmux.wait_until("the reduced layout", |screen| {
         !screen.contains("LAST MINUTE") && rule_row(screen, "writes").len() == 3
     });
     assert_eq!(screen.lines().count(), 12, "{screen}");
@@ -174,8 +176,8 @@ fn resized_terminal_is_redrawn_to_fit() {
 
 #[test]
 fn small_terminal_shows_rules() {
-    let (office, tmux) = (AdminCliFixture::start_with(RULES, &[]), TmuxSession::start(40, 12));
-    tmux.run(&[tidegate_command().get_program().to_str().unwrap(), "top", "--admin", &office.url]);
+    let (fixture, tmux) = (AdminCliFixture::start_with(RULES, &[]), TmuxSession::start(40, 12));
+    tmux.run(&[tidegate_command().get_program().to_str().unwrap(), "top", "--admin", &fixture.url]);
     tmux.wait_for_text("per-user");
     tmux.type_in("q");
     tmux.wait_for_text("ready$");
@@ -183,108 +185,107 @@ fn small_terminal_shows_rules() {
 
 #[test]
 fn lost_server_is_shown_until_reconnect() {
-    let office = AdminCliFixture::start();
+    let fixture = AdminCliFixture::start();
     let port = ReservedPort::reserve();
     let at = port.address().to_string();
-    let file = office.folder.write("other.yaml", RULES);
+    let file = fixture.folder.write("other.yaml", RULES);
     let start = || ServerProcess::with_config(&file, &["--admin", &at]);
     let (server, tmux) = (start(), TmuxSession::start(120, 34));
     start_top(&tmux, &format!("http://{at}"));
     send_writes(&server, 7);
     tmux.wait_for_text("7 since the start");
     let before = format!("process {}", server.pid());
-    // That somebody watches does not keep it from ending.
+    // A connected `top` does not keep the server from shutting down.
     server.stop();
-    let lost = tmux.wait_until("that it is lost", |screen| screen.starts_with("LOST: "));
+    let lost = tmux.wait_until("the lost connection", |screen| screen.starts_with("LOST: "));
     assert!(lost.contains("7 since the start") && lost.contains(&before), "{lost}");
     let server = start();
     send_writes(&server, 3);
-    let back = tmux.wait_until("that it is back", |screen| screen.contains(" 3 since the start"));
-    assert!(
-        !back.contains("LOST") && back.contains(&format!("process {}", server.pid())),
-        "{back}"
-    );
+    let reconnected =
+        tmux.wait_until("the reconnect", |screen| screen.contains(" 3 since the start"));
+    let process = format!("process {}", server.pid());
+    assert!(!reconnected.contains("LOST") && reconnected.contains(&process), "{reconnected}");
     tmux.type_in("q");
     tmux.wait_for_text("ready$");
 }
 
 #[test]
 fn terminal_is_restored_on_exit() {
-    let (office, tmux) = (AdminCliFixture::start_with(RULES, &[]), TmuxSession::start(120, 34));
+    let (fixture, tmux) = (AdminCliFixture::start_with(RULES, &[]), TmuxSession::start(120, 34));
     let state = || [tmux.format_value("alternate_on"), tmux.format_value("cursor_flag")];
-    let (pid, program) = (office.folder.path("pid"), tidegate_command());
+    let (pid, program) = (fixture.folder.path("pid"), tidegate_command());
     let program = program.get_program().to_str().unwrap();
-    let top = format!("echo $$ >{}; exec {program} top --admin {}", pid.display(), office.url);
+    let top = format!("echo $$ >{}; exec {program} top --admin {}", pid.display(), fixture.url);
     for leave in ["q", "C-c", "TERM"] {
-        let before = format!("what was there before {leave}");
+        let before = format!("text before {leave}");
         tmux.run(&["echo", &before]);
         tmux.wait_for_text(&format!("\n{before}\nready$"));
         tmux.run(&["sh", "-c", &top]);
         tmux.wait_for_text("since the start");
-        assert_eq!(state(), ["1", "0"], "another screen, and no cursor");
+        assert_eq!(state(), ["1", "0"], "the alternate screen, and no cursor");
         assert!(!tmux.screen().contains(&before));
         match leave {
             "TERM" => terminate(&pid),
             key => tmux.press(key),
         }
-        tmux.wait_until("the screen before, and the prompt", |screen| {
+        tmux.wait_until("the previous screen and the prompt", |screen| {
             screen.contains(&format!("\n{before}\n")) && screen.trim_end().ends_with("ready$")
         });
         assert_eq!(state(), ["0", "1"], "after {leave}");
-        // What is typed is seen, and comes line by line: the terminal is not raw any more.
+        // Echo and line mode are on again: the terminal is no longer raw.
         tmux.run(&["sh", "-c", &format!("echo {leave}; stty -a | grep -o -w -e icanon -e echo")]);
         tmux.wait_for_text(&format!("\n{leave}\nicanon\necho\nready$"));
     }
 }
 
-/// Tells the process whose number is in a file to end.
-fn terminate(pid: &Path) {
-    let kill = format!("kill -TERM $(cat {})", pid.display());
+/// Sends SIGTERM to the process whose ID is in a file.
+fn terminate(pid_file: &Path) {
+    let kill = format!("kill -TERM $(cat {})", pid_file.display());
     assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
 }
 
 #[test]
 fn hostile_key_is_rendered_as_text() {
-    let (office, tmux) = start_server_and_top(160, 40);
+    let (fixture, tmux) = start_server_and_top(160, 40);
     let title = tmux.format_value("pane_title");
     let hostile = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}31m\u{202e}<b>\r\n";
-    send_reads(&office.server, hostile, 3);
-    send_reads(&office.server, "\u{65e5}\u{672c}", 2);
+    send_reads(&fixture.server, hostile, 3);
+    send_reads(&fixture.server, "\u{65e5}\u{672c}", 2);
     let screen = tmux.wait_until("both keys", |screen| {
         screen.contains("user_id=\\u{1b}]0;owned\\u{7}\\u{1b}[2J\\u{9b}31m")
             && screen.contains("日本")
     });
     assert!(!screen.contains('\u{202e}') && screen.contains("since the start"), "{screen}");
     assert_eq!(tmux.format_value("pane_title"), title);
-    // The rule's name stands in one column behind all of them.
-    let place = |words: &str| {
+    // The rule names are aligned in one column after keys of any width.
+    let column_after = |words: &str| {
         let line = screen.lines().find(|line| line.contains(words)).unwrap();
         let before = line.split_once("per-user").unwrap().0;
         before.chars().map(|c| if c.is_ascii() || c == '…' { 1 } else { 2 }).sum::<usize>()
     };
-    assert_eq!(place("owned"), place("日本"), "{screen}");
+    assert_eq!(column_after("owned"), column_after("日本"), "{screen}");
 }
 
-/// Without a controlling terminal (`setsid`) no SIGHUP tells the program that its terminal is gone,
-/// and crossterm goes on reading it for ever.
+/// Without a controlling terminal (`setsid`), the program gets no SIGHUP when its terminal closes,
+/// and crossterm would keep reading forever.
 #[test]
 fn top_exits_when_its_terminal_closes() {
     for setsid in [&[][..], &["setsid", "--wait"]] {
-        let office = AdminCliFixture::start_with(RULES, &[]);
+        let fixture = AdminCliFixture::start_with(RULES, &[]);
         let tmux = TmuxSession::start(120, 34);
         let program = tidegate_command();
-        let top = [program.get_program().to_str().unwrap(), "top", "--admin", &office.url];
+        let top = [program.get_program().to_str().unwrap(), "top", "--admin", &fixture.url];
         tmux.run(&[setsid, &top].concat());
         tmux.wait_for_text("since the start");
-        let pids = find_pids(&format!("top --admin {}", office.url));
+        let pids = find_pids(&format!("top --admin {}", fixture.url));
         assert!(!pids.is_empty());
         drop(tmux);
         let is_running = |pid: &u32| Path::new(&format!("/proc/{pid}")).exists();
-        wait_for("the program to end", || (!pids.iter().any(is_running)).then_some(()));
+        wait_for("the program to exit", || (!pids.iter().any(is_running)).then_some(()));
     }
 }
 
-/// The processes whose command line contains a text.
+/// Process IDs of commands whose command line contains a text.
 fn find_pids(text: &str) -> Vec<u32> {
     let found = Command::new("pgrep").args(["-f", text]).output().unwrap();
     let found = String::from_utf8(found.stdout).unwrap();

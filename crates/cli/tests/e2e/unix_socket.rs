@@ -1,5 +1,5 @@
-//! Doors on unix sockets, with clients that nobody here wrote: curl, redis-cli, a gRPC client in Python. Whose
-//! the file is, who may use it, and when it goes away.
+//! Listeners on Unix sockets, with independent clients: curl, redis-cli, and a gRPC client in
+//! Python. Covers permissions, ownership and removal of the socket file.
 
 mod socket_file;
 mod socket_handover;
@@ -15,7 +15,7 @@ use crate::support::{
     ServerProcess, TestFolder, run_curl, run_tidegate, tidegate_command, utf8_text,
 };
 
-/// A server whose doors are files of a folder, and which has no others.
+/// A server that listens only on sockets in a folder.
 fn start_server(folder: &TestFolder, args: &[&str]) -> ServerProcess {
     ServerProcess::spawn(server_command(folder, args))
 }
@@ -34,7 +34,7 @@ fn socket_address(folder: &TestFolder, name: &str) -> String {
     format!("unix:{}", folder.path(name).display())
 }
 
-/// Asks the HTTP door for a check.
+/// Sends a check to the HTTP listener.
 fn send_check(file: &Path) -> CurlResponse {
     let socket = file.to_str().unwrap();
     let body = r#"{"facts":{"ip":"192.0.2.1"}}"#;
@@ -56,23 +56,23 @@ fn every_api_listens_on_unix_socket() {
     let mut cli = Command::new("redis-cli");
     cli.arg("-s").arg(folder.path("resp.sock")).args(["-3", "--json"]);
     let output = cli.args(["TIDEGATE.CHECK", "ip", "192.0.2.1"]).output().unwrap();
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(told["remaining"], 3, "{told}");
+    let reply: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(reply["remaining"], 3, "{reply}");
 
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/envoy/ask.py");
     let entry = json!({ "key": "remote_address", "value": "192.0.2.1" });
     let calls = json!([{ "domain": "edge", "descriptors": [{ "entries": [entry] }] }]);
     let output = python().arg(script).arg(&grpc).arg(calls.to_string()).output().unwrap();
-    let told = utf8_text(&[output.stdout, output.stderr].concat());
-    assert!(told.contains(r#""limitRemaining": 2"#), "{told}");
+    let responses = utf8_text(&[output.stdout, output.stderr].concat());
+    assert!(responses.contains(r#""limitRemaining": 2"#), "{responses}");
 }
 
 #[test]
 fn document_and_environment_set_unix_socket() {
     let folder = TestFolder::new();
-    let section = "server: { http: 'unix:door.sock', socket_mode: 0600 }";
+    let section = "server: { http: 'unix:api.sock', socket_mode: 0600 }";
     let rules = folder.write("rules.yaml", format!("{section}\nrules: [{{ limit: 5/h }}]"));
-    let started = |variable: Option<&str>| {
+    let start = |variable: Option<&str>| {
         let mut command = tidegate_command();
         command.args(["serve", "--resp", "off", "--config"]).arg(&rules);
         ServerProcess::spawn({
@@ -80,16 +80,16 @@ fn document_and_environment_set_unix_socket() {
             command
         })
     };
-    let server = started(None);
+    let server = start(None);
     assert_eq!(
         server.address,
-        socket_address(&folder, "door.sock"),
-        "relative paths start at the document"
+        socket_address(&folder, "api.sock"),
+        "paths are relative to the document"
     );
-    assert_eq!(socket_file::file_mode(&folder.path("door.sock")), 0o600);
+    assert_eq!(socket_file::file_mode(&folder.path("api.sock")), 0o600);
     server.stop();
     let other = socket_address(&folder, "other.sock");
-    assert_eq!(started(Some(&other)).address, other);
+    assert_eq!(start(Some(&other)).address, other);
 }
 
 #[test]
@@ -100,9 +100,9 @@ fn invalid_socket_path_is_a_usage_error() {
         ("/run/http.sock", "unix:/run/tidegate/http.sock"),
     ] {
         let output = crate::support::run_tidegate(&["serve", "--http", wrong]);
-        let told = utf8_text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert!(told.contains(advice), "{told}");
+        let errors = utf8_text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert!(errors.contains(advice), "{errors}");
     }
 }
 
@@ -111,18 +111,18 @@ fn check_command_uses_unix_socket() {
     let folder = TestFolder::new();
     let server = start_server(&folder, &["--limit", "2/d by ip"]);
     let at = socket_address(&folder, "http.sock");
-    let ask = |command: &str| run_tidegate(&[command, "--server", &at, "ip=192.0.2.1"]);
-    let codes = [(); 3].map(|()| ask("check").status.code());
+    let run = |command: &str| run_tidegate(&[command, "--server", &at, "ip=192.0.2.1"]);
+    let codes = [(); 3].map(|()| run("check").status.code());
     assert_eq!(codes, [Some(0), Some(0), Some(1)], "{}", server.log());
-    assert_eq!(send_check(&folder.path("http.sock")).status, 429, "it is one and the same server");
-    assert!(utf8_text(&ask("explain").stdout).contains("refused"));
+    assert_eq!(send_check(&folder.path("http.sock")).status, 429, "both use the same server");
+    assert!(utf8_text(&run("explain").stdout).contains("refused"));
     server.stop();
-    let output = ask("check");
+    let output = run("check");
     assert_eq!(output.status.code(), Some(3));
-    let told = utf8_text(&output.stderr);
-    assert!(told.contains(&format!("no answer from {at}: No such file")), "{told}");
+    let errors = utf8_text(&output.stderr);
+    assert!(errors.contains(&format!("no answer from {at}: No such file")), "{errors}");
     let output = run_tidegate(&["check", "--server", "unix:http.sock", "ip=192.0.2.1"]);
-    assert_eq!(output.status.code(), Some(2), "a path from the root is meant");
-    let told = utf8_text(&output.stderr);
-    assert!(told.contains("--server unix:/run/tidegate/http.sock"), "{told}");
+    assert_eq!(output.status.code(), Some(2), "the path must be absolute");
+    let errors = utf8_text(&output.stderr);
+    assert!(errors.contains("--server unix:/run/tidegate/http.sock"), "{errors}");
 }

@@ -1,4 +1,4 @@
-//! Who asks: what a client says of itself gives it no new counter.
+//! Client identity: no claim of a client gives it a new counter.
 
 use std::net::Ipv4Addr;
 
@@ -8,7 +8,7 @@ use super::scripted_upstream::ScriptedUpstream;
 use super::{TestGateway, settings_for};
 use tidegate_fixtures::fixture::RawClient;
 
-/// One request an hour for each address; whoever comes from here is a trusted proxy.
+/// One request per hour and address; every local peer is a trusted proxy.
 const BEHIND_PROXY: &str = "identity: { ip: { trusted_proxies: [127.0.0.0/8] } }\n\
                       rules: [{ id: one, key_by: ip, limit: 1/h }]";
 const WITHOUT_PROXY: &str = "rules: [{ id: one, key_by: ip, limit: 1/h }]";
@@ -57,7 +57,7 @@ async fn last_untrusted_address_identifies_the_client() {
     assert_eq!(
         get_status(&mut caller, "/", "X-Forwarded-For: 6.6.6.6\r\n").await,
         200,
-        "somebody else"
+        "another client"
     );
 }
 
@@ -93,7 +93,7 @@ async fn unknown_key_counts_as_ip_duplicate_rejected() {
     assert_eq!(upstream.received_requests().len(), 0);
 }
 
-/// The header of the PROXY protocol for a client, in both versions.
+/// The PROXY protocol header for a client, in both versions.
 pub(super) fn proxy_headers(client: Ipv4Addr) -> [Vec<u8>; 2] {
     let first = format!("PROXY TCP4 {client} 127.0.0.1 5000 80\r\n").into_bytes();
     let mut second = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c".to_vec();
@@ -112,19 +112,19 @@ async fn proxy_protocol_is_honored_from_trusted_peer() {
             TestGateway::start_with(rules, settings_for(&[upstream.address]), listen.clone()).await;
         for header in proxy_headers(Ipv4Addr::new(192, 0, 2, 7)) {
             let mut caller = gate.connect().await;
-            // In pieces, and with the request behind it.
+            // Split into two writes, followed by the request.
             let (begin, rest) = header.split_at(7);
             caller.send(begin).await;
             tokio::task::yield_now().await;
             caller.send(rest).await;
             statuses.push(get_status(&mut caller, "/", "").await);
         }
-        assert_eq!(statuses, [200, 429], "one client, however it is named");
+        assert_eq!(statuses, [200, 429], "both versions name the same client");
         let seen = upstream.next_request().await;
         assert!(seen.contains(&format!("x-real-ip: {expected}\r\n")), "{seen}");
         let mut without = gate.connect().await;
         without.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
-        assert!(without.read_response().await.is_none(), "it is never guessed");
+        assert!(without.read_response().await.is_none(), "the PROXY header is required");
     }
 }
 
@@ -136,7 +136,7 @@ async fn unexpected_proxy_header_is_rejected() {
         let mut caller = gate.connect().await;
         caller.send(&header).await;
         caller.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
-        assert!(caller.read_response().await.is_none_or(|answer| answer.status == 400));
+        assert!(caller.read_response().await.is_none_or(|response| response.status == 400));
     }
     assert_eq!(upstream.received_requests().len(), 0);
 }

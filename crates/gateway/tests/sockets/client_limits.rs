@@ -1,4 +1,4 @@
-//! What a client may not do to the gateway.
+//! Limits that protect the gateway from clients.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ async fn oversized_request_parts_are_rejected() {
         let mut caller = gate.connect().await;
         caller.send(head.as_bytes()).await;
         assert_eq!(
-            caller.read_response().await.map(|answer| answer.status),
+            caller.read_response().await.map(|response| response.status),
             Some(expected),
             "{}",
             &head[..40]
@@ -43,7 +43,7 @@ async fn growing_chunked_body_is_cut_with_413() {
     for _ in 0..17 {
         caller.send(chunk.as_bytes()).await;
     }
-    assert_eq!(caller.read_response().await.map(|answer| answer.status), Some(413));
+    assert_eq!(caller.read_response().await.map(|response| response.status), Some(413));
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,7 +59,7 @@ async fn slow_client_times_out() {
     assert!(started.elapsed() < Duration::from_secs(40), "{:?}", started.elapsed());
     let mut body = gate.connect().await;
     body.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc").await;
-    assert_eq!(body.read_response().await.map(|answer| answer.status), Some(408));
+    assert_eq!(body.read_response().await.map(|response| response.status), Some(408));
     assert!(body.is_closed().await);
 }
 
@@ -85,5 +85,5 @@ async fn silent_connections_count_toward_ip_limit() {
     let _silent = (gate.connect().await, gate.connect().await);
     let mut third = gate.connect().await;
     let closed = tokio::time::timeout(Duration::from_secs(5), third.is_closed()).await;
-    assert_eq!(closed, Ok(true), "at once, not when its time is over");
+    assert_eq!(closed, Ok(true), "closed at once, not after a timeout");
 }

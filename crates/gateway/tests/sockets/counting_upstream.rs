@@ -1,4 +1,4 @@
-//! An upstream that counts the bytes of each body that reach it, and need not wait for the end.
+//! An upstream that counts the bytes of each request body it receives.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -14,66 +14,63 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// What it does with a request.
+/// What the upstream does with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UpstreamBehavior {
-    /// Reads it to its end and answers.
+    /// Reads the whole body and responds.
     Responds,
-    /// Reads it to its end and says nothing.
+    /// Reads the whole body and never responds.
     NeverResponds,
-    /// Breaks off when it has read this much.
+    /// Aborts after it has read this many bytes.
     AbortsAfter(u64),
 }
 
-/// The upstream.
+/// A running upstream.
 pub(super) struct CountingUpstream {
     pub(super) url: String,
     started_requests: UnboundedReceiver<()>,
     received_sizes: UnboundedReceiver<u64>,
 }
 
-/// The bytes of one body, reported when nothing more of it is read.
+/// The bytes of one body, reported when reading ends.
 struct BodyByteCounter {
     bytes: u64,
-    ended: UnboundedSender<u64>,
+    size_sender: UnboundedSender<u64>,
 }
 
 impl Drop for BodyByteCounter {
     fn drop(&mut self) {
-        let _ = self.ended.send(self.bytes);
+        let _ = self.size_sender.send(self.bytes);
     }
 }
 
 impl CountingUpstream {
-    pub(super) async fn start(manners: UpstreamBehavior, speaks_http2: bool) -> Self {
+    pub(super) async fn start(behavior: UpstreamBehavior, speaks_http2: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address: SocketAddr = listener.local_addr().unwrap();
-        let ((begin, begun), (end, ended)) = (unbounded_channel(), unbounded_channel());
+        let ((start_sender, started_requests), (size_sender, received_sizes)) =
+            (unbounded_channel(), unbounded_channel());
         tokio::spawn(async move {
             while let Ok((tcp, _)) = listener.accept().await {
                 tokio::spawn(serve_connection(
                     tcp,
-                    manners,
+                    behavior,
                     speaks_http2,
-                    begin.clone(),
-                    end.clone(),
+                    start_sender.clone(),
+                    size_sender.clone(),
                 ));
             }
         });
         let scheme = if speaks_http2 { "h2c" } else { "http" };
-        Self {
-            url: format!("{scheme}://{address}"),
-            started_requests: begun,
-            received_sizes: ended,
-        }
+        Self { url: format!("{scheme}://{address}"), started_requests, received_sizes }
     }
 
-    /// Returns when a request has come.
+    /// Waits until a request has arrived.
     pub(super) async fn wait_for_request(&mut self) {
         self.started_requests.recv().await.unwrap();
     }
 
-    /// How much of a request's body came, once no more can come.
+    /// The number of bytes received of a body, once reading has ended.
     pub(super) async fn received_bytes(&mut self) -> u64 {
         self.received_sizes.recv().await.unwrap()
     }
@@ -81,15 +78,15 @@ impl CountingUpstream {
 
 async fn serve_connection(
     tcp: TcpStream,
-    manners: UpstreamBehavior,
+    behavior: UpstreamBehavior,
     speaks_http2: bool,
-    begin: UnboundedSender<()>,
-    end: UnboundedSender<u64>,
+    start_sender: UnboundedSender<()>,
+    size_sender: UnboundedSender<u64>,
 ) {
-    let (begin, end) = (Arc::new(begin), Arc::new(end));
+    let (start_sender, size_sender) = (Arc::new(start_sender), Arc::new(size_sender));
     let service = service_fn(|request| {
-        begin.send(()).unwrap();
-        consume_request(request, manners, UnboundedSender::clone(&end))
+        start_sender.send(()).unwrap();
+        consume_request(request, behavior, UnboundedSender::clone(&size_sender))
     });
     let io = TokioIo::new(tcp);
     let _ = match speaks_http2 {
@@ -100,19 +97,19 @@ async fn serve_connection(
 
 async fn consume_request(
     request: Request<Incoming>,
-    manners: UpstreamBehavior,
-    ended: UnboundedSender<u64>,
+    behavior: UpstreamBehavior,
+    size_sender: UnboundedSender<u64>,
 ) -> Result<Response<Full<Bytes>>, &'static str> {
-    let mut received = BodyByteCounter { bytes: 0, ended };
+    let mut received = BodyByteCounter { bytes: 0, size_sender };
     let mut body = request.into_body();
     while let Some(Ok(frame)) = body.frame().await {
         received.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
-        if matches!(manners, UpstreamBehavior::AbortsAfter(after) if received.bytes >= after) {
-            return Err("it breaks off");
+        if matches!(behavior, UpstreamBehavior::AbortsAfter(after) if received.bytes >= after) {
+            return Err("aborted by the test");
         }
     }
     drop(received);
-    if manners == UpstreamBehavior::NeverResponds {
+    if behavior == UpstreamBehavior::NeverResponds {
         std::future::pending::<Infallible>().await;
     }
     Ok(Response::new(Full::new(Bytes::from_static(b"taken"))))

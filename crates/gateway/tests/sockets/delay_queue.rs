@@ -1,4 +1,4 @@
-//! Requests that wait their turn.
+//! Requests that wait in a delay queue.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{TestGateway, settings_for};
 use tidegate_gateway::Settings;
 use tidegate_net::listen;
 
-/// Ten a second, one after the other, and five may wait.
+/// Ten requests per second, at even intervals; five may wait.
 const QUEUE_RULES: &str = "rules: [{ id: q, key_by: global, \
                      limit: { requests: 10, window: 1s, burst: 6, algorithm: leaky_bucket, queue: true } }]";
 
@@ -26,13 +26,13 @@ async fn queued_requests_leave_at_constant_rate() {
             upstream.next_request().await;
         }
         callers.push(caller);
-        // Until it is in the queue: nothing else is to do meanwhile.
+        // Until the request is queued; nothing else runs meanwhile.
         for _ in 0..200 {
             tokio::task::yield_now().await;
         }
     }
     let refused = gate.connect().await.request("GET", "/7", b"").await;
-    assert_eq!(refused.status, 429, "as many wait as may");
+    assert_eq!(refused.status, 429, "the queue is full");
     for n in 1..6_u32 {
         let seen = upstream.next_request().await;
         assert!(seen.starts_with(&format!("GET /{n} ")), "{n}: {seen}");
@@ -49,7 +49,7 @@ async fn queued_requests_leave_at_constant_rate() {
 async fn last_queued_client_frees_place_on_disconnect() {
     let upstream = ScriptedUpstream::start_replying(|_| UpstreamReply::Send(ok_response(""))).await;
     let gate = TestGateway::start(QUEUE_RULES, &upstream).await;
-    let left = async || {
+    let remaining = async || {
         let decision = gate.limiter.peek(&[("ip", "x")].into_iter().collect(), None, 1).await;
         decision.tightest().unwrap().1.numbers.unwrap().remaining
     };
@@ -59,20 +59,20 @@ async fn last_queued_client_frees_place_on_disconnect() {
     for n in 0..2 {
         let mut caller = gate.connect().await;
         caller.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
-        while left().await > 4 - n {
+        while remaining().await > 4 - n {
             tokio::task::yield_now().await;
         }
         waiting.push(caller);
     }
-    // The one in the middle does not: the last has been told when it leaves.
+    // The request in the middle is not refunded: the last one already has its departure time.
     let last = waiting.pop();
     drop(waiting);
     for _ in 0..1_000 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(left().await, 3);
+    assert_eq!(remaining().await, 3);
     drop(last);
-    while left().await < 4 {
+    while remaining().await < 4 {
         tokio::task::yield_now().await;
     }
 }
@@ -85,16 +85,16 @@ async fn full_queue_returns_503_uncharged() {
     assert_eq!(gate.connect().await.request("GET", "/", b"").await.status, 200);
     let mut waits = gate.connect().await;
     waits.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    let left = async || {
+    let remaining = async || {
         let decision = gate.limiter.peek(&[("ip", "x")].into_iter().collect(), None, 1).await;
         decision.tightest().unwrap().1.numbers.unwrap().remaining
     };
-    while left().await > 4 {
+    while remaining().await > 4 {
         tokio::task::yield_now().await;
     }
     let mut third = gate.connect().await;
     assert_eq!(third.request("GET", "/", b"").await.status, 503);
-    assert_eq!(left().await, 4);
+    assert_eq!(remaining().await, 4);
     assert_eq!(waits.read_response().await.unwrap().status, 200);
 }
 
@@ -114,7 +114,7 @@ async fn shutdown_finishes_or_rejects_queued_requests() {
         callers.push(caller);
     }
     gate.stop.send(()).unwrap();
-    // Due after 20 s and after 40 s, and the drain takes 30 s.
+    // Due after 20 s and after 40 s; the drain timeout is 30 s.
     let (mut second, mut first) = (callers.pop().unwrap(), callers.pop().unwrap());
     assert_eq!(second.read_response().await.unwrap().status, 503);
     assert_eq!(first.read_response().await.unwrap().status, 200);

@@ -1,4 +1,4 @@
-//! What the gateway answers itself, and what a request costs that no upstream got.
+//! Responses that the gateway generates itself, and charges for requests that reach no upstream.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use tidegate_fixtures::fixture::RawResponse;
 
 const TEN_PER_HOUR: &str = "rules: [{ id: ten, key_by: global, limit: 10/h }]";
 
-/// Sends bytes on a new connection.
+/// Sends bytes on a new connection and reads one response.
 async fn exchange(gate: &TestGateway, bytes: &str) -> RawResponse {
     let mut caller = gate.connect().await;
     caller.send(bytes.as_bytes()).await;
@@ -29,7 +29,7 @@ async fn every_response_has_a_request_id() {
     let upstream = ScriptedUpstream::start().await;
     let gate =
         TestGateway::start("rules: [{ id: one, key_by: global, limit: 1/h }]", &upstream).await;
-    let mut names = HashSet::new();
+    let mut ids = HashSet::new();
     for (request, status) in [
         ("GET / HTTP/1.1\r\nHost: a\r\nX-Request-Id: mine\r\n\r\n", 200),
         ("GET / HTTP/1.1\r\nHost: a\r\nX-Request-Id: mine\r\n\r\n", 429),
@@ -38,10 +38,10 @@ async fn every_response_has_a_request_id() {
         ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9999999\r\n\r\n", 413),
         ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\na", 400),
     ] {
-        let answer = exchange(&gate, request).await;
-        assert_eq!(answer.status, status, "{request}");
-        let name = answer.header("x-request-id").expect(request).to_owned();
-        assert!(name.len() == 32 && names.insert(name), "{answer:?}");
+        let response = exchange(&gate, request).await;
+        assert_eq!(response.status, status, "{request}");
+        let id = response.header("x-request-id").expect(request).to_owned();
+        assert!(id.len() == 32 && ids.insert(id), "{response:?}");
     }
 }
 
@@ -67,8 +67,8 @@ async fn trusted_request_id_is_echoed() {
 
 #[tokio::test]
 async fn failed_upstream_request_is_charged() {
-    let asked = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    let rude =
+    let request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let malformed =
         ScriptedUpstream::start_replying(|_| UpstreamReply::SendAndClose(b"nonsense".to_vec()))
             .await;
     let hour = std::time::Duration::from_secs(3_600);
@@ -77,7 +77,7 @@ async fn failed_upstream_request_is_charged() {
     })
     .await;
     for (upstream, status) in
-        [(rude.address, 502), (unused_address().await, 502), (silent.address, 504)]
+        [(malformed.address, 502), (unused_address().await, 502), (silent.address, 504)]
     {
         let mut settings = settings_for(&[upstream]);
         let response = std::time::Duration::from_millis(50);
@@ -86,17 +86,17 @@ async fn failed_upstream_request_is_charged() {
         let gate =
             TestGateway::start_with(TEN_PER_HOUR, settings, listen::Settings::default()).await;
         for left in ["9", "8"] {
-            let answer = exchange(&gate, asked).await;
-            assert_eq!(answer.status, status);
-            assert_eq!(answer.header("x-ratelimit-remaining"), Some(left), "{answer:?}");
-            assert_eq!(answer.header("ratelimit-policy"), Some("\"ten\";q=10;w=3600"));
-            assert!(answer.header("x-request-id").is_some());
+            let response = exchange(&gate, request).await;
+            assert_eq!(response.status, status);
+            assert_eq!(response.header("x-ratelimit-remaining"), Some(left), "{response:?}");
+            assert_eq!(response.header("ratelimit-policy"), Some("\"ten\";q=10;w=3600"));
+            assert!(response.header("x-request-id").is_some());
         }
     }
     silent.next_request().await;
 }
 
-/// What is left of the only rule.
+/// The remaining quota of the only rule.
 async fn remaining(gate: &TestGateway) -> u64 {
     let decision = gate.limiter.peek(&[("ip", "127.0.0.1")].into_iter().collect(), None, 1).await;
     decision.tightest().unwrap().1.numbers.unwrap().remaining
@@ -132,10 +132,11 @@ async fn unreachable_upstream_refunds_the_charge() {
 
 #[tokio::test]
 async fn sent_request_is_not_refunded() {
-    let rude = ScriptedUpstream::start_replying(|_| UpstreamReply::SendAndClose(Vec::new())).await;
+    let closing =
+        ScriptedUpstream::start_replying(|_| UpstreamReply::SendAndClose(Vec::new())).await;
     let gate = TestGateway::start_with(
         TEN_PER_HOUR,
-        refunding_settings(&[rude.address]),
+        refunding_settings(&[closing.address]),
         listen::Settings::default(),
     )
     .await;

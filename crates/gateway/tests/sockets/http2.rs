@@ -1,4 +1,4 @@
-//! Clients that speak HTTP/2 to the gateway.
+//! Clients that use HTTP/2.
 
 use bytes::Bytes;
 use http::{Request, Version};
@@ -58,23 +58,24 @@ async fn concurrent_streams_share_a_limit() {
     let mut upstream = ScriptedUpstream::start().await;
     let gate = TestGateway::start(TEN_PER_HOUR, &upstream).await;
     let client = connect_http2(&gate).await;
-    let mut asked = Vec::new();
+    let mut requests = Vec::new();
     for _ in 0..50 {
         let mut client = client.clone();
-        asked.push(tokio::spawn(async move {
+        requests.push(tokio::spawn(async move {
             client.send_request(post_request("/", "")).await.unwrap().status().as_u16()
         }));
     }
     let mut statuses = Vec::new();
-    for asked in asked {
-        statuses.push(asked.await.unwrap());
+    for request in requests {
+        statuses.push(request.await.unwrap());
     }
     assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 10);
     assert_eq!(statuses.iter().filter(|status| **status == 429).count(), 40);
     assert_eq!(upstream.received_requests().len(), 10);
 }
 
-/// It says for each stream how much it takes, and need not block the connection to hold one.
+/// A client grants flow-control window per stream, so it can stall one stream without blocking the
+/// connection.
 #[tokio::test(start_paused = true)]
 async fn stalled_response_stream_closes_connection() {
     let reply = |head: &str| {
@@ -87,17 +88,20 @@ async fn stalled_response_stream_closes_connection() {
     let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
     let started = tokio::time::Instant::now();
     let mut client = connect_http2(&gate).await;
-    let lying = client.send_request(post_request("/large", "")).await.unwrap();
+    let stalled = client.send_request(post_request("/large", "")).await.unwrap();
     while started.elapsed() < std::time::Duration::from_secs(50) {
         let other = client.send_request(post_request("/", "")).await.unwrap().into_body();
         assert_eq!(other.collect().await.unwrap().to_bytes().len(), 5);
         tokio::time::sleep(std::time::Duration::from_secs(7)).await;
     }
     while !client.is_closed() {
-        assert!(started.elapsed() < std::time::Duration::from_secs(80), "it is let go");
+        assert!(
+            started.elapsed() < std::time::Duration::from_secs(80),
+            "the stalled connection is still open"
+        );
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     }
-    assert!(lying.into_body().collect().await.is_err());
+    assert!(stalled.into_body().collect().await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,11 +116,11 @@ async fn shutdown_sends_goaway_and_finishes_streams() {
     let mut upstream = ScriptedUpstream::start_replying(late).await;
     let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
     let mut client = connect_http2(&gate).await;
-    let under_way = tokio::spawn(client.send_request(post_request("/", "")));
+    let in_flight = tokio::spawn(client.send_request(post_request("/", "")));
     upstream.next_request().await;
     gate.stop.send(()).unwrap();
-    let response = under_way.await.unwrap().unwrap();
+    let response = in_flight.await.unwrap().unwrap();
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "late");
     gate.server_task.await.unwrap();
-    assert!(client.send_request(post_request("/", "")).await.is_err(), "it was told to go");
+    assert!(client.send_request(post_request("/", "")).await.is_err(), "the server sent GOAWAY");
 }

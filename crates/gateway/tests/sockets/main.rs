@@ -1,4 +1,4 @@
-//! The gateway from outside: real sockets, an upstream that says exactly what it is told to say.
+//! Tests of the gateway over real sockets, with scripted upstreams.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -43,7 +43,7 @@ use tokio::task::JoinHandle;
 use scripted_upstream::ScriptedUpstream;
 use tidegate_fixtures::fixture::{HttpTestStore, RawClient};
 
-/// So many that no test gets to the end of them.
+/// A limit that no test reaches.
 const UNREACHED_LIMIT: &str = "rules: [{ id: many, limit: 1000000/h }]";
 
 struct TestGateway {
@@ -90,7 +90,7 @@ impl TestGateway {
         Self { address, ..Self::start_on_listener(listener, rules, settings, listen) }
     }
 
-    /// Without an address of its own, for whoever knows where the listener is.
+    /// Starts without a known address, for tests that have the listener's.
     fn start_on_listener(
         listener: impl Into<listen::BoundListener> + Send + 'static,
         rules: &str,

@@ -1,4 +1,4 @@
-//! What goes through, and how it looks on the other side.
+//! Forwarding: what the upstream and the client receive.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -22,13 +22,13 @@ async fn request_is_canonical_with_forwarding_headers() {
               Content-Length: 5\r\n\r\nhello",
         )
         .await;
-    let answer = caller.read_response().await.unwrap();
+    let response = caller.read_response().await.unwrap();
     let seen = upstream.next_request().await;
-    let id = answer.header("x-request-id").unwrap().to_owned();
+    let id = response.header("x-request-id").unwrap().to_owned();
     let mut lines: Vec<&str> = seen.split("\r\n").collect();
     assert_eq!(lines.remove(0), "POST /a/c/d?q=%2F..&r HTTP/1.1");
     lines.sort_unstable();
-    let named = format!("x-request-id: {id}");
+    let request_id = format!("x-request-id: {id}");
     let expected = [
         "",
         "content-length: 5",
@@ -40,11 +40,11 @@ async fn request_is_canonical_with_forwarding_headers() {
         "x-forwarded-proto: http",
         "x-mine: 1",
         "x-real-ip: 127.0.0.1",
-        &named,
+        &request_id,
     ];
     assert_eq!(lines, expected, "{seen}");
-    assert_eq!((answer.status, answer.body.as_str()), (200, "hello"));
-    assert_eq!(answer.header("x-ratelimit-remaining"), Some("999999"));
+    assert_eq!((response.status, response.body.as_str()), (200, "hello"));
+    assert_eq!(response.header("x-ratelimit-remaining"), Some("999999"));
 }
 
 #[tokio::test]
@@ -61,16 +61,16 @@ async fn connections_are_reused_on_both_sides() {
         assert_eq!(caller.read_response().await.unwrap().body, "hello");
     }
     assert_eq!(upstream.received_requests().len(), 50);
-    // A HEAD is answered with a length and without a body, which the upstream here does not know.
+    // The upstream here answers HEAD with a body, so the gateway does not reuse that connection.
     assert!(upstream.connections.load(Relaxed) <= 21, "{}", upstream.connections.load(Relaxed));
 }
 
 #[tokio::test]
 async fn bodies_stream_both_ways() {
-    let answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: x-sum\r\n\r\n\
+    let response = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: x-sum\r\n\r\n\
                    3\r\nabc\r\n4\r\ndefg\r\n0\r\nx-sum: 7\r\n\r\n";
     let mut upstream =
-        ScriptedUpstream::start_replying(|_| UpstreamReply::Send(answer.to_vec())).await;
+        ScriptedUpstream::start_replying(|_| UpstreamReply::Send(response.to_vec())).await;
     let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
     let mut caller = gate.connect().await;
     for _ in 0..3 {
@@ -85,23 +85,23 @@ async fn bodies_stream_both_ways() {
         assert!(seen.contains("transfer-encoding: chunked\r\n"), "{seen}");
         assert!(seen.contains("te: trailers\r\n"), "{seen}");
         assert!(seen.contains("first") && seen.contains("second"), "{seen}");
-        let told = caller.read_until(b"\r\n0\r\nx-sum: 7\r\n\r\n").await;
-        assert!(told.contains("3\r\nabc\r\n4\r\ndefg\r\n"), "{told}");
+        let received = caller.read_until(b"\r\n0\r\nx-sum: 7\r\n\r\n").await;
+        assert!(received.contains("3\r\nabc\r\n4\r\ndefg\r\n"), "{received}");
     }
     assert_eq!(upstream.connections.load(Relaxed), 1);
 }
 
 #[tokio::test]
 async fn close_delimited_response_is_forwarded() {
-    let answer = b"HTTP/1.1 200 OK\r\n\r\nuntil the end";
+    let response = b"HTTP/1.1 200 OK\r\n\r\nuntil the end";
     let upstream =
-        ScriptedUpstream::start_replying(|_| UpstreamReply::SendAndClose(answer.to_vec())).await;
+        ScriptedUpstream::start_replying(|_| UpstreamReply::SendAndClose(response.to_vec())).await;
     let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
     for _ in 0..3 {
         let mut caller = gate.connect().await;
         caller.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
-        let told = caller.read_until(b"0\r\n\r\n").await;
-        assert!(told.contains("until the end"), "{told}");
+        let received = caller.read_until(b"0\r\n\r\n").await;
+        assert!(received.contains("until the end"), "{received}");
     }
 }
 
@@ -114,20 +114,20 @@ async fn exactly_the_limit_reaches_the_upstream() {
     for _ in 0..200 {
         let mut caller = gate.connect().await;
         callers.push(tokio::spawn(async move {
-            let mut passed = 0;
+            let mut allowed = 0;
             for _ in 0..5 {
-                let answer = caller.request("GET", "/", b"").await;
-                assert!(matches!(answer.status, 200 | 429), "{answer:?}");
-                passed += usize::from(answer.status == 200);
+                let response = caller.request("GET", "/", b"").await;
+                assert!(matches!(response.status, 200 | 429), "{response:?}");
+                allowed += usize::from(response.status == 200);
             }
-            passed
+            allowed
         }));
     }
-    let mut passed = 0;
+    let mut allowed = 0;
     for caller in callers {
-        passed += caller.await.unwrap();
+        allowed += caller.await.unwrap();
     }
-    assert_eq!((passed, upstream.received_requests().len()), (500, 500));
+    assert_eq!((allowed, upstream.received_requests().len()), (500, 500));
 }
 
 #[tokio::test]
@@ -136,11 +136,11 @@ async fn denied_request_never_reaches_upstream() {
     let gate = TestGateway::start(TEN_PER_HOUR, &upstream).await;
     let mut caller = gate.connect().await;
     for n in 0..12 {
-        let answer = caller.request("POST", "/", b"some body").await;
-        assert_eq!(answer.status, if n < 10 { 200 } else { 429 }, "{n}");
+        let response = caller.request("POST", "/", b"some body").await;
+        assert_eq!(response.status, if n < 10 { 200 } else { 429 }, "{n}");
         if n >= 10 {
-            assert_eq!(answer.header("retry-after"), Some("360"));
-            assert_eq!(answer.header("cache-control"), Some("no-store"));
+            assert_eq!(response.header("retry-after"), Some("360"));
+            assert_eq!(response.header("cache-control"), Some("no-store"));
         }
     }
     assert_eq!(upstream.received_requests().len(), 10);
@@ -175,9 +175,9 @@ async fn routes_select_their_upstreams() {
         let mut caller = gate.connect().await;
         let head = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
         caller.send(head.as_bytes()).await;
-        let answer = caller.read_response().await.unwrap();
-        let body = if answer.status == 200 { answer.body.as_str() } else { "" };
-        assert_eq!((answer.status, body), expected, "{host} {path}");
+        let response = caller.read_response().await.unwrap();
+        let body = if response.status == 200 { response.body.as_str() } else { "" };
+        assert_eq!((response.status, body), expected, "{host} {path}");
     }
 }
 
@@ -193,8 +193,8 @@ async fn in_flight_request_completes_after_shutdown() {
     caller.send(&encode_request("GET", "/", b"")).await;
     upstream.next_request().await;
     gate.stop.send(()).unwrap();
-    let answer = caller.read_response().await.unwrap();
-    assert_eq!((answer.body.as_str(), answer.header("connection")), ("late", Some("close")));
+    let response = caller.read_response().await.unwrap();
+    assert_eq!((response.body.as_str(), response.header("connection")), ("late", Some("close")));
     assert!(caller.is_closed().await);
     drop(caller);
     gate.server_task.await.unwrap();

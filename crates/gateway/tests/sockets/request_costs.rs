@@ -1,4 +1,4 @@
-//! Slots that are held while a request is answered, and costs that only its answer tells.
+//! Concurrency slots that are held until the response ends, and costs that depend on the response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tidegate_fixtures::fixture::encode_request;
 
 const TWO_CONCURRENT: &str = "rules: [{ id: two, key_by: global, limit: { concurrent: 2 } }]";
 
-/// What is left of the only rule.
+/// The remaining quota of the only rule.
 async fn remaining(gate: &TestGateway) -> u64 {
     let decision = gate.limiter.peek(&[("ip", "127.0.0.1")].into_iter().collect(), None, 1).await;
     decision.tightest().unwrap().1.numbers.unwrap().remaining
@@ -50,7 +50,7 @@ async fn slot_is_held_until_response_ends() {
     assert_eq!(first.read_response().await.unwrap().body, "late");
     assert_eq!(second.read_response().await.unwrap().body, "late");
     wait_for_remaining(&gate, 2).await;
-    // The store's clock stood still, so the leases did not end by themselves.
+    // The store's clock did not advance, so no slot expired by itself.
     assert_eq!(first.request("GET", "/4", b"").await.status, 200);
 }
 
@@ -133,10 +133,10 @@ async fn chunked_body_is_charged_by_size() {
 
 #[tokio::test]
 async fn response_cost_is_charged_after_completion() {
-    let answer = b"HTTP/1.1 200 OK\r\nX-Tokens: 40\r\nContent-Length: 2000\r\n\r\n";
-    let answer = [&answer[..], &[b'a'; 2_000]].concat();
+    let response = b"HTTP/1.1 200 OK\r\nX-Tokens: 40\r\nContent-Length: 2000\r\n\r\n";
+    let response = [&response[..], &[b'a'; 2_000]].concat();
     let upstream =
-        ScriptedUpstream::start_replying(move |_| UpstreamReply::Send(answer.clone())).await;
+        ScriptedUpstream::start_replying(move |_| UpstreamReply::Send(response.clone())).await;
     for (cost, expected) in [
         ("{ response_header: x-tokens, max: 1000, estimate: 10 }", [60, 20, 0]),
         ("{ response: 1KiB }", [98, 96, 94]),
@@ -149,7 +149,7 @@ async fn response_cost_is_charged_after_completion() {
             wait_for_remaining(&gate, expected).await;
         }
         if cost.contains("header") {
-            assert_eq!(caller.request("GET", "/", b"").await.status, 429, "it is in debt");
+            assert_eq!(caller.request("GET", "/", b"").await.status, 429, "the counter is in debt");
         }
     }
 }
@@ -157,11 +157,11 @@ async fn response_cost_is_charged_after_completion() {
 #[tokio::test]
 async fn access_log_records_status_and_bytes() {
     let upstream = ScriptedUpstream::start().await;
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let heard = Arc::clone(&told);
+    let records = Arc::new(Mutex::new(Vec::new()));
+    let log_records = Arc::clone(&records);
     let log = AccessLog::new(LogPaths::Raw, move |access| {
-        let line = (access.method.to_string(), access.path.clone(), access.status, access.bytes);
-        heard.lock().push(line);
+        let record = (access.method.to_string(), access.path.clone(), access.status, access.bytes);
+        log_records.lock().push(record);
     });
     let settings = Settings { access_log: Some(log), ..settings_for(&[upstream.address]) };
     let gate =
@@ -169,10 +169,10 @@ async fn access_log_records_status_and_bytes() {
     let mut caller = gate.connect().await;
     assert_eq!(caller.request("GET", "/a?secret=1", b"").await.status, 200);
     assert_eq!(caller.request("POST", "/b%2f", b"x").await.status, 400);
-    while told.lock().len() < 2 {
+    while records.lock().len() < 2 {
         tokio::task::yield_now().await;
     }
-    let told = told.lock().clone();
-    assert_eq!(told[0], ("GET".to_owned(), "/a".to_owned(), 200, 5));
-    assert_eq!((told[1].1.as_str(), told[1].2), ("/b%2f", 400));
+    let records = records.lock().clone();
+    assert_eq!(records[0], ("GET".to_owned(), "/a".to_owned(), 200, 5));
+    assert_eq!((records[1].1.as_str(), records[1].2), ("/b%2f", 400));
 }

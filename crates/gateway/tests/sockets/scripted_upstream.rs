@@ -1,4 +1,4 @@
-//! A server behind the gateway that notes every byte of what it gets.
+//! An upstream that records every byte it receives and sends scripted responses.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,17 +10,18 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Barrier, Notify, mpsc};
 use tokio::task::JoinHandle;
 
-/// What an upstream does when a request has come.
+/// What the upstream does when it has received a request.
 pub(crate) enum UpstreamReply {
-    /// Says this, and waits for the next.
+    /// Sends this and waits for the next request.
     Send(Vec<u8>),
-    /// Says this, and closes.
+    /// Sends this and closes.
     SendAndClose(Vec<u8>),
-    /// Says this when as many are asking as the barrier waits for, and closes when it is told to.
+    /// Sends this when as many requests are waiting as the barrier expects, and closes when
+    /// notified.
     SendTogether(Arc<Barrier>, Arc<Notify>, Vec<u8>),
-    /// Says nothing for so long, then this.
+    /// Sends this after a delay.
     SendAfter(Duration, Vec<u8>),
-    /// Says this, then sends back whatever comes.
+    /// Sends this, then echoes everything it receives.
     Echo(Vec<u8>),
 }
 
@@ -31,18 +32,18 @@ pub(crate) struct ScriptedUpstream {
     server_task: JoinHandle<()>,
 }
 
-/// A plain answer.
+/// A response with status 200.
 pub(crate) fn ok_response(body: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
 impl ScriptedUpstream {
-    /// One that answers `ok` with its number.
+    /// Starts an upstream that responds with `hello`.
     pub(crate) async fn start() -> Self {
         Self::start_replying(|_| UpstreamReply::Send(ok_response("hello"))).await
     }
 
-    /// The same at an address that was in use before.
+    /// Like [`start`](Self::start), at an address that was in use before.
     pub(crate) async fn start_at(address: SocketAddr) -> Self {
         Self::start_listening(address, |_| UpstreamReply::Send(ok_response("hello"))).await
     }
@@ -59,31 +60,31 @@ impl ScriptedUpstream {
     ) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (noted, requests) = mpsc::unbounded_channel();
+        let (request_sender, requests) = mpsc::unbounded_channel();
         let connections = Arc::new(AtomicUsize::new(0));
         let (reply, counted) = (Arc::new(reply), Arc::clone(&connections));
-        let serving = tokio::spawn(async move {
+        let server_task = tokio::spawn(async move {
             loop {
                 let (tcp, _) = listener.accept().await.unwrap();
                 counted.fetch_add(1, Relaxed);
-                let (reply, noted) = (Arc::clone(&reply), noted.clone());
-                tokio::spawn(async move { serve_connection(tcp, &*reply, &noted).await });
+                let (reply, request_sender) = (Arc::clone(&reply), request_sender.clone());
+                tokio::spawn(async move { serve_connection(tcp, &*reply, &request_sender).await });
             }
         });
-        Self { address, connections, requests, server_task: serving }
+        Self { address, connections, requests, server_task }
     }
 
-    /// The next request, as it came.
+    /// The next request, as received.
     pub(crate) async fn next_request(&mut self) -> String {
         self.requests.recv().await.unwrap()
     }
 
-    /// Every request that has come and was not asked for yet.
+    /// All requests received since the last call.
     pub(crate) fn received_requests(&mut self) -> Vec<String> {
         std::iter::from_fn(|| self.requests.try_recv().ok()).collect()
     }
 
-    /// Accepts nobody any more.
+    /// Stops accepting connections.
     pub(crate) async fn stop(self) {
         self.server_task.abort();
         let _ = self.server_task.await;
@@ -93,13 +94,13 @@ impl ScriptedUpstream {
 async fn serve_connection(
     mut tcp: TcpStream,
     reply: &(dyn Fn(&str) -> UpstreamReply + Send + Sync),
-    noted: &mpsc::UnboundedSender<String>,
+    request_sender: &mpsc::UnboundedSender<String>,
 ) {
     let mut read = Vec::new();
     while let Some(request) = read_request(&mut tcp, &mut read).await {
         let reply = reply(&request);
-        let _ = noted.send(request);
-        let said = match &reply {
+        let _ = request_sender.send(request);
+        let response = match &reply {
             UpstreamReply::Send(bytes)
             | UpstreamReply::SendAndClose(bytes)
             | UpstreamReply::Echo(bytes) => bytes,
@@ -112,12 +113,12 @@ async fn serve_connection(
                 bytes
             }
         };
-        if tcp.write_all(said).await.is_err() {
+        if tcp.write_all(response).await.is_err() {
             return;
         }
         match reply {
             UpstreamReply::SendAndClose(_) => return,
-            UpstreamReply::SendTogether(_, told, _) => return told.notified().await,
+            UpstreamReply::SendTogether(_, close, _) => return close.notified().await,
             UpstreamReply::Echo(_) => {
                 let (mut from, mut to) = tcp.split();
                 let _ = to.write_all(&read).await;
@@ -129,12 +130,12 @@ async fn serve_connection(
     }
 }
 
-/// A whole request; none at the end.
+/// Reads a whole request; `None` when the connection is closed.
 async fn read_request(tcp: &mut TcpStream, read: &mut Vec<u8>) -> Option<String> {
     let end = read_until(tcp, read, b"\r\n\r\n", 0).await?;
     let head = String::from_utf8_lossy(&read[..end]).to_ascii_lowercase();
     let end = if head.contains("transfer-encoding: chunked") {
-        // A line of its own: sizes end with a nought too.
+        // Matches a whole line, because other chunk sizes may end with 0.
         let data = read_until(tcp, read, b"\r\n0\r\n", end - 2).await?;
         read_until(tcp, read, b"\r\n", data).await?
     } else {

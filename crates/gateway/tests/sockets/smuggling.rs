@@ -1,4 +1,4 @@
-//! Requests that two servers could read in two ways: what reaches the upstream is never one of them.
+//! Request smuggling: requests that servers interpret differently never reach the upstream.
 
 use tokio::io::AsyncWriteExt as _;
 
@@ -7,7 +7,7 @@ use super::{TestGateway, UNREACHED_LIMIT};
 
 const SMUGGLED_REQUEST: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// Sends bytes on a connection of their own; what the upstream got, and the statuses that came back.
+/// Sends bytes on a new connection. Returns what the upstream received, and the response statuses.
 async fn send_raw(
     gate: &TestGateway,
     upstream: &mut ScriptedUpstream,
@@ -17,8 +17,8 @@ async fn send_raw(
     let _ = caller.tcp.write_all(bytes).await;
     let _ = caller.tcp.shutdown().await;
     let mut statuses = Vec::new();
-    while let Some(answer) = caller.read_response().await {
-        statuses.push(answer.status);
+    while let Some(response) = caller.read_response().await {
+        statuses.push(response.status);
     }
     (upstream.received_requests(), statuses)
 }
@@ -82,8 +82,8 @@ async fn ambiguous_hosts_are_rejected() {
     assert_eq!(statuses, [405]);
 }
 
-/// The Pingora CVE-2025-4366 pattern: a refusal is sent while the body is still to come, and the body
-/// must not be taken for the next request.
+/// The Pingora CVE-2025-4366 pattern: the gateway refuses a request before its body has arrived. It
+/// must not parse that body as the next request.
 #[tokio::test]
 async fn denied_request_body_is_never_a_request() {
     let mut upstream = ScriptedUpstream::start().await;
@@ -108,13 +108,14 @@ async fn denied_request_body_is_never_a_request() {
                 let _ = caller.tcp.write_all(format!("{body}{SMUGGLED_REQUEST}").as_bytes()).await;
             }
             let mut statuses = Vec::new();
-            while let Some(answer) = caller.read_response().await {
-                statuses.push(answer.status);
+            while let Some(response) = caller.read_response().await {
+                statuses.push(response.status);
                 if statuses.len() == 2 {
                     break;
                 }
             }
-            // The request after the body may be answered if the body was drained, and is refused then.
+            // If the gateway drained the body, it may answer the request behind it, and must refuse
+            // it.
             assert!(statuses == [429] || statuses == [429, 429], "{framing}: {statuses:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! The gateway on a unix socket: whom it takes for the client, and what it tells the upstream.
+//! The gateway on a Unix socket: which client it counts, and which forwarding headers it sends.
 
 use std::net::Ipv4Addr;
 
@@ -10,7 +10,7 @@ use super::scripted_upstream::ScriptedUpstream;
 use super::{TestGateway, settings_for};
 use tidegate_fixtures::unix_socket::{TempSocketPath, exchange_bytes};
 
-/// One request an hour for each address; a proxy on this machine is believed.
+/// One request per hour and address; a proxy on this machine is trusted.
 const BEHIND_PROXY: &str = "identity: { ip: { trusted_proxies: [unix] } }\n\
                       rules: [{ id: one, key_by: ip, limit: 1/h }]";
 const WITHOUT_PROXY: &str = "rules: [{ id: one, key_by: ip, limit: 1/h }]";
@@ -34,8 +34,8 @@ fn get_request(headers: &str) -> String {
 }
 
 async fn request_status(path: &TempSocketPath, bytes: &[u8]) -> String {
-    let told = exchange_bytes(path, bytes).await;
-    told.split(' ').nth(1).unwrap_or("closed").to_owned()
+    let response = exchange_bytes(path, bytes).await;
+    response.split(' ').nth(1).unwrap_or("closed").to_owned()
 }
 
 #[tokio::test]
@@ -61,7 +61,7 @@ async fn missing_client_address_is_not_invented() {
         assert_eq!(request_status(&path, get_request(claim).as_bytes()).await, "200");
         let seen = upstream.next_request().await;
         assert!(!seen.contains("forwarded-for") && !seen.contains("real-ip"), "{seen}");
-        // All of them are one client, which is stricter than none.
+        // All requests count as one client, which is stricter than not counting them.
         let other = claim.replace('9', "8");
         assert_eq!(request_status(&path, get_request(&other).as_bytes()).await, "429", "{rules}");
     }
@@ -76,14 +76,18 @@ async fn proxy_protocol_names_client_on_socket() {
             .map(|header| [header, get_request("").into_bytes()].concat());
         assert_eq!(request_status(&path, &first).await, "200");
         let seen = upstream.next_request().await;
-        let named = expected.map(|ip| format!("x-real-ip: {ip}\r\n"));
-        assert_eq!(seen.contains("x-real-ip"), named.is_some(), "{seen}");
-        assert!(named.is_none_or(|named| seen.contains(&named)), "{seen}");
-        assert_eq!(request_status(&path, &second).await, "429", "one client, however it is named");
+        let real_ip = expected.map(|ip| format!("x-real-ip: {ip}\r\n"));
+        assert_eq!(seen.contains("x-real-ip"), real_ip.is_some(), "{seen}");
+        assert!(real_ip.is_none_or(|real_ip| seen.contains(&real_ip)), "{seen}");
+        assert_eq!(
+            request_status(&path, &second).await,
+            "429",
+            "both versions name the same client"
+        );
         assert_eq!(
             request_status(&path, get_request("").as_bytes()).await,
             "closed",
-            "it is never guessed"
+            "the PROXY header is required"
         );
     }
 }

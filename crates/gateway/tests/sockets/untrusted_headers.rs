@@ -1,5 +1,4 @@
-//! Headers and trailers that an upstream would believe: a client that is not trusted does not set
-//! them.
+//! Headers and trailers that upstreams trust: an untrusted client cannot set them.
 
 use tidegate_gateway::Settings;
 use tidegate_net::listen;
@@ -28,7 +27,7 @@ const OVERRIDE_HEADERS: [&str; 14] = [
     "x_real_ip",
 ];
 
-/// The head that the upstream gets of a request with these headers.
+/// The head that the upstream receives for a request with these headers.
 async fn forwarded_head(
     gate: &TestGateway,
     upstream: &mut ScriptedUpstream,
@@ -118,8 +117,7 @@ async fn trusted_headers_are_stripped_from_trailers() {
         );
         caller.send(request.as_bytes()).await;
         assert_eq!(caller.read_response().await.unwrap().status, 200);
-        // The upstream here takes what is behind the last chunk for the beginning of the next
-        // request.
+        // The upstream here parses the trailers as the beginning of the next request.
         caller.send(b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n").await;
         let (first, next) = (upstream.next_request().await, upstream.next_request().await);
         let all = format!("{first}{next}");

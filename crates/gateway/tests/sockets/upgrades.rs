@@ -1,4 +1,4 @@
-//! Connections that change their protocol, and those that must not.
+//! Protocol upgrades: accepted, declined, denied and unsupported.
 
 use super::scripted_upstream::{ScriptedUpstream, UpstreamReply, ok_response};
 use super::{TestGateway, UNREACHED_LIMIT};
@@ -22,10 +22,10 @@ async fn accepted_upgrade_copies_both_ways() {
     assert!(seen.contains("upgrade: websocket\r\n"), "{seen}");
     assert!(seen.contains("connection: upgrade\r\n"), "{seen}");
     assert!(seen.contains("sec-websocket-key: x\r\n"), "{seen}");
-    let answer = caller.read_response().await.unwrap();
-    assert_eq!((answer.status, answer.header("upgrade")), (101, Some("websocket")));
-    assert_eq!(answer.header("sec-websocket-accept"), Some("y"));
-    assert_eq!(answer.header("x-ratelimit-limit"), Some("1000000"));
+    let response = caller.read_response().await.unwrap();
+    assert_eq!((response.status, response.header("upgrade")), (101, Some("websocket")));
+    assert_eq!(response.header("sec-websocket-accept"), Some("y"));
+    assert_eq!(response.header("x-ratelimit-limit"), Some("1000000"));
     for text in ["\x01\x02 frames", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"] {
         caller.send(text.as_bytes()).await;
         assert_eq!(caller.read_until(text.as_bytes()).await, text);
@@ -33,7 +33,7 @@ async fn accepted_upgrade_copies_both_ways() {
     assert_eq!(
         upstream.received_requests(),
         Vec::<String>::new(),
-        "what is in the tunnel is no request"
+        "bytes in the tunnel are not requests"
     );
 }
 
@@ -65,7 +65,7 @@ async fn denied_upgrade_opens_no_tunnel() {
     second.send(UPGRADE_REQUEST).await;
     assert_eq!(second.read_response().await.unwrap().status, 429);
     second.send(b"GET /inside HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    assert_eq!(second.read_response().await.unwrap().status, 429, "it is read as a request");
+    assert_eq!(second.read_response().await.unwrap().status, 429, "parsed as a request");
     assert_eq!(upstream.received_requests(), Vec::<String>::new());
 }
 

@@ -1,5 +1,5 @@
-//! What a body costs that does not come to its end. Random uploads end in random ways; whatever
-//! happens, what has reached the upstream is charged, and never more than the client has sent.
+//! Charges for interrupted uploads. Random uploads end in random ways. The charge always covers the
+//! bytes that reached the upstream, and never exceeds the bytes that the client sent.
 
 use std::time::Duration;
 
@@ -24,14 +24,14 @@ use tidegate_fixtures::generators::sample_values;
 const LIMIT: u64 = 1_000_000;
 const RULES: &str = "rules: [{ id: r, key_by: global, limit: 1000000/h, cost: { body: 1KiB } }]";
 
-/// Short, because it is always waited for; whatever happens meanwhile, the same is asserted.
+/// Short, because the test always waits for it. The assertions do not depend on timing.
 const SHORT_TIMEOUT: Duration = Duration::from_millis(30);
 
-/// How the client sends a body.
+/// How the client frames the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UploadFraming {
     Chunked,
-    /// With a length that it declares.
+    /// With a declared Content-Length.
     ContentLength,
     Http2,
 }
@@ -42,7 +42,7 @@ enum UploadEnding {
     Completes,
     ClientDisconnects,
     ClientStalls,
-    /// The next chunk is none.
+    /// The next chunk has an invalid size.
     Malformed,
     TooLarge,
     UpstreamAborts,
@@ -58,10 +58,10 @@ struct UploadCase {
 }
 
 fn upload_cases() -> impl Strategy<Value = UploadCase> {
-    let sends = prop::sample::select(
+    let framing = prop::sample::select(
         &[UploadFraming::Chunked, UploadFraming::ContentLength, UploadFraming::Http2][..],
     );
-    let ends = prop::sample::select(
+    let ending = prop::sample::select(
         &[
             UploadEnding::Completes,
             UploadEnding::ClientDisconnects,
@@ -73,11 +73,11 @@ fn upload_cases() -> impl Strategy<Value = UploadCase> {
         ][..],
     );
     let pieces = prop::collection::vec(1_usize..20_000, 1..6);
-    (pieces, sends, ends, any::<bool>())
-        .prop_map(|(pieces, sends, ends, upstream_speaks_http2)| UploadCase {
+    (pieces, framing, ending, any::<bool>())
+        .prop_map(|(pieces, framing, ending, upstream_speaks_http2)| UploadCase {
             pieces,
-            framing: sends,
-            ending: ends,
+            framing,
+            ending,
             upstream_speaks_http2,
         })
         .prop_filter("only chunks can be malformed, and a length is refused at once", |upload| {
@@ -102,15 +102,15 @@ impl UploadCase {
         }
     }
 
-    fn settings(&self, sink: &CountingUpstream) -> Settings {
+    fn settings(&self, upstream: &CountingUpstream) -> Settings {
         let mut settings = settings_for(&[]);
-        let upstream = &mut settings.upstreams[0];
-        upstream.servers = vec![(sink.url.parse().unwrap(), 1)];
+        let upstream_settings = &mut settings.upstreams[0];
+        upstream_settings.servers = vec![(upstream.url.parse().unwrap(), 1)];
         match self.ending {
             UploadEnding::ClientStalls => settings.body_timeout = SHORT_TIMEOUT,
             UploadEnding::TooLarge => settings.max_body_bytes = self.total_bytes() - 1,
             UploadEnding::UpstreamStalls => {
-                upstream.timeouts =
+                upstream_settings.timeouts =
                     UpstreamTimeouts { response: SHORT_TIMEOUT, ..UpstreamTimeouts::default() };
             }
             _ => {}
@@ -118,16 +118,17 @@ impl UploadCase {
         settings
     }
 
-    /// Whether all that the client says it will send is sent.
+    /// Whether the client sends everything it announced.
     fn is_complete(&self) -> bool {
         matches!(self.ending, UploadEnding::Completes | UploadEnding::UpstreamStalls)
     }
 
-    /// Sends it over HTTP/1.1. The connection is open as long as what is returned.
+    /// Sends the upload over HTTP/1.1. The connection stays open until the returned value is
+    /// dropped.
     async fn send_http1(
         &self,
         gate: &TestGateway,
-        sink: &mut CountingUpstream,
+        upstream: &mut CountingUpstream,
     ) -> Option<TcpStream> {
         let mut tcp = TcpStream::connect(gate.address).await.unwrap();
         let declared = self.total_bytes() + if self.is_complete() { 0 } else { 1_000 };
@@ -143,10 +144,10 @@ impl UploadCase {
                 let size = format!("{length:x}\r\n").into_bytes();
                 piece = [size, piece, b"\r\n".to_vec()].concat();
             }
-            // The gateway may have closed it.
+            // The gateway may have closed the connection.
             let _ = tcp.write_all(&piece).await;
             if at == 0 {
-                sink.wait_for_request().await;
+                upstream.wait_for_request().await;
             }
         }
         let last: &[u8] = match self.framing {
@@ -158,30 +159,32 @@ impl UploadCase {
         (self.ending != UploadEnding::ClientDisconnects).then_some(tcp)
     }
 
-    /// The same over HTTP/2.
+    /// Sends the upload over HTTP/2.
     async fn send_http2(
         &self,
         gate: &TestGateway,
-        sink: &mut CountingUpstream,
+        upstream: &mut CountingUpstream,
     ) -> Option<mpsc::Sender<BodyPiece>> {
         let tcp = TcpStream::connect(gate.address).await.unwrap();
         let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(tcp)).await;
         let (mut client, connection) = handshake.unwrap();
         tokio::spawn(connection);
-        let (pieces, coming) = mpsc::channel::<BodyPiece>(1);
-        let body = StreamBody::new(stream::unfold(coming, |mut coming| async {
-            coming.recv().await.map(|piece| (piece, coming))
+        let (pieces, receiver) = mpsc::channel::<BodyPiece>(1);
+        let body = StreamBody::new(stream::unfold(receiver, |mut receiver| async {
+            receiver.recv().await.map(|piece| (piece, receiver))
         }));
         let request = Request::post("http://a/").body(Box::pin(body)).unwrap();
         tokio::spawn(client.send_request(request));
         for (at, length) in self.pieces.iter().enumerate() {
             let _ = pieces.send(Ok(Frame::data(vec![b'a'; *length].into()))).await;
             if at == 0 {
-                sink.wait_for_request().await;
+                upstream.wait_for_request().await;
             }
         }
         match self.ending {
-            UploadEnding::ClientDisconnects => pieces.send(Err("it goes")).await.unwrap(),
+            UploadEnding::ClientDisconnects => {
+                pieces.send(Err("client disconnects")).await.unwrap();
+            }
             _ if self.is_complete() => {}
             _ => return Some(pieces),
         }
@@ -191,7 +194,7 @@ impl UploadCase {
 
 type BodyPiece = Result<Frame<Bytes>, &'static str>;
 
-/// What was charged so far.
+/// The units charged so far.
 async fn charged_units(gate: &TestGateway) -> u64 {
     let decision = gate.limiter.peek(&[("ip", "127.0.0.1")].into_iter().collect(), None, 1).await;
     LIMIT - decision.tightest().unwrap().1.numbers.unwrap().remaining
@@ -201,8 +204,8 @@ fn body_units(bytes: u64) -> u64 {
     bytes.div_ceil(1_024).max(1)
 }
 
-/// Waits until a charge in this range is made. A length that is declared is charged before, and partly
-/// given back.
+/// Waits until the charge is in this range. A declared length is charged in advance and partly
+/// refunded.
 async fn wait_for_charge(
     gate: &TestGateway,
     range: std::ops::RangeInclusive<u64>,
@@ -219,16 +222,16 @@ async fn wait_for_charge(
 #[tokio::test]
 async fn interrupted_upload_is_charged_for_received_bytes() {
     for upload in sample_values(60, &upload_cases()) {
-        let mut sink =
+        let mut upstream =
             CountingUpstream::start(upload.upstream_behavior(), upload.upstream_speaks_http2).await;
-        let settings = upload.settings(&sink);
+        let settings = upload.settings(&upstream);
         let gate = TestGateway::start_with(RULES, settings, listen::Settings::default()).await;
         let (mut http1, mut http2) = (None, None);
         match upload.framing {
-            UploadFraming::Http2 => http2 = upload.send_http2(&gate, &mut sink).await,
-            _ => http1 = upload.send_http1(&gate, &mut sink).await,
+            UploadFraming::Http2 => http2 = upload.send_http2(&gate, &mut upstream).await,
+            _ => http1 = upload.send_http1(&gate, &mut upstream).await,
         }
-        let received = sink.received_bytes().await;
+        let received = upstream.received_bytes().await;
         assert!(received <= upload.total_bytes(), "{received}: {upload:?}");
         let expected = match upload.ending {
             UploadEnding::Completes => {

@@ -1,4 +1,5 @@
-//! Upstreams that are gone, slow, rude or confused: the right status, and the next request is well.
+//! Upstreams that are unreachable, slow or send malformed responses: the gateway returns the right
+//! status, and the next request succeeds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -24,12 +25,12 @@ async fn unreachable_upstream_returns_502() {
     .await;
     let mut caller = gate.connect().await;
     for _ in 0..2 {
-        let answer = caller.request("GET", "/", b"").await;
-        assert_eq!(answer.status, 502);
-        assert!(answer.body.contains("cannot be reached"), "{}", answer.body);
+        let response = caller.request("GET", "/", b"").await;
+        assert_eq!(response.status, 502);
+        assert!(response.body.contains("cannot be reached"), "{}", response.body);
         assert!(
-            !answer.body.contains(&closed.port().to_string()),
-            "nothing of our insides is told"
+            !response.body.contains(&closed.port().to_string()),
+            "internal addresses are not revealed"
         );
     }
 }
@@ -73,8 +74,8 @@ async fn malformed_upstream_response_returns_502() {
             .await;
         let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
         let mut caller = gate.connect().await;
-        let answer = caller.request("GET", "/", b"").await;
-        assert_eq!(answer.status, 502, "{}", nonsense.escape_ascii());
+        let response = caller.request("GET", "/", b"").await;
+        assert_eq!(response.status, 502, "{}", nonsense.escape_ascii());
         assert_eq!(caller.request("GET", "/", b"").await.body, "well");
     }
 }
@@ -95,7 +96,7 @@ async fn truncated_upstream_response_stays_truncated() {
         let got = caller.read_to_end().await;
         assert!(got.starts_with("HTTP/1.1 200 OK\r\n"), "{}: {got}", broken.escape_ascii());
         assert_eq!(got.contains("abc"), broken.ends_with(b"abc"), "{got}");
-        assert!(!got.ends_with("0\r\n\r\n"), "it must not be taken for whole: {got}");
+        assert!(!got.ends_with("0\r\n\r\n"), "the response must not look complete: {got}");
     }
 }
 
@@ -112,10 +113,10 @@ async fn silent_upstream_times_out_with_504() {
     let gate =
         TestGateway::start_with(UNREACHED_LIMIT, settings, listen::Settings::default()).await;
     let started = tokio::time::Instant::now();
-    let answer = gate.connect().await.request("GET", "/", b"").await;
-    assert_eq!(answer.status, 504);
+    let response = gate.connect().await.request("GET", "/", b"").await;
+    assert_eq!(response.status, 504);
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
-    assert_eq!(upstream.received_requests().len(), 1, "what may have run is not sent again");
+    assert_eq!(upstream.received_requests().len(), 1, "a request that was sent is not retried");
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,8 +138,8 @@ async fn closed_idle_connection_is_not_reused() {
     let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
     let mut caller = gate.connect().await;
     for _ in 0..50 {
-        let answer = caller.request("POST", "/", b"not twice").await;
-        assert_eq!((answer.status, answer.body.as_str()), (200, "bye"));
+        let response = caller.request("POST", "/", b"not twice").await;
+        assert_eq!((response.status, response.body.as_str()), (200, "bye"));
     }
     assert_eq!(upstream.received_requests().len(), 50);
 }
@@ -147,9 +148,9 @@ async fn closed_idle_connection_is_not_reused() {
 async fn many_closed_idle_connections_lose_no_request() {
     const CONCURRENCY: usize = 40;
     let (all, close) = (Arc::new(Barrier::new(CONCURRENCY)), Arc::new(Notify::new()));
-    let told = Arc::clone(&close);
+    let close_signal = Arc::clone(&close);
     let together = move |_: &str| {
-        UpstreamReply::SendTogether(Arc::clone(&all), Arc::clone(&told), ok_response("bye"))
+        UpstreamReply::SendTogether(Arc::clone(&all), Arc::clone(&close_signal), ok_response("bye"))
     };
     let mut upstream = ScriptedUpstream::start_replying(together).await;
     let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
@@ -158,13 +159,14 @@ async fn many_closed_idle_connections_lose_no_request() {
         callers.push(gate.connect().await);
     }
     for round in 1..=3 {
-        let asking = callers.iter_mut().map(|caller| caller.request("POST", "/", b"not twice"));
-        for answer in join_all(asking).await {
-            assert_eq!((answer.status, answer.body.as_str()), (200, "bye"), "round {round}");
+        let requests = callers.iter_mut().map(|caller| caller.request("POST", "/", b"not twice"));
+        for response in join_all(requests).await {
+            assert_eq!((response.status, response.body.as_str()), (200, "bye"), "round {round}");
         }
         assert_eq!(upstream.received_requests().len(), CONCURRENCY, "round {round}");
         assert_eq!(upstream.connections.load(Relaxed), round * CONCURRENCY);
-        // Whoever has answered waits for it by now: all are on this thread, and wait for nothing in between.
+        // All upstream tasks wait for the notification by now: they run on this thread, and do not
+        // yield between the response and the wait.
         close.notify_waiters();
     }
 }
@@ -178,7 +180,8 @@ async fn recovered_upstream_is_used_again() {
     assert_eq!(caller.request("GET", "/", b"").await.status, 200);
     upstream.stop().await;
     let listener = loop {
-        // The connection that the gateway keeps is answered once more by the task that is left.
+        // The remaining task of the stopped upstream may still answer on the gateway's idle
+        // connection.
         if let Ok(listener) = TcpListener::bind(address).await {
             break listener;
         }
@@ -190,7 +193,7 @@ async fn recovered_upstream_is_used_again() {
         TestGateway::start_with(UNREACHED_LIMIT, settings, listen::Settings::default()).await;
     let mut caller = gate.connect().await;
     assert_eq!(caller.request("GET", "/", b"").await.status, 502);
-    let back = ScriptedUpstream::start_at(address).await;
+    let restarted = ScriptedUpstream::start_at(address).await;
     assert_eq!(caller.request("GET", "/", b"").await.status, 200);
-    drop(back);
+    drop(restarted);
 }

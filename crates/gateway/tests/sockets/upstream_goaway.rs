@@ -1,5 +1,5 @@
-//! An upstream of HTTP/2 that says GOAWAY before it has read a request: the request goes to the next connection, with
-//! its body if that is short.
+//! An HTTP/2 upstream that sends GOAWAY before it processes a request: the gateway resends the
+//! request on a new connection, with its body if that is short.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
 const GOAWAY: u8 = 7;
 
-/// What a connection that is refused has seen when it says GOAWAY.
+/// What a refused connection has received when the upstream sends GOAWAY.
 #[derive(Clone, Copy)]
 enum GoawayTrigger {
     AfterHead,
@@ -35,8 +35,8 @@ fn encode_frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, 0], &[0; 4], payload].concat()
 }
 
-/// Reads so much, then says that it has read no request (RFC 9113 section 6.8).
-async fn send_goaway(mut tcp: TcpStream, until: GoawayTrigger, said: &Notify) {
+/// Reads until the trigger, then sends a GOAWAY that excludes every stream (RFC 9113 section 6.8).
+async fn send_goaway(mut tcp: TcpStream, until: GoawayTrigger, goaway_sent: &Notify) {
     let mut preface = [0; 24];
     tcp.read_exact(&mut preface).await.unwrap();
     tcp.write_all(&encode_frame(SETTINGS, &[])).await.unwrap();
@@ -54,12 +54,12 @@ async fn send_goaway(mut tcp: TcpStream, until: GoawayTrigger, said: &Notify) {
         }
     }
     tcp.write_all(&encode_frame(GOAWAY, &[0; 8])).await.unwrap();
-    said.notify_one();
-    // Until the other side has gone.
+    goaway_sent.notify_one();
+    // Keeps the connection open until the gateway closes it.
     let _ = tcp.read_to_end(&mut Vec::new()).await;
 }
 
-/// Says what it was told.
+/// Responds with the request body.
 async fn serve_echo(tcp: TcpStream) {
     let service = service_fn(|request: Request<Incoming>| async {
         let body = request.into_body().collect().await.unwrap().to_bytes();
@@ -70,22 +70,22 @@ async fn serve_echo(tcp: TcpStream) {
         .await;
 }
 
-/// A gateway before an upstream that refuses its first connections; notified when each does.
+/// Starts a gateway whose upstream refuses its first connections; notified at each GOAWAY.
 async fn gateway_with_goaway_upstream(
     refused: usize,
     until: GoawayTrigger,
 ) -> (TestGateway, Arc<Notify>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
-    let said = Arc::new(Notify::new());
-    let tell = Arc::clone(&said);
+    let goaway_sent = Arc::new(Notify::new());
+    let notifier = Arc::clone(&goaway_sent);
     tokio::spawn(async move {
         for number in 0.. {
             let (tcp, _) = listener.accept().await.unwrap();
-            let tell = Arc::clone(&tell);
+            let notifier = Arc::clone(&notifier);
             tokio::spawn(async move {
                 if number < refused {
-                    send_goaway(tcp, until, &tell).await;
+                    send_goaway(tcp, until, &notifier).await;
                 } else {
                     serve_echo(tcp).await;
                 }
@@ -94,51 +94,54 @@ async fn gateway_with_goaway_upstream(
     });
     let mut settings = settings_for(&[at]);
     settings.upstreams[0].servers = vec![(format!("h2c://{at}").parse().unwrap(), 1)];
-    (TestGateway::start_with(UNREACHED_LIMIT, settings, listen::Settings::default()).await, said)
+    (
+        TestGateway::start_with(UNREACHED_LIMIT, settings, listen::Settings::default()).await,
+        goaway_sent,
+    )
 }
 
 #[tokio::test]
 async fn short_body_is_resent_after_goaway() {
     for refused in [0, 1, 2] {
         let (gate, _) = gateway_with_goaway_upstream(refused, GoawayTrigger::AfterBytes(5)).await;
-        let answer = gate.connect().await.request("POST", "/", b"hello").await;
-        assert_eq!((answer.status, answer.body.as_str()), (200, "hello"), "{refused}");
+        let response = gate.connect().await.request("POST", "/", b"hello").await;
+        assert_eq!((response.status, response.body.as_str()), (200, "hello"), "{refused}");
     }
     let (gate, _) = gateway_with_goaway_upstream(3, GoawayTrigger::AfterBytes(5)).await;
     assert_eq!(
         gate.connect().await.request("POST", "/", b"hello").await.status,
         502,
-        "not for ever"
+        "the number of attempts is limited"
     );
 }
 
 #[tokio::test]
 async fn unstarted_long_body_is_resent_after_goaway() {
-    let (gate, said) = gateway_with_goaway_upstream(1, GoawayTrigger::AfterHead).await;
+    let (gate, goaway_sent) = gateway_with_goaway_upstream(1, GoawayTrigger::AfterHead).await;
     let mut caller = gate.connect().await;
     let body = "x".repeat(300_000);
     let head = format!("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", body.len());
     caller.send(head.as_bytes()).await;
-    said.notified().await;
+    goaway_sent.notified().await;
     caller.send(body.as_bytes()).await;
-    let answer = caller.read_response().await.unwrap();
-    assert_eq!((answer.status, answer.body.len()), (200, body.len()));
+    let response = caller.read_response().await.unwrap();
+    assert_eq!((response.status, response.body.len()), (200, body.len()));
 }
 
 #[tokio::test]
 async fn partial_body_is_replayed_from_the_start() {
-    let (gate, said) = gateway_with_goaway_upstream(1, GoawayTrigger::AfterBytes(3)).await;
+    let (gate, goaway_sent) = gateway_with_goaway_upstream(1, GoawayTrigger::AfterBytes(3)).await;
     let mut caller = gate.connect().await;
     caller.send(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 6\r\n\r\nabc").await;
-    said.notified().await;
+    goaway_sent.notified().await;
     caller.send(b"def").await;
-    let answer = caller.read_response().await.unwrap();
-    assert_eq!((answer.status, answer.body.as_str()), (200, "abcdef"));
+    let response = caller.read_response().await.unwrap();
+    assert_eq!((response.status, response.body.as_str()), (200, "abcdef"));
 }
 
 #[tokio::test]
 async fn started_long_body_is_not_replayed() {
-    // As much as the first window of HTTP/2 has room for.
+    // The initial flow-control window of HTTP/2.
     let (gate, _) = gateway_with_goaway_upstream(1, GoawayTrigger::AfterBytes(65_535)).await;
     let body = Bytes::from(vec![b'x'; 300_000]);
     assert_eq!(gate.connect().await.request("POST", "/", &body).await.status, 502);

@@ -1,4 +1,4 @@
-//! Whose request it is: by example, by the ways in which clients pretend to be others, and its laws.
+//! Client address resolution: examples, spoofing attempts and properties.
 
 use http::HeaderValue;
 use http::header::FORWARDED;
@@ -30,12 +30,12 @@ fn header_lines(name: &HeaderName, lines: &[impl AsRef<[u8]>]) -> HeaderMap {
     headers
 }
 
-/// The client of a peer at an address; there always is one.
+/// Resolves the client of a TCP peer, which always has an address.
 fn resolved_ip(peer: IpAddr, headers: &HeaderMap, trusted: &IpIdentity) -> IpAddr {
     client_ip(peer, headers, trusted).unwrap()
 }
 
-/// The client according to `X-Forwarded-For`, the peer being a trusted proxy.
+/// Resolves the client from `X-Forwarded-For`, sent by a trusted proxy.
 fn x_forwarded_for_client(list: &[&str]) -> String {
     let headers = header_lines(&X_FORWARDED_FOR, list);
     resolved_ip(ip(PROXY), &headers, &identity(ForwardingHeader::XForwardedFor)).to_string()
@@ -94,7 +94,7 @@ fn bypass_leftmost_entry_is_not_the_client() {
     assert_eq!(
         x_forwarded_for_client(&["10.0.0.99, 203.0.113.9"]),
         CLIENT,
-        "nor one that looks internal"
+        "an internal-looking entry is no exception"
     );
 }
 
@@ -113,9 +113,13 @@ fn bypass_untrusted_peer_headers_are_ignored() {
     for from in [ForwardingHeader::XForwardedFor, ForwardingHeader::Forwarded, real] {
         let found = resolve_client(Peer::Ip(ip(CLIENT)), &headers, &identity(from.clone()));
         assert_eq!(found, ResolvedClient { ip: Some(ip(CLIENT)), peer_is_trusted: false });
-        let nobody = IpIdentity { forwarding_header: from, ..IpIdentity::default() };
-        assert_eq!(resolved_ip(ip(PROXY), &headers, &nobody), ip(PROXY), "trust must be said");
-        assert_eq!(resolved_ip(ip("127.0.0.1"), &headers, &nobody), ip("127.0.0.1"));
+        let no_proxy = IpIdentity { forwarding_header: from, ..IpIdentity::default() };
+        assert_eq!(
+            resolved_ip(ip(PROXY), &headers, &no_proxy),
+            ip(PROXY),
+            "no proxy is trusted by default"
+        );
+        assert_eq!(resolved_ip(ip("127.0.0.1"), &headers, &no_proxy), ip("127.0.0.1"));
     }
 }
 
@@ -134,7 +138,7 @@ fn bypass_unconfigured_forwarding_headers_are_ignored() {
     assert_eq!(
         resolved_ip(ip(PROXY), &headers, &identity(ForwardingHeader::Forwarded)),
         ip(CLIENT),
-        "of several only the one that the document names"
+        "only the configured header is read"
     );
 }
 
@@ -180,12 +184,16 @@ fn unix_socket_client_comes_from_headers() {
         let ip = expected.map(ip);
         assert_eq!(found, ResolvedClient { ip, peer_is_trusted: true }, "{list:?}");
     }
-    let silent = identity(ForwardingHeader::XForwardedFor);
-    let found = resolve_client(Peer::Unix, &headers(&[CLIENT]), &silent);
-    assert_eq!(found, ResolvedClient { ip: None, peer_is_trusted: false }, "trust must be said");
+    let untrusted = identity(ForwardingHeader::XForwardedFor);
+    let found = resolve_client(Peer::Unix, &headers(&[CLIENT]), &untrusted);
+    assert_eq!(
+        found,
+        ResolvedClient { ip: None, peer_is_trusted: false },
+        "no proxy is trusted by default"
+    );
 }
 
-/// Bytes that a header may hold, often such as mean something here.
+/// Bytes that are valid in a header, often ones that are significant to the parsers.
 fn header_bytes() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         "[0-9.:,\\[\\]\" =;%a-f\\\\]{0,6}".prop_map(String::into_bytes),
@@ -245,8 +253,8 @@ proptest! {
         prop_assert_eq!(resolved_ip(peer, &headers, &trusted), peer.to_canonical());
     }
 
-    /// The client may write whatever it likes, on as many lines as it likes: the proxy adds the
-    /// address that it saw on the right, on the same line or on a new one.
+    /// The client may send any bytes on any number of lines. The proxy appends the address it saw
+    /// on the right, on the last line or on a new one.
     #[test]
     fn forged_hops_never_change_the_client(
         before in prop::collection::vec(header_bytes(), 0..3),

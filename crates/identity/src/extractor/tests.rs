@@ -1,5 +1,5 @@
-//! Requests and what is known of them, and the ways in which clients would like to be someone else.
-//! The names that begin with `bypass` are those of a catalogue: each says what must not work.
+//! Fact extraction, and the ways in which a client could pose as another. Test names that begin
+//! with `bypass` belong to a catalogue of attacks that must fail.
 
 use http::{HeaderValue, Method, Request};
 use tidegate_core::key::{Fingerprint, Secret};
@@ -32,7 +32,7 @@ fn head(uri: &str, headers: &[(&str, &str)]) -> Parts {
     request.body(()).unwrap().into_parts().0
 }
 
-/// A fact of a request from a stranger.
+/// Reads a fact of a request from an untrusted peer.
 fn fact_from_untrusted_peer(
     identity: &str,
     name: &str,
@@ -60,7 +60,7 @@ fn ok_some(text: &str) -> Result<Option<String>, FactError> {
     Ok(Some(text.to_owned()))
 }
 
-/// The key of the only rule for a request from `peer`.
+/// The key of the only rule, for a request from `peer`.
 fn rule_key(rules: &RuleSet, head: &Parts, peer: &str) -> Fingerprint {
     let extractor = Extractor::new(rules.identity()).unwrap();
     let path = crate::path::canonical(head.uri.path()).unwrap();
@@ -87,19 +87,19 @@ fn api_key_is_read_from_configured_source() {
         ("cookie", "a=1; key=in-cookie"),
     ];
     let head = head("/?key=in%2Dquery", &headers);
-    for (carrier, expected) in [
+    for (source, expected) in [
         ("header: X-Api-Key", "in-header"),
         ("query: key", "in-query"),
         ("bearer: true", "in-bearer"),
         ("cookie: key", "in-cookie"),
     ] {
         assert_eq!(
-            fact_from_untrusted_peer(&format!("api_key: {{ {carrier} }}"), "api_key", &head),
+            fact_from_untrusted_peer(&format!("api_key: {{ {source} }}"), "api_key", &head),
             ok_some(expected)
         );
         let nothing = self::head("/", &[]);
         assert_eq!(
-            fact_from_untrusted_peer(&format!("api_key: {{ {carrier} }}"), "api_key", &nothing),
+            fact_from_untrusted_peer(&format!("api_key: {{ {source} }}"), "api_key", &nothing),
             Ok(None)
         );
     }
@@ -120,9 +120,9 @@ fn non_bearer_authorization_is_ignored() {
 #[test]
 fn empty_api_key_is_absent() {
     let head = head("/?key=", &[("x-api-key", " "), ("cookie", "key=")]);
-    for carrier in ["header: x-api-key", "query: key", "cookie: key"] {
+    for source in ["header: x-api-key", "query: key", "cookie: key"] {
         assert_eq!(
-            fact_from_untrusted_peer(&format!("api_key: {{ {carrier} }}"), "api_key", &head),
+            fact_from_untrusted_peer(&format!("api_key: {{ {source} }}"), "api_key", &head),
             Ok(None)
         );
     }
@@ -139,10 +139,9 @@ fn duplicate_api_key_is_refused() {
         ("cookie", "key=b"),
     ];
     let head = head("/?key=a&key=b", &headers);
-    for carrier in ["header: x-api-key", "query: key", "bearer: true", "cookie: key"] {
-        let found =
-            fact_from_untrusted_peer(&format!("api_key: {{ {carrier} }}"), "api_key", &head);
-        assert_eq!(found, Err(FactError::Repeated), "{carrier}");
+    for source in ["header: x-api-key", "query: key", "bearer: true", "cookie: key"] {
+        let found = fact_from_untrusted_peer(&format!("api_key: {{ {source} }}"), "api_key", &head);
+        assert_eq!(found, Err(FactError::Repeated), "{source}");
     }
 }
 
@@ -155,10 +154,9 @@ fn bypass_overlong_api_key_is_refused() {
         ("cookie", &format!("key={long}")),
     ];
     let head = head(&format!("/?key={long}"), &headers);
-    for carrier in ["header: x-api-key", "query: key", "bearer: true", "cookie: key"] {
-        let found =
-            fact_from_untrusted_peer(&format!("api_key: {{ {carrier} }}"), "api_key", &head);
-        assert_eq!(found, Err(FactError::LongValue), "{carrier}");
+    for source in ["header: x-api-key", "query: key", "bearer: true", "cookie: key"] {
+        let found = fact_from_untrusted_peer(&format!("api_key: {{ {source} }}"), "api_key", &head);
+        assert_eq!(found, Err(FactError::LongValue), "{source}");
     }
     let just = "x".repeat(MAX_VALUE_BYTES);
     let head = self::head("/", &[("x-api-key", &just)]);
@@ -210,7 +208,7 @@ fn bypass_percent_encoding_makes_no_new_key() {
     }
 }
 
-/// With `unknown: ip`, whoever invents keys is counted by address.
+/// With `unknown: ip`, requests with made-up API keys are counted by address.
 #[test]
 fn bypass_unknown_api_keys_share_address_counter() {
     let rules = rules(
@@ -255,7 +253,7 @@ fn bypass_path_spelling_makes_no_new_key() {
     }
 }
 
-/// A pattern that the document declares makes one endpoint of what a client could vary for ever.
+/// A declared pattern maps paths that a client can vary without limit to one endpoint.
 #[test]
 fn bypass_path_variants_share_declared_endpoint() {
     let rules =
@@ -318,14 +316,14 @@ fn bypass_proxy_headers_need_trusted_peer() {
         assert_eq!(
             fact_from_peer(PROXY, section, name, &head),
             Ok(None),
-            "nobody is trusted: {section}"
+            "no proxy is trusted: {section}"
         );
     }
     let anyone = "facts: { tenant: { header: x-told, trust: anyone } }";
     assert_eq!(fact_from_peer(CLIENT, anyone, "tenant", &head), ok_some("gold"));
 }
 
-/// Neither can a stranger have a request refused that is not even looked at.
+/// An untrusted header must not cause a refusal either: it is not read at all.
 #[test]
 fn untrusted_header_is_never_validated() {
     let head = head("/", &[("x-told", "a"), ("x-told", "b")]);
@@ -334,7 +332,7 @@ fn untrusted_header_is_never_validated() {
     assert_eq!(fact_from_peer(PROXY, identity, "user_id", &head), Err(FactError::Repeated));
 }
 
-/// Parts of keys are kept apart whatever they hold (length-prefixed, not joined).
+/// Key parts are length-prefixed, not joined, so no separator in a value can merge two keys.
 #[test]
 fn bypass_separators_cause_no_key_collision() {
     let rules = rules(

@@ -1,11 +1,11 @@
-//! `Forwarded` by the examples of RFC 7239, by what is malformed, and its laws.
+//! `Forwarded`: the examples of RFC 7239, malformed input and properties.
 
 use http::HeaderValue;
 use proptest::prelude::*;
 
 use super::*;
 
-/// The nodes of all lines from the right.
+/// The addresses of all lines, from the right.
 fn parse_nodes(lines: &[&str]) -> Vec<Option<String>> {
     let mut headers = HeaderMap::new();
     for line in lines {
@@ -80,7 +80,7 @@ fn malformed_element_yields_no_address() {
     }
 }
 
-/// A client that leaves a quote open must not swallow what its proxy adds.
+/// An open quote from the client must not swallow the element that its proxy appends.
 #[test]
 fn bypass_open_quote_swallows_no_hop() {
     for left in ["for=\"", "for=\"x", "\"", "\\", "for=\"\\", "for=1.1.1.1;x=\"", "\"\"\"", "a\\\""]
@@ -94,7 +94,7 @@ fn bypass_open_quote_swallows_no_hop() {
     }
 }
 
-/// A host that the proxy repeats in quotes, with the client's quotes escaped.
+/// The proxy quotes the host that the client sent, with the client's quotes escaped.
 #[test]
 fn bypass_escaped_quotes_keep_element_whole() {
     let line = "for=203.0.113.9;host=\"x\\\", for=1.1.1.1;y=\\\"\"";

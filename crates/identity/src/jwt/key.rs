@@ -1,6 +1,5 @@
-//! The keys that signatures are checked with: a public key (PEM), a key set (JWKS), or a shared
-//! secret if the document says so. A key that could never check anything is refused here, not
-//! found out request by request.
+//! Parses the keys that verify signatures: a public key (PEM), a key set (JWKS), or a shared secret
+//! if the rules configure one. An unusable key is refused here, at load, not at each request.
 
 use std::fmt;
 
@@ -12,7 +11,7 @@ use jsonwebtoken::jwk::{AlgorithmParameters, Jwk, JwkSet, PublicKeyUse};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey};
 use tidegate_rules::identity::JwtAlgorithm;
 
-/// A key, its id in a set, and what may be signed with it.
+/// A key, its id in the key set, and the algorithms it may verify.
 #[derive(Debug)]
 pub(super) struct VerificationKey {
     pub(super) id: Option<String>,
@@ -20,30 +19,30 @@ pub(super) struct VerificationKey {
     pub(super) algorithms: Vec<Algorithm>,
 }
 
-/// Why the text of a key file is of no use.
+/// Why a key file is unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JwtKeyError {
-    /// It is no kind of key that is known.
+    /// The format is not recognized.
     Unknown,
-    /// It looks like a key but cannot be read as one.
+    /// It looks like a key but cannot be parsed.
     Malformed,
     /// It is a private key.
     PrivateKey,
     /// It is a certificate.
     Certificate,
-    /// It is on a curve, or of a length, that is not supported.
+    /// The curve or the key length is not supported.
     Unsupported,
-    /// It is not a key for the algorithm that the document names.
+    /// The key does not fit the configured algorithm.
     AlgorithmMismatch,
-    /// It is a public key where a shared secret should be.
+    /// It is a public key, but the configured algorithm needs a shared secret.
     PublicKeyAsSecret,
     /// The shared secret is shorter than this many bytes.
     SecretTooShort(usize),
-    /// No key of the set can check signatures.
+    /// No key of the set can verify signatures.
     NoUsableKey,
 }
 
-/// Reads the keys of a file.
+/// Parses the keys of a file.
 pub(super) fn parse_keys(
     text: &str,
     algorithm: Option<JwtAlgorithm>,
@@ -62,7 +61,7 @@ pub(super) fn parse_keys(
     }
 }
 
-/// RFC 7518 section 3.2: a key as long as the hash, or it can be guessed from one token.
+/// RFC 7518 section 3.2: the key must be as long as the hash, or it can be guessed from one token.
 fn parse_secret(text: &str, named: Algorithm) -> Result<VerificationKey, JwtKeyError> {
     let least = match named {
         Algorithm::HS512 => 64,
@@ -92,7 +91,7 @@ fn parse_pem(text: &str, named: Option<Algorithm>) -> Result<VerificationKey, Jw
     validate_public_key(None, secret, named)
 }
 
-/// A set may hold keys for other purposes; those that are for us are kept.
+/// Keeps the keys that can verify signatures; a set may contain keys for other purposes.
 fn parse_key_set(
     text: &str,
     named: Option<Algorithm>,
@@ -120,8 +119,8 @@ fn parse_jwk(jwk: &Jwk, named: Option<Algorithm>) -> Option<VerificationKey> {
     validate_public_key(jwk.common.key_id.clone(), secret, own.or(named)).ok()
 }
 
-/// A public key with the algorithms that fit it, all of which are good: those of its kind and
-/// length, or the one that is named.
+/// Validates a public key and determines its algorithms: the named one, or all that fit its type
+/// and length.
 fn validate_public_key(
     id: Option<String>,
     secret: DecodingKey,
@@ -149,7 +148,7 @@ fn validate_public_key(
     Ok(VerificationKey { id, secret, algorithms })
 }
 
-/// Signatures are checked with keys of 2048 to 8192 bits only, here in characters of base64.
+/// aws-lc supports RSA signatures of 2048 to 8192 bits; the bounds are in base64 characters.
 fn rsa_algorithms(secret: &DecodingKey) -> Result<&'static [Algorithm], JwtKeyError> {
     let jwk = Jwk::from_decoding_key(secret, None).map_err(|_| JwtKeyError::Malformed)?;
     match jwk.algorithm {
@@ -197,22 +196,24 @@ const fn to_jsonwebtoken(algorithm: JwtAlgorithm) -> Algorithm {
 impl fmt::Display for JwtKeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Unknown => "this file holds neither a public key (PEM) nor a key set (JWKS)",
-            Self::Malformed => "the key in this file is damaged",
-            Self::PrivateKey => "this file holds a private key; only its public half belongs here",
-            Self::Certificate => "this file holds a certificate, not the public key in it",
+            Self::Unknown => "this file contains neither a public key (PEM) nor a key set (JWKS)",
+            Self::Malformed => "the key in this file is malformed",
+            Self::PrivateKey => "this file contains a private key; use its public key instead",
+            Self::Certificate => "this file contains a certificate; extract its public key",
             Self::Unsupported => {
-                "only RSA of 2048 to 8192 bits, P-256, P-384 and Ed25519 can be checked"
+                "unsupported key: use RSA (2048 to 8192 bits), P-256, P-384 or Ed25519"
             }
-            Self::AlgorithmMismatch => "the key in this file is not one for the `algorithm`",
-            Self::PublicKeyAsSecret => "a key that others may know is no shared secret",
+            Self::AlgorithmMismatch => {
+                "the key in this file does not fit the configured `algorithm`"
+            }
+            Self::PublicKeyAsSecret => "a public key cannot be used as a shared secret",
             Self::SecretTooShort(least) => {
                 return write!(
                     f,
-                    "a shared secret for this `algorithm` has at least {least} bytes"
+                    "a shared secret for this `algorithm` needs at least {least} bytes"
                 );
             }
-            Self::NoUsableKey => "no key in this set can check the signatures of tokens",
+            Self::NoUsableKey => "no key in this set can verify token signatures",
         })
     }
 }

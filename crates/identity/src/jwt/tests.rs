@@ -1,4 +1,4 @@
-//! Tokens that prove something, and all the ways in which others pretend to.
+//! Token verification, and the known ways to forge a token.
 
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
@@ -18,7 +18,7 @@ const ED_KEY: &str = include_str!("testdata/ed25519.key");
 const ED_PUB: &str = include_str!("testdata/ed25519.pub");
 const SECRET: &str = "a shared secret of at least 32 bytes, and of 64 bytes for HS512...";
 
-/// Beyond the end of any test, and long before it.
+/// After any test run, and long before it.
 const FUTURE: u64 = 4_000_000_000;
 const PAST: u64 = 1_000_000_000;
 
@@ -67,7 +67,7 @@ fn verified_claim(verifier: &JwtVerifier, token: &str) -> Option<String> {
     verifier.verify_claim(token.as_bytes())
 }
 
-/// The key set of the public halves, each under its own id.
+/// A key set with the public keys, each with its id.
 fn key_set() -> Value {
     let keys = [("r", Algorithm::RS256), ("e", Algorithm::ES256), ("d", Algorithm::EdDSA)];
     let keys = keys.map(|(id, algorithm)| {
@@ -132,7 +132,7 @@ fn unsigned_token_is_refused() {
     }
 }
 
-/// The classic: the public key, which everyone has, used as the secret of an HMAC.
+/// A classic forgery: the public key used as an HMAC secret.
 #[test]
 fn public_key_as_hmac_secret_is_refused() {
     for (public, name) in [(RSA_PUB, "RS256"), (P256_PUB, "ES256"), (ED_PUB, "EdDSA")] {
@@ -162,7 +162,7 @@ fn tampered_token_is_refused() {
     for at in 0..good.len() {
         let mut bytes = good.clone().into_bytes();
         bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
-        // The last character of base64 has bits that mean nothing.
+        // The last base64 character has unused bits.
         if at + 1 < good.len() {
             assert_eq!(verifier.verify_claim(&bytes), None, "byte {at}");
         }
@@ -219,7 +219,7 @@ fn configured_issuer_and_audience_are_required() {
         let claims = json!({ "sub": "ann", "exp": FUTURE, "iss": iss, "aud": aud });
         let token = sign_token(&header, &claims);
         assert_eq!(verified_claim(&strict, &token).is_some(), good, "{claims}");
-        assert!(verified_claim(&verifier(P256_PUB), &token).is_some(), "not asked for: {claims}");
+        assert!(verified_claim(&verifier(P256_PUB), &token).is_some(), "not configured: {claims}");
     }
 }
 
@@ -255,9 +255,9 @@ fn jwks_key_is_selected_by_kid() {
             .is_some()
     };
     assert!(with(Algorithm::RS256, Some("r")) && with(Algorithm::ES256, Some("e")));
-    assert!(!with(Algorithm::ES256, Some("r")), "the id of another key");
-    assert!(!with(Algorithm::ES256, Some("x")), "an id that is not known");
-    assert!(with(Algorithm::ES256, None), "the only one of its kind");
+    assert!(!with(Algorithm::ES256, Some("r")), "another key's id");
+    assert!(!with(Algorithm::ES256, Some("x")), "unknown id");
+    assert!(with(Algorithm::ES256, None), "the only key for ES256");
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn embedded_jwk_and_crit_are_refused() {
     let jwk = Jwk::from_encoding_key(&signing_key(Algorithm::ES256), Algorithm::ES256).unwrap();
     let claims = json!({ "sub": "ann", "exp": FUTURE });
     let own = Header { jwk: Some(jwk), ..Header::new(Algorithm::ES256) };
-    assert_eq!(verified_claim(&verifier(ED_PUB), &sign_token(&own, &claims)), None, "its own key");
+    assert_eq!(verified_claim(&verifier(ED_PUB), &sign_token(&own, &claims)), None, "embedded key");
     let critical = Header { crit: Some(vec!["b64".to_owned()]), ..Header::new(Algorithm::ES256) };
     assert_eq!(
         verified_claim(&verifier(P256_PUB), &sign_token(&critical, &claims)),
@@ -299,7 +299,7 @@ fn unusable_jwks_keys_are_skipped() {
     assert_eq!(
         verified_claim(&verifier, &signed_token(Algorithm::RS256)),
         None,
-        "a key for encryption"
+        "an encryption key"
     );
 }
 

@@ -1,4 +1,4 @@
-//! The canonical form: by example, and its laws.
+//! Path canonicalization: examples and properties.
 
 use proptest::prelude::*;
 
@@ -100,15 +100,15 @@ proptest! {
     #[test]
     fn encoded_unreserved_characters_are_decoded(path in "/[a-z0-9._~/-]{0,20}", at in 0usize..21) {
         let plain = canonical(&path).map(Cow::into_owned);
-        let mut disguised = String::new();
+        let mut encoded = String::new();
         for (index, byte) in path.bytes().enumerate() {
             match byte {
-                b'/' => disguised.push('/'),
-                _ if index == at => disguised.push_str(&format!("%{byte:02x}")),
-                _ => disguised.push(char::from(byte)),
+                b'/' => encoded.push('/'),
+                _ if index == at => encoded.push_str(&format!("%{byte:02x}")),
+                _ => encoded.push(char::from(byte)),
             }
         }
-        prop_assert_eq!(canonical(&disguised).map(Cow::into_owned), plain);
+        prop_assert_eq!(canonical(&encoded).map(Cow::into_owned), plain);
     }
 
     #[test]

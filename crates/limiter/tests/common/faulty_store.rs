@@ -1,4 +1,4 @@
-//! A store that fails as it is told to and otherwise is a memory store, which several may share.
+//! A store with injectable faults on top of a memory store, which several nodes may share.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,27 +10,27 @@ use tidegate_limiter::Limiter;
 
 use super::{ManualMemoryStore, poll_ready, rules, small_store};
 
-/// What goes wrong.
+/// The fault to simulate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum StoreFault {
-    /// Nothing.
+    /// No fault.
     #[default]
     None,
-    /// It cannot be reached: nothing is done.
+    /// The store is unreachable: nothing is executed.
     Unreachable,
-    /// What is asked is done, but the answer is lost; looks are answered.
+    /// The operation is executed, but the response is lost; peeks are answered.
     AnswerLost,
-    /// What is asked may have been done, but is not; looks are answered.
+    /// The operation is not executed and there is no response; peeks are answered.
     RequestLost,
-    /// One call of this number is let through, as by a breaker that closes; the others are not made.
+    /// Only every n-th call is let through, as by a closing breaker; the others are not executed.
     BreakerClosing(u32),
-    /// The part that holds the counters of these rules cannot be reached.
+    /// The part of the store with the counters of these rules is unreachable.
     PartUnreachable(&'static [&'static str]),
-    /// Refusals are answered from memory.
+    /// A deny cache answers refusals.
     DenyCached,
 }
 
-/// One node's connection to a store.
+/// One node's connection to a shared store.
 #[derive(Clone)]
 pub(crate) struct FaultyStore(Arc<Inner>);
 
@@ -44,10 +44,10 @@ struct Inner {
 
 impl FaultyStore {
     pub(crate) fn new(store: Arc<ManualMemoryStore>, nodes: u32) -> Self {
-        let (fault, asked) = (Mutex::default(), Mutex::default());
+        let (fault, recorded_calls) = (Mutex::default(), Mutex::default());
         let store = Mutex::new(store);
         let (nodes, calls) = (AtomicU32::new(nodes), AtomicU32::default());
-        Self(Arc::new(Inner { store, fault, nodes, calls, recorded_calls: asked }))
+        Self(Arc::new(Inner { store, fault, nodes, calls, recorded_calls }))
     }
 
     pub(crate) fn set_fault(&self, fault: StoreFault) {
@@ -58,7 +58,7 @@ impl FaultyStore {
         self.0.nodes.store(nodes, Ordering::SeqCst);
     }
 
-    /// The store forgets everything; a clock that stands still is still its clock.
+    /// Replaces the store by an empty one, whose clock stays at the current time.
     pub(crate) fn lose_data(&self) {
         let now = poll_ready(self.memory_store().now()).unwrap();
         *self.0.store.lock().unwrap() = Arc::new(small_store(&ManualClock::new(now)));
@@ -68,7 +68,8 @@ impl FaultyStore {
         Arc::clone(&self.0.store.lock().unwrap())
     }
 
-    /// What was asked since the last look: each operation with the number of charges.
+    /// Returns the calls since the last time this was called: each operation with its number of
+    /// charges.
     pub(crate) fn take_recorded_calls(&self) -> Vec<(Op, usize)> {
         std::mem::take(&mut self.0.recorded_calls.lock().unwrap())
     }
@@ -113,9 +114,9 @@ impl Store for FaultyStore {
             }
             StoreFault::DenyCached => {
                 store.apply_now(Op::Peek, charges, readings);
-                if readings.iter().any(|told| told.verdict.refuses()) {
-                    let others = readings.iter_mut().filter(|told| !told.verdict.refuses());
-                    others.for_each(|told| *told = Reading::default());
+                if readings.iter().any(|reading| reading.verdict.refuses()) {
+                    let others = readings.iter_mut().filter(|reading| !reading.verdict.refuses());
+                    others.for_each(|reading| *reading = Reading::default());
                     return Ok(AnsweredBy::DenyCache);
                 }
                 store.apply_now(op, charges, readings);
@@ -149,13 +150,13 @@ impl FaultyStore {
         let answered: Vec<usize> =
             (0..charges.len()).filter(|i| !lost.contains(&charges[*i].key.rule)).collect();
         let part: Vec<Charge<'_>> = answered.iter().map(|i| charges[*i]).collect();
-        let mut told = vec![Reading::default(); part.len()];
-        self.memory_store().apply_now(op, &part, &mut told);
-        answered.iter().zip(told).for_each(|(i, told)| readings[*i] = told);
+        let mut answers = vec![Reading::default(); part.len()];
+        self.memory_store().apply_now(op, &part, &mut answers);
+        answered.iter().zip(answers).for_each(|(i, reading)| readings[*i] = reading);
         if answered.len() == charges.len() {
             return Ok(AnsweredBy::Store);
         }
-        Err(StoreError { answered, ..StoreError::not_applied("a node is gone") })
+        Err(StoreError { answered, ..StoreError::not_applied("a node is unreachable") })
     }
 }
 
@@ -165,7 +166,7 @@ pub(crate) struct TestNode {
     pub(crate) store: FaultyStore,
 }
 
-/// Nodes that share a store, each with a local one.
+/// Creates nodes that share a store, each with its own local store.
 pub(crate) fn fleet(source: &str, nodes: u32, clock: &ManualClock) -> Vec<TestNode> {
     let shared = Arc::new(small_store(clock));
     let node = |_| {
@@ -176,7 +177,7 @@ pub(crate) fn fleet(source: &str, nodes: u32, clock: &ManualClock) -> Vec<TestNo
     (0..nodes).map(node).collect()
 }
 
-/// The only node there is.
+/// Creates a single node.
 pub(crate) fn single_node(source: &str, clock: &ManualClock) -> TestNode {
     fleet(source, 1, clock).remove(0)
 }

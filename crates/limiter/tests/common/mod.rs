@@ -1,4 +1,4 @@
-//! A limiter on memory with a clock that stands still, and calls that wait for nothing.
+//! Helpers: a limiter on a memory store with a manual clock, whose futures are ready at once.
 
 #![allow(
     dead_code,
@@ -37,25 +37,25 @@ pub(crate) fn limiter(source: &str) -> (Limiter<ManualMemoryStore>, ManualClock)
     (Limiter::new(store, rules(source)), clock)
 }
 
-/// A clock at the start of an hour.
+/// A manual clock at the start of an hour.
 pub(crate) fn clock() -> ManualClock {
     ManualClock::new(Timestamp::from_micros(1_699_999_200_000_000))
 }
 
-/// A small store: a property makes thousands of them.
+/// A small store, because a property test creates thousands of them.
 pub(crate) fn small_store(clock: &ManualClock) -> ManualMemoryStore {
     MemoryStore::with_shards(clock.clone(), 1 << 20, 2)
 }
 
-pub(crate) fn facts(of: &'static [(&'static str, &'static str)]) -> Facts<'static> {
-    of.iter().copied().collect()
+pub(crate) fn facts(pairs: &'static [(&'static str, &'static str)]) -> Facts<'static> {
+    pairs.iter().copied().collect()
 }
 
-/// The outcome of a future that is ready at once, as those of the memory store are.
+/// Returns the output of a future that is ready at once, as those of the memory store are.
 pub(crate) fn poll_ready<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => outcome,
-        Poll::Pending => panic!("a decision on memory waits for nothing"),
+        Poll::Pending => panic!("a decision on a memory store must be ready at once"),
     }
 }
 
@@ -64,8 +64,9 @@ pub(crate) fn reading_summary(decision: &Decision) -> Vec<String> {
     decision
         .readings()
         .map(|(rule, reading)| {
-            let left =
-                reading.numbers.map_or_else(|| "-".to_owned(), |told| told.remaining.to_string());
+            let left = reading
+                .numbers
+                .map_or_else(|| "-".to_owned(), |numbers| numbers.remaining.to_string());
             format!("{} {} {left}", rule.id(), reading.verdict.name())
         })
         .collect()

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: policies, keys and charges in one line.
+//! Test helpers: policies, keys and charges.
 
 #![allow(dead_code, clippy::expect_used, reason = "each test file uses some of it")]
 
@@ -10,11 +10,11 @@ use tidegate_core::store::{Charge, Op};
 use tidegate_core::time::{Clock, Micros, Timestamp};
 use tidegate_memory::MemoryStore;
 
-/// An instant well inside a window of any round length.
+/// A time inside a window of any round length.
 pub(crate) const START: Timestamp = Timestamp::from_micros(1_700_000_000_123_457);
 
 pub(crate) fn policy(algorithm: Algorithm, requests: u64, window: Micros) -> Policy {
-    Policy::new(algorithm, Quota::new(requests, window)).expect("numbers that work")
+    Policy::new(algorithm, Quota::new(requests, window)).expect("a valid quota")
 }
 
 pub(crate) fn fingerprint(name: u64) -> Fingerprint {
@@ -38,7 +38,7 @@ pub(crate) fn apply<C: Clock>(
     readings
 }
 
-/// Whether the request passes.
+/// Charges the batch and returns whether it was admitted.
 pub(crate) fn admit<C: Clock>(store: &MemoryStore<C>, charges: &[Charge<'_>]) -> bool {
     !apply(store, Op::Charge, charges).iter().any(|reading| reading.verdict.refuses())
 }

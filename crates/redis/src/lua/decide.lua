@@ -356,7 +356,7 @@ local function careful()
 
   -- Sliding window logs ---------------------------------------------------------------------------
   -- policy: 4, requests, window, maximum number of records. Concurrency slots use a log whose
-  --         window is their lease and which has room for all of them; a slot is found by its
+  --         window is their hold time and which has room for all of them; a slot is found by its
   --         record's time.
   --
   -- Stored as a hash: numbered chunks of records (at, cost), oldest first, and a directory `d`. The

@@ -1,5 +1,5 @@
-//! Histories of crowds: at each instant several requests, each of several rules, which a store may
-//! take together. Time, costs and what is asked come from the last answers, so that edges are hit.
+//! Random histories. Each instant has several requests with several rules each, which a store may
+//! batch. Times, costs and operations depend on the last readings, so that edge cases occur.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -20,13 +20,13 @@ const KEYS: usize = 3;
 
 const NAMES: [&str; 3] = ["user", "endpoint", "global"];
 
-/// What tells their counters of one owner apart; not in the order of the rules.
+/// The namespaces of the rules, which separate the counters of one owner; not in rule order.
 const TAGS: [u64; 3] = [0x7000_0000_0000_0000, 0x1000_0000_0000_0000, 0xf000_0000_0000_0000];
 
-/// Histories end before this: instants plus what a bucket takes to drain stay below 2^53.
+/// Histories end before this time: times plus the drain time of a bucket stay below 2^53.
 const HISTORY_END: Timestamp = Timestamp::from_micros(2_500_000_000_000_000);
 
-/// A history.
+/// Rules, and rounds of requests for them.
 #[derive(Clone, Debug)]
 pub(crate) struct BatchHistory {
     pub(crate) start: Timestamp,
@@ -34,7 +34,7 @@ pub(crate) struct BatchHistory {
     pub(crate) rounds: Vec<HistoryRound>,
 }
 
-/// A rule, and what it is changed to.
+/// A rule and its later versions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HistoryRule {
     pub(crate) versions: [Policy; 3],
@@ -43,22 +43,22 @@ pub(crate) struct HistoryRule {
     pub(crate) role: Role,
 }
 
-/// What happens at one instant.
+/// The events of one instant.
 #[derive(Clone, Debug)]
 pub(crate) struct HistoryRound {
-    /// The rule that says how far time goes, and whether it is changed first.
+    /// The rule that determines the time step; `edited` changes it first.
     pub(crate) leader: usize,
     pub(crate) edited: bool,
-    /// Whether the clock goes back before all that.
+    /// Whether the clock steps back before.
     pub(crate) back: Option<ClockStepBack>,
     pub(crate) requests: Vec<RoundRequest>,
 }
 
-/// How far a clock goes back.
+/// How far the clock steps back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ClockStepBack {
     Micros(u64),
-    /// So many sixteenths of the leader's window.
+    /// Sixteenths of the leader's window.
     WindowPart(u64),
     Day,
 }
@@ -67,14 +67,14 @@ pub(crate) enum ClockStepBack {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoundRequest {
     pub(crate) step: CounterStep,
-    /// Which rules govern it, a bit each; none is all.
+    /// The rules that apply, as a bit mask; 0 means all.
     pub(crate) rules: u8,
     pub(crate) key: usize,
-    /// Whether it comes from a node that does not know the change yet.
+    /// Whether it comes from a node that still has the old rules.
     pub(crate) stale_rules: bool,
 }
 
-/// What a store says to requests of one instant.
+/// A store that decides the requests of one instant.
 pub(crate) trait BatchStore {
     fn decide(
         &mut self,
@@ -90,13 +90,13 @@ impl BatchStore for &RedisFixture {
         requests: &[StoreRequest<'_>],
     ) -> Result<Vec<Vec<Reading>>, TestCaseError> {
         self.clock.set(now);
-        let told = self.try_apply_batch(requests);
-        told.map_err(|error| TestCaseError::fail(format!("{error}: {requests:?}")))
+        let reply = self.try_apply_batch(requests);
+        reply.map_err(|error| TestCaseError::fail(format!("{error}: {requests:?}")))
     }
 }
 
 impl BatchHistory {
-    /// Plays the history on two stores that must say the same; returns how many requests it had.
+    /// Plays the history on two stores, which must agree. Returns the number of requests.
     pub(crate) fn check_equal(
         &self,
         number: u64,
@@ -110,10 +110,10 @@ impl BatchHistory {
             play.advance(round);
             let requests = play.requests(&round.requests);
             count += requests.len() as u64;
-            let told = decide_both(play.now, &requests, one, other)?;
-            play.record_answers(&round.requests, &told);
+            let reply = decide_both(play.now, &requests, one, other)?;
+            play.record_answers(&round.requests, &reply);
         }
-        // What was written last is looked at.
+        // Compare the state after the last write.
         let all = play.peek_requests();
         decide_both(play.now, &all, one, other)?;
         Ok(count + all.len() as u64)
@@ -126,15 +126,15 @@ fn decide_both(
     one: &mut impl BatchStore,
     other: &mut impl BatchStore,
 ) -> Result<Vec<Vec<Reading>>, TestCaseError> {
-    let (told, expected) = (other.decide(now, requests)?, one.decide(now, requests)?);
-    for (i, (told, expected)) in told.iter().zip(&expected).enumerate() {
-        prop_assert_eq!(told, expected, "request {} of {:?}", i, requests);
+    let (reply, expected) = (other.decide(now, requests)?, one.decide(now, requests)?);
+    for (i, (reply, expected)) in reply.iter().zip(&expected).enumerate() {
+        prop_assert_eq!(reply, expected, "request {} of {:?}", i, requests);
     }
-    prop_assert_eq!(told.len(), requests.len());
+    prop_assert_eq!(reply.len(), requests.len());
     Ok(expected)
 }
 
-/// A history under way.
+/// The state of a history while it is played.
 pub(crate) struct HistoryPlayer<'a> {
     rules: &'a [HistoryRule],
     number: u64,
@@ -147,25 +147,25 @@ pub(crate) struct HistoryPlayer<'a> {
 }
 
 impl<'a> HistoryPlayer<'a> {
-    pub(crate) fn new(crowd: &'a BatchHistory, number: u64) -> Self {
-        let policies: Vec<Policy> = crowd.rules.iter().map(|rule| rule.versions[0]).collect();
+    pub(crate) fn new(history: &'a BatchHistory, number: u64) -> Self {
+        let policies: Vec<Policy> = history.rules.iter().map(|rule| rule.versions[0]).collect();
         let untouched = |policy: &Policy| {
-            let now = crowd.start;
+            let now = history.start;
             [Reading { remaining: policy.limit(), now, ..Reading::default() }; KEYS]
         };
         Self {
-            rules: &crowd.rules,
+            rules: &history.rules,
             number,
-            now: crowd.start,
-            versions: vec![0; crowd.rules.len()],
+            now: history.start,
+            versions: vec![0; history.rules.len()],
             last: policies.iter().map(untouched).collect(),
             old_policies: policies.clone(),
             policies,
-            charged: vec![crowd.start],
+            charged: vec![history.start],
         }
     }
 
-    /// The clock may go back.
+    /// Steps the clock back, if the round requires it.
     pub(crate) fn step_clock_back(&mut self, round: &HistoryRound) {
         let window = self.policies[round.leader % self.rules.len()].quota().window.get();
         self.now = self.now.minus(Micros::new(match round.back {
@@ -178,7 +178,7 @@ impl<'a> HistoryPlayer<'a> {
         }));
     }
 
-    /// Time goes on, and a rule may be changed.
+    /// Advances the time, and may change a rule.
     pub(crate) fn advance(&mut self, round: &HistoryRound) {
         let leader = round.leader % self.rules.len();
         let first = &round.requests[0];
@@ -195,18 +195,18 @@ impl<'a> HistoryPlayer<'a> {
         }
     }
 
-    pub(crate) fn requests(&self, asked: &[RoundRequest]) -> Vec<StoreRequest<'_>> {
-        asked.iter().map(|asked| self.request(asked)).collect()
+    pub(crate) fn requests(&self, requests: &[RoundRequest]) -> Vec<StoreRequest<'_>> {
+        requests.iter().map(|request| self.request(request)).collect()
     }
 
-    fn request(&self, asked: &RoundRequest) -> StoreRequest<'_> {
-        let charges = self.governing(asked).map(|i| {
-            let policies = if asked.stale_rules { &self.old_policies } else { &self.policies };
-            let cost = asked.step.cost.resolve(&policies[i], &self.last[i][asked.key]);
-            Charge { cost, ..self.charge(i, asked.key, &policies[i]) }
+    fn request(&self, request: &RoundRequest) -> StoreRequest<'_> {
+        let charges = self.governing(request).map(|i| {
+            let policies = if request.stale_rules { &self.old_policies } else { &self.policies };
+            let cost = request.step.cost.resolve(&policies[i], &self.last[i][request.key]);
+            Charge { cost, ..self.charge(i, request.key, &policies[i]) }
         });
         let window = || self.policies[0].quota().window.get();
-        let op = match asked.step.action {
+        let op = match request.step.action {
             StepAction::Charge => Op::Charge,
             StepAction::Peek => Op::Peek,
             StepAction::Force => Op::Force,
@@ -226,14 +226,14 @@ impl<'a> HistoryPlayer<'a> {
         StoreRequest { op, charges: charges.collect() }
     }
 
-    fn governing(&self, asked: &RoundRequest) -> impl Iterator<Item = usize> {
-        let rules = asked.rules;
+    fn governing(&self, request: &RoundRequest) -> impl Iterator<Item = usize> {
+        let rules = request.rules;
         let some = (0..self.rules.len()).any(|i| rules >> i & 1 == 1);
         (0..self.rules.len()).filter(move |i| !some || rules >> i & 1 == 1)
     }
 
     pub(crate) fn charge<'b>(&'b self, i: usize, key: usize, policy: &'b Policy) -> Charge<'b> {
-        // What rules count of a key lies together in every second history.
+        // In every second history, the counters of one owner share a page.
         let namespace = Fingerprint { hi: TAGS[i] * (self.number % 2), lo: 0 };
         let lo = if self.number.is_multiple_of(2) { i * KEYS + key } else { key } as u64;
         let fingerprint = Fingerprint { hi: self.number << 8, lo } ^ namespace;
@@ -246,21 +246,21 @@ impl<'a> HistoryPlayer<'a> {
         }
     }
 
-    pub(crate) fn record_answers(&mut self, asked: &[RoundRequest], told: &[Vec<Reading>]) {
-        for (asked, told) in asked.iter().zip(told) {
+    pub(crate) fn record_answers(&mut self, requests: &[RoundRequest], replies: &[Vec<Reading>]) {
+        for (request, readings) in requests.iter().zip(replies) {
             if matches!(
-                asked.step.action,
+                request.step.action,
                 StepAction::Charge | StepAction::Force | StepAction::Renew(_)
             ) {
                 self.charged.push(self.now);
             }
-            for (i, reading) in self.governing(asked).zip(told).collect::<Vec<_>>() {
-                self.last[i][asked.key] = *reading;
+            for (i, reading) in self.governing(request).zip(readings).collect::<Vec<_>>() {
+                self.last[i][request.key] = *reading;
             }
         }
     }
 
-    /// A look at every key.
+    /// Requests that peek at every key.
     pub(crate) fn peek_requests(&self) -> Vec<StoreRequest<'_>> {
         let every = (0..self.rules.len()).flat_map(|i| (0..KEYS).map(move |key| (i, key)));
         let look =
@@ -269,25 +269,25 @@ impl<'a> HistoryPlayer<'a> {
     }
 }
 
-/// Histories of up to so many instants and requests at each.
+/// Histories of up to `rounds` instants with up to `most` requests each.
 pub(crate) fn batch_histories(
     algorithms: &'static [Algorithm],
     rounds: usize,
     most: usize,
 ) -> impl Strategy<Value = BatchHistory> {
     let rules = prop::collection::vec(rules(algorithms), 1..=NAMES.len());
-    let asked = (counter_steps(), 0_u8..8, 0_usize..KEYS, 0_u8..16);
-    let asked = asked.prop_map(|(step, rules, key, late)| RoundRequest {
+    let request = (counter_steps(), 0_u8..8, 0_usize..KEYS, 0_u8..16);
+    let request = request.prop_map(|(step, rules, key, late)| RoundRequest {
         step,
         rules,
         key,
         stale_rules: late == 0,
     });
-    let asked = prop::collection::vec(asked, 1..=most);
-    let round = (0_usize..NAMES.len(), 0_u8..8, asked);
-    let round = round.prop_map(|(leader, edit, asked)| {
+    let requests = prop::collection::vec(request, 1..=most);
+    let round = (0_usize..NAMES.len(), 0_u8..8, requests);
+    let round = round.prop_map(|(leader, edit, requests)| {
         let (edited, back) = (edit == 0, None);
-        HistoryRound { leader, edited, back, requests: asked }
+        HistoryRound { leader, edited, back, requests }
     });
     let start = prop_oneof![
         1 => Just(0_u64),
@@ -299,10 +299,10 @@ pub(crate) fn batch_histories(
     })
 }
 
-/// The same with a clock that goes back now and then. Rules stay what they are: one that comes into
-/// force at an instant that is yet to come says nothing of the clock.
+/// Adds clock steps back to histories. Rules are not edited, because an edit whose effective time
+/// lies in the future tests something other than the clock.
 pub(crate) fn with_clock_steps_back(
-    crowds: impl Strategy<Value = BatchHistory>,
+    histories: impl Strategy<Value = BatchHistory>,
 ) -> impl Strategy<Value = BatchHistory> {
     let back = prop_oneof![
         (1_u64..40).prop_map(ClockStepBack::Micros),
@@ -310,14 +310,14 @@ pub(crate) fn with_clock_steps_back(
         Just(ClockStepBack::Day),
     ];
     let backs = prop::collection::vec(proptest::option::weighted(0.4, back), 8);
-    (crowds, backs).prop_map(|(mut crowd, backs)| {
-        // Not before the epoch.
-        crowd.start = crowd.start.max(Timestamp::from_micros(1_600_000_000_000_000));
-        crowd.rounds.iter_mut().for_each(|round| round.edited = false);
-        for (round, back) in crowd.rounds.iter_mut().zip(backs) {
+    (histories, backs).prop_map(|(mut history, backs)| {
+        // Keep times after the epoch.
+        history.start = history.start.max(Timestamp::from_micros(1_600_000_000_000_000));
+        history.rounds.iter_mut().for_each(|round| round.edited = false);
+        for (round, back) in history.rounds.iter_mut().zip(backs) {
             round.back = back;
         }
-        crowd
+        history
     })
 }
 
@@ -348,7 +348,7 @@ fn rules(algorithms: &'static [Algorithm]) -> impl Strategy<Value = HistoryRule>
     )
 }
 
-/// Small numbers, which fill up soon, and any others.
+/// Policies with small limits, which are reached soon, or arbitrary ones.
 fn policies(algorithms: &'static [Algorithm]) -> impl Strategy<Value = Policy> {
     let windows = prop::sample::select(&[977_u64, 100_000, 1_000_000, 3_600_000_000][..]);
     (prop::sample::select(algorithms), any::<bool>(), 1_u64..30, windows).prop_flat_map(

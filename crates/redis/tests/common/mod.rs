@@ -1,4 +1,4 @@
-//! What the tests of this crate share: a server with a store on it, and charges in one line.
+//! Shared test helpers: a store on a server, and short constructors of charges.
 
 #![allow(dead_code, clippy::expect_used, reason = "each test file uses some of it")]
 
@@ -19,20 +19,20 @@ use tidegate_redis::{RedisAddress, RedisOptions, RedisStore};
 use tidegate_testkit::redis::RedisServer;
 use tokio::runtime::Runtime;
 
-/// An instant well inside a window of any round length.
+/// A time that lies inside a window of any round length.
 pub(crate) const START: Timestamp = Timestamp::from_micros(1_700_000_000_123_457);
 
-/// Long enough for a busy machine: what is proved here is what is decided, not how soon.
+/// Long enough for a busy machine: the tests check decisions, not latency.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A store, on a runtime of its own.
+/// A store with its runtime.
 pub(crate) struct RedisFixture {
     pub(crate) store: RedisStore,
     pub(crate) clock: ManualClock,
     pub(crate) runtime: Runtime,
 }
 
-/// One request of several that travel together.
+/// One request of a batch.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreRequest<'a> {
     pub(crate) op: Op,
@@ -45,7 +45,7 @@ impl<'a> StoreRequest<'a> {
     }
 }
 
-/// The usual at an address, with patience and without a deny cache.
+/// Default options with a long deadline and without the deny cache.
 pub(crate) fn options(url: &str) -> RedisOptions {
     let address = RedisAddress::parse(url).expect("an address");
     RedisOptions { deny_cache: false, deadline: TEST_TIMEOUT, ..RedisOptions::new(address) }
@@ -57,7 +57,7 @@ impl RedisFixture {
         Self::with_options(&options(url))
     }
 
-    /// A store on the clock of the test.
+    /// A store on a test clock.
     pub(crate) fn with_test_clock(url: &str) -> Self {
         Self::with_options(&RedisOptions {
             test_clock: Some(ManualClock::new(START)),
@@ -65,7 +65,7 @@ impl RedisFixture {
         })
     }
 
-    /// One thread: requests are put in line in the order in which they are made.
+    /// Uses a single thread, so that requests are queued in the order in which they are made.
     pub(crate) fn with_options(options: &RedisOptions) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime");
@@ -79,7 +79,7 @@ impl RedisFixture {
         Self { store, clock, runtime }
     }
 
-    /// One request, and who answered.
+    /// Applies one request; also returns the source of the answer.
     pub(crate) fn apply_with_source(
         &self,
         op: Op,
@@ -101,22 +101,22 @@ impl RedisFixture {
         self.try_apply_batch(requests).expect("the server answers")
     }
 
-    /// The same where the script may fail.
+    /// Like `apply_batch`, but the script may fail.
     pub(crate) fn try_apply_batch(
         &self,
         requests: &[StoreRequest<'_>],
     ) -> Result<Vec<Vec<Reading>>, StoreError> {
-        assert!(requests.len() <= 64, "more do not travel together");
-        let asked = requests.iter().map(async |request| {
+        assert!(requests.len() <= 64, "a batch has at most 64 requests");
+        let pending = requests.iter().map(async |request| {
             let mut readings = vec![Reading::default(); request.charges.len()];
-            let asked = self.store.apply(request.op, &request.charges, &mut readings);
-            asked.await.map(|_| readings)
+            let answered = self.store.apply(request.op, &request.charges, &mut readings);
+            answered.await.map(|_| readings)
         });
-        self.runtime.block_on(join_all(asked)).into_iter().collect()
+        self.runtime.block_on(join_all(pending)).into_iter().collect()
     }
 }
 
-/// One request, and who answered.
+/// Applies one request; also returns the source of the answer.
 pub(crate) async fn apply_with_source(
     store: &RedisStore,
     op: Op,
@@ -150,7 +150,7 @@ pub(crate) fn charge_for<'a>(
     Charge::plain(key, policy, 1)
 }
 
-/// How a key's hash is written in a name: 22 digits of six bits, the last with two of them.
+/// The encoding of a hash in a key's name: 22 characters of six bits, the last with only two.
 pub(crate) fn hash_tag(Fingerprint { hi, lo }: Fingerprint) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let bits = u128::from(hi) << 64 | u128::from(lo);
@@ -161,49 +161,49 @@ pub(crate) fn hash_tag(Fingerprint { hi, lo }: Fingerprint) -> String {
     (0..22).map(digit).collect()
 }
 
-/// The name of the page of a counter that lies alone, as it is documented.
+/// The documented name of a standalone counter's page.
 pub(crate) fn page_name(rule: &str, key: Fingerprint) -> String {
     format!("tg:{rule}:{{{}}}", hash_tag(key))
 }
 
-/// The name of a log, which ends with the tag of its rule's counters.
+/// The documented name of a log, which ends with the tag of its rule's counters.
 pub(crate) fn log_name(rule: &str, owner: Fingerprint, tag: u64) -> String {
     format!("tg:{rule}:{{{}}}{}", hash_tag(owner), &hash_tag(Fingerprint { hi: tag, lo: 0 })[..11])
 }
 
-/// The tag of counters that lie alone.
+/// The tag of standalone counters.
 pub(crate) const STANDALONE_TAG: u64 = 0xd3a5_7c19_e86b_42f4;
 
-/// How often a server was asked something, by command.
+/// The server's statistics by command: calls and total microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommandStats(BTreeMap<String, (u64, u64)>);
 
 impl CommandStats {
     pub(crate) fn from_server(server: &RedisServer) -> Self {
         let text = server.command(&["INFO", "commandstats"]).text();
-        let told = text.lines().filter_map(|line| {
-            let (name, told) = line.strip_prefix("cmdstat_")?.split_once(':')?;
+        let reply = text.lines().filter_map(|line| {
+            let (name, reply) = line.strip_prefix("cmdstat_")?.split_once(':')?;
             let number = |field: &str| {
-                let told = told.split(',').filter_map(|part| part.split_once('='));
-                told.into_iter().find(|(name, _)| *name == field)?.1.parse().ok()
+                let reply = reply.split(',').filter_map(|part| part.split_once('='));
+                reply.into_iter().find(|(name, _)| *name == field)?.1.parse().ok()
             };
             Some((name.to_owned(), (number("calls")?, number("usec")?)))
         });
-        Self(told.collect())
+        Self(reply.collect())
     }
 
-    /// How often a command was called.
+    /// The number of calls of a command.
     pub(crate) fn calls(&self, command: &str) -> u64 {
-        self.0.get(command).map_or(0, |told| told.0)
+        self.0.get(command).map_or(0, |reply| reply.0)
     }
 
-    /// How many microseconds all calls of a command took.
+    /// The total microseconds of all calls of a command.
     pub(crate) fn micros_in(&self, command: &str) -> u64 {
-        self.0.get(command).map_or(0, |told| told.1)
+        self.0.get(command).map_or(0, |reply| reply.1)
     }
 }
 
-/// How often a command is called while something is done.
+/// The number of calls of a command while `act` runs.
 pub(crate) fn calls_during(server: &RedisServer, command: &str, act: impl FnOnce()) -> u64 {
     let before = CommandStats::from_server(server).calls(command);
     act();

@@ -1,4 +1,4 @@
-//! Random numbers that a seed brings back: for histories too long to be shrunk.
+//! Reproducible random numbers, for histories that are too long to be shrunk.
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
@@ -27,12 +27,12 @@ impl SeededRng {
         first + self.below(last - first + 1)
     }
 
-    /// Happens once in so many times.
+    /// True once in `times` calls on average.
     pub(crate) fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
-    /// One of several.
+    /// A random element.
     pub(crate) fn choose<T: Copy>(&mut self, several: &[T]) -> T {
         several[usize::try_from(self.below(several.len() as u64)).expect("a place")]
     }

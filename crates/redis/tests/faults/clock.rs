@@ -1,4 +1,4 @@
-//! The server's clock jumps by a day, both ways.
+//! The server's clock jumps by a day, forward and back.
 
 use tidegate_core::decision::Verdict;
 use tidegate_testkit::redis::RedisServer;
@@ -15,26 +15,26 @@ fn clock_jumps_refill_and_break_nothing() {
     let node = LimiterNode::start_with(&server.url(), std::time::Duration::from_secs(1));
     node.await_ready();
     let admitted = |user: &str| {
-        let ask = || node.runtime.block_on(node.limiter.decide(&facts("shared", user), 1));
-        (0..2 * BURST).filter(|_| ask().is_allowed()).count()
+        let decide = || node.runtime.block_on(node.limiter.decide(&facts("shared", user), 1));
+        (0..2 * BURST).filter(|_| decide().is_allowed()).count()
     };
     assert_eq!(admitted("early"), 10);
     let load = LoadGenerator::start(&node);
     for step in [-DAY, DAY, DAY, -DAY, -DAY] {
         server.step_clock(step);
         load.await_store_answers();
-        assert_eq!(admitted("early"), 0, "a clock that jumps by {step} s gives nothing");
+        assert_eq!(admitted("early"), 0, "a clock jump of {step} s refills nothing");
         assert_eq!(node.store().unavailable_reason(), None);
     }
-    // The waits are those of a clock that never jumped: one request comes back every 30 days.
-    let told = node.runtime.block_on(node.limiter.peek(&facts("shared", "early"), None, 1));
-    let (_, reading) = told.tightest().unwrap();
+    // The waits are those of a clock that never jumped: one request refills every 30 days.
+    let reply = node.runtime.block_on(node.limiter.peek(&facts("shared", "early"), None, 1));
+    let (_, reading) = reply.tightest().unwrap();
     assert_eq!(reading.verdict, Verdict::Deny);
     let wait = reading.numbers.unwrap().reset_after.get() / 1_000_000;
-    assert!(wait <= 300 * 86_400, "nobody is locked out for longer than the bucket: {wait} s");
-    let heard = load.stop(&node, 0);
-    assert_eq!(heard.open.by_fallback, 0, "a jump is no outage");
-    assert_counted_once(&node, &heard);
+    assert!(wait <= 300 * 86_400, "the wait is at most the bucket's refill time: {wait} s");
+    let report = load.stop(&node, 0);
+    assert_eq!(report.open.by_fallback, 0, "a jump is no outage");
+    assert_counted_once(&node, &report);
     assert_all_keys_expire(&server);
     node.shut_down([&server]);
 }

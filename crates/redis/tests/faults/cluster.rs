@@ -1,4 +1,4 @@
-//! A cluster that loses a primary, moves slots, or is mostly dead when the node starts.
+//! A cluster that loses a primary, migrates slots, or is mostly down when the node starts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use crate::node::{
     client_connections, exclusive_lock, policy, runtime, store, used,
 };
 
-/// A primary that is lost takes no other's slots with it.
+/// The slots of the other primaries stay available when one primary is lost.
 const ALLOW_PARTIAL_COVERAGE: [&str; 2] = ["--cluster-require-full-coverage", "no"];
 
 fn cluster_url<'a>(servers: impl IntoIterator<Item = &'a RedisServer>) -> String {
@@ -29,7 +29,7 @@ fn cluster_url<'a>(servers: impl IntoIterator<Item = &'a RedisServer>) -> String
     format!("redis+cluster://{}", hosts.join(","))
 }
 
-/// The name of a test's counter in Redis: the hash in its braces is 128 bits in digits of six.
+/// The name of a test's counter in Redis. The hash tag encodes 128 bits, six bits per character.
 fn counter_key(key: u64) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let Fingerprint { hi, lo } = charge(&policy(), key, 1).key.fingerprint;
@@ -41,7 +41,7 @@ fn counter_key(key: u64) -> String {
     format!("tg:test:{{{}}}", (0..22).map(digit).collect::<String>())
 }
 
-/// Another key whose counter is in the same slot.
+/// A different key whose counter is in the same slot.
 fn key_in_same_slot(key: u64) -> u64 {
     let slot = slot_of(counter_key(key));
     (0..1_000_000)
@@ -61,12 +61,12 @@ fn apply_one(
     op: Op,
     key: u64,
 ) -> Result<Reading, StoreError> {
-    let (policy, mut told) = (policy(), [Reading::default()]);
-    let asked = [charge(&policy, key, 1)];
-    runtime.block_on(store.apply(op, &asked, &mut told)).map(|_| told[0])
+    let (policy, mut reply) = (policy(), [Reading::default()]);
+    let charges = [charge(&policy, key, 1)];
+    runtime.block_on(store.apply(op, &charges, &mut reply)).map(|_| reply[0])
 }
 
-/// Callers of some keys; what the store did not answer is told.
+/// Tasks that charge some keys in a loop, and collect the store's errors.
 struct KeyCallers {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
@@ -79,11 +79,11 @@ impl KeyCallers {
         let tasks = keys.iter().map(|&key| {
             let (store, stop, answered) = (Arc::clone(store), stop.clone(), answered.clone());
             runtime.spawn(async move {
-                let (policy, mut told) = (policy(), [Reading::default()]);
+                let (policy, mut reply) = (policy(), [Reading::default()]);
                 let (mut admitted, mut lost) = (0, Vec::new());
                 while !stop.load(Ordering::Relaxed) {
                     let one = [charge(&policy, key, 1)];
-                    match store.apply(Op::Charge, &one, &mut told).await {
+                    match store.apply(Op::Charge, &one, &mut reply).await {
                         Ok(_) => admitted += 1,
                         Err(error) => lost.push(error.reason),
                     }
@@ -101,11 +101,11 @@ impl KeyCallers {
         eventually("callers are answered", || self.answered.load(Ordering::SeqCst) > from + 200);
     }
 
-    /// What was admitted to each, and whom the store did not answer.
+    /// Stops the tasks. Returns the number admitted to each, and the store's errors.
     fn stop(self, runtime: &Runtime) -> (Vec<u64>, Vec<String>) {
         self.stop.store(true, Ordering::Relaxed);
-        let told = self.tasks.into_iter().map(|task| runtime.block_on(task).expect("no panic"));
-        let (admitted, lost): (Vec<u64>, Vec<Vec<String>>) = told.unzip();
+        let reply = self.tasks.into_iter().map(|task| runtime.block_on(task).expect("no panic"));
+        let (admitted, lost): (Vec<u64>, Vec<Vec<String>>) = reply.unzip();
         (admitted, lost.concat())
     }
 }
@@ -121,30 +121,30 @@ fn dead_primary_loses_only_its_slots() {
     let (lost, kept) =
         (key_on_server(&cluster, victim), key_on_server(&cluster, &cluster.nodes()[1]));
     let both = [charge(&policy, lost, 1), charge(&policy, kept, 1)];
-    let ask = || {
-        let mut told = [Reading::default(); 2];
-        let answer = node.runtime.block_on(node.store().apply(Op::Charge, &both, &mut told));
-        (answer, used(&told[1]))
+    let charge_both = || {
+        let mut reply = [Reading::default(); 2];
+        let answer = node.runtime.block_on(node.store().apply(Op::Charge, &both, &mut reply));
+        (answer, used(&reply[1]))
     };
-    assert!(ask().0.is_ok());
+    assert!(charge_both().0.is_ok());
     victim.process().kill();
     node.await_unavailable();
-    let before = ask();
+    let before = charge_both();
     let error = before.0.expect_err("half of it is lost");
     assert_eq!(error.answered, [1], "{error}");
-    let (answer, counted) = ask();
+    let (answer, counted) = charge_both();
     assert_eq!(
         (answer.expect_err("half of it is lost").answered, counted),
         (vec![1], before.1 + 1)
     );
-    let heir = cluster.fail_over(victim);
+    let successor = cluster.fail_over(victim);
     node.await_recovered();
-    let back = poll_until(MAX_RECOVERY_TIME, || ask().0.is_ok().then_some(()));
-    assert!(back.is_some(), "{:?}", ask().0);
+    let back = poll_until(MAX_RECOVERY_TIME, || charge_both().0.is_ok().then_some(()));
+    assert!(back.is_some(), "{:?}", charge_both().0);
     load.await_store_answers();
     load.stop(&node, 1);
     assert_eq!(node.event_names(), ["lost", "back"], "{:?}", node.events());
-    assert_all_keys_expire(heir);
+    assert_all_keys_expire(successor);
     node.shut_down(&cluster.nodes()[1..]);
 }
 
@@ -157,21 +157,21 @@ fn slot_migration_under_load_loses_nothing() {
     let [home, other, ..] = cluster.nodes() else { panic!("several nodes") };
     let key = key_on_server(&cluster, home);
     let (slot, second) = (slot_of(counter_key(key)), key_in_same_slot(key));
-    // Many, so that requests for both travel together.
+    // Many callers, so that one batch contains both keys.
     let callers = KeyCallers::start(&runtime, &store, &[[key, second]; 8].concat());
     callers.await_progress();
     cluster.begin_move(slot, other);
     callers.await_progress();
-    // From here on one of the two is there and one here, and whoever asks for both is told TRYAGAIN.
+    // From here on the two keys are on different servers; a call with both gets TRYAGAIN.
     cluster.move_key(counter_key(key), other);
     callers.await_progress();
     cluster.finish_move(slot, other);
     callers.await_progress();
-    // And back, all at once.
+    // And back, in one step.
     cluster.move_slot(slot, home);
     callers.await_progress();
     let (admitted, lost) = callers.stop(&runtime);
-    assert_eq!(lost, Vec::<String>::new(), "every one is answered by the store");
+    assert_eq!(lost, Vec::<String>::new(), "the store answers every request");
     let stands =
         |key| used(&apply_one(&runtime, &store, Op::Peek, key).expect("the server answers"));
     let sum = |from: usize| admitted.iter().skip(from).step_by(2).sum::<u64>();
@@ -194,22 +194,22 @@ fn slot_migrates_to_new_server() {
     let slot = slot_of(counter_key(first));
     apply_one(&runtime, &store, Op::Charge, first).expect("the server answers");
     cluster.begin_move(slot, newcomer);
-    // It is not here, so it is there, at one that nobody has spoken to.
-    let told = apply_one(&runtime, &store, Op::Charge, second);
-    assert_eq!(used(&told.expect("the newcomer answers")), 1);
+    // The key does not exist on the old server, which redirects to one without a connection yet.
+    let reply = apply_one(&runtime, &store, Op::Charge, second);
+    assert_eq!(used(&reply.expect("the newcomer answers")), 1);
     let callers = KeyCallers::start(&runtime, &store, &[first, second]);
     callers.await_progress();
     cluster.finish_move(slot, newcomer);
     callers.await_progress();
     let (admitted, lost) = callers.stop(&runtime);
-    assert_eq!(lost, Vec::<String>::new(), "every one is answered by the store");
+    assert_eq!(lost, Vec::<String>::new(), "the store answers every request");
     let stands =
         |key| used(&apply_one(&runtime, &store, Op::Peek, key).expect("the server answers"));
     assert_eq!([stands(first), stands(second)], [1 + admitted[0], 1 + admitted[1]]);
     assert_eq!(store.unavailable_reason(), None);
 }
 
-/// A replica that is made a primary without slots.
+/// Turns a replica into a primary without slots.
 fn join_empty_primary(cluster: &RedisCluster) -> &RedisServer {
     let newcomer = &cluster.nodes()[5];
     let id = newcomer.command(&["CLUSTER", "MYID"]).text();
@@ -220,7 +220,7 @@ fn join_empty_primary(cluster: &RedisCluster) -> &RedisServer {
     newcomer.command(&["FLUSHALL"]);
     let port = newcomer.port().to_string();
     cluster.nodes()[0].command(&["CLUSTER", "MEET", "127.0.0.1", &port, bus]);
-    eventually("everybody knows the newcomer as a primary", || {
+    eventually("all nodes know the newcomer as a primary", || {
         cluster.nodes().iter().all(|node| {
             let known = node.command(&["CLUSTER", "NODES"]).text();
             let mut lines = known.lines().filter(|line| line.starts_with(&id));
@@ -242,15 +242,15 @@ fn one_live_seed_is_enough() {
     let node = LimiterNode::start_ready(&cluster_url(seeds));
     let load = LoadGenerator::start(&node);
     load.stop(&node, 0);
-    assert_eq!(node.event_names(), Vec::<&str>::new(), "nothing of theirs was needed");
-    // One that nobody asks, not even for the number of nodes.
+    assert_eq!(node.event_names(), Vec::<&str>::new(), "the dead seeds cause no outage");
+    // A primary without requests, which does not hold the node count either.
     let nodes = cluster.primary_of(slot_of("tg:nodes")).port();
     let idle = cluster.nodes()[..3].iter().find(|primary| primary.port() != nodes).expect("two");
     idle.process().kill();
     let why = node.await_unavailable();
     assert!(why.contains(&idle.address().to_string()), "{why}");
     idle.restart();
-    eventually("the cluster is well", || cluster.is_healthy());
+    eventually("the cluster is healthy", || cluster.is_healthy());
     node.await_recovered();
     assert_eq!(node.event_names(), ["lost", "back"]);
     node.shut_down(cluster.nodes());
@@ -263,7 +263,7 @@ fn cluster_is_found_after_late_start() {
     proxy.refuse();
     let _alone = exclusive_lock();
     let node = LimiterNode::start(&format!("redis+cluster://{}", proxy.address()));
-    eventually("it is told once", || node.event_names() == ["lost"]);
+    eventually("the outage is reported once", || node.event_names() == ["lost"]);
     let why = node.await_unavailable();
     assert!(why.contains(&proxy.address().to_string()) && why.contains("refused"), "{why}");
     proxy.pass();
@@ -275,8 +275,8 @@ fn cluster_is_found_after_late_start() {
     node.shut_down(cluster.nodes());
 }
 
-/// What was charged beside a refusal is given back; that the server which should take it does not
-/// answer is no reason to let the caller wait.
+/// When one charge is refused, the others are refunded. If a server does not answer the refund, the
+/// caller does not wait for it.
 #[test]
 fn refund_does_not_delay_the_answer() {
     const DEADLINE: Duration = Duration::from_secs(2);
@@ -287,27 +287,27 @@ fn refund_does_not_delay_the_answer() {
     let [strict, lenient, ..] = cluster.nodes() else { panic!("several nodes") };
     let (refused, charged) = (key_on_server(&cluster, strict), key_on_server(&cluster, lenient));
     strict.process().pause();
-    let asking = Arc::clone(&store);
-    let asked = runtime.spawn(async move {
-        let (policy, mut told) = (policy(), [Reading::default(); 2]);
+    let charging = Arc::clone(&store);
+    let request = runtime.spawn(async move {
+        let (policy, mut reply) = (policy(), [Reading::default(); 2]);
         let both = [charge(&policy, refused, AMPLE_LIMIT + 1), charge(&policy, charged, 1)];
         let begun = tokio::time::Instant::now();
-        let answer = asking.apply(Op::Charge, &both, &mut told).await;
-        (answer, told, begun.elapsed())
+        let answer = charging.apply(Op::Charge, &both, &mut reply).await;
+        (answer, reply, begun.elapsed())
     });
     let is_charged = || lenient.command(&["EXISTS", &counter_key(charged)]).integer() == 1;
     eventually("one of two is charged", is_charged);
-    // Half of the time is over when the other one refuses.
-    let half_of_it = poll_until(DEADLINE / 2, || asked.is_finished().then_some(()));
-    assert_eq!(half_of_it, None, "a server that stands still answers nobody");
+    // The other server refuses after half of the deadline.
+    let early = poll_until(DEADLINE / 2, || request.is_finished().then_some(()));
+    assert_eq!(early, None, "the paused server does not answer");
     lenient.process().pause();
     strict.process().resume();
-    let (answer, told, took) = runtime.block_on(asked).expect("no panic");
-    assert_eq!(answer.map(|_| told[0].verdict), Ok(Verdict::Deny));
+    let (answer, reply, took) = runtime.block_on(request).expect("no panic");
+    assert_eq!(answer.map(|_| reply[0].verdict), Ok(Verdict::Deny));
     assert!(took < DEADLINE * 5 / 4, "answered after {took:?}");
     lenient.process().resume();
-    eventually("it was given back", || {
-        let told = apply_one(&runtime, &store, Op::Peek, charged);
-        told.is_ok_and(|told| used(&told) == 0)
+    eventually("the charge is refunded", || {
+        let reply = apply_one(&runtime, &store, Op::Peek, charged);
+        reply.is_ok_and(|reply| used(&reply) == 0)
     });
 }

@@ -1,4 +1,4 @@
-//! How many nodes there are: those that were heard of lately.
+//! The node count: nodes with a recent heartbeat.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,13 +24,13 @@ fn node_count_drops_after_leave_or_silence() {
     all_say(&stores, 4);
     let leaving = stores.pop().unwrap();
     runtime.block_on(leaving.leave());
-    assert_eq!(leaving.node_count(), 3, "the others");
+    assert_eq!(leaving.node_count(), 3, "only the other nodes are counted");
     all_say(&stores, 3);
-    // It may live on for a while, to finish what it began; it is not counted again.
+    // A leaving node may still run for a while to finish its work; it is not counted again.
     let later = start();
     all_say(&[Arc::clone(&later)], 4);
     drop(leaving);
-    // These say nothing before they go.
+    // These nodes stop without announcing it.
     drop(later);
     stores.pop();
     all_say(&stores, 2);

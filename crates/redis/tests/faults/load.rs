@@ -1,4 +1,4 @@
-//! Callers that ask without a pause, and what they were told.
+//! A load generator with continuous requests, and a report of the decisions.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,19 +12,19 @@ use tokio::time::Instant;
 
 use crate::node::{BURST, FallbackLimiter, LimiterNode, facts};
 
-/// Callers at once.
+/// Concurrent callers.
 const CALLERS: usize = 6;
 
-/// How often a user of the rule with shares asks before the next one does.
+/// Requests of one user of the `shared` rule before the next user starts.
 const REQUESTS_PER_USER: u64 = 25;
 
-/// The longest that anybody may wait for an answer. (How long exactly is the benchmark's business.)
+/// The longest acceptable decision time. Benchmarks measure the exact latency.
 const MAX_DECISION_TIME: Duration = Duration::from_millis(1_500);
 
-/// Who asks `open` and `closed`.
+/// The user of the `open` and `closed` rules.
 pub(crate) const USER: &str = "crowd";
 
-/// Callers at work on a node.
+/// Running callers of a node.
 pub(crate) struct LoadGenerator {
     callers: Vec<JoinHandle<()>>,
     shared: Arc<LoadState>,
@@ -33,19 +33,19 @@ pub(crate) struct LoadGenerator {
 #[derive(Default)]
 struct LoadState {
     stop: AtomicBool,
-    asked: AtomicU64,
+    requests: AtomicU64,
     by_store: AtomicU64,
     by_fallback: AtomicU64,
     report: Mutex<FaultLoadReport>,
 }
 
-/// What callers were told.
+/// The decisions that callers received.
 #[derive(Debug, Default)]
 pub(crate) struct FaultLoadReport {
-    /// Requests of `open` and `closed` that were asked, and that the store admitted.
+    /// Requests to the `open` and `closed` rules, by the source of the decision.
     pub(crate) open: AnswerTally,
     pub(crate) closed: AnswerTally,
-    /// What each user of `shared` was admitted.
+    /// Requests admitted by the `shared` rule, by user.
     shared: HashMap<String, u64>,
     slowest: Duration,
     wrong: Vec<String>,
@@ -53,13 +53,13 @@ pub(crate) struct FaultLoadReport {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AnswerTally {
-    pub(crate) asked: u64,
+    pub(crate) requests: u64,
     pub(crate) by_store: u64,
     pub(crate) by_fallback: u64,
 }
 
 impl LoadGenerator {
-    /// Callers that begin at once.
+    /// Starts the callers and waits until the store answers them.
     pub(crate) fn start(node: &LimiterNode) -> Self {
         let shared = Arc::new(LoadState::default());
         let callers = (0..CALLERS).map(|_| {
@@ -67,7 +67,7 @@ impl LoadGenerator {
             node.runtime.spawn(async move {
                 while !shared.stop.load(Ordering::Relaxed) {
                     shared.run_round(&limiter).await;
-                    // A refusal that is remembered waits for nothing: others want to work too.
+                    // A cached refusal does not suspend the task: leave time for other tasks.
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
             })
@@ -77,7 +77,7 @@ impl LoadGenerator {
         load
     }
 
-    /// Waits until the store has answered some more.
+    /// Waits until the store has answered more requests.
     #[track_caller]
     pub(crate) fn await_store_answers(&self) {
         let from = self.shared.by_store.load(Ordering::SeqCst);
@@ -85,7 +85,7 @@ impl LoadGenerator {
         eventually("the store answers", || now() > from + 60);
     }
 
-    /// Waits until some more were answered by `on_fail`.
+    /// Waits until `on_fail` has answered more requests.
     #[track_caller]
     pub(crate) fn await_fallback_answers(&self) {
         let from = self.shared.by_fallback.load(Ordering::SeqCst);
@@ -93,47 +93,47 @@ impl LoadGenerator {
         eventually("requests are answered by on_fail", || now() > from + 300);
     }
 
-    /// Ends the callers. Every request was answered in time and as its rule says; of `shared`, each
-    /// user was admitted its burst once, and once more for each outage at most.
+    /// Stops the callers. Asserts that every request was answered in time and as its rule requires,
+    /// and that `shared` admitted each user at most one burst, plus one for each outage.
     #[track_caller]
     pub(crate) fn stop(self, node: &LimiterNode, outages: u64) -> FaultLoadReport {
         self.shared.stop.store(true, Ordering::Relaxed);
         for caller in self.callers {
             node.runtime.block_on(caller).expect("a caller does not panic");
         }
-        let heard = std::mem::take(&mut *self.shared.report());
-        assert_eq!(heard.wrong, Vec::<String>::new());
-        let told = heard.open.by_store + heard.open.by_fallback;
-        assert_eq!(told, heard.open.asked, "everybody is answered");
-        let most = heard.shared.values().max().copied().unwrap_or_default();
-        assert!(most <= (1 + outages) * BURST, "{most} admitted to one user: {heard:?}");
-        assert!(most >= BURST, "the burst was used: {heard:?}");
-        assert!(heard.slowest <= MAX_DECISION_TIME, "somebody waited for {:?}", heard.slowest);
-        heard
+        let report = std::mem::take(&mut *self.shared.report());
+        assert_eq!(report.wrong, Vec::<String>::new());
+        let answered = report.open.by_store + report.open.by_fallback;
+        assert_eq!(answered, report.open.requests, "every request is answered");
+        let most = report.shared.values().max().copied().unwrap_or_default();
+        assert!(most <= (1 + outages) * BURST, "{most} admitted to one user: {report:?}");
+        assert!(most >= BURST, "the burst was used: {report:?}");
+        assert!(report.slowest <= MAX_DECISION_TIME, "a decision took {:?}", report.slowest);
+        report
     }
 }
 
 impl LoadState {
     async fn run_round(&self, limiter: &FallbackLimiter) {
-        let number = self.asked.fetch_add(1, Ordering::SeqCst);
+        let number = self.requests.fetch_add(1, Ordering::SeqCst);
         let user = format!("user-{}", number / REQUESTS_PER_USER);
         for kind in ["open", "closed", "shared"] {
             let facts = facts(kind, if kind == "shared" { &user } else { USER });
-            let asked = Instant::now();
+            let start = Instant::now();
             let decision = limiter.decide(&facts, 1).await;
-            let took = asked.elapsed();
+            let took = start.elapsed();
             let (by, allowed) = (decision.answered_by(), decision.is_allowed());
-            let mut heard = self.report();
-            heard.slowest = heard.slowest.max(took);
+            let mut report = self.report();
+            report.slowest = report.slowest.max(took);
             match (kind, by, allowed) {
-                ("open", _, true) => heard.open.count(by),
-                ("closed", AnsweredBy::Store, true) => heard.closed.count(by),
-                ("closed", AnsweredBy::Fallback, false) => heard.closed.count(by),
-                ("shared", _, true) => *heard.shared.entry(user.clone()).or_default() += 1,
+                ("open", _, true) => report.open.count(by),
+                ("closed", AnsweredBy::Store, true) => report.closed.count(by),
+                ("closed", AnsweredBy::Fallback, false) => report.closed.count(by),
+                ("shared", _, true) => *report.shared.entry(user.clone()).or_default() += 1,
                 ("shared", _, false) => {}
-                _ => heard.wrong.push(format!("{kind} by {by:?}: allowed is {allowed}")),
+                _ => report.wrong.push(format!("{kind} by {by:?}: allowed is {allowed}")),
             }
-            drop(heard);
+            drop(report);
             match by {
                 AnsweredBy::Store => self.by_store.fetch_add(1, Ordering::SeqCst),
                 AnsweredBy::Fallback => self.by_fallback.fetch_add(1, Ordering::SeqCst),
@@ -149,7 +149,7 @@ impl LoadState {
 
 impl AnswerTally {
     fn count(&mut self, by: AnsweredBy) {
-        self.asked += 1;
+        self.requests += 1;
         match by {
             AnsweredBy::Fallback => self.by_fallback += 1,
             _ => self.by_store += 1,
@@ -157,12 +157,13 @@ impl AnswerTally {
     }
 }
 
-/// Nothing was done twice, and nothing that the store admitted was forgotten.
+/// Asserts that no request was counted twice, and that every request admitted by the store was
+/// counted.
 #[track_caller]
-pub(crate) fn assert_counted_once(node: &LimiterNode, heard: &FaultLoadReport) {
-    for (kind, tally) in [("open", heard.open), ("closed", heard.closed)] {
+pub(crate) fn assert_counted_once(node: &LimiterNode, report: &FaultLoadReport) {
+    for (kind, tally) in [("open", report.open), ("closed", report.closed)] {
         let used = node.used(kind, USER);
-        assert!(used <= tally.asked, "{kind}: {used} counted of {tally:?}");
+        assert!(used <= tally.requests, "{kind}: {used} counted of {tally:?}");
         assert!(used >= tally.by_store, "{kind}: only {used} counted of {tally:?}");
     }
 }

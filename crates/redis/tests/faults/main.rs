@@ -1,5 +1,5 @@
-//! Faults of real servers under load: everybody is answered, each rule's `on_fail` is kept to, nothing
-//! is counted twice, and all is well again soon after.
+//! Faults of real servers under load. Every request is answered, each rule follows its `on_fail`,
+//! nothing is counted twice, and the node recovers soon after the server.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on ends")]
 

@@ -1,4 +1,4 @@
-//! The line to the server delays, swallows, cuts or refuses.
+//! Network faults: delays, lost data, broken and refused connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::node::{
     runtime, store, used,
 };
 
-/// A node under load, whose line is disturbed and then good again.
+/// Disturbs the network of a node under load, and then restores it.
 fn run_outage(disturb: impl FnOnce(&FaultProxy)) {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.address());
@@ -28,9 +28,9 @@ fn run_outage(disturb: impl FnOnce(&FaultProxy)) {
     proxy.pass();
     node.await_recovered();
     load.await_store_answers();
-    let heard = load.stop(&node, 1);
+    let report = load.stop(&node, 1);
     assert_eq!(node.event_names(), ["lost", "back"]);
-    assert_counted_once(&node, &heard);
+    assert_counted_once(&node, &report);
     assert_all_keys_expire(&server);
     eventually("one connection is left", || {
         proxy.open_connections() == 1 && client_connections(&server) == 1
@@ -64,7 +64,7 @@ fn lost_replies_fall_back() {
     run_outage(|proxy| proxy.cut_after(0, ConnectionEnd::Reset));
 }
 
-/// Each counter is asked for once, and the answer is lost: it may stand at 0 or 1.
+/// Each counter is charged once and the reply is lost, so it may be 0 or 1, but not more.
 #[test]
 fn ambiguous_charge_is_not_retried() {
     const ROUNDS: u64 = 6;
@@ -73,11 +73,11 @@ fn ambiguous_charge_is_not_retried() {
     let runtime = runtime();
     let _alone = exclusive_lock();
     let store = store(&runtime, &format!("redis://{}", proxy.address()), Duration::from_secs(2));
-    let (policy, mut told) = (policy(), [Reading::default()]);
+    let (policy, mut reply) = (policy(), [Reading::default()]);
     for round in 0..ROUNDS {
         proxy.cut_after(0, ConnectionEnd::Fin);
         let one = [charge(&policy, round, 1)];
-        // From here on whoever tries again would succeed.
+        // From here on, a retry would succeed.
         let passing = runtime.spawn_blocking({
             let total = proxy.total_connections();
             let proxy = Arc::clone(&proxy);
@@ -86,21 +86,21 @@ fn ambiguous_charge_is_not_retried() {
                 proxy.pass();
             }
         });
-        let answer = runtime.block_on(store.apply(Op::Charge, &one, &mut told));
-        assert!(answer.is_err(), "its answer was lost");
+        let answer = runtime.block_on(store.apply(Op::Charge, &one, &mut reply));
+        assert!(answer.is_err(), "the reply was lost");
         runtime.block_on(passing).expect("no panic");
-        eventually("it is well again", || store.unavailable_reason().is_none());
+        eventually("the store is available again", || store.unavailable_reason().is_none());
     }
-    let stand = |round| {
-        let mut told = [Reading::default()];
+    let charged = |round| {
+        let mut reply = [Reading::default()];
         let peek = [charge(&policy, round, 1)];
-        runtime.block_on(store.apply(Op::Peek, &peek, &mut told)).expect("the server answers");
-        used(&told[0])
+        runtime.block_on(store.apply(Op::Peek, &peek, &mut reply)).expect("the server answers");
+        used(&reply[0])
     };
-    let counted: Vec<u64> = (0..ROUNDS).map(stand).collect();
-    assert!(counted.iter().all(|stands| *stands <= 1), "done again: {counted:?}");
-    // Where the lost answer was somebody else's, it may not have been sent.
-    assert!(counted.iter().sum::<u64>() >= ROUNDS / 2, "hardly any was done: {counted:?}");
+    let counted: Vec<u64> = (0..ROUNDS).map(charged).collect();
+    assert!(counted.iter().all(|stands| *stands <= 1), "charged twice: {counted:?}");
+    // If the connection broke on the reply to another command, the charge may not have been sent.
+    assert!(counted.iter().sum::<u64>() >= ROUNDS / 2, "hardly any was charged: {counted:?}");
 }
 
 #[test]
@@ -122,11 +122,11 @@ fn truncated_replies_fall_back_and_recover() {
         node.await_recovered();
         load.await_store_answers();
     }
-    let heard = load.stop(&node, 1);
-    let told = node.event_names();
-    assert_eq!(told, ["lost", "back"].repeat(told.len() / 2), "by turns");
-    assert!(told.len() <= 8, "once an outage: {:?}", node.events());
-    assert_counted_once(&node, &heard);
+    let report = load.stop(&node, 1);
+    let reply = node.event_names();
+    assert_eq!(reply, ["lost", "back"].repeat(reply.len() / 2), "outages and recoveries alternate");
+    assert!(reply.len() <= 8, "at most one pair per outage: {:?}", node.events());
+    assert_counted_once(&node, &report);
     node.shut_down([&server]);
 }
 
@@ -141,8 +141,8 @@ fn delay_within_deadline_is_no_outage() {
     proxy.delay(Duration::from_millis(20), DelayScope::Both);
     let load = LoadGenerator::start(&node);
     load.await_store_answers();
-    let heard = load.stop(&node, 0);
-    assert_eq!((heard.open.by_fallback, node.event_names().len()), (0, 0));
-    assert_counted_once(&node, &heard);
+    let report = load.stop(&node, 0);
+    assert_eq!((report.open.by_fallback, node.event_names().len()), (0, 0));
+    assert_counted_once(&node, &report);
     node.shut_down([&server]);
 }

@@ -1,5 +1,5 @@
-//! One node as the program makes it: a limiter over a Redis store, with local shares that are
-//! settled, and an ear for what is told of the servers. All on a runtime of its own.
+//! A node as in production: a limiter over a Redis store, with a local fallback that is settled,
+//! and an observer of store events. Each node has a separate runtime.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,17 +20,17 @@ use tokio::runtime::Runtime;
 
 pub(crate) type FallbackLimiter = Limiter<RedisStore, MemoryStore>;
 
-/// How long a decision may take here: the machine is small and shared.
+/// The deadline of a decision; generous, because the machine is small and shared.
 pub(crate) const DEADLINE: Duration = Duration::from_millis(100);
 
-/// How long after its server is well a breaker may stay open (I8).
+/// How long a breaker may stay open after its server is healthy again (I8).
 pub(crate) const MAX_RECOVERY_TIME: Duration = Duration::from_secs(2);
 
-/// What the rule with local shares admits at once.
+/// The burst of the rule with a local fallback.
 pub(crate) const BURST: u64 = 10;
 
-/// What the other rules admit: more than any test asks. Their window began long before the test and
-/// ends long after it, so that nothing that was counted is forgotten.
+/// The limit of the other rules, which no test reaches. Their window starts long before the test
+/// and ends long after it, so that no count expires.
 pub(crate) const AMPLE_LIMIT: u64 = 1_000_000;
 
 const RULES: &str = "facts: [kind]
@@ -39,7 +39,7 @@ rules:
   - { id: closed, match: { kind: closed }, key_by: user_id, on_fail: deny, limit: { requests: 1000000, window: 300d, algorithm: fixed_window } }
   - { id: shared, match: { kind: shared }, key_by: user_id, on_fail: local, limit: { requests: 10, window: 300d } }";
 
-/// A node on a runtime of its own.
+/// A node with its runtime.
 pub(crate) struct LimiterNode {
     pub(crate) runtime: Runtime,
     pub(crate) limiter: Arc<FallbackLimiter>,
@@ -55,9 +55,9 @@ impl LimiterNode {
     pub(crate) fn start_with(url: &str, deadline: Duration) -> Self {
         let runtime = runtime();
         let events = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&events);
+        let observed = Arc::clone(&events);
         let observer =
-            StoreObserver::new(move |event: &StoreEvent| locked(&heard).push(event.clone()));
+            StoreObserver::new(move |event: &StoreEvent| locked(&observed).push(event.clone()));
         let address = RedisAddress::parse(url).expect("an address");
         let options = RedisOptions { deadline, observer, ..RedisOptions::new(address) };
         let inside = runtime.enter();
@@ -75,7 +75,7 @@ impl LimiterNode {
         Self { runtime, limiter, events, settler }
     }
 
-    /// The same, when its servers are reached.
+    /// Starts a node and waits until it has reached its servers.
     pub(crate) fn start_ready(url: &str) -> Self {
         let node = Self::start(url);
         node.await_ready();
@@ -91,7 +91,7 @@ impl LimiterNode {
         self.limiter.store()
     }
 
-    /// Waits until it says that a server is lost.
+    /// Waits until the node reports an unavailable server, and returns the reason.
     #[track_caller]
     pub(crate) fn await_unavailable(&self) -> String {
         tidegate_testkit::process::eventually_some("the node notices", || {
@@ -99,7 +99,7 @@ impl LimiterNode {
         })
     }
 
-    /// The server is well from now on; the breaker has to close in time.
+    /// Asserts that the breaker closes in time. The server must be healthy already.
     #[track_caller]
     pub(crate) fn await_recovered(&self) {
         let back = poll_until(MAX_RECOVERY_TIME, || {
@@ -112,7 +112,7 @@ impl LimiterNode {
         );
     }
 
-    /// What was told of the servers so far, in short.
+    /// The names of the store events so far.
     pub(crate) fn event_names(&self) -> Vec<&'static str> {
         let events = locked(&self.events);
         let short = |event: &StoreEvent| match event {
@@ -122,22 +122,22 @@ impl LimiterNode {
         events.iter().map(short).collect()
     }
 
-    /// What was told, whole.
+    /// The store events so far.
     pub(crate) fn events(&self) -> Vec<StoreEvent> {
         locked(&self.events).clone()
     }
 
-    /// How much of a rule's limit a user has used in the store's eyes.
+    /// How much of a rule's limit a user has used, according to the store.
     pub(crate) fn used(&self, kind: &str, user: &str) -> u64 {
         let facts = facts(kind, user);
-        let told = self.runtime.block_on(self.limiter.peek(&facts, None, 1));
-        assert_eq!(told.answered_by().name(), "store", "a look after the outage");
-        let (_, reading) = told.tightest().expect("a rule");
+        let reply = self.runtime.block_on(self.limiter.peek(&facts, None, 1));
+        assert_eq!(reply.answered_by().name(), "store", "the store is available after the outage");
+        let (_, reading) = reply.tightest().expect("a rule");
         let numbers = reading.numbers.expect("numbers");
         numbers.limit - numbers.remaining
     }
 
-    /// Ends the node: no task, and on these servers no connection, is left of it.
+    /// Stops the node, and asserts that it leaves no task and no connection to these servers.
     #[track_caller]
     pub(crate) fn shut_down<'a>(self, servers: impl IntoIterator<Item = &'a RedisServer>) {
         let Self { runtime, limiter, settler, .. } = self;
@@ -151,22 +151,22 @@ impl LimiterNode {
     }
 }
 
-/// Connections of clients to a server, this one's own aside.
+/// The number of client connections to a server, except those of the test itself.
 pub(crate) fn client_connections(server: &RedisServer) -> usize {
     let list = server.command(&["CLIENT", "LIST", "TYPE", "normal"]).text();
-    // A test's own connection that has just been closed may still be listed.
+    // The server may still list a connection of the test that was just closed.
     let others = ["cmd=client|list", "name=sentinel-"];
     list.lines().filter(|line| !others.iter().any(|other| line.contains(other))).count()
 }
 
-/// Every key of ours expires.
+/// Asserts that every key of ours has an expiry.
 #[track_caller]
 pub(crate) fn assert_all_keys_expire(server: &RedisServer) {
     let keys = server.command(&["KEYS", "tg:*"]);
     assert!(!keys.items().is_empty(), "there are keys");
     for key in keys.items() {
         let key = key.text();
-        // One that is gone meanwhile has -2.
+        // -2 means that the key has expired since.
         let left = server.command(&["PTTL", &key]).integer();
         assert_ne!(left, -1, "{key} never expires");
     }
@@ -187,7 +187,7 @@ pub(crate) fn facts(kind: &str, user: &str) -> Facts<'static> {
     facts.into_owned()
 }
 
-/// A store by itself, without a limiter.
+/// A store without a limiter.
 pub(crate) fn store(runtime: &Runtime, url: &str, deadline: Duration) -> Arc<RedisStore> {
     let address = RedisAddress::parse(url).expect("an address");
     let _inside = runtime.enter();
@@ -200,24 +200,24 @@ pub(crate) fn store(runtime: &Runtime, url: &str, deadline: Duration) -> Arc<Red
     Arc::new(store)
 }
 
-/// A counter of its own for each number, whose window does not end.
+/// A policy whose window does not end during a test.
 pub(crate) fn policy() -> Policy {
     let window = Micros::from_secs(300 * 86_400);
     Policy::new(Algorithm::FixedWindow, Quota::new(AMPLE_LIMIT, window)).expect("a policy")
 }
 
 pub(crate) fn charge(policy: &Policy, key: u64, cost: u64) -> Charge<'_> {
-    // Spread, so that neighbours share no slot.
+    // Spread the keys, so that adjacent ones do not share a slot.
     let spread = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let key = Key::without_namespace("test", Fingerprint { hi: spread, lo: key });
     Charge::plain(key, policy, cost)
 }
 
-pub(crate) fn used(told: &Reading) -> u64 {
-    told.limit - told.remaining
+pub(crate) fn used(reply: &Reading) -> u64 {
+    reply.limit - reply.remaining
 }
 
-/// What is timed is timed alone: two cores do not bear two storms at once.
+/// Tests with timing run one at a time: two cores cannot run two load tests at once.
 pub(crate) fn exclusive_lock() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     locked(&TURN)

@@ -1,4 +1,4 @@
-//! More callers than a server answers, and callers who go away.
+//! More requests than the server can answer, and callers that cancel.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::node::{charge, client_connections, exclusive_lock, policy, runtime, store, used};
 
-/// Requests while nothing is answered.
+/// Requests while the server does not answer.
 const REQUESTS: u64 = 50_000;
 
 #[test]
@@ -24,41 +24,41 @@ fn overload_on_stopped_server_leaks_nothing() {
     let idle = runtime.metrics().num_alive_tasks();
     server.process().pause();
     let begun = Instant::now();
-    let asked: Vec<_> = (0..REQUESTS)
+    let requests: Vec<_> = (0..REQUESTS)
         .map(|number| {
             let store = Arc::clone(&store);
             runtime.spawn(async move {
-                let (policy, mut told) = (policy(), [Reading::default()]);
-                let asked = [charge(&policy, number % 100, 1)];
-                store.apply(Op::Charge, &asked, &mut told).await.unwrap_err().reason
+                let (policy, mut reply) = (policy(), [Reading::default()]);
+                let charges = [charge(&policy, number % 100, 1)];
+                store.apply(Op::Charge, &charges, &mut reply).await.unwrap_err().reason
             })
         })
         .collect();
     let reasons: Vec<String> =
-        asked.into_iter().map(|one| runtime.block_on(one).expect("no panic")).collect();
-    assert!(begun.elapsed() < Duration::from_secs(5), "all are answered soon");
-    let turned_away = reasons.iter().filter(|why| why.contains("wait already")).count();
-    assert!(turned_away > 0, "no more wait than there is room for: {:?}", reasons.last());
-    eventually("nobody works on it any more", || runtime.metrics().num_alive_tasks() <= idle);
+        requests.into_iter().map(|one| runtime.block_on(one).expect("no panic")).collect();
+    assert!(begun.elapsed() < Duration::from_secs(5), "all fail quickly");
+    let rejected = reasons.iter().filter(|why| why.contains("queue is full")).count();
+    assert!(rejected > 0, "the queue is bounded: {:?}", reasons.last());
+    eventually("no task works on them", || runtime.metrics().num_alive_tasks() <= idle);
     server.process().resume();
-    eventually("it is asked again", || store.unavailable_reason().is_none());
+    eventually("the store is available again", || store.unavailable_reason().is_none());
     let policy = policy();
     let counted: u64 = (0..100)
         .map(|key| {
-            let mut told = [Reading::default()];
+            let mut reply = [Reading::default()];
             let peek = [charge(&policy, key, 1)];
-            runtime.block_on(store.apply(Op::Peek, &peek, &mut told)).unwrap();
-            used(&told[0])
+            runtime.block_on(store.apply(Op::Peek, &peek, &mut reply)).unwrap();
+            used(&reply[0])
         })
         .sum();
-    // Two calls at once, of 64 requests each, until five in a row were not answered.
-    assert!(counted <= 64 * 8, "{counted} were done long after: nothing is sent late");
+    // At most two calls in flight, of 64 requests each, until five in a row time out.
+    assert!(counted <= 64 * 8, "{counted} were charged after their deadline");
     drop(store);
     eventually("no task is left", || runtime.metrics().num_alive_tasks() == 0);
     eventually("no connection is left", || client_connections(&server) == 0);
 }
 
-/// Each caller's counter stands in a range of its own, so that another's answer is known at once.
+/// Each caller's counter has a distinct range, so that the reply to another caller is detected.
 #[test]
 fn cancelled_callers_take_no_other_answer() {
     const CALLERS: u64 = 12;
@@ -73,41 +73,41 @@ fn cancelled_callers_take_no_other_answer() {
         .map(|caller| {
             let store = Arc::clone(&store);
             runtime.spawn(async move {
-                let (policy, mut told) = (policy(), [Reading::default()]);
+                let (policy, mut reply) = (policy(), [Reading::default()]);
                 let base = (caller + 1) * 1_000;
                 let first = [charge(&policy, caller, base)];
-                store.apply(Op::Charge, &first, &mut told).await.unwrap();
-                let (mut sent, mut heard, mut left) = (0, 0, 0);
+                store.apply(Op::Charge, &first, &mut reply).await.unwrap();
+                let (mut sent, mut received, mut cancelled) = (0, 0, 0);
                 for round in 0..ROUNDS {
                     let one = [charge(&policy, caller, 1)];
-                    let asked = store.apply(Op::Charge, &one, &mut told);
-                    // Before it is sent, while it is under way, or not at all.
+                    let request = store.apply(Op::Charge, &one, &mut reply);
+                    // Cancels before the request is sent, while it is in flight, or not at all.
                     let patience = Duration::from_micros((caller * 797 + round * 1_301) % 12_000);
-                    let answered = tokio::time::timeout(patience, asked).await;
+                    let answered = tokio::time::timeout(patience, request).await;
                     sent += 1;
                     match answered {
                         Ok(answered) => {
                             answered.unwrap();
-                            heard += 1;
-                            let stands = used(&told[0]);
+                            received += 1;
+                            let stands = used(&reply[0]);
                             assert!(
-                                (base + heard..=base + sent).contains(&stands),
-                                "caller {caller} is told {stands}"
+                                (base + received..=base + sent).contains(&stands),
+                                "caller {caller} got {stands}"
                             );
                         }
-                        Err(_) => left += 1,
+                        Err(_) => cancelled += 1,
                     }
                 }
-                (heard, left)
+                (received, cancelled)
             })
         })
         .collect();
-    let (mut heard, mut left) = (0, 0);
+    let (mut received, mut cancelled) = (0, 0);
     for caller in callers {
-        let (stayed, went) = runtime.block_on(caller).unwrap();
-        (heard, left) = (heard + stayed, left + went);
+        let (answered, gave_up) = runtime.block_on(caller).unwrap();
+        (received, cancelled) = (received + answered, cancelled + gave_up);
     }
-    assert!(heard > 100 && left > 100, "{heard} stayed, {left} went away");
+    assert!(received > 100 && cancelled > 100, "{received} answered, {cancelled} cancelled");
     assert_eq!(store.unavailable_reason(), None);
-    assert_eq!(proxy.total_connections(), 1, "all over one connection");
+    assert_eq!(proxy.total_connections(), 1, "one connection serves all callers");
 }

@@ -1,4 +1,4 @@
-//! The server dies, stops, sleeps or throws everybody out.
+//! The server dies, stops, blocks or closes all connections.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use tidegate_testkit::redis::RedisServer;
 use crate::load::{LoadGenerator, assert_counted_once};
 use crate::node::{LimiterNode, assert_all_keys_expire, exclusive_lock};
 
-/// A node under load, its server made ill and then well again.
-fn run_outage(server: &RedisServer, ill: impl FnOnce(), well: impl FnOnce(), forgets: bool) {
+/// Makes the server of a node under load fail, and then repairs it.
+fn run_outage(server: &RedisServer, fail: impl FnOnce(), repair: impl FnOnce(), loses_data: bool) {
     let _alone = exclusive_lock();
     let node = LimiterNode::start_ready(&server.url());
     let load = LoadGenerator::start(&node);
-    ill();
+    fail();
     node.await_unavailable();
     load.await_fallback_answers();
-    well();
+    repair();
     node.await_recovered();
     load.await_store_answers();
-    let heard = load.stop(&node, 1);
+    let report = load.stop(&node, 1);
     assert_eq!(node.event_names(), ["lost", "back"]);
-    if !forgets {
-        assert_counted_once(&node, &heard);
+    if !loses_data {
+        assert_counted_once(&node, &report);
     }
     assert_all_keys_expire(server);
     node.shut_down([server]);
@@ -71,10 +71,10 @@ fn killed_connections_reconnect_each_time() {
         load.await_store_answers();
         node.await_recovered();
     }
-    let heard = load.stop(&node, 1);
-    let told = node.event_names();
-    assert_eq!(told, ["lost", "back"].repeat(3));
-    assert_counted_once(&node, &heard);
+    let report = load.stop(&node, 1);
+    let reply = node.event_names();
+    assert_eq!(reply, ["lost", "back"].repeat(3));
+    assert_counted_once(&node, &report);
     node.shut_down([&server]);
 }
 
@@ -91,10 +91,10 @@ fn flushed_scripts_cause_no_outage() {
     }
     drop(client);
     load.await_store_answers();
-    let heard = load.stop(&node, 0);
-    assert_eq!(heard.open.by_fallback, 0, "that no script is there is nobody's outage");
+    let report = load.stop(&node, 0);
+    assert_eq!(report.open.by_fallback, 0, "a missing script is no outage");
     assert_eq!(node.event_names(), Vec::<&str>::new());
-    assert_counted_once(&node, &heard);
+    assert_counted_once(&node, &report);
     assert_all_keys_expire(&server);
     node.shut_down([&server]);
 }

@@ -1,4 +1,4 @@
-//! The store is not there when the node starts.
+//! The store is unavailable when the node starts.
 
 use tidegate_core::decision::AnsweredBy;
 use tidegate_testkit::process::eventually;
@@ -13,20 +13,21 @@ fn node_starts_without_its_server() {
     server.process().kill();
     let _alone = exclusive_lock();
     let node = LimiterNode::start(&server.url());
-    let told = |kind| {
+    let is_allowed = |kind| {
         let decision = node.runtime.block_on(node.limiter.decide(&facts(kind, "somebody"), 1));
         assert_eq!(decision.answered_by(), AnsweredBy::Fallback);
         decision.is_allowed()
     };
-    assert!(told("open"));
-    assert!(!told("closed"));
-    assert_eq!((0..30).filter(|_| told("shared")).count(), 10, "the only node has all of it");
+    assert!(is_allowed("open"));
+    assert!(!is_allowed("closed"));
+    let admitted = (0..30).filter(|_| is_allowed("shared")).count();
+    assert_eq!(admitted, 10, "the only node has the whole limit");
     let why = node.await_unavailable();
     assert!(why.contains(&server.address().to_string()) && why.contains("refused"), "{why}");
     server.restart();
     node.await_recovered();
     let load = LoadGenerator::start(&node);
-    eventually("what was admitted meanwhile is known", || !node.limiter.has_unsettled());
+    eventually("local admissions are settled", || !node.limiter.has_unsettled());
     assert_eq!(node.used("shared", "somebody"), 10, "the share's usage was written back");
     load.stop(&node, 0);
     assert_eq!(node.event_names(), ["lost", "back"]);

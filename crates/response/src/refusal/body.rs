@@ -1,5 +1,5 @@
-//! The body of a refusal, in the media type that `AcceptHeader` prefers. JSON wins where nothing else is
-//! wanted more, problem+json (RFC 9457) only where it is named.
+//! The body of a refusal, in the media type that the `Accept` header prefers. JSON is the default;
+//! problem+json (RFC 9457) is used only if the client names it.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -15,14 +15,14 @@ use tidegate_web::date::format_rfc3339;
 use tidegate_web::json::write::write_value;
 use tidegate_web::problem::HttpError;
 
-/// Plain enough to need neither scripts nor styles.
+/// The HTML page, without scripts or styles.
 const REFUSAL_PAGE: &str = include_str!("../../assets/refused.html");
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const ABNORMAL_USAGE: &str =
     "https://iana.org/assignments/http-problem-types#abnormal-usage-detected";
 
-/// Room for most.
+/// Initial capacity, enough for most bodies.
 const USUAL_BYTES: usize = 256;
 
 /// A body and its media type.
@@ -31,7 +31,7 @@ pub(super) struct RefusalBody {
     pub(super) bytes: Bytes,
 }
 
-/// The kinds of bodies there are.
+/// The supported body formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RefusalFormat {
     Problem,
@@ -41,7 +41,7 @@ enum RefusalFormat {
 }
 
 impl RefusalFormat {
-    /// The kind that a caller wants most; of those it wants alike, the first of these.
+    /// The format with the highest quality in `Accept`; on a tie, the first in the list below.
     fn negotiate(request: &HeaderMap) -> Self {
         let accept = AcceptHeader::from_headers(request);
         let qualities = [
@@ -52,8 +52,8 @@ impl RefusalFormat {
         ];
         let most = qualities.iter().map(|(_, quality)| *quality).max().unwrap_or(0);
         let first = qualities.into_iter().find(|(_, quality)| *quality == most && most > 0);
-        // Whoever accepts none of them is better served with one that it may not understand.
-        first.map_or(Self::Json, |(kind, _)| kind)
+        // If the client accepts none of them, JSON is still better than an empty body.
+        first.map_or(Self::Json, |(format, _)| format)
     }
 
     const fn media_type(self) -> HeaderValue {
@@ -66,7 +66,7 @@ impl RefusalFormat {
     }
 }
 
-/// The form of RFC 9457, with the member that the problem types of the draft define.
+/// A problem document (RFC 9457) with the member that the draft's problem types define.
 #[derive(Serialize)]
 struct RefusalProblem<'a> {
     r#type: &'static str,
@@ -80,32 +80,32 @@ struct RefusalProblem<'a> {
 impl RefusalBody {
     pub(super) fn render(
         decision: &Decision,
-        told: Option<&LimitSummary<'_>>,
+        summary: Option<&LimitSummary<'_>>,
         message: &str,
         request: &HeaderMap,
     ) -> Self {
-        let kind = RefusalFormat::negotiate(request);
-        let bytes = match kind {
-            RefusalFormat::Problem => to_json(&build_problem(decision, told, message)),
-            RefusalFormat::Json => render_json(told, message),
+        let format = RefusalFormat::negotiate(request);
+        let bytes = match format {
+            RefusalFormat::Problem => to_json(&build_problem(decision, summary, message)),
+            RefusalFormat::Json => render_json(summary, message),
             RefusalFormat::Text => format!("Too many requests\n\n{message}\n").into_bytes(),
             RefusalFormat::Html => {
                 REFUSAL_PAGE.replace("{message}", &escape_html(message)).into_bytes()
             }
         };
-        Self { media_type: kind.media_type(), bytes: bytes.into() }
+        Self { media_type: format.media_type(), bytes: bytes.into() }
     }
 }
 
-/// The plain form.
-fn render_json(told: Option<&LimitSummary<'_>>, message: &str) -> Vec<u8> {
-    let counted = told.and_then(LimitSummary::counter);
-    let reset_at = counted.as_ref().and_then(ReportedCounter::reset_at);
+/// Renders the default JSON body.
+fn render_json(summary: Option<&LimitSummary<'_>>, message: &str) -> Vec<u8> {
+    let counter = summary.and_then(LimitSummary::counter);
+    let reset_at = counter.as_ref().and_then(ReportedCounter::reset_at);
     let reset_at = reset_at.map(|at| format_rfc3339(at.since(Timestamp::EPOCH).as_secs_ceil()));
     let mut out = String::with_capacity(USUAL_BYTES);
     write_value(&mut out, r#"{"error":"rate_limit_exceeded","message":"#, message);
-    write_value(&mut out, r#","limit":"#, counted.as_ref().map(|counted| counted.numbers.limit));
-    write_value(&mut out, r#","retry_after":"#, told.and_then(LimitSummary::wait_secs));
+    write_value(&mut out, r#","limit":"#, counter.as_ref().map(|counter| counter.numbers.limit));
+    write_value(&mut out, r#","retry_after":"#, summary.and_then(LimitSummary::wait_secs));
     write_value(&mut out, r#","reset_at":"#, reset_at.as_deref());
     out.push('}');
     out.into_bytes()
@@ -113,13 +113,15 @@ fn render_json(told: Option<&LimitSummary<'_>>, message: &str) -> Vec<u8> {
 
 fn build_problem<'a>(
     decision: &'a Decision,
-    told: Option<&LimitSummary<'_>>,
+    summary: Option<&LimitSummary<'_>>,
     message: &'a str,
 ) -> RefusalProblem<'a> {
-    let (r#type, title) = match told {
-        Some(told) if told.verdict == Verdict::Ban => (ABNORMAL_USAGE, "Abnormal Usage Detected"),
-        // No quota is known to be exceeded; so the title is the status' own phrase.
-        Some(told) if told.is_uncounted => ("about:blank", "Too Many Requests"),
+    let (r#type, title) = match summary {
+        Some(summary) if summary.verdict == Verdict::Ban => {
+            (ABNORMAL_USAGE, "Abnormal Usage Detected")
+        }
+        // No quota is known to be exceeded, so use the generic type and the status phrase.
+        Some(summary) if summary.is_uncounted => ("about:blank", "Too Many Requests"),
         _ => (QUOTA_EXCEEDED, "Quota Exceeded"),
     };
     let refusing = decision.readings().filter(|(_, reading)| reading.verdict.refuses());
@@ -133,24 +135,24 @@ fn build_problem<'a>(
 }
 
 fn to_json(view: &impl Serialize) -> Vec<u8> {
-    // Text for names, written into memory: there is nothing that could fail.
+    // Serialization to memory cannot fail here: all keys are strings.
     serde_json::to_vec(view).unwrap_or_default()
 }
 
-/// Text that a page shows as it is.
+/// Escapes text for use in HTML.
 fn escape_html(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
+    let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            '&' => shown.push_str("&amp;"),
-            '<' => shown.push_str("&lt;"),
-            '>' => shown.push_str("&gt;"),
-            '"' => shown.push_str("&quot;"),
-            '\'' => shown.push_str("&#39;"),
-            c => shown.push(c),
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            c => escaped.push(c),
         }
     }
-    shown
+    escaped
 }
 
 #[cfg(test)]
@@ -167,7 +169,7 @@ mod tests {
     #[test]
     fn json_is_default_refusal_format() {
         assert_eq!(RefusalFormat::negotiate(&HeaderMap::new()), RefusalFormat::Json);
-        for (accept, kind) in [
+        for (accept, format) in [
             ("*/*", RefusalFormat::Json),
             ("application/*", RefusalFormat::Json),
             ("application/json, text/plain, */*", RefusalFormat::Json),
@@ -190,7 +192,7 @@ mod tests {
             ("text/*", RefusalFormat::Text),
             ("text/plain, application/json;q=0.9", RefusalFormat::Text),
         ] {
-            assert_eq!(negotiated_format(accept), kind, "{accept}");
+            assert_eq!(negotiated_format(accept), format, "{accept}");
         }
     }
 

@@ -1,5 +1,5 @@
-//! The refusal of a gRPC call (gRPC over HTTP/2, "Trailers-Only"): the status is
-//! `RESOURCE_EXHAUSTED`, which clients do not retry unasked as they do `UNAVAILABLE`.
+//! The refusal of a gRPC call, a "Trailers-Only" response as in gRPC over HTTP/2. Its status is
+//! `RESOURCE_EXHAUSTED`, which clients do not retry by default; they do retry `UNAVAILABLE`.
 
 use bytes::{BufMut, BytesMut};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -10,18 +10,18 @@ use super::super::retry_delay::RetryDelay;
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-/// When a client that retries may do so (gRPC proposal A6).
+/// How long a client waits before it retries (gRPC proposal A6).
 const PUSHBACK_MS: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
 const RESOURCE_EXHAUSTED: HeaderValue = HeaderValue::from_static("8");
-/// A negative wait means: do not.
+/// A negative pushback means "do not retry".
 const DO_NOT_RETRY: HeaderValue = HeaderValue::from_static("-1");
-/// Java reads 32 bits with a sign, and takes what does not fit for "do not".
+/// grpc-java parses a signed 32-bit integer and treats a larger number as "do not retry".
 const MAX_PUSHBACK_MS: u64 = i32::MAX.unsigned_abs() as u64;
 
 const GRPC: &str = "application/grpc";
 
-/// The media type for the answer, if a gRPC caller asks: the same as the request's, such as
+/// The media type of the response if the request is a gRPC call: that of the request, such as
 /// `application/grpc+proto` or `application/grpc-web`.
 pub(super) fn response_media_type(request: &HeaderMap) -> Option<HeaderValue> {
     let text = request.get(CONTENT_TYPE)?.to_str().ok()?;
@@ -34,18 +34,18 @@ pub(super) fn response_media_type(request: &HeaderMap) -> Option<HeaderValue> {
     HeaderValue::from_str(media_type).ok()
 }
 
-/// Writes the status of the call.
-pub(super) fn write_status(message: &str, wait: Option<RetryDelay>, lines: &mut HeaderWriter<'_>) {
-    lines.put(STATUS, RESOURCE_EXHAUSTED);
-    lines.put_text(MESSAGE, |text| text.extend_from_slice(&percent_encode(message)));
+/// Writes the gRPC status, the message and the pushback.
+pub(super) fn write_status(message: &str, wait: Option<RetryDelay>, writer: &mut HeaderWriter<'_>) {
+    writer.put(STATUS, RESOURCE_EXHAUSTED);
+    writer.put_text(MESSAGE, |text| text.extend_from_slice(&percent_encode(message)));
     let pushback = match wait {
         Some(wait) => HeaderValue::from(wait.millis().min(MAX_PUSHBACK_MS)),
         None => DO_NOT_RETRY,
     };
-    lines.put(PUSHBACK_MS, pushback);
+    writer.put(PUSHBACK_MS, pushback);
 }
 
-/// Printable ASCII but `%` as it is, every other byte as `%XX`.
+/// Percent-encodes text: `%` and every byte that is not printable ASCII become `%XX`.
 pub fn percent_encode(text: &str) -> BytesMut {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     let mut encoded = BytesMut::with_capacity(text.len());
@@ -107,17 +107,17 @@ mod tests {
 
     #[test]
     fn pushback_is_capped_to_i32() {
-        for (retry, told) in [
+        for (retry, expected) in [
             (Retry::After(Micros::new(1)), "1"),
             (Retry::After(Micros::from_secs(90)), "90000"),
             (Retry::After(Micros::from_secs(1 << 32)), "2147483647"),
             (Retry::Never, "-1"),
         ] {
             let mut headers = HeaderMap::new();
-            let mut lines = HeaderWriter::new(&mut headers, false);
-            write_status("", RetryDelay::from_retry(retry, None, 0), &mut lines);
-            lines.finish();
-            assert_eq!(headers[PUSHBACK_MS], told);
+            let mut writer = HeaderWriter::new(&mut headers, false);
+            write_status("", RetryDelay::from_retry(retry, None, 0), &mut writer);
+            writer.finish();
+            assert_eq!(headers[PUSHBACK_MS], expected);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A limiter on a clock that stands still and a store that can be taken away, and header settings
-//! as tests write them.
+//! Test fixture: a limiter with a manual clock and a store that can be made to fail, and a parser
+//! for header settings.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -33,7 +33,7 @@ impl ResponseFixture {
         Self { clock, limiter: Limiter::new(store, rules) }
     }
 
-    /// The store does not answer any more.
+    /// Makes every later store call fail.
     pub(crate) fn fail_store(&self) {
         self.limiter.store().is_failing.store(true, Ordering::SeqCst);
     }
@@ -42,7 +42,7 @@ impl ResponseFixture {
         self.limiter.decide(facts, cost).await
     }
 
-    /// A request that brings its limit: so many in as many seconds.
+    /// Decides a request with an inline limit of `requests` in `secs` seconds.
     pub(crate) async fn decide_inline(
         &self,
         facts: &Facts<'_>,
@@ -50,11 +50,11 @@ impl ResponseFixture {
         secs: u64,
     ) -> Decision {
         let limit = Some(InlineLimit { requests, window: Micros::from_secs(secs) });
-        let question = DecisionQuery { facts, action: QueryAction::Charge(1), inline_limit: limit };
-        self.limiter.decide_batch(&[question]).await.unwrap().remove(0)
+        let query = DecisionQuery { facts, action: QueryAction::Charge(1), inline_limit: limit };
+        self.limiter.decide_batch(&[query]).await.unwrap().remove(0)
     }
 
-    /// The refusal of a client that is over the limit.
+    /// Sends requests until one is refused, and returns that decision.
     pub(crate) async fn exhaust_limit(&self, facts: &Facts<'_>) -> Decision {
         loop {
             let decision = self.decide(facts, 1).await;
@@ -94,7 +94,7 @@ pub(crate) fn facts_for_ip(ip: &str) -> Facts<'_> {
     facts
 }
 
-/// Settings such as `style=legacy reset=delta jitter=10s expose`.
+/// Parses settings such as `style=legacy reset=delta jitter=10s expose`.
 pub(crate) fn parse_settings(text: &str) -> HeaderSettings {
     let mut settings = HeaderSettings::default();
     for word in text.split_whitespace() {
@@ -106,7 +106,7 @@ pub(crate) fn parse_settings(text: &str) -> HeaderSettings {
                 settings.retry_jitter = Some(Micros::from_secs(secs));
             }
             ("expose", "") => settings.expose = true,
-            _ => panic!("no setting is called {word:?}"),
+            _ => panic!("unknown setting {word:?}"),
         }
     }
     settings
@@ -119,6 +119,6 @@ fn parse_style(name: &str) -> HeaderStyle {
         "ietf" => HeaderStyle::Ietf,
         "legacy" => HeaderStyle::Legacy,
         "none" => HeaderStyle::None,
-        _ => panic!("no style is called {name:?}"),
+        _ => panic!("unknown style {name:?}"),
     }
 }

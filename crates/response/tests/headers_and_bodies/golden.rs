@@ -1,9 +1,14 @@
-//! What callers see, to the byte: every file of `tests/golden/refusal` is rules, requests and what
-//! they are told.
+//! Golden tests of complete responses. Each file in `tests/golden/refusal` holds rules, requests
+//! and the expected responses.
 //!
-//! `> {"ip":"…"} 3` asks with a cost of 3 (`> 20x …` asks so often), `@ 500ms` moves the clock, `? …`
-//! sets the headers up, `! store gone` takes the store away, and `< accept: text/html` shows the last
-//! answer to a request with that header. `UPDATE_GOLDEN=1` writes the answers anew.
+//! - `> {"ip":"…"} 3` sends a request with a cost of 3; `> 20x …` sends it 20 times.
+//! - `@ 500ms` advances the clock.
+//! - `? …` changes the header settings.
+//! - `! …` makes the store fail.
+//! - `# …` is a comment.
+//! - `< accept: text/html` shows the response to the last request, sent with that header.
+//!
+//! `UPDATE_GOLDEN=1` rewrites the responses.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -30,57 +35,60 @@ async fn responses_match_golden_files() {
     assert!(files.len() >= 9, "golden files are missing: {files:?}");
     for file in files {
         let expected = std::fs::read_to_string(&file).unwrap();
-        let seen = run_script(&expected).await;
+        let actual = run_script(&expected).await;
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::write(&file, &seen).unwrap();
+            std::fs::write(&file, &actual).unwrap();
         } else {
-            assert_eq!(seen, expected, "{} (UPDATE_GOLDEN=1 rewrites it)", file.display());
+            assert_eq!(actual, expected, "{} (UPDATE_GOLDEN=1 rewrites it)", file.display());
         }
     }
 }
 
 async fn run_script(script: &str) -> String {
     let (rules, steps) = script.split_once("---\n").unwrap();
-    let house = ResponseFixture::new(rules);
+    let fixture = ResponseFixture::new(rules);
     let mut headers = HeaderSettings::default();
     let mut last = None;
-    let mut seen = format!("{rules}---\n");
+    let mut actual = format!("{rules}---\n");
     for line in steps.lines() {
         let (sign, rest) = line.split_once(' ').unwrap_or((line, ""));
         if !matches!(sign, ">" | "<" | "@" | "?" | "#" | "!") {
             continue;
         }
-        writeln!(seen, "{line}").unwrap();
+        writeln!(actual, "{line}").unwrap();
         match sign {
             "?" => headers = parse_settings(rest),
             "@" => {
                 let millis = rest.strip_suffix("ms").unwrap().parse().unwrap();
-                house.clock.advance(Micros::from_millis(millis));
+                fixture.clock.advance(Micros::from_millis(millis));
             }
-            "!" => house.fail_store(),
-            ">" => last = Some(decide_repeatedly(&house, rest).await),
+            "!" => fixture.fail_store(),
+            ">" => last = Some(decide_repeatedly(&fixture, rest).await),
             "<" => {
                 let (decision, random_facts) = last.as_ref().unwrap();
                 let random = headers.jitter_seed(decision, random_facts);
-                seen.push_str(&render_response(decision, rest, &headers, random).await);
+                actual.push_str(&render_response(decision, rest, &headers, random).await);
             }
             _ => {}
         }
     }
-    seen
+    actual
 }
 
-async fn decide_repeatedly<'f>(house: &ResponseFixture, asked: &'f str) -> (Decision, Facts<'f>) {
-    let (times, asked) = match asked.split_once("x ") {
+async fn decide_repeatedly<'f>(
+    fixture: &ResponseFixture,
+    request: &'f str,
+) -> (Decision, Facts<'f>) {
+    let (times, request) = match request.split_once("x ") {
         Some((times, rest)) if times.parse::<u32>().is_ok() => (times.parse().unwrap(), rest),
-        _ => (1, asked),
+        _ => (1, request),
     };
-    let (facts, cost) = asked.rsplit_once(' ').unwrap_or((asked, "1"));
+    let (facts, cost) = request.rsplit_once(' ').unwrap_or((request, "1"));
     let facts = json::parse_facts(facts).unwrap();
     for _ in 1..times {
-        house.decide(&facts, cost.parse().unwrap()).await;
+        fixture.decide(&facts, cost.parse().unwrap()).await;
     }
-    (house.decide(&facts, cost.parse().unwrap()).await, facts)
+    (fixture.decide(&facts, cost.parse().unwrap()).await, facts)
 }
 
 async fn render_response(
@@ -89,10 +97,10 @@ async fn render_response(
     settings: &HeaderSettings,
     random: u64,
 ) -> String {
-    let mut asked = HeaderMap::new();
+    let mut request_headers = HeaderMap::new();
     if let Some((name, value)) = request.split_once(": ") {
         let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
-        asked.insert(name, HeaderValue::from_str(value).unwrap());
+        request_headers.insert(name, HeaderValue::from_str(value).unwrap());
     }
     let response = match decision.is_allowed() {
         true => {
@@ -100,7 +108,7 @@ async fn render_response(
             respond::write_headers(decision, settings, random, response.headers_mut());
             response
         }
-        false => respond::refusal_response(decision, &asked, settings, random),
+        false => respond::refusal_response(decision, &request_headers, settings, random),
     };
     let (head, body) = response.into_parts();
     let mut text = format!("{}\n", head.status.as_u16());

@@ -1,4 +1,4 @@
-//! What callers are told of decisions: headers in every style, refusals of every kind.
+//! Tests of the headers and refusals that clients see: every header style and every body format.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! What holds of every answer, whatever the rule, the history and the settings.
+//! Properties that hold for every response, whatever the rule, the history and the settings.
 
 use futures_util::FutureExt;
 use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, CACHE_CONTROL, HeaderMap, RETRY_AFTER};
@@ -21,7 +21,7 @@ const ALGORITHMS: [&str; 5] = [
     "sliding_window_counter",
 ];
 
-/// The String, and the Integers under these names, of a List with one member.
+/// Parses a List with one member: its String, and the Integer parameters named by `keys`.
 fn parse_list_member(
     headers: &HeaderMap,
     name: &str,
@@ -50,36 +50,36 @@ fn any_settings() -> impl Strategy<Value = HeaderSettings> {
 
 /// A decision after a few requests under one rule.
 fn any_decision() -> impl Strategy<Value = Decision> {
-    let id = "[ -~]{1,20}".prop_filter("no rule is called so", |id| id.trim() == id);
+    let id = "[ -~]{1,20}".prop_filter("not a valid rule ID", |id| id.trim() == id);
     let limit = (1_u64..50, 1_u64..100_000, 0..ALGORITHMS.len());
-    let asked = prop::collection::vec((1_u32..60, 0_u64..20_000), 1..8);
-    (id, limit, asked).prop_map(|(id, (requests, window_ms, algorithm), asked)| {
+    let arrivals = prop::collection::vec((1_u32..60, 0_u64..20_000), 1..8);
+    (id, limit, arrivals).prop_map(|(id, (requests, window_ms, algorithm), arrivals)| {
         let algorithm = ALGORITHMS[algorithm];
         let id = serde_json::to_string(&id).unwrap();
         let limit = format!("requests: {requests}, window: {window_ms}ms, algorithm: {algorithm}");
         let ban = "ban: { after: 2, within: 10m, for: 15m }";
-        let house =
+        let fixture =
             ResponseFixture::new(&format!("rules: [{{ id: {id}, limit: {{ {limit} }}, {ban} }}]"));
         let mut last = None;
-        for (cost, wait_ms) in asked {
-            house.clock.advance(Micros::from_millis(wait_ms));
-            last = house.decide(&facts_for_ip("192.0.2.1"), cost).now_or_never();
+        for (cost, wait_ms) in arrivals {
+            fixture.clock.advance(Micros::from_millis(wait_ms));
+            last = fixture.decide(&facts_for_ip("192.0.2.1"), cost).now_or_never();
         }
         last.unwrap()
     })
 }
 
-/// How much of a rule's limit is spent in the seconds that an answer named: at once, at the last moment, or at
-/// random moments in between.
-fn admitted_within(house: &ResponseFixture, secs: u64, moments: &[u64]) -> u64 {
+/// How many requests the rule admits within `secs` seconds. The client uses up the limit at the
+/// start, at the last moment, and at the given moments in between.
+fn admitted_within(fixture: &ResponseFixture, secs: u64, moments: &[u64]) -> u64 {
     let (micros, mut spent, mut now) = (secs * 1_000_000, 0, 0);
     let mut moments: Vec<u64> = moments.iter().map(|moment| moment % micros).collect();
     moments.extend([0, micros - 1]);
     moments.sort_unstable();
     for moment in moments {
-        house.clock.advance(Micros::new(moment - now));
+        fixture.clock.advance(Micros::new(moment - now));
         now = moment;
-        while house.decide(&facts_for_ip("192.0.2.1"), 1).now_or_never().unwrap().is_allowed() {
+        while fixture.decide(&facts_for_ip("192.0.2.1"), 1).now_or_never().unwrap().is_allowed() {
             spent += 1;
         }
     }
@@ -89,11 +89,11 @@ fn admitted_within(house: &ResponseFixture, secs: u64, moments: &[u64]) -> u64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases() / 100))]
 
-    /// By the field's definition no more than `r` passes within `t`, whatever a client does.
+    /// The draft defines that at most `r` requests are admitted within `t`, whatever a client does.
     #[test]
     fn no_more_than_r_admitted_within_t(
         limit in (1_u64..20, 1_u64..60_000, 0..ALGORITHMS.len(), 0_u64..40),
-        asked in prop::collection::vec((1_u32..20, 0_u64..20_000), 1..6),
+        arrivals in prop::collection::vec((1_u32..20, 0_u64..20_000), 1..6),
         moments in prop::collection::vec(any::<u64>(), 0..3),
         charge in prop::sample::select(vec!["admitted", "always"]),
     ) {
@@ -105,16 +105,16 @@ proptest! {
         };
         let limit =
             format!("requests: {requests}, window: {window_ms}ms, algorithm: {algorithm}{burst}");
-        let house =
+        let fixture =
             ResponseFixture::new(&format!("rules: [{{ id: r, charge: {charge}, limit: {{ {limit} }} }}]"));
-        for (cost, wait_ms) in asked {
-            house.clock.advance(Micros::from_millis(wait_ms));
-            let decision = house.decide(&facts_for_ip("192.0.2.1"), cost).now_or_never().unwrap();
+        for (cost, wait_ms) in arrivals {
+            fixture.clock.advance(Micros::from_millis(wait_ms));
+            let decision = fixture.decide(&facts_for_ip("192.0.2.1"), cost).now_or_never().unwrap();
             let mut headers = HeaderMap::new();
             respond::write_headers(&decision, &parse_settings("style=ietf"), 0, &mut headers);
             let (_, [r, t]) = parse_list_member(&headers, "ratelimit", ["r", "t"]);
             if let (true, Some(t)) = (decision.is_allowed(), t) {
-                let spent = admitted_within(&house, u64::try_from(t).unwrap(), &moments);
+                let spent = admitted_within(&fixture, u64::try_from(t).unwrap(), &moments);
                 prop_assert!(spent <= u64::try_from(r.unwrap()).unwrap(), "{spent} in {t} s: {headers:?}");
             }
         }
@@ -128,18 +128,18 @@ proptest! {
         let mut headers = HeaderMap::new();
         respond::write_headers(&decision, &settings, random, &mut headers);
         let (rule, reading) = decision.tightest().unwrap();
-        let told = header_number(&headers, "retry-after");
+        let retry_after = header_number(&headers, "retry-after");
         let ms = header_number(&headers, "retry-after-ms");
         let wait = match reading.retry() {
             Retry::After(wait) if !decision.is_allowed() => Some(wait.get()),
             _ => None,
         };
-        prop_assert_eq!((told.is_some(), ms.is_some()), (wait.is_some(), wait.is_some()));
-        if let (Some(told), Some(ms), Some(wait)) = (told, ms, wait) {
+        prop_assert_eq!((retry_after.is_some(), ms.is_some()), (wait.is_some(), wait.is_some()));
+        if let (Some(secs), Some(ms), Some(wait)) = (retry_after, ms, wait) {
             let most = wait + settings.retry_jitter.map_or(0, |cap| cap.get() - 1);
-            prop_assert!(told >= 1 && told * 1_000_000 >= wait);
-            prop_assert!(told <= most.div_ceil(1_000_000).max(1));
-            prop_assert!(ms >= 1 && ms * 1_000 >= wait && ms <= told * 1_000);
+            prop_assert!(secs >= 1 && secs * 1_000_000 >= wait);
+            prop_assert!(secs <= most.div_ceil(1_000_000).max(1));
+            prop_assert!(ms >= 1 && ms * 1_000 >= wait && ms <= secs * 1_000);
             prop_assert!(ms <= most.div_ceil(1_000));
         }
         prop_assert_eq!(headers.contains_key(CACHE_CONTROL), !decision.is_allowed());
@@ -154,21 +154,21 @@ proptest! {
             prop_assert!((0..=q.unwrap()).contains(&r.unwrap()));
             let t = t.map(|t| u64::try_from(t).unwrap());
             if !decision.is_allowed() {
-                prop_assert_eq!(t, told, "the wait does not end before the effective window");
+                prop_assert_eq!(t, retry_after, "`Retry-After` differs from the effective window");
             } else {
                 let next = reading.numbers.unwrap().next_after.get() / 1_000_000;
                 prop_assert_eq!(t, Some(next).filter(|secs| *secs > 0));
             }
         }
-        if let (Some(told), Some(reset)) = (told, header_number(&headers, "ratelimit-reset")) {
-            prop_assert!(told >= reset);
+        if let (Some(secs), Some(reset)) = (retry_after, header_number(&headers, "ratelimit-reset")) {
+            prop_assert!(secs >= reset);
         }
         if let (Some(wait), Some(reset)) = (wait, header_number(&headers, "x-ratelimit-reset")) {
             let now = match settings.reset {
                 ResetStyle::Epoch => decision.now().unwrap().as_micros(),
                 ResetStyle::Delta => 0,
             };
-            prop_assert!(reset * 1_000_000 >= now + wait, "a reset is no earlier than the wait");
+            prop_assert!(reset * 1_000_000 >= now + wait, "the reset is before the end of the wait");
         }
         let exposed = headers.get(ACCESS_CONTROL_EXPOSE_HEADERS);
         let exposed = exposed.map_or("", |names| names.to_str().unwrap());
@@ -178,33 +178,33 @@ proptest! {
             prop_assert_eq!(named, settings.expose && !hidden, "{}", name);
         }
         for name in exposed.split(", ").filter(|name| !name.is_empty()) {
-            prop_assert!(headers.contains_key(name), "{name} is not there");
+            prop_assert!(headers.contains_key(name), "exposed header {name} is missing");
         }
     }
 }
 
-/// The herd that fixed windows make: all wait for the same instant.
+/// With a fixed window, all refused clients wait for the same instant (thundering herd).
 #[tokio::test]
 async fn retry_jitter_spreads_clients_and_stays_stable() {
-    let house =
+    let fixture =
         ResponseFixture::new("rules: [{ id: w, key_by: ip, limit: 1/h using fixed_window }]");
     let settings = parse_settings("jitter=100s");
     let mut ends = std::collections::BTreeSet::new();
     for n in 0..50 {
         let ip = format!("192.0.2.{n}");
         let facts = facts_for_ip(&ip);
-        let mut seen = Vec::new();
+        let mut instants = Vec::new();
         for waited in [0, 7] {
-            house.clock.advance(Micros::from_secs(waited));
-            let decision = house.exhaust_limit(&facts).await;
+            fixture.clock.advance(Micros::from_secs(waited));
+            let decision = fixture.exhaust_limit(&facts).await;
             let random = settings.jitter_seed(&decision, &facts);
             let mut headers = HeaderMap::new();
             respond::write_headers(&decision, &settings, random, &mut headers);
             let now = decision.now().unwrap().as_micros() / 1_000_000;
-            seen.push(now + header_number(&headers, RETRY_AFTER.as_str()).unwrap());
+            instants.push(now + header_number(&headers, RETRY_AFTER.as_str()).unwrap());
         }
-        assert_eq!(seen[0], seen[1], "{ip} is told another instant later");
-        ends.insert(seen[0]);
+        assert_eq!(instants[0], instants[1], "the retry instant of {ip} changed");
+        ends.insert(instants[0]);
     }
     assert!(ends.len() > 30, "{ends:?}");
     assert!(ends.last().unwrap() - ends.first().unwrap() > 50, "{ends:?}");
@@ -212,15 +212,15 @@ async fn retry_jitter_spreads_clients_and_stays_stable() {
 
 #[tokio::test]
 async fn jitter_seed_changes_with_each_wait() {
-    let house = ResponseFixture::new(ONE_PER_HOUR);
+    let fixture = ResponseFixture::new(ONE_PER_HOUR);
     let facts = facts_for_ip("192.0.2.1");
     let plain = parse_settings("");
     let jittered = parse_settings("jitter=100s");
-    let allowed = house.decide(&facts, 1).await;
+    let allowed = fixture.decide(&facts, 1).await;
     assert_eq!(jittered.jitter_seed(&allowed, &facts), 0);
-    let first = house.exhaust_limit(&facts).await;
+    let first = fixture.exhaust_limit(&facts).await;
     assert_eq!(plain.jitter_seed(&first, &facts), 0);
-    house.clock.advance(Micros::from_secs(5_000));
-    let second = house.exhaust_limit(&facts).await;
+    fixture.clock.advance(Micros::from_secs(5_000));
+    let second = fixture.exhaust_limit(&facts).await;
     assert_ne!(jittered.jitter_seed(&first, &facts), jittered.jitter_seed(&second, &facts));
 }

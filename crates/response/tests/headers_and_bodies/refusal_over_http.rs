@@ -1,5 +1,5 @@
-//! Refusals as hyper sends them: `HEAD` has the head of `GET` and no body, and a gRPC call ends with
-//! its head.
+//! Refusals as hyper sends them: the response to `HEAD` has the headers of `GET` and no body, and
+//! the response to a gRPC call ends with its headers.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::io::DuplexStream;
 
 use crate::fixture::{ONE_PER_HOUR, ResponseFixture, facts_for_ip, parse_settings};
 
-/// A connection to a server that refuses everything.
+/// Opens a connection to a server that refuses every request.
 async fn connect_to_refusing_server(http2: bool) -> DuplexStream {
     let decision = Arc::new(
         ResponseFixture::new(ONE_PER_HOUR).exhaust_limit(&facts_for_ip("192.0.2.1")).await,
@@ -27,20 +27,22 @@ async fn connect_to_refusing_server(http2: bool) -> DuplexStream {
             respond::refusal_response(&decision, request.headers(), &parse_settings(""), 0);
         async { Ok::<_, Infallible>(response) }
     });
-    let (near, far) = tokio::io::duplex(1 << 16);
-    let far = TokioIo::new(far);
+    let (client, server_io) = tokio::io::duplex(1 << 16);
+    let server_io = TokioIo::new(server_io);
     if http2 {
         let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-        tokio::spawn(server.serve_connection(far, refuse));
+        tokio::spawn(server.serve_connection(server_io, refuse));
     } else {
-        tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(far, refuse));
+        tokio::spawn(
+            hyper::server::conn::http1::Builder::new().serve_connection(server_io, refuse),
+        );
     }
-    near
+    client
 }
 
 async fn send_request(method: Method) -> (HeaderMap, Bytes) {
-    let near = TokioIo::new(connect_to_refusing_server(false).await);
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(near).await.unwrap();
+    let client = TokioIo::new(connect_to_refusing_server(false).await);
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(client).await.unwrap();
     tokio::spawn(connection);
     let request = Request::builder().method(method).uri("/").header("host", "x");
     let response = sender.send_request(request.body(Empty::<Bytes>::new()).unwrap()).await;
@@ -54,17 +56,17 @@ async fn send_request(method: Method) -> (HeaderMap, Bytes) {
 async fn head_refusal_matches_get_without_body() {
     let (get, body) = send_request(Method::GET).await;
     assert_eq!(get[CONTENT_LENGTH], body.len().to_string());
-    let (head, nothing) = send_request(Method::HEAD).await;
+    let (head, empty_body) = send_request(Method::HEAD).await;
     assert_eq!(head, get);
-    assert!(nothing.is_empty() && !body.is_empty());
+    assert!(empty_body.is_empty() && !body.is_empty());
 }
 
 #[tokio::test]
 async fn grpc_refusal_is_trailers_only() {
-    let near = TokioIo::new(connect_to_refusing_server(true).await);
+    let client = TokioIo::new(connect_to_refusing_server(true).await);
     let executor = TokioExecutor::new();
     let (mut sender, connection) =
-        hyper::client::conn::http2::handshake(executor, near).await.unwrap();
+        hyper::client::conn::http2::handshake(executor, client).await.unwrap();
     tokio::spawn(connection);
     let request = Request::post("http://x/pkg.Service/Call")
         .header(CONTENT_TYPE, "application/grpc+proto")
@@ -75,5 +77,5 @@ async fn grpc_refusal_is_trailers_only() {
     assert_eq!(response.headers()["grpc-status"], "8");
     assert_eq!(response.headers()[CONTENT_TYPE], "application/grpc+proto");
     assert!(!response.headers().contains_key(CONTENT_LENGTH));
-    assert!(response.body().is_end_stream(), "the head is the end of the stream");
+    assert!(response.body().is_end_stream(), "the headers do not end the stream");
 }

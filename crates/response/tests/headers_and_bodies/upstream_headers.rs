@@ -1,4 +1,4 @@
-//! Headers on the answer of an upstream, which may have some of its own.
+//! Rate-limit headers on the response of an upstream that already has some.
 
 use http::header::{
     ACCESS_CONTROL_EXPOSE_HEADERS, CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
@@ -10,7 +10,7 @@ use crate::fixture::{ONE_PER_HOUR, ResponseFixture, facts_for_ip, parse_settings
 
 const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// What an upstream says, twice over.
+/// Headers of an upstream, each limit header twice.
 fn sample_upstream_headers() -> HeaderMap {
     let mut headers = HeaderMap::new();
     for name in ["x-ratelimit-limit", "x-ratelimit-reset", "ratelimit", "retry-after"] {
@@ -52,7 +52,7 @@ async fn refusal_replaces_retry_after_and_cache_control() {
     assert_eq!(
         header_values(&headers, "x-ratelimit-limit"),
         ["77", "78"],
-        "not ours in this style"
+        "style `none` leaves the upstream's header"
     );
     let ours = "retry-after, retry-after-ms";
     assert_eq!(header_values(&headers, "access-control-expose-headers"), ["etag", ours]);
@@ -60,9 +60,9 @@ async fn refusal_replaces_retry_after_and_cache_control() {
 
 #[tokio::test]
 async fn on_fail_decision_replaces_upstream_reset() {
-    let house = ResponseFixture::new(ONE_PER_HOUR);
-    house.fail_store();
-    let decision = house.decide(&facts_for_ip("192.0.2.1"), 1).await;
+    let fixture = ResponseFixture::new(ONE_PER_HOUR);
+    fixture.fail_store();
+    let decision = fixture.decide(&facts_for_ip("192.0.2.1"), 1).await;
     let mut headers = sample_upstream_headers();
     respond::write_headers(&decision, &parse_settings("expose"), 0, &mut headers);
     assert_eq!(header_values(&headers, "x-ratelimit-limit"), ["1"]);
@@ -72,8 +72,8 @@ async fn on_fail_decision_replaces_upstream_reset() {
 
 #[tokio::test]
 async fn unmatched_request_adds_no_headers() {
-    let house = ResponseFixture::new("rules: [{ id: one, match: { path: /x }, limit: 1/h }]");
-    let decision = house.decide(&facts_for_ip("192.0.2.1"), 1).await;
+    let fixture = ResponseFixture::new("rules: [{ id: one, match: { path: /x }, limit: 1/h }]");
+    let decision = fixture.decide(&facts_for_ip("192.0.2.1"), 1).await;
     let mut headers = sample_upstream_headers();
     respond::write_headers(&decision, &parse_settings("expose"), 0, &mut headers);
     assert_eq!(headers, sample_upstream_headers());
@@ -82,26 +82,29 @@ async fn unmatched_request_adds_no_headers() {
 
 #[tokio::test]
 async fn cached_policy_header_never_goes_stale() {
-    // Alike but for the window, in two rule sets; two rules in one; and limits that requests bring.
-    let told = |decision: &Decision| {
+    // Rules that differ only in the window, in two rule sets; two rules in one set; inline limits.
+    let policy_header = |decision: &Decision| {
         let mut headers = HeaderMap::new();
         respond::write_headers(decision, &parse_settings(""), 0, &mut headers);
         header_values(&headers, "ratelimit-policy").concat()
     };
-    let house =
+    let with_window =
         |window| ResponseFixture::new(&format!("rules: [{{ id: one, limit: 9/{window} }}]"));
-    let (minute, hour) = (house("min"), house("h"));
+    let (minute, hour) = (with_window("min"), with_window("h"));
     let two = ResponseFixture::new(
         "rules: [{ id: one, limit: 9/d, match: { ip: 192.0.2.1 } }, { id: two, limit: 9/d, match: { ip: 192.0.2.2 } }]",
     );
     let (one, other) = (facts_for_ip("192.0.2.1"), facts_for_ip("192.0.2.2"));
     for _ in 0..2 {
-        assert_eq!(told(&minute.decide(&one, 1).await), r#""one";q=9;w=60"#);
-        assert_eq!(told(&hour.decide(&one, 1).await), r#""one";q=9;w=3600"#);
-        assert_eq!(told(&two.decide(&one, 1).await), r#""one";q=9;w=86400"#);
-        assert_eq!(told(&two.decide(&other, 1).await), r#""two";q=9;w=86400"#);
-        assert_eq!(told(&minute.decide_inline(&one, 9, 1).await), r#""override";q=9;w=1"#);
-        assert_eq!(told(&minute.decide_inline(&one, 9, 60).await), r#""override";q=9;w=60"#);
-        assert_eq!(told(&minute.decide(&one, 1).await), r#""one";q=9;w=60"#);
+        assert_eq!(policy_header(&minute.decide(&one, 1).await), r#""one";q=9;w=60"#);
+        assert_eq!(policy_header(&hour.decide(&one, 1).await), r#""one";q=9;w=3600"#);
+        assert_eq!(policy_header(&two.decide(&one, 1).await), r#""one";q=9;w=86400"#);
+        assert_eq!(policy_header(&two.decide(&other, 1).await), r#""two";q=9;w=86400"#);
+        assert_eq!(policy_header(&minute.decide_inline(&one, 9, 1).await), r#""override";q=9;w=1"#);
+        assert_eq!(
+            policy_header(&minute.decide_inline(&one, 9, 60).await),
+            r#""override";q=9;w=60"#
+        );
+        assert_eq!(policy_header(&minute.decide(&one, 1).await), r#""one";q=9;w=60"#);
     }
 }

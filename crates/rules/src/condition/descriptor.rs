@@ -1,30 +1,31 @@
-//! A descriptor that a rule asks for: exactly these entries, in this order.
+//! Descriptor conditions: a rule matches exactly these entries, in this order.
 //!
-//! This says what fits one rule. Which rule is chosen where several fit is for the tree of all
-//! descriptors to say (`index::descriptors`).
+//! This module tests one rule. If several rules match, the tree of all descriptors
+//! (`index::descriptors`) selects the most specific one.
 
 use std::fmt;
 
 use super::Glob;
 use crate::facts::DescriptorPair;
 
-/// More entries than a call may have; a tree of them is walked once for each.
+/// Maximum entries of a descriptor in a rule, which is more than a call may have. The descriptor
+/// tree is one level deep per entry.
 pub(crate) const MAX_ENTRIES: usize = 32;
 
-/// The entries that are asked for, one for each of the request's.
+/// The expected entries, one for each entry of the request's descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DescriptorMatcher(pub(crate) Box<[EntryMatcher]>);
 
-/// What one entry must be.
+/// Matches one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EntryMatcher {
     pub(crate) key: Box<str>,
     pub(crate) value: ValueMatcher,
-    /// Whether all values count together, rather than each by itself.
+    /// Whether all matching values share one counter instead of having one each.
     pub(crate) shared: bool,
 }
 
-/// What the value of an entry must be.
+/// Matches the value of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ValueMatcher {
     Any,
@@ -38,13 +39,13 @@ impl DescriptorMatcher {
         self.0.len() == entries.len() && pairs.all(|(test, entry)| test.matches(entry))
     }
 
-    /// The places of the entries whose values count together, as bits.
+    /// Bit mask of the entries whose values share a counter.
     pub(crate) fn shared_mask(&self) -> u32 {
         let shared = self.0.iter().enumerate().filter(|(_, entry)| entry.shared);
         shared.fold(0, |bits, (at, _)| bits | 1_u32.checked_shl(bit_index(at)).unwrap_or(0))
     }
 
-    /// Whether both stand in the same place of the tree.
+    /// Whether both have the same position in the descriptor tree.
     pub(crate) fn has_same_entries(&self, other: &Self) -> bool {
         let same = |(one, two): (&EntryMatcher, &EntryMatcher)| {
             (&one.key, &one.value) == (&two.key, &two.value)
@@ -53,7 +54,7 @@ impl DescriptorMatcher {
     }
 }
 
-/// There are no more entries than bits.
+/// `MAX_ENTRIES` is the number of bits in a `u32`, so the index always fits.
 fn bit_index(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
@@ -69,7 +70,7 @@ impl ValueMatcher {
         Glob::parse(text).map_or_else(|| Self::Exact(text.into()), Self::Glob)
     }
 
-    /// The one value that it may be, if there is but one.
+    /// The value, if exactly one matches.
     pub(crate) fn exact_value(&self) -> Option<&str> {
         match self {
             Self::Exact(exact) => Some(exact),
@@ -95,7 +96,7 @@ impl fmt::Display for DescriptorMatcher {
     }
 }
 
-/// Quoted where it could be taken for something else: two rules that differ must not read the same.
+/// Quotes keys and values with special characters, so that different rules never have equal text.
 impl fmt::Display for EntryMatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let quoted = |text: &str| match text.contains(['=', ',', '"', ' ']) {

@@ -1,8 +1,8 @@
-//! Whether two conditions can never hold together. Conservative: `false` means "perhaps they can".
+//! Decides whether two conditions exclude each other. Conservative: `false` means "not known".
 
 use super::{Condition, EndpointPattern, FactMatcher, MatchPolarity, PathMatcher, TextMatcher};
 
-/// Whether no request passes both.
+/// Whether no request can satisfy both conditions.
 pub(crate) fn are_disjoint(one: &Condition, two: &Condition) -> bool {
     match (one.polarity, two.polarity) {
         (MatchPolarity::Is, MatchPolarity::Is) => matchers_disjoint(&one.matcher, &two.matcher),
@@ -30,7 +30,7 @@ fn matchers_disjoint(one: &FactMatcher, two: &FactMatcher) -> bool {
         | (FactMatcher::Endpoint(any), FactMatcher::Path(path)) => {
             any.iter().all(|pattern| path_excludes(path, pattern))
         }
-        // A request's descriptor leads to one place.
+        // A descriptor leads to a single position in the tree.
         (FactMatcher::Descriptor(one), FactMatcher::Descriptor(two)) => !one.has_same_entries(two),
         _ => false,
     }
@@ -50,13 +50,13 @@ fn paths_disjoint(one: &PathMatcher, two: &PathMatcher) -> bool {
     rejects(one, two) || rejects(two, one)
 }
 
-/// Whether a condition on `path` rules a pattern out.
+/// Whether no path that satisfies the condition matches the pattern.
 fn path_excludes(path: &PathMatcher, pattern: &EndpointPattern) -> bool {
     let text = &path.text;
     text.globs.is_empty() && !text.exact.iter().any(|path| pattern.matches_path(path))
 }
 
-/// Whether a condition on `method` rules a pattern out.
+/// Whether a condition on `method` excludes the pattern.
 fn text_excludes(text: &TextMatcher, pattern: &EndpointPattern) -> bool {
     match &*text.fact {
         "method" => {
@@ -67,7 +67,7 @@ fn text_excludes(text: &TextMatcher, pattern: &EndpointPattern) -> bool {
     }
 }
 
-/// Whether all that passes the one test passes the other.
+/// Whether everything that `inner` matches also matches `outer`.
 fn is_subset(inner: &FactMatcher, outer: &FactMatcher) -> bool {
     match (inner, outer) {
         (FactMatcher::Text(inner), FactMatcher::Text(outer)) => {

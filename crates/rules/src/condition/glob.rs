@@ -1,18 +1,18 @@
-//! Globs: `*` stands for any run of characters, also none.
+//! Globs: `*` matches any number of characters, including none.
 
 use std::fmt;
 
-/// Text, mostly with at least one `*`.
+/// A pattern, usually with at least one `*`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Glob(Box<str>);
 
 impl Glob {
-    /// A glob, or nothing if the text has no `*`.
+    /// Returns `None` if the text has no `*`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         text.contains('*').then(|| Self(text.into()))
     }
 
-    /// A glob, also of text that has no `*` and matches itself alone.
+    /// A glob of any text. Text without `*` matches only itself.
     pub(crate) fn new(text: &str) -> Self {
         Self(text.into())
     }
@@ -27,8 +27,8 @@ impl Glob {
         self.0.rsplit('*').next().unwrap_or_default()
     }
 
-    /// Whether the whole value fits. Goes back to the last `*` only, so the time is at most the
-    /// product of the lengths, never exponential.
+    /// Whether the glob matches the whole value. Backtracks only to the last `*`, so the time is at
+    /// most the product of both lengths and never exponential.
     pub(crate) fn matches(&self, value: &str) -> bool {
         let (glob, value) = (self.0.as_bytes(), value.as_bytes());
         let (mut g, mut v) = (0, 0);

@@ -1,4 +1,4 @@
-//! Sets of network addresses.
+//! Sets of IP networks.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use crate::diagnostic::FieldError;
 
-/// Networks, merged and sorted, so that a long list is searched and not walked.
+/// Merged and sorted networks, for binary search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IpNetworks(Box<[IpNet]>);
 
@@ -18,7 +18,8 @@ impl IpNetworks {
     }
 
     pub(crate) fn contains(&self, ip: IpAddr) -> bool {
-        // Merged networks are disjoint: only the last that begins at or before it can hold it.
+        // Merged networks are disjoint: only the last one that starts at or before `ip` can contain
+        // it.
         let after = self.0.partition_point(|net| net.network() <= ip);
         after.checked_sub(1).is_some_and(|at| self.0[at].contains(&ip))
     }
@@ -37,7 +38,7 @@ impl IpNetworks {
     }
 }
 
-/// Reads `10.0.0.0/8`, `2001:db8::/32` or a single address.
+/// Parses `10.0.0.0/8`, `2001:db8::/32` or a single address.
 pub(crate) fn parse_network(text: &str) -> Result<IpNet, FieldError> {
     if let Ok(ip) = text.parse::<IpAddr>() {
         return Ok(IpNet::from(ip.to_canonical()));

@@ -1,19 +1,20 @@
-//! Paths that a `match` asks for: whole values and globs.
+//! Conditions on the path: exact paths and globs.
 //!
-//! As in endpoint patterns, empty segments do not count: `/login/` and `//login` are `/login`, and
-//! `/api/*` matches `/api` as well. Most routers serve the same thing there.
+//! As in endpoint patterns, empty segments are ignored: `/login/` and `//login` equal `/login`, and
+//! `/api/*` also matches `/api`. Most routers serve the same resource for these paths.
 
 use std::borrow::Cow;
 
 use super::{Glob, TextMatcher};
 use crate::path_normalization::PathNormalization;
 
-/// A path that has one of some values, or fits one of some globs.
+/// Matches a path that equals one of the values or matches one of the globs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PathMatcher {
-    /// The values without slashes that do not count, and the globs as typed.
+    /// The exact paths without redundant slashes, and the globs as written.
     pub(crate) text: TextMatcher,
-    /// The globs that end in `/*` or `/`, without that end: a path is compared without its own.
+    /// The globs that end in `/*` or `/`, without that ending. Request paths have no trailing slash
+    /// when they are compared.
     trimmed_globs: Box<[Glob]>,
 }
 
@@ -28,18 +29,18 @@ impl PathMatcher {
         Self { text, trimmed_globs }
     }
 
-    /// The test that one path alone passes, also if it has a `*`.
+    /// Matches only this path, even if it contains a `*`.
     pub(crate) fn for_exact_path(path: &str) -> Self {
         let (exact, globs) = ([normalize_slashes(path).into()].into(), [].into());
         Self { text: TextMatcher { fact: "path".into(), exact, globs }, trimmed_globs: [].into() }
     }
 
-    /// Whether a [`normalize_slashes`] path is meant.
+    /// Whether the path matches. It must have been through [`normalize_slashes`].
     pub(crate) fn accepts(&self, path: &str) -> bool {
         self.text.accepts(path) || self.trimmed_globs.iter().any(|glob| glob.matches(path))
     }
 
-    /// The same test for paths that were put into their form for comparison.
+    /// The same matcher for normalized paths.
     pub(crate) fn with_normalized_paths(&self, paths: PathNormalization) -> Self {
         let globs = self.text.globs.iter().map(|glob| paths.fold_glob(&glob.to_string()));
         let exact = self.text.exact.iter().map(|value| paths.fold_path(value).into_owned());
@@ -53,7 +54,7 @@ fn trim_glob(glob: &Glob) -> Option<Glob> {
     Some(Glob::new(if trimmed.is_empty() { "/" } else { trimmed }))
 }
 
-/// A path without the slashes that do not count.
+/// Removes redundant slashes from a path.
 pub(crate) fn normalize_slashes(path: &str) -> Cow<'_, str> {
     if path.contains("//") {
         let segments: Vec<&str> = super::pattern::segments(path).collect();
@@ -62,7 +63,7 @@ pub(crate) fn normalize_slashes(path: &str) -> Cow<'_, str> {
     Cow::Borrowed(trim_trailing_slash(path))
 }
 
-/// A path without the slash at its end, which does not count.
+/// Removes a trailing slash from a path, except from `/`.
 pub(crate) fn trim_trailing_slash(path: &str) -> &str {
     match path.strip_suffix('/') {
         Some("") | None => path,

@@ -1,8 +1,9 @@
 //! Endpoint patterns: `POST /api/*`, `/users/{id}`, `GET|HEAD /files/*`, `*`.
 //!
-//! A `{name}` stands for one segment, a `*` at the end for everything below. Empty segments do not
-//! count, in patterns or in paths: `/login/` and `//login` are `/login`, and `/api/*` matches
-//! `/api` as well. That is the strict side, because most routers serve the same thing there.
+//! `{name}` matches one segment, and a `*` at the end matches everything below. Empty segments are
+//! ignored in patterns and in paths: `/login/` and `//login` equal `/login`, and `/api/*` also
+//! matches `/api`. This is the strict choice, because most routers serve the same resource for
+//! these paths.
 
 use std::fmt;
 
@@ -12,31 +13,32 @@ use crate::diagnostic::FieldError;
 use crate::facts::Facts;
 use crate::path_normalization::PathNormalization;
 
-/// A deeper pattern is no endpoint, and the trie of patterns is walked recursively.
+/// Maximum segments of a pattern. No real endpoint is deeper, and the trie of patterns is walked
+/// recursively.
 const MAX_SEGMENTS: usize = 64;
 
 const PATTERN_SYNTAX: &str = "`/path`, `METHOD /path`, `/path/{name}`, `/path/*` or `*`";
 
-/// Which endpoints are meant.
+/// A set of endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EndpointPattern {
-    /// None for any method.
+    /// Empty for any method.
     pub(crate) methods: SmallVec<[Box<str>; 1]>,
     pub(crate) segments: Box<[PatternSegment]>,
-    /// Whether everything below is meant too.
+    /// Whether the pattern also matches everything below.
     pub(crate) open_ended: bool,
-    /// The path as typed.
+    /// The path as written.
     pub(crate) template: Box<str>,
 }
 
-/// One piece of a path pattern.
+/// One segment of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PatternSegment {
     Literal(Box<str>),
     Any,
 }
 
-/// The endpoint that a request is for, as far as it is known.
+/// The endpoint of a request, as far as it is known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestEndpoint<'f> {
     pub(crate) method: Option<&'f str>,
@@ -44,7 +46,8 @@ pub(crate) struct RequestEndpoint<'f> {
 }
 
 impl<'f> RequestEndpoint<'f> {
-    /// An `endpoint` fact that reads `METHOD /path` or `/path` counts before `method` and `path`.
+    /// An `endpoint` fact of the form `METHOD /path` or `/path` takes precedence over `method` and
+    /// `path`.
     pub(crate) fn from_facts(facts: &'f Facts<'_>) -> Self {
         let method = facts.get("method");
         match facts.get("endpoint") {
@@ -60,7 +63,7 @@ impl<'f> RequestEndpoint<'f> {
     }
 }
 
-/// The segments of a path that count.
+/// The non-empty segments of a path.
 pub(crate) fn segments(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|segment| !segment.is_empty())
 }
@@ -94,7 +97,7 @@ impl EndpointPattern {
         Ok(Self { methods, segments, open_ended: open, template: path.into() })
     }
 
-    /// The endpoint of a request as far as it is known, as the pattern that matches nothing else.
+    /// A pattern that matches only this endpoint, as far as the endpoint is known.
     pub(crate) fn for_endpoint(endpoint: &RequestEndpoint<'_>) -> Self {
         let literal = |name: &str| PatternSegment::Literal(name.into());
         let path = endpoint.path;
@@ -106,7 +109,7 @@ impl EndpointPattern {
         }
     }
 
-    /// The same pattern for paths that were put into their form for comparison.
+    /// The same pattern for normalized paths.
     pub(crate) fn with_normalized_paths(&self, paths: PathNormalization) -> Self {
         let folded = |segment: &PatternSegment| match segment {
             PatternSegment::Literal(text) => {
@@ -117,7 +120,7 @@ impl EndpointPattern {
         Self { segments: self.segments.iter().map(folded).collect(), ..self.clone() }
     }
 
-    /// Whether it matches every request, even one whose path is not known.
+    /// Whether the pattern matches every request, even one without a known path.
     pub(crate) fn matches_everything(&self) -> bool {
         self.methods.is_empty() && self.matches_any_path()
     }
@@ -148,7 +151,7 @@ impl EndpointPattern {
         fits && (self.open_ended || given.next().is_none())
     }
 
-    /// Whether no request matches both.
+    /// Whether no request can match both.
     pub(crate) fn is_disjoint(&self, other: &Self) -> bool {
         let methods = !self.methods.is_empty()
             && !other.methods.is_empty()
@@ -207,8 +210,8 @@ fn parse_segment(name: &str, whole: &str) -> Result<PatternSegment, FieldError> 
     Ok(PatternSegment::Literal(name.into()))
 }
 
-/// The path with placeholders as Express and Rails write them, `/users/:id`, written in braces;
-/// nothing if it has none.
+/// Rewrites the placeholders of Express and Rails, such as `/users/:id`, with braces. Returns
+/// `None` if the path has none.
 pub(crate) fn to_brace_placeholders(path: &str) -> Option<String> {
     let named = |segment: &str| {
         let name = segment.strip_prefix(':').filter(|name| is_placeholder_name(name))?;
@@ -222,7 +225,7 @@ pub(crate) fn to_brace_placeholders(path: &str) -> Option<String> {
     any.then(|| segments.iter().map(text).collect::<Vec<_>>().join("/"))
 }
 
-/// Whether this can be the name of a placeholder.
+/// Whether the text is a valid placeholder name.
 fn is_placeholder_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }

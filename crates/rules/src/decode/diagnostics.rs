@@ -1,4 +1,4 @@
-//! Where readers note problems, each with an excerpt of the source.
+//! Collects the errors of a document, each with an excerpt of the source.
 
 use std::cell::{Cell, RefCell};
 
@@ -6,13 +6,14 @@ use crate::diagnostic::{Diagnostic, DocumentError, FieldError, SourceExcerpt, sa
 use crate::secrets::SecretSpans;
 use crate::yaml::SourceSpan;
 
-/// More problems than this help nobody, and a hostile document could have very many.
+/// Maximum number of reported errors. More would not help the user, and a hostile document could
+/// have very many.
 const MAX_DIAGNOSTICS: usize = 100;
 
-/// The longest piece of a source line that is shown.
+/// Maximum length of a source line in an excerpt.
 const MAX_EXCERPT_CHARS: usize = 100;
 
-/// The problems found so far in one document.
+/// The errors found so far in one document.
 #[derive(Debug)]
 pub struct Diagnostics<'s> {
     file: &'s str,
@@ -23,7 +24,7 @@ pub struct Diagnostics<'s> {
 }
 
 impl<'s> Diagnostics<'s> {
-    /// No problems yet in the document of that name and text.
+    /// An empty collection for a document with this file name and source.
     #[must_use]
     pub fn new(file: &'s str, source: &'s str) -> Self {
         Self {
@@ -35,38 +36,38 @@ impl<'s> Diagnostics<'s> {
         }
     }
 
-    /// Quotes none of these, in whatever was noted or will be.
+    /// Hides these secrets in all errors, including those already reported.
     pub(crate) fn redact_secrets(&self, secrets: SecretSpans) {
         self.secrets.replace(secrets);
     }
 
-    /// What is not quoted.
+    /// The secrets that are hidden in errors.
     pub(crate) fn secrets(&self) -> SecretSpans {
         self.secrets.borrow().clone()
     }
 
-    /// Whether nothing is wrong so far.
+    /// Whether no error was reported so far.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.borrow().is_empty()
     }
 
-    /// Notes a problem at a place.
+    /// Reports an error at a location.
     pub fn report(&self, span: SourceSpan, field: &str, error: FieldError) {
         if self.reserve_room() {
             self.push(span, field, error, self.excerpt(span));
         }
     }
 
-    /// Notes a problem at a place that is not quoted: in a document that cannot be read, any line
-    /// may hold a secret.
+    /// Reports an error without quoting the source: if a document cannot be parsed, any line may
+    /// contain a secret.
     pub(crate) fn report_unquoted(&self, span: SourceSpan, error: FieldError) {
         if self.reserve_room() {
             self.push(span, "", error, None);
         }
     }
 
-    /// Whether one more is kept; if not, it is counted.
+    /// Whether the list has room for one more error; otherwise counts it as omitted.
     fn reserve_room(&self) -> bool {
         let has_room = self.list.borrow().len() < MAX_DIAGNOSTICS;
         self.omitted.set(self.omitted.get() + usize::from(!has_room));
@@ -91,10 +92,10 @@ impl<'s> Diagnostics<'s> {
         });
     }
 
-    /// All problems in the order of the source, if there are any.
+    /// Finishes the collection.
     ///
     /// # Errors
-    /// The problems.
+    /// All reported errors, in the order of the source.
     pub fn finish(self) -> Result<(), DocumentError> {
         let mut list = self.list.into_inner();
         if list.is_empty() {
@@ -109,7 +110,7 @@ impl<'s> Diagnostics<'s> {
     fn excerpt(&self, span: SourceSpan) -> Option<SourceExcerpt> {
         let line = self.lines.get(span.line.checked_sub(1)?)?;
         let column = span.column.saturating_sub(1);
-        // A document may be one very long line: only what is around the place is shown.
+        // A document may be a single very long line: show only the part around the location.
         let from =
             if column < MAX_EXCERPT_CHARS * 3 / 4 { 0 } else { column - MAX_EXCERPT_CHARS / 2 };
         let text: String =

@@ -1,4 +1,4 @@
-//! One value of a document, read as what it should be.
+//! Decodes a single value of a document into the expected type.
 
 use tidegate_core::time::Micros;
 
@@ -7,8 +7,8 @@ use crate::diagnostic::FieldError;
 use crate::value_syntax::duration;
 use crate::yaml::{SourceSpan, YamlNode, YamlValue};
 
-/// A value, where it stands, and where to note what is wrong with it. Every reader answers
-/// `None` after noting a problem, never silently.
+/// A value, its location, and the collection for its errors. A reader that returns `None` has
+/// reported an error.
 #[derive(Clone, Debug)]
 pub struct Field<'a> {
     node: &'a YamlNode,
@@ -27,13 +27,13 @@ impl<'a> Field<'a> {
         Self { node, path: path.into(), diagnostics }
     }
 
-    /// The value itself.
+    /// The YAML node.
     #[must_use]
     pub const fn node(&self) -> &'a YamlNode {
         self.node
     }
 
-    /// Where it stands.
+    /// The location in the source.
     #[must_use]
     pub const fn span(&self) -> SourceSpan {
         self.node.span
@@ -45,17 +45,17 @@ impl<'a> Field<'a> {
         &self.path
     }
 
-    /// Notes what is wrong with it.
+    /// Reports an error of this value.
     pub fn report(&self, error: FieldError) {
         self.diagnostics.report(self.span(), &self.path, error);
     }
 
-    /// The value of a check, or nothing after noting its error.
+    /// The checked value, or `None` after reporting the error.
     pub fn ok_or_report<T>(&self, checked: Result<T, FieldError>) -> Option<T> {
         checked.map_err(|error| self.report(error)).ok()
     }
 
-    /// The scalar's text, without judging it.
+    /// The text of a scalar, without reporting an error.
     #[must_use]
     pub fn scalar(&self) -> Option<&'a str> {
         match &self.node.value {
@@ -160,7 +160,7 @@ impl<'a> Field<'a> {
         known.map(|(_, value)| *value)
     }
 
-    /// The items of a list that is not empty; a single value is a list of itself.
+    /// The items of a list that is not empty; a single value counts as a list with one item.
     #[must_use]
     pub fn non_empty_items(&self) -> Vec<Self> {
         let YamlValue::List(items) = &self.node.value else {
@@ -192,7 +192,7 @@ impl<'a> Field<'a> {
         None
     }
 
-    /// Notes that something else should stand here.
+    /// Reports that the value has the wrong type.
     pub fn report_wrong_kind(&self, expected: &str) {
         let scalar = |text: &str| FieldError::new(format!("expected {expected}")).with_found(text);
         self.report(match &self.node.value {

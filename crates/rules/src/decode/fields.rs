@@ -1,10 +1,10 @@
-//! The fields of a mapping: asked for by name, and what nobody asked for is a problem.
+//! The fields of a mapping. Readers take fields by name; fields that no reader takes are errors.
 
 use super::{Diagnostics, Field, nearest};
 use crate::diagnostic::FieldError;
 use crate::yaml::{SourceSpan, YamlEntry};
 
-/// The fields of one mapping. Call [`finish`](Self::finish) when all known ones were asked for.
+/// The fields of one mapping. Call [`finish`](Self::finish) after taking all known fields.
 #[derive(Debug)]
 pub struct FieldMap<'a> {
     entries: &'a [YamlEntry],
@@ -24,14 +24,14 @@ impl<'a> FieldMap<'a> {
         Self { entries, span, path, diagnostics, known: Vec::new() }
     }
 
-    /// The field of that name, if it is there and not null.
+    /// The field with this name, if present and not null.
     pub fn take(&mut self, name: &'static str) -> Option<Field<'a>> {
         self.known.push(name);
         let entry = self.entries.iter().find(|entry| entry.name == name)?;
         (!entry.node.is_null()).then(|| self.field(entry))
     }
 
-    /// The field of that name; that it is missing is a problem, answered by what to write.
+    /// The field with this name. Reports an error with the hint if it is missing.
     pub fn require(&mut self, name: &'static str, hint: &str) -> Option<Field<'a>> {
         let field = self.take(name);
         if field.is_none() {
@@ -40,16 +40,16 @@ impl<'a> FieldMap<'a> {
         field
     }
 
-    /// Notes that a field is missing, unless it is only misspelt, which is told by itself.
+    /// Reports a missing field, unless it is only misspelled: `finish` reports misspelled fields.
     pub fn report_missing(&self, name: &'static str, hint: &str) {
-        // A field that is there says nothing: it is null.
+        // A field with exactly this name is null, not misspelled.
         let mut others = self.entries.iter().filter(|entry| entry.name != name);
         if !others.any(|entry| nearest(&entry.name, [name]).is_some()) {
             self.report(FieldError::new(format!("`{name}` is missing")).with_hint(hint));
         }
     }
 
-    /// A field that goes by several names; two of them at once are a problem.
+    /// A field with several accepted names. Reports an error if more than one is present.
     pub fn take_any(&mut self, names: &[&'static str]) -> Option<Field<'a>> {
         let mut given = names.iter().filter_map(|name| Some((*name, self.take(name)?)));
         let (first, field) = given.next()?;
@@ -60,17 +60,17 @@ impl<'a> FieldMap<'a> {
         Some(field)
     }
 
-    /// Every field, whatever its name, for mappings whose names are free.
+    /// All fields, for mappings with arbitrary names.
     pub fn all_fields(&self) -> impl Iterator<Item = (&'a str, SourceSpan, Field<'a>)> {
         self.entries.iter().map(|entry| (entry.name.as_str(), entry.name_span, self.field(entry)))
     }
 
-    /// Notes what is wrong with the mapping as a whole.
+    /// Reports an error of the mapping as a whole.
     pub fn report(&self, error: FieldError) {
         self.diagnostics.report(self.span, &self.path, error);
     }
 
-    /// Notes every field that nobody asked for.
+    /// Reports every field that no reader took.
     pub fn finish(self) {
         for entry in self.entries.iter().filter(|e| !self.known.contains(&e.name.as_str())) {
             let near = nearest(&entry.name, self.known.iter().copied());
@@ -78,8 +78,7 @@ impl<'a> FieldMap<'a> {
                 Some(name) => format!("`{name}`"),
                 None => format!("one of {}", self.known.join(", ")),
             };
-            let error =
-                FieldError::new("this field is not known").with_found(&entry.name).with_hint(hint);
+            let error = FieldError::new("unknown field").with_found(&entry.name).with_hint(hint);
             self.diagnostics.report(entry.name_span, &self.field_path(entry), error);
         }
     }

@@ -1,10 +1,10 @@
-//! The name that was probably meant: few edits away.
+//! Suggests the name that the user probably meant, by edit distance.
 
-/// The closest of the known names, if one is close enough to be a slip of the hand.
+/// The closest known name, if it is close enough to be a typo.
 #[must_use]
 pub fn nearest<'n>(typed: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let typed = typed.to_ascii_lowercase();
-    // Long texts are not slips, and the comparison takes quadratic time.
+    // Long texts are not typos, and the comparison takes quadratic time.
     if typed.len() > 40 {
         return None;
     }
@@ -17,7 +17,7 @@ pub fn nearest<'n>(typed: &str, known: impl IntoIterator<Item = &'n str>) -> Opt
         .map(|(_, name)| name)
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours that lead from one to the other.
+/// Number of insertions, deletions, replacements and swaps of neighbors between two texts.
 fn edit_distance(a: &[u8], b: &[u8]) -> usize {
     let mut rows = [vec![0; b.len() + 1], (0..=b.len()).collect(), vec![0; b.len() + 1]];
     for i in 1..=a.len() {

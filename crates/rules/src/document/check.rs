@@ -1,4 +1,4 @@
-//! What can only be judged with the whole document in view.
+//! Checks that need the whole document.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use crate::diagnostic::FieldError;
 use crate::key::KeyPart;
 
 impl Document {
-    /// Notes what is wrong between the parts of the document.
+    /// Reports errors between the parts of the document.
     pub(crate) fn check(&self, diagnostics: &Diagnostics<'_>) {
         self.check_key(diagnostics);
         self.check_tier(diagnostics);
@@ -48,7 +48,7 @@ impl Document {
         if !identified {
             let subject = subject.unwrap_or_default();
             let error =
-                FieldError::new("the tier is looked up by a fact that `identity` does not find")
+                FieldError::new("the tier is looked up by a fact that `identity` does not supply")
                     .with_found(subject)
                     .with_hint(format!("where `{subject}` comes from, or another `subject`"));
             diagnostics.report(self.identity_spans.tier_subject, "identity.tier.subject", error);
@@ -74,7 +74,7 @@ fn check_ids(rules: &[ParsedRule], diagnostics: &Diagnostics<'_>) {
         if let Some(line) = lines.get(id.value.as_str()) {
             let error = FieldError::new(format!("this id is already used on line {line}"))
                 .with_found(&id.value)
-                .with_hint("an id of its own for each rule");
+                .with_hint("a unique id for each rule");
             diagnostics.report(id.span, &format!("{}.id", rule.path), error);
         } else {
             lines.insert(&id.value, id.span.line);
@@ -82,7 +82,8 @@ fn check_ids(rules: &[ParsedRule], diagnostics: &Diagnostics<'_>) {
     }
 }
 
-/// A rule that is to be replaced must be there, or its replacement would quietly apply beside nothing.
+/// Reports replaced ids that do not exist. Otherwise a misspelled id would silently leave both
+/// rules in force.
 fn check_replaced(rules: &[ParsedRule], diagnostics: &Diagnostics<'_>) {
     let ids = rules.iter().filter_map(|rule| rule.id.as_ref()).map(|id| id.value.as_str());
     let known: HashSet<&str> = ids.collect();
@@ -100,7 +101,8 @@ fn check_replaced(rules: &[ParsedRule], diagnostics: &Diagnostics<'_>) {
     }
 }
 
-/// The seeds' table allows a pattern once for each plan; here it is once for each window as well.
+/// The rule table of the seed data allows a pattern once per plan; here it is once per plan and
+/// window.
 fn check_key_patterns(rules: &[ParsedRule], diagnostics: &Diagnostics<'_>) {
     let mut lines = HashMap::new();
     for rule in rules {
@@ -143,28 +145,28 @@ fn check_reachable(rule: &ParsedRule, diagnostics: &Diagnostics<'_>) {
     }
 }
 
-/// Which descriptor is the most specific is told among those of one domain.
+/// The most specific descriptor is selected within one domain, so a descriptor needs a domain.
 fn check_descriptor(rule: &ParsedRule, diagnostics: &Diagnostics<'_>) {
-    let mut asked = rule.conditions.iter();
-    let Some(condition) = asked.find(|c| matches!(c.value.matcher, FactMatcher::Descriptor(_)))
+    let mut conditions = rule.conditions.iter();
+    let Some(condition) =
+        conditions.find(|c| matches!(c.value.matcher, FactMatcher::Descriptor(_)))
     else {
         return;
     };
     if !rule.conditions.iter().any(|condition| condition.value.single_domain().is_some()) {
-        let error = FieldError::new("a descriptor is one of a domain")
-            .with_hint("`domain:` and the one name beside `descriptor`, as in Envoy's filter");
+        let error = FieldError::new("a `descriptor` needs a `domain`")
+            .with_hint("`domain:` with a single name beside `descriptor`, as in Envoy's filter");
         diagnostics.report(condition.span, &format!("{}.match", rule.path), error);
     }
     let keyed = rule.parts.iter().any(|part| matches!(part, KeyPart::Descriptor { .. }));
     if !keyed && rule.descriptor().is_some_and(|descriptor| descriptor.shared_mask() != 0) {
-        let error = FieldError::new("`shared` is said of values that are not in the key");
+        let error = FieldError::new("`shared` applies to values that are not in the key");
         let hint = "`key_by: descriptor` beside it, or leave `shared` out";
         diagnostics.report(condition.span, &format!("{}.match", rule.path), error.with_hint(hint));
     }
 }
 
-/// A request that two rules hold back could not keep both their rates, so what might be governed
-/// by two queues is refused.
+/// Rejects rules whose queues could both delay a request: it could not follow both rates.
 fn check_queues(rules: &[ParsedRule], diagnostics: &Diagnostics<'_>) {
     let queues: Vec<&ParsedRule> =
         rules.iter().filter(|rule| rule.active && is_queueing(rule)).collect();
@@ -174,9 +176,9 @@ fn check_queues(rules: &[ParsedRule], diagnostics: &Diagnostics<'_>) {
         };
         let line = other.span.line;
         let error = FieldError::new(format!(
-            "a request could wait in this queue and in that of line {line}"
+            "a request could wait in this queue and in the queue on line {line}"
         ))
-        .with_hint("`match` so that no request fits both, or `queue: false` on one of them");
+        .with_hint("a `match` so that no request matches both, or `queue: false` on one of them");
         diagnostics.report(rule.span, &format!("{}.limit.queue", rule.path), error);
     }
 }

@@ -1,4 +1,4 @@
-//! The `descriptor` of a `match`: a list of entries, `key`, `key=value`, or a mapping of both.
+//! Decodes the `descriptor` of a `match`: a list of entries, each `key`, `key=value` or a mapping.
 
 use super::Spanned;
 use crate::condition::{
@@ -12,7 +12,7 @@ use crate::yaml::YamlValue;
 const DESCRIPTOR_SYNTAX: &str =
     "the entries in order, such as `[remote_address]` or `[plan=free, user]`";
 
-/// Reads a descriptor; nothing after noting a fault.
+/// Decodes a descriptor; returns `None` after reporting an error.
 pub(super) fn read(field: &Field<'_>) -> Option<Spanned<Condition>> {
     let YamlValue::List(items) = &field.node().value else {
         field.report_wrong_kind(DESCRIPTOR_SYNTAX);
@@ -46,14 +46,14 @@ fn read_entry(field: &Field<'_>) -> Option<EntryMatcher> {
     };
     if key.is_empty() {
         let error =
-            FieldError::new("an entry has a key").with_found(field.scalar().unwrap_or_default());
+            FieldError::new("this entry has no key").with_found(field.scalar().unwrap_or_default());
         field.report(error.with_hint("`key` or `key=value`"));
         return None;
     }
     Some(EntryMatcher { key: key.into(), value, shared: false })
 }
 
-/// `{ key: path, value: "files/*", shared: true }`, which also says keys that have a `=`.
+/// Decodes `{ key: path, value: "files/*", shared: true }`, which also allows keys with a `=`.
 fn read_entry_map(field: &Field<'_>) -> Option<EntryMatcher> {
     let mut fields = field.fields()?;
     let key = fields.require("key", "`key:` and the entry's key").map(|key| key.non_empty_text());
@@ -62,7 +62,7 @@ fn read_entry_map(field: &Field<'_>) -> Option<EntryMatcher> {
     fields.finish();
     let value = value.unwrap_or(Some(ValueMatcher::Any));
     if let (Some(ValueMatcher::Exact(_)), Some((field, Some(true)))) = (&value, &shared) {
-        let error = FieldError::new("one value shares its counter with no other");
+        let error = FieldError::new("a single value has no other value to share its counter with");
         field.report(error.with_hint("a value with a `*`, or leave `shared` out"));
     }
     let shared = shared.map_or(Some(false), |(_, shared)| shared);

@@ -1,8 +1,8 @@
-//! Which facts rules may name: what every request has, what `identity` finds, what `facts` declares,
-//! and what callers of the APIs bring by convention.
+//! The facts that rules may name: those of every request, those that `identity` extracts, those
+//! that `facts` declares, and those that API callers send by convention.
 //!
 //! A rule on any other fact would limit no request, so it is an error. A conventional fact that the
-//! document says nothing of is accepted here: callers of the APIs may bring it. The server refuses
+//! document does not mention is accepted here, because API callers may send it. The server refuses
 //! to start a gateway with such a rule, see [`UnsuppliedFact`].
 
 use std::collections::HashSet;
@@ -14,17 +14,17 @@ use crate::diagnostic::{FieldError, shorten};
 use crate::identity::{ApiKeyIdentity, ApiKeySource, UnknownKeyPolicy};
 use crate::yaml::SourceSpan;
 
-/// Facts that every request has.
+/// Facts of every request.
 const BUILT_IN: [&str; 5] = ["ip", "method", "path", "endpoint", "host"];
 
-/// Facts that callers of the APIs bring by convention, each with an `identity` entry to start from.
+/// Facts that API callers send by convention, each with an example for `identity`.
 const CONVENTIONAL: [(&str, &str); 3] = [
     ("api_key", "api_key: { header: x-api-key }"),
     ("user_id", "user_id: { jwt: { key_file: jwt.pub } }"),
     ("tier", "tier: { subject: api_key, default: free }"),
 ];
 
-/// Names that people use elsewhere for facts known here, and that few edits do not lead to.
+/// Common other names of known facts, which the edit distance does not find.
 const FACT_SYNONYMS: [(&str, &[&str]); 7] = [
     ("user_id", &["user", "uid", "username", "customer", "account"]),
     ("api_key", &["key", "token", "apikey", "x-api-key", "client_id"]),
@@ -35,19 +35,19 @@ const FACT_SYNONYMS: [(&str, &[&str]); 7] = [
     ("host", &["hostname", "authority", "server_name"]),
 ];
 
-/// What the command line declares about facts.
+/// Facts declared on the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FactDeclarations {
-    /// Facts that callers of the APIs bring, in addition to those that the document declares.
+    /// Facts that API callers send, in addition to those that the document declares.
     pub facts: Vec<String>,
-    /// The header that carries the API key, its name in lower case; it replaces the document's.
+    /// The header that contains the API key, in lower case; replaces the document's setting.
     pub api_key_header: Option<String>,
-    /// Any fact may be named: for a rule that is read without the document that it is from.
+    /// Accepts any fact: for a rule that is read without its document.
     pub any_fact: bool,
 }
 
-/// A conventional fact that an active rule names although nothing says where it comes from: no
-/// request at the gateway has it.
+/// A conventional fact that an active rule names although nothing supplies it: no request at the
+/// gateway has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsuppliedFact {
     /// The id of the rule.
@@ -58,7 +58,7 @@ pub struct UnsuppliedFact {
     pub line: usize,
 }
 
-/// A fact that a rule names, and where.
+/// A fact that a rule names, and the location.
 #[derive(Clone, Debug)]
 pub(crate) struct FactReference {
     pub(crate) fact: String,
@@ -72,14 +72,14 @@ impl FactReference {
     }
 }
 
-/// Where a problem stands, which decides what there is to write.
+/// The origin of a rule, which determines the hints in its errors.
 #[derive(Clone, Copy)]
 pub(super) enum RuleOrigin {
     Document,
     CommandLine,
 }
 
-/// Reads `facts: [tenant, region]`.
+/// Decodes `facts: [tenant, region]`.
 pub(super) fn read(field: &Field<'_>) -> Vec<String> {
     let names = field.list().unwrap_or_default();
     names
@@ -89,7 +89,7 @@ pub(super) fn read(field: &Field<'_>) -> Vec<String> {
 }
 
 impl Document {
-    /// Adds what the command line declares.
+    /// Adds the declarations of the command line.
     pub(super) fn apply_declarations(&mut self, declared: &FactDeclarations) {
         self.facts.extend(declared.facts.iter().map(|name| canonical_fact_name(name).to_owned()));
         if let Some(header) = &declared.api_key_header {
@@ -102,7 +102,7 @@ impl Document {
         self.declared = declared.clone();
     }
 
-    /// Notes every fact that rules name and that is not known.
+    /// Reports every unknown fact that rules name.
     pub(super) fn check_facts(
         &self,
         rules: &[ParsedRule],
@@ -112,7 +112,7 @@ impl Document {
         if self.declared.any_fact {
             return;
         }
-        // The `key_by` of the document is that of many rules, and noted once.
+        // Many rules may share the document's `key_by`; report it once.
         let mut noted = HashSet::new();
         for named in
             rules.iter().filter(|rule| !is_for_envoy(rule)).flat_map(|rule| &rule.referenced_facts)
@@ -131,17 +131,17 @@ impl Document {
         let name = shorten(fact);
         error.with_hint(match place {
             RuleOrigin::Document => format!(
-                "{near}`facts: [{name}]` if callers of the APIs bring it; or \
+                "{near}`facts: [{name}]` if API callers send it; or \
                  `identity: {{ facts: {{ {name}: {{ header: x-{} }} }} }}` if a header carries it",
                 name.to_ascii_lowercase().replace('_', "-")
             ),
             RuleOrigin::CommandLine => {
-                format!("{near}`--facts {name}` beside it if callers of the APIs bring it")
+                format!("{near}`--facts {name}` beside it if API callers send it")
             }
         })
     }
 
-    /// The fact that was probably meant.
+    /// The fact that the user probably meant.
     fn nearest_fact(&self, fact: &str) -> Option<&str> {
         let declared = self.identity.facts.iter().map(|fact| &fact.name).chain(&self.facts);
         let known = BUILT_IN.into_iter().chain(CONVENTIONAL.map(|(name, _)| name));
@@ -151,7 +151,7 @@ impl Document {
         synonym.map(|(name, _)| name).or(near)
     }
 
-    /// Whether requests have the fact: all of them do, or the document says where it comes from.
+    /// Whether requests have the fact: either all of them do, or the document names its source.
     fn supplies_fact(&self, fact: &str) -> bool {
         let identity = &self.identity;
         BUILT_IN.contains(&fact)
@@ -165,7 +165,7 @@ impl Document {
             }
     }
 
-    /// The conventional facts that a rule names and that nothing supplies, each once.
+    /// The conventional facts that a rule names and nothing supplies, without duplicates.
     pub(crate) fn unsupplied_facts<'r>(&self, rule: &'r ParsedRule) -> Vec<&'r FactReference> {
         let mut unsupplied: Vec<&FactReference> = Vec::new();
         if rule.active && !is_for_envoy(rule) {
@@ -179,10 +179,10 @@ impl Document {
         unsupplied
     }
 
-    /// What to add to the document so that requests have these facts.
+    /// An `identity` section that would supply these facts.
     pub(crate) fn suggested_identity(&self, facts: &[UnsuppliedFact]) -> Option<String> {
         let wanted = |name: &str| facts.iter().any(|unsupplied| unsupplied.fact == name);
-        // Tiers are looked up by the API key.
+        // Tiers are looked up by API key.
         let key = wanted("tier") && self.identity.api_key.is_none();
         let lines = CONVENTIONAL.into_iter();
         let lines = lines.filter(|(name, _)| wanted(name) || (*name == "api_key" && key));
@@ -195,7 +195,7 @@ fn conventional_identity(fact: &str) -> Option<&'static str> {
     CONVENTIONAL.into_iter().find(|(name, _)| *name == fact).map(|(_, line)| line)
 }
 
-/// Rules on Envoy's domains and descriptors name entries that only Envoy's configuration knows.
+/// Rules on Envoy's domains and descriptors name entries that only Envoy's configuration defines.
 fn is_for_envoy(rule: &ParsedRule) -> bool {
     rule.referenced_facts.iter().any(|named| matches!(&*named.fact, "domain" | "descriptor"))
 }

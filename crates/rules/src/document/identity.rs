@@ -1,6 +1,7 @@
-//! How a request becomes facts, as the document says it. Nothing is trusted unless it says so.
+//! The `identity` section: how facts are extracted from a request. Nothing is trusted unless the
+//! section says so.
 //!
-//! Reading headers and tokens is the business of the doors; this only says which.
+//! The APIs read the headers and tokens; this module only describes which ones.
 
 mod read;
 
@@ -16,36 +17,36 @@ pub(super) use read::{IdentitySpans, read};
 /// The `identity` section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdentityConfig {
-    /// Whose address counts.
+    /// How the client's address is determined.
     pub ip: IpIdentity,
-    /// Where the API key is.
+    /// Where the API key comes from.
     pub api_key: Option<ApiKeyIdentity>,
-    /// Where the user is.
+    /// Where the user id comes from.
     pub user_id: Option<UserIdentity>,
     /// Where the tier comes from.
     pub tier: Option<TierIdentity>,
-    /// Where further facts come from.
+    /// Where other facts come from.
     pub facts: Vec<FactIdentity>,
 }
 
-/// Whose address counts.
+/// How the client's address is determined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IpIdentity {
-    /// Those whose forwarding headers are believed.
+    /// Networks of the proxies whose forwarding headers are trusted.
     pub trusted_proxies: Vec<IpNet>,
-    /// Whether whoever comes over a unix socket is one of them: there is no address to go by.
+    /// Whether Unix-socket peers are trusted proxies. They have no address to check.
     pub trusts_unix: bool,
-    /// How much of an IPv6 address is one client.
+    /// Prefix length in bits that identifies an IPv6 client.
     pub ipv6_prefix: u8,
-    /// What those who are believed say it with.
+    /// The header in which trusted proxies pass the client's address.
     pub forwarding_header: ForwardingHeader,
 }
 
 impl IpIdentity {
-    /// Whether someone's forwarding headers are believed.
+    /// Whether the forwarding headers of this peer are trusted.
     #[must_use]
     pub fn trusts(&self, peer: IpAddr) -> bool {
-        // A listener for both families shows IPv4 peers inside IPv6 addresses.
+        // A dual-stack listener reports IPv4 peers as IPv4-mapped IPv6 addresses.
         let peer = peer.to_canonical();
         self.trusted_proxies.iter().any(|net| net.contains(&peer))
     }
@@ -63,11 +64,11 @@ impl Default for IpIdentity {
     }
 }
 
-/// What a trusted proxy tells the client's address with. Only this is read: a client can send
-/// the headers that its proxy does not overwrite.
+/// The header in which a trusted proxy passes the client's address. Other headers are ignored,
+/// because a client can send headers that its proxy does not overwrite.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ForwardingHeader {
-    /// `X-Forwarded-For`, a list to which each proxy adds.
+    /// `X-Forwarded-For`, a list to which each proxy appends.
     #[default]
     XForwardedFor,
     /// `Forwarded` (RFC 7239), likewise.
@@ -76,21 +77,21 @@ pub enum ForwardingHeader {
     Header(String),
 }
 
-/// Where the API key is, and what becomes of one that nobody knows.
+/// Where the API key comes from, and how unknown keys are treated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKeyIdentity {
-    /// Where it is.
+    /// Where the key is in the request.
     pub source: ApiKeySource,
-    /// What a key counts as that is in no `subjects` list.
+    /// How to count a key that is not in `subjects`.
     pub unknown: UnknownKeyPolicy,
 }
 
-/// What carries an API key.
+/// The part of a request that contains the API key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiKeySource {
     /// A header, its name in lower case.
     Header(String),
-    /// A parameter of the query.
+    /// A query parameter.
     Query(String),
     /// The token of `Authorization: Bearer`.
     Bearer,
@@ -98,53 +99,53 @@ pub enum ApiKeySource {
     Cookie(String),
 }
 
-/// What an API key counts as that is in no `subjects` list.
+/// How to count an API key that is not in `subjects`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownKeyPolicy {
-    /// Itself.
+    /// By the key itself.
     Itself,
-    /// The client's address.
+    /// By the client's address.
     Ip,
 }
 
-/// Where the user is.
+/// Where the user id comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserIdentity {
-    /// In a signed token.
+    /// A signed token.
     Jwt(JwtIdentity),
-    /// In a header that a trusted proxy sets, its name in lower case.
+    /// A header that a trusted proxy sets, its name in lower case.
     Header(String),
-    /// In a cookie.
+    /// A cookie.
     Cookie(String),
 }
 
-/// Which token, which claim of it, and whose signature.
+/// A token, the claim with the user id, and how to verify it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JwtIdentity {
     /// The header, its name in lower case.
     pub header: String,
-    /// The claim that names the user.
+    /// The claim that contains the user id.
     pub claim: String,
-    /// The file with the key that the signature is checked with, as typed.
+    /// Path of the file with the verification key, as written.
     pub key_file: String,
-    /// What is in that file, once somebody has read it.
+    /// Content of the key file, once the caller has read it.
     pub key: Option<KeyText>,
-    /// The only algorithm that is accepted; without one, those that fit the key.
+    /// The only accepted algorithm; if `None`, all algorithms that fit the key.
     pub algorithm: Option<JwtAlgorithm>,
-    /// Those who may have issued the token; anyone if there are none.
+    /// Accepted issuers; empty accepts any.
     pub issuer: Vec<String>,
-    /// Those whom the token may be meant for; anyone if there are none.
+    /// Accepted audiences; empty accepts any.
     pub audience: Vec<String>,
-    /// By how much clocks may differ.
+    /// Tolerated clock difference.
     pub leeway: Micros,
 }
 
-/// The text of a key file. It may be a secret, so it is not shown.
+/// Content of a key file. It may be a secret, so `Debug` hides it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyText(Arc<str>);
 
 impl KeyText {
-    /// The text as it is in the file.
+    /// Wraps the content of a key file.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self(text.into())
@@ -163,7 +164,7 @@ impl fmt::Debug for KeyText {
     }
 }
 
-/// How a token is signed (RFC 7518 section 3.1, RFC 8037).
+/// Signature algorithm of a token (RFC 7518 section 3.1, RFC 8037).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JwtAlgorithm {
     /// HMAC with SHA-256.
@@ -197,35 +198,35 @@ pub enum JwtAlgorithm {
 pub struct TierIdentity {
     /// The fact by which it is looked up in `subjects`.
     pub subject: Option<String>,
-    /// The header that a trusted proxy says it in, its name in lower case.
+    /// The header in which a trusted proxy passes the tier, its name in lower case.
     pub header: Option<String>,
-    /// The tier of everyone else.
+    /// The tier of all other clients.
     pub default: Option<String>,
 }
 
-/// Where a fact of any other name comes from.
+/// Where a custom fact comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FactIdentity {
     /// The name of the fact.
     pub name: String,
-    /// Where it is.
+    /// Where the value is in the request.
     pub source: CustomFactSource,
 }
 
-/// What carries a further fact.
+/// The part of a request that contains a custom fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CustomFactSource {
-    /// A header, its name in lower case, and whose word it is.
+    /// A header, its name in lower case, and who may set it.
     Header(String, FactTrust),
-    /// A cookie, which is always the client's word.
+    /// A cookie, which clients can always set.
     Cookie(String),
 }
 
-/// Whose word is taken for a header.
+/// Whose value of a header is trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FactTrust {
-    /// That of trusted proxies.
+    /// Only trusted proxies.
     Proxy,
-    /// Anyone's: a client can write what it likes.
+    /// Any peer: clients can set any value.
     Anyone,
 }

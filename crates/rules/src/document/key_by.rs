@@ -1,4 +1,4 @@
-//! Whose counter a rule charges: `key_by`, `key_type`, or `scope` and `key_pattern`.
+//! Decodes the counter key of a rule: `key_by`, `key_type`, or `scope` and `key_pattern`.
 
 use super::facts::FactReference;
 use super::{Spanned, match_section};
@@ -7,7 +7,7 @@ use crate::decode::{Field, FieldMap};
 use crate::diagnostic::FieldError;
 use crate::key::KeyPart;
 
-/// How the words of `key_type` and `scope` read as `key_by`.
+/// The `key_by` equivalents of `key_type` and `scope` values.
 const SCOPES: [(&str, &str); 6] = [
     ("user", "user_id"),
     ("user_id", "user_id"),
@@ -17,17 +17,17 @@ const SCOPES: [(&str, &str); 6] = [
     ("global", "global"),
 ];
 
-/// What a rule says of its key.
+/// The counter key of a rule.
 #[derive(Debug, Default)]
 pub(super) struct KeyBy {
-    /// The parts, if anything was said.
+    /// The parts, if given.
     pub(super) parts: Option<Vec<KeyPart>>,
-    /// The endpoint that a `key_pattern` names.
+    /// The endpoint in a `key_pattern`.
     pub(super) endpoint: Option<Spanned<Condition>>,
     pub(super) pattern: Option<Spanned<String>>,
-    /// The facts that it names.
+    /// The facts that the key names.
     pub(super) referenced_facts: Vec<FactReference>,
-    /// Whether it was said at all, also if wrongly.
+    /// Whether the rule has a key, valid or not.
     pub(super) is_present: bool,
 }
 
@@ -38,7 +38,7 @@ impl KeyBy {
         let mut given = forms.iter().chain([&scope]).flatten();
         let first = given.next().cloned();
         for other in given.filter(|_| forms[0].is_some() || forms[1].is_some()) {
-            let error = FieldError::new("whose counter is meant is said twice");
+            let error = FieldError::new("the key of the counter is set twice");
             other.report(error.with_hint("only `key_by`"));
         }
         let mut key = Self { is_present: first.is_some(), ..Self::default() };
@@ -66,7 +66,7 @@ impl KeyBy {
             let test = FactMatcher::Endpoint([pattern].into());
             let condition = Condition { polarity: MatchPolarity::Is, matcher: test };
             self.endpoint = Some(Spanned { value: condition, span: field.span() });
-            // One counter for the endpoint, whatever the method: the rule itself is the key.
+            // One counter for the endpoint, for all methods: the rule itself is the key.
             self.parts = Some(Vec::new());
         } else {
             self.parts = field.ok_or_report(parse_placeholders(text));
@@ -94,7 +94,7 @@ impl KeyBy {
     }
 }
 
-/// The facts that a key is made of, named by this field.
+/// The facts in a key, with the location of this field.
 pub(super) fn fact_references(parts: &[KeyPart], field: &Field<'_>) -> Vec<FactReference> {
     parts.iter().map(|part| FactReference::new(part.name(), field.span(), field.path())).collect()
 }
@@ -103,7 +103,7 @@ fn read_scope(field: &Field<'_>) -> Option<Vec<KeyPart>> {
     field.ok_or_report(parse(field.choice(&SCOPES)?))
 }
 
-/// Reads `api_key`, `"user_id:endpoint"`, `[tenant, route]` or `global`.
+/// Decodes `api_key`, `"user_id:endpoint"`, `[tenant, route]` or `global`.
 pub(super) fn read_key_by(field: &Field<'_>) -> Option<Vec<KeyPart>> {
     if field.scalar().is_some() {
         return field.ok_or_report(parse(field.non_empty_text()?));
@@ -113,7 +113,7 @@ pub(super) fn read_key_by(field: &Field<'_>) -> Option<Vec<KeyPart>> {
     field.ok_or_report(parse_parts(&names))
 }
 
-/// Reads the parts of a key that are joined by `:`.
+/// Parses the parts of a key, separated by `:`.
 pub(super) fn parse(text: &str) -> Result<Vec<KeyPart>, FieldError> {
     parse_parts(&text.split(':').map(str::trim).collect::<Vec<_>>())
 }
@@ -130,7 +130,8 @@ fn parse_parts(names: &[&str]) -> Result<Vec<KeyPart>, FieldError> {
         );
     }
     if names.contains(&"global") {
-        return Err(wrong("`global` stands alone").with_hint("`global`, or the other parts"));
+        return Err(wrong("`global` cannot be combined with other parts")
+            .with_hint("`global`, or the other parts"));
     }
     if names.iter().any(|name| name.is_empty() || name.contains(char::is_whitespace)) {
         let hint = "facts, such as `api_key`, `user_id:endpoint` or `[tenant, route]`";
@@ -138,12 +139,12 @@ fn parse_parts(names: &[&str]) -> Result<Vec<KeyPart>, FieldError> {
     }
     let names: Vec<_> = names.iter().map(|name| match_section::canonical_fact_name(name)).collect();
     if (1..names.len()).any(|at| names[..at].contains(&names[at])) {
-        return Err(wrong("a part of the key comes twice").with_hint("each part once"));
+        return Err(wrong("a part of the key is repeated").with_hint("each part once"));
     }
     Ok(names.into_iter().map(KeyPart::from_name).collect())
 }
 
-/// The facts in a pattern such as `user:{user_id}`; the words between them only label.
+/// The facts in a pattern such as `user:{user_id}`. The text around them is only a label.
 fn parse_placeholders(text: &str) -> Result<Vec<KeyPart>, FieldError> {
     const HINT: &str = "`user:{user_id}`, `ip:{ip}`, `endpoint:/path` or `global`";
     if text == "global" {

@@ -1,7 +1,7 @@
-//! What a rule allows, in any of the forms that documents use for it.
+//! Decodes the limit of a rule in any of its forms.
 //!
 //! `limit: { requests, window, … }`, `limit: 10/s burst 20`, `limit: 100` with `window_seconds`
-//! beside it, `rate_per_second` with `burst_capacity`, or `limit: { concurrent: 20 }`.
+//! next to it, `rate_per_second` with `burst_capacity`, or `limit: { concurrent: 20 }`.
 
 use tidegate_core::policy::{Algorithm, LeakMode, MAX_SLOTS, Policy, PolicyError};
 use tidegate_core::quota::Quota;
@@ -19,24 +19,24 @@ use crate::yaml::YamlValue;
 
 const LIMIT_SYNTAX: &str = "`limit: { requests: 100, window: 1m }` or `limit: 100/min burst 20`";
 
-/// How long a slot is held that is not renewed, when the rule does not say.
+/// How long a slot is held without renewal if the rule does not say.
 const DEFAULT_HOLD: Micros = Micros::from_secs(30);
 
-/// The shortest lease: a holder has to renew well before it ends.
+/// Minimum hold time of a slot: the holder must have time to renew it.
 const MIN_HOLD: Micros = Micros::from_secs(1);
 
-/// What a rule says of its limit.
+/// The limit of a rule.
 #[derive(Debug, Default)]
 pub(super) struct ParsedLimit {
-    /// The limit, unless something is wrong with it.
+    /// The limit, or `None` if it has errors.
     pub(super) limit: Option<RuleLimit>,
-    /// The key that a shorthand names.
+    /// The key in a shorthand.
     pub(super) key_parts: Option<Vec<KeyPart>>,
-    /// The facts that this key names.
+    /// The facts that the key names.
     pub(super) referenced_facts: Vec<FactReference>,
 }
 
-/// The settings that go with a number of requests, in `limit` or beside it.
+/// The settings of a limit, in `limit` or next to it.
 struct Settings<'a> {
     window: Option<Field<'a>>,
     window_seconds: Option<Field<'a>>,
@@ -51,7 +51,7 @@ impl ParsedLimit {
         let beside = Settings::take(fields);
         match (limit, rate) {
             (Some(limit), Some(rate)) => {
-                let error = FieldError::new("the limit is said twice, by `limit` and by this");
+                let error = FieldError::new("the limit is set twice, by `limit` and by this field");
                 rate.report(error.with_hint("one of them"));
                 Self::read_limit(&limit, &beside)
             }
@@ -64,7 +64,7 @@ impl ParsedLimit {
         }
     }
 
-    /// A limit on its own, as a whole rule in shorthand has it.
+    /// Decodes a shorthand limit, which may be a whole rule.
     pub(super) fn read_shorthand(field: &Field<'_>) -> Self {
         let Some(short) =
             field.text().and_then(|text| field.ok_or_report(LimitShorthand::parse(text)))
@@ -142,28 +142,29 @@ fn read_map(mut fields: FieldMap<'_>) -> Option<RuleLimit> {
     limit
 }
 
-/// How many requests may be under way at once.
+/// Decodes a limit on concurrent requests.
 fn read_slots(slots: &Field<'_>, mut fields: FieldMap<'_>) -> Option<RuleLimit> {
-    let lease = fields.take("lease");
+    let hold = fields.take("hold");
     let requests = fields.take("requests");
     let settings = Settings::take(&mut fields);
     fields.finish();
     for field in requests.iter().chain(settings.all_fields()) {
-        let error = FieldError::new("this does not go with `concurrent`, which has no window");
-        field.report(error.with_hint("a rule of its own for it, or leave it out"));
+        let error =
+            FieldError::new("this cannot be combined with `concurrent`, which has no window");
+        field.report(error.with_hint("a separate rule for it, or leave it out"));
     }
     let slots = slots.integer(1, MAX_SLOTS);
-    let lease = lease.map_or(Some(DEFAULT_HOLD), |field| {
-        let lease = field.duration()?;
-        if lease < MIN_HOLD {
-            let error = FieldError::new("a slot could lapse before its holder has renewed it");
+    let hold = hold.map_or(Some(DEFAULT_HOLD), |field| {
+        let hold = field.duration()?;
+        if hold < MIN_HOLD {
+            let error = FieldError::new("a slot could expire before its holder renews it");
             let found = error.with_found(field.scalar().unwrap_or_default());
             field.report(found.with_hint(format!("at least `{MIN_HOLD}`")));
             return None;
         }
-        Some(lease)
+        Some(hold)
     });
-    let policy = Policy::new(Algorithm::Concurrent, Quota::new(slots?, lease?));
+    let policy = Policy::new(Algorithm::Concurrent, Quota::new(slots?, hold?));
     policy.ok().map(RuleLimit::Policy)
 }
 
@@ -199,18 +200,18 @@ impl<'a> Settings<'a> {
         all.into_iter().flatten()
     }
 
-    /// What stands beside a limit that is complete in itself.
+    /// Reports settings next to a limit that must be inside it.
     fn report_misplaced(&self) {
         for field in self.all_fields() {
             let error = FieldError::new("this belongs inside `limit`");
-            field.report(error.with_hint("it among the fields of `limit`"));
+            field.report(error.with_hint("it as a field of `limit`"));
         }
     }
 
-    /// Reads them all before judging any, so that every fault is noted.
+    /// Decodes all settings before checking any, so that every error is reported.
     fn read(&self, requests: &Field<'a>) -> Option<RuleLimit> {
         if let [Some(_), Some(twice)] = [&self.window, &self.window_seconds] {
-            twice.report(FieldError::new("the window is said twice").with_hint("only `window`"));
+            twice.report(FieldError::new("the window is set twice").with_hint("only `window`"));
         }
         let count = match requests.scalar() {
             Some(text) if text.starts_with(|c: char| c.is_ascii_alphabetic()) => {
@@ -230,7 +231,7 @@ impl<'a> Settings<'a> {
         let burst = burst.map_or(Some(None), |burst| burst.map(Some))?;
         let algorithm = algorithm?;
         let (Some(count), Some(window)) = (count, window) else {
-            // Without its numbers there is no policy to say so, and all problems come at once.
+            // Without its numbers there is no policy to detect this error, so check it here.
             if let Some(field) = self.burst.as_ref().filter(|_| !algorithm.is_bucket()) {
                 field.report(FieldError::new(PolicyError::BurstOnWindow(algorithm).to_string()));
             }
@@ -262,7 +263,7 @@ impl<'a> Settings<'a> {
         }
     }
 
-    /// The policy, or a note at the number that is wrong.
+    /// The policy, or `None` after reporting an error at the invalid number.
     fn policy(
         &self,
         algorithm: Algorithm,

@@ -1,4 +1,4 @@
-//! The `match` of a rule: facts and the values they must have.
+//! Decodes the `match` of a rule: facts and the values that they must have.
 
 use super::facts::FactReference;
 use super::{Spanned, descriptor};
@@ -10,7 +10,7 @@ use crate::decode::Field;
 use crate::diagnostic::FieldError;
 use crate::yaml::YamlValue;
 
-/// The name that a fact goes by; `plan` is how the seeds' table calls the tier.
+/// The canonical name of a fact. The rule table of the seed data calls the tier `plan`.
 pub(crate) fn canonical_fact_name(typed: &str) -> &str {
     match typed {
         "plan" => "tier",
@@ -18,16 +18,16 @@ pub(crate) fn canonical_fact_name(typed: &str) -> &str {
     }
 }
 
-/// More facts than any request has; conditions are compared with each other.
+/// Maximum number of conditions. No request has more facts, and conditions are compared pairwise.
 const MAX_CONDITIONS: usize = 64;
 
-/// Reads all conditions of a `match`, and the facts that they name.
+/// Decodes all conditions of a `match`, and the facts that they name.
 pub(super) fn read(field: &Field<'_>) -> (Vec<Spanned<Condition>>, Vec<FactReference>) {
     let Some(fields) = field.fields() else {
         return Default::default();
     };
     if fields.all_fields().count() > MAX_CONDITIONS {
-        let message = format!("a rule can ask for at most {MAX_CONDITIONS} facts");
+        let message = format!("a rule can match at most {MAX_CONDITIONS} facts");
         field.report(FieldError::new(message).with_hint("fewer"));
         return Default::default();
     }
@@ -41,7 +41,7 @@ pub(super) fn read(field: &Field<'_>) -> (Vec<Spanned<Condition>>, Vec<FactRefer
     (fields.all_fields().flat_map(read).collect(), fields.all_fields().map(named).collect())
 }
 
-/// Reads what is asked of one fact: values that it may have, values that it may not have, or both.
+/// Decodes the conditions on one fact: accepted values, excluded values, or both.
 pub(super) fn read_conditions(fact: &str, field: &Field<'_>) -> Vec<Spanned<Condition>> {
     if !matches!(field.node().value, YamlValue::Map(_)) {
         return read_condition(fact, MatchPolarity::Is, field).into_iter().collect();
@@ -58,7 +58,7 @@ pub(super) fn read_conditions(fact: &str, field: &Field<'_>) -> Vec<Spanned<Cond
     both.into_iter().filter_map(|(sense, values)| read_condition(fact, sense, &values?)).collect()
 }
 
-/// Reads one condition; nothing also for one that every request passes.
+/// Decodes one condition; returns `None` also if every request satisfies it.
 fn read_condition(
     fact: &str,
     sense: MatchPolarity,
@@ -89,7 +89,7 @@ fn read_matcher(fact: &str, field: &Field<'_>) -> Option<FactMatcher> {
     (!items.is_empty()).then_some(test)
 }
 
-/// All items, or none if any is faulty, after noting every fault.
+/// All items, or `None` after reporting the errors of all invalid ones.
 fn read_all<T>(
     items: &[Field<'_>],
     read: impl Fn(&str) -> Result<T, FieldError>,
@@ -98,7 +98,8 @@ fn read_all<T>(
     values.into_iter().collect()
 }
 
-/// A path or a glob of paths. What no path can be is not accepted: such a rule would match nothing.
+/// Checks a path or a glob of paths. Rejects text that no path matches, because the rule would have
+/// no effect.
 fn parse_path(text: &str) -> Result<String, FieldError> {
     let wrong = |message: &str| FieldError::new(message).with_found(text);
     if let Some(pattern) = to_brace_placeholders(text) {

@@ -1,4 +1,4 @@
-//! One rule as typed.
+//! Decodes one rule.
 
 use tidegate_core::penalty::{BanPolicy, MAX_STRIKES};
 use tidegate_core::policy::{Algorithm, Policy};
@@ -21,13 +21,13 @@ use crate::yaml::{SourceSpan, YamlValue};
 const ON_FAIL: [(&str, OnFail); 3] =
     [("allow", OnFail::Allow), ("deny", OnFail::Deny), ("local", OnFail::Local)];
 
-/// The most warnings that a key may have before it is refused: they are kept one by one.
+/// Maximum warnings per key before requests are refused. Each warning is stored separately.
 const MAX_WARNINGS: u64 = 1_000;
 
-/// The longest ban when the rule does not say.
+/// The longest ban if the rule does not say.
 const DEFAULT_MAX_BAN: Micros = Micros::from_secs(86_400);
 
-/// A rule as typed; what was wrong is left out.
+/// A rule as written, without its invalid fields.
 #[derive(Clone, Debug)]
 pub(crate) struct ParsedRule {
     pub(crate) span: SourceSpan,
@@ -36,7 +36,7 @@ pub(crate) struct ParsedRule {
     pub(crate) description: Option<String>,
     pub(crate) active: bool,
     pub(crate) conditions: Vec<Spanned<Condition>>,
-    /// The facts that it matches or counts by.
+    /// The facts that it matches or keys by.
     pub(crate) referenced_facts: Vec<FactReference>,
     pub(crate) parts: Vec<KeyPart>,
     pub(crate) key_pattern: Option<Spanned<String>>,
@@ -48,15 +48,15 @@ pub(crate) struct ParsedRule {
     pub(crate) ban: Option<BanPolicy>,
     pub(crate) on_change: OnChange,
     pub(crate) generation: u32,
-    /// The ids of the rules that do not apply where this one does.
+    /// The ids of the rules that this rule replaces wherever it applies.
     pub(crate) replaces: Vec<Spanned<String>>,
 }
 
-/// What the document says for all rules that do not say it themselves.
+/// The document's defaults for fields that a rule does not set.
 #[derive(Clone)]
 pub(super) struct RuleDefaults {
     parts: Vec<KeyPart>,
-    /// The facts that these parts name.
+    /// The facts in the default key.
     referenced_facts: Vec<FactReference>,
     on_fail: OnFail,
 }
@@ -82,7 +82,7 @@ impl RuleDefaults {
     }
 }
 
-/// Reads a rule: a mapping, or a shorthand limit alone.
+/// Decodes a rule: a mapping, or only a shorthand limit.
 pub(super) fn read(field: &Field<'_>, defaults: &RuleDefaults) -> Option<ParsedRule> {
     let mut rule = ParsedRule {
         span: field.span(),
@@ -117,7 +117,7 @@ pub(super) fn read(field: &Field<'_>, defaults: &RuleDefaults) -> Option<ParsedR
 }
 
 impl ParsedRule {
-    /// The descriptor that it asks for.
+    /// The descriptor that the rule matches, if any.
     pub(crate) fn descriptor(&self) -> Option<&DescriptorMatcher> {
         self.conditions.iter().find_map(|condition| condition.value.descriptor())
     }
@@ -129,7 +129,7 @@ impl ParsedRule {
         self.description = description.map(str::to_owned);
         let active = fields.take("is_active").and_then(|field| field.boolean());
         self.active = active.unwrap_or(true);
-        // Part of the seeds' table; nothing hangs on it.
+        // A column of the rule table in the seed data, without effect.
         let _ = fields.take("created_at").and_then(|field| field.text());
         if let Some(field) = fields.take("match") {
             (self.conditions, self.referenced_facts) = match_section::read(&field);
@@ -144,7 +144,7 @@ impl ParsedRule {
         let key = KeyBy::read(fields);
         let allowed = ParsedLimit::read(fields);
         if key.is_present && allowed.key_parts.is_some() {
-            let error = FieldError::new("whose counter is meant is said twice");
+            let error = FieldError::new("the key of the counter is set twice");
             fields.report(error.with_hint("only `key_by`, without `by` in the limit"));
         }
         self.set_key_and_limit(key, allowed, defaults);
@@ -152,9 +152,9 @@ impl ParsedRule {
 
     fn set_key_and_limit(&mut self, key: KeyBy, allowed: ParsedLimit, defaults: &RuleDefaults) {
         let by = allowed.key_parts.map(|parts| (parts, allowed.referenced_facts));
-        let said = key.parts.map(|parts| (parts, key.referenced_facts)).or(by);
+        let explicit = key.parts.map(|parts| (parts, key.referenced_facts)).or(by);
         let (parts, named) =
-            said.unwrap_or_else(|| (defaults.parts.clone(), defaults.referenced_facts.clone()));
+            explicit.unwrap_or_else(|| (defaults.parts.clone(), defaults.referenced_facts.clone()));
         self.parts = parts;
         self.referenced_facts.extend(named);
         self.conditions.extend(key.endpoint);
@@ -162,7 +162,7 @@ impl ParsedRule {
         self.limit = allowed.limit;
     }
 
-    /// What the rule does besides counting.
+    /// Decodes the fields other than match, key and limit.
     fn read_behavior(&mut self, fields: &mut FieldMap<'_>) {
         if let Some(cost) = fields.take("cost").and_then(|field| self.read_cost(&field)) {
             self.cost = cost;
@@ -195,13 +195,17 @@ impl ParsedRule {
     fn read_cost(&self, field: &Field<'_>) -> Option<CostSource> {
         let cost = cost::read(field)?;
         if self.holds_slots() && cost.is_known_after_response() {
-            let error =
-                FieldError::new("slots are held from the start: how many must be known then");
+            let error = FieldError::new(
+                "slots are taken when the request starts, so the cost must be known then",
+            );
             field.report(error.with_hint("a number, or `header` with `max`"));
         }
         let limit = self.limit.as_ref().and_then(RuleLimit::policy).map_or(u64::MAX, Policy::limit);
         if cost.base() > limit {
-            let message = format!("a request costs {}, and the limit never holds it", cost.base());
+            let message = format!(
+                "a request costs {}, which is more than the limit ever admits",
+                cost.base()
+            );
             field.report(FieldError::new(message).with_hint(format!("at most {limit}")));
         }
         Some(cost)
@@ -211,7 +215,7 @@ impl ParsedRule {
         let words = [("always", ChargeWhen::Always), ("admitted", ChargeWhen::Admitted)];
         let charge = field.choice(&words)?;
         if charge == ChargeWhen::Always && self.holds_slots() {
-            let error = FieldError::new("a refused request is not under way, so it holds no slot");
+            let error = FieldError::new("a refused request holds no slot, so it cannot be charged");
             field.report(error.with_found("always").with_hint("`admitted`, or leave it out"));
         }
         Some(charge)
@@ -306,7 +310,7 @@ fn read_ban(field: &Field<'_>) -> Option<BanPolicy> {
 fn read_consistency(field: &Field<'_>) {
     match field.text() {
         Some("leased" | "async") => {
-            let error = FieldError::new("this consistency is not built yet");
+            let error = FieldError::new("this consistency is not supported yet");
             field.report(error.with_found(field.scalar().unwrap_or_default()).with_hint("`exact`"));
         }
         Some(_) => {

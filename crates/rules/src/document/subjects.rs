@@ -1,4 +1,4 @@
-//! The `subjects` section: API keys and users that are known, and what is known of them.
+//! Decodes the `subjects` section: known API keys and users, and their facts.
 
 use super::match_section::canonical_fact_name;
 use crate::decode::Field;
@@ -15,13 +15,13 @@ pub(crate) struct DocumentSubject {
     pub(crate) fact: String,
     /// The value of that fact.
     pub(crate) value: String,
-    /// The facts that it brings.
+    /// The facts that requests of this subject receive.
     pub facts: Vec<(String, String)>,
     pub(crate) span: SourceSpan,
     pub(crate) path: String,
 }
 
-/// Reads a subject that is identified by the fact `by`, or else by its API key or user.
+/// Decodes a subject, identified by the fact `by` or else by its API key or user id.
 pub(super) fn read(field: &Field<'_>, by: Option<&str>) -> Option<DocumentSubject> {
     let mut facts: Vec<(String, String)> = Vec::new();
     for (name, _, field) in field.fields()?.all_fields() {
@@ -32,15 +32,15 @@ pub(super) fn read(field: &Field<'_>, by: Option<&str>) -> Option<DocumentSubjec
     let at = candidates.find_map(|name| facts.iter().position(|(fact, _)| fact == name));
     let Some(at) = at else {
         let wanted = by.unwrap_or("api_key");
-        let error = FieldError::new("nothing here identifies the subject");
-        field.report(error.with_hint(format!("`{wanted}:` and its value, besides what it brings")));
+        let error = FieldError::new("nothing identifies this subject");
+        field.report(
+            error.with_hint(format!("`{wanted}:` and its value, in addition to its facts")),
+        );
         return None;
     };
     let (fact, value) = facts.remove(at);
     if facts.is_empty() {
-        field.report(
-            FieldError::new("this subject brings nothing").with_hint("its `tier:` as well"),
-        );
+        field.report(FieldError::new("this subject has no facts").with_hint("its `tier:` as well"));
     }
     let (span, path) = (field.span(), field.path().to_owned());
     Some(DocumentSubject { fact, value, facts, span, path })

@@ -1,4 +1,4 @@
-//! Writes a rules document, rule by rule, no longer than one may be.
+//! Writes a rules document, rule by rule, up to the maximum size of a document.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -6,19 +6,19 @@ use std::fmt::Write as _;
 use crate::document::MAX_DOCUMENT_BYTES;
 use crate::yaml::quote_scalar;
 
-/// A document that is being written.
+/// A document in progress.
 #[derive(Debug)]
 pub(super) struct DocumentWriter {
     text: String,
-    /// Facts that rules name and that callers bring.
+    /// Facts that rules name and API callers send.
     facts: BTreeSet<String>,
-    /// How many rules there are.
+    /// Number of rules written.
     pub(super) rules: usize,
-    /// How many rules did not fit.
+    /// Number of rules that did not fit.
     pub(super) skipped: usize,
 }
 
-/// One rule, its parts as YAML.
+/// One rule, with its parts as YAML.
 #[derive(Debug)]
 pub(super) struct RuleYaml<'r> {
     pub(super) id: &'r str,
@@ -30,41 +30,43 @@ pub(super) struct RuleYaml<'r> {
     pub(super) replaces: Vec<&'r str>,
 }
 
-/// What a rule allows.
+/// The limit of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ImportedLimit {
     Unlimited,
     DenyAll,
-    /// So much in each window, aligned to the epoch.
+    /// This many requests in each window, aligned to the epoch.
     FixedWindow {
         requests: u64,
         window: WindowText,
     },
 }
 
-/// A window as it is written: a number and its unit.
+/// A window as written: a number and its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WindowText(pub(super) u64, pub(super) &'static str);
 
-/// What a rule does besides counting.
+/// How a rule charges and refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RuleBehavior {
     Standard,
-    /// It charges refused requests too.
+    /// Charges refused requests too.
     ChargeAlways,
-    /// It never refuses.
+    /// Never refuses.
     Shadow,
 }
 
 impl DocumentWriter {
-    /// A document that begins with these lines.
+    /// Starts a document with these lines.
     pub(super) fn new(head: &str) -> Self {
         Self { text: format!("{head}rules:\n"), facts: BTreeSet::new(), rules: 0, skipped: 0 }
     }
 
-    /// Adds a rule if there is room; after one that had none, no other has.
+    /// Appends a rule if there is room. After the first rule that does not fit, all others are
+    /// skipped.
     pub(super) fn push_rule(&mut self, rule: &RuleYaml<'_>) {
-        // Looked at first: a beginning that many rules share is not to be written for each of them.
+        // Check the size first: rules may share a long prefix that would be formatted for each of
+        // them.
         let room = MAX_DOCUMENT_BYTES.saturating_sub(self.text.len());
         let text = (self.skipped == 0 && rule.match_body.len() < room).then(|| rule.to_yaml());
         match text.filter(|text| text.len() <= room) {
@@ -76,7 +78,7 @@ impl DocumentWriter {
         }
     }
 
-    /// Notes facts that rules name and that callers bring.
+    /// Adds facts that rules name and API callers send.
     pub(super) fn declare_facts<'f>(&mut self, facts: impl IntoIterator<Item = &'f str>) {
         self.facts.extend(facts.into_iter().map(str::to_owned));
     }
@@ -88,7 +90,7 @@ impl DocumentWriter {
         }
         if !self.facts.is_empty() {
             let line = format!("facts: {}\n", yaml_list(&Vec::from_iter(&self.facts)));
-            // All rules here name a domain, so they are valid without it too.
+            // All rules here match a domain, so they are valid without the declaration too.
             if line.len() + self.text.len() <= MAX_DOCUMENT_BYTES {
                 self.text.insert_str(0, &line);
             }
@@ -139,19 +141,19 @@ impl ImportedLimit {
     }
 }
 
-/// A list of texts.
+/// Formats a list of texts.
 pub(super) fn yaml_list(texts: &[impl AsRef<str>]) -> String {
     let items: Vec<_> = texts.iter().map(|text| yaml_scalar(text.as_ref())).collect();
     format!("[{}]", items.join(", "))
 }
 
-/// Text as a scalar that reads as the same text, also inside brackets and braces.
+/// Formats text as a scalar that parses as the same text, also inside brackets and braces.
 pub(super) fn yaml_scalar(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_./=-".contains(c);
     let word = text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(plain);
-    let said =
+    let reserved =
         matches!(text.to_ascii_lowercase().as_str(), "null" | "true" | "false" | "yes" | "no");
-    if word && !said {
+    if word && !reserved {
         return text.to_owned();
     }
     quote_scalar(text)

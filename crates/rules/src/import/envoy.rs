@@ -1,7 +1,7 @@
-//! The configuration of Envoy's reference rate limit service (envoyproxy/ratelimit) as a rules document.
+//! Imports the configuration of Envoy's reference rate limit service (envoyproxy/ratelimit).
 //!
-//! The files of a server are one configuration: a domain may be spread over several. What its fields mean is in the
-//! service's README and in `src/config/config_impl.go`.
+//! All files of a server form one configuration: a domain may be spread over several files. The
+//! service's README and `src/config/config_impl.go` define the meaning of the fields.
 
 mod assigned_ids;
 mod domain;
@@ -16,13 +16,14 @@ use crate::diagnostic::DocumentError;
 use domain::EnvoyDomain;
 use read::EnvoyFile;
 
-/// Each descriptor of a call is decided and charged by itself, and so is every counter named.
+/// The service decides and charges each descriptor of a call independently, with one counter per
+/// combination of entry values.
 const DOCUMENT_HEADER: &str = "server:\n  grpc_charge: independent\nkey_by: descriptor\n";
 
-/// The files of a server as one rules document.
+/// Converts the files of a server into one rules document.
 ///
 /// # Errors
-/// Everything that is wrong with the files, at once.
+/// All errors of all files.
 pub fn import(files: &[ForeignFile<'_>]) -> Result<ImportResult, Vec<DocumentError>> {
     let diagnostics: Vec<Diagnostics<'_>> =
         files.iter().map(|file| Diagnostics::new(file.file, file.text)).collect();
@@ -32,10 +33,10 @@ pub fn import(files: &[ForeignFile<'_>]) -> Result<ImportResult, Vec<DocumentErr
         .map(|(file, diagnostics)| EnvoyFile::read(file, diagnostics))
         .collect();
     let domains = EnvoyDomain::collect_domains(&files, &diagnostics);
-    let wrong: Vec<DocumentError> =
+    let errors: Vec<DocumentError> =
         diagnostics.into_iter().filter_map(|f| f.finish().err()).collect();
-    if !wrong.is_empty() {
-        return Err(wrong);
+    if !errors.is_empty() {
+        return Err(errors);
     }
     let writer = translate::translate_domains(&domains, DOCUMENT_HEADER);
     let mut gaps: Vec<UnsupportedFeature> =
@@ -49,6 +50,6 @@ pub fn import(files: &[ForeignFile<'_>]) -> Result<ImportResult, Vec<DocumentErr
 }
 
 fn sort_by_location(gaps: &mut [UnsupportedFeature], files: &[EnvoyFile<'_>]) {
-    let place = |gap: &UnsupportedFeature| files.iter().position(|file| file.name == gap.file);
-    gaps.sort_by_cached_key(|gap| (place(gap), gap.line));
+    let file_index = |gap: &UnsupportedFeature| files.iter().position(|file| file.name == gap.file);
+    gaps.sort_by_cached_key(|gap| (file_index(gap), gap.line));
 }

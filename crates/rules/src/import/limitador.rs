@@ -1,8 +1,9 @@
-//! The limits file of Limitador as a rules document.
+//! Imports the limits file of Limitador.
 //!
-//! A limit names a namespace (the domain of a call), conditions that must all hold, and variables that tell counters
-//! apart; conditions and variables are CEL, of which the forms that people use are understood. A limit with any
-//! other is left out and listed: without it the rule would mean something else.
+//! A limit has a namespace (the domain of a call), conditions that must all hold, and variables
+//! that select the counter. Conditions and variables are CEL, of which only the common forms are
+//! supported. A limit with any other expression is skipped and listed, because without the
+//! expression the rule would mean something else.
 
 mod cel;
 mod constraints;
@@ -15,10 +16,10 @@ use super::{ForeignFile, ImportResult};
 use crate::decode::Diagnostics;
 use crate::diagnostic::DocumentError;
 
-/// A limits file as a rules document.
+/// Converts a limits file into a rules document.
 ///
 /// # Errors
-/// Everything that is wrong with the file, at once.
+/// All errors of the file.
 pub fn import(file: &ForeignFile<'_>) -> Result<ImportResult, DocumentError> {
     let diagnostics = Diagnostics::new(file.file, file.text);
     let mut gaps = UnsupportedCollector::new(file.file);

@@ -1,22 +1,24 @@
-//! Ids for imported rules: readable, unique, and the same as long as a rule stands for the same thing.
+//! Assigns ids to imported rules: readable, unique, and stable as long as the rule's source is
+//! unchanged.
 
 use std::collections::HashSet;
 
 use tidegate_core::key::{KeyHasher, Secret};
 
-/// The longest that is read rather than hashed; an id has at most 128 characters.
+/// Maximum length of the readable part; an id has at most 128 characters.
 const MAX_READABLE_LENGTH: usize = 100;
 
-/// The name of a place, which grows as one goes down. What is readable may be ambiguous or cut; the hash is neither.
+/// The path of a rule in its file, extended level by level. The readable text may be ambiguous or
+/// truncated; the hash is not.
 #[derive(Clone)]
 pub(super) struct RuleIdPath {
     text: String,
-    /// Whether the text says all there is.
+    /// Whether the text contains the whole path unchanged.
     is_complete: bool,
     hash: KeyHasher,
 }
 
-/// The ids that are given so far.
+/// The ids assigned so far.
 #[derive(Debug, Default)]
 pub(super) struct IdAllocator {
     taken: HashSet<String>,
@@ -29,7 +31,7 @@ impl RuleIdPath {
         name.join("", text)
     }
 
-    /// The name of something below.
+    /// The path of an element below.
     pub(super) fn join(&self, separator: &str, text: &str) -> Self {
         let mut name = self.clone();
         [separator, text].iter().for_each(|part| name.hash.write_part(part.as_bytes()));
@@ -47,20 +49,20 @@ impl RuleIdPath {
 }
 
 impl IdAllocator {
-    /// Gives an id that was chosen by a person, if it can be one and nobody has it.
+    /// Reserves an id from the file; returns whether it is valid and unused.
     pub(super) fn claim(&mut self, id: &str) -> bool {
         let printable = id.bytes().all(|byte| (0x20..=0x7E).contains(&byte));
         let fits = !id.is_empty() && printable && id.trim() == id && id.len() <= 128;
         fits && self.taken.insert(id.to_owned())
     }
 
-    /// Gives an id to what has that name.
+    /// Assigns an unused id to the rule with this path.
     pub(super) fn allocate(&mut self, name: &RuleIdPath) -> String {
         let hashed = || format!("{}-{:06x}", name.text, name.hash.finish().lo & 0xFF_FFFF);
         let plain = name.is_complete.then(|| name.text.clone());
         let numbered = (2_u32..).map(|number| format!("{}-{number}", hashed()));
         let mut all = plain.into_iter().chain([hashed()]).chain(numbered);
-        // There are more numbers than rules.
+        // There are more numbers than rules, so an unused id is always found.
         let id = all.find(|id| !self.taken.contains(id)).unwrap_or_default();
         self.taken.insert(id.clone());
         id

@@ -1,4 +1,4 @@
-//! What a file says that a rules document cannot: where it stands, why, and what to do instead.
+//! Features of a file without an equivalent in a rules document: location, reason and advice.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::decode::Field;
 use crate::diagnostic::shorten;
 use crate::yaml::SourceSpan;
 
-/// One thing without an equivalent.
+/// One feature without an equivalent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsupportedFeature {
     /// The file as the user named it.
@@ -15,13 +15,13 @@ pub struct UnsupportedFeature {
     pub line: usize,
     /// The field as a path, such as `descriptors[2].quota_mode`.
     pub field: String,
-    /// What it is, and why it cannot be carried over.
+    /// What the feature is, and why it cannot be translated.
     pub reason: String,
     /// What to do instead.
     pub advice: String,
 }
 
-/// One line, whatever the file's fields are called.
+/// Always a single line, whatever the names of the fields are.
 impl fmt::Display for UnsupportedFeature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, line, field, reason: why, advice: instead } = self;
@@ -29,7 +29,7 @@ impl fmt::Display for UnsupportedFeature {
     }
 }
 
-/// The gaps found so far in one file.
+/// Collects the unsupported features of one file.
 #[derive(Debug)]
 pub(super) struct UnsupportedCollector<'s> {
     file: &'s str,
@@ -41,15 +41,15 @@ impl<'s> UnsupportedCollector<'s> {
         Self { file, list: Vec::new() }
     }
 
-    /// Notes a gap at a field.
+    /// Adds an unsupported feature at a field.
     pub(super) fn note_field(&mut self, field: &Field<'_>, why: &str, instead: &str) {
         self.note(field.span(), field.path(), why, instead);
     }
 
-    /// Notes that rules did not fit into the document.
+    /// Adds a note that some rules did not fit into the document.
     pub(super) fn note_truncated(&mut self, left_out: usize) {
         let why = format!("a rules document is at most 1 MiB, and {left_out} rules did not fit");
-        let instead = "import fewer files at a time, or say it with fewer, wider limits";
+        let instead = "import fewer files at a time, or use fewer, wider limits";
         self.note(SourceSpan { line: 1, ..SourceSpan::default() }, "the whole", &why, instead);
     }
 
@@ -64,7 +64,7 @@ impl<'s> UnsupportedCollector<'s> {
     }
 }
 
-/// The end of a long path says most.
+/// Shortens a path at its beginning, because the end is more informative.
 fn shorten_path(path: &str) -> String {
     const LONGEST: usize = 120;
     match path.char_indices().nth_back(LONGEST) {
@@ -73,7 +73,7 @@ fn shorten_path(path: &str) -> String {
     }
 }
 
-/// Text of a file between backquotes, short and safe to print.
+/// Formats text of a file in backquotes, short and safe to print.
 pub(super) fn quote_text(text: &str) -> String {
     format!("`{}`", shorten(text))
 }

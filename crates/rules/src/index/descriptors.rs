@@ -1,8 +1,9 @@
-//! The rules that ask for a descriptor, as a tree of entries for each domain.
+//! Index of the rules with a descriptor condition: a tree of entries for each domain.
 //!
-//! A request's descriptor is walked entry by entry. At each the most specific that any rule has at that place is
-//! taken: the value itself, else the first glob that fits, else the key alone. There is no going back, and only
-//! rules whose last entry is the request's last one are found. So a call costs as much as it has entries.
+//! The lookup follows a request's descriptor entry by entry. At each entry it takes the most
+//! specific branch: the exact value, else the first glob that matches, else the key alone. It never
+//! backtracks, and finds only rules whose last entry corresponds to the request's last entry. The
+//! cost of a lookup is therefore proportional to the number of entries.
 
 mod globs;
 
@@ -24,18 +25,19 @@ struct DescriptorLevel {
     keys: HashMap<Box<str>, ValueBranches>,
 }
 
-/// The values that are told apart under one key.
+/// The branches for the values of one key.
 #[derive(Debug, Default)]
 struct ValueBranches {
     /// In document order.
     nodes: Vec<DescriptorNode>,
-    /// Exact values, and globs by their own text: who sends `a*` means that one, whatever else fits.
+    /// Exact values, and globs by their text: the value `a*` selects the glob `a*`, whatever other
+    /// globs match.
     exact: HashMap<Box<str>, usize>,
     globs: GlobIndex,
     any: Option<usize>,
 }
 
-/// The rules whose descriptor ends here, and what may come after.
+/// The rules whose descriptor ends here, and the entries below.
 #[derive(Debug, Default)]
 struct DescriptorNode {
     rules: Vec<u32>,
@@ -43,7 +45,7 @@ struct DescriptorNode {
 }
 
 impl DescriptorIndex {
-    /// Files a rule that asks for a descriptor; any other is not for here.
+    /// Inserts a rule with a descriptor condition. Returns `false` for any other rule.
     pub(crate) fn insert(&mut self, rule: u32, conditions: &[Condition]) -> bool {
         let Some((domain, descriptor)) = domain_and_descriptor(conditions) else {
             return false;
@@ -57,14 +59,14 @@ impl DescriptorIndex {
         true
     }
 
-    /// Whether a rule asks for a descriptor of the domain.
+    /// Whether any rule has a descriptor condition for the domain.
     pub(crate) fn has_domain(&self, domain: &str) -> bool {
         self.domains.contains_key(domain)
     }
 
-    /// The rules of the one place that a descriptor leads to.
+    /// The rules at the node that a descriptor leads to.
     pub(crate) fn find(&self, domain: Option<&str>, entries: &[DescriptorPair<'_>]) -> &[u32] {
-        self.find_node(domain, entries).map_or(&[], |place| &place.rules)
+        self.find_node(domain, entries).map_or(&[], |node| &node.rules)
     }
 
     fn find_node(
@@ -81,7 +83,7 @@ impl DescriptorIndex {
     }
 }
 
-/// The one domain and the descriptor that conditions ask for; a checked rule has both or none.
+/// The domain and the descriptor of the conditions. A checked rule has both or neither.
 fn domain_and_descriptor(conditions: &[Condition]) -> Option<(&str, &DescriptorMatcher)> {
     let descriptor = conditions.iter().find_map(|condition| match &condition.matcher {
         FactMatcher::Descriptor(descriptor) => Some(descriptor),

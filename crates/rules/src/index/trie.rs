@@ -1,18 +1,18 @@
-//! Path patterns as a tree of segments: walking a path meets every pattern that matches it.
+//! A trie of path patterns. Walking a path visits every pattern that matches it.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use crate::condition::PatternSegment;
 
-/// What is kept for each pattern, in a tree of segments.
+/// One value per pattern, in a tree of segments.
 #[derive(Debug)]
 pub(crate) struct PathTrie<T> {
     literals: HashMap<Box<str>, PathTrie<T>>,
     any: Option<Box<PathTrie<T>>>,
-    /// Patterns that end here.
+    /// The value of the pattern that ends here.
     exact: Option<T>,
-    /// Patterns that go on with `*`.
+    /// The value of the pattern that continues with `*`.
     wildcard: Option<T>,
 }
 
@@ -23,7 +23,7 @@ impl<T> Default for PathTrie<T> {
 }
 
 impl<T: Default> PathTrie<T> {
-    /// What is kept for a pattern.
+    /// The value of a pattern, inserted if missing.
     pub(crate) fn insert(&mut self, segments: &[PatternSegment], open: bool) -> &mut T {
         let node = segments.iter().fold(self, |node, segment| match segment {
             PatternSegment::Literal(text) => node.literals.entry(text.clone()).or_default(),
@@ -34,9 +34,8 @@ impl<T: Default> PathTrie<T> {
 }
 
 impl<T> PathTrie<T> {
-    /// Meets what is kept for every pattern that matches, the most specific first: segment by
-    /// segment a literal comes before `{name}`, and that before `*`. A path that is not known is
-    /// matched by `*` alone.
+    /// Visits the values of all patterns that match, the most specific first: in each segment, a
+    /// literal comes before `{name}`, which comes before `*`. An unknown path matches only `*`.
     pub(crate) fn visit<'t, B>(
         &'t self,
         path: Option<&str>,
@@ -49,7 +48,7 @@ impl<T> PathTrie<T> {
         ControlFlow::Continue(())
     }
 
-    /// Meets what is kept for every pattern there is.
+    /// Visits the values of all patterns.
     pub(crate) fn for_each<'t>(&'t self, visitor: &mut impl FnMut(&'t T)) {
         self.exact.iter().chain(&self.wildcard).for_each(&mut *visitor);
         let nodes = self.literals.values().chain(self.any.as_deref());
@@ -63,8 +62,8 @@ impl<T> PathTrie<T> {
     ) -> ControlFlow<B> {
         let path = path.trim_start_matches('/');
         if path.is_empty() {
-            if let Some(kept) = &self.exact {
-                visitor(kept)?;
+            if let Some(value) = &self.exact {
+                visitor(value)?;
             }
         } else if !self.literals.is_empty() || self.any.is_some() {
             let (segment, rest) = path.split_once('/').unwrap_or((path, ""));
@@ -75,8 +74,8 @@ impl<T> PathTrie<T> {
                 node.walk(rest, visitor)?;
             }
         }
-        if let Some(kept) = &self.wildcard {
-            visitor(kept)?;
+        if let Some(value) = &self.wildcard {
+            visitor(value)?;
         }
         ControlFlow::Continue(())
     }

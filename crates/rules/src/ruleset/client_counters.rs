@@ -1,7 +1,8 @@
-//! The counters of one client, found by what their keys are made of.
+//! Finds the counters of one client from the facts in their keys.
 //!
-//! Who asks for them knows the client and not its requests. So a condition rules a rule out only if
-//! it contradicts a fact that is known, and where a key has an endpoint, each declared one is tried.
+//! The caller knows the client but not its requests. A rule is therefore excluded only if a
+//! condition contradicts a known fact. If a key contains an endpoint, every declared endpoint is
+//! tried.
 
 mod candidate_endpoints;
 
@@ -23,41 +24,42 @@ use candidate_endpoints::CandidateEndpoint;
 /// A counter of a client.
 #[derive(Debug)]
 pub struct ClientCounter<'a> {
-    /// The place of its rule, or of the rule's variant for this key.
+    /// The index of its rule, or of the rule's variant for this key.
     pub rule: u32,
-    /// Its name in a store.
+    /// Its key in the store.
     pub key: Key<'a>,
-    /// Its name before the rule's algorithm or window changed, if what was used then still counts.
+    /// Its key before the rule's algorithm or window changed, if that usage still counts.
     pub previous_key: Option<Key<'a>>,
-    /// The parts of the key in words, missing ones already replaced.
+    /// The parts of the key as text, with replacements for missing parts.
     pub parts: Vec<(String, String)>,
-    /// Whether the facts do not say the endpoint in its key: there is one such counter for each.
+    /// Whether the endpoint in its key was assumed because the facts do not contain one. There is
+    /// one such counter per endpoint.
     pub assumed: bool,
 }
 
 impl RuleSet {
-    /// The counters of the client that the facts describe: of active rules, those with a key that the facts
-    /// say, at least in part by a fact that was given and not derived. A rule that is named need not
-    /// be active, and may have one counter for all.
+    /// The counters of the client with these facts. Without `rule`, considers active rules whose
+    /// key contains at least one given (not derived) fact. A rule that is given by id may be
+    /// disabled, and may have one counter for all clients.
     #[must_use]
     pub fn client_counters(&self, facts: &Facts<'_>, rule: Option<&str>) -> Vec<ClientCounter<'_>> {
         let client = ClientLookup::new(self, facts);
         let mut counters = Vec::new();
         let mut seen = HashSet::new();
         for (at, known) in (0..).zip(self.rules()) {
-            let asked = match rule {
+            let selected = match rule {
                 Some(id) => known.id() == id,
                 None => known.is_active() && client.has_key_fact(known),
             };
-            if asked && client.may_match(known) && client.missing_facts(known).is_empty() {
+            if selected && client.may_match(known) && client.missing_facts(known).is_empty() {
                 client.add_counters(at, known, &mut seen, &mut counters);
             }
         }
         counters
     }
 
-    /// The facts that a rule's keys are made of and that are not said, nor stood in for by others;
-    /// none where no rule has the id.
+    /// The facts in a rule's key that are missing and have no replacement; empty if no rule has
+    /// this id.
     #[must_use]
     pub fn missing_key_facts(&self, rule: &str, facts: &Facts<'_>) -> Vec<String> {
         let known = self.rules().iter().find(|known| known.id() == rule);
@@ -65,17 +67,17 @@ impl RuleSet {
     }
 }
 
-/// What is known of a client.
+/// The facts known about a client.
 struct ClientLookup<'a, 'f, 'v> {
     set: &'a RuleSet,
     given: &'f Facts<'v>,
-    /// With what follows from them, as a request would have it.
+    /// The given facts, enriched as those of a request.
     facts: Facts<'f>,
-    /// Each known fact as a condition; what is only assumed of everyone is not among them.
+    /// Each known fact as a condition, without defaults such as the default tier.
     known_conditions: Vec<Condition>,
     /// Whether method and path are known.
     is_endpoint_known: bool,
-    /// The endpoints to try where a key has one and the facts do not say it.
+    /// The endpoints to try if a key contains one and the facts do not.
     candidate_endpoints: Vec<CandidateEndpoint>,
 }
 
@@ -92,7 +94,7 @@ impl<'a: 'f, 'f, 'v> ClientLookup<'a, 'f, 'v> {
         Self { set, given, facts, known_conditions, is_endpoint_known, candidate_endpoints }
     }
 
-    /// Whether no condition of a rule contradicts what is known.
+    /// Whether no condition of the rule contradicts a known fact.
     fn may_match(&self, rule: &Rule) -> bool {
         !rule.conditions.iter().any(|condition| match condition.matcher {
             FactMatcher::Endpoint(_) if self.is_endpoint_known => {
@@ -102,7 +104,8 @@ impl<'a: 'f, 'f, 'v> ClientLookup<'a, 'f, 'v> {
         })
     }
 
-    /// Whether a part of the rule's key is a fact that was given, or the address instead of one.
+    /// Whether the rule's key contains a given fact, or the address as the replacement of a missing
+    /// one.
     fn has_key_fact(&self, rule: &Rule) -> bool {
         let by_address = self.given.get("ip").is_some();
         rule.parts.iter().any(|part| match part {
@@ -122,10 +125,10 @@ impl<'a: 'f, 'f, 'v> ClientLookup<'a, 'f, 'v> {
         })
     }
 
-    /// The facts that are missing to name a counter of the rule.
+    /// The facts that are missing to identify a counter of the rule.
     fn missing_facts(&self, rule: &Rule) -> Vec<String> {
         let addressed = self.facts.get("ip").is_some();
-        let said = |name: &str| self.facts.get(name).is_some_and(|value| !value.is_empty());
+        let is_known = |name: &str| self.facts.get(name).is_some_and(|value| !value.is_empty());
         let mut missing = Vec::new();
         for part in &*rule.parts {
             match part {
@@ -137,7 +140,7 @@ impl<'a: 'f, 'f, 'v> ClientLookup<'a, 'f, 'v> {
                 KeyPart::Endpoint => {}
                 KeyPart::Descriptor { .. } => missing.extend(self.missing_entries(rule)),
                 KeyPart::Ip if addressed => {}
-                KeyPart::Fact(name) if addressed || said(name) => {}
+                KeyPart::Fact(name) if addressed || is_known(name) => {}
                 part => missing.push(part.name().to_owned()),
             }
         }
@@ -184,7 +187,7 @@ impl<'a: 'f, 'f, 'v> ClientLookup<'a, 'f, 'v> {
         }
     }
 
-    /// The counter that a request with these facts is charged to, if it is to one.
+    /// The counter for a request with these facts, if the rule counts.
     fn counter(&self, at: u32, facts: &Facts<'_>, assumed: bool) -> Option<ClientCounter<'a>> {
         let at = self.set.variant_for(at, facts);
         let rule = &self.set[at];
@@ -198,7 +201,7 @@ impl<'a: 'f, 'f, 'v> ClientLookup<'a, 'f, 'v> {
         })
     }
 
-    /// A descriptor that a rule asks for, with the values that are known.
+    /// The descriptor that a rule matches, with the known values.
     fn descriptor_entries<'e>(
         &'e self,
         descriptor: &'e DescriptorMatcher,
@@ -216,7 +219,7 @@ fn entry_value<'f>(facts: &'f Facts<'_>, key: &str) -> Option<&'f str> {
     facts.get(key).or_else(|| facts.get("ip").filter(|_| key == "remote_address"))
 }
 
-/// What is known, as conditions that hold.
+/// The known facts as conditions.
 fn conditions_from_facts(facts: &Facts<'_>) -> Vec<Condition> {
     let is = |test| Condition { polarity: MatchPolarity::Is, matcher: test };
     let text = |(fact, value): (&str, &str)| match fact {

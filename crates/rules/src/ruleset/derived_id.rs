@@ -1,4 +1,5 @@
-//! Names for rules that have none: readable, and the same as long as the rule means the same.
+//! Derives ids for rules without one: readable, and stable as long as the rule's meaning is
+//! unchanged.
 
 use std::collections::HashSet;
 
@@ -9,10 +10,11 @@ use crate::condition::Condition;
 use crate::key::KeyPart;
 use crate::rule::RuleLimit;
 
-/// The longest readable part.
+/// Maximum length of the readable part.
 const MAX_SLUG_LENGTH: usize = 64;
 
-/// A name from match, key, algorithm and window, so that a changed limit keeps its counters.
+/// Derives an id from match, key, algorithm and window. The number of requests is not included, so
+/// that a changed limit keeps its counters.
 pub(crate) fn derive_id(
     conditions: &[Condition],
     parts: &[KeyPart],
@@ -31,7 +33,7 @@ pub(crate) fn derive_id(
     let readable = format!("{}-by-{key}-{span}", slug(&matched));
     let mut hasher = KeyHasher::new(Secret::UNSET);
     for list in [&matched, &parts.iter().map(|part| part.name().to_owned()).collect()] {
-        // The length of each list, so that no condition is taken for a part of the key.
+        // Include the length of each list, so that no condition is taken for a part of the key.
         hasher.write_part(&(list.len() as u64).to_le_bytes());
         list.iter().for_each(|text| hasher.write_part(text.as_bytes()));
     }
@@ -46,7 +48,7 @@ pub(crate) fn derive_id(
     name
 }
 
-/// Letters and digits, everything else as single dashes.
+/// Keeps letters, digits and underscores, and replaces everything else by single dashes.
 fn slug(texts: &[String]) -> String {
     let mut slug = String::new();
     for c in texts.join("-").chars() {

@@ -1,14 +1,16 @@
-//! What others keep beside a rule set, for as long as it is in use: counters of its rules, lists of its keys.
+//! Data that other components attach to a rule set for as long as it is in use, such as counters
+//! per rule.
 //!
-//! Whoever decides has the rule set in hand. What is kept beside it is then found by a look at one pointer; a
-//! table of its own behind a lock or a swap would cost each decision more than what it counts there.
+//! The decision path already holds the rule set, so it finds the data with one pointer lookup. A
+//! separate table behind a lock or an atomic swap would cost each decision more than the counting
+//! itself.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Things by owner. One can be added, none is ever taken away.
+/// An append-only list of values by key.
 #[derive(Default)]
 pub struct RuleSetExtensions(OnceLock<Box<ExtensionNode>>);
 
@@ -18,12 +20,12 @@ struct ExtensionNode {
     next: RuleSetExtensions,
 }
 
-/// Somebody who keeps things beside rule sets.
+/// Identifies a component that attaches data to rule sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtensionKey(u64);
 
 impl ExtensionKey {
-    /// One like no other in this process.
+    /// A key that is unique in this process.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "two of them are never equal")]
     pub fn new() -> Self {
@@ -33,7 +35,7 @@ impl ExtensionKey {
 }
 
 impl RuleSetExtensions {
-    /// What an owner keeps here.
+    /// The value attached under this key.
     #[inline]
     #[must_use]
     pub fn get<T: Any>(&self, owner: ExtensionKey) -> Option<&T> {
@@ -47,13 +49,13 @@ impl RuleSetExtensions {
         None
     }
 
-    /// Keeps a thing; the first that an owner keeps stays.
-    pub fn insert<T: Any + Send + Sync>(&self, owner: ExtensionKey, thing: &Arc<T>) {
+    /// Attaches a value. If the key already has one, the existing value stays.
+    pub fn insert<T: Any + Send + Sync>(&self, owner: ExtensionKey, value: &Arc<T>) {
         let mut at = self;
         loop {
             let entry = at.0.get_or_init(|| {
-                let thing = Arc::clone(thing) as Arc<dyn Any + Send + Sync>;
-                Box::new(ExtensionNode { key: owner, value: thing, next: Self::default() })
+                let value = Arc::clone(value) as Arc<dyn Any + Send + Sync>;
+                Box::new(ExtensionNode { key: owner, value, next: Self::default() })
             });
             if entry.key == owner {
                 return;
@@ -75,17 +77,17 @@ mod tests {
 
     #[test]
     fn extensions_keep_first_value_per_key() {
-        let (beside, ann, bob, eve) = (
+        let (extensions, first, second, unused) = (
             RuleSetExtensions::default(),
             ExtensionKey::new(),
             ExtensionKey::new(),
             ExtensionKey::new(),
         );
-        beside.insert(ann, &Arc::new(1_u8));
-        beside.insert(bob, &Arc::new("bob's"));
-        beside.insert(ann, &Arc::new(2_u8));
-        assert_eq!(beside.get::<u8>(ann), Some(&1));
-        assert_eq!(beside.get::<&str>(bob), Some(&"bob's"));
-        assert_eq!((beside.get::<u8>(bob), beside.get::<u8>(eve)), (None, None));
+        extensions.insert(first, &Arc::new(1_u8));
+        extensions.insert(second, &Arc::new("second's"));
+        extensions.insert(first, &Arc::new(2_u8));
+        assert_eq!(extensions.get::<u8>(first), Some(&1));
+        assert_eq!(extensions.get::<&str>(second), Some(&"second's"));
+        assert_eq!((extensions.get::<u8>(second), extensions.get::<u8>(unused)), (None, None));
     }
 }

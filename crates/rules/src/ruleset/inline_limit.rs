@@ -1,5 +1,5 @@
-//! A limit that a request brings itself (an override in a descriptor of Envoy): a rule set of one rule, made
-//! for that request. No document knows it, and it governs nobody else.
+//! Inline limits: a limit that a request carries itself, as in the override of an Envoy descriptor.
+//! It becomes a rule set with a single rule, for this request only.
 
 use std::sync::Arc;
 
@@ -21,19 +21,19 @@ use crate::key::{KeyDerivation, KeyPart};
 use crate::path_normalization::PathNormalization;
 use crate::rule::{ChargeWhen, FIRST_GENERATION, OnChange, OnFail, Rule, RuleLimit, RuleMode};
 
-/// The id of every such rule. Its keys are told apart by what they are made of.
+/// The id of every inline rule. Their keys differ by the facts and the window.
 const INLINE_RULE_ID: &str = "override";
 
-/// So many requests in each window, aligned to the epoch.
+/// A number of requests in each window, aligned to the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InlineLimit {
-    /// How many; none are admitted if it is 0.
+    /// Requests per window; 0 admits none.
     pub requests: u32,
-    /// In how long.
+    /// The window.
     pub window: Micros,
 }
 
-/// Whether a rule counts all values of a descriptor in windows of this length.
+/// Whether a rule counts whole descriptors, with all their values, in fixed windows of this length.
 fn shares_window_counter(rule: &Rule, window: Micros) -> bool {
     let whole = matches!(&*rule.parts, [KeyPart::Descriptor { shared: 0 }]);
     let fixed = |policy: &Policy| {
@@ -43,11 +43,12 @@ fn shares_window_counter(rule: &Rule, window: Micros) -> bool {
 }
 
 impl RuleSet {
-    /// The rules for a request that brings its own limit: its counter is named by all of its facts and the
-    /// window, not by the number, so that another number goes on with the same counter.
+    /// The rule set for a request with an inline limit. The key of its counter consists of all
+    /// facts and the window, but not the number of requests, so that a changed number keeps the
+    /// same counter.
     ///
-    /// Windows are counted whole because a fixed window's scale is its length alone: scales are interned
-    /// for ever, and whoever brings limits must not be able to fill them.
+    /// The algorithm is a fixed window, because its scale depends only on the window length. Scales
+    /// are interned forever, and callers that send limits must not be able to fill that table.
     #[must_use]
     pub fn with_inline_limit(&self, limit: InlineLimit, facts: &Facts<'_>) -> Self {
         let mut namespace = self.seed;
@@ -62,7 +63,7 @@ impl RuleSet {
             id: INLINE_RULE_ID.into(),
             description: None,
             active: true,
-            // No requests or no window at all is what cannot be counted here.
+            // A limit without requests or without a window is not a valid policy.
             limit: Policy::new(Algorithm::FixedWindow, quota)
                 .map_or(RuleLimit::Deny, RuleLimit::Policy),
             cost: CostSource::Fixed(1),
@@ -102,9 +103,9 @@ impl RuleSet {
         }
     }
 
-    /// The same as Envoy's reference server counts it: what is refused too, on the counter of the rule that has the
-    /// same descriptor and window, if there is one. None in a domain that no rule names, where that server looks at
-    /// no limit.
+    /// The same, but counted like Envoy's reference server: refused requests are charged too, on
+    /// the counter of the rule with the same descriptor and window, if there is one. Returns `None`
+    /// if no rule names the domain, because that server then ignores all limits.
     #[must_use]
     pub fn with_inline_limit_as_envoy(
         &self,
@@ -123,16 +124,16 @@ impl RuleSet {
         Some(set)
     }
 
-    /// Whether a rule asks for a domain by its name.
+    /// Whether any rule matches this domain by name.
     fn names_domain(&self, domain: &str) -> bool {
-        let asks = |rule: &Rule| {
+        let names = |rule: &Rule| {
             let mut domains = rule.conditions.iter().filter_map(Condition::single_domain);
-            domains.any(|asked| asked == domain)
+            domains.any(|name| name == domain)
         };
-        self.descriptors.has_domain(domain) || self.rules.iter().any(asks)
+        self.descriptors.has_domain(domain) || self.rules.iter().any(names)
     }
 
-    /// Whether it was made for one request that brought its own limit.
+    /// Whether it was built for an inline limit.
     #[must_use]
     pub const fn is_inline_limit(&self) -> bool {
         self.is_inline_limit

@@ -1,8 +1,8 @@
-//! Overrides: keys of a rule that have numbers of their own.
+//! Overrides: different limits for single keys of a rule.
 //!
-//! An override is compiled to a variant of its rule, the same in everything but the numbers, behind the
-//! rules of the document. Whoever is governed by a variant instead of its rule notices nothing, and
-//! nobody else need know that there are any. Keys with the same numbers share a variant.
+//! An override is compiled to a variant of its rule that differs only in the limit. Variants are
+//! stored after the rules of the document. They are ordinary rules, so other code need not
+//! distinguish them. Keys with equal limits share a variant.
 
 use std::collections::HashMap;
 
@@ -16,19 +16,19 @@ use crate::facts::Facts;
 use crate::records::{OverrideLimit, OverrideRecord, RecordError};
 use crate::rule::{Rule, RuleLimit, effective_since};
 
-/// Which variant governs which key, for each rule of the document that has any.
+/// Maps keys to variants, for each rule of the document with overrides.
 #[derive(Debug, Default)]
 pub(crate) struct OverrideTable {
     by_rule: HashMap<u32, HashMap<Fingerprint, u32>>,
 }
 
-/// The variants of a rule set in the making.
+/// Collects the variants while a rule set is built.
 struct VariantBuilder<'a> {
     rules: &'a mut Vec<Rule>,
     known: HashMap<(u32, VariantKey), u32>,
 }
 
-/// What tells variants of a rule apart.
+/// The limit that identifies a variant of a rule.
 #[derive(PartialEq, Eq, Hash)]
 enum VariantKey {
     Policy(Quota, Timestamp),
@@ -37,16 +37,16 @@ enum VariantKey {
 }
 
 impl VariantBuilder<'_> {
-    /// The variant of a rule with a limit.
+    /// The variant of a rule with this limit, created if missing.
     fn variant_for(&mut self, rule: u32, limit: RuleLimit) -> u32 {
-        let numbers = match &limit {
+        let key = match &limit {
             RuleLimit::Policy(policy) => {
                 VariantKey::Policy(*policy.quota(), policy.effective_since())
             }
             RuleLimit::Unlimited => VariantKey::Unlimited,
             RuleLimit::Deny => VariantKey::Deny,
         };
-        *self.known.entry((rule, numbers)).or_insert_with(|| {
+        *self.known.entry((rule, key)).or_insert_with(|| {
             let variant = Rule { limit, ..self.rules[rule as usize].clone() };
             self.rules.push(variant);
             u32::try_from(self.rules.len() - 1).unwrap_or(u32::MAX)
@@ -55,23 +55,26 @@ impl VariantBuilder<'_> {
 }
 
 impl RuleSet {
-    /// The hash that names whoever the facts describe in an override of a rule. It does not depend on
-    /// the rule's numbers, algorithm or window.
+    /// The hash that identifies the key of these facts in overrides of a rule. It does not depend
+    /// on the rule's limit, algorithm or window.
     ///
     /// # Errors
-    /// When there is no such rule, it has one counter for all, or the facts do not name a part of its key.
+    /// If the rule does not exist, has one counter for all clients, or the facts lack a part of its
+    /// key.
     pub fn override_key(&self, rule: &str, facts: &Facts<'_>) -> Result<Fingerprint, RecordError> {
         let wrong = |message: String| RecordError { index: 0, message };
         let known = self.rules().iter().find(|known| known.id() == rule);
         let rule = known.ok_or_else(|| wrong(format!("there is no rule `{rule}`")))?;
         if rule.parts.is_empty() {
             let id = rule.id();
-            return Err(wrong(format!("rule `{id}` has one counter for all, so change the rule")));
+            return Err(wrong(format!(
+                "rule `{id}` has one counter for all clients; change the rule instead"
+            )));
         }
         for name in rule.key_by() {
             if facts.get(name).is_none_or(str::is_empty) {
                 let (id, key) = (rule.id(), rule.key_by().collect::<Vec<_>>().join(", "));
-                let message = format!("rule `{id}` counts by {key}, and `{name}` is not said");
+                let message = format!("rule `{id}` counts by {key}, but `{name}` is missing");
                 return Err(wrong(message));
             }
         }
@@ -80,7 +83,8 @@ impl RuleSet {
         Ok(self.override_fingerprint(rule, &facts))
     }
 
-    /// The rule that governs a request as the one at `at` does: that one, or its variant for the key.
+    /// The index of the rule to apply instead of the rule at `at`: its variant for this key, or
+    /// `at` itself.
     #[inline]
     #[must_use]
     pub fn variant_for(&self, at: u32, facts: &Facts<'_>) -> u32 {
@@ -92,7 +96,7 @@ impl RuleSet {
         by_key.get(&key).copied().unwrap_or(at)
     }
 
-    /// How many keys have numbers of their own.
+    /// Number of keys with an override.
     #[must_use]
     pub fn override_count(&self) -> usize {
         self.overrides.by_rule.values().map(HashMap::len).sum()
@@ -104,7 +108,7 @@ impl RuleSet {
         self.key_derivation().hash_parts(hasher, &rule.parts, facts).finish()
     }
 
-    /// Puts overrides into a rule set that has none.
+    /// Adds overrides to a rule set that has none.
     pub(super) fn apply_overrides(&mut self, records: &[OverrideRecord]) -> Vec<RecordError> {
         let ids: HashMap<String, u32> =
             (0..).zip(self.rules()).map(|(at, rule)| (rule.id().to_owned(), at)).collect();
@@ -112,7 +116,7 @@ impl RuleSet {
         let mut variants = VariantBuilder { rules: &mut self.rules, known: HashMap::new() };
         for (at, record) in records.iter().enumerate() {
             let found = ids.get(&record.rule).ok_or_else(|| {
-                format!("there is no rule `{}` any more that this could override", record.rule)
+                format!("rule `{}` of this override does not exist any more", record.rule)
             });
             let limit = found.and_then(|rule| {
                 let limit = override_limit(&variants.rules[*rule as usize], record.limit)?;
@@ -130,9 +134,9 @@ impl RuleSet {
         problems
     }
 
-    /// The same overrides after those of `previous`: one that did not change has been in force for as long
-    /// as it was. A key that lost its override falls back to the rule's numbers from `now`, not from
-    /// whenever the rule came into force, until it could have forgotten the difference.
+    /// Takes over the state of the previous overrides. An unchanged override keeps its effective
+    /// time. For a key that lost its override, the rule's own limit takes effect at `now` and not
+    /// at the time when the rule took effect. This lasts until the key's earlier usage has expired.
     pub(super) fn inherit_overrides(&mut self, previous: &Self, now: Timestamp) {
         let before: HashMap<&str, u32> =
             (0..).zip(previous.rules()).map(|(at, rule)| (rule.id(), at)).collect();
@@ -174,7 +178,7 @@ impl RuleSet {
     }
 }
 
-/// A rule's limit with the numbers of an override.
+/// The limit of a rule with the numbers of an override.
 fn override_limit(rule: &Rule, allows: OverrideLimit) -> Result<RuleLimit, String> {
     let (requests, burst) = match allows {
         OverrideLimit::Unlimited => return Ok(RuleLimit::Unlimited),
@@ -182,7 +186,10 @@ fn override_limit(rule: &Rule, allows: OverrideLimit) -> Result<RuleLimit, Strin
         OverrideLimit::Requests { requests, burst } => (requests, burst),
     };
     let Some(policy) = rule.limit.policy() else {
-        return Err(format!("rule `{}` counts nothing, so it has no numbers to override", rule.id));
+        return Err(format!(
+            "rule `{}` has no counter, so there is no number to override",
+            rule.id
+        ));
     };
     let quota = Quota { requests, burst, ..*policy.quota() };
     let policy = Policy::new(policy.algorithm(), quota).map_err(|error| error.to_string())?;

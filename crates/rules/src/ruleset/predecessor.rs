@@ -1,8 +1,8 @@
-//! Rules that keep what was used when their algorithm or window changes (`on_change: keep`).
+//! Carries over usage when a rule's algorithm or window changes (`on_change: keep`).
 //!
-//! Such a change gives a rule counters of another kind under other names. A rule that is to keep what was
-//! used remembers what it was, for as long as its old counters can hold anything, so that whoever is charged
-//! next can be charged what they had used before.
+//! Such a change gives the rule new counters of a different kind. The rule keeps its previous
+//! policy for as long as the old counters can hold usage, so that the limiter can charge it to the
+//! new counters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,31 +15,31 @@ use super::RuleSet;
 use crate::facts::Facts;
 use crate::rule::{OnChange, Rule, counter_key};
 
-/// What a rule was before its algorithm or window changed.
+/// The policy of a rule before its algorithm or window changed.
 #[derive(Debug)]
 pub struct RulePredecessor {
     policy: Policy,
     namespace: Fingerprint,
-    /// From when on its counters hold nothing.
+    /// When its counters have expired.
     expires_at: Timestamp,
     expired: AtomicBool,
 }
 
 impl RulePredecessor {
-    /// What it allowed.
+    /// The previous policy.
     #[must_use]
     pub const fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// The counter that a request with these facts was charged to.
+    /// The previous counter of a request with these facts.
     #[must_use]
     pub fn key<'a>(&self, rule: &'a Rule, facts: &Facts<'_>, set: &RuleSet) -> Key<'a> {
         let fingerprint = set.owner_fingerprint(&rule.parts, facts) ^ self.namespace;
         counter_key(rule, fingerprint, self.namespace)
     }
 
-    /// Somebody has read the store's clock: after its time a predecessor is not asked any more.
+    /// Marks the predecessor as expired if its time has passed. Called with the store's time.
     pub fn update_expiry(&self, now: Timestamp) {
         if now >= self.expires_at {
             self.expired.store(true, Ordering::Relaxed);
@@ -52,17 +52,17 @@ impl RulePredecessor {
 }
 
 impl Rule {
-    /// What it was, if what was used then still counts.
+    /// The predecessor, if its usage still counts.
     #[must_use]
     pub fn predecessor(&self) -> Option<&RulePredecessor> {
         self.predecessor.as_deref().filter(|before| !before.is_expired())
     }
 
-    /// Remembers what the rule of the same id was.
+    /// Stores the previous version of the rule as its predecessor, if usage is to be carried over.
     pub(crate) fn remember_predecessor(&mut self, previous: Option<&Self>, now: Timestamp) {
         let (OnChange::Keep, Some(previous)) = (self.on_change, previous) else { return };
         if self.parts != previous.parts || self.generation != previous.generation {
-            // Other people's counters, or all of them are to be left behind.
+            // The counters have other owners, or the new generation discards them.
             return;
         }
         if self.limit.counter_identity() == previous.limit.counter_identity() {
@@ -73,10 +73,10 @@ impl Rule {
         let Some(policy) = previous.limit.policy().filter(|_| self.limit.policy().is_some()) else {
             return;
         };
-        // A counter of the window before counts as long again.
-        let until = now.plus(policy.period()).plus(policy.period());
-        let (policy, namespace, over) = (*policy, previous.namespace, AtomicBool::new(false));
+        // A sliding window also counts usage of the previous window, so keep the counter for two.
+        let expires_at = now.plus(policy.period()).plus(policy.period());
+        let (policy, namespace, expired) = (*policy, previous.namespace, AtomicBool::new(false));
         self.predecessor =
-            Some(Arc::new(RulePredecessor { policy, namespace, expires_at: until, expired: over }));
+            Some(Arc::new(RulePredecessor { policy, namespace, expires_at, expired }));
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of the API keys and users that the document lists.
+//! Looks up the facts of known API keys and users.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::facts::Facts;
 use crate::identity::UnknownKeyPolicy;
 use crate::records::SubjectRecord;
 
-/// Facts by the fact that identifies a subject.
+/// Known subjects, by the fact that identifies them.
 #[derive(Debug)]
 pub(crate) struct SubjectTable {
     indexes: Vec<SubjectIndex>,
@@ -18,22 +18,22 @@ pub(crate) struct SubjectTable {
     unknown_key: Option<UnknownKeyPolicy>,
 }
 
-/// The subjects that one fact identifies, and the facts that each brings.
+/// The subjects that one fact identifies, and their facts.
 #[derive(Debug)]
 struct SubjectIndex {
     fact: String,
     by_value: HashMap<String, SubjectFacts>,
-    /// Those of which only a hash is known.
+    /// Subjects of which only the hash is known.
     by_hash: HashMap<Fingerprint, SubjectFacts>,
 }
 
-/// The facts that a subject brings.
+/// The facts of a subject.
 type SubjectFacts = Vec<(String, String)>;
 
 impl SubjectIndex {
     fn facts_for(&self, value: &str, secret: Secret) -> Option<&SubjectFacts> {
         self.by_value.get(value).or_else(|| {
-            // Nobody is hashed for where there are no hashes.
+            // Skip hashing if there are no hashed subjects.
             let known = Some(&self.by_hash).filter(|by_hash| !by_hash.is_empty())?;
             known.get(&SubjectRecord::hash(secret, &self.fact, value))
         })
@@ -41,7 +41,7 @@ impl SubjectIndex {
 }
 
 impl SubjectTable {
-    /// Nobody is known.
+    /// A table without subjects.
     pub(crate) const fn empty() -> Self {
         Self { indexes: Vec::new(), secret: Secret::UNSET, default_tier: None, unknown_key: None }
     }
@@ -60,10 +60,10 @@ impl SubjectTable {
         subjects
     }
 
-    /// Adds subjects of which only a hash is known.
+    /// Adds subjects of which only the hash is known.
     pub(crate) fn extend(&mut self, records: &[SubjectRecord]) {
-        for SubjectRecord { fact, hash, facts: brings } in records {
-            self.index_mut(fact).by_hash.insert(*hash, brings.clone());
+        for SubjectRecord { fact, hash, facts } in records {
+            self.index_mut(fact).by_hash.insert(*hash, facts.clone());
         }
     }
 
@@ -76,7 +76,7 @@ impl SubjectTable {
         &mut self.indexes[at]
     }
 
-    /// Whether there is anything to add to facts, or to take away.
+    /// Whether `enrich` never changes facts.
     pub(crate) fn is_noop(&self) -> bool {
         self.indexes.is_empty()
             && self.default_tier.is_none()
@@ -92,15 +92,15 @@ impl SubjectTable {
         }
     }
 
-    /// Adds what is known of the subjects alone, and not what is assumed of everyone else.
+    /// Adds the facts of known subjects, without the defaults for all others.
     pub(crate) fn add_subject_facts<'a>(&'a self, facts: &mut Facts<'a>) {
         if self.unknown_key == Some(UnknownKeyPolicy::Ip) && !self.is_known_key(facts) {
             facts.remove("api_key");
         }
         for known in &self.indexes {
             let value = facts.get(&known.fact);
-            let brings = value.and_then(|value| known.facts_for(value, self.secret));
-            for (name, value) in brings.into_iter().flatten() {
+            let added = value.and_then(|value| known.facts_for(value, self.secret));
+            for (name, value) in added.into_iter().flatten() {
                 if facts.get(name).is_none() {
                     facts.push(name, value);
                 }

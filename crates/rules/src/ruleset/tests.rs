@@ -14,7 +14,7 @@ fn linear_matches(set: &RuleSet, facts: &Facts<'_>) -> Vec<u32> {
     rules.filter(|(_, rule)| rule.active && rule.governs(&request)).map(|(at, _)| at).collect()
 }
 
-/// How many rules are asked before the answer is known.
+/// Number of rules whose conditions are evaluated.
 fn candidate_count(set: &RuleSet, facts: &Facts<'_>) -> usize {
     let mut found = Vec::new();
     set.index.candidates(&MatchInput::new(facts), &mut found);
@@ -50,7 +50,7 @@ fn condition() -> impl Strategy<Value = String> {
 fn document() -> impl Strategy<Value = String> {
     let rule = (prop::collection::vec(condition(), 0..4), prop::bool::weighted(0.95)).prop_map(
         |(mut conditions, active)| {
-            // A fact is asked once in a `match`.
+            // A `match` names each fact once.
             conditions.sort_by_key(|text| text.split(':').next().map(str::to_owned));
             conditions.dedup_by_key(|text| text.split(':').next().map(str::to_owned));
             let matched = conditions.join(", ");
@@ -100,7 +100,7 @@ proptest! {
     }
 }
 
-/// The cost is the number of rules that are asked; time itself is for benchmarks.
+/// Measures the cost as the number of rules evaluated; benchmarks measure the time.
 #[test]
 fn candidate_count_is_independent_of_rules() {
     let grid: String = (0..10_000)

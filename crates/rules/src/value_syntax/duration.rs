@@ -1,6 +1,6 @@
-//! Durations as a person types them: `250ms`, `10s`, `5m`, `36h`, `1d`, `1w`, `1h30m`.
+//! Parses durations such as `250ms`, `10s`, `5m`, `36h`, `1d`, `1w` and `1h30m`.
 //!
-//! Months and years are not durations: they have no fixed length.
+//! Months and years are not supported, because they have no fixed length.
 
 use tidegate_core::policy::MAX_WINDOW;
 use tidegate_core::time::Micros;
@@ -19,10 +19,10 @@ const UNITS: [(&str, u64); 7] = [
 
 const EXAMPLE: &str = "a number with a unit, such as `250ms`, `10s`, `5m`, `36h`, `1d` or `1h30m`";
 
-/// Reads a duration, which is not zero and not longer than the longest window.
+/// Parses a duration. It must not be zero or longer than the longest window.
 ///
 /// # Errors
-/// What is wrong with the text, and what to write instead.
+/// Why the text is invalid, and what to write instead.
 pub fn parse(text: &str) -> Result<Micros, FieldError> {
     let wrong = |message: &str| FieldError::new(message).with_found(text);
     if text.is_empty() {
@@ -55,13 +55,13 @@ pub fn parse(text: &str) -> Result<Micros, FieldError> {
         rest = after;
     }
     match Micros::new(total) {
-        Micros::ZERO => Err(wrong("a duration of zero means nothing here").with_hint(EXAMPLE)),
+        Micros::ZERO => Err(wrong("a duration must not be zero").with_hint(EXAMPLE)),
         span if span > MAX_WINDOW => Err(too_long(text)),
         span => Ok(span),
     }
 }
 
-/// The unit of a rate such as `10/min`: a whole word without a number.
+/// The unit of a rate such as `10/min`: a word without a number.
 pub(crate) fn parse_window_word(word: &str) -> Option<Micros> {
     let size = match word {
         "s" | "sec" | "second" => 1_000_000,
@@ -73,7 +73,7 @@ pub(crate) fn parse_window_word(word: &str) -> Option<Micros> {
     Some(Micros::new(size))
 }
 
-/// The unit that a word for a span of time means, as rates have it.
+/// The unit in rates for a word such as `minutes`.
 pub(crate) fn unit_for_word(word: &str) -> Option<&'static str> {
     Some(match word.to_ascii_lowercase().as_str() {
         "s" | "sec" | "secs" | "second" | "seconds" => "s",
@@ -84,7 +84,7 @@ pub(crate) fn unit_for_word(word: &str) -> Option<&'static str> {
     })
 }
 
-/// What to write for a number and a unit in words, `1sec` or `5 minutes`.
+/// The duration that the user probably meant by `1sec` or `5 minutes`.
 pub(crate) fn suggest_duration(text: &str) -> Option<String> {
     let (number, unit, rest) = split_unit(text);
     // `M` may mean months.
@@ -129,7 +129,7 @@ fn unit_size(unit: &str) -> Result<u64, String> {
 }
 
 fn too_long(text: &str) -> FieldError {
-    FieldError::new("this is longer than a window can be")
+    FieldError::new("this is longer than the longest window")
         .with_found(text)
         .with_hint("at most `52124d`")
 }

@@ -1,13 +1,14 @@
-//! `rate_per_second` as an exact fraction: `0.5` is one request in two seconds. No floating point.
+//! Parses `rate_per_second` as an exact fraction: `0.5` is one request in two seconds. Does not use
+//! floating point.
 
 use tidegate_core::time::Micros;
 
 use crate::diagnostic::FieldError;
 
-/// Digits after the point beyond which a rate says nothing.
+/// Maximum number of decimals.
 const MAX_DECIMALS: usize = 9;
 
-/// A decimal number of requests a second, as the smallest whole numbers of requests and seconds.
+/// A decimal number of requests per second, as the smallest whole numbers of requests and seconds.
 pub(crate) fn parse(text: &str) -> Result<(u64, Micros), FieldError> {
     let wrong =
         |message: &str, hint: &str| FieldError::new(message).with_found(text).with_hint(hint);

@@ -1,4 +1,4 @@
-//! The shorthand of a limit: `N/WINDOW [by KEY] [burst B] [using ALGORITHM]`.
+//! Parses shorthand limits: `N/WINDOW [by KEY] [burst B] [using ALGORITHM]`.
 
 use tidegate_core::policy::{Algorithm, LeakMode};
 use tidegate_core::time::Micros;
@@ -10,7 +10,7 @@ use crate::diagnostic::FieldError;
 const SHORTHAND_SYNTAX: &str =
     "`N/WINDOW [by KEY] [burst B] [using ALGORITHM]`, such as `100/min by ip burst 20`";
 
-/// The names that rules give the algorithms, in any case.
+/// The names of the algorithms in rules, case-insensitive.
 pub(crate) const ALGORITHMS: [(&str, Algorithm); 6] = [
     ("token_bucket", Algorithm::TokenBucket),
     ("leaky_bucket", Algorithm::LeakyBucket(LeakMode::Police)),
@@ -20,7 +20,7 @@ pub(crate) const ALGORITHMS: [(&str, Algorithm); 6] = [
     ("sliding_window", Algorithm::SlidingWindowCounter),
 ];
 
-/// A limit in shorthand.
+/// A parsed shorthand limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LimitShorthand<'t> {
     pub(crate) requests: u64,
@@ -41,7 +41,7 @@ impl<'t> LimitShorthand<'t> {
         let rate = words.next().unwrap_or_default();
         let (requests, window) =
             rate.split_once('/').ok_or_else(|| match duration::suggest_duration(text) {
-                Some(window) => error_with_found("how many requests is missing", text)
+                Some(window) => error_with_found("the number of requests is missing", text)
                     .with_hint(format!("`100/{window}` for 100 of them")),
                 None => error_with_found("this is not a limit", text).with_hint(SHORTHAND_SYNTAX),
             })?;
@@ -55,7 +55,7 @@ impl<'t> LimitShorthand<'t> {
         };
         while let Some(word) = words.next() {
             let value = words.next();
-            let said_twice = match word {
+            let is_duplicate = match word {
                 "by" => limit.key.replace(require_value(value, "`by`", "`by ip`")?).is_some(),
                 "burst" => {
                     let burst = parse_number(require_value(value, "`burst`", "`burst 20`")?)?;
@@ -71,15 +71,15 @@ impl<'t> LimitShorthand<'t> {
                     return Err(error_with_found("unknown word in a limit", word).with_hint(hint));
                 }
             };
-            if said_twice {
-                return Err(error_with_found("this is said twice", word).with_hint("it once"));
+            if is_duplicate {
+                return Err(error_with_found("this is set twice", word).with_hint("it once"));
             }
         }
         Ok(limit)
     }
 }
 
-/// The limit that was meant by words of other programs: `100 per minute`, `10rps`, `5 requests/s`.
+/// The limit that the user probably meant by `100 per minute`, `10rps` or `5 requests/s`.
 fn suggest_shorthand(text: &str) -> Option<String> {
     let lower = text.to_ascii_lowercase();
     let digits = lower.find(|c: char| !c.is_ascii_digit()).filter(|digits| *digits > 0)?;
@@ -101,7 +101,7 @@ fn suggest_shorthand(text: &str) -> Option<String> {
     };
     let window = match word {
         "per" | "a" | "an" | "each" | "every" => words.next()?,
-        // `10/s` is as it should be.
+        // `10/s` is already valid.
         _ => word.strip_prefix('/').filter(|_| named.is_some())?,
     };
     let unit = duration::unit_for_word(window)?;
@@ -112,7 +112,7 @@ fn join_words<'w>(limit: &'w str, rest: impl Iterator<Item = &'w str>) -> String
     std::iter::once(limit).chain(rest).collect::<Vec<_>>().join(" ")
 }
 
-/// How many requests, with advice for numbers that no limit has.
+/// Parses the number of requests, with hints for negative numbers, fractions and zero.
 fn parse_requests(text: &str, window: &str) -> Result<u64, FieldError> {
     if let Some(positive) = text.strip_prefix('-').filter(|rest| parse_number(rest).is_ok()) {
         let error = error_with_found("a limit is not negative", text);

@@ -1,4 +1,4 @@
-//! Sizes as a person types them: `512B`, `1KiB`, `64KiB`, `1MB`.
+//! Parses sizes such as `512B`, `1KiB`, `64KiB` and `1MB`.
 
 use crate::diagnostic::FieldError;
 
@@ -14,7 +14,7 @@ const UNITS: [(&str, u64); 7] = [
 
 const EXAMPLE: &str = "a number with a unit, such as `512B`, `1KiB` or `1MB`";
 
-/// Reads a number of bytes, which is not zero.
+/// Parses a number of bytes, which must not be zero.
 pub(crate) fn parse(text: &str) -> Result<u64, FieldError> {
     let wrong = |message: &str| FieldError::new(message).with_found(text);
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -26,7 +26,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, FieldError> {
     let unit = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit));
     let size = number.parse::<u64>().ok().zip(unit).and_then(|(n, (_, u))| n.checked_mul(*u));
     match size {
-        Some(0) => Err(wrong("a size of zero means nothing here").with_hint(EXAMPLE)),
+        Some(0) => Err(wrong("a size must not be zero").with_hint(EXAMPLE)),
         Some(size) => Ok(size),
         None => Err(wrong("this is not a size").with_hint(EXAMPLE)),
     }

@@ -1,9 +1,9 @@
-//! Text in quotes, for those who write YAML. When it may stand without them is theirs to know: what is a number to one
-//! is text to another.
+//! Quotes text for writing YAML. The caller decides whether text needs quotes, because what must be
+//! quoted depends on the reader.
 
 use std::fmt::Write as _;
 
-/// A text in double quotes, which reads as the same text.
+/// The text in double quotes, which parses as the same text.
 #[must_use]
 pub fn quote_scalar(text: &str) -> String {
     let mut quoted = String::from("\"");
@@ -11,7 +11,7 @@ pub fn quote_scalar(text: &str) -> String {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
             ' '..='~' => quoted.push(c),
-            // What is not ASCII may be a mark that reorders text, or one that YAML does not keep.
+            // Escape other characters: they may reorder text, or YAML may not preserve them.
             c if c.is_alphanumeric() => quoted.push(c),
             c => {
                 let _ = write!(quoted, "\\U{:08X}", u32::from(c));

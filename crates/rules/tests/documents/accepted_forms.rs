@@ -1,4 +1,4 @@
-//! Every form that a document may be written in: the design's own, and the five seeds'.
+//! Every accepted form of a document: that of the design, and those of the five seeds.
 
 use crate::common::{compile, facts, matched_ids};
 use tidegate_core::key::Secret;
@@ -49,10 +49,18 @@ fn design_document_loads() {
     assert_eq!(identity.user_id, Some(UserIdentity::Jwt(jwt)));
 
     let post = [("method", "POST"), ("path", "/api/items"), ("ip", "192.0.2.1")];
-    assert_eq!(matched_ids(&set, &post), ["free-writes", "free-hourly"], "tier `free` by default");
-    assert_eq!(matched_ids(&set, &[("api_key", "demo-paid")]), [""; 0], "its subject is `paid`");
-    let told = [("api_key", "demo-paid"), ("tier", "free")];
-    assert_eq!(matched_ids(&set, &told), ["free-hourly"], "a tier that was told stays");
+    assert_eq!(
+        matched_ids(&set, &post),
+        ["free-writes", "free-hourly"],
+        "the default tier is `free`"
+    );
+    assert_eq!(
+        matched_ids(&set, &[("api_key", "demo-paid")]),
+        [""; 0],
+        "the subject has tier `paid`"
+    );
+    let given = [("api_key", "demo-paid"), ("tier", "free")];
+    assert_eq!(matched_ids(&set, &given), ["free-hourly"], "a given tier is kept");
 }
 
 #[test]
@@ -91,7 +99,7 @@ fn seed_002_tiers_and_endpoints_load() {
     assert_eq!(admin("10.1.2.3"), [""; 0]);
     assert_eq!(admin("fd00::1"), [""; 0]);
     assert_eq!(admin("203.0.113.9"), ["admin-internal"]);
-    assert_eq!(matched_ids(&set, &[("path", "/api/admin")]), ["admin-internal"], "nobody known");
+    assert_eq!(matched_ids(&set, &[("path", "/api/admin")]), ["admin-internal"], "unknown address");
 }
 
 #[test]
@@ -103,7 +111,7 @@ fn seed_003_table_rows_load() {
     assert_eq!(
         policy_numbers(&rules[4]),
         (Algorithm::TokenBucket, 1, 2, 3),
-        "0.5 a second, exactly"
+        "exactly 0.5 per second"
     );
     assert_eq!((rules[0].id(), rules[0].description()), ("1", Some("free users")));
     assert!(!rules[4].is_active());
@@ -111,7 +119,7 @@ fn seed_003_table_rows_load() {
     assert_eq!(matched_ids(&set, &request), ["1", "3", "4"]);
     let key =
         |method| rules[2].fingerprint(&facts(&[("method", method), ("path", "/api/search")]), &set);
-    assert_eq!(key("GET"), key("POST"), "the seed counts an endpoint, whatever the method");
+    assert_eq!(key("GET"), key("POST"), "the seed counts all methods of an endpoint together");
 }
 
 #[test]
@@ -124,7 +132,7 @@ fn seed_004_document_loads() {
     assert!(set.rules().iter().all(|rule| key_by(rule) == ["api_key"]));
     assert!(set.rules().iter().all(|rule| rule.on_fail() == OnFail::Allow));
     let free = [("tier", "free"), ("method", "POST"), ("path", "/api/x")];
-    assert_eq!(matched_ids(&set, &free).len(), 2, "both rules govern it, as the seed says");
+    assert_eq!(matched_ids(&set, &free).len(), 2, "both rules apply, as in the seed");
     assert_eq!(matched_ids(&set, &[("tier", "paid")]).len(), 1);
 }
 
@@ -165,7 +173,7 @@ fn concurrency_limits_are_parsed() {
     let set = compile(
         "rules:
            - { id: a, limit: { concurrent: 20 } }
-           - { id: b, limit: { concurrent: 5, lease: 2m } }
+           - { id: b, limit: { concurrent: 5, hold: 2m } }
            - { id: c, limit: { requests: 20, window: 30s, algorithm: sliding_window_log } }
            - { limit: { concurrent: 1 } }",
     );
@@ -296,7 +304,7 @@ fn identity_parses_trusted_proxies_and_headers() {
     assert_eq!(
         identity("ip: {}").ip.forwarding_header,
         ForwardingHeader::XForwardedFor,
-        "unless it is said"
+        "the default"
     );
     for (typed, expected) in [
         ("x_forwarded_for", ForwardingHeader::XForwardedFor),
@@ -321,7 +329,7 @@ fn identity_parses_trusted_proxies_and_headers() {
     ] {
         assert_eq!(ip.trusts(peer.parse().unwrap()), trusted, "{peer}");
     }
-    assert!(!ip.trusts_unix, "a network says nothing of unix sockets");
+    assert!(!ip.trusts_unix, "a network does not include Unix sockets");
     let ip = identity("ip: { trusted_proxies: [unix] }").ip;
     assert!(ip.trusts_unix && ip.trusted_proxies.is_empty());
 }
@@ -338,13 +346,13 @@ fn identity_parses_key_user_fact_sources() {
         "facts: { tenant: { header: X-Tenant }, agent: { header: user-agent, trust: anyone }, \
          device: { cookie: device } }",
     );
-    let carriers: Vec<_> = facts.facts.iter().map(|f| (f.name.as_str(), &f.source)).collect();
+    let sources: Vec<_> = facts.facts.iter().map(|f| (f.name.as_str(), &f.source)).collect();
     let expected = [
         ("tenant", &CustomFactSource::Header("x-tenant".to_owned(), FactTrust::Proxy)),
         ("agent", &CustomFactSource::Header("user-agent".to_owned(), FactTrust::Anyone)),
         ("device", &CustomFactSource::Cookie("device".to_owned())),
     ];
-    assert_eq!(carriers, expected);
+    assert_eq!(sources, expected);
 }
 
 #[test]

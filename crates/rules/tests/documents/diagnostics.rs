@@ -1,4 +1,4 @@
-//! What users are told about documents that are wrong, and that hostile ones do no harm.
+//! Error messages of invalid documents, and resistance to hostile ones.
 
 use std::fmt::Write as _;
 
@@ -9,21 +9,21 @@ use tidegate_rules::decode::Field;
 use tidegate_rules::diagnostic::{DocumentError, FieldError};
 use tidegate_rules::{Document, FactDeclarations, MAX_DOCUMENT_BYTES, RuleSet};
 
-/// The exact text, so that a change to it is seen; `UPDATE_GOLDEN=1` writes it anew.
+/// Compares the exact text, so that every change to it is reviewed; `UPDATE_GOLDEN=1` rewrites it.
 #[test]
 fn all_errors_are_reported_with_locations() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/mistakes.txt");
-    let told = error_text(include_str!("../golden/mistakes.yaml"));
+    let error = error_text(include_str!("../golden/mistakes.yaml"));
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(path, &told).unwrap();
+        std::fs::write(path, &error).unwrap();
     }
     let golden = std::fs::read_to_string(path).unwrap();
-    assert!(told == golden, "the text changed:\n{told}");
+    assert!(error == golden, "the text changed:\n{error}");
 }
 
 #[test]
 fn cross_rule_errors_are_reported() {
-    let told = error_text(
+    let error = error_text(
         "rules:\n- { id: a, limit: 1/s }\n- { id: a, limit: 2/s }\n\
          - { key_pattern: 'user:{user_id}', plan: free, rate_per_second: 1, id: x }\n\
          - { key_pattern: 'user:{user_id}', plan: free, rate_per_second: 2, id: y }\n\
@@ -37,13 +37,13 @@ fn cross_rule_errors_are_reported() {
         "rules[5].match: no request is both tier=x and tier!=x,y",
         "4 problems in rules.yaml",
     ] {
-        assert!(told.contains(expected), "{expected}\n{told}");
+        assert!(error.contains(expected), "{expected}\n{error}");
     }
 }
 
 #[test]
 fn identity_errors_are_reported_with_locations() {
-    let told = error_text(
+    let error = error_text(
         "identity:\n  ip: { from: x_forwarded_fro }\n\
          \x20 api_key: { header: x, cookie: y }\n\
          \x20 user_id: { jwt: { key_file: k, algorithm: none, leeway: 2h, issuer: [] } }\n\
@@ -53,18 +53,18 @@ fn identity_errors_are_reported_with_locations() {
     );
     for expected in [
         "2:15: identity.ip.from: unknown value, found `x_forwarded_fro`",
-        "3:12: identity.api_key: this says twice where it comes from",
+        "3:12: identity.api_key: there is more than one source",
         "4:45: identity.user_id.jwt.algorithm: unknown value, found `none`",
-        "4:59: identity.user_id.jwt.leeway: clocks do not differ that much, found `2h`",
+        "4:59: identity.user_id.jwt.leeway: the leeway is too long, found `2h`",
         "identity.user_id.jwt.issuer: the list is empty",
-        "5:20: identity.tier.subject: the tier is looked up by a fact that `identity` does not find",
-        "identity.facts.plan: this fact is found in a way of its own, found `plan`",
+        "5:20: identity.tier.subject: the tier is looked up by a fact that `identity` does not supply",
+        "identity.facts.plan: this fact has a dedicated setting, found `plan`",
         "identity.facts.a.cookie: this is not the name of a cookie, found `b c`",
-        "identity.facts.d: where it comes from is missing",
-        "identity.facts.e.trust: a cookie is always the client's own word",
+        "identity.facts.d: the source is missing",
+        "identity.facts.e.trust: a cookie is always set by the client",
         "identity.facts.f.trust: unknown value, found `all`",
     ] {
-        assert!(told.contains(expected), "{expected}\n{told}");
+        assert!(error.contains(expected), "{expected}\n{error}");
     }
 }
 
@@ -74,13 +74,13 @@ fn unusable_jwt_key_is_reported() {
                   rules: [{ id: a, limit: 1/s }, { id: a, limit: 2/s }]\n";
     let mut document = Document::parse("rules.yaml", source).unwrap();
     document.set_key_error(FieldError::new("this is no key"));
-    let told = RuleSet::compile(&document, Secret::UNSET).unwrap_err().to_string();
+    let error = RuleSet::compile(&document, Secret::UNSET).unwrap_err().to_string();
     for expected in [
         "rules.yaml:3:22: identity.user_id.jwt.key_file: this is no key, found `jwt.pub`",
         "rules[1].id: this id is already used on line 4",
         "2 problems",
     ] {
-        assert!(told.contains(expected), "{expected}\n{told}");
+        assert!(error.contains(expected), "{expected}\n{error}");
     }
 }
 
@@ -105,10 +105,10 @@ fn overlapping_queue_rules_are_rejected() {
         ("ip: 10.0.0.0/8", "ip: 10.1.0.0/16"),
         ("tenant: '*-a'", "tenant: 'b-*'"),
     ] {
-        let told = error_text(&format!(
+        let error = error_text(&format!(
             "facts: [tenant]\nrules: [{{ match: {{ {one} }}, {queue} }}, {{ match: {{ {two} }}, {queue} }}]"
         ));
-        assert!(told.contains("wait in this queue"), "{told}");
+        assert!(error.contains("wait in this queue"), "{error}");
     }
 }
 
@@ -123,9 +123,9 @@ fn server_section_errors_are_reported_together() {
         store
     };
     let declared = FactDeclarations::default();
-    let told = Document::parse_with("f.yaml", source, &declared, read).unwrap_err().to_string();
-    assert!(told.contains("server.deadlin: this field is not known, found `deadlin`"), "{told}");
-    assert!(told.contains("= write: `deadline`") && told.contains("2 problems"), "{told}");
+    let error = Document::parse_with("f.yaml", source, &declared, read).unwrap_err().to_string();
+    assert!(error.contains("server.deadlin: unknown field, found `deadlin`"), "{error}");
+    assert!(error.contains("= write: `deadline`") && error.contains("2 problems"), "{error}");
     let (document, store) =
         Document::parse_with("f.yaml", "server: { store: redis }", &declared, read).unwrap();
     assert_eq!(store, Some(2));
@@ -135,7 +135,7 @@ fn server_section_errors_are_reported_together() {
 fn expect_document_error(source: &str) -> DocumentError {
     let compiled = Document::parse("hostile.yaml", source)
         .and_then(|document| RuleSet::compile(&document, Secret::UNSET));
-    compiled.expect_err("the document should be refused")
+    compiled.expect_err("the document should be rejected")
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn hostile_documents_are_rejected_with_reason() {
         (long, "anchors and aliases make the document too large"),
         (bomb, "anchors and aliases make the document too large"),
         (chain, "nested deeper"),
-        ("a: &a [*a]".to_owned(), "an alias cannot stand inside what it names"),
+        ("a: &a [*a]".to_owned(), "an alias cannot refer to a value that contains it"),
         ("[".repeat(500_000), "nested deeper"),
         ("{a: ".repeat(200_000), "nested deeper"),
         ("- ".repeat(500_000), "nested deeper"),
@@ -164,8 +164,8 @@ fn hostile_documents_are_rejected_with_reason() {
         ("rules:\n\t- limit: 1/s".to_owned(), "not YAML"),
         ("rules: \0".to_owned(), "NUL"),
         ("rules: [1/s]\n---\nrules: []".to_owned(), "one document"),
-        ("- 1\n- 2".to_owned(), "a document is a mapping"),
-        ("hello".to_owned(), "a document is a mapping"),
+        ("- 1\n- 2".to_owned(), "a rules document is a mapping"),
+        ("hello".to_owned(), "a rules document is a mapping"),
         ("[[rules]]\nid = \"a\"\nlimit = \"1/s\"\n".to_owned(), "this is TOML"),
         ("# limits\n[server]\nhttp = \"off\"\n".to_owned(), "this is TOML"),
         ("key_by = \"ip\"\n[[rules]]\n".to_owned(), "this is TOML"),
@@ -180,9 +180,9 @@ fn hostile_documents_are_rejected_with_reason() {
     ];
     for (source, reason) in cases {
         let start: String = source.chars().take(20).collect();
-        let told = expect_document_error(&source).to_string();
-        assert!(told.contains(reason), "{start}: {told}");
-        assert!(!told.contains('\u{1b}'), "{start}: a terminal must not be steered");
+        let error = expect_document_error(&source).to_string();
+        assert!(error.contains(reason), "{start}: {error}");
+        assert!(!error.contains('\u{1b}'), "{start}: no terminal control characters");
     }
 }
 
@@ -190,9 +190,9 @@ fn hostile_documents_are_rejected_with_reason() {
 fn diagnostics_and_long_lines_are_truncated() {
     let source = format!("rules: [{}]", "{x: 1},".repeat(50_000));
     assert!(source.len() < MAX_DOCUMENT_BYTES);
-    let told = expect_document_error(&source);
-    assert_eq!((told.list.len(), told.omitted), (100, 99_900));
-    let text = told.to_string();
+    let error = expect_document_error(&source);
+    assert_eq!((error.list.len(), error.omitted), (100, 99_900));
+    let text = error.to_string();
     assert!(text.ends_with("100000 problems in hostile.yaml, the first 100 shown\n"));
     assert!(text.lines().all(|line| line.chars().count() < 320));
 }
@@ -221,12 +221,12 @@ proptest! {
     }
 }
 
-/// The burst used to be told only once the window had been mended.
+/// Regression: the burst error was reported only after the window had been corrected.
 #[test]
 fn burst_error_survives_invalid_window() {
-    let told = expect_document_error(
+    let error = expect_document_error(
         "rules: [{ id: a, limit: { requests: 5, window: 3, algorithm: fixed_window, burst: 2 } }]",
     );
-    let fields: Vec<&str> = told.list.iter().map(|problem| problem.field.as_str()).collect();
+    let fields: Vec<&str> = error.list.iter().map(|problem| problem.field.as_str()).collect();
     assert_eq!(fields, ["rules[0].limit.window", "rules[0].limit.burst"]);
 }

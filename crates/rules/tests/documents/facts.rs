@@ -1,4 +1,4 @@
-//! Which facts rules may name, and how paths are compared.
+//! The facts that rules may name, and how paths are compared.
 
 use crate::common::{compile, error_text, facts, matched_ids};
 use proptest::prelude::*;
@@ -10,14 +10,15 @@ use tidegate_rules::{Document, FactDeclarations, RuleSet};
 fn expect_document_error(source: &str) -> DocumentError {
     let compiled = Document::parse("rules.yaml", source)
         .and_then(|document| RuleSet::compile(&document, Secret::UNSET));
-    compiled.expect_err("the document should be refused")
+    compiled.expect_err("the document should be rejected")
 }
 
-/// Facts that rules may name without declaring them.
+/// Facts that rules may name without a declaration.
 const KNOWN: [&str; 9] =
     ["ip", "method", "path", "endpoint", "host", "user_id", "api_key", "tier", "plan"];
 
-/// How rules name a fact, and the field that is blamed for one that is not known.
+/// Documents that name a fact in every possible place, with the field of the error for an unknown
+/// fact.
 fn documents_naming(fact: &str) -> [(String, &'static str); 5] {
     let rule = |rest: &str| format!("rules:\n- {{ {rest} }}\n");
     [
@@ -32,16 +33,16 @@ fn documents_naming(fact: &str) -> [(String, &'static str); 5] {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// A rule on a fact that no request has used to be accepted, and limited no request.
+    /// Regression: a rule on a fact that no request has was accepted, and limited no request.
     #[test]
     fn undeclared_fact_is_rejected_everywhere(fact in "[a-z][a-z0-9_-]{0,14}") {
         let odd = ["global", "domain", "descriptor", "null", "true", "false"];
         prop_assume!(!KNOWN.contains(&&*fact) && !odd.contains(&&*fact));
         for (source, field) in documents_naming(&fact) {
-            let told = expect_document_error(&source);
-            prop_assert_eq!(told.list.len(), 1, "{}{}", source, told);
-            let problem = &told.list[0];
-            prop_assert!(problem.field.starts_with(field), "{}{}", source, told);
+            let error = expect_document_error(&source);
+            prop_assert_eq!(error.list.len(), 1, "{}{}", source, error);
+            let problem = &error.list[0];
+            prop_assert!(problem.field.starts_with(field), "{}{}", source, error);
             prop_assert_eq!(problem.found.as_deref(), Some(&*fact));
             let hint = problem.hint.as_deref().unwrap_or_default();
             prop_assert!(hint.contains(&format!("`facts: [{fact}]`")), "{}", hint);
@@ -52,8 +53,8 @@ proptest! {
             }
         }
         let shorthand = Document::from_shorthands(&[format!("1/s by {fact}")]);
-        let told = shorthand.expect_err("no request has it").to_string();
-        prop_assert!(told.contains(&format!("`--facts {fact}`")), "{}", told);
+        let error = shorthand.expect_err("no request has it").to_string();
+        prop_assert!(error.contains(&format!("`--facts {fact}`")), "{}", error);
     }
 }
 
@@ -70,8 +71,8 @@ fn unknown_fact_error_suggests_nearest() {
         ("tenent", "`tenant`"),
     ] {
         let source = format!("facts: [tenant]\nrules: [{{ key_by: {typed}, limit: 1/s }}]");
-        let told = error_text(&source);
-        assert!(told.contains(&format!("= write: {meant}; or `facts:")), "{told}");
+        let error = error_text(&source);
+        assert!(error.contains(&format!("= write: {meant}; or `facts:")), "{error}");
     }
 }
 
@@ -82,8 +83,8 @@ fn impossible_path_error_suggests_fix() {
         ("/users/:id", "`endpoint: /users/{id}`"),
         ("internal", "`/internal`"),
     ] {
-        let told = error_text(&format!("rules: [{{ match: {{ path: '{typed}' }}, limit: 1/s }}]"));
-        assert!(told.contains(meant), "{told}");
+        let error = error_text(&format!("rules: [{{ match: {{ path: '{typed}' }}, limit: 1/s }}]"));
+        assert!(error.contains(meant), "{error}");
     }
 }
 
@@ -126,10 +127,15 @@ fn command_line_declares_facts_and_key_header() {
     assert_eq!(set.unsupplied_facts(), &[]);
     let key = set.identity().api_key.as_ref().unwrap();
     assert_eq!(key.source, ApiKeySource::Header("x-key".to_owned()));
-    assert_eq!(key.unknown, UnknownKeyPolicy::Ip, "what the document says of unknown keys stays");
+    assert_eq!(
+        key.unknown,
+        UnknownKeyPolicy::Ip,
+        "the document's setting for unknown keys is kept"
+    );
 }
 
-/// `match: { path: /internal }` used to let `/internal/` pass, which Flask and others serve alike.
+/// Regression: `match: { path: /internal }` did not match `/internal/`, which Flask and others
+/// serve as the same resource.
 #[test]
 fn path_variants_share_match_and_key() {
     let set = compile(

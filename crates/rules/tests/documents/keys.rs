@@ -1,4 +1,4 @@
-//! Whose counter a request is charged to, and what a reload does to it.
+//! The counter key of a request, and the effect of a reload on it.
 
 use crate::common::{compile, facts};
 use tidegate_core::key::{Fingerprint, Key, Secret};
@@ -23,7 +23,7 @@ fn rule_key_parts_are_length_delimited() {
     assert_ne!(key(&keyed_by("[a]"), &[("a", "x")]), key(&keyed_by("[b]"), &[("b", "x")]));
 }
 
-/// What lets a store keep all that is counted of one owner in one place.
+/// Allows a store to keep all counters of one owner together.
 #[test]
 fn same_key_parts_share_one_owner() {
     let set = compile(
@@ -36,8 +36,8 @@ fn same_key_parts_share_one_owner() {
          - { id: day, key_by: user_id, limit: 99/d }",
     );
     let facts = facts(&[("user_id", "u"), ("ip", "192.0.2.1")]);
-    let mut whose = RequestKeys::new(&set, &facts);
-    let keys: Vec<_> = set.rules().iter().map(|rule| whose.key(rule)).collect();
+    let mut request_keys = RequestKeys::new(&set, &facts);
+    let keys: Vec<_> = set.rules().iter().map(|rule| request_keys.key(rule)).collect();
     for (at, (key, rule)) in keys.iter().zip(set.rules()).enumerate() {
         assert_eq!(*key, rule.key(rule.fingerprint(&facts, &set)), "{}", rule.id());
         let others = keys[..at].iter().map(|other| other.fingerprint);
@@ -45,8 +45,8 @@ fn same_key_parts_share_one_owner() {
     }
     let owners: Vec<_> = keys.iter().map(Key::owner).collect();
     assert_eq!([owners[1], owners[5]], [owners[0]; 2]);
-    let apart = [owners[0], owners[2], owners[3], owners[4]];
-    assert!(apart.iter().enumerate().all(|(at, owner)| !apart[..at].contains(owner)));
+    let distinct = [owners[0], owners[2], owners[3], owners[4]];
+    assert!(distinct.iter().enumerate().all(|(at, owner)| !distinct[..at].contains(owner)));
 }
 
 #[test]
@@ -56,7 +56,11 @@ fn missing_key_part_falls_back_to_ip() {
     assert_eq!(by_ip, key(&set, &[("ip", "192.0.2.1"), ("api_key", "")]), "empty is missing");
     assert_ne!(by_ip, key(&set, &[("ip", "192.0.2.2")]));
     assert_ne!(by_ip, key(&set, &[("ip", "192.0.2.1"), ("api_key", "192.0.2.1")]));
-    assert_eq!(key(&set, &[]), key(&set, &[("user_id", "u")]), "no address is one shared key");
+    assert_eq!(
+        key(&set, &[]),
+        key(&set, &[("user_id", "u")]),
+        "all requests without an address share one key"
+    );
     let rule = &set.rules()[0];
     let parts = rule.key_parts(&facts(&[("ip", "192.0.2.1")]), &set);
     assert_eq!(parts, [("ip".to_owned(), "192.0.2.1".to_owned())]);
@@ -101,7 +105,7 @@ fn endpoint_key_uses_most_specific_pattern() {
     assert_eq!(derived, at(&[("user_id", "u"), ("endpoint", "GET /users/{id}")]));
     assert_ne!(derived, at(&[("user_id", "u"), ("method", "PUT"), ("path", "/users/7")]));
     let nowhere = at(&[("user_id", "u"), ("ip", "192.0.2.1")]);
-    assert_ne!(nowhere, at(&[("user_id", "u"), ("ip", "192.0.2.2")]), "falls to the address");
+    assert_ne!(nowhere, at(&[("user_id", "u"), ("ip", "192.0.2.2")]), "falls back to the address");
 }
 
 #[test]

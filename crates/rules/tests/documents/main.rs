@@ -1,4 +1,4 @@
-//! The crate as others see it: documents in, decisions about who is limited out.
+//! Tests of the public API: documents, the facts and keys of requests, and the rules that apply.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! No problem quotes a secret, whatever is wrong with the document.
+//! Error messages never quote a secret, whatever error the document has.
 
 use proptest::prelude::*;
 use tidegate_core::key::Secret;
@@ -7,18 +7,18 @@ use tidegate_rules::{Document, RuleSet};
 
 use crate::common::error_text;
 
-/// `TIDEGATE_CASES`, as for other properties, or enough for each change.
+/// Number of cases: `TIDEGATE_CASES`, or a default that suits every change.
 fn cases() -> u32 {
     std::env::var("TIDEGATE_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(3_000)
 }
 
-/// What `source` is refused with, if it is.
+/// The errors of `source`, if it is rejected.
 fn document_error(source: &str) -> Option<DocumentError> {
     let document = Document::parse("rules.yaml", source);
     document.and_then(|document| RuleSet::compile(&document, Secret::UNSET)).err()
 }
 
-/// Every text of a problem.
+/// All texts of the errors.
 fn all_error_text(problems: &DocumentError) -> String {
     let json = problems.list.iter().map(|problem| format!("{problem:?}"));
     format!("{problems}{}{}", json.collect::<String>(), problems.locations())
@@ -26,24 +26,24 @@ fn all_error_text(problems: &DocumentError) -> String {
 
 #[test]
 fn diagnostics_quote_no_secret() {
-    let told = error_text(
+    let error = error_text(
         "identity:\n  api_key: sk_live_1\nsubjects:\n- { api_key: sk_live_2, tier: [pro] }\n\
          - sk_live_3\n- sk_live_4: pro\n- { tier: pro, tier: sk_live_5 }\n\
          rules:\n- { id: a, match: { api_key: { is: sk_live_6, not: sk_live_6 } }, limit: 1/x }\n\
          - { id: a, limit: often }\nserver: { store: 'redis://:sk_live_7@h' }\n",
     );
-    assert!(!told.contains("sk_live"), "{told}");
+    assert!(!error.contains("sk_live"), "{error}");
     for expected in [
         "rules.yaml:2:12: identity.api_key: expected a mapping of `name: value`\n",
         "rules.yaml:4:31: subjects[0]: expected text, found a list\n",
         "rules.yaml:5:3: subjects[1]: expected a mapping of `name: value`\n",
-        "rules.yaml:6:3: subjects[2]: nothing here identifies the subject\n",
+        "rules.yaml:6:3: subjects[2]: nothing identifies this subject\n",
         "rules.yaml:7:16: subjects[3]: this field is already set on line 7\n",
         "rules[0].match.api_key: no request is both api_key=… and api_key!=…",
         "rules[1].limit",
         " 10 | - { id: a, limit: often }",
     ] {
-        assert!(told.contains(expected), "{expected}\n{told}");
+        assert!(error.contains(expected), "{expected}\n{error}");
     }
 }
 
@@ -57,9 +57,9 @@ fn syntax_errors_quote_no_source() {
         "subjects:\n- api_key: sk_live_1\0\n",
         "subjects:\n- {api_key: sk_live_1, ? [x] : y}\n",
     ] {
-        let told = error_text(source);
-        assert!(!told.contains("sk_live"), "{told}");
-        assert!(told.contains("error: rules.yaml:"), "{told}");
+        let error = error_text(source);
+        assert!(!error.contains("sk_live"), "{error}");
+        assert!(error.contains("error: rules.yaml:"), "{error}");
     }
 }
 
@@ -72,7 +72,7 @@ fn error_locations_contain_no_values() {
     assert!(problems.locations().ends_with("(rules[4]) and 4 more"), "{}", problems.locations());
 }
 
-/// A document with a marker where a secret stands, in the ways that people write YAML.
+/// A document with the marker in place of a secret, in one of several common YAML styles.
 fn document(place: usize, marker: &str) -> String {
     let subject = match place {
         0 => format!("{{ api_key: {marker}, tier: pro }}"),
@@ -104,10 +104,11 @@ fn document(place: usize, marker: &str) -> String {
     )
 }
 
-/// The line that says what follows is secret. A mistake in it may make it anything else.
+/// The line that makes everything below it secret. A mutation of it could turn it into anything
+/// else.
 const SECRET_SECTION: &str = "subjects:";
 
-/// One slip of the hand.
+/// A single editing mistake.
 #[derive(Clone, Debug)]
 enum DocumentMutation {
     Insert(&'static str),
@@ -131,18 +132,18 @@ fn mutation_strategy() -> impl Strategy<Value = DocumentMutation> {
     ]
 }
 
-/// The document with a mistake, which is neither in the marker, nor in the name of its field, nor in
-/// that of the section: without these nothing shows that a text is secret.
+/// Applies a mutation to the document, except to the marker, the name of its field or the name of
+/// the section: without these, nothing identifies the text as secret.
 fn mutate_document(
     source: &str,
     marker: &str,
     at: &prop::sample::Index,
-    mistake: &DocumentMutation,
+    mutation: &DocumentMutation,
 ) -> String {
     let at = at.index(source.len());
     let line_from = source[..at].rfind('\n').map_or(0, |end| end + 1);
     let line_to = source[at..].find('\n').map_or(source.len(), |end| at + end + 1);
-    let (from, to, with) = match mistake {
+    let (from, to, with) = match mutation {
         DocumentMutation::Insert(text) => (at, at, (*text).to_owned()),
         DocumentMutation::Remove(count) => (at, source.len().min(at + count), String::new()),
         DocumentMutation::Indent(by) => (line_from, line_from, " ".repeat(*by)),
@@ -167,13 +168,13 @@ proptest! {
     fn mutated_documents_quote_no_secret(
         place in 0_usize..10,
         at in any::<prop::sample::Index>(),
-        mistake in mutation_strategy(),
+        mutation in mutation_strategy(),
     ) {
         let marker = "MARKER";
-        let source = mutate_document(&document(place, marker), marker, &at, &mistake);
+        let source = mutate_document(&document(place, marker), marker, &at, &mutation);
         if let Some(problems) = document_error(&source) {
-            let told = all_error_text(&problems);
-            prop_assert!(!told.contains(marker), "{source}\n{told}");
+            let error = all_error_text(&problems);
+            prop_assert!(!error.contains(marker), "{source}\n{error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! envoyproxy/ratelimit's files.
+//! Imports of envoyproxy/ratelimit configurations.
 
 use tidegate_rules::import::{ForeignFile, envoy_ratelimit};
 
@@ -11,7 +11,7 @@ fn import_text(text: &str) -> tidegate_rules::import::ImportResult {
 
 fn import_errors(files: &[(&str, &str)]) -> String {
     let files: Vec<_> = files.iter().map(|(file, text)| ForeignFile { file, text }).collect();
-    let problems = envoy_ratelimit(&files).expect_err("the files should be refused");
+    let problems = envoy_ratelimit(&files).expect_err("the files should be rejected");
     problems.iter().map(ToString::to_string).collect()
 }
 
@@ -42,14 +42,14 @@ fn split_domain_rejects_duplicate_descriptors() {
     let files = both.map(|(file, text)| ForeignFile { file, text });
     let imported = envoy_ratelimit(&files).unwrap();
     assert_eq!(compile(&imported.document).rules().len(), 2);
-    let told = import_errors(&[both[0], both[1], ("three.yaml", &one)]);
-    assert!(told.contains("three.yaml:2:15: descriptors[0]"), "{told}");
-    assert!(told.contains("the other is at one.yaml:2"), "{told}");
+    let error = import_errors(&[both[0], both[1], ("three.yaml", &one)]);
+    assert!(error.contains("three.yaml:2:15: descriptors[0]"), "{error}");
+    assert!(error.contains("the other is at one.yaml:2"), "{error}");
 }
 
 #[test]
 fn empty_file_fails_empty_domain_imports() {
-    assert!(import_errors(&[("empty.yaml", "# nothing\n")]).contains("nothing in this file"));
+    assert!(import_errors(&[("empty.yaml", "# nothing\n")]).contains("this file is empty"));
     let empty = import_text("domain: d\ndescriptors:\n");
     assert_eq!(
         empty.document,
@@ -58,7 +58,7 @@ fn empty_file_fails_empty_domain_imports() {
     compile(&empty.document);
 }
 
-/// Names that many descriptors share would be written for each of them.
+/// Regression: a long prefix that many descriptors share was written for each of them.
 #[test]
 fn oversized_import_is_truncated_and_reported() {
     let mut text =
@@ -74,6 +74,6 @@ fn oversized_import_is_truncated_and_reported() {
     let imported = import_text(&text);
     assert!(imported.document.len() <= 1 << 20);
     assert_eq!(compile(&imported.document).rules().len(), 5);
-    let told = imported.unsupported[0].to_string();
-    assert!(told.contains("5995 rules did not fit"), "{told}");
+    let note = imported.unsupported[0].to_string();
+    assert!(note.contains("5995 rules did not fit"), "{note}");
 }

@@ -1,6 +1,6 @@
-//! Anything at all as a file of another limiter: no crash, no hang, no more than a document may have; and what
-//! is printed compiles. There is no coverage-guided fuzzer on a stable toolchain; these start from what is right
-//! and damage it.
+//! Fuzzes the importers: no crash, no hang, no oversized document, and every imported document
+//! compiles. There is no coverage-guided fuzzer on a stable toolchain, so these tests start from
+//! valid files and mutate them.
 
 use proptest::prelude::*;
 use tidegate_rules::MAX_DOCUMENT_BYTES;
@@ -12,12 +12,12 @@ use crate::golden::{compile, input};
 const ENVOY: [&str; 7] = ["readme", "specific", "wildcard", "replaces", "gaps", "odd", "mistakes"];
 const LIMITS: [&str; 3] = ["limits", "limits-gaps", "limits-mistakes"];
 
-/// `TIDEGATE_CASES`, as for other properties, or enough for each change.
+/// Number of cases: `TIDEGATE_CASES`, or a default that suits every change.
 fn cases() -> u32 {
     std::env::var("TIDEGATE_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(5_000)
 }
 
-/// What must hold of whatever is imported.
+/// Checks that a result is within its limits and compiles.
 fn assert_valid_import(imported: &ImportResult) {
     assert!(imported.document.len() <= MAX_DOCUMENT_BYTES);
     compile(&imported.document);
@@ -27,16 +27,16 @@ fn assert_valid_import(imported: &ImportResult) {
     }
 }
 
-/// Imports a text by both importers, as it would be by a hasty hand.
+/// Runs both importers on a text, whatever its format.
 fn import_with_both(text: &str) {
     let file = ForeignFile { file: "f.yaml", text };
     match envoy_ratelimit(&[file]) {
         Ok(imported) => assert_valid_import(&imported),
-        Err(wrong) => assert!(wrong.iter().all(|problems| !problems.list.is_empty())),
+        Err(errors) => assert!(errors.iter().all(|problems| !problems.list.is_empty())),
     }
     match limitador(&file) {
         Ok(imported) => assert_valid_import(&imported),
-        Err(wrong) => assert!(!wrong.list.is_empty()),
+        Err(error) => assert!(!error.list.is_empty()),
     }
 }
 
@@ -44,7 +44,7 @@ fn names() -> impl Strategy<Value = &'static str> {
     prop::sample::select([&ENVOY[..], &LIMITS[..]].concat())
 }
 
-/// Names and values that mean something to YAML, to a rules document or to CEL.
+/// Names and values with a special meaning in YAML, rules documents or CEL.
 fn word() -> impl Strategy<Value = String> {
     const KNOWN: [&str; 16] = [
         "*",
@@ -76,14 +76,14 @@ proptest! {
     }
 
     #[test]
-    fn mutated_files_import_safely(name in names(), damages in byte_mutations()) {
-        let bytes = apply_mutations(input(&format!("{name}.yaml")).into_bytes(), &damages);
+    fn mutated_files_import_safely(name in names(), mutations in byte_mutations()) {
+        let bytes = apply_mutations(input(&format!("{name}.yaml")).into_bytes(), &mutations);
         import_with_both(&String::from_utf8_lossy(&bytes));
     }
 
     #[test]
     fn arbitrary_names_and_values_import_safely(words in prop::collection::vec(word(), 8)) {
-        // JSON's quotes are YAML's.
+        // JSON strings are valid YAML.
         let quoted: Vec<String> = words.iter().map(|word| json(word)).collect();
         let [domain, k1, v1, k2, v2, n1, n2, n3] = &quoted[..] else { unreachable!() };
         import_with_both(&format!(
@@ -98,7 +98,7 @@ proptest! {
     }
 }
 
-/// A text in quotes that YAML reads as it is.
+/// A quoted string that YAML parses as the same text.
 fn json(text: &str) -> String {
     let escaped = text.chars().map(|c| match c {
         '"' | '\\' => format!("\\{c}"),
@@ -108,7 +108,7 @@ fn json(text: &str) -> String {
     format!("\"{}\"", escaped.collect::<String>())
 }
 
-/// Files that would cost more than they are worth, if anybody let them: each ends, and in little memory.
+/// Files that could exhaust time or memory: each import must finish quickly in little memory.
 #[test]
 fn hostile_files_import_in_bounded_time() {
     let mut bomb = String::from("domain: d\nx: &a0 [x, x, x, x, x, x, x, x, x, x]\n");

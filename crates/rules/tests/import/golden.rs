@@ -1,4 +1,5 @@
-//! What is printed, word by word: the document, then a line and what has no equivalent or is wrong.
+//! Golden files: the imported document, then a `---` line and the unsupported features, or the
+//! errors.
 
 use std::path::{Path, PathBuf};
 
@@ -10,22 +11,22 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/import/golden")
 }
 
-/// The text of a file that is imported.
+/// The content of a file to import.
 pub(crate) fn input(name: &str) -> String {
     std::fs::read_to_string(folder().join(name)).unwrap()
 }
 
-/// Compares with what was reviewed.
+/// Compares the text with a golden file.
 pub(crate) fn assert_golden(name: &str, actual: &str) {
     let path = folder().join(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         return std::fs::write(&path, actual).unwrap();
     }
     let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(actual, expected, "{name} differs; if that is meant, run with UPDATE_GOLDEN=1");
+    assert_eq!(actual, expected, "{name} differs; if this is intended, run with UPDATE_GOLDEN=1");
 }
 
-/// What is printed; the document must be well.
+/// The text that is printed for an import. The document must be valid.
 pub(crate) fn import_output(imported: &ImportResult) -> String {
     compile(&imported.document);
     let gaps = imported.unsupported.iter().map(|gap| format!("{gap}\n"));

@@ -1,4 +1,4 @@
-//! Limitador's limits files.
+//! Imports of Limitador limits files.
 
 use tidegate_rules::Facts;
 use tidegate_rules::MatchedRules;
@@ -30,7 +30,8 @@ fn limitador_errors_match_golden_file() {
     assert_eq!(import_text("# none\n").document, "rules: []\n");
 }
 
-/// A limit is skipped where an entry that it names is not there, also one that is only to differ.
+/// A limit does not apply if an entry that it names is missing, including an entry compared with
+/// `!=`.
 #[test]
 fn imported_conditions_keep_limitador_semantics() {
     let text = "- { id: r, namespace: d, max_value: 1, seconds: 1, conditions: [\"a != 'x'\", \"b in ['1', '2']\"], variables: [c] }";
@@ -44,7 +45,7 @@ fn imported_conditions_keep_limitador_semantics() {
     };
     assert!(governed(&[("a", "y"), ("b", "2"), ("c", "")]));
     assert!(!governed(&[("a", "x"), ("b", "2"), ("c", "1")]));
-    assert!(!governed(&[("b", "2"), ("c", "1")]), "a is not there");
+    assert!(!governed(&[("b", "2"), ("c", "1")]), "`a` is missing");
     assert!(!governed(&[("a", "y"), ("b", "3"), ("c", "1")]));
-    assert!(!governed(&[("a", "y"), ("b", "1")]), "c is not there");
+    assert!(!governed(&[("a", "y"), ("b", "1")]), "`c` is missing");
 }

@@ -1,6 +1,6 @@
-//! The importers, as whoever calls them sees them.
+//! Tests of the importers through their public API.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "the helpers of tests are tests")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod envoy;
 mod fuzz;

@@ -1,4 +1,4 @@
-//! How those who wait for new versions come to know of them.
+//! Notification of new versions.
 
 use std::time::Duration;
 
@@ -14,28 +14,28 @@ test_on_both_databases!(
     all_waiters_are_woken
 );
 
-/// Waits until somebody says that there is a new version.
-pub(crate) async fn wait_for_notification(office: &dyn Repository) {
-    let told = async { while office.wait_for_change().await != WakeReason::Notified {} };
-    timeout(WAIT_TIMEOUT, told).await.expect("a new version is told");
+/// Waits for the notification of a new version.
+pub(crate) async fn wait_for_notification(repository: &dyn Repository) {
+    let notified = async { while repository.wait_for_change().await != WakeReason::Notified {} };
+    timeout(WAIT_TIMEOUT, notified).await.expect("a notification in time");
 }
 
-/// Waits until nothing is left to be told.
-pub(crate) async fn wait_for_quiet(office: &dyn Repository) {
-    let quiet = async { while office.wait_for_change().await != WakeReason::PollDue {} };
+/// Waits until no notification is pending.
+pub(crate) async fn wait_for_quiet(repository: &dyn Repository) {
+    let quiet = async { while repository.wait_for_change().await != WakeReason::PollDue {} };
     timeout(WAIT_TIMEOUT, quiet).await.expect("silence");
 }
 
-/// Waits until so many listen to PostgreSQL.
-pub(crate) fn wait_for_listeners(place: &RepositoryFixture, many: usize) {
+/// Waits until `count` connections listen for notifications of PostgreSQL.
+pub(crate) fn wait_for_listeners(fixture: &RepositoryFixture, count: usize) {
     let sql = "SELECT count(*) FROM pg_stat_activity
         WHERE datname = current_database() AND query LIKE 'LISTEN%'";
-    let listen = || tokio::task::block_in_place(|| place.sql(sql) == many.to_string());
-    eventually("they listen", listen);
+    let listen = || tokio::task::block_in_place(|| fixture.sql(sql) == count.to_string());
+    eventually("all connections listen", listen);
 }
 
-async fn other_handle_sees_new_version(place: RepositoryFixture) {
-    let (here, there) = (place.open().await, place.open().await);
+async fn other_handle_sees_new_version(fixture: RepositoryFixture) {
+    let (here, there) = (fixture.open().await, fixture.open().await);
     for version in 1..=3 {
         let wanted = edit([put(EntryKind::Setting, "a", &version.to_string())]);
         here.commit(version - 1, &wanted).await.expect("a version");
@@ -48,39 +48,39 @@ async fn other_handle_sees_new_version(place: RepositoryFixture) {
     }
 }
 
-async fn no_change_is_missed_between_waits(place: RepositoryFixture) {
-    let office = place.open().await;
-    wait_for_quiet(office.as_ref()).await;
-    // One who waits and goes away must not take the news along.
-    assert!(timeout(Duration::from_millis(1), office.wait_for_change()).await.is_err());
-    office.commit(0, &edit([put(EntryKind::Setting, "a", "1")])).await.expect("a version");
-    assert_eq!(office.wait_for_change().await, WakeReason::Notified);
+async fn no_change_is_missed_between_waits(fixture: RepositoryFixture) {
+    let repository = fixture.open().await;
+    wait_for_quiet(repository.as_ref()).await;
+    // A cancelled wait must not consume the notification.
+    assert!(timeout(Duration::from_millis(1), repository.wait_for_change()).await.is_err());
+    repository.commit(0, &edit([put(EntryKind::Setting, "a", "1")])).await.expect("a version");
+    assert_eq!(repository.wait_for_change().await, WakeReason::Notified);
 }
 
-async fn all_waiters_are_woken(place: RepositoryFixture) {
-    let office = place.open().await;
-    wait_for_quiet(office.as_ref()).await;
+async fn all_waiters_are_woken(fixture: RepositoryFixture) {
+    let repository = fixture.open().await;
+    wait_for_quiet(repository.as_ref()).await;
     let (one, two, commit) = tokio::join!(biased;
-        wait_for_notification(office.as_ref()),
-        wait_for_notification(office.as_ref()),
-        async { office.commit(0, &edit([put(EntryKind::Setting, "a", "1")])).await },
+        wait_for_notification(repository.as_ref()),
+        wait_for_notification(repository.as_ref()),
+        async { repository.commit(0, &edit([put(EntryKind::Setting, "a", "1")])).await },
     );
     assert_eq!((one, two, commit), ((), (), Ok(1)));
 }
 
-/// The notification of PostgreSQL, not the look every half second.
+/// Tests the notification of PostgreSQL, not the poll every half second.
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_notifies_other_handle() {
-    let place = RepositoryFixture::postgres();
-    let (here, there) = (place.open().await, place.open().await);
-    wait_for_listeners(&place, 2);
+    let fixture = RepositoryFixture::postgres();
+    let (here, there) = (fixture.open().await, fixture.open().await);
+    wait_for_listeners(&fixture, 2);
     for version in 1..=3 {
         let wanted = edit([put(EntryKind::Setting, "a", &version.to_string())]);
         here.commit(version - 1, &wanted).await.expect("a version");
         wait_for_notification(there.as_ref()).await;
         wait_for_quiet(there.as_ref()).await;
     }
-    // Nothing new, nothing told.
+    // Without a new version there is no notification.
     here.commit(3, &edit([put(EntryKind::Setting, "a", "3")])).await.expect("no version");
     wait_for_quiet(there.as_ref()).await;
 }

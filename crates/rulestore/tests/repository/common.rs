@@ -1,4 +1,4 @@
-//! Places for repositories, and edits to make there.
+//! Test databases for repositories, and helpers that build edits.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use tidegate_core::time::Timestamp;
 use tidegate_rulestore::{EntryKind, EntryUpdate, Repository, RuleEdit, open};
 use tidegate_testkit::postgres::TestDatabase;
 
-/// When edits are made unless it matters.
+/// The default time of an edit.
 pub(crate) const NOON: Timestamp = Timestamp::from_micros(1_793_000_000_123_457);
 
-/// Where a repository of the test's own is.
+/// The database of one test.
 #[derive(Debug)]
 pub(crate) enum RepositoryFixture {
     Sqlite(TempDir),
@@ -34,7 +34,7 @@ impl RepositoryFixture {
         }
     }
 
-    /// SQLite's file.
+    /// The SQLite file.
     pub(crate) fn file(&self) -> PathBuf {
         match self {
             Self::Sqlite(folder) => folder.path().join("rules.db"),
@@ -46,7 +46,7 @@ impl RepositoryFixture {
         open(&self.url()).await.expect("a repository")
     }
 
-    /// Runs SQL there, past the repository.
+    /// Runs SQL directly, bypassing the repository.
     pub(crate) fn sql(&self, sql: &str) -> String {
         match self {
             Self::Postgres(database) => database.sql(sql),
@@ -58,7 +58,7 @@ impl RepositoryFixture {
         }
     }
 
-    /// What is said to SQL that is refused there.
+    /// Runs SQL that the database must refuse, and returns the error message.
     pub(crate) fn refused_sql(&self, sql: &str) -> String {
         match self {
             Self::Postgres(database) => database.sql_error(sql),
@@ -77,7 +77,7 @@ impl RepositoryFixture {
     }
 }
 
-/// The same tests on both.
+/// Runs each test on SQLite and on PostgreSQL.
 macro_rules! test_on_both_databases {
     ($($name:ident),+ $(,)?) => {
         mod sqlite {
@@ -96,30 +96,30 @@ macro_rules! test_on_both_databases {
 }
 pub(crate) use test_on_both_databases;
 
-/// An edit by the same person at noon.
+/// An edit with default author, reason and time.
 pub(crate) fn edit(entries: impl IntoIterator<Item = EntryUpdate>) -> RuleEdit {
     let (author, reason) = ("alice".to_owned(), "because".to_owned());
     RuleEdit { author, reason, at: NOON, entries: entries.into_iter().collect() }
 }
 
-/// An entry that is to say something.
+/// An update that sets an entry.
 pub(crate) fn put(kind: EntryKind, id: &str, value: &str) -> EntryUpdate {
     EntryUpdate { kind, id: id.to_owned(), value: Some(value.to_owned()) }
 }
 
-/// An entry that is to go.
+/// An update that removes an entry.
 pub(crate) fn remove(kind: EntryKind, id: &str) -> EntryUpdate {
     EntryUpdate { kind, id: id.to_owned(), value: None }
 }
 
-/// A long text that cannot be compressed: an index would hold one that can be in spite of its
-/// length.
-pub(crate) fn random_text(signs: usize) -> String {
+/// A long incompressible text. PostgreSQL compresses index entries, so a repetitive text would fit
+/// in spite of its length.
+pub(crate) fn random_text(chars: usize) -> String {
     let mut state = 7_u64;
-    let sign = std::iter::repeat_with(|| {
+    let random = std::iter::repeat_with(|| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let code = u32::try_from(state >> 40).unwrap_or_default() % 20_000;
         char::from_u32(0x4E00 + code).unwrap_or('x')
     });
-    sign.take(signs).collect()
+    random.take(chars).collect()
 }

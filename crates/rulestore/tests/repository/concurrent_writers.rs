@@ -1,4 +1,4 @@
-//! Several writers at once.
+//! Concurrent writers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +13,17 @@ test_on_both_databases!(
     cancelled_commit_is_atomic,
 );
 
-/// A commit on the same version by each of several, on handles of their own.
-async fn one_concurrent_commit_wins(place: RepositoryFixture) {
-    let offices = [place.open().await, place.open().await, place.open().await];
+/// Several writers, each with a separate handle, commit on the same version.
+async fn one_concurrent_commit_wins(fixture: RepositoryFixture) {
+    let repositories = [fixture.open().await, fixture.open().await, fixture.open().await];
     for round in 0..10_u64 {
-        let writers = offices.iter().enumerate().map(|(number, office)| {
-            let office = Arc::clone(office);
-            // Several entries, so that halves would show.
+        let writers = repositories.iter().enumerate().map(|(number, repository)| {
+            let repository = Arc::clone(repository);
+            // Several entries, so that a partial commit would show.
             let entries = (0..5)
                 .map(|id| put(EntryKind::Rule, &format!("{id}"), &format!("[{round}, {number}]")));
             let wanted = edit(entries);
-            tokio::spawn(async move { office.commit(round, &wanted).await })
+            tokio::spawn(async move { repository.commit(round, &wanted).await })
         });
         let (mut winners, mut losers) = (Vec::new(), 0);
         for (number, writer) in writers.collect::<Vec<_>>().into_iter().enumerate() {
@@ -35,45 +35,45 @@ async fn one_concurrent_commit_wins(place: RepositoryFixture) {
         }
         assert_eq!((winners.len(), losers), (1, 2), "round {round}");
         let expected = format!("[{round}, {}]", winners[0]);
-        let book = offices[0].load_config().await.expect("a book");
+        let config = repositories[0].load_config().await.expect("a config");
         assert!(
-            book.entries(EntryKind::Rule, None).all(|(_, kept)| kept.value == expected),
-            "{book:?}"
+            config.entries(EntryKind::Rule, None).all(|(_, kept)| kept.value == expected),
+            "{config:?}"
         );
     }
 }
 
-/// Everybody counts up one number, each time from what they have read.
-async fn concurrent_writers_lose_no_update(place: RepositoryFixture) {
+/// Every writer increments the same number, based on the value that it has read.
+async fn concurrent_writers_lose_no_update(fixture: RepositoryFixture) {
     const WRITERS: u64 = 4;
     const TIMES: u64 = 10;
     let mut writers = Vec::new();
     for number in 0..WRITERS {
-        let office = place.open().await;
+        let repository = fixture.open().await;
         writers.push(tokio::spawn(async move {
             for _ in 0..TIMES {
-                increment_counter(office.as_ref(), number).await;
+                increment_counter(repository.as_ref(), number).await;
             }
         }));
     }
     for writer in writers {
         writer.await.expect("a writer");
     }
-    let office = place.open().await;
-    let book = office.load_config().await.expect("a book");
-    assert_eq!(book.version(), WRITERS * TIMES);
-    let count = book.get(EntryKind::Setting, "count").map(|kept| kept.value.clone());
+    let repository = fixture.open().await;
+    let config = repository.load_config().await.expect("a config");
+    assert_eq!(config.version(), WRITERS * TIMES);
+    let count = config.get(EntryKind::Setting, "count").map(|kept| kept.value.clone());
     assert_eq!(count, Some((WRITERS * TIMES).to_string()));
-    let changes = office.changes(0, u64::MAX).await.expect("changes");
+    let changes = repository.changes(0, u64::MAX).await.expect("changes");
     let versions: Vec<u64> = changes.iter().map(|change| change.version).collect();
     let expected: Vec<u64> = (1..=WRITERS * TIMES).flat_map(|version| [version, version]).collect();
-    assert_eq!(versions, expected, "every version is there, with both its changes");
+    assert_eq!(versions, expected, "every version exists, with both its changes");
 }
 
-async fn increment_counter(office: &dyn Repository, writer: u64) {
+async fn increment_counter(repository: &dyn Repository, writer: u64) {
     loop {
-        let book = office.load_config().await.expect("a book");
-        let count = book
+        let config = repository.load_config().await.expect("a config");
+        let count = config
             .get(EntryKind::Setting, "count")
             .map_or(0, |kept| kept.value.parse().expect("a number"));
         let next = u64::to_string(&(count + 1));
@@ -81,33 +81,33 @@ async fn increment_counter(office: &dyn Repository, writer: u64) {
             put(EntryKind::Setting, "count", &next),
             put(EntryKind::Setting, "who", &format!("[{writer}, {next}]")),
         ]);
-        match office.commit(book.version(), &wanted).await {
+        match repository.commit(config.version(), &wanted).await {
             Ok(_) => return,
-            Err(RepositoryError::VersionConflict { head }) => assert!(head > book.version()),
+            Err(RepositoryError::VersionConflict { head }) => assert!(head > config.version()),
             Err(refused) => panic!("{refused}"),
         }
     }
 }
 
-/// A commit that is given up at any point: it was made or it was not (perhaps a moment later, when
-/// its end was already on the way), and the handle is as good as before.
-async fn cancelled_commit_is_atomic(place: RepositoryFixture) {
+/// A commit cancelled at any point is either complete or absent, and the handle stays usable. It
+/// may complete a moment later, if its end was already sent.
+async fn cancelled_commit_is_atomic(fixture: RepositoryFixture) {
     const ENTRIES: u64 = 3_000;
-    let office = place.open().await;
-    let (mut made, mut given_up) = (0_u64, 0);
-    // Later each time, until some are through.
+    let repository = fixture.open().await;
+    let (mut made, mut cancelled) = (0_u64, 0);
+    // Cancel later each time, until some commits complete.
     for micros in (0..).map(|step: u64| step * step * 500) {
         if made == 3 {
             break;
         }
-        let head = office.head().await.expect("the handle is as good as before");
+        let head = repository.head().await.expect("the handle stays usable");
         let number = head.to_string();
         let entries =
             (0..ENTRIES).map(|id| put(EntryKind::Override, &format!("a:{id:x}"), &number));
         let wanted = edit(entries);
-        let commit = office.commit(head, &wanted);
+        let commit = repository.commit(head, &wanted);
         match tokio::time::timeout(Duration::from_micros(micros), commit).await {
-            Err(_) => given_up += 1,
+            Err(_) => cancelled += 1,
             Ok(Ok(version)) => {
                 assert_eq!(version, head + 1);
                 made += 1;
@@ -118,11 +118,11 @@ async fn cancelled_commit_is_atomic(place: RepositoryFixture) {
             Ok(Err(refused)) => panic!("{refused}"),
         }
     }
-    assert!(given_up > 3, "{given_up} were given up");
-    let head = office.head().await.expect("the latest");
+    assert!(cancelled > 3, "{cancelled} were cancelled");
+    let head = repository.head().await.expect("the latest");
     for version in 1..=head {
-        let changes = office.changes(version - 1, version).await.expect("changes");
+        let changes = repository.changes(version - 1, version).await.expect("changes");
         assert_eq!(changes.len() as u64, ENTRIES, "version {version}");
     }
-    assert_eq!(office.load_config().await.expect("a book").version(), head);
+    assert_eq!(repository.load_config().await.expect("a config").version(), head);
 }

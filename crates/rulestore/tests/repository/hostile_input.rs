@@ -1,5 +1,4 @@
-//! Whatever somebody writes into an edit is kept as it is, or refused with a reason; nothing in
-//! between.
+//! The repository stores any input unchanged, or refuses it with a reason.
 
 use tidegate_rulestore::{
     EntryKind, EntryUpdate, RepositoryError, RuleConfig, RuleEdit, StoredEntry,
@@ -25,8 +24,8 @@ const NAMES: [&str; 9] = [
     "",
 ];
 
-async fn hostile_text_is_stored_unchanged(place: RepositoryFixture) {
-    let office = place.open().await;
+async fn hostile_text_is_stored_unchanged(fixture: RepositoryFixture) {
+    let repository = fixture.open().await;
     let mut entries: Vec<EntryUpdate> = Vec::new();
     for kind in EntryKind::ALL {
         entries.extend(NAMES.iter().map(|name| {
@@ -40,50 +39,57 @@ async fn hostile_text_is_stored_unchanged(place: RepositoryFixture) {
     }
     let wanted =
         RuleEdit { author: NAMES.concat(), reason: NAMES.concat(), ..edit(entries.clone()) };
-    assert_eq!(office.commit(0, &wanted).await, Ok(1));
+    assert_eq!(repository.commit(0, &wanted).await, Ok(1));
     let kept = |entry: EntryUpdate| {
         (entry.kind, entry.id, StoredEntry { value: entry.value.unwrap_or_default(), version: 1 })
     };
     let expected = RuleConfig::new(1, entries.iter().cloned().map(kept));
-    assert_eq!(office.load_config().await, Ok(expected));
+    assert_eq!(repository.load_config().await, Ok(expected));
     let mut followed = RuleConfig::default();
-    followed.apply_changes(office.changes(0, 1).await.expect("changes"));
-    assert_eq!(Ok(followed), office.load_config().await, "the audit says the same");
-    let signed = office.history(2, 1).await.expect("history");
-    assert_eq!((&signed[0].author, &signed[0].reason), (&wanted.author, &wanted.reason));
+    followed.apply_changes(repository.changes(0, 1).await.expect("changes"));
+    assert_eq!(
+        Ok(followed),
+        repository.load_config().await,
+        "replaying the audit log gives the same result"
+    );
+    let history = repository.history(2, 1).await.expect("history");
+    assert_eq!((&history[0].author, &history[0].reason), (&wanted.author, &wanted.reason));
 
     let gone = edit(entries.into_iter().map(|entry| remove(entry.kind, &entry.id)));
-    assert_eq!(office.commit(1, &gone).await, Ok(2));
-    assert_eq!(office.load_config().await, Ok(RuleConfig::new(2, [])));
+    assert_eq!(repository.commit(1, &gone).await, Ok(2));
+    assert_eq!(repository.load_config().await, Ok(RuleConfig::new(2, [])));
 }
 
-async fn invalid_edit_is_refused_with_reason(place: RepositoryFixture) {
-    let office = place.open().await;
-    office.commit(0, &edit([put(EntryKind::Setting, "a", "1")])).await.expect("a version");
-    let before = office.load_config().await;
+async fn invalid_edit_is_refused_with_reason(fixture: RepositoryFixture) {
+    let repository = fixture.open().await;
+    repository.commit(0, &edit([put(EntryKind::Setting, "a", "1")])).await.expect("a version");
+    let before = repository.load_config().await;
     let good = put(EntryKind::Setting, "good", "1");
     let bad: [(&str, RuleEdit); 7] = [
         ("NUL", edit([good.clone(), put(EntryKind::Rule, "a\0b", "{}")])),
         ("NUL", edit([good.clone(), put(EntryKind::Rule, "a", "\"a\0b\"")])),
         ("NUL", RuleEdit { author: "a\0b".into(), ..edit([good.clone()]) }),
         ("NUL", RuleEdit { reason: "a\0b".into(), ..edit([good.clone()]) }),
-        ("at most 512", edit([good.clone(), put(EntryKind::Override, &"x".repeat(513), "{}")])),
-        ("no JSON", edit([good.clone(), put(EntryKind::Subject, "s", "{")])),
+        (
+            "the maximum is 512",
+            edit([good.clone(), put(EntryKind::Override, &"x".repeat(513), "{}")]),
+        ),
+        ("is not valid JSON", edit([good.clone(), put(EntryKind::Subject, "s", "{")])),
         ("twice", edit([good.clone(), good.clone()])),
     ];
     for (why, wanted) in bad {
-        let refused = office.commit(1, &wanted).await;
+        let refused = repository.commit(1, &wanted).await;
         assert!(
-            matches!(&refused, Err(RepositoryError::Invalid(said)) if said.contains(why)),
+            matches!(&refused, Err(RepositoryError::Invalid(message)) if message.contains(why)),
             "{why}: {refused:?}"
         );
     }
-    assert_eq!(office.load_config().await, before);
+    assert_eq!(repository.load_config().await, before);
 }
 
-/// What the columns for people cannot say does not matter.
-async fn odd_json_is_stored_unchanged(place: RepositoryFixture) {
-    let office = place.open().await;
+/// Values that do not fit the derived columns are stored all the same.
+async fn odd_json_is_stored_unchanged(fixture: RepositoryFixture) {
+    let repository = fixture.open().await;
     let deep = "[".repeat(100_000) + &"]".repeat(100_000);
     let odd = [
         "null",
@@ -100,13 +106,13 @@ async fn odd_json_is_stored_unchanged(place: RepositoryFixture) {
         &deep,
     ];
     for kind in EntryKind::ALL {
-        let head = office.head().await.expect("the latest");
+        let head = repository.head().await.expect("the latest");
         let entries =
             odd.iter().enumerate().map(|(id, value)| put(kind, &format!("x:{id}"), value));
-        assert_eq!(office.commit(head, &edit(entries)).await, Ok(head + 1));
-        let book = office.load_config().await.expect("a book");
+        assert_eq!(repository.commit(head, &edit(entries)).await, Ok(head + 1));
+        let config = repository.load_config().await.expect("a config");
         for (id, value) in odd.iter().enumerate() {
-            let kept = book.get(kind, &format!("x:{id}")).expect("an entry");
+            let kept = config.get(kind, &format!("x:{id}")).expect("an entry");
             assert_eq!(kept.value, *value, "byte for byte");
         }
     }

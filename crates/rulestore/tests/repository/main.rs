@@ -1,4 +1,4 @@
-//! What every repository promises, on real SQLite files and a real PostgreSQL.
+//! Tests of the repository's guarantees, on SQLite files and a PostgreSQL server.
 
 #![allow(clippy::expect_used, reason = "the helpers of tests are tests")]
 

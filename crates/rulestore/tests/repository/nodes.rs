@@ -1,4 +1,5 @@
-//! Nodes on record: each is there once, as it last said, until it leaves or nobody has heard of it for long.
+//! Node heartbeats: each node is listed once, with its latest heartbeat, until it leaves or
+//! expires.
 
 use tidegate_core::time::Timestamp;
 use tidegate_rulestore::{FleetNode, Repository};
@@ -12,22 +13,25 @@ fn node(name: &str, version: u64, second: u64) -> FleetNode {
     FleetNode { name: name.to_owned(), version, last_seen: seen }
 }
 
-async fn fetch_nodes(office: &dyn Repository) -> Vec<FleetNode> {
-    office.nodes().await.expect("nodes")
+async fn fetch_nodes(repository: &dyn Repository) -> Vec<FleetNode> {
+    repository.nodes().await.expect("nodes")
 }
 
-async fn node_is_listed_until_removed_or_expired(place: RepositoryFixture) {
-    let office = place.open().await;
-    assert_eq!(fetch_nodes(&*office).await, []);
+async fn node_is_listed_until_removed_or_expired(fixture: RepositoryFixture) {
+    let repository = fixture.open().await;
+    assert_eq!(fetch_nodes(&*repository).await, []);
     let long_ago = node("", 0, 0).last_seen;
     let hostile = "n'; DROP TABLE rule_node; --\u{202e}:1";
-    for said in [node("b:2", 3, 1), node(hostile, 4, 2), node("b:2", 5, 9)] {
-        office.record_heartbeat(&said, long_ago).await.expect("a node");
+    for heartbeat in [node("b:2", 3, 1), node(hostile, 4, 2), node("b:2", 5, 9)] {
+        repository.record_heartbeat(&heartbeat, long_ago).await.expect("a node");
     }
-    let elsewhere = place.open().await;
+    let elsewhere = fixture.open().await;
     assert_eq!(fetch_nodes(&*elsewhere).await, [node("b:2", 5, 9), node(hostile, 4, 2)]);
-    office.record_heartbeat(&node("a:1", 5, 10), node("", 0, 3).last_seen).await.expect("a node");
+    repository
+        .record_heartbeat(&node("a:1", 5, 10), node("", 0, 3).last_seen)
+        .await
+        .expect("a node");
     assert_eq!(fetch_nodes(&*elsewhere).await, [node("a:1", 5, 10), node("b:2", 5, 9)]);
     elsewhere.remove_node("b:2").await.expect("it left");
-    assert_eq!(fetch_nodes(&*office).await, [node("a:1", 5, 10)]);
+    assert_eq!(fetch_nodes(&*repository).await, [node("a:1", 5, 10)]);
 }

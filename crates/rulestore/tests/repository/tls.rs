@@ -1,5 +1,5 @@
-//! PostgreSQL over TLS: every session is encrypted, whose certificate is believed is said in the address, and a server
-//! that cannot be believed is not spoken to.
+//! PostgreSQL over TLS: every session is encrypted, the URL names the trusted certificates, and
+//! connections to untrusted servers fail.
 
 use tidegate_rulestore::{EntryKind, RepositoryError, open};
 use tidegate_testkit::certificates::TestCertificates;
@@ -16,7 +16,7 @@ fn tls_database() -> TestDatabase {
     TestDatabase::create_in(PostgresCluster::start_tls().into())
 }
 
-/// The address with settings of TLS.
+/// The URL with these parameters.
 fn url_with_settings(database: &TestDatabase, settings: &str) -> String {
     format!("{}?{settings}", database.url())
 }
@@ -27,17 +27,17 @@ async fn every_session_uses_tls() {
     let ca = certificates(&database).ca();
     let url =
         url_with_settings(&database, &format!("sslmode=verify-full&sslrootcert={}", ca.display()));
-    let place = RepositoryFixture::Postgres(database);
+    let fixture = RepositoryFixture::Postgres(database);
     let (here, there) =
         (open(&url).await.expect("a repository"), open(&url).await.expect("another"));
-    wait_for_listeners(&place, 2);
+    wait_for_listeners(&fixture, 2);
     wait_for_quiet(there.as_ref()).await;
     here.commit(0, &edit([put(EntryKind::Setting, "a", "1")])).await.expect("a version");
     wait_for_notification(there.as_ref()).await;
     assert_eq!(there.head().await, Ok(1));
     let sessions = "SELECT bool_and(ssl), count(*) >= 3 FROM pg_stat_ssl
         JOIN pg_stat_activity USING (pid) WHERE application_name = 'tidegate'";
-    assert_eq!(place.sql(sessions), "t|t");
+    assert_eq!(fixture.sql(sessions), "t|t");
     assert!(!here.name().contains("ssl"), "{}", here.name());
 }
 

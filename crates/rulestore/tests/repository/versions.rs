@@ -1,4 +1,4 @@
-//! Books: made, changed, read back, and their history.
+//! Versions: commits, reads, changes and history.
 
 use tidegate_core::time::Timestamp;
 use tidegate_rulestore::{
@@ -21,74 +21,77 @@ test_on_both_databases!(
 
 const RULE: &str = r#"{"position": 1, "rule": {"id": "a", "limit": "10/s burst 20"}}"#;
 
-async fn new_repository_is_empty(place: RepositoryFixture) {
-    let office = place.open().await;
-    assert_eq!(office.head().await, Ok(0));
-    assert_eq!(office.load_config().await, Ok(RuleConfig::default()));
-    assert_eq!(office.changes(0, u64::MAX).await, Ok(vec![]));
-    assert_eq!(office.history(u64::MAX, 10).await, Ok(vec![]));
+async fn new_repository_is_empty(fixture: RepositoryFixture) {
+    let repository = fixture.open().await;
+    assert_eq!(repository.head().await, Ok(0));
+    assert_eq!(repository.load_config().await, Ok(RuleConfig::default()));
+    assert_eq!(repository.changes(0, u64::MAX).await, Ok(vec![]));
+    assert_eq!(repository.history(u64::MAX, 10).await, Ok(vec![]));
 }
 
-async fn commit_makes_a_readable_version(place: RepositoryFixture) {
-    let office = place.open().await;
+async fn commit_makes_a_readable_version(fixture: RepositoryFixture) {
+    let repository = fixture.open().await;
     let all = [
         put(EntryKind::Setting, "identity", r#"{"ip":  {"trusted_proxies": []}}"#),
         put(EntryKind::Rule, "a", RULE),
         put(EntryKind::Subject, "api_key:00ff", r#"{"tier": "paid"}"#),
         put(EntryKind::Override, "a:00ff", r#"{"limit": "100/s"}"#),
     ];
-    assert_eq!(office.commit(0, &edit(all.clone())).await, Ok(1));
+    assert_eq!(repository.commit(0, &edit(all.clone())).await, Ok(1));
     let entries = all.into_iter().map(|entry| {
         (entry.kind, entry.id, StoredEntry { value: entry.value.expect("it is put"), version: 1 })
     });
     let expected = RuleConfig::new(1, entries);
-    assert_eq!(office.load_config().await, Ok(expected.clone()), "byte for byte");
-    assert_eq!(place.open().await.load_config().await, Ok(expected), "by another who opens it");
+    assert_eq!(repository.load_config().await, Ok(expected.clone()), "byte for byte");
+    assert_eq!(fixture.open().await.load_config().await, Ok(expected), "through another handle");
 
     let gone = edit([remove(EntryKind::Subject, "api_key:00ff"), put(EntryKind::Rule, "a", "{}")]);
-    assert_eq!(office.commit(1, &gone).await, Ok(2));
-    let book = office.load_config().await.expect("a book");
-    assert_eq!(book.version(), 2);
-    assert_eq!(book.get(EntryKind::Subject, "api_key:00ff"), None);
+    assert_eq!(repository.commit(1, &gone).await, Ok(2));
+    let config = repository.load_config().await.expect("a config");
+    assert_eq!(config.version(), 2);
+    assert_eq!(config.get(EntryKind::Subject, "api_key:00ff"), None);
     assert_eq!(
-        book.get(EntryKind::Rule, "a"),
+        config.get(EntryKind::Rule, "a"),
         Some(&StoredEntry { value: "{}".into(), version: 2 })
     );
-    assert_eq!(book.get(EntryKind::Setting, "identity").map(|kept| kept.version), Some(1));
+    assert_eq!(config.get(EntryKind::Setting, "identity").map(|kept| kept.version), Some(1));
 }
 
-async fn outdated_commit_changes_nothing(place: RepositoryFixture) {
-    let office = place.open().await;
+async fn outdated_commit_changes_nothing(fixture: RepositoryFixture) {
+    let repository = fixture.open().await;
     for (on, id) in [(0, "a"), (1, "b")] {
-        office.commit(on, &edit([put(EntryKind::Setting, id, "1")])).await.expect("a version");
+        repository.commit(on, &edit([put(EntryKind::Setting, id, "1")])).await.expect("a version");
     }
-    let before = office.load_config().await;
+    let before = repository.load_config().await;
     let other = edit([put(EntryKind::Setting, "a", "2"), remove(EntryKind::Setting, "b")]);
     for on in [0, 1, 3, 99, u64::MAX] {
         assert_eq!(
-            office.commit(on, &other).await,
+            repository.commit(on, &other).await,
             Err(RepositoryError::VersionConflict { head: 2 }),
             "on {on}"
         );
     }
     let nothing = edit([put(EntryKind::Setting, "a", "1")]);
-    assert_eq!(office.commit(1, &nothing).await, Err(RepositoryError::VersionConflict { head: 2 }));
-    assert_eq!(office.load_config().await, before);
-    assert_eq!(office.history(u64::MAX, 10).await.map(|all| all.len()), Ok(2));
-    assert_eq!(office.changes(2, u64::MAX).await, Ok(vec![]));
+    assert_eq!(
+        repository.commit(1, &nothing).await,
+        Err(RepositoryError::VersionConflict { head: 2 })
+    );
+    assert_eq!(repository.load_config().await, before);
+    assert_eq!(repository.history(u64::MAX, 10).await.map(|all| all.len()), Ok(2));
+    assert_eq!(repository.changes(2, u64::MAX).await, Ok(vec![]));
 }
 
-async fn unchanged_entries_are_left_out(place: RepositoryFixture) {
-    let office = place.open().await;
+async fn unchanged_entries_are_left_out(fixture: RepositoryFixture) {
+    let repository = fixture.open().await;
     let both = edit([put(EntryKind::Setting, "a", "1"), put(EntryKind::Setting, "b", "1")]);
-    assert_eq!(office.commit(0, &edit([])).await, Ok(0));
-    assert_eq!(office.commit(0, &edit([remove(EntryKind::Rule, "never")])).await, Ok(0));
-    assert_eq!(office.commit(0, &both).await, Ok(1));
-    assert_eq!(office.commit(1, &both).await, Ok(1), "nothing is left of it");
-    assert_eq!(office.history(u64::MAX, 10).await.map(|all| all.len()), Ok(1));
+    assert_eq!(repository.commit(0, &edit([])).await, Ok(0));
+    assert_eq!(repository.commit(0, &edit([remove(EntryKind::Rule, "never")])).await, Ok(0));
+    assert_eq!(repository.commit(0, &both).await, Ok(1));
+    assert_eq!(repository.commit(1, &both).await, Ok(1), "nothing remains to be changed");
+    assert_eq!(repository.history(u64::MAX, 10).await.map(|all| all.len()), Ok(1));
 
     let half = edit([put(EntryKind::Setting, "a", "1"), put(EntryKind::Setting, "b", "2")]);
-    assert_eq!(office.commit(1, &half).await, Ok(2));
+    assert_eq!(repository.commit(1, &half).await, Ok(2));
     let change = VersionChange {
         version: 2,
         kind: EntryKind::Setting,
@@ -96,37 +99,42 @@ async fn unchanged_entries_are_left_out(place: RepositoryFixture) {
         before: Some("1".into()),
         after: Some("2".into()),
     };
-    assert_eq!(office.changes(1, 2).await, Ok(vec![change]));
+    assert_eq!(repository.changes(1, 2).await, Ok(vec![change]));
     assert_eq!(
-        office.load_config().await.expect("a book").get(EntryKind::Setting, "a").map(|a| a.version),
+        repository
+            .load_config()
+            .await
+            .expect("a config")
+            .get(EntryKind::Setting, "a")
+            .map(|a| a.version),
         Some(1)
     );
 }
 
-async fn changes_replay_between_any_versions(place: RepositoryFixture) {
-    let office = place.open().await;
-    let mut books = vec![office.load_config().await.expect("a book")];
+async fn changes_replay_between_any_versions(fixture: RepositoryFixture) {
+    let repository = fixture.open().await;
+    let mut configs = vec![repository.load_config().await.expect("a config")];
     for number in 0..6_u64 {
         let (id, other) = (format!("r{}", number % 3), format!("r{}", (number + 1) % 3));
         let entries =
             [put(EntryKind::Rule, &id, &number.to_string()), remove(EntryKind::Rule, &other)];
-        let version = office.commit(number, &edit(entries)).await.expect("a version");
+        let version = repository.commit(number, &edit(entries)).await.expect("a version");
         assert_eq!(version, number + 1);
-        books.push(office.load_config().await.expect("a book"));
+        configs.push(repository.load_config().await.expect("a config"));
     }
     for since in 0..7_usize {
         for until in since..7 {
             let (from, to) = (since as u64, until as u64);
-            let mut book = books[since].clone();
-            book.apply_changes(office.changes(from, to).await.expect("changes"));
-            assert_eq!(book, books[until], "from {since} to {until}");
+            let mut config = configs[since].clone();
+            config.apply_changes(repository.changes(from, to).await.expect("changes"));
+            assert_eq!(config, configs[until], "from {since} to {until}");
         }
     }
-    assert_eq!(office.changes(5, 2).await, Ok(vec![]));
+    assert_eq!(repository.changes(5, 2).await, Ok(vec![]));
 }
 
-async fn history_is_paged_newest_first(place: RepositoryFixture) {
-    let office = place.open().await;
+async fn history_is_paged_newest_first(fixture: RepositoryFixture) {
+    let repository = fixture.open().await;
     for number in 0..5_u64 {
         let made = RuleEdit {
             author: format!("author {number}"),
@@ -136,20 +144,20 @@ async fn history_is_paged_newest_first(place: RepositoryFixture) {
                 .map(|id| put(EntryKind::Rule, &format!("{id}"), &format!("{number}")))
                 .collect(),
         };
-        office.commit(number, &made).await.expect("a version");
+        repository.commit(number, &made).await.expect("a version");
     }
-    let first = office.history(u64::MAX, 3).await.expect("history");
-    assert_eq!(first.iter().map(|signed| signed.version).collect::<Vec<_>>(), [5, 4, 3]);
-    let rest = office.history(3, 3).await.expect("history");
-    assert_eq!(rest.iter().map(|signed| signed.version).collect::<Vec<_>>(), [2, 1]);
-    assert_eq!(office.history(1, 3).await, Ok(vec![]));
+    let first = repository.history(u64::MAX, 3).await.expect("history");
+    assert_eq!(first.iter().map(|info| info.version).collect::<Vec<_>>(), [5, 4, 3]);
+    let rest = repository.history(3, 3).await.expect("history");
+    assert_eq!(rest.iter().map(|info| info.version).collect::<Vec<_>>(), [2, 1]);
+    assert_eq!(repository.history(1, 3).await, Ok(vec![]));
     assert_eq!((first[0].author.as_str(), first[0].reason.as_str()), ("author 4", "reason 4"));
     assert_eq!(first[0].at.as_micros(), NOON.as_micros() + 4, "to the microsecond");
-    assert_eq!(first.iter().map(|signed| signed.changes).collect::<Vec<_>>(), [5, 4, 3]);
+    assert_eq!(first.iter().map(|info| info.changes).collect::<Vec<_>>(), [5, 4, 3]);
 }
 
-async fn readable_columns_are_derived_from_json(place: RepositoryFixture) {
-    let office = place.open().await;
+async fn readable_columns_are_derived_from_json(fixture: RepositoryFixture) {
+    let repository = fixture.open().await;
     let table_model = r#"{"position": 7, "rule": {"rule_id": "seed", "scope": "user",
         "key_pattern": "user:{user_id}", "rate_per_second": 10, "burst_capacity": 50, "plan": "free",
         "is_active": false, "description": "from the table"}}"#;
@@ -168,15 +176,15 @@ async fn readable_columns_are_derived_from_json(place: RepositoryFixture) {
         put(EntryKind::Subject, "api_key:00ff", r#"{"user_id": "u1", "tier": "paid"}"#),
         put(EntryKind::Override, "a:b:00ff", r#"{"until": 1793000000123457}"#),
     ];
-    office.commit(0, &edit(entries)).await.expect("a version");
+    repository.commit(0, &edit(entries)).await.expect("a version");
     let later = Timestamp::from_micros(NOON.as_micros() + 1);
     let changed = RuleEdit { at: later, ..edit([put(EntryKind::Rule, "short", "1")]) };
-    office.commit(1, &changed).await.expect("a version");
+    repository.commit(1, &changed).await.expect("a version");
 
     let columns = "key_pattern, scope, rate_per_second, burst_capacity, plan, description, algorithm, \
                    window_us, mode, position, version, created_at";
     let one = |id: &str| {
-        place.sql(&format!("SELECT {columns} FROM rate_limit_rule WHERE rule_id = '{id}'"))
+        fixture.sql(&format!("SELECT {columns} FROM rate_limit_rule WHERE rule_id = '{id}'"))
     };
     let same = |text: String| text.replace("10.0|", "10|");
     assert_eq!(
@@ -189,23 +197,23 @@ async fn readable_columns_are_derived_from_json(place: RepositoryFixture) {
             .ends_with("|1000|paid||sliding_window_counter|3600000000|shadow|8|1|1793000000123457")
     );
     assert_eq!(one("odd"), "||||||||||1|1793000000123457");
-    assert_eq!(one("short"), "||||||||||2|1793000000123457", "it is there since the first version");
+    assert_eq!(one("short"), "||||||||||2|1793000000123457", "it exists since the first version");
     let counts = |truth: &str| {
-        place.sql(&format!("SELECT count(*) FROM rate_limit_rule WHERE is_active = {truth}"))
+        fixture.sql(&format!("SELECT count(*) FROM rate_limit_rule WHERE is_active = {truth}"))
     };
     assert_eq!((counts("false"), counts("true")), ("1".into(), "1".into()));
     assert_eq!(
-        place.sql("SELECT fact, key_hash, user_id, tier FROM subject"),
+        fixture.sql("SELECT fact, key_hash, user_id, tier FROM subject"),
         "api_key|00ff|u1|paid"
     );
     assert_eq!(
-        place.sql("SELECT rule_id, key_hash, until FROM rate_override"),
+        fixture.sql("SELECT rule_id, key_hash, until FROM rate_override"),
         "a:b|00ff|1793000000123457"
     );
 }
 
-async fn key_pattern_is_unique(place: RepositoryFixture) {
-    let office = place.open().await;
+async fn key_pattern_is_unique(fixture: RepositoryFixture) {
+    let repository = fixture.open().await;
     let rule = |pattern: &str, plan: &str, window: &str| {
         format!(
             r#"{{"rule": {{"key_pattern": "{pattern}", "plan": {plan}, "limit": {{"requests": 1, "window": "{window}"}}}}}}"#
@@ -218,23 +226,27 @@ async fn key_pattern_is_unique(place: RepositoryFixture) {
         put(EntryKind::Rule, "two", &two),
         put(EntryKind::Rule, "hourly", &rule("user:{user_id}", "\"free\"", "1h")),
     ];
-    office.commit(0, &edit(entries)).await.expect("other plans, other windows");
-    let refused = office.commit(1, &edit([put(EntryKind::Rule, "three", &one)])).await;
+    repository.commit(0, &edit(entries)).await.expect("other plans, other windows");
+    let refused = repository.commit(1, &edit([put(EntryKind::Rule, "three", &one)])).await;
     assert!(
         matches!(&refused, Err(RepositoryError::Invalid(why)) if why.contains("key_pattern")),
         "{refused:?}"
     );
-    assert_eq!(office.head().await, Ok(1));
+    assert_eq!(repository.head().await, Ok(1));
 
     let swapped = edit([put(EntryKind::Rule, "one", &two), put(EntryKind::Rule, "two", &one)]);
-    assert_eq!(office.commit(1, &swapped).await, Ok(2), "two rules change places");
+    assert_eq!(repository.commit(1, &swapped).await, Ok(2), "two rules swap their patterns");
     let elsewhere = one.replace("\"plan\"", "\"match\": {\"method\": \"GET\"}, \"plan\"");
     let elsewhere = edit([put(EntryKind::Rule, "three", &elsewhere)]);
-    assert_eq!(office.commit(2, &elsewhere).await, Ok(3), "the same pattern for other requests");
+    assert_eq!(
+        repository.commit(2, &elsewhere).await,
+        Ok(3),
+        "the same pattern for other requests"
+    );
 }
 
-async fn one_commit_holds_many_entries(place: RepositoryFixture) {
-    let office = place.open().await;
+async fn one_commit_holds_many_entries(fixture: RepositoryFixture) {
+    let repository = fixture.open().await;
     let overrides = |value: &'static str| {
         edit((0..100_000).map(move |number| {
             put(EntryKind::Override, &format!("free-writes:{number:032x}"), value)
@@ -243,15 +255,16 @@ async fn one_commit_holds_many_entries(place: RepositoryFixture) {
     let first = overrides(
         r#"{"limit": {"requests": 100, "window": "1s"}, "until": "2027-01-01T00:00:00Z"}"#,
     );
-    assert_eq!(office.commit(0, &first).await, Ok(1));
-    assert_eq!(office.commit(1, &first).await, Ok(1));
-    assert_eq!(office.commit(1, &overrides("{}")).await, Ok(2));
-    let book = office.load_config().await.expect("a book");
-    assert_eq!(book.entries(EntryKind::Override, None).count(), 100_000);
+    assert_eq!(repository.commit(0, &first).await, Ok(1));
+    assert_eq!(repository.commit(1, &first).await, Ok(1));
+    assert_eq!(repository.commit(1, &overrides("{}")).await, Ok(2));
+    let config = repository.load_config().await.expect("a config");
+    assert_eq!(config.entries(EntryKind::Override, None).count(), 100_000);
     assert!(
-        book.entries(EntryKind::Override, None)
+        config
+            .entries(EntryKind::Override, None)
             .all(|(_, kept)| kept.value == "{}" && kept.version == 2)
     );
-    assert_eq!(office.changes(0, 1).await.expect("changes").len(), 100_000);
-    assert_eq!(office.history(u64::MAX, 1).await.expect("history")[0].changes, 100_000);
+    assert_eq!(repository.changes(0, 1).await.expect("changes").len(), 100_000);
+    assert_eq!(repository.history(u64::MAX, 1).await.expect("history")[0].changes, 100_000);
 }

@@ -1,4 +1,4 @@
-//! Violations: written by the thousand, found again, dropped when they are old.
+//! Violations: written in large batches, queried, and pruned by age and count.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,7 +34,7 @@ pub(crate) fn violation(number: u64) -> RuleViolation {
     }
 }
 
-/// The next of one writer's batches.
+/// The next batch of a single writer.
 pub(crate) fn batch(violations: impl Into<Vec<RuleViolation>>) -> ViolationBatch {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -46,10 +46,10 @@ fn query_with_limit(most: u32) -> ViolationQuery {
 }
 
 /// All pages of a query.
-async fn fetch_all(office: &dyn Repository, query: ViolationQuery) -> Vec<ViolationRow> {
+async fn fetch_all(repository: &dyn Repository, query: ViolationQuery) -> Vec<ViolationRow> {
     let (mut rows, mut query) = (Vec::new(), query);
     loop {
-        let page = office.violations(&query).await.expect("a page");
+        let page = repository.violations(&query).await.expect("a page");
         assert!(page.rows.len() <= query.limit as usize);
         rows.extend(page.rows);
         match page.next {
@@ -63,20 +63,20 @@ fn offsets_from_noon(rows: &[ViolationRow]) -> Vec<u64> {
     rows.iter().map(|row| row.violation.at.as_micros() - NOON.as_micros()).collect()
 }
 
-async fn violations_round_trip_unchanged(place: RepositoryFixture) {
-    let office = place.open().await;
+async fn violations_round_trip_unchanged(fixture: RepositoryFixture) {
+    let repository = fixture.open().await;
     let mut written: Vec<RuleViolation> = (0..4).map(violation).collect();
     written.push(RuleViolation {
         remaining: u64::MAX,
         at: Timestamp::from_micros(u64::MAX),
         ..violation(9)
     });
-    assert_eq!(office.record_violations(&batch(written.clone())).await, Ok(()));
-    assert_eq!(office.record_violations(&batch([])).await, Ok(()));
+    assert_eq!(repository.record_violations(&batch(written.clone())).await, Ok(()));
+    assert_eq!(repository.record_violations(&batch([])).await, Ok(()));
     let last = written.last_mut().expect("one");
-    // The end of time of a signed number, 292 000 years from now.
+    // The largest signed number: 292 000 years after 1970.
     (last.remaining, last.at) = (i64::MAX as u64, Timestamp::from_micros(i64::MAX as u64));
-    let read: Vec<RuleViolation> = fetch_all(office.as_ref(), query_with_limit(100))
+    let read: Vec<RuleViolation> = fetch_all(repository.as_ref(), query_with_limit(100))
         .await
         .into_iter()
         .rev()
@@ -85,61 +85,62 @@ async fn violations_round_trip_unchanged(place: RepositoryFixture) {
     assert_eq!(read, written);
 }
 
-/// What became of a batch is not always heard; it comes again then, perhaps without the oldest of it.
-async fn repeated_batch_is_written_once(place: RepositoryFixture) {
-    let office = place.open().await;
+/// If the acknowledgement of a batch is lost, the writer sends it again, perhaps without its oldest
+/// violations.
+async fn repeated_batch_is_written_once(fixture: RepositoryFixture) {
+    let repository = fixture.open().await;
     let of = |writer: &str, number: u64, violations: std::ops::Range<u64>| ViolationBatch {
         writer: writer.to_owned(),
         number,
         violations: violations.map(violation).collect(),
     };
     for again in [of("a", 1, 0..3), of("a", 1, 0..3), of("a", 1, 1..3), of("b", 1, 3..5)] {
-        office.record_violations(&again).await.expect("recorded");
+        repository.record_violations(&again).await.expect("recorded");
     }
-    // Numbers may be left out, and do not go back.
+    // Batch numbers may have gaps; a lower number is ignored.
     for later in [of("a", 7, 5..6), of("a", 2, 90..99), of("b", 1, 90..99), of("a", 8, 6..7)] {
-        office.record_violations(&later).await.expect("recorded");
+        repository.record_violations(&later).await.expect("recorded");
     }
     let expected: Vec<u64> = (0..7).rev().collect();
     assert_eq!(
-        offsets_from_noon(&fetch_all(office.as_ref(), query_with_limit(10)).await),
+        offsets_from_noon(&fetch_all(repository.as_ref(), query_with_limit(10)).await),
         expected
     );
-    let again = async |number| office.record_violations(&of("c", number, 7..8)).await;
+    let again = async |number| repository.record_violations(&of("c", number, 7..8)).await;
     let both = tokio::join!(again(4), again(4));
     assert_eq!(both, (Ok(()), Ok(())));
     assert_eq!(
-        fetch_all(office.as_ref(), query_with_limit(10)).await.len(),
+        fetch_all(repository.as_ref(), query_with_limit(10)).await.len(),
         8,
-        "also when it comes twice at once"
+        "also if both arrive concurrently"
     );
-    // A writer that is not heard of any more is forgotten, and not as soon as its violations are.
+    // An inactive writer is removed, but only a day after its violations.
     let day = 86_400_000_000;
-    office.prune(noon_plus(day - 10), u64::MAX).await.expect("pruned");
-    assert_eq!(place.sql("SELECT count(*) FROM violation_writer"), "3");
-    office.prune(noon_plus(day + 7), u64::MAX).await.expect("pruned");
-    assert_eq!(place.sql("SELECT writer FROM violation_writer"), "c");
+    repository.prune(noon_plus(day - 10), u64::MAX).await.expect("pruned");
+    assert_eq!(fixture.sql("SELECT count(*) FROM violation_writer"), "3");
+    repository.prune(noon_plus(day + 7), u64::MAX).await.expect("pruned");
+    assert_eq!(fixture.sql("SELECT writer FROM violation_writer"), "c");
 }
 
-async fn violations_are_paged_newest_first(place: RepositoryFixture) {
-    let office = place.open().await;
+async fn violations_are_paged_newest_first(fixture: RepositoryFixture) {
+    let repository = fixture.open().await;
     let written: Vec<RuleViolation> = (0..25_000).map(violation).collect();
-    assert_eq!(office.record_violations(&batch(written.clone())).await, Ok(()));
-    let first = office.violations(&query_with_limit(10)).await.expect("a page");
+    assert_eq!(repository.record_violations(&batch(written.clone())).await, Ok(()));
+    let first = repository.violations(&query_with_limit(10)).await.expect("a page");
     assert_eq!(offsets_from_noon(&first.rows), (24_990..25_000).rev().collect::<Vec<_>>());
-    let rows = fetch_all(office.as_ref(), query_with_limit(999)).await;
+    let rows = fetch_all(repository.as_ref(), query_with_limit(999)).await;
     assert_eq!(offsets_from_noon(&rows), (0..25_000).rev().collect::<Vec<_>>(), "each once");
     assert!(rows.windows(2).all(|pair| pair[0].number > pair[1].number));
-    let exact = office.violations(&query_with_limit(25_000)).await.expect("a page");
-    assert_eq!((exact.rows.len(), exact.next), (25_000, None), "no empty page behind");
-    let none = office.violations(&query_with_limit(0)).await.expect("a page");
+    let exact = repository.violations(&query_with_limit(25_000)).await.expect("a page");
+    assert_eq!((exact.rows.len(), exact.next), (25_000, None), "no empty page follows");
+    let none = repository.violations(&query_with_limit(0)).await.expect("a page");
     assert_eq!(none.rows, []);
 }
 
-async fn violations_filter_by_identity_and_time(place: RepositoryFixture) {
-    let office = place.open().await;
+async fn violations_filter_by_identity_and_time(fixture: RepositoryFixture) {
+    let repository = fixture.open().await;
     let written: Vec<RuleViolation> = (0..200).map(violation).collect();
-    office.record_violations(&batch(written.clone())).await.expect("recorded");
+    repository.record_violations(&batch(written.clone())).await.expect("recorded");
     let queries = [
         ViolationQuery { rule: Some("rule 1".into()), ..query_with_limit(7) },
         ViolationQuery { user_id: Some("user 3".into()), ..query_with_limit(7) },
@@ -168,37 +169,37 @@ async fn violations_filter_by_identity_and_time(place: RepositoryFixture) {
                 && query.until.is_none_or(|until| violation.at < until)
         };
         let expected: Vec<RuleViolation> = written.iter().rev().filter(fits).cloned().collect();
-        let rows = fetch_all(office.as_ref(), query.clone()).await;
+        let rows = fetch_all(repository.as_ref(), query.clone()).await;
         let found: Vec<RuleViolation> = rows.into_iter().map(|row| row.violation).collect();
         assert_eq!(found, expected, "{query:?}");
     }
 }
 
-async fn violations_are_pruned_by_age_and_count(place: RepositoryFixture) {
-    let office = place.open().await;
+async fn violations_are_pruned_by_age_and_count(fixture: RepositoryFixture) {
+    let repository = fixture.open().await;
     let written: Vec<RuleViolation> = (0..12_000).map(violation).collect();
-    office.record_violations(&batch(written.clone())).await.expect("recorded");
-    assert_eq!(office.prune(noon_plus(0), 12_000).await, Ok(0));
-    assert_eq!(office.prune(noon_plus(11_000), u64::MAX).await, Ok(11_000), "in several steps");
+    repository.record_violations(&batch(written.clone())).await.expect("recorded");
+    assert_eq!(repository.prune(noon_plus(0), 12_000).await, Ok(0));
+    assert_eq!(repository.prune(noon_plus(11_000), u64::MAX).await, Ok(11_000), "in several steps");
     assert_eq!(
-        offsets_from_noon(&fetch_all(office.as_ref(), query_with_limit(500)).await),
+        offsets_from_noon(&fetch_all(repository.as_ref(), query_with_limit(500)).await),
         (11_000..12_000).rev().collect::<Vec<_>>()
     );
-    assert_eq!(office.prune(noon_plus(0), 10).await, Ok(990));
+    assert_eq!(repository.prune(noon_plus(0), 10).await, Ok(990));
     assert_eq!(
-        offsets_from_noon(&fetch_all(office.as_ref(), query_with_limit(500)).await),
+        offsets_from_noon(&fetch_all(repository.as_ref(), query_with_limit(500)).await),
         (11_990..12_000).rev().collect::<Vec<_>>()
     );
-    let last = office.violations(&query_with_limit(1)).await.expect("a page").rows[0].number;
-    assert_eq!(office.prune(noon_plus(u64::from(u32::MAX)), 0).await, Ok(10));
-    office.record_violations(&batch([violation(1)])).await.expect("recorded");
-    let next = office.violations(&query_with_limit(1)).await.expect("a page").rows[0].number;
+    let last = repository.violations(&query_with_limit(1)).await.expect("a page").rows[0].number;
+    assert_eq!(repository.prune(noon_plus(u64::from(u32::MAX)), 0).await, Ok(10));
+    repository.record_violations(&batch([violation(1)])).await.expect("recorded");
+    let next = repository.violations(&query_with_limit(1)).await.expect("a page").rows[0].number;
     assert!(next > last, "numbers grow even over an empty table: {last}, {next}");
 }
 
-/// Names come from requests. None may cost us the others of its batch.
-async fn hostile_names_do_not_fail_batch(place: RepositoryFixture) {
-    let office = place.open().await;
+/// Names come from requests. A hostile one must not fail the rest of its batch.
+async fn hostile_names_do_not_fail_batch(fixture: RepositoryFixture) {
+    let repository = fixture.open().await;
     let long = random_text(10_000);
     let names =
         ["'; DROP TABLE subject; --", "a\0b", &long, "\u{1F980}\u{202E}\"\\\n", "", "{rows} $1 ?"];
@@ -208,18 +209,18 @@ async fn hostile_names_do_not_fail_batch(place: RepositoryFixture) {
         rule: name.into(),
         ..violation(1)
     };
-    office.record_violations(&batch(names.map(named))).await.expect("recorded");
+    repository.record_violations(&batch(names.map(named))).await.expect("recorded");
     for name in names {
         let query = ViolationQuery {
             user_id: Some(name.into()),
             ip: Some(name.into()),
             ..query_with_limit(10)
         };
-        let rows = fetch_all(office.as_ref(), query).await;
+        let rows = fetch_all(repository.as_ref(), query).await;
         assert_eq!(rows.len(), 1, "{name:?}");
     }
     let kept = fetch_all(
-        office.as_ref(),
+        repository.as_ref(),
         ViolationQuery { user_id: Some(long.clone()), ..query_with_limit(1) },
     )
     .await;

@@ -31,7 +31,7 @@ pub(crate) fn read_section(field: Option<&Field<'_>>) -> PartialSettings {
         http: fields.take("http").and_then(|field| read_parsed(&field)),
         resp: PartialRespSettings::read(&mut fields),
         socket_mode: fields.take("socket_mode").and_then(|field| read_parsed(&field)),
-        door_threads: fields.take("door_threads").and_then(|field| read_threads(&field)),
+        api_threads: fields.take("api_threads").and_then(|field| read_threads(&field)),
         snapshot: fields.take("snapshot").and_then(|field| read_path(&field)),
         snapshot_interval: fields.take("snapshot_interval").and_then(|field| field.duration()),
         memory_limit: fields.take("memory_limit").and_then(|field| read_parsed(&field)),

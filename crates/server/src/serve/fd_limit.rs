@@ -40,7 +40,7 @@ impl FdLimit {
         };
         let share = usize::try_from(share).unwrap_or(usize::MAX).max(1);
         if share < wanted && share < LOW_CONNECTION_LIMIT {
-            ServerEvent::FewDescriptors { door: kind.name(), limit, connections: share }.log();
+            ServerEvent::FewDescriptors { api: kind.name(), limit, connections: share }.log();
         }
         share.min(wanted)
     }

@@ -46,7 +46,7 @@ impl<S: ManagedStore> ServerRuntime<S> {
         addresses: Option<AddressSender>,
     ) -> Result<RunningListeners, CommandError> {
         let descriptors = FdLimit::raise();
-        let api_workers = WorkerPool::start("door", self.settings.api_threads)?;
+        let api_workers = WorkerPool::start("api", self.settings.api_threads)?;
         let gateway = self.settings.gateway.as_ref().map(|gateway| gateway.threads);
         let gateway_workers =
             gateway.map(|threads| WorkerPool::start("gateway", threads)).transpose()?;
@@ -124,7 +124,7 @@ impl<S: ManagedStore> ServerRuntime<S> {
             && !at.ip().is_loopback()
             && self.settings.token().is_none()
         {
-            ServerEvent::OpenWithoutToken { door: kind.name(), at }.log();
+            ServerEvent::OpenWithoutToken { api: kind.name(), at }.log();
         }
     }
 

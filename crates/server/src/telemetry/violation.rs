@@ -49,7 +49,7 @@ fn log_line(line: &ViolationLogLine) {
         verdict = verdict.name(),
         mode,
         algorithm,
-        door = api.name(),
+        api = api.name(),
         method = method.as_deref(),
         endpoint = endpoint.as_deref(),
         key = bucket_key,

@@ -1,7 +1,7 @@
-//! The last two minutes of decisions, one step a second, so that a chart starts with them.
+//! The last two minutes of decisions, one step a second, so that a chart does not start empty.
 //!
-//! A step holds what was counted since the step before, in whole numbers. Its size does not depend
-//! on traffic: the ring has a fixed number of steps, and a step names only its busiest rules.
+//! A step holds the increase of each counter since the previous step. The size does not depend on
+//! traffic: the ring has a fixed number of steps, and a step names only its busiest rules.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -19,10 +19,10 @@ use crate::metrics::{
     DecisionMetrics, HistogramSnapshot, MetricsSnapshot, RuleCount, VerdictCounts,
 };
 
-/// How many steps are kept.
+/// Maximum number of steps kept.
 pub const STEPS: usize = 120;
 
-/// How many rules a step names at most; the totals count all of them.
+/// Maximum number of rules that a step names; its totals include all rules.
 pub const RULES_PER_STEP: usize = 64;
 
 /// How often a step is taken.
@@ -41,7 +41,7 @@ struct HistoryState {
     steps: VecDeque<HistoryStep>,
 }
 
-/// What was decided between two samples.
+/// The decisions between two samples.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct HistoryStep {
     at_us: u64,
@@ -49,26 +49,26 @@ struct HistoryStep {
     allowed: u64,
     refused: u64,
     fallback: u64,
-    /// The verdicts of all rules.
+    /// Verdicts, summed over all rules.
     verdicts: VerdictCounts,
-    /// Decisions by how long they took, in the classes of `duration_bounds_us`.
+    /// Number of decisions per bucket of `duration_bounds_us`.
     durations: Vec<u64>,
     rules: Vec<RuleHistoryStep>,
 }
 
-/// What one rule decided in a step.
+/// The verdicts of one rule in a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct RuleHistoryStep {
     id: String,
     verdicts: VerdictCounts,
-    /// Decisions by what was left of the limit, in classes of percent.
+    /// Number of decisions per bucket of remaining quota, in percent of the limit.
     headroom: Vec<u64>,
-    /// The sum of what was left, in percent.
+    /// Sum of the remaining quota, in percent of the limit.
     left: u64,
 }
 
 impl DecisionHistory {
-    /// An empty history of what `metrics` counts, on a clock.
+    /// Creates an empty history of the counters in `metrics`.
     #[must_use]
     pub fn new(
         metrics: Arc<DecisionMetrics>,
@@ -87,29 +87,29 @@ impl DecisionHistory {
         }
     }
 
-    /// Takes one step: what was counted since the last one. The first sample only starts the count.
+    /// Adds a step with the increase since the last sample. The first sample adds no step.
     pub fn sample(&self) {
         let (now, counts) = ((self.clock)(), self.metrics.counts());
-        let mut kept = self.state.lock();
-        // After a clock that went back, the next step starts from here.
-        if let Some((before, was)) = kept.latest.take()
+        let mut state = self.state.lock();
+        // If the clock went backwards, skip the step; the next one starts from this sample.
+        if let Some((before, was)) = state.latest.take()
             && now > before
         {
             let step = HistoryStep::between((before, &was), (now, &counts));
-            if kept.steps.len() == STEPS {
-                kept.steps.pop_front();
+            if state.steps.len() == STEPS {
+                state.steps.pop_front();
             }
-            kept.steps.push_back(step);
+            state.steps.push_back(step);
         }
-        kept.latest = Some((now, counts));
+        state.latest = Some((now, counts));
     }
 
-    /// The steps, oldest first, with the bounds of their classes.
+    /// The steps as JSON, oldest first, with the bounds of their duration buckets.
     #[must_use]
     pub fn steps(&self) -> Json {
-        let kept = self.state.lock();
-        let bounds = kept.latest.as_ref().map_or(&[][..], |(_, counts)| counts.duration_us.bounds);
-        json!({"duration_bounds_us": bounds, "steps": kept.steps})
+        let state = self.state.lock();
+        let bounds = state.latest.as_ref().map_or(&[][..], |(_, counts)| counts.duration_us.bounds);
+        json!({"duration_bounds_us": bounds, "steps": state.steps})
     }
 }
 
@@ -124,16 +124,16 @@ impl HistoryStep {
         let mut verdicts = VerdictCounts::default();
         let mut rules = Vec::new();
         for rule in &is.rules {
-            let said = verdict_delta(known.get(rule.id.as_str()).copied(), rule);
-            verdicts = verdicts.plus(said);
-            if said.total() > 0 {
-                rules.push((said, rule));
+            let verdict_counts = verdict_delta(known.get(rule.id.as_str()).copied(), rule);
+            verdicts = verdicts.plus(verdict_counts);
+            if verdict_counts.total() > 0 {
+                rules.push((verdict_counts, rule));
             }
         }
-        rules.sort_by_key(|(said, _)| Reverse(said.total()));
+        rules.sort_by_key(|(verdict_counts, _)| Reverse(verdict_counts.total()));
         rules.truncate(RULES_PER_STEP);
-        let rules = rules.into_iter().map(|(said, rule)| {
-            RuleHistoryStep::between(known.get(rule.id.as_str()).copied(), rule, said)
+        let rules = rules.into_iter().map(|(verdict_counts, rule)| {
+            RuleHistoryStep::between(known.get(rule.id.as_str()).copied(), rule, verdict_counts)
         });
         let of = |counts: &MetricsSnapshot, outcome| {
             counts.count_decisions(|one| one.outcome == outcome)
@@ -166,7 +166,7 @@ impl RuleHistoryStep {
     }
 }
 
-/// A rule that was not there before starts at nothing.
+/// The verdicts since `before`; a rule that is new counts from 0.
 fn verdict_delta(before: Option<&RuleCount>, after: &RuleCount) -> VerdictCounts {
     after.verdicts.saturating_sub(before.map(|rule| rule.verdicts).unwrap_or_default())
 }

@@ -1,43 +1,48 @@
-//! Violations on their way to whoever watches: the first few of each step, and how many more there were.
+//! Buffer of violations for the live feed: the first few of each flush interval, and the number of
+//! the others.
 
 use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 
 use crate::violation::RuleViolation;
 
-/// The most that are told each time, and the most of one rule: one that refuses all the time must not hide the others.
+/// Maximum number of violations in an event.
 const MAX_LISTED: usize = 20;
+
+/// Maximum number of violations of one rule in an event, so that a rule that refuses constantly
+/// does not hide the others.
 const MAX_PER_RULE: usize = 5;
 
-/// Some of the violations.
+/// The violations since the last flush.
 #[derive(Debug, Default)]
 pub(crate) struct RecentViolations(Mutex<RecentBuffer>);
 
 #[derive(Debug, Default)]
 struct RecentBuffer {
-    /// With the places of their rules.
+    /// Violations, each with the index of its rule.
     list: Vec<(u32, RuleViolation)>,
     skipped: u64,
 }
 
 impl RecentViolations {
-    /// Forgets what nobody heard of.
+    /// Discards all violations.
     pub(crate) fn clear(&self) {
         *self.0.lock() = RecentBuffer::default();
     }
 
-    /// Hears of one of a rule, which is made only if it is told: a decision waits for that.
+    /// Adds or counts a violation of a rule. Calls `make` only if the violation is listed, because
+    /// this runs on the decision path.
     pub(crate) fn push(&self, rule: u32, make: impl FnOnce() -> RuleViolation) {
-        let mut kept = self.0.lock();
-        let of_the_rule = kept.list.iter().filter(|(known, _)| *known == rule).count();
-        if kept.list.len() < MAX_LISTED && of_the_rule < MAX_PER_RULE {
-            kept.list.push((rule, make()));
+        let mut buffer = self.0.lock();
+        let of_the_rule = buffer.list.iter().filter(|(known, _)| *known == rule).count();
+        if buffer.list.len() < MAX_LISTED && of_the_rule < MAX_PER_RULE {
+            buffer.list.push((rule, make()));
         } else {
-            kept.skipped += 1;
+            buffer.skipped += 1;
         }
     }
 
-    /// What came since the last time, if anything did.
+    /// Takes the violations since the last call as JSON; `None` if there were none.
     pub(crate) fn take(&self) -> Option<Json> {
         let RecentBuffer { list, skipped } = std::mem::take(&mut *self.0.lock());
         if list.is_empty() {
@@ -77,14 +82,14 @@ mod tests {
         for _ in 0..100 {
             recent.push(7, violation);
         }
-        let told = recent.take().unwrap();
+        let taken = recent.take().unwrap();
         let one_of_each_and_more_of_one = 10 + MAX_PER_RULE - 1;
-        assert_eq!(told["list"].as_array().unwrap().len(), one_of_each_and_more_of_one);
-        assert_eq!(told["skipped"], 110 - one_of_each_and_more_of_one);
+        assert_eq!(taken["list"].as_array().unwrap().len(), one_of_each_and_more_of_one);
+        assert_eq!(taken["skipped"], 110 - one_of_each_and_more_of_one);
         for rule in 0..100 {
             recent.push(rule, violation);
         }
-        recent.push(100, || panic!("what is not told is not made"));
+        recent.push(100, || panic!("made a violation that is not listed"));
         assert_eq!(recent.take().unwrap()["list"].as_array().unwrap().len(), MAX_LISTED);
         assert_eq!(recent.take(), None);
         recent.push(0, violation);

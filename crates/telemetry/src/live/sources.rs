@@ -1,4 +1,4 @@
-//! What the parts of the rule office tell with each tick.
+//! The data that metrics and the violation log add to each `tick` event.
 
 use serde_json::{Value as Json, json};
 

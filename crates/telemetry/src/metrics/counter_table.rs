@@ -1,6 +1,7 @@
 //! The counters of a rule set: one row for each rule, and one for each endpoint pattern.
 //!
-//! A rule that keeps its id goes on with its counters, and so does a pattern.
+//! When rules are replaced, a rule that keeps its ID keeps its counters; so does an endpoint
+//! pattern.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -17,14 +18,14 @@ use super::striped::Striped;
 const VERDICTS: [Verdict; 5] =
     [Verdict::Allow, Verdict::Deny, Verdict::ShadowDeny, Verdict::Warn, Verdict::Ban];
 
-/// Upper bounds of what is left of a limit, in hundredths.
+/// Upper bounds of the remaining-quota buckets, in percent of the limit.
 const HEADROOM_BOUNDS: [u64; 6] = [0, 10, 25, 50, 75, 100];
 
-/// Classes of a reading: what was left, or that nothing was counted.
+/// Number of classes of a reading: the buckets, and one for a rule that does not count.
 const HEADROOM_CLASSES: usize = HEADROOM_BOUNDS.len() + 1;
 const UNCOUNTED_CLASS: usize = HEADROOM_BOUNDS.len();
 
-/// The pattern of rules that name none.
+/// The pattern of rules without an endpoint condition.
 const ANY_ENDPOINT: &str = "*";
 
 /// The counters of a rule set.
@@ -32,7 +33,7 @@ const ANY_ENDPOINT: &str = "*";
 pub(super) struct RuleCounterTable {
     serial: u64,
     rows: PerRuleTable<RuleMetricsRow>,
-    /// The longest first, those that name none last.
+    /// By pattern, longest first; [`ANY_ENDPOINT`] is last.
     endpoints: Box<[(String, Arc<Striped<2>>)]>,
 }
 
@@ -40,15 +41,15 @@ struct RuleMetricsRow {
     mode: &'static str,
     is_active: bool,
     most_in_window: Option<u64>,
-    /// The place of its pattern.
+    /// Index of the rule's pattern in [`RuleCounterTable::endpoints`].
     endpoint: usize,
     counts: Arc<RuleCounters>,
 }
 
 struct RuleCounters {
-    /// By verdict and by what was left: one addition for both.
+    /// By verdict and headroom class, so that a reading needs one addition for both.
     readings: Striped<{ VERDICTS.len() * HEADROOM_CLASSES }>,
-    /// The sum of what was left, in hundredths of the limit.
+    /// Sum of the remaining quota, in percent of the limit.
     headroom_sum: Striped<1>,
 }
 
@@ -59,13 +60,13 @@ impl CarryOver for RuleCounterTable {
 
     fn carry_over(&self, rules: &RuleSet) -> Self {
         let endpoints = self.build_endpoints(rules);
-        let places: HashMap<&str, usize> =
+        let indexes: HashMap<&str, usize> =
             endpoints.iter().enumerate().map(|(at, (known, _))| (known.as_str(), at)).collect();
         let rows = self.rows.carry_over(rules, |rule, before| RuleMetricsRow {
             mode: rule.mode().name(),
             is_active: rule.is_active(),
             most_in_window: rule.limit().max_in_window(),
-            endpoint: places.get(endpoint_pattern(rule).as_str()).copied().unwrap_or(0),
+            endpoint: indexes.get(endpoint_pattern(rule).as_str()).copied().unwrap_or(0),
             counts: before.map_or_else(RuleCounters::new, |row| Arc::clone(&row.counts)),
         });
         Self { serial: rules.serial(), rows, endpoints }
@@ -74,8 +75,8 @@ impl CarryOver for RuleCounterTable {
 
 impl RuleCounterTable {
     fn build_endpoints(&self, rules: &RuleSet) -> Box<[(String, Arc<Striped<2>>)]> {
-        let named = rules.rules().iter().map(endpoint_pattern).chain([ANY_ENDPOINT.to_owned()]);
-        let mut patterns: Vec<String> = named.collect::<BTreeSet<_>>().into_iter().collect();
+        let all = rules.rules().iter().map(endpoint_pattern).chain([ANY_ENDPOINT.to_owned()]);
+        let mut patterns: Vec<String> = all.collect::<BTreeSet<_>>().into_iter().collect();
         patterns.sort_by_key(|pattern| (pattern == ANY_ENDPOINT, Reverse(pattern.len())));
         let known: HashMap<&str, &Arc<Striped<2>>> =
             self.endpoints.iter().map(|(known, counts)| (known.as_str(), counts)).collect();
@@ -86,22 +87,23 @@ impl RuleCounterTable {
         counted.collect()
     }
 
-    /// Counts what a rule said; tells the place of its pattern.
+    /// Counts a rule's verdict. Returns the index of its endpoint pattern.
     pub(super) fn count_verdict(
         &self,
         rule: u32,
         verdict: Verdict,
-        told: Option<&Reading>,
+        reading: Option<&Reading>,
     ) -> usize {
         let Some(row) = self.rows.get(rule) else { return usize::MAX };
-        // A rule that counts and has no numbers was not asked, because another is known to refuse.
-        if told.is_some() || row.value.most_in_window.is_none() {
-            row.value.counts.count_verdict(verdict, told);
+        // A counting rule without a reading was not evaluated, because another rule was already
+        // known to refuse.
+        if reading.is_some() || row.value.most_in_window.is_none() {
+            row.value.counts.count_verdict(verdict, reading);
         }
         row.value.endpoint
     }
 
-    /// Counts a request at the first of the patterns that its rules name.
+    /// Counts a request for the endpoint pattern at this index, or for `*` if there is none.
     pub(super) fn count_request(&self, endpoint: usize, refused: bool) {
         let known = self.endpoints.get(endpoint).or_else(|| self.endpoints.last());
         if let Some((_, counts)) = known {
@@ -110,7 +112,7 @@ impl RuleCounterTable {
     }
 
     pub(super) fn rule_counts(&self) -> Vec<RuleCount> {
-        let told = self.rows.by_id().into_iter().map(|row| {
+        let counts = self.rows.by_id().into_iter().map(|row| {
             let RuleMetricsRow { mode, is_active, most_in_window, endpoint, counts } = &row.value;
             RuleCount {
                 id: row.id.clone(),
@@ -122,16 +124,16 @@ impl RuleCounterTable {
                 headroom_percent: counts.headroom(),
             }
         });
-        told.collect()
+        counts.collect()
     }
 
     pub(super) fn endpoint_counts(&self) -> Vec<EndpointCount> {
-        let told = self.endpoints.iter().map(|(endpoint, counts)| EndpointCount {
+        let counts = self.endpoints.iter().map(|(endpoint, counts)| EndpointCount {
             endpoint: endpoint.clone(),
             allowed: counts.sum(0),
             refused: counts.sum(1),
         });
-        told.collect()
+        counts.collect()
     }
 }
 
@@ -140,10 +142,10 @@ impl RuleCounters {
         Arc::new(Self { readings: Striped::new(), headroom_sum: Striped::new() })
     }
 
-    fn count_verdict(&self, verdict: Verdict, told: Option<&Reading>) {
+    fn count_verdict(&self, verdict: Verdict, reading: Option<&Reading>) {
         let mut class = UNCOUNTED_CLASS;
-        if let Some(told) = told.filter(|told| told.limit > 0) {
-            let left = told.remaining.min(told.limit).saturating_mul(100) / told.limit;
+        if let Some(reading) = reading.filter(|reading| reading.limit > 0) {
+            let left = reading.remaining.min(reading.limit).saturating_mul(100) / reading.limit;
             class = HEADROOM_BOUNDS
                 .iter()
                 .position(|bound| left <= *bound)
@@ -175,7 +177,7 @@ impl RuleCounters {
                 .map(|verdict| self.readings.sum(verdict * HEADROOM_CLASSES + class))
                 .sum()
         };
-        // Nothing exceeds the whole.
+        // The last bound is 100 %, so the overflow bucket is always empty.
         let counts = (0..HEADROOM_BOUNDS.len()).map(class).chain([0]).collect();
         HistogramSnapshot { bounds: &HEADROOM_BOUNDS, counts, sum: self.headroom_sum.sum(0) }
     }
@@ -185,8 +187,9 @@ fn verdict_index(verdict: Verdict) -> usize {
     VERDICTS.iter().position(|known| *known == verdict).unwrap_or(0)
 }
 
-/// The pattern of the endpoints that a rule is for.
+/// The endpoint pattern of a rule, or [`ANY_ENDPOINT`].
 fn endpoint_pattern(rule: &Rule) -> String {
-    let named = rule.conditions().find_map(|text| Some(text.strip_prefix("endpoint=")?.to_owned()));
-    named.unwrap_or_else(|| ANY_ENDPOINT.to_owned())
+    let pattern =
+        rule.conditions().find_map(|text| Some(text.strip_prefix("endpoint=")?.to_owned()));
+    pattern.unwrap_or_else(|| ANY_ENDPOINT.to_owned())
 }

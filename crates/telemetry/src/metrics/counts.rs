@@ -1,94 +1,95 @@
-//! Everything that is counted of decisions, as plain numbers that only grow: for `/metrics`, the dashboard and
-//! whoever takes the difference of two of them.
+//! Snapshots of the decision counters as plain numbers, for `/metrics`, the dashboard and the
+//! history. Counters only grow; the difference of two snapshots gives a rate.
 
 use serde::Serialize;
 
-/// What was counted since the start.
+/// All counters since the start of the process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MetricsSnapshot {
-    /// Decisions, by door, by who answered and by what came of them; all combinations.
+    /// Decisions by API, by what answered and by outcome; contains all combinations.
     pub decisions: Vec<DecisionCount>,
-    /// How long decisions took, in microseconds; of those that were timed.
+    /// Latency of the timed decisions, in microseconds.
     pub duration_us: HistogramSnapshot,
     /// Requests by endpoint pattern.
     pub endpoints: Vec<EndpointCount>,
-    /// The rules in force, by id.
+    /// The active rule set's rules, ordered by ID.
     pub rules: Vec<RuleCount>,
 }
 
 impl MetricsSnapshot {
-    /// How many decisions are of a kind.
+    /// The number of decisions that match a filter.
     pub(crate) fn count_decisions(&self, is_counted: impl Fn(&DecisionCount) -> bool) -> u64 {
         self.decisions.iter().filter(|one| is_counted(one)).map(|one| one.count).sum()
     }
 }
 
-/// So many decisions.
+/// The number of decisions with the same labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct DecisionCount {
-    /// Where they were asked for.
-    pub door: &'static str,
-    /// Who answered.
+    /// The API that received the requests.
+    pub api: &'static str,
+    /// What answered: the store, the deny cache or the fallback.
     pub answered_by: &'static str,
     /// `allowed` or `refused`.
     pub outcome: &'static str,
-    /// How many.
+    /// The number of decisions.
     pub count: u64,
 }
 
-/// The requests to the endpoints of a pattern.
+/// The number of requests for an endpoint pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EndpointCount {
-    /// The longest pattern of the rules that govern the request; `*` where none of them names one.
+    /// The longest pattern among the rules that match the request; `*` if no rule has one.
     pub endpoint: String,
-    /// How many passed.
+    /// Allowed requests.
     pub allowed: u64,
-    /// How many did not.
+    /// Refused requests.
     pub refused: u64,
 }
 
-/// What a rule said.
+/// The counters of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RuleCount {
-    /// The rule's id.
+    /// The rule's ID.
     pub id: String,
-    /// The endpoints that it is for.
+    /// Its endpoint pattern; `*` if it has none.
     pub endpoint: String,
     /// `enforce`, `shadow` or `warn`.
     pub mode: &'static str,
-    /// Whether it is switched on.
+    /// Whether the rule is enabled.
     pub is_active: bool,
-    /// The most that it admits to one key in any interval as long as its window; none where it counts nothing.
+    /// Maximum number of requests that it admits for one key in any interval as long as its
+    /// window; `None` if it does not count.
     pub most_in_window: Option<u64>,
-    /// How often it said what.
+    /// Its verdicts.
     pub verdicts: VerdictCounts,
-    /// What was left of the limit after a decision, in hundredths of it. What is not left is used: the
-    /// utilisation of the bucket is 100 less that.
+    /// Remaining quota after a decision, in percent of the limit. The utilisation of the bucket is
+    /// 100 minus this.
     pub headroom_percent: HistogramSnapshot,
 }
 
-/// How often a rule said what.
+/// The number of each verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerdictCounts {
-    /// It passes.
+    /// Within the limit.
     pub allow: u64,
-    /// It is over the limit.
+    /// Refused: over the limit.
     pub deny: u64,
-    /// It would be refused, but the rule is in shadow mode.
+    /// Over the limit, but allowed because the rule is in shadow mode.
     pub shadow_deny: u64,
-    /// It passes with a warning.
+    /// Allowed with a warning.
     pub warn: u64,
-    /// The key is banned.
+    /// Refused: the key is banned.
     pub ban: u64,
 }
 
 impl VerdictCounts {
-    /// How many there are.
+    /// The number of all verdicts.
     pub(crate) const fn total(&self) -> u64 {
         self.allow + self.deny + self.shadow_deny + self.warn + self.ban
     }
 
-    /// Both together.
+    /// The sum of both.
     pub(crate) const fn plus(self, more: Self) -> Self {
         Self {
             allow: self.allow + more.allow,
@@ -99,7 +100,7 @@ impl VerdictCounts {
         }
     }
 
-    /// What came since `before`; nothing where the count has started again.
+    /// The increase since `before`; 0 for a counter that was reset.
     pub(crate) const fn saturating_sub(self, before: Self) -> Self {
         Self {
             allow: self.allow.saturating_sub(before.allow),
@@ -111,19 +112,20 @@ impl VerdictCounts {
     }
 }
 
-/// A distribution of whole numbers.
+/// A histogram of integers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HistogramSnapshot {
-    /// Upper bounds, ascending, each part of its class.
+    /// Inclusive upper bounds, ascending.
     pub bounds: &'static [u64],
-    /// How many are in each class, not counting those below; one more than bounds, for what exceeds all of them.
+    /// Count of each bucket, not cumulative. There is one more than there are bounds, for values
+    /// above the last bound.
     pub counts: Vec<u64>,
-    /// The sum of all.
+    /// The sum of all values.
     pub sum: u64,
 }
 
 impl HistogramSnapshot {
-    /// How many there are.
+    /// The number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()

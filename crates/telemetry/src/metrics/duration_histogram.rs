@@ -1,15 +1,15 @@
-//! How long something took, as a distribution.
+//! A concurrent histogram of durations.
 
 use super::counts::HistogramSnapshot;
 use super::striped::Striped;
 
-/// How many bounds there are.
+/// Number of bucket bounds.
 const BOUND_COUNT: usize = 14;
 
-/// Upper bounds of classes, in microseconds.
+/// Inclusive upper bounds of the buckets, in microseconds.
 pub type HistogramBounds = [u64; BOUND_COUNT];
 
-/// Where the sum is, after the classes and the one that exceeds all of them.
+/// Index of the sum, after the buckets and the overflow bucket.
 const SUM_INDEX: usize = BOUND_COUNT + 1;
 
 /// Counts durations.
@@ -26,12 +26,12 @@ impl DurationHistogram {
 
     /// Adds a duration, in microseconds.
     pub fn observe(&self, took_us: u64) {
-        let class = self.bounds.iter().position(|bound| took_us <= *bound);
-        self.counts.add(class.unwrap_or(BOUND_COUNT), 1);
+        let bucket = self.bounds.iter().position(|bound| took_us <= *bound);
+        self.counts.add(bucket.unwrap_or(BOUND_COUNT), 1);
         self.counts.add(SUM_INDEX, took_us);
     }
 
-    /// The distribution so far.
+    /// A snapshot of all buckets.
     pub fn snapshot(&self) -> HistogramSnapshot {
         HistogramSnapshot {
             bounds: self.bounds,

@@ -1,4 +1,4 @@
-//! What is counted of decisions, under the names that `/metrics` has for it.
+//! Exports the decision counters under their metric names.
 
 use super::counts::{MetricsSnapshot, RuleCount};
 use super::exposition::{Exposition, MetricKind, MetricUnit, MetricsExporter};
@@ -17,47 +17,47 @@ impl MetricsExporter for DecisionMetrics {
 }
 
 fn write_decisions(counts: &MetricsSnapshot, to: &mut Exposition) {
-    let help = "Decisions by listener (door), by what answered and by outcome.";
+    let help = "Decisions by API, by what answered and by outcome.";
     to.family("tidegate_decisions", MetricKind::Counter, help);
-    for told in &counts.decisions {
-        let by = ("answered_by", told.answered_by);
-        let labels = [("door", told.door), by, ("outcome", told.outcome)];
-        to.sample("_total", &labels, told.count);
+    for decision in &counts.decisions {
+        let by = ("answered_by", decision.answered_by);
+        let labels = [("api", decision.api), by, ("outcome", decision.outcome)];
+        to.sample("_total", &labels, decision.count);
     }
 }
 
 fn write_durations(counts: &MetricsSnapshot, timed: u32, to: &mut Exposition) {
-    let which = match timed {
+    let sampling = match timed {
         1 => "Every decision is timed.".to_owned(),
-        timed => format!("One decision in {timed} of each thread is timed."),
+        timed => format!("Each thread times one decision in {timed}."),
     };
-    let help = format!("How long decisions took, the store included. {which}");
+    let help = format!("Decision latency, including the store. {sampling}");
     to.family("tidegate_decision_duration_seconds", MetricKind::Histogram, &help);
     to.histogram(&[], &counts.duration_us, MetricUnit::Micros);
 }
 
 fn write_requests(counts: &MetricsSnapshot, to: &mut Exposition) {
-    let help = "Requests, by the longest endpoint pattern of the rules that govern them.";
+    let help = "Requests by outcome and by the longest endpoint pattern of the matching rules.";
     to.family("tidegate_requests", MetricKind::Counter, help);
-    for told in &counts.endpoints {
-        for (outcome, count) in OUTCOMES.into_iter().zip([told.allowed, told.refused]) {
-            let labels = [("endpoint", told.endpoint.as_str()), ("outcome", outcome)];
+    for requests in &counts.endpoints {
+        for (outcome, count) in OUTCOMES.into_iter().zip([requests.allowed, requests.refused]) {
+            let labels = [("endpoint", requests.endpoint.as_str()), ("outcome", outcome)];
             to.sample("_total", &labels, count);
         }
     }
 }
 
 fn write_verdicts(rules: &[RuleCount], to: &mut Exposition) {
-    let help = "What rules said to requests that they govern.";
+    let help = "Verdicts of each rule on the requests that it matches.";
     to.family("tidegate_rule_verdicts", MetricKind::Counter, help);
     for rule in rules {
-        let told = &rule.verdicts;
+        let counts = &rule.verdicts;
         let verdicts = [
-            ("allow", told.allow),
-            ("deny", told.deny),
-            ("shadow_deny", told.shadow_deny),
-            ("warn", told.warn),
-            ("ban", told.ban),
+            ("allow", counts.allow),
+            ("deny", counts.deny),
+            ("shadow_deny", counts.shadow_deny),
+            ("warn", counts.warn),
+            ("ban", counts.ban),
         ];
         for (verdict, count) in verdicts {
             let labels = [
@@ -72,7 +72,7 @@ fn write_verdicts(rules: &[RuleCount], to: &mut Exposition) {
 }
 
 fn write_headroom(rules: &[RuleCount], to: &mut Exposition) {
-    let help = "What was left of the limit after a decision, as a share of it; the rest is used.";
+    let help = "Remaining quota after a decision, as a fraction of the limit.";
     to.family("tidegate_rule_headroom_ratio", MetricKind::Histogram, help);
     for rule in rules {
         to.histogram(&[("rule", &rule.id)], &rule.headroom_percent, MetricUnit::Hundredths);
@@ -80,7 +80,8 @@ fn write_headroom(rules: &[RuleCount], to: &mut Exposition) {
 }
 
 fn write_window_bounds(rules: &[RuleCount], to: &mut Exposition) {
-    let help = "The most that a rule admits to one key in any interval as long as its window.";
+    let help =
+        "Maximum requests that a rule admits for one key in any interval as long as its window.";
     to.family("tidegate_rule_window_bound_requests", MetricKind::Gauge, help);
     for (rule, most) in rules.iter().filter_map(|rule| Some((rule, rule.most_in_window?))) {
         to.sample("", &[("rule", &rule.id)], most);

@@ -1,40 +1,41 @@
-//! Metrics as Prometheus reads them: its text format 0.0.4, or OpenMetrics 1.0 where that is asked for.
+//! Renders metrics in the Prometheus text format 0.0.4, or in OpenMetrics 1.0 if the scraper asks
+//! for it.
 
 use std::fmt::Write as _;
 
 use super::counts::HistogramSnapshot;
 
-/// Whoever has something to tell.
+/// A component that exports metrics.
 pub trait MetricsExporter: Send + Sync {
-    /// Tells it.
+    /// Writes the component's metrics.
     fn export(&self, to: &mut Exposition);
 }
 
-/// What kind of number it is.
+/// The type of a metric family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// It only grows.
+    /// A number that only grows.
     Counter,
-    /// It goes up and down.
+    /// A number that can go up and down.
     Gauge,
-    /// A distribution.
+    /// A distribution of values.
     Histogram,
-    /// It is 1; the labels say it all.
+    /// The constant 1; the information is in the labels.
     Info,
 }
 
-/// What a whole number counts.
+/// The unit of an integer value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricUnit {
-    /// Itself.
+    /// No unit.
     One,
-    /// Hundredths.
+    /// Hundredths, written as a fraction.
     Hundredths,
-    /// Microseconds, told in seconds.
+    /// Microseconds, written in seconds.
     Micros,
 }
 
-/// A page of metrics in the making.
+/// A page of metrics under construction.
 #[derive(Debug)]
 pub struct Exposition {
     text: String,
@@ -44,58 +45,58 @@ pub struct Exposition {
 }
 
 impl Exposition {
-    /// An empty page, in one format or the other.
+    /// Creates an empty page, in OpenMetrics or in the Prometheus text format.
     #[must_use]
     pub const fn new(open_metrics: bool) -> Self {
         Self { text: String::new(), open_metrics, name: "", kind: MetricKind::Gauge }
     }
 
-    /// Begins a family of samples. The name of a counter is without `_total`.
+    /// Begins a metric family. The name of a counter does not include `_total`.
     pub fn family(&mut self, name: &'static str, kind: MetricKind, help: &str) {
         (self.name, self.kind) = (name, kind);
         let (suffix, word) = match (kind, self.open_metrics) {
             (MetricKind::Counter, true) => ("", "counter"),
-            // The older format knows a counter by its whole name.
+            // The Prometheus format uses the full sample name here.
             (MetricKind::Counter, false) => ("_total", "counter"),
             (MetricKind::Histogram, _) => ("", "histogram"),
             (MetricKind::Info, true) => ("", "info"),
             (MetricKind::Info, false) => ("_info", "gauge"),
             (MetricKind::Gauge, _) => ("", "gauge"),
         };
-        // Writing into a string cannot fail, here and below.
+        // Writing to a string cannot fail, here and below.
         let _ = writeln!(self.text, "# HELP {name}{suffix} {help}");
         let _ = writeln!(self.text, "# TYPE {name}{suffix} {word}");
     }
 
-    /// A sample of the family; a counter's has the suffix `_total`.
+    /// Adds a sample to the family. A counter needs the suffix `_total`.
     pub fn sample(&mut self, suffix: &str, labels: &[(&str, &str)], value: u64) {
         self.write_sample(suffix, labels, &value.to_string());
     }
 
-    /// A sample in a unit.
+    /// Adds a sample, converted from its unit.
     pub fn measure(&mut self, labels: &[(&str, &str)], value: u64, unit: MetricUnit) {
         self.write_sample("", labels, &unit.format_value(value));
     }
 
-    /// The samples of a histogram.
+    /// Adds the samples of a histogram.
     pub fn histogram(
         &mut self,
         labels: &[(&str, &str)],
-        told: &HistogramSnapshot,
+        snapshot: &HistogramSnapshot,
         unit: MetricUnit,
     ) {
-        let bounds = told.bounds.iter().map(|bound| unit.format_value(*bound));
+        let bounds = snapshot.bounds.iter().map(|bound| unit.format_value(*bound));
         let mut count = 0;
-        for (le, more) in bounds.chain(["+Inf".to_owned()]).zip(&told.counts) {
+        for (le, more) in bounds.chain(["+Inf".to_owned()]).zip(&snapshot.counts) {
             count += more;
             let labels: Vec<_> = labels.iter().copied().chain([("le", le.as_str())]).collect();
             self.sample("_bucket", &labels, count);
         }
-        self.write_sample("_sum", labels, &unit.format_value(told.sum));
+        self.write_sample("_sum", labels, &unit.format_value(snapshot.sum));
         self.sample("_count", labels, count);
     }
 
-    /// The page.
+    /// Completes the page and returns its text.
     #[must_use]
     pub fn finish(mut self) -> String {
         if self.open_metrics {
@@ -127,7 +128,8 @@ impl Exposition {
 }
 
 impl MetricUnit {
-    /// A number of it as a decimal fraction, with at least one digit after the point as OpenMetrics has it.
+    /// Formats a value as a decimal fraction with at least one digit after the point, as
+    /// OpenMetrics does.
     fn format_value(self, value: u64) -> String {
         let (digits, whole) = match self {
             Self::One => return value.to_string(),

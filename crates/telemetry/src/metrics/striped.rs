@@ -1,8 +1,8 @@
-//! Counters that threads count into without waiting for each other.
+//! Striped counters, which threads update without contention.
 //!
-//! A thread has a stripe of its own as long as there are any, and then counts by a plain load and store: an atomic
-//! addition takes as long as everything else that is done to count a decision. Those that come later share a few
-//! stripes, and add atomically.
+//! As long as stripes are free, each thread gets an exclusive one and counts with a plain load and
+//! store: an atomic addition takes as long as all other work to count a decision. Later threads
+//! share a few stripes and add atomically.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,13 +10,13 @@ use std::thread;
 
 use parking_lot::Mutex;
 
-/// How many stripes are shared by the threads that have none of their own.
+/// Number of stripes shared by the threads without an exclusive stripe.
 const SHARED_STRIPES: usize = 4;
 
-/// So many counters, in stripes: first those that are shared.
+/// `N` counters, striped. The shared stripes come first.
 pub(super) struct Striped<const N: usize>(Box<[CounterStripe<N>]>);
 
-/// Two cache lines apart: processors fetch them in pairs.
+/// Aligned to two cache lines, because processors prefetch them in pairs.
 #[repr(align(128))]
 struct CounterStripe<const N: usize>([AtomicU64; N]);
 
@@ -28,8 +28,8 @@ impl<const N: usize> Striped<N> {
 
     #[inline]
     pub(super) fn add(&self, at: usize, count: u64) {
-        // A thread that is ending has given its seat up.
-        let stripe = LOCAL_STRIPE.try_with(|seat| seat.stripe).unwrap_or(0);
+        // A thread that is exiting has returned its stripe and uses a shared one.
+        let stripe = LOCAL_STRIPE.try_with(|lease| lease.stripe).unwrap_or(0);
         let counter = &self.0[stripe].0[at];
         if stripe < SHARED_STRIPES {
             counter.fetch_add(count, Ordering::Relaxed);
@@ -48,19 +48,20 @@ thread_local! {
     static LOCAL_STRIPE: StripeLease = StripeLease::acquire();
 }
 
-/// The stripe that a thread counts into, until it ends.
+/// The stripe that a thread uses until it exits.
 struct StripeLease {
     stripe: usize,
 }
 
-/// The stripes that threads have for themselves.
+/// The exclusive stripes.
 struct StripePool {
     count: usize,
-    /// Taken and given back under a lock, so that who takes one sees what was counted there.
+    /// A stripe is taken and returned under this lock, so its next owner sees the last counts.
     free: Mutex<Vec<usize>>,
 }
 
-/// Enough for the threads of the doors and those of the shared runtime, on machines that are not very large.
+/// Enough stripes for the threads of the listeners and of the shared runtime, except on very large
+/// machines.
 static STRIPE_POOL: LazyLock<StripePool> = LazyLock::new(|| {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let count = (2 * cores).clamp(4, 32);
@@ -70,8 +71,8 @@ static STRIPE_POOL: LazyLock<StripePool> = LazyLock::new(|| {
 impl StripeLease {
     fn acquire() -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let own = STRIPE_POOL.free.lock().pop();
-        let stripe = own.unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed) % SHARED_STRIPES);
+        let free = STRIPE_POOL.free.lock().pop();
+        let stripe = free.unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed) % SHARED_STRIPES);
         Self { stripe }
     }
 }
@@ -90,18 +91,19 @@ mod tests {
 
     use super::*;
 
-    /// More at once than there are seats, and more after them, who take over the seats of those who ended. Those who
-    /// share a stripe count at the same time, stripe by stripe: otherwise they might never meet.
+    /// Runs more threads than there are exclusive stripes, twice, so that the second round reuses
+    /// the stripes of exited threads. Threads that share a stripe count at the same time, stripe by
+    /// stripe; otherwise they might never contend.
     #[test]
     fn concurrent_counts_are_not_lost() {
         let (counters, times) = (Striped::<2>::new(), 4_000_000);
         let threads = STRIPE_POOL.count + 3 * SHARED_STRIPES;
         for _ in 0..2 {
-            let together = Barrier::new(threads);
+            let barrier = Barrier::new(threads);
             let count = || {
-                let stripe = LOCAL_STRIPE.with(|seat| seat.stripe);
+                let stripe = LOCAL_STRIPE.with(|lease| lease.stripe);
                 for turn in 0..=SHARED_STRIPES {
-                    together.wait();
+                    barrier.wait();
                     if turn == stripe.min(SHARED_STRIPES) {
                         (0..times).for_each(|_| counters.add(1, 3));
                     }

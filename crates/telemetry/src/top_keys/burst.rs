@@ -1,4 +1,4 @@
-//! Bursts: keys whose requests came much faster than before, the latest of them.
+//! The latest bursts: keys whose request rate rose sharply.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,29 +11,29 @@ use super::heavy_hitters::DetectedBurst;
 use super::identity::{IdentityMask, KeyIdentity, Visibility};
 use super::request_rate::RateSpike;
 
-/// How many are kept.
+/// Maximum number of bursts kept.
 const MAX_BURSTS: usize = 256;
 
-/// A key whose requests came at least ten times as fast as before.
+/// A key whose request rate rose at least tenfold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BurstEvent {
-    /// Its number, which grows.
+    /// Sequence number, ascending.
     pub number: u64,
-    /// When, in microseconds.
+    /// When it was detected, in microseconds since the Unix epoch.
     pub at_us: u64,
-    /// By which rule they are governed.
+    /// The ID of the rule that matches the requests.
     pub rule: String,
-    /// The key's fingerprint, or a hash of it where that must not be seen.
+    /// The key's fingerprint, or a hash of it if the caller may not see the fingerprint.
     pub key: String,
-    /// Who it is.
+    /// The client, such as `ip=192.0.2.7`.
     pub who: Option<String>,
-    /// Requests in the second in which it was noticed, until then.
+    /// Requests so far in the second in which the burst was detected.
     pub rate: u64,
-    /// Requests a second before.
+    /// Mean requests per second before.
     pub mean: u64,
 }
 
-/// The latest of them.
+/// Ring buffer of the latest bursts, newest first.
 #[derive(Default)]
 pub(super) struct BurstLog {
     ring: VecDeque<BurstRecord>,
@@ -50,37 +50,37 @@ struct BurstRecord {
 }
 
 impl BurstLog {
-    pub(super) fn push(&mut self, rule: &str, bursting: DetectedBurst) {
+    pub(super) fn push(&mut self, rule: &str, burst: DetectedBurst) {
         self.number += 1;
-        let DetectedBurst { at, key, identity: who, spike: jump } = bursting;
+        let DetectedBurst { at, key, identity, spike } = burst;
         self.ring.truncate(MAX_BURSTS - 1);
         self.ring.push_front(BurstRecord {
             number: self.number,
             at,
             rule: rule.to_owned(),
             key,
-            identity: who,
-            spike: jump,
+            identity,
+            spike,
         });
     }
 
-    /// Those after the one of a number, oldest first.
+    /// The bursts with numbers above `after`, oldest first.
     pub(super) fn list_after(
         &self,
         after: u64,
         masks: &IdentityMask,
-        sight: Visibility,
+        visibility: Visibility,
     ) -> Vec<BurstEvent> {
-        let later = self.ring.iter().rev().filter(|kept| kept.number > after);
-        let told = later.map(|kept| BurstEvent {
-            number: kept.number,
-            at_us: kept.at.as_micros(),
-            rule: kept.rule.clone(),
-            key: masks.render_key(kept.key, kept.identity.as_deref(), sight),
-            who: kept.identity.as_deref().map(|who| who.render(sight)),
-            rate: kept.spike.rate,
-            mean: kept.spike.mean,
+        let later = self.ring.iter().rev().filter(|burst| burst.number > after);
+        let events = later.map(|burst| BurstEvent {
+            number: burst.number,
+            at_us: burst.at.as_micros(),
+            rule: burst.rule.clone(),
+            key: masks.render_key(burst.key, burst.identity.as_deref(), visibility),
+            who: burst.identity.as_deref().map(|identity| identity.render(visibility)),
+            rate: burst.spike.rate,
+            mean: burst.spike.mean,
         });
-        told.collect()
+        events.collect()
     }
 }

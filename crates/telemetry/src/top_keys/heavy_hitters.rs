@@ -1,7 +1,8 @@
-//! One rule's keys, watched: which of them occur most in the last one to two minutes, and which come in a burst.
+//! The heavy hitters of one rule: the keys that occur most in the last one to two minutes, and
+//! those whose rate bursts.
 //!
-//! As long as few come, all are looked at, and later a sample: then a count is an estimate, whose spread is told.
-//! So a decision pays for a look only when there is time for it, and threads seldom meet at the lock.
+//! At a low rate every key is counted. At a high rate keys are sampled; a count is then an estimate
+//! with a reported spread. Sampling bounds the cost per decision and the contention for the lock.
 
 use std::sync::Arc;
 
@@ -14,13 +15,13 @@ use super::request_rate::{KeyRate, RateSpike};
 use super::sampler::AdaptiveSampler;
 use super::sketch::{Sketch, SketchEntry, merge};
 
-/// How long a generation is; two of them are told of.
+/// Length of a generation. Lists cover the current and the previous generation.
 const GENERATION_SPAN: Micros = Micros::from_secs(60);
 
-/// The most keys that are looked at in an eighth of a second before it is one in four.
+/// Number of keys counted in an eighth of a second before only one in four is counted.
 const SAMPLE_BUDGET: u32 = 512;
 
-/// Bursts are not told before this much is known of what is usual.
+/// Bursts are reported only after this time, when the usual rates are known.
 const WARM_UP: Micros = Micros::from_secs(10);
 
 /// The keys of one rule.
@@ -31,8 +32,9 @@ pub(super) struct HeavyHitters {
 
 struct GenerationWindow {
     capacity: usize,
+    /// When the first key was counted.
     began: Option<Timestamp>,
-    /// When the generation began.
+    /// Start of the current generation.
     since: Timestamp,
     now: SketchGeneration,
     before: SketchGeneration,
@@ -40,18 +42,18 @@ struct GenerationWindow {
 
 struct SketchGeneration {
     sketch: Sketch<KeyState>,
-    /// The largest number for which one stands.
+    /// The largest number of occurrences that one sample represented.
     one_in: u32,
 }
 
-/// What is kept of a key.
+/// The data kept for a key.
 #[derive(Clone)]
 struct KeyState {
     identity: Option<Arc<KeyIdentity>>,
     rate: KeyRate,
 }
 
-/// A key, how often it occurred, and by how much that may be wrong.
+/// A key, its number of occurrences and the errors of that number; see [`TopKey`](super::TopKey).
 pub(super) struct HeavyHitter {
     pub(super) key: Fingerprint,
     pub(super) identity: Option<Arc<KeyIdentity>>,
@@ -60,7 +62,7 @@ pub(super) struct HeavyHitter {
     pub(super) spread: u64,
 }
 
-/// A key that comes in a burst.
+/// A key whose rate bursts.
 pub(super) struct DetectedBurst {
     pub(super) at: Timestamp,
     pub(super) key: Fingerprint,
@@ -69,47 +71,48 @@ pub(super) struct DetectedBurst {
 }
 
 impl HeavyHitters {
-    /// A watch with room for so many keys in each generation.
-    pub(super) fn new(room: usize) -> Self {
+    /// Creates empty sketches for `capacity` keys in each generation.
+    pub(super) fn new(capacity: usize) -> Self {
         let window = GenerationWindow {
-            capacity: room,
+            capacity,
             began: None,
             since: Timestamp::EPOCH,
-            now: SketchGeneration::new(room),
-            before: SketchGeneration::new(room),
+            now: SketchGeneration::new(capacity),
+            before: SketchGeneration::new(capacity),
         };
         Self { sampler: AdaptiveSampler::new(SAMPLE_BUDGET), window: Mutex::new(window) }
     }
 
-    /// A key occurred, which stands for so many. Tells whether it does so in a burst.
+    /// Counts a key, which represents `times` occurrences. Returns the burst if one was detected.
     pub(super) fn count(
         &self,
         times: u32,
         now: Timestamp,
         key: impl FnOnce() -> Fingerprint,
-        who: &dyn Fn() -> KeyIdentity,
+        identity: &dyn Fn() -> KeyIdentity,
     ) -> Option<DetectedBurst> {
         let times = times * self.sampler.draw()?;
         self.sampler.record_sampled(now);
-        self.window.lock().count(key(), times, now, who)
+        self.window.lock().count(key(), times, now, identity)
     }
 
-    /// The keys of the last one to two generations, in no order, and since when they are counted.
+    /// The keys of the current and the previous generation, unordered, and the start of the
+    /// counting period.
     pub(super) fn list(&self, now: Timestamp) -> (Timestamp, Vec<HeavyHitter>) {
         let mut window = self.window.lock();
         window.advance(now);
         let GenerationWindow { now, before, since, began, .. } = &*window;
         let one_in = now.one_in.max(before.one_in);
-        let watched = |entry: SketchEntry<&KeyState>| HeavyHitter {
+        let hitter = |entry: SketchEntry<&KeyState>| HeavyHitter {
             key: entry.key,
             identity: entry.value.identity.clone(),
             count: entry.count,
             error: entry.error,
-            // Twice the standard deviation of a sum of draws with a chance of one in so many.
+            // Twice the standard deviation of a sum of draws with a probability of 1 in `one_in`.
             spread: 2 * (u64::from(one_in - 1) * entry.count).isqrt(),
         };
         let counted_since = since.minus(GENERATION_SPAN).max(began.unwrap_or_default());
-        (counted_since, merge(&now.sketch, &before.sketch).map(watched).collect())
+        (counted_since, merge(&now.sketch, &before.sketch).map(hitter).collect())
     }
 }
 
@@ -119,7 +122,7 @@ impl GenerationWindow {
         key: Fingerprint,
         times: u32,
         now: Timestamp,
-        who: &dyn Fn() -> KeyIdentity,
+        identity: &dyn Fn() -> KeyIdentity,
     ) -> Option<DetectedBurst> {
         self.advance(now);
         let began = *self.began.get_or_insert(now);
@@ -137,22 +140,23 @@ impl GenerationWindow {
             },
         };
         let entry = generation.sketch.add(key, times, make)?;
-        // In a flood of keys that come once, who each of them is would be work for nothing.
+        // Resolving the identity is wasted work for keys that occur only once, as in a flood of
+        // random keys.
         if entry.value.identity.is_none() && (entry.error == 0 || entry.count - entry.error > times)
         {
-            entry.value.identity = Some(Arc::new(who()));
+            entry.value.identity = Some(Arc::new(identity()));
         }
-        let jump = entry.value.rate.add(now, times)?;
-        let known = now.since(began) >= WARM_UP;
-        known.then(|| DetectedBurst {
+        let spike = entry.value.rate.add(now, times)?;
+        let is_warm = now.since(began) >= WARM_UP;
+        is_warm.then(|| DetectedBurst {
             at: now,
             key,
             identity: entry.value.identity.clone(),
-            spike: jump,
+            spike,
         })
     }
 
-    /// Begins a new generation when it is time, or two.
+    /// Starts a new generation if the current one is over; discards both if they are too old.
     fn advance(&mut self, now: Timestamp) {
         let age = now.since(self.since);
         if age < GENERATION_SPAN {
@@ -169,7 +173,7 @@ impl GenerationWindow {
 }
 
 impl SketchGeneration {
-    const fn new(room: usize) -> Self {
-        Self { sketch: Sketch::new(room), one_in: 1 }
+    const fn new(capacity: usize) -> Self {
+        Self { sketch: Sketch::new(capacity), one_in: 1 }
     }
 }

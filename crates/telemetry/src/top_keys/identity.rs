@@ -5,20 +5,20 @@ use tidegate_limiter::DecisionEvent;
 
 use crate::violation::IdentityPolicy;
 
-/// The longest value that is kept of a part, in bytes: a client may send thousands.
+/// Maximum length of a kept value, in bytes; a client may send thousands.
 const MAX_PART_BYTES: usize = 200;
 
 /// What a caller may see of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visibility {
-    /// Who they are; of API keys a hash.
+    /// Identities in clear text, except for API keys, which are hashed.
     Clear,
     /// Keyed hashes: the ones that the log and the recorded violations show too, unless the node
     /// has no secret (`IdentityPolicy::for_unauthenticated`).
     Hashed,
 }
 
-/// The parts of a key in words, such as `ip` and `192.0.2.7`; none if all requests share it.
+/// The parts of a key by name, such as `ip` and `192.0.2.7`; empty if all requests share the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KeyIdentity {
     parts: Vec<IdentityPart>,
@@ -36,7 +36,7 @@ struct IdentityPart {
 }
 
 impl KeyIdentity {
-    /// Whose key a decision is about, by the rule at a place.
+    /// The identity behind the key of the rule with index `rule`.
     pub(super) fn from_decision(
         decided: &DecisionEvent<'_, '_>,
         rule: u32,
@@ -45,12 +45,12 @@ impl KeyIdentity {
         let DecisionEvent { rules, facts, .. } = decided;
         let rule = &rules[rule];
         let (parts, is_key_visible) = rules.with_enriched_facts(facts, |facts| {
-            let seen = rule.public_fingerprint(facts, rules).is_some();
-            (rule.key_parts(facts, rules), seen)
+            let is_visible = rule.public_fingerprint(facts, rules).is_some();
+            (rule.key_parts(facts, rules), is_visible)
         });
         let parts = parts.into_iter().map(|(name, value)| {
             let hashed = masks.unauthenticated.hash_value(&name, &value);
-            // Not even for a while: a key is a secret.
+            // An API key is a secret and is never kept in clear text.
             let secret = name == "api_key" || name == "descriptor" && value.contains("api_key");
             let clear = if secret {
                 masks.authenticated.hash_value(&name, &value)
@@ -63,14 +63,15 @@ impl KeyIdentity {
     }
 
     /// The client as a caller sees it.
-    pub(super) fn render(&self, sight: Visibility) -> String {
+    pub(super) fn render(&self, visibility: Visibility) -> String {
         if self.parts.is_empty() {
             return "everyone".to_owned();
         }
-        let parts = self.parts.iter().map(|IdentityPart { name, clear, hashed }| match sight {
-            Visibility::Clear => format!("{name}={clear}"),
-            Visibility::Hashed => format!("{name}={hashed}"),
-        });
+        let parts =
+            self.parts.iter().map(|IdentityPart { name, clear, hashed }| match visibility {
+                Visibility::Clear => format!("{name}={clear}"),
+                Visibility::Hashed => format!("{name}={hashed}"),
+            });
         parts.collect::<Vec<_>>().join(", ")
     }
 }
@@ -78,9 +79,9 @@ impl KeyIdentity {
 /// The hashes that stand for clients.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IdentityMask {
-    /// For callers who may read everything, as recorded violations have them.
+    /// For callers with full read access; the same hashes as in recorded violations.
     authenticated: IdentityPolicy,
-    /// For everyone else.
+    /// For all other callers.
     unauthenticated: IdentityPolicy,
 }
 
@@ -89,16 +90,16 @@ impl IdentityMask {
         Self { authenticated: identities, unauthenticated: identities.for_unauthenticated() }
     }
 
-    /// A key as a caller sees it. Its fingerprint is a keyed hash already; without a secret it
-    /// would show whose key it is.
+    /// A key as a caller sees it. The fingerprint is a keyed hash; without a secret it would reveal
+    /// the client, and is hashed again.
     pub(super) fn render_key(
         &self,
         key: Fingerprint,
-        who: Option<&KeyIdentity>,
-        sight: Visibility,
+        identity: Option<&KeyIdentity>,
+        visibility: Visibility,
     ) -> String {
-        let keyed = sight == Visibility::Clear || self.authenticated.secret.is_set();
-        if keyed && who.is_some_and(|who| who.is_key_visible) {
+        let keyed = visibility == Visibility::Clear || self.authenticated.secret.is_set();
+        if keyed && identity.is_some_and(|identity| identity.is_key_visible) {
             return key.to_hex();
         }
         self.unauthenticated.hash_value("key", &key.to_hex())

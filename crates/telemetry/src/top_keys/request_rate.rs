@@ -1,64 +1,68 @@
-//! How fast requests of one key come, and when that is a burst: at least ten times what it was in the seconds before.
+//! The request rate of one key, and burst detection: a burst is at least ten times the mean rate of
+//! the seconds before.
 
 use tidegate_core::time::{Micros, Timestamp};
 
-/// A burst is so many times the recent mean.
+/// Minimum ratio of a burst to the recent mean.
 const BURST_FACTOR: u64 = 10;
 
-/// Fewer in a second are none: from one to ten is nothing.
+/// Minimum number of requests per second in a burst; a rise from 1 to 10 does not matter.
 const MIN_BURST_REQUESTS: u64 = 100;
 
-/// Of so many requests at least we know it, and did not reckon it from fewer that stand for others.
+/// Minimum number of requests actually sampled in a burst, so that it is not extrapolated from a
+/// few.
 const MIN_SAMPLED: u32 = 8;
 
-/// How long a key that burst is not told of again.
+/// How long no further burst of a key is reported.
 const QUIET_SECS: u64 = 60;
 
-/// The mean moves by this share of the difference with each second: it remembers about as many.
+/// Each second, the mean moves by 1/16 of the difference; it covers about the last 16 seconds.
 const MEAN_DECAY: u64 = 16;
 
-/// The mean is kept in this part of a request a second.
+/// The mean is stored in 1/256 requests per second.
 const MEAN_SCALE: u64 = 256;
 
-/// How fast requests of one key come.
+/// The request rate of one key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeyRate {
     second: u64,
-    /// In this second: how many there were, and how many of them were looked at.
+    /// Estimated number of requests in the current second.
     count: u64,
+    /// Number of those requests that were sampled.
     sampled: u32,
-    /// In the seconds before, in parts.
+    /// Moving average over the seconds before, scaled by [`MEAN_SCALE`].
     mean: u64,
-    /// Until when it is not told of.
+    /// No burst is reported before this second.
     quiet_until: u64,
 }
 
-/// A key is faster than it was, by much.
+/// A sharp rise of a key's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RateSpike {
-    /// Requests in this second so far.
+    /// Requests in the current second so far.
     pub(super) rate: u64,
-    /// Requests in a second before.
+    /// Mean requests per second before.
     pub(super) mean: u64,
 }
 
 impl KeyRate {
-    /// The pace of a key that is new here, of which at most `before` requests came in the time `over` before.
+    /// The rate of a new key that had at most `before` requests in the preceding time `over`.
     pub(super) fn new(now: Timestamp, before: u64, over: Micros) -> Self {
         let seconds = over.as_secs_ceil().max(1);
         let mean = before.saturating_mul(MEAN_SCALE) / seconds;
         Self { second: whole_seconds(now), count: 0, sampled: 0, mean, quiet_until: 0 }
     }
 
-    /// A request came that stands for so many; tells whether it is a burst by now.
+    /// Counts a sampled request, which represents `times` requests. Returns the spike if the rate
+    /// is now a burst.
     pub(super) fn add(&mut self, now: Timestamp, times: u64) -> Option<RateSpike> {
         self.advance(whole_seconds(now));
         self.count += times;
         self.sampled += 1;
-        let jumped = self.count >= MIN_BURST_REQUESTS
+        let is_burst = self.count >= MIN_BURST_REQUESTS
             && self.sampled >= MIN_SAMPLED
             && self.count.saturating_mul(MEAN_SCALE) >= self.mean.saturating_mul(BURST_FACTOR);
-        if !jumped || self.second < self.quiet_until {
+        if !is_burst || self.second < self.quiet_until {
             return None;
         }
         self.quiet_until = self.second + QUIET_SECS;
@@ -69,9 +73,9 @@ impl KeyRate {
         if second <= self.second {
             return;
         }
-        let told = self.count.saturating_mul(MEAN_SCALE);
-        self.mean = (self.mean.saturating_mul(MEAN_DECAY - 1).saturating_add(told)) / MEAN_DECAY;
-        // After so many seconds of silence nothing is left of any mean.
+        let latest = self.count.saturating_mul(MEAN_SCALE);
+        self.mean = (self.mean.saturating_mul(MEAN_DECAY - 1).saturating_add(latest)) / MEAN_DECAY;
+        // Any mean has decayed to 0 after this many seconds without requests.
         for _ in 1..(second - self.second).min(40 * MEAN_DECAY) {
             self.mean = self.mean * (MEAN_DECAY - 1) / MEAN_DECAY;
         }
@@ -91,61 +95,61 @@ mod tests {
         Timestamp::from_micros(second * 1_000_000 + share)
     }
 
-    /// So many requests a second, from one second to another; the jumps that were told.
+    /// Adds `rate` requests in each of the seconds. Returns the reported spikes and their seconds.
     fn run_at_rate(
-        pace: &mut KeyRate,
+        key_rate: &mut KeyRate,
         seconds: std::ops::Range<u64>,
         rate: u64,
     ) -> Vec<(u64, RateSpike)> {
-        let mut told = Vec::new();
+        let mut spikes = Vec::new();
         for second in seconds {
             for i in 0..rate {
-                told.extend(pace.add(at(second, i), 1).map(|jump| (second, jump)));
+                spikes.extend(key_rate.add(at(second, i), 1).map(|spike| (second, spike)));
             }
         }
-        told
+        spikes
     }
 
     #[test]
     fn tenfold_rate_is_a_burst() {
-        let mut pace = KeyRate::new(at(0, 0), 0, Micros::ZERO);
-        assert_eq!(run_at_rate(&mut pace, 0..200, 20), []);
-        let mut other = pace;
-        assert_eq!(run_at_rate(&mut pace, 200..201, 190), []);
-        let told = run_at_rate(&mut other, 200..201, 210);
-        assert_eq!(told, [(200, RateSpike { rate: 200, mean: 20 })]);
+        let mut key_rate = KeyRate::new(at(0, 0), 0, Micros::ZERO);
+        assert_eq!(run_at_rate(&mut key_rate, 0..200, 20), []);
+        let mut other = key_rate;
+        assert_eq!(run_at_rate(&mut key_rate, 200..201, 190), []);
+        let spikes = run_at_rate(&mut other, 200..201, 210);
+        assert_eq!(spikes, [(200, RateSpike { rate: 200, mean: 20 })]);
     }
 
     #[test]
     fn few_requests_are_never_a_burst() {
-        let mut pace = KeyRate::new(at(0, 0), 0, Micros::ZERO);
-        assert_eq!(run_at_rate(&mut pace, 0..1, MIN_BURST_REQUESTS - 1), []);
-        assert_eq!(run_at_rate(&mut pace, 100..101, MIN_BURST_REQUESTS).len(), 1);
+        let mut key_rate = KeyRate::new(at(0, 0), 0, Micros::ZERO);
+        assert_eq!(run_at_rate(&mut key_rate, 0..1, MIN_BURST_REQUESTS - 1), []);
+        assert_eq!(run_at_rate(&mut key_rate, 100..101, MIN_BURST_REQUESTS).len(), 1);
     }
 
     #[test]
     fn burst_is_reported_again_after_silence() {
-        let mut pace = KeyRate::new(at(0, 0), 0, Micros::ZERO);
-        assert_eq!(run_at_rate(&mut pace, 0..10, 1_000).len(), 1);
-        assert_eq!(run_at_rate(&mut pace, 600..610, 1_000).len(), 1);
+        let mut key_rate = KeyRate::new(at(0, 0), 0, Micros::ZERO);
+        assert_eq!(run_at_rate(&mut key_rate, 0..10, 1_000).len(), 1);
+        assert_eq!(run_at_rate(&mut key_rate, 600..610, 1_000).len(), 1);
     }
 
     #[test]
     fn possibly_fast_key_is_no_burst() {
-        let mut pace = KeyRate::new(at(0, 0), 6_000, Micros::from_secs(60));
-        assert_eq!(run_at_rate(&mut pace, 0..20, 200), []);
-        let mut pace = KeyRate::new(at(0, 0), 6_000, Micros::from_secs(60));
+        let mut key_rate = KeyRate::new(at(0, 0), 6_000, Micros::from_secs(60));
+        assert_eq!(run_at_rate(&mut key_rate, 0..20, 200), []);
+        let mut key_rate = KeyRate::new(at(0, 0), 6_000, Micros::from_secs(60));
         assert_eq!(
-            run_at_rate(&mut pace, 0..1, 1_000),
+            run_at_rate(&mut key_rate, 0..1, 1_000),
             [(0, RateSpike { rate: 1_000, mean: 100 })]
         );
     }
 
     #[test]
     fn few_samples_are_not_a_burst() {
-        let mut pace = KeyRate::new(at(0, 0), 0, Micros::ZERO);
-        assert_eq!(pace.add(at(0, 1), 640), None);
-        (0..6).for_each(|i| assert_eq!(pace.add(at(0, 2 + i), 64), None));
-        assert!(pace.add(at(0, 9), 64).is_some());
+        let mut key_rate = KeyRate::new(at(0, 0), 0, Micros::ZERO);
+        assert_eq!(key_rate.add(at(0, 1), 640), None);
+        (0..6).for_each(|i| assert_eq!(key_rate.add(at(0, 2 + i), 64), None));
+        assert!(key_rate.add(at(0, 9), 64).is_some());
     }
 }

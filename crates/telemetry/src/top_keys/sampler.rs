@@ -1,5 +1,5 @@
-//! One in how many is looked at: all as long as few come, one in 4, 16 or 64 when more come than is worth the
-//! time, drawn at random. The one stands for as many.
+//! Adaptive random sampling: every event at a low rate; one in 4, 16 or 64 at higher rates. A
+//! sample represents as many events.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher as _, RandomState};
@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::Mutex;
 use tidegate_core::time::Timestamp;
 
-/// How long a tick is, as a power of two in microseconds: 131 ms.
+/// Length of a tick, as a power of two in microseconds: 131 ms.
 const TICK_SHIFT: u32 = 17;
 
-/// By how much fewer are looked at each time, and the fewest: one in so many.
+/// The sampling ratio is 1 in `one_in`. It changes by this factor, up to the maximum below.
 const ONE_IN_STEP: u32 = 4;
 const MAX_ONE_IN: u32 = 64;
 
-/// Draws, and notices how many came.
+/// Draws samples, and adapts the ratio to their rate.
 pub(super) struct AdaptiveSampler {
-    /// The most that are looked at in a tick before it is one in four of those.
+    /// Maximum number of samples in a tick; beyond it, the ratio drops to a quarter.
     budget: u32,
     one_in: AtomicU32,
     tick: Mutex<SamplerTick>,
@@ -35,17 +35,18 @@ impl AdaptiveSampler {
         Self { budget, one_in: AtomicU32::new(1), tick }
     }
 
-    /// Whether this one is looked at, and for how many it stands then.
+    /// Decides whether to sample an event. Returns the number of events that it represents, or
+    /// `None` to skip it.
     #[inline]
     pub(super) fn draw(&self) -> Option<u32> {
         let one_in = self.one_in.load(Ordering::Relaxed);
         (one_in == 1 || draw_one_in(one_in)).then_some(one_in)
     }
 
-    /// One is looked at. Where threads meet here, one of them is not noticed.
+    /// Records a sample. Not recorded if another thread holds the lock; the rate need not be exact.
     pub(super) fn record_sampled(&self, now: Timestamp) {
-        if let Some(mut pace) = self.tick.try_lock() {
-            let next = pace.next_one_in(now, self.one_in.load(Ordering::Relaxed), self.budget);
+        if let Some(mut tick) = self.tick.try_lock() {
+            let next = tick.next_one_in(now, self.one_in.load(Ordering::Relaxed), self.budget);
             self.one_in.store(next, Ordering::Relaxed);
         }
     }
@@ -56,7 +57,7 @@ impl SamplerTick {
         let tick = now.as_micros() >> TICK_SHIFT;
         let mut next = one_in;
         if tick != self.tick {
-            // Ticks in which nobody came were calm as well.
+            // A low rate, or a tick without any samples.
             if self.sampled < budget / 8 || tick.abs_diff(self.tick) > 1 {
                 next = (next / ONE_IN_STEP).max(1);
             }
@@ -71,13 +72,13 @@ impl SamplerTick {
     }
 }
 
-/// Whether the one in so many is drawn. So many is a power of two.
+/// Returns true with a probability of 1 in `one_in`, which is a power of two.
 #[inline]
 fn draw_one_in(one_in: u32) -> bool {
     thread_local! {
         static STATE: Cell<u64> = Cell::new(RandomState::new().hash_one(0_u8) | 1);
     }
-    // Marsaglia's xorshift64*: what is drawn is nobody's secret.
+    // Marsaglia's xorshift64*: not cryptographically secure, and need not be.
     let draw = STATE.try_with(|state| {
         let mut x = state.get();
         x ^= x >> 12;
@@ -100,14 +101,14 @@ mod tests {
         let start = Timestamp::from_micros(1 << 40);
         (0..100).for_each(|_| sample.record_sampled(start));
         assert_eq!(sample.draw(), Some(1));
-        let stands_for = |_| {
+        let represented = |_| {
             (0..101).for_each(|_| sample.record_sampled(start));
             (0..10_000).find_map(|_| sample.draw())
         };
-        let told: Vec<_> = (0..4).map(stands_for).collect();
-        assert_eq!(told, [4, 16, 64, 64].map(Some));
+        let ratios: Vec<_> = (0..4).map(represented).collect();
+        assert_eq!(ratios, [4, 16, 64, 64].map(Some));
         let drawn = (0..64_000).filter(|_| sample.draw().is_some()).count();
-        // A thousand are expected, and six times the standard deviation is 190.
+        // 1000 are expected; six standard deviations are 190.
         assert!((810..1_190).contains(&drawn), "{drawn}");
         (1..=3).for_each(|second| sample.record_sampled(start.plus(Micros::from_secs(second))));
         assert_eq!(sample.draw(), Some(1));

@@ -1,33 +1,35 @@
-//! Which of very many keys occur most, with room for a few: the space-saving sketch (Metwally, Agrawal, El Abbadi:
-//! "Efficient computation of frequent and top-k elements in data streams", 2005).
+//! The space-saving sketch, which finds the most frequent of very many keys in fixed memory
+//! (Metwally, Agrawal, El Abbadi: "Efficient computation of frequent and top-k elements in data
+//! streams", 2005).
 //!
-//! With room for `K` entries, after `N` occurrences: a key that is there occurred at most `count` and at least
-//! `count - error` times; one that is not there occurred at most [`Sketch::floor`] times, which is at most `N / K`.
-//! So every key with more than `N / K` occurrences is there.
+//! With a capacity of `K` entries, after `N` occurrences:
+//! - A key in the sketch occurred at most `count` and at least `count - error` times.
+//! - A key not in the sketch occurred at most [`Sketch::floor`] times, which is at most `N / K`.
+//! - So the sketch contains every key with more than `N / K` occurrences.
 
 use tidegate_core::key::Fingerprint;
 
-/// The keys that occur most, as far as there is room. `T` is kept of each as long as it is there.
+/// The most frequent keys, up to the capacity. Each entry holds a `T`, dropped with the entry.
 #[derive(Debug)]
 pub(super) struct Sketch<T> {
     capacity: usize,
-    /// In no order: to look at all of them is fast enough for so few.
+    /// Unordered: a linear search is fast enough for this few entries.
     entries: Vec<SketchEntry<T>>,
 }
 
-/// One key.
+/// A key in the sketch.
 #[derive(Clone, Debug)]
 pub(super) struct SketchEntry<T> {
     pub(super) key: Fingerprint,
-    /// How often it occurred, at most.
+    /// Upper bound of the number of occurrences.
     pub(super) count: u64,
-    /// By how much that may be too high.
+    /// Maximum error of `count`.
     pub(super) error: u64,
     pub(super) value: T,
 }
 
 impl<T> Sketch<T> {
-    /// An empty one with room for so many keys.
+    /// Creates an empty sketch.
     pub(super) const fn new(capacity: usize) -> Self {
         Self { capacity, entries: Vec::new() }
     }
@@ -36,7 +38,7 @@ impl<T> Sketch<T> {
         self.entries.iter().find(|entry| entry.key == key)
     }
 
-    /// How often a key occurred at most that is not there.
+    /// Upper bound of the occurrences of a key that is not in the sketch.
     pub(super) fn floor(&self) -> u64 {
         if self.entries.len() < self.capacity {
             return 0;
@@ -44,7 +46,8 @@ impl<T> Sketch<T> {
         self.entries.iter().map(|entry| entry.count).min().unwrap_or(0)
     }
 
-    /// A key occurred so many times. When it was not there, `make` is told the error that its count begins with.
+    /// Adds `times` occurrences of a key. For a new entry, `make` gets its error and returns its
+    /// value. Returns `None` only if the capacity is 0.
     pub(super) fn add(
         &mut self,
         key: Fingerprint,
@@ -67,15 +70,16 @@ impl<T> Sketch<T> {
     }
 }
 
-/// What two sketches of two streams tell of both together, in no order. The bounds hold for the sum: a key that only
-/// one of them has may have occurred in the other as often as one that is not there.
+/// Merges the sketches of two streams; the entries are unordered. The bounds hold for the sum: a
+/// key that is missing in one sketch may have occurred up to [`Sketch::floor`] times in that
+/// stream.
 pub(super) fn merge<'s, T>(
     one: &'s Sketch<T>,
     other: &'s Sketch<T>,
 ) -> impl Iterator<Item = SketchEntry<&'s T>> {
-    let sum = |entry: &'s SketchEntry<T>, beside: &Sketch<T>| {
-        let there = beside.find(entry.key).map(|twin| (twin.count, twin.error));
-        let (count, error) = there.unwrap_or_else(|| (beside.floor(), beside.floor()));
+    let sum = |entry: &'s SketchEntry<T>, sketch: &Sketch<T>| {
+        let found = sketch.find(entry.key).map(|twin| (twin.count, twin.error));
+        let (count, error) = found.unwrap_or_else(|| (sketch.floor(), sketch.floor()));
         let (count, error) = (entry.count + count, entry.error + error);
         SketchEntry { key: entry.key, count, error, value: &entry.value }
     };
@@ -90,14 +94,14 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    const ROOM: usize = 8;
+    const CAPACITY: usize = 8;
 
     fn key(number: u64) -> Fingerprint {
         Fingerprint { hi: number, lo: !number }
     }
 
     fn build_sketch(stream: &[(u64, u64)]) -> Sketch<()> {
-        let mut sketch = Sketch::new(ROOM);
+        let mut sketch = Sketch::new(CAPACITY);
         for (number, times) in stream {
             sketch.add(key(*number), *times, |_| ());
         }
@@ -112,22 +116,22 @@ mod tests {
         counts
     }
 
-    /// What is promised of entries, held beside exact counts.
+    /// Compares entries with exact counts.
     fn check_bounds(
-        told: &HashMap<u64, (u64, u64)>,
+        entries: &HashMap<u64, (u64, u64)>,
         counts: &HashMap<u64, u64>,
     ) -> Result<(), String> {
-        for (number, (count, error)) in told {
+        for (number, (count, error)) in entries {
             let truth = counts.get(number).copied().unwrap_or(0);
             if truth > *count || truth < count - error {
-                return Err(format!("{number}: {truth} is not in {count} - {error}"));
+                return Err(format!("key {number}: {truth} is outside of {count} - {error}"));
             }
         }
         let all: u64 = counts.values().sum();
-        let frequent = counts.iter().filter(|(_, count)| **count * ROOM as u64 > all);
+        let frequent = counts.iter().filter(|(_, count)| **count * CAPACITY as u64 > all);
         for (number, count) in frequent {
-            if !told.contains_key(number) {
-                return Err(format!("{number}, {count} times of {all}, is not there"));
+            if !entries.contains_key(number) {
+                return Err(format!("key {number}, {count} of {all} occurrences, is missing"));
             }
         }
         Ok(())
@@ -139,7 +143,7 @@ mod tests {
         entries.map(|entry| (entry.key.hi, (entry.count, entry.error))).collect()
     }
 
-    /// Few keys that come often, among many that come seldom.
+    /// A few frequent keys among many rare ones.
     fn streams() -> impl Strategy<Value = Vec<(u64, u64)>> {
         let number = prop_oneof![0_u64..4, 0_u64..20, 0_u64..1_000];
         prop::collection::vec((number, 1_u64..20), 0..400)
@@ -151,17 +155,17 @@ mod tests {
         #[test]
         fn sketch_bounds_hold_for_one_stream(stream in streams()) {
             let sketch = build_sketch(&stream);
-            let told = entry_counts(sketch.entries.iter().cloned());
-            prop_assert_eq!(check_bounds(&told, &exact_counts(&[&stream])), Ok(()));
+            let entries = entry_counts(sketch.entries.iter().cloned());
+            prop_assert_eq!(check_bounds(&entries, &exact_counts(&[&stream])), Ok(()));
             let all: u64 = stream.iter().map(|(_, times)| times).sum();
-            prop_assert!(sketch.floor() <= all / ROOM as u64);
+            prop_assert!(sketch.floor() <= all / CAPACITY as u64);
         }
 
         #[test]
         fn sketch_bounds_hold_after_merge(one in streams(), other in streams()) {
             let (first, second) = (build_sketch(&one), build_sketch(&other));
-            let told = entry_counts(merge(&first, &second));
-            prop_assert_eq!(check_bounds(&told, &exact_counts(&[&one, &other])), Ok(()));
+            let entries = entry_counts(merge(&first, &second));
+            prop_assert_eq!(check_bounds(&entries, &exact_counts(&[&one, &other])), Ok(()));
         }
     }
 }

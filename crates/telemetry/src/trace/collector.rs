@@ -1,7 +1,8 @@
-//! The collector: where it is, and one batch on its way to it, over HTTP with protobuf (OTLP/HTTP).
+//! The OpenTelemetry collector: its endpoint, and the export of one batch over OTLP/HTTP with
+//! protobuf.
 //!
-//! A connection for each batch: they are a second apart unless there is much to tell, and nothing is to be looked
-//! after in between. Connections and certificates are those of the gateway.
+//! Each batch uses a new connection. Batches are a second apart except under load, so a connection
+//! pool is not worth its maintenance. TCP and TLS are those of the gateway (`tidegate_net`).
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,48 +19,48 @@ use hyper_util::rt::TokioExecutor;
 
 use tidegate_net::connect::{OutboundAddress, OutboundTls, connect};
 
-/// How long one batch may take; a collector that takes longer is as good as gone.
+/// Timeout of the export of one batch.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where traces are taken below the address of a collector.
+/// The path for traces, below the collector's URL.
 const TRACES_PATH: &str = "/v1/traces";
 
 const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
 const USER_AGENT_VALUE: HeaderValue =
     HeaderValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
 
-/// Where a collector is, as people write it: `http://127.0.0.1:4318`, perhaps with a path.
+/// The URL of a collector, such as `http://127.0.0.1:4318`, optionally with a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectorEndpoint {
     address: OutboundAddress,
     path: PathAndQuery,
 }
 
-/// Why a text is not where a collector is.
+/// Why a text is not a valid collector URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectorEndpointError(String);
 
-/// A collector.
+/// A collector and how to connect to it.
 #[derive(Clone, Debug)]
 pub struct OtlpCollector {
-    /// Where it is.
+    /// Its URL.
     pub endpoint: CollectorEndpoint,
-    /// Whose certificates are believed.
+    /// The trusted certificates.
     pub trust: OutboundTls,
-    /// What it wants to be told with each batch, such as a token.
+    /// Headers sent with each batch, such as an access token.
     pub headers: Vec<(HeaderName, HeaderValue)>,
 }
 
-/// Why a batch is not with the collector.
+/// Why a batch could not be exported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SpanExportError {
     pub(super) why: String,
-    /// Whether it may be taken later.
+    /// Whether a retry may succeed.
     pub(super) is_retryable: bool,
 }
 
 impl CollectorEndpoint {
-    /// Whether it is reached over TLS.
+    /// Whether connections use TLS.
     #[must_use]
     pub fn is_tls(&self) -> bool {
         self.address.is_tls()
@@ -70,21 +71,20 @@ impl FromStr for CollectorEndpoint {
     type Err = CollectorEndpointError;
 
     fn from_str(text: &str) -> Result<Self, CollectorEndpointError> {
-        let bad =
-            |why: &str| CollectorEndpointError(format!("this is not where a collector is: {why}"));
+        let bad = |why: &str| CollectorEndpointError(format!("invalid collector URL: {why}"));
         let (scheme, rest) = text.split_once("://").unwrap_or_default();
         if !matches!(scheme, "http" | "https") {
-            return Err(bad("it begins with http:// or https://"));
+            return Err(bad("it must start with http:// or https://"));
         }
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         if rest.contains(['?', '#']) {
-            return Err(bad("it has no query"));
+            return Err(bad("it must not have a query or a fragment"));
         }
         let address = format!("{scheme}://{authority}").parse();
-        let address = address.map_err(|_| bad("it names a host and a port"))?;
+        let address = address.map_err(|_| bad("expected a host and an optional port"))?;
         let path = path.trim_end_matches('/');
-        let own = if path.ends_with(TRACES_PATH) { "" } else { TRACES_PATH };
-        let path = format!("{path}{own}").parse().map_err(|_| bad("its path is none"))?;
+        let suffix = if path.ends_with(TRACES_PATH) { "" } else { TRACES_PATH };
+        let path = format!("{path}{suffix}").parse().map_err(|_| bad("the path is invalid"))?;
         Ok(Self { address, path })
     }
 }
@@ -98,22 +98,22 @@ impl fmt::Display for CollectorEndpoint {
 impl OtlpCollector {
     /// Sends a batch.
     pub(super) async fn export(&self, batch: Bytes) -> Result<(), SpanExportError> {
-        let answered = match tokio::time::timeout(EXPORT_TIMEOUT, self.send(batch)).await {
-            Ok(answered) => answered,
-            Err(_) => Err(format!("no answer within {} s", EXPORT_TIMEOUT.as_secs())),
+        let response = match tokio::time::timeout(EXPORT_TIMEOUT, self.send(batch)).await {
+            Ok(response) => response,
+            Err(_) => Err(format!("no response within {} s", EXPORT_TIMEOUT.as_secs())),
         };
-        let status = answered.map_err(|why| SpanExportError { why, is_retryable: true })?.status();
+        let status = response.map_err(|why| SpanExportError { why, is_retryable: true })?.status();
         match status {
             _ if status.is_success() => Ok(()),
-            // The four that OTLP calls retryable, and the one that means the same.
+            // The four statuses that OTLP defines as retryable, and 408, which means the same.
             StatusCode::REQUEST_TIMEOUT
             | StatusCode::TOO_MANY_REQUESTS
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE
             | StatusCode::GATEWAY_TIMEOUT => {
-                Err(SpanExportError { why: format!("it answered {status}"), is_retryable: true })
+                Err(SpanExportError { why: format!("status {status}"), is_retryable: true })
             }
-            _ => Err(SpanExportError { why: format!("it answered {status}"), is_retryable: false }),
+            _ => Err(SpanExportError { why: format!("status {status}"), is_retryable: false }),
         }
     }
 
@@ -137,7 +137,7 @@ impl OtlpCollector {
             request = request.header(HOST, address.authority());
         }
         let request = request.body(Full::new(batch)).map_err(|error| error.to_string())?;
-        let answer = if is_http2 {
+        let response = if is_http2 {
             let opened =
                 http2::handshake(TokioExecutor::new(), io).await.map_err(describe_error)?;
             let (mut sender, connection) = opened;
@@ -148,13 +148,13 @@ impl OtlpCollector {
             tokio::spawn(connection);
             sender.send_request(request).await
         };
-        answer.map_err(describe_error)
+        response.map_err(describe_error)
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "what `map_err` takes")]
+#[expect(clippy::needless_pass_by_value, reason = "the signature that `map_err` needs")]
 fn describe_error(error: hyper::Error) -> String {
-    format!("{error}; OTLP over HTTP is spoken, which collectors take at port 4318 and not 4317")
+    format!("{error}; the collector must accept OTLP over HTTP (port 4318), not gRPC (port 4317)")
 }
 
 impl fmt::Display for CollectorEndpointError {
@@ -171,14 +171,14 @@ mod tests {
 
     #[test]
     fn collector_endpoint_is_parsed_and_displayed() {
-        for (text, told) in [
+        for (text, displayed) in [
             ("http://127.0.0.1:4318", "http://127.0.0.1:4318/v1/traces"),
             ("http://collector:4318/", "http://collector:4318/v1/traces"),
             ("https://otlp.example/api/x", "https://otlp.example:443/api/x/v1/traces"),
             ("http://[::1]:4318/v1/traces", "http://[::1]:4318/v1/traces"),
         ] {
-            let at = text.parse::<CollectorEndpoint>().map(|at| at.to_string());
-            assert_eq!(at.as_deref(), Ok(told));
+            let endpoint = text.parse::<CollectorEndpoint>().map(|endpoint| endpoint.to_string());
+            assert_eq!(endpoint.as_deref(), Ok(displayed));
         }
         for text in [
             "",

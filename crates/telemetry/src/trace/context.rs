@@ -1,25 +1,25 @@
-//! Where a request stands in a trace, as W3C Trace Context says it in `traceparent` and `tracestate`.
+//! Parses and writes the W3C Trace Context headers `traceparent` and `tracestate`.
 //!
-//! What is wrong is as good as not there: a trace is begun anew, and nobody is refused for it.
+//! An invalid `traceparent` is ignored: the request starts a new trace and is not rejected.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 pub(super) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// The longest `tracestate` that is told with a span; it is passed on whatever its length.
+/// Maximum length of an exported `tracestate`. It is forwarded to the upstream whatever its length.
 const MAX_STATE: usize = 512;
 
 const SAMPLED: u8 = 1;
-/// Of Level 2: the trace id is random. It is passed on as it came; bits that nobody knows are not.
+/// Level 2 flag: the trace ID is random. It is propagated unchanged; unknown flags are cleared.
 const RANDOM: u8 = 2;
 
-/// The name of a trace.
+/// The ID of a trace.
 pub(super) type TraceId = [u8; 16];
-/// The name of a span in it.
+/// The ID of a span.
 pub(super) type SpanId = [u8; 8];
 
-/// A place in a trace.
+/// A span's position in a trace, and the trace flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TraceContext {
     pub(super) trace: TraceId,
@@ -28,21 +28,21 @@ pub(super) struct TraceContext {
 }
 
 impl TraceContext {
-    /// The first of a new trace.
+    /// The root span of a new trace.
     pub(super) fn new_root(trace: TraceId, span: SpanId, sampled: bool) -> Self {
         Self { trace, span, flags: u8::from(sampled) }
     }
 
-    /// What the caller says, if it is said once and as it should be.
+    /// The caller's context; `None` unless there is exactly one valid `traceparent`.
     pub(super) fn from_headers(headers: &HeaderMap) -> Option<Self> {
-        let mut said = headers.get_all(TRACEPARENT).iter();
-        match (said.next(), said.next()) {
+        let mut values = headers.get_all(TRACEPARENT).iter();
+        match (values.next(), values.next()) {
             (Some(value), None) => Self::parse(value.as_bytes()),
             _ => None,
         }
     }
 
-    /// Reads `VERSION-TRACE-SPAN-FLAGS`. Of later versions what this one knows is read; they may say more.
+    /// Parses `VERSION-TRACE-SPAN-FLAGS`. Later versions may append fields, which are ignored.
     fn parse(text: &[u8]) -> Option<Self> {
         let (known, rest) = text.split_at_checked(55)?;
         let [version] = decode_hex::<1>(known.get(..2)?)?;
@@ -53,8 +53,8 @@ impl TraceContext {
         }
         let (trace, span) = (decode_hex(known.get(3..35)?)?, decode_hex(known.get(36..52)?)?);
         let [flags] = decode_hex::<1>(known.get(53..55)?)?;
-        let named = trace != [0; 16] && span != [0; 8];
-        named.then_some(Self { trace, span, flags: flags & (SAMPLED | RANDOM) })
+        let has_ids = trace != [0; 16] && span != [0; 8];
+        has_ids.then_some(Self { trace, span, flags: flags & (SAMPLED | RANDOM) })
     }
 
     pub(super) const fn is_sampled(&self) -> bool {
@@ -66,25 +66,25 @@ impl TraceContext {
         Self { span, ..self }
     }
 
-    /// As it is said to the next server.
+    /// The `traceparent` value for the next server.
     pub(super) fn to_header(self) -> HeaderValue {
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
         encode_hex(&mut text[3..35], &self.trace);
         encode_hex(&mut text[36..52], &self.span);
         encode_hex(&mut text[53..55], &[self.flags]);
-        // Digits and dashes are the value of a header.
+        // Hex digits and dashes are always a valid header value.
         HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("-"))
     }
 }
 
-/// What vendors add to a context, as one text.
+/// The `tracestate` lines, joined; `None` if empty or too long.
 pub(super) fn tracestate(headers: &HeaderMap) -> Option<String> {
     let lines = headers.get_all(TRACESTATE).iter().filter_map(|line| line.to_str().ok());
     let state = lines.collect::<Vec<_>>().join(",");
     (1..=MAX_STATE).contains(&state.len()).then_some(state)
 }
 
-/// Lower-case digits, and nothing else.
+/// Decodes lower-case hex digits; `None` for any other character or length.
 fn decode_hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     let (pairs, []) = digits.as_chunks::<2>() else { return None };
@@ -171,7 +171,7 @@ mod tests {
 
         #[test]
         fn arbitrary_traceparent_parses_without_panic(text in "(?s).{0,80}", cut in 0_usize..60, with: u8) {
-            // Whatever comes is read or not, and what is read is written as it was.
+            // A value that parses is written back with the same IDs.
             let mut near = EXAMPLE.as_bytes().to_vec();
             if let Some(byte) = near.get_mut(cut) {
                 *byte = with;

@@ -1,7 +1,8 @@
-//! Exports what has ended, batch by batch, beside everything else: requests never wait for a collector.
+//! Exports finished spans in batches from a background task, so that requests never wait for the
+//! collector.
 //!
-//! A batch that the collector cannot take now is kept and sent again, with pauses; meanwhile others wait in the queue
-//! until there is no room. That it is gone, and that it is back, is told once.
+//! If the collector is unreachable or busy, the batch is retried with back-off, and new spans queue
+//! up until the queue is full. The loss and the recovery of the collector are each reported once.
 
 use std::time::Duration;
 
@@ -11,43 +12,43 @@ use tokio::time::MissedTickBehavior;
 use super::collector::SpanExportError;
 use super::{ExporterEvent, Tracer, otlp};
 
-/// How long spans are gathered unless there is a batch before.
+/// How often spans are exported; a full batch is exported earlier.
 const BATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long after the collector did not take a batch it is asked again, at first and at most.
+/// Back-off before a retry: initial and maximum.
 const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 
-/// How long what is left may take at the end.
+/// Maximum time to export the remaining spans at shutdown.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A batch on its way.
+/// An encoded batch.
 struct SpanBatch {
     bytes: Bytes,
     count: usize,
 }
 
-/// What is known of the collector.
+/// The last known state of the collector.
 #[derive(Default)]
 struct CollectorState {
     lost: bool,
 }
 
 impl Tracer {
-    /// Exports spans until it is told to stop, then what is left, for a while: a collector that is not there by then
-    /// does not keep the process.
+    /// Exports spans until [`Tracer::stop`] is called, then tries to export the remaining spans for
+    /// a limited time, so that an unreachable collector does not delay the shutdown.
     pub async fn run_exporter(&self) {
-        let over = async {
+        let flush_timeout = async {
             self.wait_for_stop().await;
             tokio::time::sleep(FLUSH_TIMEOUT).await;
         };
         tokio::select! {
             () = self.export_until_stopped() => {}
-            () = over => {}
+            () = flush_timeout => {}
         }
         self.0.queue.clear();
     }
 
-    /// Lets [`Tracer::run_exporter`] come to its end.
+    /// Makes [`Tracer::run_exporter`] flush and return.
     pub fn stop(&self) {
         self.0.stopping.send_replace(true);
     }
@@ -57,7 +58,7 @@ impl Tracer {
     }
 
     async fn wait_for_stop(&self) {
-        // The sender is our own: it is there as long as we are.
+        // Cannot fail: `self` holds the sender.
         let _ = self.0.stopping.subscribe().wait_for(|stopping| *stopping).await;
     }
 
@@ -75,12 +76,12 @@ impl Tracer {
         }
     }
 
-    /// Exports all that waits, and again what the collector does not take; only once when it is told to stop.
+    /// Exports all queued spans. Retries a batch that fails, except during shutdown.
     async fn export_all(&self, state: &mut CollectorState) {
         let mut pause = RETRY_BACKOFF.0;
         while let Some(batch) = self.next_batch() {
-            while let Err(refused) = self.send(&batch, state).await {
-                if !refused.is_retryable {
+            while let Err(error) = self.send(&batch, state).await {
+                if !error.is_retryable {
                     break;
                 }
                 if self.is_stopping() {
@@ -109,15 +110,15 @@ impl Tracer {
         sent
     }
 
-    /// Tells what has changed.
-    fn report_change(&self, state: &mut CollectorState, refused: Option<&SpanExportError>) {
-        if state.lost == refused.is_some() {
+    /// Reports the loss or the recovery of the collector.
+    fn report_change(&self, state: &mut CollectorState, error: Option<&SpanExportError>) {
+        if state.lost == error.is_some() {
             return;
         }
-        state.lost = refused.is_some();
-        let news = refused.map_or(ExporterEvent::CollectorRecovered, |refused| {
-            ExporterEvent::CollectorLost { why: &refused.why }
+        state.lost = error.is_some();
+        let event = error.map_or(ExporterEvent::CollectorRecovered, |error| {
+            ExporterEvent::CollectorLost { why: &error.why }
         });
-        (self.0.on_event)(news);
+        (self.0.on_event)(event);
     }
 }

@@ -1,4 +1,5 @@
-//! Names for traces and spans: a number that only goes up, hidden under secrets of the process, as request ids are.
+//! Generates trace and span IDs: hashes of a counter, keyed with random secrets of the process,
+//! like request IDs.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::AtomicU64;
@@ -6,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::context::{SpanId, TraceId};
 
-/// Gives names.
+/// Generates trace and span IDs.
 #[derive(Debug, Default)]
 pub(super) struct TraceIdGenerator {
     next: AtomicU64,
@@ -17,9 +18,9 @@ impl TraceIdGenerator {
     pub(super) fn next_trace_id(&self) -> TraceId {
         let number = self.next_number();
         let [high, low, _] = &self.secrets;
-        let name = u128::from(high.hash_one(number)) << 64 | u128::from(low.hash_one(number));
-        // Nought is no name.
-        name.max(1).to_be_bytes()
+        let id = u128::from(high.hash_one(number)) << 64 | u128::from(low.hash_one(number));
+        // An ID of all zeros is invalid.
+        id.max(1).to_be_bytes()
     }
 
     pub(super) fn next_span_id(&self) -> SpanId {

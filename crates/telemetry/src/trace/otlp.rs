@@ -1,7 +1,9 @@
-//! Spans as an `ExportTraceServiceRequest` of OTLP (opentelemetry-proto 1.x, `trace.proto`), with the names that the
-//! semantic conventions give to what is told. No client is named: of a decision there is its rule, not its key.
+//! Encodes spans as an OTLP `ExportTraceServiceRequest` (opentelemetry-proto 1.x, `trace.proto`),
+//! with the attribute names of the semantic conventions. Spans identify no client: a decision span
+//! contains the rule, not the key.
 //!
-//! Written by hand like the other messages; whether others read it so is seen in the tests of the program.
+//! The protobuf encoding is written by hand, like the other messages. The end-to-end tests verify
+//! that other implementations can decode it.
 
 use tidegate_core::time::Timestamp;
 
@@ -17,50 +19,47 @@ const INTERNAL: u64 = 1;
 const SERVER: u64 = 2;
 const CLIENT: u64 = 3;
 
-/// The status of a span that went wrong.
+/// The status code of a failed span.
 const ERROR: u64 = 2;
 
-/// Flags of a span: whether its parent is remote is known, and it is.
+/// Span flags: it is known whether the parent is remote, and the parent is remote.
 const HAS_REMOTE: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;
 
-/// The bytes of a batch.
+/// Encodes a batch of spans.
 pub(super) fn encode_request(resource: &TraceResource, spans: &[FinishedSpan]) -> Vec<u8> {
     let mut request = ProtoWriter::with_reserved_prefix(0, 256 + spans.len() * 320);
     request.message(1, |all| {
-        all.message(1, |told| {
-            text_attribute(told, 1, "service.name", &resource.service);
-            text_attribute(told, 1, "service.version", env!("CARGO_PKG_VERSION"));
-            resource
-                .attributes
-                .iter()
-                .for_each(|(name, value)| text_attribute(told, 1, name, value));
+        all.message(1, |to| {
+            text_attribute(to, 1, "service.name", &resource.service);
+            text_attribute(to, 1, "service.version", env!("CARGO_PKG_VERSION"));
+            resource.attributes.iter().for_each(|(name, value)| text_attribute(to, 1, name, value));
         });
         all.message(2, |scope| {
-            scope.message(1, |who| {
-                who.bytes(1, SCOPE.as_bytes());
-                who.bytes(2, env!("CARGO_PKG_VERSION").as_bytes());
+            scope.message(1, |to| {
+                to.bytes(1, SCOPE.as_bytes());
+                to.bytes(2, env!("CARGO_PKG_VERSION").as_bytes());
             });
-            spans.iter().for_each(|span| scope.message(2, |told| write_span(told, span)));
+            spans.iter().for_each(|span| scope.message(2, |to| write_span(to, span)));
         });
     });
     request.finish()
 }
 
 fn write_span(to: &mut ProtoWriter, span: &FinishedSpan) {
-    let FinishedSpan { context, parent, started_at: begun, ended_at: ended, kind: what } = span;
+    let FinishedSpan { context, parent, started_at, ended_at, kind } = span;
     to.bytes(1, &context.trace);
     to.bytes(2, &context.span);
     if let Some(parent) = parent {
         to.bytes(3, parent.state.as_deref().unwrap_or_default().as_bytes());
         to.bytes(4, &parent.span);
     }
-    to.bytes(5, span_name(what).as_bytes());
-    to.varint_field(6, span_kind(what));
-    to.fixed64(7, unix_nanos(*begun));
-    to.fixed64(8, unix_nanos(*ended));
-    match what {
-        SpanKind::Server(served) => write_server(to, served),
+    to.bytes(5, span_name(kind).as_bytes());
+    to.varint_field(6, span_kind(kind));
+    to.fixed64(7, unix_nanos(*started_at));
+    to.fixed64(8, unix_nanos(*ended_at));
+    match kind {
+        SpanKind::Server(attributes) => write_server(to, attributes),
         SpanKind::Decision(decided) => write_decision(to, decided),
         SpanKind::Upstream { method, server, status } => {
             text_attribute(to, 9, "http.request.method", method);
@@ -71,8 +70,8 @@ fn write_span(to: &mut ProtoWriter, span: &FinishedSpan) {
             status_attribute(to, *status);
         }
     }
-    if let Some(why) = error_type(what) {
-        text_attribute(to, 9, "error.type", &why);
+    if let Some(error) = error_type(kind) {
+        text_attribute(to, 9, "error.type", &error);
         to.message(15, |status| status.varint_field(3, ERROR));
     }
     let remote = parent.as_ref().is_some_and(|parent| parent.remote);
@@ -80,15 +79,16 @@ fn write_span(to: &mut ProtoWriter, span: &FinishedSpan) {
     to.fixed32(16, u32::from(context.flags) | remote);
 }
 
-/// Names are few: those of requests are their methods, as the conventions say where there is no route.
-fn span_name(what: &SpanKind) -> String {
-    match what {
-        SpanKind::Server(served) => match served.route {
-            Some(route) if matches!(served.status, Some(SpanStatus::Grpc(_))) => {
+/// The name of a span. Names have low cardinality: a request without a route is named by its
+/// method, as the semantic conventions require.
+fn span_name(kind: &SpanKind) -> String {
+    match kind {
+        SpanKind::Server(attributes) => match attributes.route {
+            Some(route) if matches!(attributes.status, Some(SpanStatus::Grpc(_))) => {
                 route.trim_start_matches('/').to_owned()
             }
-            Some(route) => format!("{} {route}", served.method),
-            None => method_name(served.method).to_owned(),
+            Some(route) => format!("{} {route}", attributes.method),
+            None => method_name(attributes.method).to_owned(),
         },
         SpanKind::Decision(_) => "decide".to_owned(),
         SpanKind::Upstream { method, .. } => method_name(method).to_owned(),
@@ -99,21 +99,22 @@ fn method_name(method: &'static str) -> &'static str {
     if method == super::OTHER_METHOD { "HTTP" } else { method }
 }
 
-const fn span_kind(what: &SpanKind) -> u64 {
-    match what {
+const fn span_kind(kind: &SpanKind) -> u64 {
+    match kind {
         SpanKind::Server(_) => SERVER,
         SpanKind::Decision(_) => INTERNAL,
         SpanKind::Upstream { .. } => CLIENT,
     }
 }
 
-/// What went wrong. A refusal is no fault of ours; to who called an upstream it is one, as the conventions have it.
-fn error_type(what: &SpanKind) -> Option<String> {
-    let status = match what {
+/// The `error.type` of a failed span. For a server span, a 4xx status (such as a refusal) is not an
+/// error; for an upstream call it is, as in the semantic conventions.
+fn error_type(kind: &SpanKind) -> Option<String> {
+    let status = match kind {
         SpanKind::Decision(_) => return None,
-        SpanKind::Server(served) => match served.status {
+        SpanKind::Server(attributes) => match attributes.status {
             Some(SpanStatus::Http(status @ 500..)) => status,
-            // Those codes that say that the server could not.
+            // The codes that the conventions count as server errors.
             Some(SpanStatus::Grpc(code @ (2 | 4 | 12..=15))) => u16::from(code),
             Some(_) => return None,
             None => return Some("cancelled".to_owned()),
@@ -125,9 +126,9 @@ fn error_type(what: &SpanKind) -> Option<String> {
     Some(status.to_string())
 }
 
-fn write_server(to: &mut ProtoWriter, served: &ServerAttributes) {
-    let ServerAttributes { api: door, method, path, route, status } = served;
-    text_attribute(to, 9, "tidegate.door", door.name());
+fn write_server(to: &mut ProtoWriter, attributes: &ServerAttributes) {
+    let ServerAttributes { api, method, path, route, status } = attributes;
+    text_attribute(to, 9, "tidegate.api", api.name());
     if let Some(SpanStatus::Grpc(code)) = status {
         let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or_default();
         text_attribute(to, 9, "rpc.system", "grpc");
@@ -153,7 +154,7 @@ fn write_decision(to: &mut ProtoWriter, decided: &DecisionAttributes) {
         answered_by,
         store_time,
         delay,
-        deciding_rule: deciding,
+        deciding_rule,
     } = decided;
     to.message(9, |entry| {
         entry.bytes(1, b"tidegate.allowed");
@@ -170,14 +171,14 @@ fn write_decision(to: &mut ProtoWriter, decided: &DecisionAttributes) {
     if delay.get() > 0 {
         integer_attribute(to, "tidegate.delay_us", delay.get());
     }
-    let Some(DecidingRule { rule, mode, verdict, cost, limit_remaining: left }) = deciding else {
+    let Some(DecidingRule { rule, mode, verdict, cost, limit_remaining }) = deciding_rule else {
         return;
     };
     text_attribute(to, 9, "tidegate.rule", rule);
     text_attribute(to, 9, "tidegate.mode", mode);
     text_attribute(to, 9, "tidegate.verdict", verdict.name());
     integer_attribute(to, "tidegate.cost", *cost);
-    if let Some((limit, remaining)) = left {
+    if let Some((limit, remaining)) = limit_remaining {
         integer_attribute(to, "tidegate.limit", *limit);
         integer_attribute(to, "tidegate.remaining", *remaining);
     }

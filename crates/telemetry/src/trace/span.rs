@@ -1,6 +1,7 @@
-//! A span that has ended, as it waits to be told: what happened, from when to when, and below which other.
+//! A finished span that waits for export: its operation, times and parent.
 //!
-//! Plain values, copied once; names and numbers of OpenTelemetry are given to them in [`otlp`](super::otlp).
+//! Plain values, copied once. [`otlp`](super::otlp) maps them to the names and numbers of
+//! OpenTelemetry.
 
 use tidegate_core::decision::{AnsweredBy, Verdict};
 use tidegate_core::time::{Micros, Timestamp};
@@ -8,10 +9,10 @@ use tidegate_rules::ApiKind;
 
 use super::context::{SpanId, TraceContext};
 
-/// A span that has ended.
+/// A finished span.
 #[derive(Clone, Debug)]
 pub(super) struct FinishedSpan {
-    /// Its own place.
+    /// The context of this span.
     pub(super) context: TraceContext,
     pub(super) parent: Option<ParentSpan>,
     pub(super) started_at: Timestamp,
@@ -19,69 +20,71 @@ pub(super) struct FinishedSpan {
     pub(super) kind: SpanKind,
 }
 
-/// The span above.
+/// The parent of a span.
 #[derive(Clone, Debug)]
 pub(super) struct ParentSpan {
     pub(super) span: SpanId,
-    /// Whether it is another process's, and what vendors said with it.
+    /// Whether it belongs to another process.
     pub(super) remote: bool,
+    /// The `tracestate` received with it.
     pub(super) state: Option<String>,
 }
 
-/// What happened.
+/// The operation of a span, with its attributes.
 #[derive(Clone, Debug)]
 pub(super) enum SpanKind {
-    /// A request was answered at a door.
+    /// The handling of a request.
     Server(Box<ServerAttributes>),
-    /// It was decided whether it passes.
+    /// The decision whether to allow a request.
     Decision(Box<DecisionAttributes>),
-    /// It was passed on to an upstream.
+    /// A call to an upstream.
     Upstream { method: &'static str, server: Option<(String, u16)>, status: Option<u16> },
 }
 
-/// A request that was answered.
+/// The attributes of a request.
 #[derive(Clone, Debug)]
 pub(super) struct ServerAttributes {
     pub(super) api: ApiKind,
     pub(super) method: &'static str,
     pub(super) path: String,
-    /// Where it was asked, if that is a place of our own.
+    /// The route, if the request is for an endpoint of Tidegate.
     pub(super) route: Option<&'static str>,
-    /// None where the caller went away before.
+    /// `None` if the client disconnected before the response.
     pub(super) status: Option<SpanStatus>,
 }
 
-/// How it was answered.
+/// The status of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SpanStatus {
     Http(u16),
     Grpc(u8),
 }
 
-/// A decision, or several that are one call's: of them the first that refuses, or else the first.
+/// The attributes of a decision. If a call has several, they describe the first that refuses, or
+/// else the first.
 #[derive(Clone, Debug)]
 pub(super) struct DecisionAttributes {
-    /// How many decisions there were.
+    /// Number of decisions of the call.
     pub(super) decisions: usize,
-    /// How many rules governed them.
+    /// Number of rules that matched, over all decisions.
     pub(super) rules: usize,
     pub(super) allowed: bool,
     pub(super) answered_by: AnsweredBy,
-    /// How long the store took.
+    /// Latency of the store.
     pub(super) store_time: Option<Micros>,
-    /// How long the request has to wait its turn.
+    /// How long the request is delayed by a queueing limit.
     pub(super) delay: Micros,
     pub(super) deciding_rule: Option<DecidingRule>,
 }
 
-/// The rule that counts most.
+/// The tightest rule.
 #[derive(Clone, Debug)]
 pub(super) struct DecidingRule {
     pub(super) rule: String,
     pub(super) mode: &'static str,
     pub(super) verdict: Verdict,
-    /// What was charged to it.
+    /// The cost charged to the rule.
     pub(super) cost: u64,
-    /// Its limit and what is left of it, where it counts.
+    /// The limit and the remaining quota, if the rule counts.
     pub(super) limit_remaining: Option<(u64, u64)>,
 }

@@ -1,37 +1,37 @@
-//! Spans between the requests that they tell of and whoever exports them: a queue with an end. Nobody waits for it;
-//! what has no room is dropped and counted.
+//! Bounded queue of finished spans between requests and the exporter. Requests never wait for it;
+//! when it is full, new spans are dropped and counted.
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::span::FinishedSpan;
 
-/// The most spans that wait.
+/// Maximum number of spans that wait or are being exported.
 pub(super) const MAX_QUEUED: usize = 4_096;
 
-/// The most that are exported at once.
+/// Maximum number of spans in a batch.
 pub(super) const MAX_BATCH: usize = 512;
 
-/// What became of spans since the start.
+/// The number of spans by outcome, since the start of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpanExportStats {
-    /// The collector has them.
+    /// Accepted by the collector.
     pub exported: u64,
-    /// There was no room for them, or the collector did not want them.
+    /// Dropped because the queue was full, or rejected by the collector.
     pub dropped: u64,
-    /// They wait, or are under way.
+    /// Queued or being exported.
     pub waiting: u64,
 }
 
-/// Spans that wait.
+/// Finished spans that wait for export.
 #[derive(Debug, Default)]
 pub(super) struct SpanQueue {
     inner: Mutex<Inner>,
-    /// A batch is there.
+    /// Notified when a full batch is queued.
     pub(super) batch_ready: Notify,
 }
 
-/// Under one lock, so that the sums are right at any time.
+/// Under one lock, so that the counts are always consistent.
 #[derive(Debug, Default)]
 struct Inner {
     waiting: Vec<FinishedSpan>,
@@ -41,7 +41,7 @@ struct Inner {
 }
 
 impl SpanQueue {
-    /// One more, if there is room.
+    /// Queues a span, or drops it if the queue is full.
     pub(super) fn push(&self, span: FinishedSpan) {
         let mut inner = self.inner.lock();
         if inner.waiting.len() + inner.in_flight >= MAX_QUEUED {
@@ -54,7 +54,8 @@ impl SpanQueue {
         }
     }
 
-    /// The oldest, as many as are exported at once; [`SpanQueue::complete_batch`] hears what became of them.
+    /// Takes the oldest spans, up to a batch. The caller reports the result to
+    /// [`SpanQueue::complete_batch`].
     pub(super) fn take_batch(&self) -> Vec<FinishedSpan> {
         let mut inner = self.inner.lock();
         let count = inner.waiting.len().min(MAX_BATCH);
@@ -63,15 +64,15 @@ impl SpanQueue {
         batch
     }
 
-    /// A batch of so many is with the collector, or lost.
+    /// Records that a batch of `count` spans was exported or lost.
     pub(super) fn complete_batch(&self, count: usize, exported: bool) {
         let mut inner = self.inner.lock();
         inner.in_flight -= count;
-        let fate = if exported { &mut inner.exported } else { &mut inner.dropped };
-        *fate += count as u64;
+        let total = if exported { &mut inner.exported } else { &mut inner.dropped };
+        *total += count as u64;
     }
 
-    /// Drops all that is left.
+    /// Drops all spans, including those in flight.
     pub(super) fn clear(&self) {
         let mut inner = self.inner.lock();
         inner.dropped += (inner.waiting.len() + inner.in_flight) as u64;
@@ -95,10 +96,10 @@ mod tests {
     use crate::trace::span::SpanKind;
 
     fn span() -> FinishedSpan {
-        let (begun, ended) = (Timestamp::EPOCH, Timestamp::EPOCH);
-        let what = SpanKind::Upstream { method: "GET", server: None, status: None };
+        let (started_at, ended_at) = (Timestamp::EPOCH, Timestamp::EPOCH);
+        let kind = SpanKind::Upstream { method: "GET", server: None, status: None };
         let context = TraceContext::new_root([1; 16], [1; 8], true);
-        FinishedSpan { context, parent: None, started_at: begun, ended_at: ended, kind: what }
+        FinishedSpan { context, parent: None, started_at, ended_at, kind }
     }
 
     #[test]
@@ -109,12 +110,12 @@ mod tests {
         assert_eq!(queue.stats(), SpanExportStats { exported: 0, dropped: 10, waiting: full });
         assert_eq!(queue.take_batch().len(), MAX_BATCH);
         queue.push(span());
-        let told = SpanExportStats { exported: 0, dropped: 11, waiting: full };
-        assert_eq!(queue.stats(), told, "what is under way has its place until it is settled");
+        let expected = SpanExportStats { exported: 0, dropped: 11, waiting: full };
+        assert_eq!(queue.stats(), expected, "spans in flight count towards the capacity");
         assert_eq!(queue.take_batch().len(), MAX_BATCH);
         queue.complete_batch(MAX_BATCH, true);
         let left = full - MAX_BATCH as u64;
-        assert_eq!(queue.stats().waiting, left, "the other is still under way");
+        assert_eq!(queue.stats().waiting, left, "the other batch is still in flight");
         queue.complete_batch(MAX_BATCH, false);
         queue.take_batch();
         queue.clear();

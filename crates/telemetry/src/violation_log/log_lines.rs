@@ -1,7 +1,8 @@
-//! Violations as lines of the log. Each line says how many of its rule were left out since the one before; a rule
-//! that falls silent while some were left out is told once more, so that lines and left-out together are all.
+//! Emits violations as log lines. Each line has the number of violations of its rule suppressed
+//! since the previous line. If a rule has suppressed violations and no further line, one event
+//! reports the number, so lines and suppressed counts add up to all violations.
 //!
-//! How a line is written is the business of whoever hears it.
+//! The receiver of the events formats the lines.
 
 use std::collections::HashMap;
 
@@ -14,44 +15,44 @@ use super::raw_batch::RawViolationBatch;
 use super::sample::{LogSample, RuleSetSample};
 use crate::violation::{IdentityPolicy, RuleViolation};
 
-/// A violation with what the log says of it besides what is on record. Identities are hashed, always.
+/// A violation with the additional fields of a log line. Identities are always hashed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViolationLogLine {
-    /// What is on record too.
+    /// The violation as it is recorded.
     pub violation: RuleViolation,
-    /// What the rule said.
+    /// The rule's verdict.
     pub verdict: Verdict,
-    /// How the rule is meant.
+    /// The rule's mode.
     pub mode: &'static str,
-    /// How the rule counts; none if it refuses everybody.
+    /// The rule's algorithm; `None` if it refuses all requests.
     pub algorithm: Option<&'static str>,
-    /// What it admits.
+    /// The rule's limit; `None` if it refuses all requests.
     pub limit: Option<u64>,
-    /// When to come back.
+    /// When the client may retry.
     pub retry: Retry,
-    /// Where it was asked.
+    /// The API that received the request.
     pub api: ApiKind,
-    /// With what method, if that is known.
+    /// The method of the request, if known.
     pub method: Option<String>,
-    /// How many of the rule were left out since its last line.
+    /// Number of violations of the rule suppressed since its last line.
     pub suppressed: u64,
 }
 
-/// What the log is to say.
+/// An entry for the log.
 #[derive(Clone, Copy, Debug)]
 pub enum ViolationLogEvent<'a> {
-    /// There was a violation.
+    /// A violation.
     Violation(&'a ViolationLogLine),
-    /// A rule that has said nothing for a second had left some out.
+    /// The suppressed violations of a rule that had no line in the last second.
     Suppressed {
-        /// Its id.
+        /// The rule's ID.
         rule: &'a str,
-        /// How many.
+        /// Number of suppressed violations.
         count: u64,
     },
 }
 
-/// Tells somebody.
+/// Samples violations and emits log lines.
 pub(super) struct ViolationLogEmitter {
     max_per_rule: u32,
     identities: IdentityPolicy,
@@ -60,12 +61,12 @@ pub(super) struct ViolationLogEmitter {
     state: Mutex<EmitterState>,
 }
 
-/// What is to be told.
+/// The violations that were not emitted yet.
 struct EmitterState {
     sample: LogSample,
-    /// What was dropped before somebody looked at it.
+    /// Violations that the queue dropped before they were sampled.
     dropped: Vec<RuleSetSample>,
-    /// How many were left out since the last line, by rule.
+    /// Number of violations suppressed since the last line, by rule ID.
     suppressed: HashMap<String, u64>,
 }
 
@@ -74,56 +75,57 @@ impl ViolationLogEmitter {
         max_per_rule: u32,
         identities: IdentityPolicy,
         paths: LogPaths,
-        hear: impl Fn(ViolationLogEvent<'_>) + Send + Sync + 'static,
+        on_event: impl Fn(ViolationLogEvent<'_>) + Send + Sync + 'static,
     ) -> Self {
         let identities = IdentityPolicy { plain: false, ..identities };
-        let heard = EmitterState {
+        let state = EmitterState {
             sample: LogSample::with_max_per_rule(max_per_rule),
             dropped: Vec::new(),
             suppressed: HashMap::new(),
         };
-        Self { max_per_rule, identities, paths, sink: Box::new(hear), state: Mutex::new(heard) }
+        Self { max_per_rule, identities, paths, sink: Box::new(on_event), state: Mutex::new(state) }
     }
 
-    /// Looks at what decisions jotted down.
-    pub(super) fn sample_batch(&self, page: &RawViolationBatch) {
-        self.state.lock().sample.add_batch(page);
+    /// Samples a batch.
+    pub(super) fn sample_batch(&self, batch: &RawViolationBatch) {
+        self.state.lock().sample.add_batch(batch);
     }
 
-    /// Hears of those that nobody looked at.
-    pub(super) fn add_dropped(&self, missed: Vec<RuleSetSample>) {
-        self.state.lock().dropped.extend(missed);
+    /// Adds violations that the queue dropped before they were sampled.
+    pub(super) fn add_dropped(&self, dropped: Vec<RuleSetSample>) {
+        self.state.lock().dropped.extend(dropped);
     }
 
-    /// Tells what came in a second.
+    /// Emits the lines of the last second.
     pub(super) fn emit(&self) {
-        let EmitterState { sample, dropped: missed, suppressed: owed } = &mut *self.state.lock();
-        let (sheets, missed) = (sample.take(), std::mem::take(missed));
-        let mut told: HashMap<String, u32> = HashMap::new();
-        let lines = sheets.iter().flat_map(|sheet| sheet.log_lines(self.identities, self.paths));
+        let EmitterState { sample, dropped, suppressed } = &mut *self.state.lock();
+        let (samples, dropped) = (sample.take(), std::mem::take(dropped));
+        let mut emitted: HashMap<String, u32> = HashMap::new();
+        let lines = samples.iter().flat_map(|of| of.log_lines(self.identities, self.paths));
         for mut line in lines {
             let rule = &line.violation.rule;
-            let lines = told.entry(rule.clone()).or_default();
+            let lines = emitted.entry(rule.clone()).or_default();
             if *lines == self.max_per_rule {
-                // Variants of a rule, and rules before and after a reload, are one rule to the reader.
-                *owed.entry(rule.clone()).or_default() += 1;
+                // The samples count the variants of a rule, and a rule before and after a reload,
+                // separately. The limit applies to all of them together.
+                *suppressed.entry(rule.clone()).or_default() += 1;
                 continue;
             }
             *lines += 1;
-            line.suppressed = owed.remove(rule).unwrap_or(0);
+            line.suppressed = suppressed.remove(rule).unwrap_or(0);
             (self.sink)(ViolationLogEvent::Violation(&line));
         }
-        let silent = owed.extract_if(|rule, _| !told.contains_key(rule));
+        let silent = suppressed.extract_if(|rule, _| !emitted.contains_key(rule));
         silent.for_each(|(rule, count)| {
             (self.sink)(ViolationLogEvent::Suppressed { rule: &rule, count });
         });
-        for (rule, more) in sheets.iter().chain(&missed).flat_map(RuleSetSample::suppressed_counts)
-        {
-            *owed.entry(rule.to_owned()).or_default() += more;
+        let counts = samples.iter().chain(&dropped).flat_map(RuleSetSample::suppressed_counts);
+        for (rule, more) in counts {
+            *suppressed.entry(rule.to_owned()).or_default() += more;
         }
     }
 
-    /// Tells what came last, and what nobody waits for any more.
+    /// Emits the last lines, and then the suppressed counts that have no further line.
     pub(super) fn finish(&self) {
         self.emit();
         self.emit();

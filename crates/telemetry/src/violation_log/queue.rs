@@ -1,4 +1,5 @@
-//! The queue between decisions and whoever writes violations: pages that are filled, written and used again.
+//! The queue of violations between decisions and the writer. It consists of batches that are
+//! filled, written and reused.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -10,61 +11,64 @@ use super::ViolationCounts;
 use super::raw_batch::{RawViolationBatch, RuleRefusal};
 use super::sample::{LogSample, RuleSetSample};
 
-/// The most that wait to be written.
+/// Maximum number of queued violations.
 pub const QUEUE_CAPACITY: usize = 1 << 16;
 
-/// The most bytes that what waits may take; facts of requests may be long.
+/// Maximum number of bytes of the queued violations; the facts of requests may be long.
 const MAX_QUEUE_BYTES: usize = 32 << 20;
 
-/// The most that are written at once.
+/// Maximum number of violations in a batch.
 pub(super) const MAX_BATCH: usize = QUEUE_CAPACITY / 4;
 
-/// The most pages that are kept to be used again.
+/// Maximum number of empty batches kept for reuse.
 const MAX_SPARE_BATCHES: usize = 4;
 
-/// What came of writing a page.
+/// The result of writing a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BatchWriteOutcome {
-    /// Nothing waits.
+    /// There was nothing to write.
     Empty,
     Written,
-    /// It waits again.
+    /// The batch is back in the queue.
     Failed,
 }
 
-/// What is due when a violation is jotted down.
+/// What the caller has to do after a violation was queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FollowUp {
-    /// To wake whoever writes: it is the first that waits, or the last of a batch.
+    /// Wake the writer: the violation is the first in the queue, or it completes a batch.
     pub(super) wake: bool,
-    /// To show it to somebody who watches.
+    /// Add the violation to the live feed.
     pub(super) show: bool,
 }
 
-/// What waits, and what became of the rest: under one lock, so that the sums are right at any time.
+/// The queued violations and the counts of the others, under one lock, so that the counts are
+/// always consistent.
 #[derive(Default)]
-// In order: what a decision touches comes first, in one place.
+// `repr(C)` keeps the fields in order: those that a decision uses come first and are adjacent.
 #[repr(C)]
 pub(super) struct ViolationQueue {
-    /// Violations are added to it.
+    /// The batch that new violations are added to.
     open: RawViolationBatch,
-    /// How many violations are on the pages before it, and the bytes that they take.
+    /// Number of violations in the closed batches.
     waiting: usize,
+    /// Bytes of the violations in the closed batches.
     bytes: usize,
-    /// Whether somebody watches.
+    /// Whether the live feed has listeners.
     is_live: bool,
-    /// Those pages, oldest first.
+    /// Closed batches, oldest first.
     closed: VecDeque<RawViolationBatch>,
+    /// Empty batches for reuse.
     spare: Vec<RawViolationBatch>,
-    /// How many pages were taken to be written, for the first time.
+    /// Number of batches taken for writing, not counting retries.
     batches_taken: u64,
-    /// They are being written.
+    /// Number of violations being written.
     writing: usize,
     written: u64,
     dropped: u64,
-    /// Those that were dropped before somebody looked at them, where somebody looks at them.
+    /// Violations dropped before they were sampled; `None` if sampling is off.
     dropped_sample: Option<LogSample>,
-    /// Somebody looks at pages right now.
+    /// Whether the caller currently samples batches taken from the queue.
     is_sampling: bool,
 }
 
@@ -72,10 +76,10 @@ impl ViolationQueue {
     pub(super) const fn counts(&self) -> ViolationCounts {
         let Self { written, dropped, .. } = *self;
         let waiting = (self.queued() + self.writing) as u64;
-        ViolationCounts { heard: written + dropped + waiting, written, dropped, waiting }
+        ViolationCounts { received: written + dropped + waiting, written, dropped, waiting }
     }
 
-    /// How many wait to be written.
+    /// Number of violations that wait to be written.
     pub(super) const fn queued(&self) -> usize {
         self.waiting + self.open.len()
     }
@@ -84,12 +88,12 @@ impl ViolationQueue {
         self.queued() > QUEUE_CAPACITY || self.bytes + self.open.bytes() > MAX_QUEUE_BYTES
     }
 
-    /// Whether violations are to be shown from now on.
-    pub(super) const fn set_live(&mut self, watched: bool) {
-        self.is_live = watched;
+    /// Sets whether violations go to the live feed.
+    pub(super) const fn set_live(&mut self, is_live: bool) {
+        self.is_live = is_live;
     }
 
-    /// Jots down one more.
+    /// Queues a violation. Drops the oldest ones if the queue is full.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -107,92 +111,96 @@ impl ViolationQueue {
         FollowUp { wake: matches!(self.queued(), 1 | MAX_BATCH), show: self.is_live }
     }
 
-    /// Begins a new page, for violations under a rule set.
+    /// Opens a new batch for violations of a rule set.
     #[cold]
     fn start_batch(&mut self, rules: &Arc<RuleSet>) {
         self.close_open_batch();
         self.open.reset_for(rules);
     }
 
-    /// Puts the open page to the others; another is open from then on.
+    /// Closes the open batch and opens an empty one.
     fn close_open_batch(&mut self) {
-        let page = mem::replace(&mut self.open, self.spare.pop().unwrap_or_default());
-        if page.len() == 0 {
-            return self.recycle(page);
+        let batch = mem::replace(&mut self.open, self.spare.pop().unwrap_or_default());
+        if batch.len() == 0 {
+            return self.recycle(batch);
         }
-        (self.waiting, self.bytes) = (self.waiting + page.len(), self.bytes + page.bytes());
-        self.closed.push_back(page);
+        (self.waiting, self.bytes) = (self.waiting + batch.len(), self.bytes + batch.bytes());
+        self.closed.push_back(batch);
     }
 
-    /// Takes a page to write it; [`ViolationQueue::settle_batch`] hears what came of it. It has a number from then on, and nothing is
-    /// added to it: what comes again under a number is what came before, or less.
+    /// Takes the oldest batch for writing. The caller reports the result to
+    /// [`ViolationQueue::settle_batch`].
+    ///
+    /// The batch gets its sequence number here and is not extended afterwards. So a retry under the
+    /// same number has the same violations, or fewer.
     pub(super) fn take_batch(&mut self) -> Option<RawViolationBatch> {
         if self.closed.is_empty() {
             self.close_open_batch();
         }
-        let mut page = self.closed.pop_front()?;
-        if page.sequence() == 0 {
+        let mut batch = self.closed.pop_front()?;
+        if batch.sequence() == 0 {
             self.batches_taken += 1;
-            page.set_sequence(self.batches_taken);
+            batch.set_sequence(self.batches_taken);
         }
-        self.writing = page.len();
-        (self.waiting, self.bytes) = (self.waiting - page.len(), self.bytes - page.bytes());
-        Some(page)
+        self.writing = batch.len();
+        (self.waiting, self.bytes) = (self.waiting - batch.len(), self.bytes - batch.bytes());
+        Some(batch)
     }
 
-    /// From now on somebody looks at all pages, and hears of what is dropped before.
+    /// Turns sampling on: keeps count of the violations that are dropped before they are sampled.
     pub(super) fn enable_sampling(&mut self) {
         self.dropped_sample = Some(LogSample::default());
     }
 
-    /// Takes all pages that nobody has looked at; [`ViolationQueue::restore_sampled`] has them back. Until then nothing is dropped: they are
-    /// older than what comes meanwhile.
+    /// Takes all batches that were not sampled yet. The caller returns them with
+    /// [`ViolationQueue::restore_sampled`]. Until then nothing is dropped, because the batches
+    /// taken are older than the ones in the queue.
     pub(super) fn take_unsampled(&mut self) -> Vec<RawViolationBatch> {
         if self.open.len() > 0 {
             self.close_open_batch();
         }
         self.is_sampling = true;
         let first =
-            self.closed.iter().position(|page| !page.is_sampled()).unwrap_or(self.closed.len());
+            self.closed.iter().position(|batch| !batch.is_sampled()).unwrap_or(self.closed.len());
         self.closed.drain(first..).collect()
     }
 
-    /// Has pages back that somebody has looked at: before those that came meanwhile.
-    pub(super) fn restore_sampled(&mut self, pages: Vec<RawViolationBatch>) {
+    /// Returns sampled batches to the queue, before those that were queued in the meantime.
+    pub(super) fn restore_sampled(&mut self, batches: Vec<RawViolationBatch>) {
         self.is_sampling = false;
         let since =
-            self.closed.iter().position(|page| !page.is_sampled()).unwrap_or(self.closed.len());
-        let came = self.closed.split_off(since);
-        self.closed.extend(pages.into_iter().map(RawViolationBatch::into_sampled));
-        self.closed.extend(came);
+            self.closed.iter().position(|batch| !batch.is_sampled()).unwrap_or(self.closed.len());
+        let newer = self.closed.split_off(since);
+        self.closed.extend(batches.into_iter().map(RawViolationBatch::into_sampled));
+        self.closed.extend(newer);
         self.drop_overflow();
     }
 
-    /// What was dropped before somebody looked at it.
+    /// Takes the counts of violations dropped before they were sampled.
     pub(super) fn take_dropped_sample(&mut self) -> Vec<RuleSetSample> {
         self.dropped_sample.as_mut().map(LogSample::take).unwrap_or_default()
     }
 
-    /// A page is on record, or goes back before all others; what has no room any more is dropped, the oldest
-    /// first.
+    /// Completes a batch that was taken for writing. A failed batch goes back to the front of the
+    /// queue; if the queue is now too long, the oldest violations are dropped.
     pub(super) fn settle_batch(
         &mut self,
-        page: RawViolationBatch,
+        batch: RawViolationBatch,
         recorded: bool,
     ) -> BatchWriteOutcome {
         self.writing = 0;
         if recorded {
-            self.written += page.len() as u64;
-            self.recycle(page);
+            self.written += batch.len() as u64;
+            self.recycle(batch);
             return BatchWriteOutcome::Written;
         }
-        (self.waiting, self.bytes) = (self.waiting + page.len(), self.bytes + page.bytes());
-        self.closed.push_front(page);
+        (self.waiting, self.bytes) = (self.waiting + batch.len(), self.bytes + batch.bytes());
+        self.closed.push_front(batch);
         self.drop_overflow();
         BatchWriteOutcome::Failed
     }
 
-    /// Drops all that waits.
+    /// Drops all queued violations.
     pub(super) fn clear(&mut self) {
         while self.drop_oldest() {}
     }
@@ -202,35 +210,35 @@ impl ViolationQueue {
         while !self.is_sampling && self.is_over_capacity() && self.drop_oldest() {}
     }
 
-    /// Whether there was one.
+    /// Drops the oldest violation. Returns whether there was one.
     fn drop_oldest(&mut self) -> bool {
         if self.closed.is_empty() {
             self.close_open_batch();
         }
         let Some(oldest) = self.closed.front_mut() else { return false };
-        let place = oldest.drop_oldest();
-        if let (Some(missed), Some(rules), Some(place)) =
-            (&mut self.dropped_sample, oldest.rules(), place)
+        let rule = oldest.drop_oldest();
+        if let (Some(dropped), Some(rules), Some(rule)) =
+            (&mut self.dropped_sample, oldest.rules(), rule)
             && !oldest.is_sampled()
         {
-            missed.add_dropped(rules, place);
+            dropped.add_dropped(rules, rule);
         }
         self.dropped += 1;
         self.waiting -= 1;
         if oldest.len() == 0 {
             self.bytes -= oldest.bytes();
-            if let Some(page) = self.closed.pop_front() {
-                self.recycle(page);
+            if let Some(batch) = self.closed.pop_front() {
+                self.recycle(batch);
             }
         }
         true
     }
 
-    /// Keeps a page to use it again.
-    fn recycle(&mut self, mut page: RawViolationBatch) {
+    /// Keeps a batch for reuse.
+    fn recycle(&mut self, mut batch: RawViolationBatch) {
         if self.spare.len() < MAX_SPARE_BATCHES {
-            page.clear();
-            self.spare.push(page);
+            batch.clear();
+            self.spare.push(batch);
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Violations as a decision jots them down: a few numbers, and the facts as they are.
+//! A batch of violations in raw form: a few numbers and the unprocessed facts of each.
 //!
-//! What is put on record of them (hashes, patterns, texts) is worked out later by whoever writes it. A decision
-//! only copies bytes into a page that was used before, so that it neither allocates nor touches new memory.
+//! A decision only copies bytes into a reused batch, so it neither allocates nor touches new
+//! memory. The writer later derives what is recorded: hashes, patterns and texts.
 
 use std::sync::Arc;
 use std::{iter, slice};
@@ -16,42 +16,43 @@ use tidegate_web::LogPaths;
 use super::log_lines::ViolationLogLine;
 use crate::violation::{IdentityPolicy, RuleViolation};
 
-/// The longest endpoint on record, as long as the seeds' table has it.
+/// Maximum length of a recorded endpoint, in bytes: the column size in the original specification.
 const MAX_ENDPOINT_BYTES: usize = 255;
 
-/// The longest method in the log.
+/// Maximum length of a method in the log.
 const MAX_METHOD_BYTES: usize = 32;
 
-/// Ends each text. No UTF-8 has this byte in it, so that lengths need not be kept.
+/// Terminates each text. This byte never occurs in UTF-8, so no lengths are stored.
 const TEXT_END: u8 = 0xFF;
 
-/// Some violations, in order, under one rule set.
+/// Violations of one rule set, oldest first.
 #[derive(Default)]
 pub(super) struct RawViolationBatch {
     rules: Option<Arc<RuleSet>>,
     records: Vec<RawViolation>,
-    /// The facts of all notes, text after text.
+    /// The facts of all records, one text after the other.
     text: Vec<u8>,
-    /// So many of the first are dropped.
+    /// Number of records dropped from the front.
     dropped: usize,
-    /// Which of those that were to be written it is; nought if it is none yet.
+    /// Batch sequence number; 0 until the batch is taken for writing.
     sequence: u64,
-    /// Whether they are counted among those that the log tells of.
+    /// Whether the violations were sampled for the log.
     sampled: bool,
 }
 
-/// Small, because each is written to memory that another thread has read meanwhile.
+/// One violation. Small, because it is written to memory that the writer thread has read, so each
+/// cache line must be fetched again.
 #[derive(Clone, Copy)]
 struct RawViolation {
     refusal: RuleRefusal,
-    /// Where its text begins; it ends where the next one begins.
+    /// Start of its text, which ends where the next record's text begins.
     text_start: usize,
-    /// How many entries of a descriptor there are before the facts.
+    /// Number of descriptor entries before the facts.
     descriptor_len: usize,
     api: ApiKind,
 }
 
-/// What a rule said that refused a request.
+/// The verdict and numbers of a rule that refused a request.
 #[derive(Clone, Copy)]
 pub(super) struct RuleRefusal {
     at: Timestamp,
@@ -62,41 +63,41 @@ pub(super) struct RuleRefusal {
 }
 
 impl RawViolationBatch {
-    /// How many there are.
+    /// Number of violations.
     pub(super) const fn len(&self) -> usize {
         self.records.len() - self.dropped
     }
 
-    /// The bytes that their texts take.
+    /// Number of bytes of all texts.
     pub(super) const fn bytes(&self) -> usize {
         self.text.len()
     }
 
-    /// The id of the rule at a place.
-    pub(super) fn rule_id(&self, place: usize) -> Option<&str> {
+    /// The ID of the rule with this index.
+    pub(super) fn rule_id(&self, index: usize) -> Option<&str> {
         let rules = self.rules.as_ref()?;
-        rules.get(u32::try_from(place).ok()?).map(Rule::id)
+        rules.get(u32::try_from(index).ok()?).map(Rule::id)
     }
 
-    /// Whether violations under a rule set can be jotted down here.
+    /// Whether the batch is for violations of this rule set.
     pub(super) fn is_for(&self, rules: &Arc<RuleSet>) -> bool {
         self.rules.as_ref().is_some_and(|known| Arc::ptr_eq(known, rules))
     }
 
-    /// Wipes it, for violations under a rule set.
+    /// Clears the batch and prepares it for violations of a rule set.
     pub(super) fn reset_for(&mut self, rules: &Arc<RuleSet>) {
         self.clear();
         self.rules = Some(Arc::clone(rules));
     }
 
-    /// Forgets all, but not the memory.
+    /// Clears the batch, but keeps its memory.
     pub(super) fn clear(&mut self) {
         self.records.clear();
         self.text.clear();
         (self.rules, self.dropped, self.sequence, self.sampled) = (None, 0, 0, false);
     }
 
-    /// Which of those that were to be written it is; nought if it is none yet.
+    /// Batch sequence number; 0 until the batch is taken for writing.
     pub(super) const fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -109,51 +110,51 @@ impl RawViolationBatch {
         self.sampled
     }
 
-    /// The same, of which the log tells.
+    /// Marks the batch as sampled.
     pub(super) fn into_sampled(self) -> Self {
         Self { sampled: true, ..self }
     }
 
-    /// The rule set that they are under; none if there are none.
+    /// The rule set of the violations; `None` if the batch is unused or cleared.
     pub(super) const fn rules(&self) -> Option<&Arc<RuleSet>> {
         self.rules.as_ref()
     }
 
-    /// Drops the oldest; says which rule it was of.
+    /// Drops the oldest violation and returns its rule index.
     pub(super) fn drop_oldest(&mut self) -> Option<usize> {
         let oldest = self.records.get(self.dropped)?;
         self.dropped += 1;
         Some(oldest.refusal.count_index())
     }
 
-    /// The rules of all, in order.
+    /// The rule index of each violation, oldest first.
     pub(super) fn rule_indexes(&self) -> impl Iterator<Item = usize> {
-        self.iter().map(|note| note.refusal.count_index())
+        self.iter().map(|record| record.refusal.count_index())
     }
 
     fn iter(&self) -> slice::Iter<'_, RawViolation> {
         self.records.get(self.dropped..).unwrap_or_default().iter()
     }
 
-    /// The text of a note.
+    /// The text of a record.
     fn record_text(&self, at: usize) -> &[u8] {
-        let from = self.records.get(at).map_or(self.text.len(), |note| note.text_start);
-        let end = self.records.get(at + 1).map_or(self.text.len(), |note| note.text_start);
+        let from = self.records.get(at).map_or(self.text.len(), |record| record.text_start);
+        let end = self.records.get(at + 1).map_or(self.text.len(), |record| record.text_start);
         self.text.get(from..end).unwrap_or_default()
     }
 
-    /// Takes over one of another page under the same rule set.
-    pub(super) fn copy_from(&mut self, page: &Self, at: usize) {
-        let at = page.dropped + at;
-        let Some(note) = page.records.get(at) else { return };
-        self.records.push(RawViolation { text_start: self.text.len(), ..*note });
-        self.text.extend_from_slice(page.record_text(at));
+    /// Copies a violation from another batch of the same rule set.
+    pub(super) fn copy_from(&mut self, batch: &Self, at: usize) {
+        let at = batch.dropped + at;
+        let Some(record) = batch.records.get(at) else { return };
+        self.records.push(RawViolation { text_start: self.text.len(), ..*record });
+        self.text.extend_from_slice(batch.record_text(at));
     }
 
-    /// Jots down what a rule refused.
+    /// Adds a violation.
     #[inline]
     pub(super) fn push(&mut self, refusal: impl FnOnce() -> RuleRefusal, facts: &Facts<'_>) {
-        let (from, entries) = (self.text.len(), facts.descriptor());
+        let (text_start, entries) = (self.text.len(), facts.descriptor());
         if !entries.is_empty() {
             self.push_descriptor(entries);
         }
@@ -161,13 +162,8 @@ impl RawViolationBatch {
             self.push_text(name);
             self.push_text(value);
         }
-        let (refusal, entries, door) = (refusal(), entries.len(), facts.api());
-        self.records.push(RawViolation {
-            refusal,
-            text_start: from,
-            descriptor_len: entries,
-            api: door,
-        });
+        let (refusal, descriptor_len, api) = (refusal(), entries.len(), facts.api());
+        self.records.push(RawViolation { refusal, text_start, descriptor_len, api });
     }
 
     #[cold]
@@ -178,7 +174,8 @@ impl RawViolationBatch {
         }
     }
 
-    /// One piece of code for all texts: a decision that finds nothing of it in a near cache waits for each line.
+    /// Not inlined, so that all texts use the same code: after a pause, a decision finds none of it
+    /// in the CPU cache and stalls on each cache line.
     #[inline(never)]
     fn push_text(&mut self, text: &str) {
         self.text.reserve(text.len() + 1);
@@ -186,7 +183,7 @@ impl RawViolationBatch {
         self.text.push(TEXT_END);
     }
 
-    /// What is put on record, in order.
+    /// The violations to record, oldest first.
     pub(super) fn violations(
         &self,
         identities: IdentityPolicy,
@@ -196,7 +193,7 @@ impl RawViolationBatch {
         })
     }
 
-    /// What the log says, in order.
+    /// The log lines, oldest first.
     pub(super) fn log_lines(
         &self,
         identities: IdentityPolicy,
@@ -207,52 +204,52 @@ impl RawViolationBatch {
         })
     }
 
-    /// What is made of each refusal, its rules and its facts, which are complete again.
+    /// Calls `make` with each refusal, its rule set and its restored and enriched facts.
     fn map_records<T>(
         &self,
         make: impl Fn(&RuleRefusal, &RuleSet, &Facts<'_>) -> T,
     ) -> impl Iterator<Item = T> {
-        let notes = self.records.iter().enumerate().skip(self.dropped);
-        notes.zip(self.rules.iter().cycle()).map(move |((at, note), rules)| {
+        let records = self.records.iter().enumerate().skip(self.dropped);
+        records.zip(self.rules.iter().cycle()).map(move |((at, record), rules)| {
             let texts = self.record_text(at).split_inclusive(|byte| *byte == TEXT_END);
-            // It was text before.
+            // Cannot fail: the bytes were copied from a `str`.
             let mut texts = texts.map(|text| {
                 str::from_utf8(text.strip_suffix(&[TEXT_END]).unwrap_or(text)).unwrap_or_default()
             });
             let mut pairs = iter::from_fn(|| texts.next().zip(texts.next()));
-            let entries = pairs.by_ref().take(note.descriptor_len);
+            let entries = pairs.by_ref().take(record.descriptor_len);
             let entries: Vec<DescriptorPair<'_>> = entries
                 .map(|(key, value)| DescriptorPair { key: key.into(), value: value.into() })
                 .collect();
             let mut facts = Facts::new();
             pairs.for_each(|(name, value)| facts.push(name, value));
             facts.set_descriptor(&entries);
-            facts.set_api(note.api);
+            facts.set_api(record.api);
             rules.enrich(&mut facts);
-            make(&note.refusal, rules, &facts)
+            make(&record.refusal, rules, &facts)
         })
     }
 }
 
 impl RuleRefusal {
-    /// What the rule at a place said, with its numbers.
+    /// The refusal of the rule with this index.
     #[inline]
-    pub(super) const fn new(rule: u32, verdict: Verdict, told: &Reading) -> Self {
-        let Reading { now, remaining, retry, .. } = *told;
+    pub(super) const fn new(rule: u32, verdict: Verdict, reading: &Reading) -> Self {
+        let Reading { now, remaining, retry, .. } = *reading;
         Self { at: now, remaining, retry, rule, verdict }
     }
 
-    /// The place of the rule in its rule set.
+    /// The index of the rule in its rule set.
     pub(super) const fn rule_index(&self) -> u32 {
         self.rule
     }
 
-    /// The same to count by.
+    /// The index of the rule, as an index into a table of counts.
     pub(super) const fn count_index(&self) -> usize {
         self.rule as usize
     }
 
-    /// What is put on record of it, of facts that are complete.
+    /// The violation to record. The facts must be enriched.
     pub(super) fn to_violation(
         self,
         rules: &RuleSet,
@@ -261,7 +258,7 @@ impl RuleRefusal {
     ) -> RuleViolation {
         let rule = &rules[self.rule];
         let user = facts.get("user_id").map(|user| identities.mask("user_id", user));
-        // A key is a secret, whatever is kept of others.
+        // An API key is a secret: it is hashed even if other identities are recorded in clear text.
         let by_key = || facts.get("api_key").map(|key| identities.hash_value("api_key", key));
         RuleViolation {
             at: self.at,
@@ -277,7 +274,7 @@ impl RuleRefusal {
         }
     }
 
-    /// What the log says of it, of facts that are complete.
+    /// The log line. The facts must be enriched.
     fn to_log_line(
         self,
         rules: &RuleSet,
@@ -307,14 +304,15 @@ impl RuleRefusal {
     }
 }
 
-/// The pattern of the endpoint, cut where the table ends.
+/// The pattern of the endpoint, truncated to [`MAX_ENDPOINT_BYTES`].
 fn endpoint_pattern(rules: &RuleSet, facts: &Facts<'_>) -> Option<String> {
     let mut endpoint = rules.endpoint(facts)?;
     endpoint.truncate(endpoint.floor_char_boundary(MAX_ENDPOINT_BYTES));
     Some(endpoint)
 }
 
-/// As much as the longest method of HTTP that is known takes; a caller of the HTTP door may say anything.
+/// Truncates a method to [`MAX_METHOD_BYTES`], enough for every registered HTTP method. A caller of
+/// the HTTP API may send any text.
 fn truncate_method(method: &str) -> String {
     method[..method.floor_char_boundary(MAX_METHOD_BYTES)].to_owned()
 }

@@ -1,7 +1,7 @@
-//! Which violations become lines of the log: the first few of each rule in a second. The rest is only counted, by
-//! rule, and nothing is lost: what was heard is noted or counted.
+//! Selects the violations that become log lines: the first few of each rule in a second. The others
+//! are only counted, by rule, so every violation is either sampled or counted as suppressed.
 //!
-//! What a line says, and when it is written, is the business of [`log_lines`](super::log_lines).
+//! [`log_lines`](super::log_lines) emits the lines.
 
 use std::sync::Arc;
 
@@ -12,23 +12,23 @@ use super::log_lines::ViolationLogLine;
 use super::raw_batch::RawViolationBatch;
 use crate::violation::IdentityPolicy;
 
-/// The most that are noted in a second, however many rules there are, and the most bytes that they take.
+/// Maximum number of violations sampled in a second over all rules, and of bytes of their texts.
 const MAX_SAMPLED: usize = 1_000;
 const MAX_SAMPLED_BYTES: usize = 1 << 20;
 
-/// What is noted and counted since the last look.
+/// The violations sampled and counted since the last [`LogSample::take`].
 #[derive(Default)]
 pub(super) struct LogSample {
-    /// The most lines of one rule.
+    /// Maximum number of samples of one rule.
     max_per_rule: u32,
     rule_sets: Vec<RuleSetSample>,
 }
 
-/// What happened under one rule set.
+/// The sample of one rule set.
 #[derive(Default)]
 pub(super) struct RuleSetSample {
     batch: RawViolationBatch,
-    /// By the place of the rule.
+    /// By rule index.
     counts: Vec<RuleSampleCount>,
 }
 
@@ -39,69 +39,70 @@ struct RuleSampleCount {
 }
 
 impl LogSample {
-    /// At most so many of each rule.
+    /// Creates an empty sample.
     pub(super) const fn with_max_per_rule(max_per_rule: u32) -> Self {
         Self { max_per_rule, rule_sets: Vec::new() }
     }
 
-    /// Looks at what decisions jotted down.
-    pub(super) fn add_batch(&mut self, page: &RawViolationBatch) {
-        let Some(rules) = page.rules() else { return };
-        let on = self.rule_set_index(rules);
-        for (at, place) in page.rule_indexes().enumerate() {
-            // Of very many nearly all are only counted: that they have room is not looked at.
-            let is_noted =
-                self.rule_sets[on].count_mut(place).sampled < self.max_per_rule && self.has_room();
-            let sheet = &mut self.rule_sets[on];
-            if is_noted {
-                sheet.count_mut(place).sampled += 1;
-                sheet.batch.copy_from(page, at);
+    /// Samples or counts each violation of a batch.
+    pub(super) fn add_batch(&mut self, batch: &RawViolationBatch) {
+        let Some(rules) = batch.rules() else { return };
+        let index = self.rule_set_index(rules);
+        for (at, rule) in batch.rule_indexes().enumerate() {
+            // Under load nearly all violations are only counted, so check the limit of the rule
+            // first: it is cheaper than `has_room`.
+            let is_sampled = self.rule_sets[index].count_mut(rule).sampled < self.max_per_rule
+                && self.has_room();
+            let sample = &mut self.rule_sets[index];
+            if is_sampled {
+                sample.count_mut(rule).sampled += 1;
+                sample.batch.copy_from(batch, at);
             } else {
-                sheet.count_mut(place).suppressed += 1;
+                sample.count_mut(rule).suppressed += 1;
             }
         }
     }
 
-    /// Counts one that nobody will look at.
-    pub(super) fn add_dropped(&mut self, rules: &Arc<RuleSet>, place: usize) {
-        let on = self.rule_set_index(rules);
-        self.rule_sets[on].count_mut(place).suppressed += 1;
+    /// Counts a violation that was dropped.
+    pub(super) fn add_dropped(&mut self, rules: &Arc<RuleSet>, rule: usize) {
+        let index = self.rule_set_index(rules);
+        self.rule_sets[index].count_mut(rule).suppressed += 1;
     }
 
     fn has_room(&self) -> bool {
         let sum = |of: fn(&RawViolationBatch) -> usize| -> usize {
-            self.rule_sets.iter().map(|sheet| of(&sheet.batch)).sum()
+            self.rule_sets.iter().map(|sample| of(&sample.batch)).sum()
         };
         sum(RawViolationBatch::len) < MAX_SAMPLED
             && sum(RawViolationBatch::bytes) < MAX_SAMPLED_BYTES
     }
 
-    /// Where the sheet of a rule set is. While rules are replaced there are two.
+    /// The index of a rule set's sample, created if missing. During a reload there are two.
     fn rule_set_index(&mut self, rules: &Arc<RuleSet>) -> usize {
-        let is_for = |sheet: &RuleSetSample| sheet.batch.is_for(rules);
+        let is_for = |sample: &RuleSetSample| sample.batch.is_for(rules);
         self.rule_sets.iter().rposition(is_for).unwrap_or_else(|| {
-            let mut sheet = RuleSetSample::default();
-            sheet.batch.reset_for(rules);
-            self.rule_sets.push(sheet);
+            let mut sample = RuleSetSample::default();
+            sample.batch.reset_for(rules);
+            self.rule_sets.push(sample);
             self.rule_sets.len() - 1
         })
     }
 
-    /// What came since the last time.
+    /// Takes the samples since the last call.
     pub(super) fn take(&mut self) -> Vec<RuleSetSample> {
         std::mem::take(&mut self.rule_sets)
     }
 }
 
 impl RuleSetSample {
-    fn count_mut(&mut self, place: usize) -> &mut RuleSampleCount {
-        if self.counts.len() <= place {
-            self.counts.resize(place + 1, RuleSampleCount::default());
+    fn count_mut(&mut self, rule: usize) -> &mut RuleSampleCount {
+        if self.counts.len() <= rule {
+            self.counts.resize(rule + 1, RuleSampleCount::default());
         }
-        &mut self.counts[place]
+        &mut self.counts[rule]
     }
 
-    /// What was noted, in order.
+    /// The log lines of the sampled violations, oldest first.
     pub(super) fn log_lines(
         &self,
         identities: IdentityPolicy,
@@ -110,9 +111,9 @@ impl RuleSetSample {
         self.batch.log_lines(identities, paths)
     }
 
-    /// What was only counted, by the id of the rule.
+    /// Number of suppressed violations, by rule ID.
     pub(super) fn suppressed_counts(&self) -> impl Iterator<Item = (&str, u64)> {
         let counted = self.counts.iter().enumerate().filter(|(_, count)| count.suppressed > 0);
-        counted.filter_map(|(place, count)| Some((self.batch.rule_id(place)?, count.suppressed)))
+        counted.filter_map(|(rule, count)| Some((self.batch.rule_id(rule)?, count.suppressed)))
     }
 }

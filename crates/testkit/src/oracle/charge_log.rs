@@ -1,5 +1,5 @@
-//! Everything that was ever charged to a window, with its time: nothing is pruned, packed or summed
-//! ahead of being asked for.
+//! All charges ever made to a window counter, with their times. Nothing is pruned, packed or summed
+//! in advance.
 
 /// One charge.
 #[derive(Clone, Copy, Debug)]
@@ -13,7 +13,7 @@ struct PastCharge {
 pub(super) struct ChargeLog {
     /// The window in microseconds.
     pub(super) window: i128,
-    /// The most times that a log keeps.
+    /// Maximum number of distinct times that a log keeps.
     pub(super) requests: i128,
     charges: Vec<PastCharge>,
 }
@@ -23,17 +23,17 @@ impl ChargeLog {
         Self { window, requests, charges: Vec::new() }
     }
 
-    /// Which window of the grid since the epoch an instant lies in.
+    /// Index of the epoch-aligned window that contains `at`.
     pub(super) fn window_id(&self, at: i128) -> i128 {
         at.div_euclid(self.window)
     }
 
-    /// What was charged in a window of the grid.
+    /// Sum of the charges in an epoch-aligned window.
     pub(super) fn sum_in_window(&self, id: i128) -> i128 {
         self.sum_where(|at| self.window_id(at) == id)
     }
 
-    /// What was charged in (at − W, at].
+    /// Sum of the charges in (at − W, at].
     pub(super) fn sum_in_window_ending_at(&self, at: i128) -> i128 {
         self.sum_where(|then| at - self.window < then && then <= at)
     }
@@ -44,8 +44,8 @@ impl ChargeLog {
         }
     }
 
-    /// A log keeps at most as many times as it admits requests: one that is full keeps what else is
-    /// forced at its newest time, which becomes now.
+    /// A log keeps at most as many times as it admits requests. When a forced charge hits a full
+    /// log, it is added to the newest entry, whose time becomes `now`.
     pub(super) fn merge_newest_if_full(&mut self, cost: i128, now: i128) {
         let live = |charged: &&PastCharge| charged.cost > 0 && now - self.window < charged.at;
         let mut times: Vec<i128> = self.charges.iter().filter(live).map(|one| one.at).collect();
@@ -57,11 +57,11 @@ impl ChargeLog {
         }
     }
 
-    /// Takes up to `cost` out of the charges whose time is meant.
-    pub(super) fn remove(&mut self, cost: i128, meant: impl Fn(&Self, i128) -> bool) {
+    /// Removes up to `cost` from the charges whose time satisfies `matches`.
+    pub(super) fn remove(&mut self, cost: i128, matches: impl Fn(&Self, i128) -> bool) {
         let mut left = cost;
         for i in 0..self.charges.len() {
-            if meant(self, self.charges[i].at) {
+            if matches(self, self.charges[i].at) {
                 let taken = left.min(self.charges[i].cost);
                 self.charges[i].cost -= taken;
                 left -= taken;

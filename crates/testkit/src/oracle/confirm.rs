@@ -1,8 +1,8 @@
-//! Answers confirmed rather than searched for: an instant is the first one when what it promises
-//! holds there and not a microsecond before, because what is used never grows by itself.
+//! Verifies answers instead of searching for them. Usage never grows without a charge, so an
+//! instant is the earliest one if its claim holds then and not a microsecond before.
 //!
-//! A probe costs two looks where a search costs a hundred; the properties probe every step and search
-//! now and then.
+//! Verifying takes two evaluations where a search takes about a hundred. The property tests verify
+//! every step and search occasionally.
 
 use tidegate_core::algorithm::{Fit, Gauge};
 use tidegate_core::time::{Micros, Timestamp};
@@ -10,15 +10,15 @@ use tidegate_core::time::{Micros, Timestamp};
 use super::{ExactRatio, Oracle, SLOT_RETRY_HINT};
 
 impl Oracle {
-    /// Says what is wrong with an answer about a cost, if anything is.
+    /// Verifies whether and when a cost fits.
     ///
     /// # Errors
-    /// When the answer is not what the definition says.
-    pub fn confirm_fit(&self, told: Fit, cost: u64, now: Timestamp) -> Result<(), String> {
+    /// If `claimed` is not what the definition says.
+    pub fn confirm_fit(&self, claimed: Fit, cost: u64, now: Timestamp) -> Result<(), String> {
         let at = i128::from(now.as_micros());
-        let wrong = |why: &str| Err(format!("{told:?} for {cost} at {at}, but {why}"));
+        let wrong = |why: &str| Err(format!("{claimed:?} for {cost} at {at}, but {why}"));
         let fits = self.fits(cost, at);
-        match told {
+        match claimed {
             Fit::Never if i128::from(cost) > self.limit => Ok(()),
             Fit::Never => wrong("it is within the limit"),
             _ if i128::from(cost) > self.limit => wrong("it is more than the limit"),
@@ -31,36 +31,36 @@ impl Oracle {
                 if wait == SLOT_RETRY_HINT {
                     Ok(())
                 } else {
-                    wrong("nobody can know when")
+                    wrong("the wait is unknowable, so it must be the hint")
                 }
             }
             Fit::After(wait) => {
                 let wait = i128::from(wait.get());
                 if !self.fits(cost, at + wait) {
-                    return wrong("it does not fit then either");
+                    return wrong("it does not fit then");
                 }
                 if self.fits(cost, at + wait - 1) { wrong("it fits sooner") } else { Ok(()) }
             }
         }
     }
 
-    /// Says what is wrong with what is said to be left, if anything is.
+    /// Verifies the remaining amount and the times of a gauge.
     ///
     /// # Errors
-    /// When the answer is not what the definition says.
-    pub fn confirm_gauge(&self, told: Gauge, now: Timestamp) -> Result<(), String> {
+    /// If `claimed` is not what the definition says.
+    pub fn confirm_gauge(&self, claimed: Gauge, now: Timestamp) -> Result<(), String> {
         let at = i128::from(now.as_micros());
         let room = ExactRatio::from_integer(self.limit) - self.used(at);
-        let remaining = i128::from(told.remaining);
+        let remaining = i128::from(claimed.remaining);
         let least = remaining == 0 || ExactRatio::from_integer(remaining) <= room;
         if !least || room >= ExactRatio::from_integer(remaining + 1) {
-            return Err(format!("{told:?} at {at}, but there is room for {room}"));
+            return Err(format!("{claimed:?} at {at}, but there is room for {room}"));
         }
-        self.confirm_unused("is untouched", told.reset_after, at)?;
-        let next = self.time_until_more(told.remaining, at);
-        match told.next_after == next {
+        self.confirm_unused("is unused", claimed.reset_after, at)?;
+        let next = self.time_until_more(claimed.remaining, at);
+        match claimed.next_after == next {
             true => Ok(()),
-            false => Err(format!("{told:?} at {at}, but one more may pass after {next}")),
+            false => Err(format!("{claimed:?} at {at}, but one more may pass after {next}")),
         }
     }
 

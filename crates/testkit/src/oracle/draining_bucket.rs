@@ -1,8 +1,8 @@
-//! A level that drains at a constant rate: what a token bucket and a leaky bucket both are.
+//! A level that drains at a constant rate: the state of both the token bucket and the leaky bucket.
 
 use super::ExactRatio;
 
-/// A bucket with the level it had at an instant.
+/// A bucket's level at the time `at`.
 #[derive(Clone, Debug)]
 pub(super) struct DrainingBucket {
     rate: ExactRatio,
@@ -16,7 +16,7 @@ impl DrainingBucket {
         Self { rate, burst, level: ExactRatio::from_integer(0), at: 0 }
     }
 
-    /// The level at an instant.
+    /// The level at a given time.
     pub(super) fn level(&self, at: i128) -> ExactRatio {
         let level = self.level - self.rate * (at - self.at).max(0);
         level.max(ExactRatio::from_integer(0))
@@ -27,7 +27,7 @@ impl DrainingBucket {
         self.level = (self.level + cost).min(ExactRatio::from_integer(2 * self.burst));
     }
 
-    /// Takes out what has not drained of a cost that was put in `then`.
+    /// Removes the part of a cost charged at `then` that has not drained.
     pub(super) fn refund(&mut self, cost: i128, then: i128, now: i128) {
         self.drain_to(now);
         let zero = ExactRatio::from_integer(0);
@@ -43,7 +43,7 @@ impl DrainingBucket {
         self.at = self.at.min(now);
     }
 
-    /// Goes on at another rate, if it is another, with what is used in whole requests.
+    /// Changes the rate and burst. If the rate differs, usage is rounded up to whole requests.
     pub(super) fn set_rate(&mut self, rate: ExactRatio, burst: i128, now: i128) {
         self.drain_to(now);
         if rate != self.rate {

@@ -1,8 +1,9 @@
-//! The algorithms once more, in exact rational arithmetic, straight from their definitions.
+//! The algorithms in exact rational arithmetic, straight from their definitions.
 //!
-//! An algorithm is one function, [`Oracle::used`]: how much of the limit is taken at an instant if
-//! nothing else comes. Everything else follows by searching it: a cost fits when `used + cost ≤
-//! limit`, the wait is the first instant at which it fits. None of core's formulas is used here.
+//! Each algorithm is one function, [`Oracle::used`]: how much of the limit is used at an instant if
+//! nothing else is charged. Everything else follows from searching it: a cost fits if `used + cost
+//! ≤ limit`, and the wait ends at the first instant at which it fits. None of core's formulas is
+//! used here.
 
 mod charge_log;
 mod confirm;
@@ -17,13 +18,13 @@ use tidegate_core::time::{Micros, Timestamp};
 use charge_log::ChargeLog;
 use draining_bucket::DrainingBucket;
 
-/// What is told where nobody can know when a slot will be free.
+/// The retry hint for concurrency slots: when a slot will be released is unknown.
 const SLOT_RETRY_HINT: Micros = Micros::from_secs(1);
 
-/// A number that is never rounded.
+/// An exact rational number.
 pub type ExactRatio = Ratio<i128>;
 
-/// One counter, by definition.
+/// A counter that follows the algorithm's definition.
 #[derive(Clone, Debug)]
 pub struct Oracle {
     state: OracleState,
@@ -31,32 +32,33 @@ pub struct Oracle {
     queue: bool,
 }
 
-/// What an algorithm remembers, and how much of it counts.
+/// The state of an algorithm.
 #[derive(Clone, Debug)]
 enum OracleState {
-    /// A level that drains steadily.
+    /// A level that drains at a constant rate.
     Bucket(DrainingBucket),
-    /// What was charged in the window of the epoch grid that an instant lies in.
+    /// The charges; those in the current epoch-aligned window count.
     Fixed(ChargeLog),
-    /// What was charged in the window that ends at an instant.
+    /// The charges; those in the window that ends now count.
     Log(ChargeLog),
-    /// What is held at an instant: taken or renewed within the lease that ends there.
+    /// The slots; those taken or renewed within the hold time that ends now count.
     Slots(ChargeLog),
-    /// What was charged in this window of the grid, and the overlapping share of the last one.
-    /// The share is too large by at most this much.
+    /// The charges; those in the current epoch-aligned window count, and those in the previous one
+    /// in proportion to its overlap with the sliding window. The proportion is too large by at most
+    /// the second field.
     Counter(ChargeLog, ExactRatio),
 }
 
 impl Oracle {
-    /// An untouched counter.
+    /// An unused counter.
     #[must_use]
     pub fn new(algorithm: Algorithm, quota: &Quota) -> Self {
         let rate = ExactRatio::new(quota.requests.into(), quota.window.get().into());
         Self::with_stricter_rate(algorithm, quota, rate, ExactRatio::from_integer(0))
     }
 
-    /// An untouched counter that is stricter than the definition: a bucket that drains at this rate,
-    /// a sliding counter that keeps this much more of the window before.
+    /// An unused counter that is stricter than the definition: a bucket drains at `rate`, and a
+    /// sliding window counter counts `share` more of the previous window.
     #[must_use]
     pub fn with_stricter_rate(
         algorithm: Algorithm,
@@ -86,11 +88,11 @@ impl Oracle {
         Self { state, limit, queue: algorithm == Algorithm::LeakyBucket(LeakMode::Queue) }
     }
 
-    /// How much of the limit is taken at an instant, if nothing else comes until then.
+    /// How much of the limit is used at `at`, if nothing else is charged until then.
     #[must_use]
     pub fn used(&self, at: i128) -> ExactRatio {
         match &self.state {
-            OracleState::Bucket(tank) => tank.level(at),
+            OracleState::Bucket(bucket) => bucket.level(at),
             OracleState::Fixed(past) => {
                 ExactRatio::from_integer(past.sum_in_window(past.window_id(at)))
             }
@@ -106,17 +108,18 @@ impl Oracle {
         }
     }
 
-    /// Whether `cost` fits at an instant.
+    /// Whether `cost` fits at `at`.
     #[must_use]
     pub fn fits(&self, cost: u64, at: i128) -> bool {
         self.used(at) + i128::from(cost) <= ExactRatio::from_integer(self.limit)
     }
 
-    /// Adds `cost` at `now`, whether it fits or not; debt ends at one more full bucket or window.
+    /// Charges `cost` at `now`, whether it fits or not. Debt is capped at one more full bucket or
+    /// window.
     pub fn charge(&mut self, cost: u64, now: Timestamp) {
         let (cost, now) = (i128::from(cost), i128::from(now.as_micros()));
         match &mut self.state {
-            OracleState::Bucket(tank) => tank.fill(cost, now),
+            OracleState::Bucket(bucket) => bucket.fill(cost, now),
             OracleState::Fixed(past) | OracleState::Counter(past, _) => {
                 let held = past.sum_in_window(past.window_id(now));
                 past.add(cost.min(2 * self.limit - held), now);
@@ -132,12 +135,12 @@ impl Oracle {
         }
     }
 
-    /// Gives back a `cost` that was charged at `charged_at`.
+    /// Refunds a `cost` that was charged at `charged_at`.
     pub fn refund(&mut self, cost: u64, charged_at: Timestamp, now: Timestamp) {
         let (cost, now) = (i128::from(cost), i128::from(now.as_micros()));
         let then = i128::from(charged_at.as_micros());
         match &mut self.state {
-            OracleState::Bucket(tank) => tank.refund(cost, then, now),
+            OracleState::Bucket(bucket) => bucket.refund(cost, then, now),
             OracleState::Fixed(past) if past.window_id(then) == past.window_id(now) => {
                 past.remove(cost, |past, at| past.window_id(at) == past.window_id(then));
             }
@@ -153,7 +156,7 @@ impl Oracle {
         }
     }
 
-    /// Holds on what was taken at `charged_at`: it is as if it had been taken now.
+    /// Renews slots taken at `charged_at`, as if they were taken now.
     pub fn renew(&mut self, cost: u64, charged_at: Timestamp, now: Timestamp) {
         if matches!(self.state, OracleState::Slots(_)) {
             self.refund(cost, charged_at, now);
@@ -161,10 +164,10 @@ impl Oracle {
         }
     }
 
-    /// Forgets everything.
+    /// Clears the counter.
     pub fn reset(&mut self) {
         match &mut self.state {
-            OracleState::Bucket(tank) => tank.clear(),
+            OracleState::Bucket(bucket) => bucket.clear(),
             OracleState::Fixed(past)
             | OracleState::Log(past)
             | OracleState::Slots(past)
@@ -174,15 +177,15 @@ impl Oracle {
         }
     }
 
-    /// Goes over to another quota of the same window: a bucket settles at the old rate and goes on at
-    /// the new one from there, with what is used in whole requests.
+    /// Switches to another quota with the same window. A bucket drains at the old rate until `now`
+    /// and at the new one from then on; its usage is rounded up to whole requests.
     pub fn reload(&mut self, quota: &Quota, now: Timestamp) {
         let requests = i128::from(quota.requests);
         match &mut self.state {
-            OracleState::Bucket(tank) => {
+            OracleState::Bucket(bucket) => {
                 self.limit = quota.burst().into();
                 let rate = ExactRatio::new(requests, quota.window.get().into());
-                tank.set_rate(rate, self.limit, now.as_micros().into());
+                bucket.set_rate(rate, self.limit, now.as_micros().into());
             }
             OracleState::Fixed(past)
             | OracleState::Counter(past, _)
@@ -194,11 +197,11 @@ impl Oracle {
         }
     }
 
-    /// Moves what lies ahead of `now` to `now`, after a clock that went back.
+    /// Moves charges later than `now` to `now`, after the clock went back.
     pub fn rebase(&mut self, now: Timestamp) {
         let now = i128::from(now.as_micros());
         match &mut self.state {
-            OracleState::Bucket(tank) => tank.rebase(now),
+            OracleState::Bucket(bucket) => bucket.rebase(now),
             OracleState::Fixed(past)
             | OracleState::Log(past)
             | OracleState::Slots(past)
@@ -208,7 +211,7 @@ impl Oracle {
         }
     }
 
-    /// Whether `cost` fits and if not, when: found by search.
+    /// Whether `cost` fits and, if not, when it will; found by search.
     #[must_use]
     pub fn fit(&self, cost: u64, now: Timestamp) -> Fit {
         let now = i128::from(now.as_micros());
@@ -223,7 +226,7 @@ impl Oracle {
         }
     }
 
-    /// What is left: found by search.
+    /// What remains; found by search.
     #[must_use]
     pub fn gauge(&self, now: Timestamp) -> Gauge {
         let now = i128::from(now.as_micros());
@@ -234,9 +237,9 @@ impl Oracle {
         Gauge { remaining, reset_after: self.time_until_unused(now), next_after }
     }
 
-    /// How long no more than `remaining` passes, whatever is asked: found by search. Of a sliding counter what is
-    /// spent counts less from the next window on, and that long is as far as is told; of a log so long as its
-    /// oldest entry lives.
+    /// How long at most `remaining` can be admitted, whatever the requests; found by search. For a
+    /// sliding window counter the answer reaches at most to the end of the current window, because
+    /// usage counts less from then on. For a log it is the lifetime of the oldest entry.
     fn time_until_more(&self, remaining: u64, now: i128) -> Micros {
         let end = |past: &ChargeLog| past.window - now.rem_euclid(past.window);
         match &self.state {
@@ -256,17 +259,17 @@ impl Oracle {
                 first_true(|wait| wait >= end(past) || fits(wait))
             }
             OracleState::Bucket(_) => {
-                // What is there is spent at once: a bucket that is full does not fill.
+                // Spend what remains first, because a full bucket gains nothing.
                 let mut spent = self.clone();
-                if let OracleState::Bucket(tank) = &mut spent.state {
-                    tank.fill(i128::from(remaining), now);
+                if let OracleState::Bucket(bucket) = &mut spent.state {
+                    bucket.fill(i128::from(remaining), now);
                 }
                 first_true(|wait| spent.fits(1, now + wait))
             }
         }
     }
 
-    /// Whether a wait is not known, so that a hint is told.
+    /// Whether the wait is unknown, so that a hint is returned.
     const fn uses_retry_hint(&self) -> bool {
         matches!(self.state, OracleState::Slots(_))
     }
@@ -280,7 +283,7 @@ fn to_micros(micros: i128) -> Micros {
     Micros::new(u64::try_from(micros).unwrap_or(u64::MAX))
 }
 
-/// The smallest number from zero on for which something holds that stays true once it is.
+/// The smallest number from zero for which `holds` is true; `holds` must stay true once it is.
 fn first_true(holds: impl Fn(i128) -> bool) -> Micros {
     let mut yes = 0;
     while !holds(yes) {
@@ -304,7 +307,8 @@ mod tests {
     use tidegate_core::decision::Reading;
     use tidegate_core::policy::Policy;
 
-    /// Searching by halves rests on what is used never growing by itself; walking rests on nothing.
+    /// Binary search relies on usage never growing without a charge; linear search relies on
+    /// nothing.
     #[test]
     fn binary_search_matches_linear_search() {
         let quota = (1_u64..6, 1_u64..20)
@@ -319,12 +323,12 @@ mod tests {
                 oracle.charge(step.cost.resolve(&policy, &Reading::default()), now);
             }
             let at = i128::from(now.as_micros());
-            let walk = |holds: &dyn Fn(i128) -> bool| (0..1_000_u64).find(|n| holds((*n).into()));
+            let scan = |holds: &dyn Fn(i128) -> bool| (0..1_000_u64).find(|n| holds((*n).into()));
             if let Fit::After(wait) = oracle.fit(cost, now) {
-                prop_assert_eq!(walk(&|n| oracle.fits(cost, at + n)), Some(wait.get()));
+                prop_assert_eq!(scan(&|n| oracle.fits(cost, at + n)), Some(wait.get()));
             }
-            let untouched = walk(&|n| oracle.used(at + n) == ExactRatio::from_integer(0));
-            prop_assert_eq!(untouched, Some(oracle.gauge(now).reset_after.get()));
+            let unused_after = scan(&|n| oracle.used(at + n) == ExactRatio::from_integer(0));
+            prop_assert_eq!(unused_after, Some(oracle.gauge(now).reset_after.get()));
             prop_assert!((0..100).all(|n| oracle.used(at + n) >= oracle.used(at + n + 1)));
             Ok(())
         });

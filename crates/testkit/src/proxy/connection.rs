@@ -1,4 +1,4 @@
-//! One connection through the proxy: what becomes of each piece of it, by the mode of the moment.
+//! One connection through the proxy, and how the current mode treats its bytes.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,20 +12,20 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{ConnectionEnd, DelayScope, OpenConnection, ProxyMode, ProxySetting};
 
-/// How long a client that was told the end may go on sending before it is cut off.
+/// How long a client may continue to send after the proxy has closed its side.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Carries a connection to its end.
+/// Relays a connection until it ends.
 pub(super) async fn run(
     mut client: TcpStream,
     upstream: SocketAddr,
     setting: watch::Receiver<ProxySetting>,
     open: OpenConnection,
 ) {
-    let holed = AtomicBool::new(false);
+    let swallowed = AtomicBool::new(false);
     let ending = tokio::select! {
-        ending = relay_connection(&mut client, upstream, setting.clone(), &holed) => ending,
-        ending = wait_broken(setting.clone(), &holed) => ending,
+        ending = relay_connection(&mut client, upstream, setting.clone(), &swallowed) => ending,
+        ending = wait_broken(setting.clone(), &swallowed) => ending,
     };
     drop(open);
     match ending {
@@ -34,7 +34,7 @@ pub(super) async fn run(
         }
         ConnectionEnd::Fin => {
             let _ = client.shutdown().await;
-            // Closing with something unread would be a reset.
+            // Closing with unread data would send a reset.
             let rest = async { while matches!(client.read(&mut [0; 4096]).await, Ok(1..)) {} };
             let _ = timeout(LINGER_TIMEOUT, rest).await;
         }
@@ -45,54 +45,50 @@ async fn relay_connection(
     client: &mut TcpStream,
     upstream: SocketAddr,
     mut setting: watch::Receiver<ProxySetting>,
-    holed: &AtomicBool,
+    swallowed: &AtomicBool,
 ) -> ConnectionEnd {
-    if let Err(ending) = leave_blackhole(client, &mut setting, holed).await {
+    if let Err(ending) = leave_blackhole(client, &mut setting, swallowed).await {
         return ending;
     }
     let Ok(mut server) = TcpStream::connect(upstream).await else { return ConnectionEnd::Reset };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
-    let line = |side| ProxyPipe {
-        direction: side,
-        setting: setting.clone(),
-        swallowed: holed,
-        cut: (0, 0),
-    };
-    let requests = line(ProxyDirection::Requests).relay(from_client, to_server);
-    let replies = line(ProxyDirection::Replies).relay(from_server, to_client);
+    let pipe =
+        |direction| ProxyPipe { direction, setting: setting.clone(), swallowed, cut: (0, 0) };
+    let requests = pipe(ProxyDirection::Requests).relay(from_client, to_server);
+    let replies = pipe(ProxyDirection::Replies).relay(from_server, to_client);
     tokio::try_join!(requests, replies).err().unwrap_or(ConnectionEnd::Fin)
 }
 
-/// A connection that is accepted in a black hole has nobody behind it until it is out.
+/// Waits for the end of a black hole before connecting to the upstream.
 async fn leave_blackhole(
     client: &mut TcpStream,
     setting: &mut watch::Receiver<ProxySetting>,
-    holed: &AtomicBool,
+    swallowed: &AtomicBool,
 ) -> Result<(), ConnectionEnd> {
     while matches!(setting.borrow_and_update().mode, ProxyMode::Blackhole) {
         tokio::select! {
             _ = setting.changed() => {}
             read = async { client.read(&mut [0; 4096]).await } => match read {
-                Ok(1..) => holed.store(true, Ordering::SeqCst),
+                Ok(1..) => swallowed.store(true, Ordering::SeqCst),
                 _ => return Err(ConnectionEnd::Fin),
             },
         }
     }
-    if holed.load(Ordering::SeqCst) { Err(ConnectionEnd::Reset) } else { Ok(()) }
+    if swallowed.load(Ordering::SeqCst) { Err(ConnectionEnd::Reset) } else { Ok(()) }
 }
 
-/// Waits until a mode is set that the connection does not survive.
+/// Waits for a mode that ends the connection.
 async fn wait_broken(
     mut setting: watch::Receiver<ProxySetting>,
-    holed: &AtomicBool,
+    swallowed: &AtomicBool,
 ) -> ConnectionEnd {
     loop {
         match setting.borrow_and_update().mode {
             ProxyMode::Refuse => return ConnectionEnd::Reset,
             ProxyMode::Blackhole => {}
-            _ if holed.load(Ordering::SeqCst) => return ConnectionEnd::Reset,
+            _ if swallowed.load(Ordering::SeqCst) => return ConnectionEnd::Reset,
             _ => {}
         }
         // The sender lives as long as the runtime that this runs on.
@@ -110,9 +106,9 @@ enum ProxyDirection {
 struct ProxyPipe<'a> {
     direction: ProxyDirection,
     setting: watch::Receiver<ProxySetting>,
-    /// Whether a black hole has swallowed something of either direction.
+    /// Whether a black hole has swallowed bytes of either direction.
     swallowed: &'a AtomicBool,
-    /// Bytes that were let through before a cut, and the number of the setting that wants it.
+    /// Bytes forwarded under a cut, and the generation of its setting.
     cut: (usize, u64),
 }
 
@@ -121,7 +117,7 @@ enum ProxyChunk {
     End(ConnectionEnd),
 }
 
-/// What becomes of a piece.
+/// What to do with a chunk.
 enum ChunkAction {
     Pass,
     Swallow,
@@ -129,17 +125,18 @@ enum ChunkAction {
 }
 
 impl ProxyPipe<'_> {
-    /// Until the sender has ended and the receiver knows, or the connection must be closed. Reading
-    /// goes on while pieces wait, so that a delay holds up nothing but what it delays.
+    /// Relays until the sender has ended and the receiver was notified, or until the connection
+    /// must be closed. Reading continues while chunks are delayed, so that a delay affects nothing
+    /// else.
     async fn relay(
         mut self,
         from: ReadHalf<'_>,
         mut to: WriteHalf<'_>,
     ) -> Result<(), ConnectionEnd> {
-        let (sender, mut pieces) = mpsc::channel(1024);
+        let (sender, mut chunks) = mpsc::channel(1024);
         let write = async {
-            while let Some((arrived, piece)) = pieces.recv().await {
-                match piece {
+            while let Some((arrived, chunk)) = chunks.recv().await {
+                match chunk {
                     ProxyChunk::Bytes(bytes) => {
                         self.forward_bytes(&bytes, arrived, &mut to).await?;
                     }
@@ -150,7 +147,7 @@ impl ProxyPipe<'_> {
             }
             Ok(())
         };
-        // The end comes through the pieces, so reading is never what ends this.
+        // The end arrives as a chunk, so reading never completes this future.
         let read = async {
             read_chunks(from, sender).await;
             std::future::pending().await
@@ -190,7 +187,7 @@ impl ProxyPipe<'_> {
     ) -> Result<(), ConnectionEnd> {
         while matches!(self.next_action(arrived).await, ChunkAction::Swallow) {
             if self.direction == ProxyDirection::Requests {
-                // The client is gone: nobody is left to be kept in the dark.
+                // The client has disconnected, so there is no one left to hide the end from.
                 return Err(ConnectionEnd::Fin);
             }
             let _ = self.setting.changed().await;
@@ -201,17 +198,17 @@ impl ProxyPipe<'_> {
         }
     }
 
-    /// Waits as long as the mode wants, whatever it is changed to meanwhile.
+    /// Waits for the mode's delay and returns the action; a mode change takes effect while waiting.
     async fn next_action(&mut self, arrived: Instant) -> ChunkAction {
         loop {
-            let ProxySetting { mode, generation: number } = *self.setting.borrow_and_update();
+            let ProxySetting { mode, generation } = *self.setting.borrow_and_update();
             match mode {
                 ProxyMode::Blackhole => return ChunkAction::Swallow,
                 ProxyMode::CutAfter { bytes, ending }
                     if self.direction == ProxyDirection::Replies =>
                 {
-                    if self.cut.1 != number {
-                        self.cut = (0, number);
+                    if self.cut.1 != generation {
+                        self.cut = (0, generation);
                     }
                     return ChunkAction::Cut { left: bytes - self.cut.0, ending };
                 }
@@ -235,7 +232,7 @@ impl ProxyPipe<'_> {
     }
 }
 
-/// Never, when the time is too far off to be told.
+/// Sleeps until `due`; forever if `due` is `None` because it would overflow.
 async fn sleep_until_due(due: Option<Instant>) {
     match due {
         Some(due) => sleep_until(due).await,
@@ -246,13 +243,13 @@ async fn sleep_until_due(due: Option<Instant>) {
 async fn read_chunks(mut from: ReadHalf<'_>, sender: mpsc::Sender<(Instant, ProxyChunk)>) {
     let mut buffer = vec![0; 16 * 1024];
     loop {
-        let piece = match from.read(&mut buffer).await {
+        let chunk = match from.read(&mut buffer).await {
             Ok(0) => ProxyChunk::End(ConnectionEnd::Fin),
             Ok(length) => ProxyChunk::Bytes(buffer[..length].to_vec()),
             Err(_) => ProxyChunk::End(ConnectionEnd::Reset),
         };
-        let last = matches!(piece, ProxyChunk::End(_));
-        if sender.send((Instant::now(), piece)).await.is_err() || last {
+        let last = matches!(chunk, ProxyChunk::End(_));
+        if sender.send((Instant::now(), chunk)).await.is_err() || last {
             return;
         }
     }

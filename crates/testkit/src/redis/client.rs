@@ -1,7 +1,7 @@
-//! The plainest client there is: one command out, one RESP2 reply in, blocking. It shares nothing
-//! with the client that is under test.
+//! A minimal blocking RESP2 client: one command out, one reply in. It shares no code with the
+//! client under test.
 
-#![expect(clippy::expect_used, reason = "a reply of another kind than asked for fails the test")]
+#![expect(clippy::expect_used, reason = "an unexpected kind of reply fails the test")]
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,60 +9,60 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// What a server answers.
+/// A reply of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RedisReply {
     /// A status, such as `OK`.
     Simple(String),
-    /// A refusal, beginning with its kind.
+    /// An error, beginning with its code.
     Error(String),
-    /// A number.
+    /// An integer.
     Integer(i64),
     /// Bytes.
     Bulk(Vec<u8>),
-    /// Nothing.
+    /// A null.
     Nil,
-    /// Several.
+    /// An array.
     Array(Vec<RedisReply>),
 }
 
 impl RedisReply {
-    /// The text of a status, a number or bytes.
+    /// The text of a status, integer or bulk reply.
     ///
     /// # Panics
-    /// When it is something else.
+    /// If it is another kind of reply.
     #[must_use]
     pub fn text(&self) -> String {
         match self {
             Self::Simple(text) => text.clone(),
             Self::Integer(number) => number.to_string(),
             Self::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            other => panic!("a text was expected, not {other:?}"),
+            other => panic!("expected a text reply, got {other:?}"),
         }
     }
 
-    /// The number, also when it came as text (`TIME` does that).
+    /// The integer, also if it was sent as text (as by `TIME`).
     ///
     /// # Panics
-    /// When it is no number.
+    /// If it is not a number.
     #[must_use]
     pub fn integer(&self) -> i64 {
         self.text().parse().expect("a number")
     }
 
-    /// The several.
+    /// The items of an array.
     ///
     /// # Panics
-    /// When it is something else.
+    /// If it is another kind of reply.
     #[must_use]
     pub fn items(&self) -> &[Self] {
         match self {
             Self::Array(items) => items,
-            other => panic!("an array was expected, not {other:?}"),
+            other => panic!("expected an array, got {other:?}"),
         }
     }
 
-    /// The refusal, if it is one.
+    /// The error, if it is one.
     #[must_use]
     pub fn error(&self) -> Option<&str> {
         match self {
@@ -71,7 +71,7 @@ impl RedisReply {
         }
     }
 
-    /// The value of `name` in lines of `name:value`, as `INFO` and `CLUSTER INFO` answer.
+    /// The value of `name` in lines of `name:value`, the format of `INFO` and `CLUSTER INFO`.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<String> {
         let text = self.text();
@@ -80,19 +80,19 @@ impl RedisReply {
     }
 }
 
-/// A connection.
+/// A connection to a server.
 pub struct RedisClient {
     stream: BufReader<Box<dyn ClientStream>>,
 }
 
 impl RedisClient {
-    /// How long a client waits for a connection and for each part of a reply.
+    /// Timeout for connecting and for each part of a reply.
     pub const TIMEOUT: Duration = Duration::from_secs(5);
 
     /// Connects over TCP.
     ///
     /// # Errors
-    /// When nobody accepts within [`RedisClient::TIMEOUT`].
+    /// If the server does not accept within [`RedisClient::TIMEOUT`].
     pub fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, Self::TIMEOUT)?;
         stream.set_nodelay(true)?;
@@ -102,7 +102,7 @@ impl RedisClient {
     /// Connects over a Unix socket.
     ///
     /// # Errors
-    /// When nobody accepts.
+    /// If the server does not accept.
     pub fn connect_unix(socket: &Path) -> io::Result<Self> {
         Self::from_stream(Box::new(UnixStream::connect(socket)?))
     }
@@ -113,28 +113,28 @@ impl RedisClient {
         Ok(client)
     }
 
-    /// Changes how long it waits for each part of a reply.
+    /// Sets the timeout for each part of a reply.
     ///
     /// # Errors
-    /// When the time is zero.
+    /// If the timeout is zero.
     pub fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
         self.stream.get_mut().set_timeouts(timeout)
     }
 
-    /// Sends one command and waits for its reply. A refusal is a reply. After an error the
-    /// connection is out of step and of no more use.
+    /// Sends one command and waits for its reply. An error reply is returned as a reply. After an
+    /// `Err` the connection is out of sync and must not be used.
     ///
     /// # Errors
-    /// When the connection ends, the reply is not RESP2, or does not come in time.
+    /// If the connection ends, or the reply is not RESP2 or does not arrive in time.
     pub fn command(&mut self, words: &[impl AsRef<[u8]>]) -> io::Result<RedisReply> {
         self.send(words)?;
         self.receive()
     }
 
-    /// Sends one command and waits for nothing.
+    /// Sends one command without waiting for the reply.
     ///
     /// # Errors
-    /// When the connection has ended.
+    /// If the connection has ended.
     pub fn send(&mut self, words: &[impl AsRef<[u8]>]) -> io::Result<()> {
         let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
         for word in words.iter().map(AsRef::as_ref) {
@@ -188,7 +188,7 @@ fn malformed(line: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("not RESP2: {line:?}"))
 }
 
-/// What a TCP and a Unix stream have in common.
+/// What TCP and Unix streams have in common.
 trait ClientStream: Read + Write + Send {
     fn set_timeouts(&self, timeout: Duration) -> io::Result<()>;
 }

@@ -1,7 +1,7 @@
-//! A Redis Cluster: three primaries with a replica each, whose slots a test moves and whose
-//! primaries it kills.
+//! A Redis Cluster of three primaries with one replica each. Tests can move its slots and kill its
+//! primaries.
 
-#![expect(clippy::expect_used, reason = "a test whose cluster does not obey cannot go on")]
+#![expect(clippy::expect_used, reason = "a failed setup step fails the test")]
 
 use super::client::RedisReply;
 use super::server::{RedisServer, RedisServerBuilder};
@@ -12,13 +12,13 @@ const PRIMARIES: usize = 3;
 const NODES: usize = 2 * PRIMARIES;
 const SLOTS: usize = 16_384;
 
-/// Long enough for a busy machine, short enough for a test.
+/// The timeouts are long enough for a busy machine and short enough for a test.
 const SETTINGS: [&str; 10] = [
     "--cluster-enabled",
     "yes",
     "--cluster-node-timeout",
     "1500",
-    // A replica may always stand for election, and stays with its primary.
+    // A replica may always be elected, and stays with its primary.
     "--cluster-replica-validity-factor",
     "0",
     "--cluster-allow-replica-migration",
@@ -31,24 +31,25 @@ const SETTINGS: [&str; 10] = [
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,
-    /// Ports of the nodes' talk among themselves.
+    /// Ports of the cluster bus.
     buses: Vec<ReservedPort>,
 }
 
 impl RedisCluster {
-    /// Starts one and waits until all of it is well.
+    /// Starts a cluster and waits until it is healthy.
     ///
     /// # Panics
-    /// When that does not come about.
+    /// If it does not become healthy.
     #[must_use]
     pub fn start() -> Self {
         Self::start_with(&[])
     }
 
-    /// Starts one whose nodes have more settings, such as `&["--cluster-require-full-coverage", "no"]`.
+    /// Starts a cluster with additional settings, such as `&["--cluster-require-full-coverage",
+    /// "no"]`.
     ///
     /// # Panics
-    /// When it does not come about.
+    /// If it does not become healthy.
     #[must_use]
     pub fn start_with(settings: &[&str]) -> Self {
         let buses: Vec<ReservedPort> = (0..NODES).map(|_| ReservedPort::reserve()).collect();
@@ -57,7 +58,7 @@ impl RedisCluster {
                 RedisServerBuilder::plain().with_arguments(&SETTINGS).with_arguments(settings);
             plan.with_arguments(&["--cluster-port", &bus.number().to_string()]).start()
         };
-        // All are started before one is waited for.
+        // Start all before waiting for any.
         let nodes: Vec<RedisServer> = buses.iter().map(start).collect();
         let nodes = nodes.into_iter().map(RedisServer::wait_ready).collect();
         let cluster = Self { nodes, buses };
@@ -68,7 +69,7 @@ impl RedisCluster {
     fn join(&self) {
         let (primaries, replicas) = self.nodes.split_at(PRIMARIES);
         for (number, node) in self.nodes.iter().enumerate() {
-            // Else all begin with the same epoch and have to settle it among themselves.
+            // Otherwise all nodes start with the same epoch and must first resolve the conflict.
             node.expect_ok(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
         }
         for (number, node) in primaries.iter().enumerate() {
@@ -86,72 +87,72 @@ impl RedisCluster {
         for (replica, primary) in replicas.iter().zip(primaries) {
             replica.expect_ok(&["CLUSTER", "REPLICATE", &node_id(primary)]);
         }
-        eventually("every node calls the cluster well", || self.is_healthy());
-        eventually("every node knows who replicates", || {
+        eventually("every node reports a healthy cluster", || self.is_healthy());
+        eventually("every node knows the replicas", || {
             let replicas =
                 |node| known_nodes(node).iter().filter(|known| known.primary.is_some()).count();
             self.nodes.iter().all(|node| replicas(node) == PRIMARIES)
         });
-        eventually("every replica has its copy", || replicas.iter().all(is_in_sync));
+        eventually("every replica is in sync", || replicas.iter().all(is_in_sync));
     }
 
-    /// All nodes, dead ones too: first those that began as primaries, then their replicas in the
-    /// same order.
+    /// All nodes, including dead ones: first the initial primaries, then their replicas in the same
+    /// order.
     #[must_use]
     pub fn nodes(&self) -> &[RedisServer] {
         &self.nodes
     }
 
-    /// Addresses of all nodes, as clients are configured with.
+    /// URLs of all nodes, for the configuration of clients.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(RedisServer::url).collect()
     }
 
-    /// Whether every living node says `cluster_state:ok`.
+    /// Whether every live node reports `cluster_state:ok`.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         let state = |node: &RedisServer| node.command(&["CLUSTER", "INFO"]).field("cluster_state");
         self.live_nodes().all(|node| state(node).as_deref() == Some("ok"))
     }
 
-    /// Who has a slot, as a living node sees it.
+    /// The owner of a slot, according to a live node.
     ///
     /// # Panics
-    /// When nobody has.
+    /// If the slot has no owner.
     #[must_use]
     pub fn primary_of(&self, slot: u16) -> &RedisServer {
-        let witness = self.live_nodes().next().expect("a living node");
-        self.node_by_port(slot_owner(witness, slot).expect("a slot that somebody has"))
+        let witness = self.live_nodes().next().expect("a live node");
+        self.node_by_port(slot_owner(witness, slot).expect("a slot with an owner"))
     }
 
-    /// The replica of a primary, as a living node sees it.
+    /// The replica of a primary, according to a live node.
     ///
     /// # Panics
-    /// When it has none.
+    /// If it has none.
     #[must_use]
     pub fn replica_of(&self, primary: &RedisServer) -> &RedisServer {
-        let witness = self.live_nodes().next().expect("a living node");
+        let witness = self.live_nodes().next().expect("a live node");
         let known = known_nodes(witness);
         let primary = known.iter().find(|node| node.port == primary.port()).expect("a known node");
         let mut replicas = known.iter().filter(|node| node.primary.as_ref() == Some(&primary.id));
         self.node_by_port(replicas.next().expect("a primary with a replica").port)
     }
 
-    /// Moves a slot with all its keys, and waits until every living node knows.
+    /// Moves a slot with all its keys, and waits until every live node knows.
     ///
     /// # Panics
-    /// When a step is refused.
+    /// If a step fails.
     pub fn move_slot(&self, slot: u16, to: &RedisServer) {
         self.begin_move(slot, to);
         self.finish_move(slot, to);
     }
 
-    /// Opens the move of a slot. From here on its owner answers `ASK` for keys that it does not
-    /// have, and `TRYAGAIN` for several of which it has some.
+    /// Begins the move of a slot. From then on its owner replies `ASK` for keys that it does not
+    /// have, and `TRYAGAIN` for several keys of which it has only some.
     ///
     /// # Panics
-    /// When a step is refused.
+    /// If a step fails.
     pub fn begin_move(&self, slot: u16, to: &RedisServer) {
         let from = self.primary_of(slot);
         let slot = slot.to_string();
@@ -159,28 +160,29 @@ impl RedisCluster {
         from.expect_ok(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &node_id(to)]);
     }
 
-    /// Moves one key of a slot whose move is open.
+    /// Moves one key of a slot whose move has begun.
     ///
     /// # Panics
-    /// When it is refused or there is no such key.
+    /// If the server rejects it or the key does not exist.
     pub fn move_key(&self, key: impl AsRef<[u8]>, to: &RedisServer) {
         let key = key.as_ref();
         migrate_key(self.primary_of(slot_of(key)), key, to);
     }
 
-    /// Moves what is left of the keys, gives the slot away, and waits until every living node knows.
+    /// Moves the remaining keys, transfers the slot, and waits until every live node knows.
     ///
     /// # Panics
-    /// When a step is refused.
+    /// If a step fails.
     pub fn finish_move(&self, slot: u16, to: &RedisServer) {
         let from = self.primary_of(slot);
         let (number, owner_id) = (slot.to_string(), node_id(to));
-        // Keys may still come in while others leave.
+        // New keys may be created while others are moved.
         while let [key, ..] = from.command(&["CLUSTER", "GETKEYSINSLOT", &number, "1"]).items() {
-            let RedisReply::Bulk(key) = key else { panic!("a key was expected, not {key:?}") };
+            let RedisReply::Bulk(key) = key else { panic!("expected a key, got {key:?}") };
             migrate_key(from, key, to);
         }
-        // The new owner first: were the old one told first and then lost, nobody would have it.
+        // Notify the new owner first. If the old owner were notified first and then failed, the
+        // slot would have no owner.
         for node in [to, from] {
             node.expect_ok(&["CLUSTER", "SETSLOT", &number, "NODE", &owner_id]);
         }
@@ -189,27 +191,28 @@ impl RedisCluster {
         });
     }
 
-    /// Kills a primary and waits until its replica has taken over in every living node's eyes and
-    /// the cluster is well. Returns the new primary; the old one comes back by [`RedisServer::restart`].
+    /// Kills a primary and waits until every live node sees its replica as the primary and the
+    /// cluster is healthy. Returns the new primary; restart the old one with
+    /// [`RedisServer::restart`].
     ///
     /// # Panics
-    /// When that does not come about.
+    /// If the failover does not complete.
     pub fn fail_over(&self, primary: &RedisServer) -> &RedisServer {
-        let heir = self.replica_of(primary);
+        let successor = self.replica_of(primary);
         primary.process().kill();
         let leads = |node: &RedisServer| {
             known_nodes(node)
                 .iter()
-                .any(|known| known.port == heir.port() && known.primary.is_none())
+                .any(|known| known.port == successor.port() && known.primary.is_none())
         };
         eventually("the replica takes over", || self.live_nodes().all(leads) && self.is_healthy());
-        heir
+        successor
     }
 
-    /// Waits until a node that was restarted is a replica with its copy, and every living node knows.
+    /// Waits until a restarted node is a replica in sync, and every live node knows.
     ///
     /// # Panics
-    /// When that does not come about.
+    /// If that does not happen.
     pub fn await_replica(&self, node: &RedisServer) {
         let follows = |witness: &RedisServer| {
             let known = known_nodes(witness);
@@ -229,7 +232,7 @@ impl RedisCluster {
     }
 }
 
-/// The slot of a key: CRC16 (XMODEM) of it, or of what stands in its first braces, modulo 16384.
+/// The slot of a key: CRC16 (XMODEM) of the key, or of the text in its first braces, modulo 16384.
 #[must_use]
 pub fn slot_of(key: impl AsRef<[u8]>) -> u16 {
     let key = key.as_ref();
@@ -249,15 +252,15 @@ fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     (length > 0).then(|| &rest[..length])
 }
 
-/// A node as another one describes it.
+/// A node as another node describes it.
 struct KnownNode {
     id: String,
     port: u16,
-    /// The id of the one it replicates, if it does.
+    /// The ID of its primary, if it is a replica.
     primary: Option<String>,
 }
 
-/// Whom a node has met. Lines are `id ip:port@bus flags primary …`.
+/// The nodes known to a node. Lines are `id ip:port@bus flags primary …`.
 fn known_nodes(node: &RedisServer) -> Vec<KnownNode> {
     let text = node.command(&["CLUSTER", "NODES"]).text();
     let known = text.lines().filter(|line| !line.contains("handshake")).map(|line| {
@@ -273,7 +276,8 @@ fn known_nodes(node: &RedisServer) -> Vec<KnownNode> {
     known.collect()
 }
 
-/// The port of a slot's owner in a node's eyes. `CLUSTER SLOTS` answers `first, last, [ip, port, …], …`.
+/// The port of a slot's owner, according to a node. `CLUSTER SLOTS` replies `first, last, [ip,
+/// port, …], …`.
 fn slot_owner(node: &RedisServer, slot: u16) -> Option<u16> {
     let slots = node.command(&["CLUSTER", "SLOTS"]);
     let mut ranges = slots.items().iter().map(RedisReply::items);

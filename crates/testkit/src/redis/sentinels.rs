@@ -1,6 +1,6 @@
-//! A primary with two replicas, watched by three sentinels that replace it when it dies.
+//! A primary with two replicas, monitored by three sentinels that fail over when it dies.
 
-#![expect(clippy::expect_used, reason = "a test whose sentinels do not obey cannot go on")]
+#![expect(clippy::expect_used, reason = "a failed setup step fails the test")]
 
 use std::io;
 
@@ -12,8 +12,8 @@ const NAME: &str = "tidegate";
 const REPLICAS: usize = 2;
 const SENTINELS: usize = 3;
 
-/// The sentinels' habits in milliseconds, made quicker than they come; and a pause of the machine
-/// does not make them give up for half a minute (`tilt-trigger`).
+/// Sentinel periods in milliseconds, shorter than the defaults. With this `tilt-trigger`, a pause
+/// of the machine does not put the sentinels into TILT mode for half a minute.
 const SENTINEL_PERIODS: [&str; 10] = [
     "info-period",
     "500",
@@ -35,10 +35,10 @@ pub struct SentinelGroup {
 }
 
 impl SentinelGroup {
-    /// Starts all of them and waits until each sentinel knows all others.
+    /// Starts all servers and waits until each sentinel knows all others.
     ///
     /// # Panics
-    /// When that does not come about.
+    /// If that does not happen.
     #[must_use]
     pub fn start() -> Self {
         let primary = RedisServer::start();
@@ -49,8 +49,8 @@ impl SentinelGroup {
         let replicas: Vec<RedisServer> = (0..REPLICAS).map(follow).collect();
         let mut servers = vec![primary];
         servers.extend(replicas.into_iter().map(RedisServer::wait_ready));
-        // A sentinel asks a primary for its replicas when it starts, and then seldom.
-        eventually("both replicas have their copy", || {
+        // A sentinel queries the primary's replicas when it starts, and then only rarely.
+        eventually("both replicas are in sync", || {
             let info = servers[0].command(&["INFO", "replication"]).text();
             info.matches("state=online").count() == REPLICAS
         });
@@ -69,7 +69,7 @@ impl SentinelGroup {
         Self { servers, sentinels }
     }
 
-    /// The name by which the sentinels know the primary.
+    /// The name of the primary in the sentinels' configuration.
     #[must_use]
     pub const fn master_name(&self) -> &'static str {
         NAME
@@ -81,30 +81,30 @@ impl SentinelGroup {
         &self.sentinels
     }
 
-    /// The sentinels' addresses, as clients are configured with.
+    /// URLs of the sentinels, for the configuration of clients.
     #[must_use]
     pub fn sentinel_urls(&self) -> Vec<String> {
         self.sentinels.iter().map(RedisServer::url).collect()
     }
 
-    /// The servers that are watched, dead ones too; the first began as the primary.
+    /// The monitored servers, including dead ones; the first is the initial primary.
     #[must_use]
     pub fn servers(&self) -> &[RedisServer] {
         &self.servers
     }
 
-    /// The one that the first living sentinel calls the primary.
+    /// The primary, according to the first sentinel that responds.
     ///
     /// # Panics
-    /// When no sentinel answers.
+    /// If no sentinel responds.
     #[must_use]
     pub fn primary(&self) -> &RedisServer {
-        let mut told = self.sentinels.iter().filter_map(|sentinel| primary_port(sentinel).ok());
-        let port = told.next().expect("a sentinel that answers");
+        let mut ports = self.sentinels.iter().filter_map(|sentinel| primary_port(sentinel).ok());
+        let port = ports.next().expect("a sentinel that responds");
         self.servers.iter().find(|server| server.port() == port).expect("a server of ours")
     }
 
-    /// Kills the primary and returns it. The sentinels notice later: see
+    /// Kills the primary and returns it. The sentinels notice this later: see
     /// [`SentinelGroup::await_failover`].
     pub fn kill_primary(&self) -> &RedisServer {
         let primary = self.primary();
@@ -112,11 +112,11 @@ impl SentinelGroup {
         primary
     }
 
-    /// Waits until all living sentinels agree on another primary than `old`, and it says that it
-    /// is one. Returns it.
+    /// Waits until all live sentinels agree on a primary other than `old` and that server reports
+    /// the primary role. Returns it.
     ///
     /// # Panics
-    /// When that does not come about.
+    /// If that does not happen.
     pub fn await_failover(&self, old: &RedisServer) -> &RedisServer {
         eventually("the sentinels agree on a new primary", || {
             let mut ports =
@@ -137,14 +137,14 @@ fn settings(port: u16) -> String {
     )
 }
 
-/// The port of the primary in a sentinel's eyes.
+/// The port of the primary, according to a sentinel.
 fn primary_port(sentinel: &RedisServer) -> io::Result<u16> {
     let reply = sentinel.try_command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME])?;
     let port = reply.items()[1].integer();
     u16::try_from(port).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-/// `SENTINEL MASTER` answers names and values by turns.
+/// `SENTINEL MASTER` returns names and values alternately.
 fn knows_all_peers(sentinel: &RedisServer) -> bool {
     let reply = sentinel.command(&["SENTINEL", "MASTER", NAME]);
     let words: Vec<String> = reply.items().iter().map(RedisReply::text).collect();

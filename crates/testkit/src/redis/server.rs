@@ -1,6 +1,6 @@
-//! One server process: how it is started, reached, and brought to obey.
+//! A Redis server process: starting, connecting, stopping and restarting it.
 
-#![expect(clippy::expect_used, reason = "a test whose server does not start cannot go on")]
+#![expect(clippy::expect_used, reason = "a failed setup step fails the test")]
 
 use std::ffi::OsString;
 use std::io;
@@ -18,7 +18,7 @@ use crate::certificates::TestCertificates;
 use crate::port::ReservedPort;
 use crate::process::{ChildProcess, WAIT_TIMEOUT, poll_until};
 
-/// What every server of ours is told, unless it is a sentinel.
+/// Arguments of every server except sentinels.
 const BASE_ARGUMENTS: [&str; 10] = [
     "--save",
     "",
@@ -26,14 +26,14 @@ const BASE_ARGUMENTS: [&str; 10] = [
     "no",
     "--enable-debug-command",
     "yes",
-    // A replica's first copy starts at once instead of waiting five seconds for others.
+    // Start a replica's first sync at once instead of waiting five seconds for other replicas.
     "--repl-diskless-sync-delay",
     "0",
     "--daemonize",
     "no",
 ];
 
-/// A Redis server of the test's own, killed on drop.
+/// A Redis server for one test, killed on drop.
 #[derive(Debug)]
 pub struct RedisServer {
     process: ChildProcess,
@@ -43,7 +43,7 @@ pub struct RedisServer {
     clock: Option<FakeClock>,
 }
 
-/// A server as it shall be started.
+/// Configuration of a server to be started.
 pub(super) struct RedisServerBuilder {
     arguments: Vec<OsString>,
     environment: Vec<(&'static str, OsString)>,
@@ -54,56 +54,56 @@ pub(super) struct RedisServerBuilder {
 }
 
 impl RedisServer {
-    /// Starts one and waits until it answers.
+    /// Starts a server and waits until it answers.
     ///
     /// # Panics
-    /// When it does not, with its log.
+    /// If it does not answer; the message contains its log.
     #[must_use]
     pub fn start() -> Self {
         Self::start_with(&[])
     }
 
-    /// Starts one with more settings, such as `&["--maxmemory", "2mb"]`.
+    /// Starts a server with additional settings, such as `&["--maxmemory", "2mb"]`.
     ///
     /// # Panics
-    /// When it does not answer, with its log.
+    /// If it does not answer; the message contains its log.
     #[must_use]
     pub fn start_with(settings: &[&str]) -> Self {
         RedisServerBuilder::plain().with_arguments(settings).start().wait_ready()
     }
 
-    /// Starts one that speaks only TLS on its port, with certificates made for it. Its Unix socket,
-    /// which [`RedisServer::command`] uses then, is plain.
+    /// Starts a server that accepts only TLS on its port, with certificates generated for it. Its
+    /// Unix socket, which [`RedisServer::command`] then uses, is plain.
     ///
     /// # Panics
-    /// When it does not answer, with its log.
+    /// If it does not answer; the message contains its log.
     #[must_use]
     pub fn start_tls(client: ClientCertificatePolicy) -> Self {
         RedisServerBuilder::tls(client).start().wait_ready()
     }
 
-    /// Starts one whose clock is moved by [`RedisServer::step_clock`].
+    /// Starts a server whose clock can be moved by [`RedisServer::step_clock`].
     ///
     /// # Panics
-    /// When it does not answer, or the machine has no libfaketime.
+    /// If it does not answer, or if libfaketime is not installed.
     #[must_use]
     pub fn start_with_fake_clock() -> Self {
         RedisServerBuilder::with_fake_clock().start().wait_ready()
     }
 
-    /// Its port of 127.0.0.1: for TLS if it speaks that.
+    /// Its port on 127.0.0.1; the TLS port if it uses TLS.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port.number()
     }
 
-    /// Its port as an address.
+    /// Its socket address.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.port.address()
     }
 
-    /// Its address as clients are configured with: `redis://…`, or `rediss://…` with TLS.
+    /// Its URL for the configuration of clients: `redis://…`, or `rediss://…` with TLS.
     #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.certificates.is_some() { "rediss" } else { "redis" };
@@ -116,23 +116,24 @@ impl RedisServer {
         self.folder.path().join("redis.sock")
     }
 
-    /// The process, to be paused, resumed or killed.
+    /// The process, for pausing, resuming or killing it.
     #[must_use]
     pub const fn process(&self) -> &ChildProcess {
         &self.process
     }
 
-    /// The certificates of a server that speaks TLS.
+    /// The certificates of a TLS server.
     #[must_use]
     pub const fn certificates(&self) -> Option<&TestCertificates> {
         self.certificates.as_ref()
     }
 
-    /// Kills it if it runs, starts it again on the same port, and waits until it answers. Its data
-    /// are lost, except for a cluster node's knowledge of the cluster and a sentinel's of its primary.
+    /// Kills the server if it runs, starts it again on the same port, and waits until it answers.
+    /// Its data is lost, except a cluster node's cluster state and a sentinel's knowledge of its
+    /// primary.
     ///
     /// # Panics
-    /// When it does not answer, with its log.
+    /// If it does not answer; the message contains its log.
     pub fn restart(&self) {
         self.process.kill();
         self.remove_shared_memory();
@@ -140,28 +141,28 @@ impl RedisServer {
         self.await_ready();
     }
 
-    /// Asks it to end and waits until it has. The port stays its own.
+    /// Terminates the server and waits until it has exited. The port stays reserved.
     ///
     /// # Panics
-    /// When it does not end.
+    /// If it does not exit.
     pub fn stop(&self) {
         self.process.terminate();
     }
 
-    /// Moves the clock of a server from [`RedisServer::start_with_fake_clock`] by so many seconds, forwards or
-    /// backwards; it goes on from there. Only the wall clock jumps, as in life: the monotonic one,
-    /// which the server's own timers use, does not.
+    /// Moves the clock of a server from [`RedisServer::start_with_fake_clock`] by `seconds`,
+    /// forwards or backwards; it then continues from there. Only the wall clock jumps, as on real
+    /// machines. The monotonic clock, which the server's timers use, does not.
     ///
     /// # Panics
-    /// When the server was started otherwise.
+    /// If the server has no fake clock.
     pub fn step_clock(&self, seconds: i64) {
-        self.clock.as_ref().expect("a server from `start_faked`").step(seconds);
+        self.clock.as_ref().expect("a server from `start_with_fake_clock`").step(seconds);
     }
 
-    /// A connection of its own.
+    /// Opens a connection.
     ///
     /// # Errors
-    /// When it does not accept.
+    /// If the server does not accept.
     pub fn connect(&self) -> io::Result<RedisClient> {
         match self.certificates {
             None => RedisClient::connect(self.address()),
@@ -169,10 +170,10 @@ impl RedisServer {
         }
     }
 
-    /// Sends one command over a fresh connection. A refusal is a reply.
+    /// Sends one command over a new connection. An error reply is returned as a reply.
     ///
     /// # Panics
-    /// When there is no reply within five seconds.
+    /// If there is no reply within five seconds.
     pub fn command(&self, words: &[impl AsRef<[u8]>]) -> RedisReply {
         match self.try_command(words) {
             Ok(reply) => reply,
@@ -180,10 +181,10 @@ impl RedisServer {
         }
     }
 
-    /// The same for a server that may be gone.
+    /// Like [`command`](Self::command), for a server that may be down.
     ///
     /// # Errors
-    /// When there is no reply within five seconds.
+    /// If there is no reply within five seconds.
     pub fn try_command(&self, words: &[impl AsRef<[u8]>]) -> io::Result<RedisReply> {
         self.connect()?.command(words)
     }
@@ -191,19 +192,19 @@ impl RedisServer {
     /// Sends a command that must be answered with `OK`.
     pub(super) fn expect_ok(&self, words: &[impl AsRef<[u8]>]) {
         let reply = self.command(words);
-        let said = words.iter().map(|word| String::from_utf8_lossy(word.as_ref()));
-        let said = said.collect::<Vec<_>>().join(" ");
-        assert_eq!(reply, RedisReply::Simple("OK".into()), "{} said no to {said}", self.url());
+        let text = words.iter().map(|word| String::from_utf8_lossy(word.as_ref()));
+        let text = text.collect::<Vec<_>>().join(" ");
+        assert_eq!(reply, RedisReply::Simple("OK".into()), "{} rejected {text}", self.url());
     }
 
-    /// Removes what a killed process leaves outside its folder.
+    /// Removes shared memory that a killed process leaves outside its folder.
     fn remove_shared_memory(&self) {
         if let Some(clock) = &self.clock {
             clock.remove_shared_memory(self.process.pid());
         }
     }
 
-    /// The server, when it answers.
+    /// Waits until the server answers.
     pub(super) fn wait_ready(self) -> Self {
         self.await_ready();
         self
@@ -219,8 +220,8 @@ impl RedisServer {
             (client.command(&["PING"]).ok()? == RedisReply::Simple("PONG".into())).then_some(true)
         });
         if answered != Some(true) {
-            let ended = if answered.is_some() { "ended" } else { "runs" };
-            panic!("{} does not answer and {ended}:\n{}", self.url(), self.process.log());
+            let state = if answered.is_some() { "has exited" } else { "is still running" };
+            panic!("{} does not answer and {state}:\n{}", self.url(), self.process.log());
         }
     }
 }
@@ -261,13 +262,13 @@ impl RedisServerBuilder {
         plan
     }
 
-    /// A sentinel, which lives in a file that it rewrites.
+    /// A sentinel, which keeps its state in a configuration file that it rewrites.
     pub(super) fn sentinel(settings: &str) -> Self {
         let mut plan = Self::new();
         let file = plan.folder.path().join("sentinel.conf");
         let port = plan.port.number();
         std::fs::write(&file, format!("port {port}\n{settings}")).expect("a file");
-        // The file comes before all options.
+        // The file must precede all options.
         plan.arguments.insert(0, file.into());
         plan.with_arguments(&["--sentinel"])
     }
@@ -281,7 +282,7 @@ impl RedisServerBuilder {
         Self { arguments, environment, port, folder, certificates: None, clock: None }
     }
 
-    /// The same with more settings.
+    /// Adds settings.
     pub(super) fn with_arguments(mut self, settings: &[&str]) -> Self {
         self.arguments.extend(settings.iter().map(OsString::from));
         self
@@ -293,13 +294,13 @@ impl RedisServerBuilder {
         self
     }
 
-    /// Starts it and does not wait: several may start at once. See [`RedisServer::wait_ready`].
+    /// Starts the server without waiting, so that several can start at once. See
+    /// [`RedisServer::wait_ready`].
     pub(super) fn start(self) -> RedisServer {
-        let Self { arguments: words, environment: variables, port, folder, certificates, clock } =
-            self;
+        let Self { arguments, environment, port, folder, certificates, clock } = self;
         let program = std::env::var_os("TIDEGATE_REDIS_SERVER");
         let mut command = Command::new(program.unwrap_or_else(|| "redis-server".into()));
-        command.args(words).envs(variables);
+        command.args(arguments).envs(environment);
         let process = ChildProcess::start(&command, &folder.path().join("log"));
         RedisServer { process, port, folder, certificates, clock }
     }

@@ -1,26 +1,26 @@
-//! How a Redis server is told to speak TLS.
+//! TLS arguments of a Redis server.
 
 use std::ffi::OsString;
 
 use crate::certificates::TestCertificates;
 
-/// What a server asks of its clients.
+/// Whether a server requires client certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCertificatePolicy {
-    /// A certificate of its authority.
+    /// A client must present a certificate signed by the server's CA.
     Required,
-    /// None; but one that is shown must be good.
+    /// A client may present a certificate, which must then be valid.
     Optional,
-    /// None; one that is shown is not looked at.
+    /// Client certificates are not checked.
     Ignored,
 }
 
-/// What it is told.
+/// The command-line arguments.
 pub(super) fn tls_arguments(
     certificates: &TestCertificates,
     client: ClientCertificatePolicy,
 ) -> [OsString; 8] {
-    let asked = match client {
+    let policy = match client {
         ClientCertificatePolicy::Required => "yes",
         ClientCertificatePolicy::Optional => "optional",
         ClientCertificatePolicy::Ignored => "no",
@@ -33,6 +33,6 @@ pub(super) fn tls_arguments(
         "--tls-key-file".into(),
         certificates.server_key().into(),
         "--tls-auth-clients".into(),
-        asked.into(),
+        policy.into(),
     ]
 }

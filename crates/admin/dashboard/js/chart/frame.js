@@ -1,4 +1,4 @@
-// The frame of a drawing over time: a scale on the left, seconds below, a cursor, and room for what is drawn.
+// The frame of a chart over time: a scale on the left, seconds below, a cursor, and the plot area.
 
 import { h } from "/dashboard/js/dom.js";
 import { pointer, s, whenResized } from "/dashboard/js/chart/svg.js";
@@ -8,9 +8,10 @@ const RIGHT = 8;
 const TOP = 8;
 const BOTTOM = 20;
 
-/** A drawing over the last `seconds`. `draw(plot)` adds to `plot.body`, with `plot.x(at)` for the place that is `at`
- * steps before the newest and `plot.y(value)`; `options.top()` is the highest value, `options.label(value)` its text,
- * `options.moved(at)` hears of the cursor. */
+/** A chart over the last `options.seconds`. `draw(plot)` adds elements to `plot.body`; `plot.x(at)`
+ * is the position of the step `at` steps before the newest, `plot.y(value)` that of a value.
+ * `options.top()` returns the highest value of the scale and `options.label(value)` its text.
+ * `options.moved(at)` is called when the cursor moves. */
 export function framed(options, draw) {
   const svg = s("svg", { role: "img", tabindex: "0", height: options.height });
   const place = h("div", { class: "chart" }, svg);

@@ -1,5 +1,5 @@
-// One algorithm's lane: arrivals that passed stand up, refused ones are crossed out below, held ones leave later; behind
-// them what was left.
+// Draws one algorithm's lane: a bar for each allowed request, a cross below for each refused one, a
+// later bar for each delayed one; the remaining quota is in the background.
 
 import { s } from "/dashboard/js/chart/svg.js";
 
@@ -7,7 +7,7 @@ const WIDTH = 760;
 const HEIGHT = 84;
 const BASE = 58;
 
-/** The drawing of a lane over arrivals; `label` says it in words. */
+/** The drawing of a lane; `label` describes it for screen readers. */
 export function lane({ decisions, left, limit }, arrivals, spanMs, windowMs, label) {
   const x = (ms) => 4 + ((WIDTH - 8) * ms) / spanMs;
   const svg = s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label });

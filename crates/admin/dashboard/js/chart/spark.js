@@ -1,4 +1,4 @@
-// A rule's last minute in a line of a table: how often it was asked, and how often it said no.
+// A sparkline for a table row: a rule's requests and refusals in the last minute.
 
 import { s } from "/dashboard/js/chart/svg.js";
 
@@ -6,7 +6,7 @@ const WIDTH = 120;
 const HEIGHT = 26;
 const SECONDS = 60;
 
-/** The drawing; `update(list)` takes `{ all, refused }` of each second, oldest first. */
+/** The sparkline; `update(list)` takes `{ all, refused }` for each second, oldest first. */
 export function spark() {
   const [all, refused] = ["all", "refused"].map((style) => s("path", { class: style }));
   const svg = s("svg", { class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" }, all, refused);
@@ -16,12 +16,12 @@ export function spark() {
     const bars = (of) => last.map((one, at) => bar(last.length - at, of(one) / top)).join("");
     all.setAttribute("d", bars((one) => one.all));
     refused.setAttribute("d", bars((one) => one.refused));
-    svg.setAttribute("aria-label", `last minute: at most ${Math.round(top)} a second`);
+    svg.setAttribute("aria-label", `last minute: at most ${Math.round(top)} per second`);
   };
   return { svg, update };
 }
 
-/** The bar of a second, counted from the right, as part of a path; nothing where it has no height. */
+/** The path segment for one second's bar, counted from the right; empty if the bar has no height. */
 function bar(fromRight, share) {
   if (!(share > 0)) return "";
   const [width, height] = [WIDTH / SECONDS, (share * HEIGHT).toFixed(1)];

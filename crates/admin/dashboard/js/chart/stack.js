@@ -1,4 +1,4 @@
-// Decisions a second, stacked by verdict.
+// The chart of decisions per second, stacked by verdict.
 
 import { h, fill, say } from "/dashboard/js/dom.js";
 import { rate } from "/dashboard/js/format.js";
@@ -6,10 +6,10 @@ import { framed } from "/dashboard/js/chart/frame.js";
 import { filled, roundUp, s, swatch, weaves } from "/dashboard/js/chart/svg.js";
 
 const BANDS = [
-  ["deny", "refused"], ["ban", "banned"], ["warn", "warned, passed"], ["shadow", "would be refused (shadow)"], ["allow", "allowed"],
+  ["deny", "refused"], ["ban", "banned"], ["warn", "allowed with a warning"], ["shadow", "would be refused (shadow)"], ["allow", "allowed"],
 ];
 
-/** The chart; `update(steps)` draws what happened. */
+/** The chart; `update(steps)` redraws it. */
 export function stack(seconds) {
   let steps = [];
   let at = null;
@@ -22,7 +22,7 @@ export function stack(seconds) {
     height: 190, seconds, label: rate,
     top: () => roundUp(Math.max(...steps.map(total), 1)),
     steps: () => Math.max(steps.length, 1),
-    moved: (to) => { at = to; tell(); },
+    moved: (to) => { at = to; updateLegend(); },
   };
   const chart = framed(options, ({ body, x, y }) => {
     body.append(weaves("stack"));
@@ -33,14 +33,14 @@ export function stack(seconds) {
       floor = ceiling;
     }
   });
-  const tell = () => {
+  const updateLegend = () => {
     const step = steps.at(at === null ? -1 : -1 - at);
     for (const [name] of BANDS) say(values.get(name), step ? rate(step.bands[name]) : "–");
     say(when, at ? `${at} s ago` : "");
   };
   const update = (now) => {
     steps = now;
-    tell();
+    updateLegend();
     const step = steps.at(-1);
     const words = step ? BANDS.map(([name, word]) => `${rate(step.bands[name])} ${word}`).join(", ") : "nothing yet";
     chart.count(steps.length);

@@ -1,8 +1,8 @@
-// Who is refused and who is busy at present, by rule, whose request rate jumped, and the violation log. Each client is a
-// link to everything about it.
+// The most refused and the busiest clients by rule, rate jumps, and the violation log. Each client
+// links to its page.
 
 import { call } from "/dashboard/js/api.js";
-import { field, fill, h, table, theirs } from "/dashboard/js/dom.js";
+import { field, fill, h, table, untrusted } from "/dashboard/js/dom.js";
 import { count } from "/dashboard/js/format.js";
 import { clientLink, namesByKey } from "/dashboard/js/identity.js";
 import { show as showClient } from "/dashboard/js/page/client.js";
@@ -11,7 +11,7 @@ import { jumped, times, violations } from "/dashboard/js/page/client_tables.js";
 const NUMBER = "number";
 const EVERY_MS = 2000;
 
-/** Shows the page, or the one client that its address names. */
+/** Shows the page, or the page of the client that the address names. */
 export function show(main) {
   const client = new URLSearchParams(location.hash.split("?")[1]).get("client");
   return client ? showClient(main, client) : showAll(main);
@@ -24,23 +24,23 @@ function showAll(main) {
   const rule = field("Rule", h("input", { type: "text", placeholder: "all rules", spellcheck: "false" }));
   const since = field("Since", h("select", null, [["5 minutes", 300], ["1 hour", 3600], ["1 day", 86400], ["30 days", 2592000]]
     .map(([words, seconds]) => h("option", { value: seconds }, words))));
-  const ask = h("form", { on: { submit: (event) => { event.preventDefault(); look(); } } },
+  const form = h("form", { on: { submit: (event) => { event.preventDefault(); search(); } } },
     h("div", { class: "fields" }, rule, since), h("div", { class: "actions" }, h("button", { type: "submit", class: "main" }, "Search"),
-      h("button", { type: "button", on: { click: () => look(true) } }, "Group by client")));
+      h("button", { type: "button", on: { click: () => search(true) } }, "Group by client")));
   fill(main, h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Clients"),
     h("p", null, "Approximate counts for the last 1–2 minutes; each may be overstated by at most “Max. error”. Identities are visible only with full read access. Follow a client by its link.")),
   h("div", { class: "stack" }, top, h("section", { class: "card" }, h("h2", null, "Sudden jumps"), bursts),
-    h("section", { class: "card" }, h("h2", null, "Violation log"), ask, records)));
+    h("section", { class: "card" }, h("h2", null, "Violation log"), form, records)));
   let names = new Map();
 
-  async function look(grouped = false) {
+  async function search(grouped = false) {
     const query = new URLSearchParams({ since: new Date(Date.now() - since.input.value * 1000).toISOString().replace(/\.\d+Z/, "Z"), limit: 20 });
     if (rule.input.value.trim()) query.set("rule", rule.input.value.trim());
     try {
       const { body } = await call("GET", `/v1/violations${grouped ? "/top" : ""}?${query}`);
       fill(records, violations(grouped ? body.top : body.violations, names, grouped));
     } catch (error) {
-      fill(records, h("p", { class: "told bad", role: "alert" }, error.message));
+      fill(records, h("p", { class: "message bad", role: "alert" }, error.message));
     }
   }
   async function rank() {
@@ -51,15 +51,15 @@ function showAll(main) {
       fill(top, ranked("Most refused", "refused", of("refused")), ranked("Busiest", "seen", of("busiest")));
       fill(bursts, jumped(jumps.bursts.reverse()));
     } catch (error) {
-      fill(top, h("p", { class: "told bad" }, error.message));
+      fill(top, h("p", { class: "message bad" }, error.message));
     }
     if (shown) later = setTimeout(rank, EVERY_MS);
   }
 
   let shown = true;
   let later;
-  // The log shows clients under the names that the lists know.
-  rank().then(() => look());
+  // Load the lists first: the log takes the clients' names from them.
+  rank().then(() => search());
   return () => {
     shown = false;
     clearTimeout(later);
@@ -69,7 +69,7 @@ function showAll(main) {
 function ranked(title, word, list) {
   const inside = list?.length
     ? table(title, ["Client", "Rule", { text: `Times ${word}`, class: NUMBER }, { text: "Max. error", class: NUMBER }],
-      h("tbody", null, list.map((one) => h("tr", null, h("th", { scope: "row" }, clientLink(one.who, "everyone")), h("td", null, theirs(one.rule)),
+      h("tbody", null, list.map((one) => h("tr", null, h("th", { scope: "row" }, clientLink(one.who, "everyone")), h("td", null, untrusted(one.rule)),
         h("td", { class: NUMBER }, times(one)), h("td", { class: NUMBER }, one.error ? count(one.error) : "0")))))
     : h("p", { class: "empty" }, `No client was ${word} in the last 1–2 minutes.`);
   return h("section", { class: "card" }, h("h2", null, title), inside);

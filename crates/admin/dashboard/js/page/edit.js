@@ -1,4 +1,4 @@
-// The rules as one document: change it, check it, see what it would change, and apply it.
+// Edits the rules as one document: check it, preview the changes, apply it.
 
 import { call, readOnlyReason, signed } from "/dashboard/js/api.js";
 import { authorField, reasonField } from "/dashboard/js/author.js";
@@ -13,9 +13,9 @@ import { past } from "/dashboard/js/history.js";
 export function show(main) {
   const text = editor("Rules document (YAML)");
   const [author, reason] = [authorField(), reasonField()];
-  const told = h("div", { class: "told", role: "status" });
+  const message = h("div", { class: "message", role: "status" });
   const about = h("p");
-  // Neither is of use before the document is there.
+  // Both buttons are disabled until the document is loaded.
   const check = h("button", { type: "button", class: "main", disabled: true, on: { click: () => validate() } }, "Check and preview");
   const apply = h("button", { type: "button", disabled: true, on: { click: () => put() } }, "Apply");
   const again = h("button", { type: "button", on: { click: () => load() } }, "Start over");
@@ -25,7 +25,7 @@ export function show(main) {
   fill(main, h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Edit the rules"), about),
     h("div", { class: "two edit" },
       h("section", { class: "card" }, text.place, h("div", { class: "actions" }, check, again, h("span", { class: "hint" }, "Ctrl-Enter checks."))),
-      h("section", { class: "card" }, h("h2", null, "Preview"), told,
+      h("section", { class: "card" }, h("h2", null, "Preview"), message,
         h("div", { class: "fields" }, author, reason),
         h("div", { class: "actions" }, apply, h("span", { class: "hint" }, "Apply what you have checked.")))));
   text.input.addEventListener("input", () => allowApply(false));
@@ -33,16 +33,16 @@ export function show(main) {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) validate();
   });
 
-  /** The next step is the button that stands out: to check, and after that to apply. */
+  /** Highlights the button for the next step: first check, then apply. */
   function allowApply(allowed) {
     apply.disabled = !allowed;
     apply.classList.toggle("main", allowed);
     check.classList.toggle("main", !allowed);
   }
 
-  function tell(kind, ...children) {
-    told.className = `told ${kind}`;
-    fill(told, children);
+  function showMessage(kind, ...children) {
+    message.className = `message ${kind}`;
+    fill(message, children);
   }
 
   async function load() {
@@ -55,9 +55,9 @@ export function show(main) {
       check.disabled = false;
       allowApply(false);
       fill(about, `Version ${visible(version.replaceAll('"', ""))} is active. Nothing changes until you apply; you can roll back to any version.`);
-      tell(readOnly ? "mild" : "", readOnly ? `You can check a document here, but not apply it: ${visible(readOnly, 500)}.` : "Edit the document, then check it.");
+      showMessage(readOnly ? "mild" : "", readOnly ? `You can check a document here, but not apply it: ${visible(readOnly, 500)}.` : "Edit the document, then check it.");
     } catch (error) {
-      tell("bad", error.message);
+      showMessage("bad", error.message);
     }
   }
 
@@ -67,12 +67,12 @@ export function show(main) {
     try {
       const { body } = await call("POST", "/v1/validate", { body: text.input.value, text: true });
       text.mark(body.valid ? [] : body.errors.map(lineOf));
-      if (!body.valid) return tell("bad", flaws(body.errors, text));
-      if (!body.changes.length) return tell("mild", "The document is valid and changes nothing.");
-      tell("good", effect(body));
+      if (!body.valid) return showMessage("bad", flaws(body.errors, text));
+      if (!body.changes.length) return showMessage("mild", "The document is valid and changes nothing.");
+      showMessage("good", effect(body));
       allowApply(!readOnly);
     } catch (error) {
-      tell("bad", error.message);
+      showMessage("bad", error.message);
     }
   }
 
@@ -82,22 +82,22 @@ export function show(main) {
       const { body } = await changeRules("PUT", "/v1/document", { body: text.input.value, text: true, headers });
       await load();
       reason.input.value = "";
-      tell("good", h("p", null, `Version ${body.version} is active. `, h("a", { href: "#/versions" }, "See it, or roll back.")));
+      showMessage("good", h("p", null, `Version ${body.version} is active. `, h("a", { href: "#/versions" }, "See it, or roll back.")));
     } catch (error) {
       const outdated = error.status === 412;
-      tell("bad", outdated ? "Someone else changed the rules in the meantime. Copy your text, start over, and make the change again." : error.message);
-      if (error.problem?.errors) tell("bad", flaws(error.problem.errors, text));
+      showMessage("bad", outdated ? "Someone else changed the rules in the meantime. Copy your text, start over, and make the change again." : error.message);
+      if (error.problem?.errors) showMessage("bad", flaws(error.problem.errors, text));
     }
   }
 
   load().then(() => {
-    const asked = new URLSearchParams(location.hash.split("?")[1]).get("rule");
-    const at = text.input.value.split("\n").findIndex((line) => line.trim() === `- id: ${asked}`);
+    const ruleId = new URLSearchParams(location.hash.split("?")[1]).get("rule");
+    const at = text.input.value.split("\n").findIndex((line) => line.trim() === `- id: ${ruleId}`);
     if (at >= 0) text.go(at + 1);
   });
 }
 
-/** The line that an error cites; 0 where it cites none. */
+/** The line that an error cites; 0 if it cites none. */
 const lineOf = (flaw) => Number(/line (\d+)/.exec(flaw.field)?.[1] ?? 0);
 
 function flaws(errors, text) {

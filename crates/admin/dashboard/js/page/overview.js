@@ -1,7 +1,8 @@
-// The overview: how much is decided, how fast, what each rule does, which clients are refused now, and the node's state.
+// The overview: decision rate and time, activity of each rule, current violations, and the state of
+// the node.
 
 import { call } from "/dashboard/js/api.js";
-import { fill, h, say, table, theirs, visible } from "/dashboard/js/dom.js";
+import { fill, h, say, table, untrusted, visible } from "/dashboard/js/dom.js";
 import { bytes, clock, count, date, micros, percent, rate } from "/dashboard/js/format.js";
 import { clientLink, nameOf, namesByKey } from "/dashboard/js/identity.js";
 import { newest, past, refused, SECONDS, watch } from "/dashboard/js/history.js";
@@ -39,19 +40,19 @@ export function show(main) {
   fill(rules, table("Rules and what they do", HEADS, rows.body));
   let latest = null;
   let names = new Map();
-  const look = async () => {
-    // The latest saved version and other nodes are asked for now and then; events say what is active here.
+  const refresh = async () => {
+    // Poll the latest saved version and the other nodes; live events cover only this node.
     latest = await call("GET", "/v1/status").then(({ body }) => body, () => null);
     names = await call("GET", "/v1/top?limit=100").then(({ body }) => namesByKey(body.top), () => names);
   };
-  look();
-  const looking = setInterval(look, 10000);
+  refresh();
+  const timer = setInterval(refresh, 10000);
   let drawn = null;
   const seen = watch(() => {
     const now = newest();
     const steps = past();
     show_refused(feed, more, names);
-    // Violations come several times a second; everything else changes with a tick.
+    // Violations arrive several times per second; everything else changes only with a tick.
     if (!now || now === drawn) return;
     drawn = now;
     show_warnings(warnings, now.process.status);
@@ -63,25 +64,25 @@ export function show(main) {
     rows.update(now.counts.rules, steps);
     show_state(state, now, latest);
   });
-  return () => [seen, decisions.ended, durations.ended, () => clearInterval(looking)].forEach((end) => end());
+  return () => [seen, decisions.ended, durations.ended, () => clearInterval(timer)].forEach((end) => end());
 }
 
-/** What the less obvious columns mean. */
+/** Explains the less obvious columns. */
 function explanations() {
   const meaning = [
-    ["Used, on average", "how much of the limit was used after a decision."],
-    ["Nearly used up", "decisions after which less than a tenth of the limit was left."],
-    ["Most in a window", "the most requests that one client can get through in any interval as long as the rule’s window, bursts included."],
+    ["Used, on average", "the share of the limit that was used after each decision, on average."],
+    ["Nearly used up", "the share of decisions after which less than 10 % of the limit was left."],
+    ["Most in a window", "the most requests that the rule can allow one client in any interval as long as its window, bursts included."],
   ];
   return h("ul", { class: "hint explained" }, meaning.map(([name, words]) => h("li", null, h("b", null, name), `: ${words}`)));
 }
 
-/** What to look at: rules on facts that requests do not have, a proxy that is not trusted. */
+/** Warnings, such as rules on facts that requests do not have, or an untrusted proxy. */
 function show_warnings(list, status) {
   const given = [status.facts_error, ...(status.warnings ?? [])].filter((line) => line);
   const lines = given.map((line) => visible(line, 600));
   list.hidden = lines.length === 0;
-  if (list.textContent !== lines.join("")) fill(list, lines.map((line) => h("li", { class: "told bad" }, line)));
+  if (list.textContent !== lines.join("")) fill(list, lines.map((line) => h("li", { class: "message bad" }, line)));
 }
 
 function tile(name, value, note, bad) {
@@ -99,14 +100,14 @@ function show_tiles(tiles, now, steps) {
   const trouble = status.store_error ?? status.reload_error;
   fill(tiles,
     tile("Decisions a second", rate(all / seconds), `${count(total)} since the start`),
-    tile("Refused", percent(all ? sum("refused") / all : 0), `${rate(sum("refused") / seconds)} a second, last 10 s`),
+    tile("Refused", percent(all ? sum("refused") / all : 0), `${rate(sum("refused") / seconds)} per second, last 10 s`),
     tile("Median decision time", micros(median), `p99 ${micros(slow)}`),
     tile("Store", status.store_error ? "down" : "healthy", status.store_error ?? breakers(now.process) ?? store, Boolean(status.store_error)),
     tile("Rules", `version ${now.office.version}`, trouble && !status.store_error ? trouble : `from ${place(now.office.database)}`, Boolean(status.reload_error)),
     memory ? tile("Keys in memory", count(memory.keys), `${bytes(memory.bytes)} of ${bytes(memory.limit)}`) : null);
 }
 
-/** The last part of a path; the whole path is shown below. */
+/** The last part of a path; the full path is shown under "This node". */
 const place = (database) => (database.startsWith("/") ? database.split("/").at(-1) : database);
 
 function how_to_begin() {
@@ -125,28 +126,28 @@ function show_refused(feed, more, names) {
   const first = feed.firstChild?.dataset?.at;
   if (first === String(list[0].at_us) && feed.children.length === list.length) return;
   fill(feed, list.map((one) => h("li", { "data-at": one.at_us },
-    h("time", null, clock(one.at_us)), theirs(one.rule),
-    outcome(one), h("span", { class: "who" }, theirs(one.endpoint ?? "any endpoint"), " · ", clientLink(nameOf(one, names), one.bucket_key)))));
+    h("time", null, clock(one.at_us)), untrusted(one.rule),
+    outcome(one), h("span", { class: "who" }, untrusted(one.endpoint ?? "any endpoint"), " · ", clientLink(nameOf(one, names), one.bucket_key)))));
 }
 
-/** The state of the circuit breakers, where counters are kept in servers. */
+/** The state of the circuit breakers, if counters are in external servers. */
 function breakers({ servers }) {
   if (!servers) return null;
   const open = servers.breakers.filter((one) => one.breaker !== "closed").length;
   return open ? `${open} of ${servers.breakers.length} breakers not closed` : `${servers.breakers.length === 1 ? "breaker" : "all breakers"} closed`;
 }
 
-/** The servers that counters are kept in. */
+/** The external servers that hold the counters. */
 function show_servers({ servers, store }) {
   if (!servers) return [["Store", `${store}, in this process`]];
   const { sum, count: calls } = servers.round_trip_us;
   const errors = Object.entries(servers.errors).filter(([, number]) => number > 0).map(([name, number]) => `${count(number)} ${name.replaceAll("_", " ")}`);
   return [["Store", store], ...servers.breakers.map((one) => [one.server, `breaker ${one.breaker}`]),
-    ["Round trip", calls ? `${micros(sum / calls)} on average` : "–"], ["Not answered", errors.join(", ") || "none"],
-    ["Nodes", `${servers.nodes} count in this store`]];
+    ["Round trip", calls ? `${micros(sum / calls)} on average` : "–"], ["Store errors", errors.join(", ") || "none"],
+    ["Nodes", `${servers.nodes} use this store`]];
 }
 
-/** Other nodes with the same rules, and which of them are behind. */
+/** The nodes that share the rules database, and whether they are behind. */
 function show_nodes(nodes) {
   if (nodes.length < 2) return [];
   return nodes.map((node) => {
@@ -171,5 +172,5 @@ function show_state(state, now, latest) {
     ["Violations", `${count(tally.written)} written, ${count(tally.waiting)} waiting, ${count(tally.dropped)} dropped`],
     ["Program", `tidegate ${version}, process ${pid}`],
   ];
-  fill(state, rows.filter((row) => row).flatMap(([name, value]) => [h("dt", null, theirs(name)), h("dd", null, theirs(value))]));
+  fill(state, rows.filter((row) => row).flatMap(([name, value]) => [h("dt", null, untrusted(name)), h("dd", null, untrusted(value))]));
 }

@@ -1,20 +1,20 @@
-// The rows of rules: what each decided in the last minute, how much is used, and its bound. Rows are made once and then
-// only changed, so that nothing jumps about under the reader's eyes.
+// The rows of the rules table: each rule's decisions in the last minute, its usage and its bound.
+// Rows are created once and then updated in place, so that the table does not flicker.
 
-import { h, label, say, theirs } from "/dashboard/js/dom.js";
+import { h, label, say, untrusted } from "/dashboard/js/dom.js";
 import { count, percent, rate } from "/dashboard/js/format.js";
 import { spark } from "/dashboard/js/chart/spark.js";
 
 const MINUTE = 60;
 const REFUSALS = ["deny", "ban", "shadow_deny"];
 
-/** The body of a table; `update(rules, steps)` brings it up to date. */
+/** The body of the table; `update(rules, steps)` refreshes it. */
 export function ruleRows(heads) {
   const body = h("tbody");
   const rows = new Map();
   const update = (rules, steps) => {
     if (rules.length === 0) {
-      body.replaceChildren(h("tr", null, h("td", { colspan: 8, class: "empty" }, "No rules are active, so every request passes. Write some on the page ", h("a", { href: "#/edit" }, "Edit"), ".")));
+      body.replaceChildren(h("tr", null, h("td", { colspan: 8, class: "empty" }, "No rules are active, so every request is allowed. Write some on the page ", h("a", { href: "#/edit" }, "Edit"), ".")));
       rows.clear();
       return;
     }
@@ -33,17 +33,17 @@ export function ruleRows(heads) {
 
 function row(rule) {
   const drawn = spark();
-  const [mode, asked, refused, high, most] = ["span", "td", "td", "td", "td"].map((name) => h(name, { class: name === "td" ? "number" : null }));
+  const [mode, requests, refused, high, most] = ["span", "td", "td", "td", "td"].map((name) => h(name, { class: name === "td" ? "number" : null }));
   const used = h("i");
   const gauge = h("span", { class: "gauge", "aria-hidden": "true" }, used);
   const share = h("span");
   const element = h("tr", null,
-    h("th", { scope: "row", class: "rule-name" }, theirs(rule.id), h("small", null, theirs(rule.endpoint === "*" ? "every endpoint" : rule.endpoint))),
-    h("td", null, mode), asked, refused, h("td", null, drawn.svg), h("td", { class: "wide" }, gauge, share), high, most);
+    h("th", { scope: "row", class: "rule-name" }, untrusted(rule.id), h("small", null, untrusted(rule.endpoint === "*" ? "every endpoint" : rule.endpoint))),
+    h("td", null, mode), requests, refused, h("td", null, drawn.svg), h("td", { class: "wide" }, gauge, share), high, most);
   const update = (now, minute) => {
     const steps = minute.map((step) => ({ step, rule: step.rules.get(now.id) ?? step.idle })).filter((one) => one.rule);
     const seconds = steps.reduce((all, one) => all + one.step.seconds, 0) || 1;
-    const list = steps.map(({ step, rule: one }) => ({ all: total(one.verdicts) / step.seconds, refused: said(one.verdicts) / step.seconds }));
+    const list = steps.map(({ step, rule: one }) => ({ all: total(one.verdicts) / step.seconds, refused: refusals(one.verdicts) / step.seconds }));
     const sum = (of) => steps.reduce((all, one) => all + of(one.rule), 0);
     const read = sum((one) => one.headroom.reduce((all, number) => all + number, 0));
     const left = read ? sum((one) => one.left) / read / 100 : null;
@@ -52,8 +52,8 @@ function row(rule) {
     mode.className = `badge is-${{ enforce: "allow", shadow: "shadow", warn: "warn", disabled: "off" }[state]}`;
     element.classList.toggle("is-disabled", state === "disabled");
     say(mode, state);
-    say(asked, rate(sum((one) => total(one.verdicts)) / seconds));
-    say(refused, rate(sum((one) => said(one.verdicts)) / seconds));
+    say(requests, rate(sum((one) => total(one.verdicts)) / seconds));
+    say(refused, rate(sum((one) => refusals(one.verdicts)) / seconds));
     say(share, left === null ? "–" : percent(1 - left));
     used.style.width = `${left === null ? 0 : Math.round((1 - left) * 100)}%`;
     gauge.classList.toggle("is-high", left !== null && left < 0.1);
@@ -64,5 +64,5 @@ function row(rule) {
 }
 
 const total = (verdicts) => Object.values(verdicts).reduce((all, one) => all + one, 0);
-const said = (verdicts) => REFUSALS.reduce((all, name) => all + verdicts[name], 0);
+const refusals = (verdicts) => REFUSALS.reduce((all, name) => all + verdicts[name], 0);
 const scarce = (counts, bounds) => counts.reduce((all, number, at) => all + (at < bounds.length && bounds[at] <= 10 ? number : 0), 0);

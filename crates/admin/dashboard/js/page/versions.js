@@ -1,19 +1,19 @@
-// Every change: who, when, why, what; and rolling back.
+// The version history: who changed what, when and why; and rollback.
 
 import { call, readOnlyReason, signed } from "/dashboard/js/api.js";
 import { changeRules } from "/dashboard/js/confirm.js";
 import { change } from "/dashboard/js/diff.js";
 import { authorField, reasonField } from "/dashboard/js/author.js";
-import { fill, h, theirs, visible } from "/dashboard/js/dom.js";
+import { fill, h, untrusted, visible } from "/dashboard/js/dom.js";
 import { date } from "/dashboard/js/format.js";
 import { newest } from "/dashboard/js/history.js";
 
 /** Shows the page. */
 export function show(main) {
   const list = h("div", { class: "card" });
-  const told = h("div", { class: "told", role: "status" });
+  const message = h("div", { class: "message", role: "status" });
   fill(main, h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Versions"),
-    h("p", null, "Each change is a version. Rolling back creates a new one, so nothing is lost.")), told, list);
+    h("p", null, "Each change is a version. Rolling back creates a new one, so nothing is lost.")), message, list);
 
   async function load() {
     try {
@@ -25,7 +25,7 @@ export function show(main) {
       const head = body.versions[0].version;
       fill(list, body.versions.map((one) => entry(one, head, readOnly ? null : back)));
     } catch (error) {
-      tell("bad", error.message);
+      showMessage("bad", error.message);
     }
   }
 
@@ -33,22 +33,22 @@ export function show(main) {
     try {
       const headers = { ...signed(author || "dashboard", reason || `rolled back to version ${version}`), "if-match": `"${head}"` };
       const { body } = await changeRules("POST", `/v1/versions/${version}/rollback`, { headers });
-      tell("good", `Version ${body.version} is active; it has the content of version ${version}.`);
+      showMessage("good", `Version ${body.version} is active; it has the content of version ${version}.`);
       await load();
     } catch (error) {
-      tell("bad", error.status === 412 ? "Someone else changed the rules in the meantime. Look again before you roll back." : error.message);
+      showMessage("bad", error.status === 412 ? "Someone else changed the rules in the meantime. Look again before you roll back." : error.message);
     }
   }
 
-  function tell(kind, text) {
-    told.className = `told ${kind}`;
-    fill(told, text);
+  function showMessage(kind, text) {
+    message.className = `message ${kind}`;
+    fill(message, text);
   }
 
   load();
 }
 
-/** Why there are no versions, and what makes the first one. */
+/** Explains why there are no versions, and how to create the first one. */
 function none(readOnly) {
   if (readOnly) return `There are no versions: ${visible(readOnly, 500)}.`;
   const source = newest()?.office.database.split("/").at(-1);
@@ -59,7 +59,7 @@ function entry(one, head, back) {
   const inside = h("div");
   const details = h("details", { class: "version", on: { toggle: () => details.open && !inside.firstChild && open() } },
     h("summary", null, h("b", null, `Version ${one.version}`), one.version === head ? h("span", { class: "badge is-allow" }, "active") : null,
-      h("span", null, date(one.at)), theirs(one.author), theirs(one.reason)), inside);
+      h("span", null, date(one.at)), untrusted(one.author), untrusted(one.reason)), inside);
 
   async function open() {
     const changes = h("ul");
@@ -68,7 +68,7 @@ function entry(one, head, back) {
       const { body } = await call("GET", `/v1/versions/${one.version}`);
       fill(changes, body.diff.map(change));
     } catch (error) {
-      fill(changes, h("li", { class: "told bad" }, error.message));
+      fill(changes, h("li", { class: "message bad" }, error.message));
     }
   }
 

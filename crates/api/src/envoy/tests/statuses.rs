@@ -137,7 +137,7 @@ rules:
       - { id: ten, match: { k: '7' }, key_by: k, limit: 5/10s using fixed_window }
       - { id: burst, match: { k: '8' }, key_by: k, limit: 10/s burst 20 }
       - { id: slow, match: { k: '9' }, key_by: k, limit: 1/s burst 60 }
-      - { id: slots, match: { k: '10' }, key_by: k, limit: { concurrent: 5, lease: 1m } }";
+      - { id: slots, match: { k: '10' }, key_by: k, limit: { concurrent: 5, hold: 1m } }";
     let service = fixture(rules, settings_without_headers());
     let unit = |k: u32| {
         let status = service.statuses(&single_descriptor_call("k", &k.to_string(), "")).remove(0);

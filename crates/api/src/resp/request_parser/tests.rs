@@ -1,4 +1,5 @@
-//! What the decoder takes, refuses and waits for; and that splitting the bytes changes nothing.
+//! Tests which bytes the parser accepts, rejects or finds incomplete, and that splitting them
+//! changes nothing.
 
 use proptest::prelude::*;
 use tidegate_testkit::property::{cases, check_property};
@@ -20,8 +21,8 @@ fn multibulk_request_yields_arguments() {
     assert_eq!(request_args(b"*1\r\n$4\r\nPING\r\n"), [b"PING"]);
     assert_eq!(request_args(b"*2\r\n$4\r\nECHO\r\n$0\r\n\r\n"), [b"ECHO".to_vec(), Vec::new()]);
     assert_eq!(request_args(b"*1\r\n$4\r\n\xff\0\r\n\r\n"), [b"\xff\0\r\n"], "keys are bytes");
-    for nothing in [b"*0\r\n".as_slice(), b"*-1\r\n", b"*-7\r\n", b"\r\n", b"\n", b"  \r\n"] {
-        assert_eq!(request_args(nothing), Vec::<Vec<u8>>::new(), "passed over");
+    for empty in [b"*0\r\n".as_slice(), b"*-1\r\n", b"*-7\r\n", b"\r\n", b"\n", b"  \r\n"] {
+        assert_eq!(request_args(empty), Vec::<Vec<u8>>::new(), "ignored");
     }
 }
 
@@ -63,8 +64,8 @@ fn protocol_errors_use_redis_wording() {
         (b"*1\r\n$1\r\na\rx", "Protocol error: expected CRLF after an argument"),
         (b"ECHO \"a\r\n", "Protocol error: unbalanced quotes in request"),
     ] {
-        let told = protocol_error(bytes).to_string();
-        assert!(told.starts_with(why), "{bytes:?}: {told}");
+        let error = protocol_error(bytes).to_string();
+        assert!(error.starts_with(why), "{bytes:?}: {error}");
     }
 }
 
@@ -77,7 +78,11 @@ fn oversized_request_is_refused() {
         request.extend(vec![b'x'; each]);
         request.extend(b"\r\n");
     }
-    assert_eq!(protocol_error(&request), ProtocolError::TooLong, "told before the last has come");
+    assert_eq!(
+        protocol_error(&request),
+        ProtocolError::TooLong,
+        "rejected before the rest arrives"
+    );
     let line = vec![b'x'; MAX_INLINE_BYTES];
     assert_eq!(next_request(&line[1..]), Ok(None));
     assert_eq!(protocol_error(&line), ProtocolError::LineTooLong);
@@ -85,7 +90,7 @@ fn oversized_request_is_refused() {
     assert_eq!(
         protocol_error(b"*000000000000000000000000"),
         ProtocolError::ArrayLength,
-        "a line without end"
+        "a length line without an end"
     );
     let many = "x ".repeat(MAX_ARGS + 1) + "\n";
     assert_eq!(protocol_error(many.as_bytes()), ProtocolError::TooManyArgs);
@@ -105,10 +110,10 @@ fn http_request_is_refused_at_first_line() {
         bytes.extend(b"\r\n*1\r\n$8\r\nFLUSHALL\r\n");
         assert_eq!(protocol_error(&bytes), ProtocolError::Http, "{line}");
     }
-    assert_eq!(request_args(b"*1\r\n$3\r\nGET\r\n"), [b"GET"], "no browser writes this");
+    assert_eq!(request_args(b"*1\r\n$3\r\nGET\r\n"), [b"GET"], "browsers cannot send this");
 }
 
-/// Requests, right and wrong, and what else may come over a wire.
+/// Streams of valid requests, invalid requests and random bytes.
 fn streams() -> impl Strategy<Value = Vec<u8>> {
     let word = prop_oneof![
         "[a-zA-Z.]{0,12}".prop_map(String::into_bytes),
@@ -132,7 +137,8 @@ fn streams() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(piece, 0..6).prop_map(|pieces| pieces.concat())
 }
 
-/// All requests of a stream that arrives in pieces, and the error that ends it, if one does.
+/// Decodes a stream that arrives in pieces; returns its requests and the error that ended it, if
+/// any.
 fn decode_pieces(pieces: &[&[u8]]) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
     let (mut held, mut requests) = (Vec::new(), Vec::new());
     for piece in pieces {
@@ -168,7 +174,8 @@ fn split_bytes_decode_to_same_requests() {
     });
 }
 
-/// A fuzz that stable Rust runs: a corpus of what clients send, with bytes changed, doubled and lost.
+/// A fuzz test for stable Rust: mutates typical client input by changing, inserting, removing and
+/// repeating bytes.
 #[test]
 fn mutated_bytes_decode_within_limits() {
     let edit = (any::<prop::sample::Index>(), 0_u8..4, any::<u8>());
@@ -178,7 +185,7 @@ fn mutated_bytes_decode_within_limits() {
         edits.into_iter().for_each(|(at, edit, byte)| mutate(&mut stream, at, edit, byte));
         let mut at = 0;
         while let Ok(Some(request)) = next_request(&stream[at..]) {
-            prop_assert!(request.length > 0, "it goes on");
+            prop_assert!(request.length > 0, "the parser makes progress");
             prop_assert!(request.args.len() <= MAX_ARGS);
             prop_assert!(request.length <= MAX_REQUEST_BYTES + 2);
             at += request.length;

@@ -1,5 +1,5 @@
-//! A store that is waited for: asked a whole pipeline at once, answered in order, and when it is gone
-//! said to be gone.
+//! Tests pipelines with an asynchronous store: it gets all queries at once, replies keep their
+//! order, and an outage is reported.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
@@ -10,8 +10,8 @@ use tidegate_memory::MemoryStore;
 
 use super::{LOCAL_IP, RespFixture, clock, encode_request, limiter};
 
-/// Memory behind a wire: each question is decided when it is put, and answered turns later, the first
-/// one last.
+/// A store like a remote one: it applies each call at once, but returns many polls later, the first
+/// call last.
 struct DelayedReplyStore {
     inner: MemoryStore<ManualClock>,
     unavailable: AtomicBool,
@@ -67,24 +67,24 @@ fn encode_pipeline(commands: &[&str]) -> Vec<u8> {
 
 #[tokio::test]
 async fn pipeline_is_concurrent_with_ordered_replies() {
-    let mut desk = delayed_fixture();
+    let mut client = delayed_fixture();
     let commands: Vec<String> =
         (0..10).map(|n| format!("CL.THROTTLE a{} {} 30 60", n % 2, 15 + n)).collect();
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
-    let (reply, _) = desk.process(&encode_pipeline(&commands)).await;
+    let (reply, _) = client.process(&encode_pipeline(&commands)).await;
     let replies = reply.split("*5\r\n").skip(1);
-    let told: Vec<String> =
+    let limits: Vec<String> =
         replies.map(|reply| reply.split("\r\n").skip(1).take(2).collect()).collect();
-    // The limit tells which command it is, and what is left that they were decided in order.
+    // The limit identifies the command; the remaining quota shows the order of the decisions.
     let expected: Vec<String> =
         (0..10).map(|n| format!(":{}:{}", 16 + n, 15 + n - n / 2)).collect();
-    assert_eq!(told, expected);
-    assert_eq!(desk.api.limiter.store().max_in_flight.load(SeqCst), 10);
+    assert_eq!(limits, expected);
+    assert_eq!(client.api.limiter.store().max_in_flight.load(SeqCst), 10);
 }
 
 #[tokio::test]
 async fn immediate_reply_waits_for_earlier_ones() {
-    let mut desk = delayed_fixture();
+    let mut client = delayed_fixture();
     let commands = encode_pipeline(&[
         "CL.THROTTLE a 15 30 60",
         "PING",
@@ -96,7 +96,7 @@ async fn immediate_reply_waits_for_earlier_ones() {
         "TIDEGATE.CHECK api_key k",
         "QUIT",
     ]);
-    let (reply, ends) = desk.process(&commands).await;
+    let (reply, ends) = client.process(&commands).await;
     assert!(ends);
     let marks = [
         "*5\r\n:0\r\n:16\r\n:15",
@@ -121,14 +121,14 @@ async fn immediate_reply_waits_for_earlier_ones() {
 
 #[tokio::test]
 async fn unavailable_store_yields_tryagain_error() {
-    let mut desk = delayed_fixture();
-    desk.api.limiter.store().unavailable.store(true, SeqCst);
+    let mut client = delayed_fixture();
+    client.api.limiter.store().unavailable.store(true, SeqCst);
     for command in ["CL.THROTTLE a 15 30 60", "THROTTLE a 15 30 60", "CL.THROTTLE a 15 30 60 0"] {
-        let (reply, ends) = desk.process(&encode_pipeline(&[command])).await;
-        assert_eq!(reply, "-TRYAGAIN the store of the counters does not answer\r\n");
+        let (reply, ends) = client.process(&encode_pipeline(&[command])).await;
+        assert_eq!(reply, "-TRYAGAIN the store is unavailable\r\n");
         assert!(!ends);
     }
-    // Rules have a word of their own for it.
-    let (reply, _) = desk.process(&encode_pipeline(&["TIDEGATE.CHECK api_key k"])).await;
+    // A rule has `on_fail` for this case, which allows by default.
+    let (reply, _) = client.process(&encode_pipeline(&["TIDEGATE.CHECK api_key k"])).await;
     assert!(reply.contains("allowed\r\n:1") && reply.contains("fallback"), "{reply}");
 }

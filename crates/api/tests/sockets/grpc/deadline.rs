@@ -1,5 +1,5 @@
-//! A caller that waits no longer than it says: it is answered in time, and what was charged for it is given
-//! back when that is known.
+//! Tests the caller's deadline: the call fails on time, and its charge is refunded once the store
+//! answers.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::{
     ENVOY_CALL, ManualClockStore, SHOULD_RATE_LIMIT, TestGrpcServer, encode_frame, new_store,
 };
 
-/// A store that charges at once and says so when it is let.
+/// A store that charges at once, but returns only when a permit is available.
 #[derive(Clone)]
 struct GatedReplyStore {
     inner: Arc<ManualClockStore>,
@@ -45,31 +45,31 @@ impl Store for GatedReplyStore {
 async fn expired_call_is_refunded() {
     let store =
         GatedReplyStore { inner: Arc::new(new_store()), permits: Arc::new(Semaphore::new(0)) };
-    let answers = Arc::clone(&store.permits);
+    let permits = Arc::clone(&store.permits);
     let rules = "rules: [{ id: r, key_by: ip, limit: 10/h }]";
     let (settings, listen) = (grpc::Settings::default(), listen::Settings::default());
-    let desk = TestGrpcServer::start_with(rules, store, settings, listen).await;
-    let mut client = desk.connect().await;
+    let server = TestGrpcServer::start_with(rules, store, settings, listen).await;
+    let mut client = server.connect().await;
     let late =
         client.call(SHOULD_RATE_LIMIT, encode_frame(ENVOY_CALL), &[("grpc-timeout", "20m")]).await;
     assert_eq!((late.code, late.body.is_empty()), (Some(4), true), "{late:?}");
     let left = || async {
         let facts: Facts<'_> = [("ip", "192.0.2.7")].into_iter().collect();
-        let decision = desk.limiter.peek(&facts, None, 1).await;
+        let decision = server.limiter.peek(&facts, None, 1).await;
         decision.tightest().unwrap().1.numbers.unwrap().remaining
     };
     assert_eq!(left().await, 9, "the store has charged it");
-    answers.add_permits(1);
+    permits.add_permits(1);
     for _ in 0..1_000 {
         if left().await == 10 {
             break;
         }
         tokio::task::yield_now().await;
     }
-    assert_eq!(left().await, 10, "given back as soon as that was known");
-    // One that is decided in time is charged.
-    answers.add_permits(1);
-    let told =
+    assert_eq!(left().await, 10, "refunded after the store answered");
+    // A call that is decided in time stays charged.
+    permits.add_permits(1);
+    let reply =
         client.call(SHOULD_RATE_LIMIT, encode_frame(ENVOY_CALL), &[("grpc-timeout", "20S")]).await;
-    assert_eq!((told.code, left().await), (Some(0), 9));
+    assert_eq!((reply.code, left().await), (Some(0), 9));
 }

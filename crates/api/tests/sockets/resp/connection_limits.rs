@@ -1,4 +1,5 @@
-//! Dawdlers and crowds. Time is paused: it moves when all wait.
+//! Tests timeouts and connection limits. Tokio's clock is paused in the timeout tests and advances
+//! only when every task waits.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ fn short_timeouts() -> Settings {
     }
 }
 
-/// How long it took until the connection was closed.
+/// Returns how long it takes until the server closes the connection.
 async fn time_until_closed(caller: &mut tidegate_fixtures::fixture::RawClient) -> Duration {
     let begun = tokio::time::Instant::now();
     assert!(caller.is_closed().await);
@@ -26,8 +27,8 @@ async fn time_until_closed(caller: &mut tidegate_fixtures::fixture::RawClient) -
 
 #[tokio::test(start_paused = true)]
 async fn unfinished_command_times_out() {
-    let house = TestRespServer::start(short_timeouts()).await;
-    let mut caller = house.connect().await;
+    let server = TestRespServer::start(short_timeouts()).await;
+    let mut caller = server.connect().await;
     caller.send(&encode_command("PING")).await;
     assert_eq!(caller.read_until(b"\r\n").await, "+PONG\r\n");
     caller.send(b"*2\r\n$4\r\nECHO\r\n$10\r\nab").await;
@@ -35,11 +36,11 @@ async fn unfinished_command_times_out() {
     assert!(after >= 10 * SECOND && after <= 20 * SECOND, "{after:?}");
 }
 
-/// One byte every few seconds is no progress: the command is still the same.
+/// A byte every few seconds does not count as progress, because the command stays incomplete.
 #[tokio::test(start_paused = true)]
 async fn trickled_bytes_do_not_extend_timeout() {
-    let house = TestRespServer::start(short_timeouts()).await;
-    let mut caller = house.connect().await;
+    let server = TestRespServer::start(short_timeouts()).await;
+    let mut caller = server.connect().await;
     let begun = tokio::time::Instant::now();
     caller.send(b"*1\r\n$60000\r\n").await;
     while begun.elapsed() < 60 * SECOND {
@@ -53,8 +54,8 @@ async fn trickled_bytes_do_not_extend_timeout() {
 
 #[tokio::test(start_paused = true)]
 async fn idle_connection_closes_after_idle_timeout() {
-    let house = TestRespServer::start(short_timeouts()).await;
-    let mut caller = house.connect().await;
+    let server = TestRespServer::start(short_timeouts()).await;
+    let mut caller = server.connect().await;
     caller.send(&encode_command("PING")).await;
     caller.read_until(b"\r\n").await;
     tokio::time::sleep(90 * SECOND).await;
@@ -66,35 +67,36 @@ async fn idle_connection_closes_after_idle_timeout() {
 
 #[tokio::test]
 async fn connections_per_ip_are_limited() {
-    let house =
+    let server =
         TestRespServer::start(Settings { max_connections_per_ip: 2, ..Settings::default() }).await;
-    let (mut first, mut second) = (house.connect().await, house.connect().await);
+    let (mut first, mut second) = (server.connect().await, server.connect().await);
     for caller in [&mut first, &mut second] {
         caller.send(&encode_command("PING")).await;
         assert_eq!(caller.read_until(b"\r\n").await, "+PONG\r\n");
     }
-    assert!(house.connect().await.is_closed().await, "the third");
+    assert!(server.connect().await.is_closed().await, "the third is rejected");
     first.send(&encode_command("QUIT")).await;
     assert_eq!(first.read_to_end().await, "+OK\r\n");
     drop(first);
-    // A place is free as soon as the other side knows.
+    // The server frees the place once it notices that the connection is closed.
     for _ in 0..1_000 {
-        let mut again = house.connect().await;
+        let mut again = server.connect().await;
         again.send(&encode_command("PING")).await;
         if again.read_until_or_end(b"\r\n").await == "+PONG\r\n" {
             return;
         }
     }
-    panic!("the place stays taken");
+    panic!("the server did not free the place");
 }
 
 #[tokio::test]
 async fn connections_over_the_maximum_wait() {
-    let house = TestRespServer::start(Settings { max_connections: 1, ..Settings::default() }).await;
-    let mut first = house.connect().await;
+    let server =
+        TestRespServer::start(Settings { max_connections: 1, ..Settings::default() }).await;
+    let mut first = server.connect().await;
     first.send(&encode_command("PING")).await;
     assert_eq!(first.read_until(b"\r\n").await, "+PONG\r\n");
-    let mut second = house.connect().await;
+    let mut second = server.connect().await;
     second.send(&encode_command("PING")).await;
     first.send(&encode_command("QUIT")).await;
     assert_eq!(first.read_to_end().await, "+OK\r\n");

@@ -1,4 +1,4 @@
-//! Bytes in pieces and in floods, many connections, and the one that says nonsense.
+//! Tests pipelining: split input, long pipelines, concurrent connections and protocol errors.
 
 use std::fmt::Write as _;
 
@@ -9,8 +9,8 @@ use super::{TestRespServer, encode_command};
 
 #[tokio::test]
 async fn pipelined_commands_are_answered_in_order() {
-    let house = TestRespServer::start(listen::Settings::default()).await;
-    let mut caller = house.connect().await;
+    let server = TestRespServer::start(listen::Settings::default()).await;
+    let mut caller = server.connect().await;
     let mut expected = String::new();
     let mut pipeline = Vec::new();
     for n in 0..5_000 {
@@ -22,11 +22,11 @@ async fn pipelined_commands_are_answered_in_order() {
     assert_eq!(caller.read_to_end().await, expected + "+OK\r\n");
 }
 
-/// Every place at which a stream can be cut in two, and every byte by itself.
+/// Splits the stream at every position, and into single bytes.
 #[tokio::test]
 async fn replies_are_independent_of_segmentation() {
-    let house = TestRespServer::start(listen::Settings::default()).await;
-    // A look changes nothing, so that all are answered alike.
+    let server = TestRespServer::start(listen::Settings::default()).await;
+    // All commands are peeks, which change nothing, so every run gets the same replies.
     let stream = [
         b"PING\r\n".to_vec(),
         encode_command("CL.THROTTLE a 15 30 60 0"),
@@ -35,8 +35,8 @@ async fn replies_are_independent_of_segmentation() {
         encode_command("QUIT"),
     ]
     .concat();
-    let hear = async |pieces: Vec<&[u8]>| {
-        let mut caller = house.connect().await;
+    let replies_to = async |pieces: Vec<&[u8]>| {
+        let mut caller = server.connect().await;
         caller.tcp.set_nodelay(true).unwrap();
         for piece in pieces {
             caller.send(piece).await;
@@ -44,34 +44,34 @@ async fn replies_are_independent_of_segmentation() {
         }
         caller.read_to_end().await
     };
-    let whole = hear(vec![&stream]).await;
+    let whole = replies_to(vec![&stream]).await;
     assert!(whole.starts_with("+PONG\r\n*5\r\n:0") && whole.ends_with("+OK\r\n"), "{whole}");
     for cut in 1..stream.len() {
-        assert_eq!(hear(vec![&stream[..cut], &stream[cut..]]).await, whole, "cut at {cut}");
+        assert_eq!(replies_to(vec![&stream[..cut], &stream[cut..]]).await, whole, "cut at {cut}");
     }
-    assert_eq!(hear(stream.chunks(1).collect()).await, whole);
+    assert_eq!(replies_to(stream.chunks(1).collect()).await, whole);
 }
 
 #[tokio::test]
 async fn protocol_error_arrives_without_reset() {
-    let house = TestRespServer::start(listen::Settings::default()).await;
-    let mut caller = house.connect().await;
+    let server = TestRespServer::start(listen::Settings::default()).await;
+    let mut caller = server.connect().await;
     let mut bytes = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec();
     bytes.extend(vec![b'x'; 100_000]);
     caller.send(&bytes).await;
-    let told = caller.read_to_end().await;
-    assert!(told.starts_with("-ERR this listener speaks the Redis protocol"), "{told}");
-    assert_eq!(told.matches("\r\n").count(), 1);
+    let reply = caller.read_to_end().await;
+    assert!(reply.starts_with("-ERR this listener speaks the Redis protocol"), "{reply}");
+    assert_eq!(reply.matches("\r\n").count(), 1);
 }
 
-/// Two hundred connections with pipelines: exactly as many pass as the bucket holds.
+/// 200 connections with pipelines are admitted exactly up to the size of the bucket.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_pipelines_admit_exactly_the_limit() {
     for limit in [1_u32, 7, 199, 1_000, 1_999] {
-        let house = TestRespServer::start(listen::Settings::default()).await;
+        let server = TestRespServer::start(listen::Settings::default()).await;
         let mut callers = tokio::task::JoinSet::new();
         for _ in 0..200 {
-            let mut caller = house.connect().await;
+            let mut caller = server.connect().await;
             let throttle =
                 encode_command(&format!("CL.THROTTLE all {} 1 3600", limit - 1)).repeat(10);
             callers.spawn(async move {
@@ -84,14 +84,14 @@ async fn concurrent_pipelines_admit_exactly_the_limit() {
     }
 }
 
-/// A caller that writes and never reads: what is kept for it has an end, and it is not read further.
+/// A client writes but never reads: the server buffers a bounded amount and then stops reading.
 #[tokio::test]
 async fn non_reading_client_is_back_pressured() {
-    let house = TestRespServer::start(listen::Settings::default()).await;
-    let mut caller = house.connect().await;
+    let server = TestRespServer::start(listen::Settings::default()).await;
+    let mut caller = server.connect().await;
     let flood = encode_command("INFO").repeat(1_000);
     let mut written = 0;
-    // The kernel's own buffers take some megabytes on both sides.
+    // The kernel buffers take a few megabytes on each side.
     while written < 256 << 20 {
         let writing = caller.tcp.write(&flood);
         match tokio::time::timeout(std::time::Duration::from_millis(500), writing).await {
@@ -99,8 +99,8 @@ async fn non_reading_client_is_back_pressured() {
             Err(_) => break,
         }
     }
-    assert!(written < 64 << 20, "{written} bytes were taken of somebody who reads nothing");
-    let mut other = house.connect().await;
+    assert!(written < 64 << 20, "the server read {written} bytes from a client that reads nothing");
+    let mut other = server.connect().await;
     other.send(&encode_command("PING")).await;
     assert_eq!(other.read_until(b"\r\n").await, "+PONG\r\n");
 }

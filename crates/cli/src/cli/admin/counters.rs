@@ -1,4 +1,4 @@
-//! `tidegate reset`, `tidegate keys`, `tidegate top`, `tidegate violations` and `tidegate db …` as typed.
+//! Arguments of `tidegate reset`, `keys`, `top`, `violations` and `db …`.
 
 use clap::builder::FalseyValueParser;
 use clap::{Args, Subcommand};
@@ -8,10 +8,10 @@ use super::{AdminApiArgs, ApiKeyArgs, ChangeAuthorArgs, ConfirmArgs, ListLimitAr
 use crate::cli::{OutputArgs, help};
 use tidegate_server::config::parse_duration;
 
-/// What to do with a rules database.
+/// `tidegate db …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DbCommand {
-    /// Make the tables, or bring them up to date, and say what was applied
+    /// Create or update the tables and list the migrations applied
     #[command(after_help = help::DB_MIGRATE)]
     Migrate(DbMigrateArgs),
 }
@@ -19,19 +19,18 @@ pub(crate) enum DbCommand {
 /// `tidegate reset`.
 #[derive(Args, Debug)]
 pub(crate) struct ResetArgs {
-    /// Whose counters: what is known of the client, such as `ip=203.0.113.7`; a rule's id before it
-    /// leaves all other rules alone
+    /// Facts of the client, such as `ip=203.0.113.7`; put a rule ID first to reset only that rule
     #[arg(value_name = "[RULE] FACT=VALUE")]
     pub(crate) words: Vec<String>,
 
     #[command(flatten)]
     pub(crate) api_key: ApiKeyArgs,
 
-    /// Of this rule alone
+    /// Reset only this rule
     #[arg(long, value_name = "ID", env = "TIDEGATE_RULE", hide_env_values = true)]
     pub(crate) rule: Option<String>,
 
-    /// Every counter, warning and ban of the rule: an edit that gives it a new generation
+    /// Reset every counter, warning and ban of the rule, by giving it a new generation
     #[arg(
         long,
         env = "TIDEGATE_ALL",
@@ -53,14 +52,14 @@ pub(crate) struct ResetArgs {
 /// `tidegate keys`.
 #[derive(Args, Debug)]
 pub(crate) struct KeysArgs {
-    /// The counters of one client: what is known of it, such as `ip=203.0.113.7`
+    /// Facts of one client, such as `ip=203.0.113.7`: show its counters
     #[arg(value_name = "FACT=VALUE")]
     pub(crate) words: Vec<String>,
 
     #[command(flatten)]
     pub(crate) api_key: ApiKeyArgs,
 
-    /// One list alone: those refused most, or those that ask most
+    /// Show only the keys with the most refusals, or only those with the most requests
     #[arg(
         long,
         conflicts_with_all = ["words", "api_key_file"],
@@ -71,7 +70,7 @@ pub(crate) struct KeysArgs {
     )]
     pub(crate) kind: Option<String>,
 
-    /// Of this rule alone
+    /// Show only this rule
     #[arg(long, value_name = "ID", env = "TIDEGATE_RULE", hide_env_values = true)]
     pub(crate) rule: Option<String>,
 
@@ -85,7 +84,7 @@ pub(crate) struct KeysArgs {
 /// `tidegate top`.
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
-    /// Tell one picture as text and end, as it does where there is no terminal
+    /// Print one snapshot as text and exit; the default when there is no terminal
     #[arg(
         long,
         env = "TIDEGATE_ONCE",
@@ -101,7 +100,7 @@ pub(crate) struct TopArgs {
 /// `tidegate violations`.
 #[derive(Args, Debug)]
 pub(crate) struct ViolationsArgs {
-    /// Not older than this, such as 1h
+    /// Only violations not older than this, such as 1h
     #[arg(
         long,
         value_name = "TIME",
@@ -111,22 +110,22 @@ pub(crate) struct ViolationsArgs {
     )]
     pub(crate) since: Option<Micros>,
 
-    /// Of this rule alone
+    /// Only violations of this rule
     #[arg(long, value_name = "ID", env = "TIDEGATE_RULE", hide_env_values = true)]
     pub(crate) rule: Option<String>,
 
-    /// Of this user alone, by name or as the list shows it
+    /// Only violations by this user, by ID or as shown in the list
     #[arg(long, value_name = "USER", env = "TIDEGATE_USER", hide_env_values = true)]
     pub(crate) user: Option<String>,
 
-    /// From this address alone
+    /// Only violations from this address
     #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_IP", hide_env_values = true)]
     pub(crate) ip: Option<String>,
 
     #[command(flatten)]
     pub(crate) api_key: ViolationKeyArgs,
 
-    /// Who was refused most, by which rule and how often
+    /// List the clients refused most, by which rule and how often
     #[arg(
         long,
         env = "TIDEGATE_TOP",
@@ -135,7 +134,7 @@ pub(crate) struct ViolationsArgs {
     )]
     pub(crate) top: bool,
 
-    /// Go on with new ones as they come, until Ctrl-C
+    /// Keep printing new violations until Ctrl-C
     #[arg(
         long,
         env = "TIDEGATE_FOLLOW",
@@ -152,10 +151,10 @@ pub(crate) struct ViolationsArgs {
     pub(crate) admin_api: AdminApiArgs,
 }
 
-/// Whose violations, by an API key.
+/// Selects violations by API key.
 #[derive(Args, Debug)]
 pub(crate) struct ViolationKeyArgs {
-    /// Of this API key alone
+    /// Only violations by this API key
     #[arg(
         long = "api-key",
         value_name = "KEY",

@@ -1,4 +1,4 @@
-//! `tidegate override …` and `tidegate subject …` as typed.
+//! Arguments of `tidegate override …` and `tidegate subject …`.
 
 use clap::{Args, Subcommand};
 use tidegate_core::time::Micros;
@@ -7,10 +7,10 @@ use super::{AdminApiArgs, ApiKeyArgs, ChangeAuthorArgs, ConfirmArgs, ListLimitAr
 use crate::cli::{help, timestamp};
 use tidegate_server::config::parse_duration;
 
-/// What to do with overrides.
+/// `tidegate override …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum OverrideCommand {
-    /// Give one key of a rule other numbers, for good or until a date
+    /// Set a different limit for one key of a rule, permanently or until a date
     #[command(after_help = help::OVERRIDE_SET)]
     Set(Box<OverrideSetArgs>),
     /// List overrides
@@ -19,13 +19,13 @@ pub(crate) enum OverrideCommand {
     Rm(OverrideRmArgs),
 }
 
-/// What to do with subjects.
+/// `tidegate subject …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SubjectCommand {
-    /// Say what an API key or user brings, such as its tier
+    /// Assign facts, such as a tier, to an API key or user
     #[command(after_help = help::SUBJECT_SET)]
     Set(SubjectSetArgs),
-    /// List subjects; API keys are known by their hashes only
+    /// List subjects; API keys are stored only as hashes
     List(SubjectListArgs),
     /// Remove a subject
     Rm(SubjectRmArgs),
@@ -34,15 +34,15 @@ pub(crate) enum SubjectCommand {
 /// `tidegate override set`.
 #[derive(Args, Debug)]
 pub(crate) struct OverrideSetArgs {
-    /// The rule
+    /// ID of the rule
     #[arg(value_name = "RULE")]
     pub(crate) rule: String,
 
-    /// Whose: the facts that the rule counts by, such as `user_id=42`
+    /// The key: the facts that the rule counts by, such as `user_id=42`
     #[arg(value_name = "FACT=VALUE", value_parser = crate::facts::parse)]
     pub(crate) key: Vec<(String, String)>,
 
-    /// How many requests in the rule's window: a number, `unlimited` or `deny`
+    /// Requests per window of the rule: a number, `unlimited` or `deny`
     #[arg(
         long,
         value_name = "N",
@@ -52,11 +52,11 @@ pub(crate) struct OverrideSetArgs {
     )]
     pub(crate) requests: serde_json::Value,
 
-    /// How many at once, where the rule has a bucket
+    /// Burst size, if the rule uses a bucket
     #[arg(long, value_name = "N", env = "TIDEGATE_BURST", hide_env_values = true)]
     pub(crate) burst: Option<u64>,
 
-    /// Until when: an instant such as 2026-12-31T12:00:00Z, or a day, with all of it (UTC)
+    /// When it ends: a time such as 2026-12-31T12:00:00Z, or a date, including that day (UTC)
     #[arg(
         long,
         value_name = "DATE",
@@ -67,7 +67,7 @@ pub(crate) struct OverrideSetArgs {
     )]
     pub(crate) until: Option<String>,
 
-    /// For how long, such as 30d
+    /// How long it lasts, such as 30d
     #[arg(
         long = "for",
         value_name = "TIME",
@@ -77,7 +77,7 @@ pub(crate) struct OverrideSetArgs {
     )]
     pub(crate) lasting: Option<Micros>,
 
-    /// A note for whoever reads the list
+    /// A note to show in the list
     #[arg(long, value_name = "TEXT", env = "TIDEGATE_NOTE", hide_env_values = true)]
     pub(crate) note: Option<String>,
 
@@ -97,7 +97,7 @@ pub(crate) struct OverrideSetArgs {
 /// `tidegate override list`.
 #[derive(Args, Debug)]
 pub(crate) struct OverrideListArgs {
-    /// Of this rule alone
+    /// List only overrides of this rule
     #[arg(long, value_name = "ID", env = "TIDEGATE_RULE", hide_env_values = true)]
     pub(crate) rule: Option<String>,
 
@@ -111,7 +111,7 @@ pub(crate) struct OverrideListArgs {
 /// `tidegate override rm`.
 #[derive(Args, Debug)]
 pub(crate) struct OverrideRmArgs {
-    /// Its id, as the list shows it
+    /// ID of the override, as shown in the list
     #[arg(value_name = "ID")]
     pub(crate) id: String,
 
@@ -125,7 +125,7 @@ pub(crate) struct OverrideRmArgs {
 /// `tidegate subject set`.
 #[derive(Args, Debug)]
 pub(crate) struct SubjectSetArgs {
-    /// What identifies it and what it brings, such as `user_id=42 tier=paid`
+    /// The identifying fact and the facts to assign, such as `user_id=42 tier=paid`
     #[arg(value_name = "FACT=VALUE", value_parser = crate::facts::parse, required = true)]
     pub(crate) facts: Vec<(String, String)>,
 
@@ -155,7 +155,7 @@ pub(crate) struct SubjectListArgs {
 /// `tidegate subject rm`.
 #[derive(Args, Debug)]
 pub(crate) struct SubjectRmArgs {
-    /// Its id, as the list shows it, or what identifies it, such as `user_id=42`
+    /// ID of the subject, as shown in the list, or its identifying fact, such as `user_id=42`
     #[arg(value_name = "ID_OR_FACT", required_unless_present = "api_key_file")]
     pub(crate) subject: Option<String>,
 
@@ -169,11 +169,11 @@ pub(crate) struct SubjectRmArgs {
     pub(crate) authorship: ChangeAuthorArgs,
 }
 
-/// Reads how many requests an override allows.
+/// Parses the number of requests that an override allows.
 fn parse_requests(text: &str) -> Result<serde_json::Value, String> {
     match (text, text.parse::<u64>()) {
         ("unlimited" | "deny", _) => Ok(text.into()),
         (_, Ok(number @ 1..)) => Ok(number.into()),
-        _ => Err("this is a whole number from 1, `unlimited` or `deny`".to_owned()),
+        _ => Err("expected a whole number from 1, `unlimited` or `deny`".to_owned()),
     }
 }

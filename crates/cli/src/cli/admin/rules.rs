@@ -1,4 +1,4 @@
-//! `tidegate rules …` as typed.
+//! Arguments of `tidegate rules …`.
 
 use std::path::PathBuf;
 
@@ -7,28 +7,28 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::{AdminApiArgs, AllowEmptyArgs, ChangeAuthorArgs, ConfirmArgs, ListLimitArgs};
 use crate::cli::help;
 
-/// What to do with the rules of a running server.
+/// `tidegate rules …`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RulesCommand {
-    /// List the rules in force
+    /// List the rules
     List(RulesListArgs),
-    /// Print one rule as a rules document writes it
+    /// Print one rule as a rules document
     Get(RulesGetArgs),
-    /// Make the rules what a document says, after showing the difference
+    /// Replace the rules with those of a document, after showing the difference
     #[command(after_help = help::RULES_APPLY)]
     Apply(RulesApplyArgs),
     /// Show what a document would change
     #[command(after_help = help::RULES_DIFF)]
     Diff(RulesDiffArgs),
-    /// Remove a rule
+    /// Delete a rule
     Delete(RulesDeleteArgs),
-    /// Apply a rule again that was disabled
+    /// Enable a disabled rule
     Enable(RulesSwitchArgs),
-    /// Keep a rule without applying it
+    /// Disable a rule without deleting it
     Disable(RulesSwitchArgs),
-    /// List the versions: who changed something, when and why
+    /// List the versions, with author, time and reason of each change
     History(RulesHistoryArgs),
-    /// Make everything what it was at a version, as a new version
+    /// Restore an earlier version, as a new version
     Rollback(RulesRollbackArgs),
     /// Print the rules as a document
     #[command(after_help = help::RULES_EXPORT)]
@@ -45,7 +45,7 @@ pub(crate) struct RulesListArgs {
 /// `tidegate rules get`.
 #[derive(Args, Debug)]
 pub(crate) struct RulesGetArgs {
-    /// The rule
+    /// ID of the rule
     #[arg(value_name = "ID")]
     pub(crate) id: String,
 
@@ -119,7 +119,7 @@ pub(crate) struct RulesHistoryArgs {
 /// `tidegate rules rollback`.
 #[derive(Args, Debug)]
 pub(crate) struct RulesRollbackArgs {
-    /// The version to go back to; `tidegate rules history` lists them
+    /// The version to restore; `tidegate rules history` lists them
     #[arg(value_name = "VERSION", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) version: u64,
 
@@ -139,7 +139,7 @@ pub(crate) struct RulesRollbackArgs {
 /// `tidegate rules export`.
 #[derive(Args, Debug)]
 pub(crate) struct RulesExportArgs {
-    /// How it is written
+    /// Format of the document
     #[arg(
         long,
         value_name = "FORMAT",
@@ -154,11 +154,12 @@ pub(crate) struct RulesExportArgs {
     pub(crate) admin_api: AdminApiArgs,
 }
 
-/// How a document is written. Plain comments: help stays short.
+/// The format of an exported document. The variants have plain comments because clap would print
+/// doc comments in the help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExportFormat {
-    // For people
+    // For people.
     Yaml,
-    // For programs
+    // For programs.
     Json,
 }

@@ -1,5 +1,4 @@
-//! The admin API of a running server, as the commands see it. What refusals mean to people is in
-//! [`super::api_errors`].
+//! Client of the admin API. [`super::api_errors`] turns its error responses into messages.
 
 use http::header::{HeaderName, HeaderValue, IF_MATCH};
 use http::{Method, StatusCode};
@@ -14,27 +13,27 @@ use tidegate_server::config;
 use tidegate_server::error::CommandError;
 use tidegate_server::output::escape_unprintable;
 
-/// The admin API of a running server.
+/// A client of the admin API of a running server.
 pub(super) struct AdminClient {
     server: ApiClient,
-    /// Who changes something and why, and what they confirm.
+    /// Headers of changes: author, reason and confirmation.
     change_headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) json: bool,
 }
 
-/// What the API said when it did as it was asked.
+/// A successful response of the API.
 pub(super) struct AdminResponse {
-    /// Word for word.
+    /// The unchanged body.
     pub(super) body: String,
-    /// The version of what it tells.
+    /// The version of the resource.
     pub(super) etag: Option<HeaderValue>,
 }
 
 impl AdminClient {
-    /// The API that the command line names, to read.
+    /// Creates a client for read requests, from the command line.
     ///
     /// # Errors
-    /// When that is no URL, or the token cannot be read.
+    /// If the URL is invalid or the token cannot be read.
     pub(super) fn new(args: &AdminApiArgs) -> Result<Self, CommandError> {
         let token = args.token_file.as_deref();
         let token = token.map(|path| config::read_secret(path, "--token-file")).transpose()?;
@@ -42,51 +41,52 @@ impl AdminClient {
         Ok(Self { server, change_headers: Vec::new(), json: args.output.json })
     }
 
-    /// The same, to change something that is on record with who and why.
+    /// Creates a client for changes, which the server records with author and reason.
     ///
     /// # Errors
-    /// Those of [`Self::new`], and when a name or reason holds what no header can.
+    /// Those of [`Self::new`], and if author or reason are not valid in a header.
     pub(super) fn with_author(
         args: &AdminApiArgs,
-        sign: &ChangeAuthorArgs,
+        authorship: &ChangeAuthorArgs,
     ) -> Result<Self, CommandError> {
-        let author = sign.author.clone().or_else(|| std::env::var("USER").ok());
-        let said =
-            [(AUTHOR_HEADER, author, "--author"), (REASON_HEADER, sign.reason.clone(), "--reason")];
-        let mut signed = Vec::new();
-        for (name, text, flag) in said {
+        let author = authorship.author.clone().or_else(|| std::env::var("USER").ok());
+        let reason = authorship.reason.clone();
+        let headers = [(AUTHOR_HEADER, author, "--author"), (REASON_HEADER, reason, "--reason")];
+        let mut change_headers = Vec::new();
+        for (name, text, flag) in headers {
             let Some(text) = text else { continue };
             let value = HeaderValue::from_bytes(text.as_bytes());
-            let value =
-                value.map_err(|_| CommandError::Usage(format!("{flag} is one line of text")))?;
-            signed.push((name, value));
+            let value = value
+                .map_err(|_| CommandError::Usage(format!("{flag} must be one line of text")))?;
+            change_headers.push((name, value));
         }
-        Ok(Self { change_headers: signed, ..Self::new(args)? })
+        Ok(Self { change_headers, ..Self::new(args)? })
     }
 
-    /// The same, which confirms a change that leaves no rule, if the command line does.
+    /// Confirms changes that leave no rules, if `--allow-empty` was given.
     pub(super) fn allow_empty(mut self, empty: &AllowEmptyArgs) -> Self {
         self.change_headers.extend(empty.allow_empty.then_some((CONFIRM_HEADER, CONFIRM_EMPTY)));
         self
     }
 
-    /// Where it is.
+    /// The address of the API, for messages.
     pub(super) fn url(&self) -> &str {
         self.server.url()
     }
 
-    /// Reads what is at a path.
+    /// Gets a resource.
     ///
     /// # Errors
-    /// When the API does not tell.
+    /// If the request fails or the API returns an error.
     pub(super) async fn get(&self, path: &str) -> Result<AdminResponse, CommandError> {
         self.send_change(Method::GET, path, String::new(), None).await
     }
 
-    /// Changes something, all of it or nothing; `seen` is what was looked at before.
+    /// Makes a change, which is applied completely or not at all. With `seen`, the change fails if
+    /// the resource no longer has that version.
     ///
     /// # Errors
-    /// When the API does not do it.
+    /// If the request fails or the API returns an error.
     pub(super) async fn send_change(
         &self,
         method: Method,
@@ -94,14 +94,14 @@ impl AdminClient {
         body: String,
         seen: Option<HeaderValue>,
     ) -> Result<AdminResponse, CommandError> {
-        let answer = self.send_request(method, path, body, seen).await?;
-        self.check_response(answer).await
+        let response = self.send_request(method, path, body, seen).await?;
+        self.check_response(response).await
     }
 
-    /// Puts a question; whatever comes back is an answer.
+    /// Sends a request and returns the response, whatever its status.
     ///
     /// # Errors
-    /// When nothing comes back.
+    /// If there is no response.
     pub(super) async fn send_request(
         &self,
         method: Method,
@@ -114,10 +114,10 @@ impl AdminClient {
         self.server.execute(ApiRequest { method, path: path.to_owned(), headers, body }).await
     }
 
-    /// Refuses where rules are changed elsewhere, before a person is asked to confirm.
+    /// Checks that the rules can be changed through the API. Called before asking for confirmation.
     ///
     /// # Errors
-    /// Why they cannot be changed here, and what to do instead.
+    /// If the rules are read-only: the reason, and what to do instead.
     pub(super) async fn check_editable(&self) -> Result<(), CommandError> {
         let mut status = self.get("/v1/status").await?.parse_json()?;
         match status["rules"]["read_only_reason"].take() {
@@ -126,72 +126,73 @@ impl AdminClient {
         }
     }
 
-    /// Listens to what goes on at a path.
+    /// Subscribes to the events of a path.
     ///
     /// # Errors
-    /// When the API does not tell.
+    /// If the request fails or the API returns an error.
     pub(super) async fn subscribe(&self, path: &str) -> Result<SseStream, CommandError> {
         match self.server.subscribe(path).await? {
             Ok(events) => Ok(events),
-            Err(answer) => match self.check_response(answer).await {
+            Err(response) => match self.check_response(response).await {
                 Ok(_) => Err(super::api_errors::not_admin_api(self.url())),
                 Err(failure) => Err(failure),
             },
         }
     }
 
-    /// What an answer tells, if it is what was asked for.
+    /// Turns an error response into an error.
     ///
     /// # Errors
-    /// What the refusal means.
+    /// The API's error, or that the server is not the admin API.
     pub(super) async fn check_response(
         &self,
-        answer: ApiResponse,
+        response: ApiResponse,
     ) -> Result<AdminResponse, CommandError> {
-        if answer.status.is_success() {
-            // A page of a website is no answer of ours; a document in YAML has a version.
-            return match answer.etag.is_some() || answer.body.starts_with('{') {
-                true => Ok(AdminResponse { body: answer.body, etag: answer.etag }),
+        if response.status.is_success() {
+            // The admin API returns JSON, or a YAML document with an ETag. Anything else, such as
+            // an HTML page, is from another server.
+            return match response.etag.is_some() || response.body.starts_with('{') {
+                true => Ok(AdminResponse { body: response.body, etag: response.etag }),
                 false => Err(super::api_errors::not_admin_api(self.url())),
             };
         }
-        // Also other doors say 404, of paths that only this one has.
-        if answer.status == StatusCode::NOT_FOUND && !self.is_admin_api().await? {
+        // The server's other listeners also return 404, for paths that only the admin API has.
+        if response.status == StatusCode::NOT_FOUND && !self.is_admin_api().await? {
             return Err(super::api_errors::not_admin_api(self.url()));
         }
-        Err(super::api_errors::command_error(&answer, self.url()))
+        Err(super::api_errors::command_error(&response, self.url()))
     }
 
     async fn is_admin_api(&self) -> Result<bool, CommandError> {
-        let answer = self.send_request(Method::GET, "/v1/status", String::new(), None).await?;
-        Ok(answer.status != StatusCode::NOT_FOUND)
+        let response = self.send_request(Method::GET, "/v1/status", String::new(), None).await?;
+        Ok(response.status != StatusCode::NOT_FOUND)
     }
 }
 
 impl AdminResponse {
-    /// Reads what was told.
+    /// Parses the body.
     ///
     /// # Errors
-    /// When it is something else.
+    /// If the body does not have the expected form.
     pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T, CommandError> {
         decision_query::parse_response(&self.body)
     }
 
-    /// The same without a form.
+    /// Parses the body as generic JSON.
     ///
     /// # Errors
-    /// When it is no JSON.
+    /// If the body is not JSON.
     pub(super) fn parse_json(&self) -> Result<Json, CommandError> {
         self.parse()
     }
 }
 
-/// Waits for what is asked.
+/// Runs a future to completion.
 ///
 /// # Errors
-/// Its own, or that there is no runtime.
+/// If the runtime cannot be started, or the future's error.
 pub(super) fn block_on<T>(
-    asked: impl Future<Output = Result<T, CommandError>>,
+    future: impl Future<Output = Result<T, CommandError>>,
 ) -> Result<T, CommandError> {
-    decision_query::block_on(asked)
+    decision_query::block_on(future)
 }

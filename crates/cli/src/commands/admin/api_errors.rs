@@ -1,4 +1,4 @@
-//! What it means to the person at the terminal that the admin API refuses.
+//! Turns error responses of the admin API into messages with advice.
 
 use http::StatusCode;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use crate::http_client::ApiResponse;
 use tidegate_server::error::CommandError;
 use tidegate_server::output::escape_unprintable;
 
-/// A problem as the API tells it (RFC 9457).
+/// An error response of the API (RFC 9457).
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ProblemResponse {
@@ -20,7 +20,7 @@ pub(super) struct ProblemResponse {
     errors: Vec<RuleValidationError>,
 }
 
-/// One thing that is wrong with rules.
+/// One validation error.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct RuleValidationError {
@@ -33,11 +33,11 @@ pub(super) struct RuleValidationError {
 }
 
 impl ProblemResponse {
-    pub(super) fn from_response(answer: &ApiResponse) -> Self {
-        serde_json::from_str(&answer.body).unwrap_or_default()
+    pub(super) fn from_response(response: &ApiResponse) -> Self {
+        serde_json::from_str(&response.body).unwrap_or_default()
     }
 
-    /// What is wrong: all of it, a line each.
+    /// All errors, one line each.
     fn render(&self) -> String {
         if self.errors.is_empty() {
             let field = self.field.as_deref().filter(|field| !field.is_empty());
@@ -50,7 +50,7 @@ impl ProblemResponse {
 }
 
 impl RuleValidationError {
-    /// It in a line, with what to write instead.
+    /// The error in one line, with what to write instead.
     pub(super) fn render(&self) -> String {
         let mut text = String::new();
         if let (Some(kind), Some(id)) = (&self.kind, &self.id) {
@@ -70,52 +70,52 @@ impl RuleValidationError {
     }
 }
 
-/// Why the API did not do as it was asked.
-pub(super) fn command_error(answer: &ApiResponse, url: &str) -> CommandError {
-    let problem = ProblemResponse::from_response(answer);
+/// The command's error for an error response.
+pub(super) fn command_error(response: &ApiResponse, url: &str) -> CommandError {
+    let problem = ProblemResponse::from_response(response);
     if problem.field.as_deref() == Some(CONFIRM_HEADER.as_str()) {
         return CommandError::Rejected(
             "nothing was changed: no rule would be left, so every request would pass\n  \
-             write: --allow-empty, if that is what you want"
+             write: --allow-empty to confirm that"
                 .to_owned(),
         );
     }
-    let told = problem.render();
-    match answer.status {
+    let message = problem.render();
+    match response.status {
         StatusCode::UNAUTHORIZED => CommandError::Failed(format!(
-            "{url} asks for a token: {told}\n  \
-             name the file that it was started with: --token-file FILE or TIDEGATE_ADMIN_TOKEN_FILE"
+            "{url} requires a token: {message}\n  \
+             name the server's token file with --token-file FILE or TIDEGATE_ADMIN_TOKEN_FILE"
         )),
         StatusCode::FORBIDDEN | StatusCode::MISDIRECTED_REQUEST => {
-            CommandError::Failed(format!("{url} does not let you: {told}"))
+            CommandError::Failed(format!("{url} denied access: {message}"))
         }
         StatusCode::PRECONDITION_FAILED => {
-            CommandError::Rejected(format!("nothing was changed: {told}"))
+            CommandError::Rejected(format!("nothing was changed: {message}"))
         }
         StatusCode::BAD_REQUEST
         | StatusCode::NOT_FOUND
         | StatusCode::CONFLICT
         | StatusCode::PAYLOAD_TOO_LARGE
-        | StatusCode::UNPROCESSABLE_ENTITY => CommandError::Rejected(told),
-        StatusCode::SERVICE_UNAVAILABLE => CommandError::Failed(told),
-        _ if told.is_empty() => not_admin_api(url),
-        status => CommandError::Failed(format!("{url} says {status}: {told}")),
+        | StatusCode::UNPROCESSABLE_ENTITY => CommandError::Rejected(message),
+        StatusCode::SERVICE_UNAVAILABLE => CommandError::Failed(message),
+        _ if message.is_empty() => not_admin_api(url),
+        status => CommandError::Failed(format!("{url} responded {status}: {message}")),
     }
 }
 
-/// Somebody answers, and it is not the admin API.
+/// The error for a server that responds but is not the admin API.
 pub(super) fn not_admin_api(url: &str) -> CommandError {
     CommandError::Failed(format!(
-        "{url} answers, but it is not the admin API of a tidegate\n  \
-         its address is in the line `listening admin …` that the server prints (8084 unless it is said\n  \
-         otherwise; 8081 is the door for checks): --admin URL"
+        "{url} responds, but it is not the admin API of a tidegate server\n  \
+         pass the address from the server's `listening admin …` line with --admin URL\n  \
+         (the default port is 8084; 8081 is the HTTP API for checks)"
     ))
 }
 
-/// That there is no such rule, with the one that was probably meant.
+/// The error for an unknown rule, with a suggestion.
 pub(super) async fn rule_not_found(api: &AdminClient, id: &str) -> CommandError {
     let mut text = format!("there is no rule `{}`", escape_unprintable(id));
-    // Whether or not its name is found: the rule is missing.
+    // If the list cannot be fetched, the message has no suggestion.
     let rules = pagination::fetch_rules(api).await.unwrap_or_default();
     match nearest(id, rules.iter().map(|rule| rule.id.as_str())) {
         Some(near) => text.push_str(&format!("; did you mean `{}`?", escape_unprintable(near))),
@@ -124,11 +124,11 @@ pub(super) async fn rule_not_found(api: &AdminClient, id: &str) -> CommandError 
     CommandError::Rejected(text)
 }
 
-/// That there is no such version, with those that there are.
+/// The error for an unknown version, with the versions that exist.
 pub(super) fn version_not_found(failure: CommandError, version: u64, latest: u64) -> CommandError {
     match failure {
         CommandError::Rejected(_) if latest == 0 => CommandError::Rejected(
-            "there are no versions: only rules in a database have them, one for each change\n  \
+            "there are no versions: they are kept only for rules in a database\n  \
              write: tidegate serve --rules-db sqlite:PATH …"
                 .to_owned(),
         ),

@@ -1,4 +1,4 @@
-//! API keys that are read from a file or stdin, so that they are in no shell's history.
+//! Reads API keys from a file or stdin, so that they do not appear in the shell's history.
 
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -8,14 +8,14 @@ use serde_json::{Map, Value as Json};
 use crate::cli::ApiKeyArgs;
 use tidegate_server::error::CommandError;
 
-/// The longest API key that a request may bring.
+/// Maximum length of an API key in a request.
 const MAX_KEY_BYTES: u64 = 8 << 10;
 
 impl ApiKeyArgs {
-    /// The key, if a file is named.
+    /// Reads the key; `None` if no file is named.
     ///
     /// # Errors
-    /// When it cannot be read, or there is no key in it.
+    /// If the file cannot be read or contains no key.
     pub(super) fn read_key(&self) -> Result<Option<String>, CommandError> {
         let Some(path) = self.api_key_file.as_deref() else { return Ok(None) };
         let name = path.display();
@@ -23,15 +23,15 @@ impl ApiKeyArgs {
             CommandError::Failed(format!("cannot read {name} for --api-key-file: {error}"))
         })?;
         match text.trim() {
-            "" => Err(CommandError::Failed(format!("{name} for --api-key-file holds no key"))),
+            "" => Err(CommandError::Failed(format!("{name} for --api-key-file contains no key"))),
             key => Ok(Some(key.to_owned())),
         }
     }
 
-    /// Facts as they were typed, and the key among them.
+    /// Combines the facts of the command line with the key.
     ///
     /// # Errors
-    /// When the key cannot be read, or a fact is there twice.
+    /// If the key cannot be read, or a fact is given twice.
     pub(super) fn merge_with_facts(
         &self,
         typed: &[(String, String)],
@@ -40,7 +40,7 @@ impl ApiKeyArgs {
         let mut facts = Map::new();
         for (name, value) in typed.iter().cloned().chain(key) {
             if facts.insert(name.clone(), value.into()).is_some() {
-                return Err(CommandError::Usage(format!("`{name}` is there twice")));
+                return Err(CommandError::Usage(format!("`{name}` is given twice")));
             }
         }
         Ok(facts)

@@ -1,4 +1,5 @@
-//! `tidegate rules diff` and `tidegate rules apply`: a document against the rules in force.
+//! `tidegate rules diff` and `tidegate rules apply`: compare a document with the active rules, and
+//! apply it.
 
 use http::{HeaderValue, Method};
 use serde::Deserialize;
@@ -13,7 +14,7 @@ use tidegate_server::error::CommandError;
 use tidegate_server::output::{self, GOOD};
 use tidegate_server::rule_source::{parse_utf8, read_document};
 
-/// What the API says about a document.
+/// The response body of `/v1/validate`.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum ValidateResponse {
@@ -21,7 +22,7 @@ enum ValidateResponse {
     Invalid { errors: Vec<RuleValidationError> },
 }
 
-/// A document, and what it would change.
+/// A document and the changes that it would make.
 struct DocumentComparison {
     text: String,
     response: AdminResponse,
@@ -33,64 +34,64 @@ struct DocumentComparison {
 /// Shows what a document would change.
 ///
 /// # Errors
-/// When it is not valid, or nobody tells.
+/// If the document is invalid or the API returns an error.
 pub(super) fn diff(args: &RulesDiffArgs) -> Result<CommandOutcome, CommandError> {
     let api = AdminClient::new(&args.admin_api)?;
     let compared = block_on(compare_document(&api, args))?;
     if api.json {
         output::print_text(&format!("{}\n", compared.response.body))?;
     } else if compared.diff.is_empty() {
-        output::print_text(&format!("no difference to version {}\n", compared.version))?;
+        output::print_text(&format!("no difference from version {}\n", compared.version))?;
     } else {
         output::print_text(&compared.diff.render())?;
     }
     Ok(compared.diff.is_empty().into())
 }
 
-/// Makes the rules what a document says.
+/// Replaces the rules with those of a document, after confirmation.
 ///
 /// # Errors
-/// When it is not valid, somebody says no, or somebody else changed the rules meanwhile.
+/// If the document is invalid, the user declines, or the rules changed meanwhile.
 pub(super) fn apply(args: &RulesApplyArgs) -> Result<CommandOutcome, CommandError> {
     let api =
         AdminClient::with_author(&args.diff.admin_api, &args.authorship)?.allow_empty(&args.empty);
-    let DocumentComparison { text, response: told, version, diff } =
+    let DocumentComparison { text, response, version, diff } =
         block_on(compare_document(&api, &args.diff))?;
     if diff.is_empty() {
-        let nothing = format!("nothing to change: version {version} says the same\n");
-        output::print_text(&if api.json { format!("{}\n", told.body) } else { nothing })?;
+        let message = format!("nothing to change: version {version} is identical\n");
+        output::print_text(&if api.json { format!("{}\n", response.body) } else { message })?;
         return Ok(CommandOutcome::Success);
     }
     block_on(api.check_editable())?;
     confirm::show_changes(&diff.render(), api.json)?;
     confirm::prompt_to_continue("Apply?", &args.confirm)?;
     let seen = HeaderValue::try_from(format!("\"{version}\"")).ok();
-    let told = block_on(api.send_change(Method::PUT, "/v1/document", text, seen))?;
-    report_version(&api, &told, "applied")
+    let response = block_on(api.send_change(Method::PUT, "/v1/document", text, seen))?;
+    report_version(&api, &response, "applied")
 }
 
-/// Says which version a change has made.
+/// Prints the version that a change created.
 ///
 /// # Errors
-/// When the answer is none.
+/// If the response cannot be parsed or printed.
 pub(super) fn report_version(
     api: &AdminClient,
-    told: &AdminResponse,
+    response: &AdminResponse,
     what: &str,
 ) -> Result<CommandOutcome, CommandError> {
     #[derive(Deserialize)]
     struct CommittedVersion {
         version: u64,
-        /// Of what was set.
+        /// The ID of the entry that was set.
         id: Option<String>,
         #[serde(default)]
         ids: Vec<String>,
     }
-    let CommittedVersion { version, id, ids } = told.parse()?;
+    let CommittedVersion { version, id, ids } = response.parse()?;
     let which: String =
         id.iter().chain(&ids).map(|id| format!(" {}", output::escape_unprintable(id))).collect();
     let text = format!("{GOOD}{what}{GOOD:#}{which}: version {version} is in force\n");
-    output::print_text(&if api.json { format!("{}\n", told.body) } else { text })?;
+    output::print_text(&if api.json { format!("{}\n", response.body) } else { text })?;
     Ok(CommandOutcome::Success)
 }
 
@@ -100,19 +101,19 @@ async fn compare_document(
 ) -> Result<DocumentComparison, CommandError> {
     let (name, bytes) = (args.file.display().to_string(), read_document(&args.file)?);
     let text = parse_utf8(&name, &bytes)?.to_owned();
-    let told = api.send_change(Method::POST, "/v1/validate", text.clone(), None).await?;
-    match told.parse()? {
+    let response = api.send_change(Method::POST, "/v1/validate", text.clone(), None).await?;
+    match response.parse()? {
         ValidateResponse::Valid { version, changes } => {
             let diff = RulesDiff::new(changes, &pagination::fetch_rules(api).await?);
-            Ok(DocumentComparison { text, response: told, version, diff })
+            Ok(DocumentComparison { text, response, version, diff })
         }
         ValidateResponse::Invalid { .. } if api.json => {
-            output::print_text(&format!("{}\n", told.body))?;
+            output::print_text(&format!("{}\n", response.body))?;
             Err(CommandError::Rejected(format!("{name} is not valid")))
         }
         ValidateResponse::Invalid { errors } => {
-            let told: Vec<String> = errors.iter().map(RuleValidationError::render).collect();
-            Err(CommandError::Rejected(format!("{name} is not valid:\n  {}", told.join("\n  "))))
+            let lines: Vec<String> = errors.iter().map(RuleValidationError::render).collect();
+            Err(CommandError::Rejected(format!("{name} is not valid:\n  {}", lines.join("\n  "))))
         }
     }
 }

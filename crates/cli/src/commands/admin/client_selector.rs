@@ -1,4 +1,4 @@
-//! Whom a command is about: the facts that are known of a client, and a rule's id if one is typed.
+//! Selects a client by its facts, and optionally one rule.
 
 use http::{Method, StatusCode};
 use serde_json::{Map, Value as Json, json};
@@ -9,17 +9,17 @@ use crate::cli::ApiKeyArgs;
 use crate::facts;
 use tidegate_server::error::CommandError;
 
-/// A client and perhaps one rule.
+/// The facts of a client, and optionally one rule.
 pub(super) struct ClientSelector {
     pub(super) rule: Option<String>,
     pub(super) facts: Map<String, Json>,
 }
 
 impl ClientSelector {
-    /// What was typed: `[RULE] FACT=VALUE …`, or the rule by a flag.
+    /// Parses `[RULE] FACT=VALUE …`; a flag may name the rule instead.
     ///
     /// # Errors
-    /// When a word is neither, or the API key cannot be read.
+    /// If an argument is not a fact, or the API key cannot be read.
     pub(super) fn parse(
         words: &[String],
         rule: Option<&str>,
@@ -35,30 +35,30 @@ impl ClientSelector {
         Ok(Self { rule, facts })
     }
 
-    /// Asks the admin API about it.
+    /// Posts the selection to a path of the admin API.
     ///
     /// # Errors
-    /// When there is no such rule, or the facts do not say its key.
+    /// If there is no such rule, or the facts do not contain its key.
     pub(super) async fn query(
         &self,
         api: &AdminClient,
         path: &str,
     ) -> Result<AdminResponse, CommandError> {
-        let mut question = json!({"facts": self.facts});
+        let mut body = json!({"facts": self.facts});
         if let Some(rule) = &self.rule {
-            question["rule"] = rule.as_str().into();
+            body["rule"] = rule.as_str().into();
         }
-        let answer = api.send_request(Method::POST, path, question.to_string(), None).await?;
-        let field = api_errors::ProblemResponse::from_response(&answer).field;
-        match (&self.rule, answer.status, field.as_deref()) {
+        let response = api.send_request(Method::POST, path, body.to_string(), None).await?;
+        let field = api_errors::ProblemResponse::from_response(&response).field;
+        match (&self.rule, response.status, field.as_deref()) {
             (Some(rule), StatusCode::NOT_FOUND, Some("rule")) => {
                 Err(api_errors::rule_not_found(api, rule).await)
             }
             (Some(rule), StatusCode::UNPROCESSABLE_ENTITY, Some("facts")) => {
-                let why = api_errors::ProblemResponse::from_response(&answer).detail;
+                let why = api_errors::ProblemResponse::from_response(&response).detail;
                 Err(CommandError::Usage(format!("{why}\n  write: {rule} FACT=VALUE …")))
             }
-            _ => api.check_response(answer).await,
+            _ => api.check_response(response).await,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Asking before something is changed.
+//! Asks for confirmation before a change.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
@@ -6,10 +6,10 @@ use crate::cli::ConfirmArgs;
 use tidegate_server::error::CommandError;
 use tidegate_server::output;
 
-/// Shows what would change: on stdout, or beside an answer in JSON on stderr.
+/// Prints the planned changes to stdout, or to stderr if stdout is for JSON.
 ///
 /// # Errors
-/// When nobody reads.
+/// If the output cannot be written.
 pub(super) fn show_changes(text: &str, json: bool) -> Result<(), CommandError> {
     if json {
         return Ok(anstream::stderr().write_all(text.as_bytes())?);
@@ -17,10 +17,10 @@ pub(super) fn show_changes(text: &str, json: bool) -> Result<(), CommandError> {
     Ok(output::print_text(text)?)
 }
 
-/// Asks whether to go on, unless that was said already.
+/// Asks whether to continue, unless `--yes` was given.
 ///
 /// # Errors
-/// When nobody is there to be asked, or the answer is no.
+/// If stdin is not a terminal, or the user declines.
 pub(super) fn prompt_to_continue(question: &str, args: &ConfirmArgs) -> Result<(), CommandError> {
     if args.yes {
         return Ok(());
@@ -28,8 +28,8 @@ pub(super) fn prompt_to_continue(question: &str, args: &ConfirmArgs) -> Result<(
     let stdin = io::stdin();
     if !stdin.is_terminal() {
         return Err(CommandError::Usage(format!(
-            "{question} Nobody can be asked, because stdin is no terminal; nothing was changed\n  \
-             write: --yes, if that is what you want"
+            "{question} Cannot ask, because stdin is not a terminal; nothing was changed\n  \
+             write: --yes to confirm"
         )));
     }
     let mut stderr = io::stderr();

@@ -1,4 +1,4 @@
-//! What changes, by rule and field, as people read it: `+` comes, `-` goes, `~` is another.
+//! Renders changes by entry and field: `+` added, `-` removed, `~` changed.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use tidegate_server::output::{BAD, GOOD, escape_unprintable};
 
 const CHANGED_STYLE: Style = AnsiColor::Yellow.on_default().bold();
 
-/// One entry as it was and will be; null where there is none.
+/// One entry before and after the change; null if it does not exist.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct EntryChange {
     kind: String,
@@ -22,18 +22,18 @@ pub(super) struct EntryChange {
     after: Json,
 }
 
-/// Everything that changes.
+/// All changes.
 #[derive(Debug)]
 pub(super) struct RulesDiff {
-    /// Entries that say something else.
+    /// Entries that were added, removed or changed.
     changes: Vec<EntryChange>,
-    /// How many rules stand elsewhere among those that stay.
+    /// How many of the remaining rules change their order.
     moved: usize,
 }
 
 impl RulesDiff {
-    /// What changes of rules that are in this order. A rule whose number alone is another, because one before it
-    /// came or went, is none of them.
+    /// Computes the difference from the current `rules`. A rule whose position changes only because
+    /// another rule was added or removed does not count as changed.
     pub(super) fn new(changes: Vec<EntryChange>, rules: &[ListedRule]) -> Self {
         let moved = count_moved(&changes, rules);
         let changes = changes.into_iter().map(|change| EntryChange {
@@ -44,19 +44,18 @@ impl RulesDiff {
         Self { changes: changes.filter(|change| change.before != change.after).collect(), moved }
     }
 
-    /// Whether everything stays.
+    /// Whether nothing changes.
     pub(super) fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.moved == 0
     }
 
-    /// All of it, a line for each field.
+    /// The difference as text, one line per field.
     pub(super) fn render(&self) -> String {
         let mut text: String = self.changes.iter().map(EntryChange::render).collect();
         if self.moved > 0 {
-            let (rules, stand) =
-                if self.moved == 1 { ("rule", "stands") } else { ("rules", "stand") };
+            let rules = if self.moved == 1 { "rule" } else { "rules" };
             text.push_str(&format!(
-                "{CHANGED_STYLE}~{CHANGED_STYLE:#} order: {} {rules} {stand} elsewhere\n",
+                "{CHANGED_STYLE}~{CHANGED_STYLE:#} order: {} {rules} moved\n",
                 self.moved
             ));
         }
@@ -80,7 +79,7 @@ impl EntryChange {
     }
 }
 
-/// What differs between two values, by field.
+/// The differences between two values, one line per field.
 fn render_fields(before: &Json, after: &Json) -> String {
     let (mut old, mut new) = (Vec::new(), Vec::new());
     flatten_leaves("", before, &mut old);
@@ -103,8 +102,8 @@ fn render_fields(before: &Json, after: &Json) -> String {
         match was.get(path.as_str()).map(|before| render_flow(before)) {
             None => text.push_str(&format!("    {GOOD}+{GOOD:#} {}\n", render_field(path, &value))),
             Some(before) if before != value => {
-                let told = render_field(path, &format!("{before} -> {value}"));
-                text.push_str(&format!("    {CHANGED_STYLE}~{CHANGED_STYLE:#} {told}\n"));
+                let field = render_field(path, &format!("{before} -> {value}"));
+                text.push_str(&format!("    {CHANGED_STYLE}~{CHANGED_STYLE:#} {field}\n"));
             }
             Some(_) => {}
         }
@@ -117,7 +116,7 @@ fn render_field(path: &str, value: &str) -> String {
     if path.is_empty() { value.to_owned() } else { format!("{path}: {value}") }
 }
 
-/// The values that are no mappings, by their paths and in their order.
+/// Collects all values that are not mappings, with their paths, in document order.
 fn flatten_leaves<'v>(path: &str, value: &'v Json, into: &mut Vec<(String, &'v Json)>) {
     match value {
         Json::Object(inner) if !inner.is_empty() => {
@@ -131,13 +130,13 @@ fn flatten_leaves<'v>(path: &str, value: &'v Json, into: &mut Vec<(String, &'v J
     }
 }
 
-/// An entry without what only the office needs: places of rules, hashes.
+/// The fields of an entry to show; internal fields, such as positions and hashes, are left out.
 fn visible_entry(kind: &str, value: &Json) -> Json {
     let Json::Object(entry) = value else { return value.clone() };
     match kind {
         "rule" => {
             let mut rule = entry.get("rule").cloned().unwrap_or(Json::Null);
-            // It stands beside it.
+            // The ID is in the headline of the entry.
             rule.as_object_mut().and_then(|fields| fields.shift_remove("id"));
             rule
         }
@@ -153,14 +152,14 @@ fn visible_entry(kind: &str, value: &Json) -> Json {
     }
 }
 
-/// How many of the rules that stay have another place among them.
+/// Counts the remaining rules whose order among themselves changes.
 fn count_moved(changes: &[EntryChange], rules: &[ListedRule]) -> usize {
     let changed: BTreeMap<&str, &Json> = changes
         .iter()
         .filter(|change| change.kind == "rule")
         .map(|change| (change.id.as_str(), &change.after))
         .collect();
-    let mut stay: Vec<(&str, u64, u64)> = rules
+    let mut remaining: Vec<(&str, u64, u64)> = rules
         .iter()
         .filter_map(|rule| {
             let after = match changed.get(rule.id.as_str()) {
@@ -170,10 +169,10 @@ fn count_moved(changes: &[EntryChange], rules: &[ListedRule]) -> usize {
             Some((rule.id.as_str(), rule.position, after))
         })
         .collect();
-    stay.sort_by_key(|(_, before, _)| *before);
-    let before: Vec<&str> = stay.iter().map(|(id, ..)| *id).collect();
-    stay.sort_by_key(|(_, _, after)| *after);
-    stay.iter().zip(before).filter(|((id, ..), before)| id != before).count()
+    remaining.sort_by_key(|(_, before, _)| *before);
+    let before: Vec<&str> = remaining.iter().map(|(id, ..)| *id).collect();
+    remaining.sort_by_key(|(_, _, after)| *after);
+    remaining.iter().zip(before).filter(|((id, ..), before)| id != before).count()
 }
 
 #[cfg(test)]
@@ -221,7 +220,7 @@ mod tests {
     fn swapped_rules_count_as_moved() {
         let swapped = vec![rule_change("a", Some(0), Some(2)), rule_change("c", Some(2), Some(0))];
         let diff = RulesDiff::new(swapped, &listed_rules(&["a", "b", "c"]));
-        assert_eq!(strip_ansi(&diff.render()), "~ order: 2 rules stand elsewhere\n");
+        assert_eq!(strip_ansi(&diff.render()), "~ order: 2 rules moved\n");
     }
 
     #[test]

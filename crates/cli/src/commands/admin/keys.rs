@@ -1,4 +1,5 @@
-//! `tidegate keys`: who asks most and who is refused most at present, or the counters of one client.
+//! `tidegate keys`: the keys with the most requests and refusals now, or the counters of one
+//! client.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use tidegate_server::CommandOutcome;
 use tidegate_server::error::CommandError;
 use tidegate_server::output::{self, escape_unprintable};
 
-/// The most that the API tells at once.
+/// Maximum number of keys that the API returns.
 const MAX_KEYS: u32 = 1_000;
 
 #[derive(Deserialize)]
@@ -33,10 +34,10 @@ struct KeyRow {
     spread: u64,
 }
 
-/// Lists keys.
+/// Lists keys, or the counters of one client.
 ///
 /// # Errors
-/// When nobody tells.
+/// If the arguments are wrong or the API returns an error.
 pub(crate) fn run(args: &KeysArgs) -> Result<CommandOutcome, CommandError> {
     let api = AdminClient::new(&args.admin_api)?;
     if !args.words.is_empty() || args.api_key.api_key_file.is_some() {
@@ -46,14 +47,14 @@ pub(crate) fn run(args: &KeysArgs) -> Result<CommandOutcome, CommandError> {
         .with_param("kind", args.kind.as_deref())
         .with_param("rule", args.rule.as_deref())
         .with_param("limit", Some(args.limit.most.min(MAX_KEYS)));
-    let told = block_on(api.get(&format!("/v1/top{query}")))?;
+    let response = block_on(api.get(&format!("/v1/top{query}")))?;
     if api.json {
-        output::print_text(&format!("{}\n", told.body))?;
+        output::print_text(&format!("{}\n", response.body))?;
         return Ok(CommandOutcome::Success);
     }
-    let TopKeysResponse { top } = told.parse()?;
+    let TopKeysResponse { top } = response.parse()?;
     if top.is_empty() {
-        output::print_text("nobody asked in the last minute\n")?;
+        output::print_text("no requests in the last minute\n")?;
         return Ok(CommandOutcome::Success);
     }
     let mut rows = vec![["list", "times", "rule", "who"].map(str::to_owned).to_vec()];
@@ -82,16 +83,14 @@ struct CounterRow {
 
 fn show_counters(api: &AdminClient, args: &KeysArgs) -> Result<CommandOutcome, CommandError> {
     let client = ClientSelector::parse(&args.words, args.rule.as_deref(), &args.api_key)?;
-    let told = block_on(client.query(api, "/v1/counters"))?;
+    let response = block_on(client.query(api, "/v1/counters"))?;
     if api.json {
-        output::print_text(&format!("{}\n", told.body))?;
+        output::print_text(&format!("{}\n", response.body))?;
         return Ok(CommandOutcome::Success);
     }
-    let CountersResponse { counters } = told.parse()?;
+    let CountersResponse { counters } = response.parse()?;
     if counters.is_empty() {
-        output::print_text(
-            "no rule counts this; `tidegate rules list` shows what they count by\n",
-        )?;
+        output::print_text("no rule counts by these facts; see `tidegate rules list`\n")?;
         return Ok(CommandOutcome::Success);
     }
     let head = ["rule", "key", "used", "left", "full again in", "warnings", "banned until"];
@@ -103,7 +102,7 @@ fn show_counters(api: &AdminClient, args: &KeysArgs) -> Result<CommandOutcome, C
 
 impl CounterRow {
     fn table_row(&self) -> Vec<String> {
-        // An API key that was read from a file is not for the screen.
+        // An API key may come from a file and must not appear on the screen.
         let part = |(name, value): (&String, &String)| match name.as_str() {
             "api_key" => name.clone(),
             _ => format!("{name}={value}"),
@@ -112,7 +111,7 @@ impl CounterRow {
         vec![
             escape_unprintable(&self.rule),
             if key.is_empty() {
-                "one for all".to_owned()
+                "shared by all clients".to_owned()
             } else {
                 escape_unprintable(&key.join(" "))
             },

@@ -1,4 +1,4 @@
-//! `tidegate override …`: other numbers for one key of a rule.
+//! `tidegate override …`: a different limit for one key of a rule.
 
 use http::{HeaderValue, Method, StatusCode};
 use serde::Deserialize;
@@ -20,10 +20,10 @@ use tidegate_server::rule_manager::wall_clock;
 const OVERRIDES: PagedList =
     PagedList { path: "/v1/overrides", field: "overrides", cursor: "after" };
 
-/// Does what is asked with overrides.
+/// Runs a command on overrides.
 ///
 /// # Errors
-/// When it is not done.
+/// If the command fails.
 pub(crate) fn run(command: &OverrideCommand) -> Result<CommandOutcome, CommandError> {
     match command {
         OverrideCommand::Set(args) => set(args),
@@ -37,8 +37,8 @@ fn set(args: &OverrideSetArgs) -> Result<CommandOutcome, CommandError> {
     let key = args.api_key.merge_with_facts(&args.key)?;
     if key.is_empty() {
         return Err(CommandError::Usage(format!(
-            "whose limit is it?\n  write: tidegate override set {} FACT=VALUE …, with the facts that the rule \
-             counts by",
+            "the key of the override is missing\n  \
+             write: tidegate override set {} FACT=VALUE …, with the facts that the rule counts by",
             args.rule
         )));
     }
@@ -51,50 +51,49 @@ fn set(args: &OverrideSetArgs) -> Result<CommandOutcome, CommandError> {
         .and_then(parse_rfc3339)
         .is_some_and(|end| end <= now.as_micros() / 1_000_000)
     {
-        return Err(CommandError::Usage(
-            "--until names an instant that is over already".to_owned(),
-        ));
+        return Err(CommandError::Usage("--until must be in the future".to_owned()));
     }
-    let mut wanted = json!({"rule": args.rule, "key": key, "requests": args.requests});
-    let more = [
+    let mut entry = json!({"rule": args.rule, "key": key, "requests": args.requests});
+    let optional = [
         ("burst", args.burst.map(Json::from)),
         ("until", until.map(Json::from)),
         ("note", args.note.clone().map(Json::from)),
     ];
-    for (name, value) in more {
+    for (name, value) in optional {
         if let Some(value) = value {
-            wanted[name] = value;
+            entry[name] = value;
         }
     }
-    let told = block_on(put_entry(&api, OVERRIDES.path, &wanted, &args.confirm, Some(&args.rule)))?;
-    apply::report_version(&api, &told, "set")
+    let response =
+        block_on(put_entry(&api, OVERRIDES.path, &entry, &args.confirm, Some(&args.rule)))?;
+    apply::report_version(&api, &response, "set")
 }
 
-/// Sets an entry; one that is there already only after asking.
+/// Sets an entry; asks for confirmation before it replaces an existing one.
 ///
 /// # Errors
-/// When it is not set.
+/// If the user declines or the API returns an error.
 pub(super) async fn put_entry(
     api: &AdminClient,
     path: &str,
-    wanted: &Json,
+    entry: &Json,
     args: &ConfirmArgs,
     rule: Option<&str>,
 ) -> Result<AdminResponse, CommandError> {
-    let body = wanted.to_string();
-    let answer = api.send_request(Method::POST, path, body.clone(), None).await?;
-    if answer.status == StatusCode::PRECONDITION_REQUIRED {
+    let body = entry.to_string();
+    let response = api.send_request(Method::POST, path, body.clone(), None).await?;
+    if response.status == StatusCode::PRECONDITION_REQUIRED {
         confirm::prompt_to_continue("There is one already. Replace it?", args)?;
         return api
             .send_change(Method::POST, path, body, Some(HeaderValue::from_static("*")))
             .await;
     }
     if let Some(rule) = rule
-        && ProblemResponse::from_response(&answer).field.as_deref() == Some("rule")
+        && ProblemResponse::from_response(&response).field.as_deref() == Some("rule")
     {
         return Err(api_errors::rule_not_found(api, rule).await);
     }
-    api.check_response(answer).await
+    api.check_response(response).await
 }
 
 #[derive(Deserialize)]
@@ -118,12 +117,12 @@ struct OverrideRow {
 fn list(args: &OverrideListArgs) -> Result<CommandOutcome, CommandError> {
     let api = AdminClient::new(&args.admin_api)?;
     let query = QueryString::default().with_param("rule", args.rule.as_deref());
-    let told = block_on(pagination::fetch_list(&api, OVERRIDES, &query, args.limit.most))?;
+    let list = block_on(pagination::fetch_list(&api, OVERRIDES, &query, args.limit.most))?;
     if api.json {
-        output::print_json(&told)?;
+        output::print_json(&list)?;
         return Ok(CommandOutcome::Success);
     }
-    let OverridesResponse { overrides, next } = parse_list(told)?;
+    let OverridesResponse { overrides, next } = parse_list(list)?;
     if overrides.is_empty() {
         output::print_text("no overrides\n")?;
         return Ok(CommandOutcome::Success);
@@ -143,7 +142,7 @@ impl OverrideRow {
     fn table_row(&self) -> Vec<String> {
         let text =
             |value: &Json| value.as_str().map_or_else(|| value.to_string(), escape_unprintable);
-        // Of an API key only the hash is known.
+        // The server stores only the hash of an API key, so its value is missing.
         let key = self.key_by.iter().map(|name| match self.key.get(name) {
             Some(value) => format!("{}={}", escape_unprintable(name), text(value)),
             None => format!("{}=…", escape_unprintable(name)),
@@ -153,7 +152,7 @@ impl OverrideRow {
             key.collect::<Vec<_>>().join(" "),
             text(&self.requests),
             self.burst.map_or_else(|| "-".to_owned(), |burst| burst.to_string()),
-            self.until.clone().unwrap_or_else(|| "for good".to_owned()),
+            self.until.clone().unwrap_or_else(|| "no end".to_owned()),
             escape_unprintable(&self.id),
             self.note.as_deref().map(escape_unprintable).unwrap_or_default(),
         ]
@@ -162,14 +161,14 @@ impl OverrideRow {
 
 fn remove(args: &OverrideRmArgs) -> Result<CommandOutcome, CommandError> {
     let api = AdminClient::with_author(&args.admin_api, &args.authorship)?;
-    let told = block_on(remove_entry(&api, OVERRIDES.path, &args.id))?;
-    apply::report_version(&api, &told, "removed")
+    let response = block_on(remove_entry(&api, OVERRIDES.path, &args.id))?;
+    apply::report_version(&api, &response, "removed")
 }
 
-/// Removes an entry as it is now.
+/// Removes the current version of an entry.
 ///
 /// # Errors
-/// When there is none, or it is not removed.
+/// If the entry does not exist, changes meanwhile, or the API returns another error.
 pub(super) async fn remove_entry(
     api: &AdminClient,
     list: &str,

@@ -1,4 +1,4 @@
-//! Lists that the admin API tells page by page.
+//! Fetches lists that the admin API returns in pages.
 
 use std::fmt;
 
@@ -9,24 +9,24 @@ use tidegate_web::percent::percent_encode;
 use super::api::AdminClient;
 use tidegate_server::error::CommandError;
 
-/// The most on a page.
+/// Maximum number of entries per page.
 const PAGE_SIZE: u32 = 1_000;
 
-/// A list of the API.
+/// A paged list of the API.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PagedList {
     pub(super) path: &'static str,
-    /// The field that the list is in.
+    /// The response field that contains the entries.
     pub(super) field: &'static str,
-    /// The parameter that says where to go on.
+    /// The query parameter for the next page.
     pub(super) cursor: &'static str,
 }
 
-/// A query in the making.
+/// Builds a query string.
 #[derive(Clone, Debug, Default)]
 pub(super) struct QueryString(String);
 
-/// A rule with its place.
+/// A rule with its position.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct ListedRule {
     pub(super) id: String,
@@ -37,7 +37,7 @@ pub(super) struct ListedRule {
 const RULES: PagedList = PagedList { path: "/v1/rules", field: "rules", cursor: "after" };
 
 impl QueryString {
-    /// The same with a value, if there is one.
+    /// Adds a parameter, unless its value is `None`.
     pub(super) fn with_param(mut self, name: &str, value: Option<impl fmt::Display>) -> Self {
         if let Some(value) = value {
             let mark = if self.0.is_empty() { '?' } else { '&' };
@@ -53,10 +53,11 @@ impl fmt::Display for QueryString {
     }
 }
 
-/// The first entries of a list, as one answer of the API: its `next` says whether there are more.
+/// Fetches the first `most` entries of a list, in the form of one response of the API. Its `next`
+/// is set if there are more.
 ///
 /// # Errors
-/// When the API does not tell.
+/// If a request fails or the API returns an error.
 pub(super) async fn fetch_list(
     api: &AdminClient,
     list: PagedList,
@@ -93,25 +94,24 @@ pub(super) async fn fetch_list(
 fn take_entries(page: &mut Json, list: PagedList) -> Result<Vec<Json>, CommandError> {
     match page.get_mut(list.field).map(Json::take) {
         Some(Json::Array(entries)) => Ok(entries),
-        _ => Err(CommandError::Failed(format!("the answer has no list of {}", list.field))),
+        _ => Err(CommandError::Failed(format!("the response has no list of {}", list.field))),
     }
 }
 
-/// All rules, as one answer of the API.
+/// Fetches all rules, in the form of one response of the API.
 ///
 /// # Errors
-/// When the API does not tell.
+/// If a request fails or the API returns an error.
 pub(super) async fn fetch_rules_json(api: &AdminClient) -> Result<Json, CommandError> {
     fetch_list(api, RULES, &QueryString::default(), u32::MAX).await
 }
 
-/// All rules in their order.
+/// Fetches all rules, in their order.
 ///
 /// # Errors
-/// When the API does not tell.
+/// If a request fails or the API returns an error.
 pub(super) async fn fetch_rules(api: &AdminClient) -> Result<Vec<ListedRule>, CommandError> {
-    let told = fetch_rules_json(api).await?[RULES.field].take();
-    serde_json::from_value(told).map_err(|error| {
-        CommandError::Failed(format!("the list of rules is not understood: {error}"))
-    })
+    let rules = fetch_rules_json(api).await?[RULES.field].take();
+    serde_json::from_value(rules)
+        .map_err(|error| CommandError::Failed(format!("cannot parse the list of rules: {error}")))
 }

@@ -1,4 +1,4 @@
-//! `tidegate reset`: the counters of a client, or all of a rule, as if they had never been used.
+//! `tidegate reset`: resets the counters of a client, or all counters of a rule.
 
 use http::Method;
 use serde_json::json;
@@ -17,24 +17,25 @@ use tidegate_server::output::{self, GOOD, escape_unprintable};
 /// Resets counters.
 ///
 /// # Errors
-/// When they are not reset.
+/// If the arguments are wrong or the API returns an error.
 pub(crate) fn run(args: &ResetArgs) -> Result<CommandOutcome, CommandError> {
     let client = ClientSelector::parse(&args.words, args.rule.as_deref(), &args.api_key)?;
     if args.all {
         return reset_rule(args, &client);
     }
     if client.facts.is_empty() && client.rule.is_none() {
-        let text = "whose counters?\n  write: tidegate reset FACT=VALUE …, such as ip=203.0.113.7";
+        let text = "name the client whose counters to reset\n  \
+                    write: tidegate reset FACT=VALUE …, such as ip=203.0.113.7";
         return Err(CommandError::Usage(text.to_owned()));
     }
     let api = AdminClient::new(&args.admin_api)?;
-    let told = block_on(client.query(&api, "/v1/reset"))?;
-    let decision: DecisionResponse = told.parse()?;
+    let response = block_on(client.query(&api, "/v1/reset"))?;
+    let decision: DecisionResponse = response.parse()?;
     if api.json {
-        output::print_text(&format!("{}\n", told.body))?;
+        output::print_text(&format!("{}\n", response.body))?;
     } else if decision.is_ungoverned() {
         output::print_text(
-            "nothing was reset: no rule counts this; `tidegate rules list` shows what they count by\n",
+            "nothing was reset: no rule counts by these facts; see `tidegate rules list`\n",
         )?;
     } else {
         output::print_text(&format!("{GOOD}reset{GOOD:#}\n{}", decision.render_readings()))?;
@@ -42,7 +43,7 @@ pub(crate) fn run(args: &ResetArgs) -> Result<CommandOutcome, CommandError> {
     Ok((!decision.is_ungoverned()).into())
 }
 
-/// Gives a rule's counters a new generation.
+/// Resets all counters of a rule by giving it a new generation.
 fn reset_rule(args: &ResetArgs, client: &ClientSelector) -> Result<CommandOutcome, CommandError> {
     let (Some(id), true) = (&client.rule, client.facts.is_empty()) else {
         let text = "--all resets every counter of one rule\n  write: tidegate reset RULE --all";
@@ -68,8 +69,8 @@ fn reset_rule(args: &ResetArgs, client: &ClientSelector) -> Result<CommandOutcom
     confirm::prompt_to_continue(&question, &args.confirm)?;
     let path = format!("/v1/rules/{}", percent_encode(id));
     let edit = json!({"generation": next}).to_string();
-    let told = block_on(api.send_change(Method::PATCH, &path, edit, seen.etag))?;
+    let response = block_on(api.send_change(Method::PATCH, &path, edit, seen.etag))?;
     let text = format!("{GOOD}reset{GOOD:#}: rule {shown} is at generation {next}\n");
-    output::print_text(&if api.json { format!("{}\n", told.body) } else { text })?;
+    output::print_text(&if api.json { format!("{}\n", response.body) } else { text })?;
     Ok(CommandOutcome::Success)
 }

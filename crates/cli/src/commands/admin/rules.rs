@@ -1,4 +1,4 @@
-//! `tidegate rules …`: which command does what, and those that only show.
+//! `tidegate rules …`: dispatches the subcommands, and implements those that only read.
 
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
@@ -17,10 +17,10 @@ use tidegate_server::output::{self, DIM, escape_unprintable};
 
 const VERSIONS: PagedList = PagedList { path: "/v1/versions", field: "versions", cursor: "before" };
 
-/// Does what is asked with rules.
+/// Runs a command on rules.
 ///
 /// # Errors
-/// When it is not done.
+/// If the command fails.
 pub(crate) fn run(command: &RulesCommand) -> Result<CommandOutcome, CommandError> {
     match command {
         RulesCommand::List(args) => list(args),
@@ -36,14 +36,14 @@ pub(crate) fn run(command: &RulesCommand) -> Result<CommandOutcome, CommandError
     }
 }
 
-/// One rule, or that there is none and which was probably meant.
+/// Fetches one rule.
 ///
 /// # Errors
-/// When it is not told.
+/// If there is no such rule (with a suggestion), or the API returns another error.
 pub(super) async fn get_rule(api: &AdminClient, id: &str) -> Result<AdminResponse, CommandError> {
     match api.get(&format!("/v1/rules/{}", percent_encode(id))).await {
         Err(CommandError::Rejected(_)) => Err(api_errors::rule_not_found(api, id).await),
-        told => told,
+        result => result,
     }
 }
 
@@ -59,11 +59,11 @@ fn list(args: &RulesListArgs) -> Result<CommandOutcome, CommandError> {
 
 fn get(args: &RulesGetArgs) -> Result<CommandOutcome, CommandError> {
     let api = AdminClient::new(&args.admin_api)?;
-    let told = block_on(get_rule(&api, &args.id))?;
+    let response = block_on(get_rule(&api, &args.id))?;
     if api.json {
-        output::print_text(&format!("{}\n", told.body))?;
+        output::print_text(&format!("{}\n", response.body))?;
     } else {
-        let rule = told.parse_json()?["rule"].take();
+        let rule = response.parse_json()?["rule"].take();
         output::print_text(&yaml_writer::render_yaml(&json!({"rules": [rule]})))?;
     }
     Ok(CommandOutcome::Success)
@@ -84,16 +84,17 @@ fn history(args: &RulesHistoryArgs) -> Result<CommandOutcome, CommandError> {
         changes: u64,
     }
     let api = AdminClient::new(&args.admin_api)?;
-    let told =
+    let list =
         block_on(pagination::fetch_list(&api, VERSIONS, &QueryString::default(), args.limit.most))?;
     if api.json {
-        output::print_json(&told)?;
+        output::print_json(&list)?;
         return Ok(CommandOutcome::Success);
     }
-    let history: VersionsResponse = parse_list(told)?;
-    let mut rows = vec![["version", "when", "who", "changes", "why"].map(str::to_owned).to_vec()];
-    rows.extend(history.versions.into_iter().map(|made| {
-        let VersionRow { version, author, reason, at, changes } = made;
+    let history: VersionsResponse = parse_list(list)?;
+    let head = ["version", "time", "author", "changes", "reason"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(history.versions.into_iter().map(|row| {
+        let VersionRow { version, author, reason, at, changes } = row;
         vec![
             version.to_string(),
             at,
@@ -103,8 +104,7 @@ fn history(args: &RulesHistoryArgs) -> Result<CommandOutcome, CommandError> {
         ]
     }));
     if rows.len() == 1 {
-        let text =
-            "no versions: only rules in a database (--rules-db) have them, one for each change\n";
+        let text = "no versions: they are kept only for rules in a database (--rules-db)\n";
         output::print_text(text)?;
         return Ok(CommandOutcome::Success);
     }
@@ -122,21 +122,21 @@ fn export(args: &RulesExportArgs) -> Result<CommandOutcome, CommandError> {
         ExportFormat::Yaml if !api.json => ("yaml", ""),
         _ => ("json", "\n"),
     };
-    let told = block_on(api.get(&format!("/v1/document?format={format}")))?;
-    output::print_text(&format!("{}{end}", told.body))?;
+    let response = block_on(api.get(&format!("/v1/document?format={format}")))?;
+    output::print_text(&format!("{}{end}", response.body))?;
     Ok(CommandOutcome::Success)
 }
 
-/// A list that was told, in its form.
+/// Converts a list from JSON.
 ///
 /// # Errors
-/// When it has another.
-pub(super) fn parse_list<T: for<'de> Deserialize<'de>>(told: Json) -> Result<T, CommandError> {
-    serde_json::from_value(told)
-        .map_err(|error| CommandError::Failed(format!("the answer is not understood: {error}")))
+/// If the list does not have the expected form.
+pub(super) fn parse_list<T: for<'de> Deserialize<'de>>(list: Json) -> Result<T, CommandError> {
+    serde_json::from_value(list)
+        .map_err(|error| CommandError::Failed(format!("cannot parse the response: {error}")))
 }
 
-/// That a list goes on.
-pub(super) fn more_entries_hint(there_is: bool) -> String {
-    if there_is { format!("{DIM}there are more: --most N{DIM:#}\n") } else { String::new() }
+/// The line to print below a list that is not complete.
+pub(super) fn more_entries_hint(has_more: bool) -> String {
+    if has_more { format!("{DIM}there are more: --most N{DIM:#}\n") } else { String::new() }
 }

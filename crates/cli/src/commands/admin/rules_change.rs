@@ -14,10 +14,10 @@ use tidegate_server::CommandOutcome;
 use tidegate_server::error::CommandError;
 use tidegate_server::output::{self, GOOD, escape_unprintable};
 
-/// Removes a rule after showing it.
+/// Deletes a rule, after showing it and asking for confirmation.
 ///
 /// # Errors
-/// When it is not removed.
+/// If the user declines or the API returns an error.
 pub(super) fn delete(args: &RulesDeleteArgs) -> Result<CommandOutcome, CommandError> {
     let api =
         AdminClient::with_author(&args.rule.admin_api, &args.authorship)?.allow_empty(&args.empty);
@@ -28,14 +28,14 @@ pub(super) fn delete(args: &RulesDeleteArgs) -> Result<CommandOutcome, CommandEr
     confirm::show_changes(&yaml_writer::render_yaml(&json!({"rules": [rule]})), api.json)?;
     confirm::prompt_to_continue("Delete this rule?", &args.confirm)?;
     let path = format!("/v1/rules/{}", percent_encode(id));
-    let told = block_on(api.send_change(Method::DELETE, &path, String::new(), seen.etag))?;
-    apply::report_version(&api, &told, "deleted")
+    let response = block_on(api.send_change(Method::DELETE, &path, String::new(), seen.etag))?;
+    apply::report_version(&api, &response, "deleted")
 }
 
 /// Enables or disables a rule.
 ///
 /// # Errors
-/// When it is not done.
+/// If the API returns an error.
 pub(super) fn set_rule_active(
     args: &RulesSwitchArgs,
     to: &str,
@@ -44,13 +44,13 @@ pub(super) fn set_rule_active(
         (AdminClient::with_author(&args.rule.admin_api, &args.authorship)?, &args.rule.id);
     let path = format!("/v1/rules/{}/{to}", percent_encode(id));
     let seen = block_on(rules::get_rule(&api, id))?.etag;
-    let told = block_on(api.send_change(Method::POST, &path, String::new(), seen))?;
+    let response = block_on(api.send_change(Method::POST, &path, String::new(), seen))?;
     let text = format!("{GOOD}{to}d{GOOD:#}: rule {}\n", escape_unprintable(id));
-    output::print_text(&if api.json { format!("{}\n", told.body) } else { text })?;
+    output::print_text(&if api.json { format!("{}\n", response.body) } else { text })?;
     Ok(CommandOutcome::Success)
 }
 
-/// What a version was, compared with the latest.
+/// The difference between a version and the latest one.
 #[derive(Deserialize)]
 struct VersionDiffResponse {
     diff: Vec<EntryChange>,
@@ -66,10 +66,10 @@ struct VersionNumber {
     version: u64,
 }
 
-/// Goes back to a version after showing what that changes.
+/// Rolls back to a version, after showing the difference and asking for confirmation.
 ///
 /// # Errors
-/// When there is no such version, or somebody changed something meanwhile.
+/// If there is no such version, the user declines, or the rules changed meanwhile.
 pub(super) fn rollback(args: &RulesRollbackArgs) -> Result<CommandOutcome, CommandError> {
     let api = AdminClient::with_author(&args.admin_api, &args.authorship)?.allow_empty(&args.empty);
     let to = args.version;
@@ -78,23 +78,23 @@ pub(super) fn rollback(args: &RulesRollbackArgs) -> Result<CommandOutcome, Comma
         let LatestVersionsResponse { versions } = api.get("/v1/versions?limit=1").await?.parse()?;
         let head = versions.first().map_or(0, |latest| latest.version);
         let path = format!("/v1/versions/{to}?from={head}");
-        let back = api
+        let response = api
             .get(&path)
             .await
             .map_err(|failure| api_errors::version_not_found(failure, to, head))?;
-        let VersionDiffResponse { diff } = back.parse()?;
+        let VersionDiffResponse { diff } = response.parse()?;
         Ok((head, RulesDiff::new(diff, &pagination::fetch_rules(&api).await?)))
     })?;
     if diff.is_empty() {
-        let nothing = json!({"version": head, "changes": []});
-        let text = format!("nothing to change: version {head} says the same as version {to}\n");
-        output::print_text(&if api.json { format!("{nothing}\n") } else { text })?;
+        let empty = json!({"version": head, "changes": []});
+        let text = format!("nothing to change: version {head} is identical to version {to}\n");
+        output::print_text(&if api.json { format!("{empty}\n") } else { text })?;
         return Ok(CommandOutcome::Success);
     }
     confirm::show_changes(&diff.render(), api.json)?;
-    confirm::prompt_to_continue(&format!("Go back to version {to}?"), &args.confirm)?;
+    confirm::prompt_to_continue(&format!("Roll back to version {to}?"), &args.confirm)?;
     let seen = HeaderValue::try_from(format!("\"{head}\"")).ok();
     let path = format!("/v1/versions/{to}/rollback");
-    let told = block_on(api.send_change(Method::POST, &path, String::new(), seen))?;
-    apply::report_version(&api, &told, &format!("went back to version {to}"))
+    let response = block_on(api.send_change(Method::POST, &path, String::new(), seen))?;
+    apply::report_version(&api, &response, &format!("rolled back to version {to}"))
 }

@@ -1,4 +1,4 @@
-//! Rules as a table: what each says in a line, as it was typed.
+//! Renders rules as a table, one line per rule.
 
 use serde_json::Value as Json;
 use tidegate_rules::yaml_writer::render_flow;
@@ -6,11 +6,11 @@ use tidegate_rules::yaml_writer::render_flow;
 use super::pagination::ListedRule;
 use tidegate_server::output::{self, escape_unprintable};
 
-/// Fields that have columns of their own or are for people.
+/// Fields that the limit column omits: they have separate columns, or do not affect decisions.
 const EXCLUDED_FIELDS: [&str; 8] =
     ["id", "policy_id", "rule_id", "match", "key_by", "is_active", "mode", "description"];
 
-/// The table.
+/// Renders the table.
 pub(super) fn render_table(rules: &[ListedRule]) -> String {
     if rules.is_empty() {
         return "no rules: every request passes\n".to_owned();
@@ -44,11 +44,11 @@ fn key_column(rule: &Json) -> String {
     }
 }
 
-/// The limit, and whatever else the rule says.
+/// The limit, and all fields of the rule without a column.
 fn limit_column(rule: &Json) -> String {
     let Json::Object(fields) = rule else { return render_flow(rule) };
     let rest = fields.iter().filter(|(name, _)| !EXCLUDED_FIELDS.contains(&name.as_str()));
-    let said = rest.map(|(name, value)| match (name.as_str(), value) {
+    let cells = rest.map(|(name, value)| match (name.as_str(), value) {
         ("limit", Json::String(limit)) => escape_unprintable(limit),
         ("limit", Json::Object(limit)) => {
             let parts = limit.iter().map(|(name, value)| format_pair(name, value));
@@ -56,7 +56,7 @@ fn limit_column(rule: &Json) -> String {
         }
         (name, value) => format_pair(name, value),
     });
-    said.collect::<Vec<_>>().join(" ")
+    cells.collect::<Vec<_>>().join(" ")
 }
 
 fn match_column(rule: &Json) -> String {

@@ -1,4 +1,4 @@
-//! `tidegate subject …`: what is known of API keys and users.
+//! `tidegate subject …`: facts assigned to API keys and users.
 
 use std::collections::BTreeMap;
 
@@ -31,10 +31,10 @@ struct SubjectRow {
     pub brings: BTreeMap<String, String>,
 }
 
-/// Does what is asked with subjects.
+/// Runs a command on subjects.
 ///
 /// # Errors
-/// When it is not done.
+/// If the command fails.
 pub(crate) fn run(command: &SubjectCommand) -> Result<CommandOutcome, CommandError> {
     match command {
         SubjectCommand::Set(args) => set(args),
@@ -46,24 +46,24 @@ pub(crate) fn run(command: &SubjectCommand) -> Result<CommandOutcome, CommandErr
 fn set(args: &SubjectSetArgs) -> Result<CommandOutcome, CommandError> {
     let api = AdminClient::with_author(&args.admin_api, &args.authorship)?;
     let facts = Json::Object(args.api_key.merge_with_facts(&args.facts)?);
-    let told = block_on(put_entry(&api, SUBJECTS.path, &facts, &args.confirm, None))?;
-    apply::report_version(&api, &told, "set")
+    let response = block_on(put_entry(&api, SUBJECTS.path, &facts, &args.confirm, None))?;
+    apply::report_version(&api, &response, "set")
 }
 
 fn list(args: &SubjectListArgs) -> Result<CommandOutcome, CommandError> {
     let api = AdminClient::new(&args.admin_api)?;
-    let told =
+    let list =
         block_on(pagination::fetch_list(&api, SUBJECTS, &QueryString::default(), args.limit.most))?;
     if api.json {
-        output::print_json(&told)?;
+        output::print_json(&list)?;
         return Ok(CommandOutcome::Success);
     }
-    let SubjectsResponse { subjects, next } = parse_list(told)?;
+    let SubjectsResponse { subjects, next } = parse_list(list)?;
     if subjects.is_empty() {
         output::print_text("no subjects\n")?;
         return Ok(CommandOutcome::Success);
     }
-    let mut rows = vec![["subject", "brings", "id"].map(str::to_owned).to_vec()];
+    let mut rows = vec![["subject", "facts", "id"].map(str::to_owned).to_vec()];
     rows.extend(subjects.iter().map(SubjectRow::table_row));
     output::print_text(&format!(
         "{}{}",
@@ -92,24 +92,25 @@ fn remove(args: &SubjectRmArgs) -> Result<CommandOutcome, CommandError> {
     let typed = args.subject.as_deref();
     let fact = match (key, typed) {
         (Some(_), Some(_)) => {
-            let text = "--api-key-file says which subject it is\n  write: one or the other";
+            let text = "--api-key-file already identifies the subject\n  write: one or the other";
             return Err(CommandError::Usage(text.to_owned()));
         }
         (Some(key), None) => Some(key),
-        // An id has no `=`, because names of facts and hashes have none.
+        // An argument with `=` is a fact: IDs never contain `=`, because fact names and hashes do
+        // not.
         (None, typed) => typed.and_then(|typed| crate::facts::parse(typed).ok()),
     };
-    let told = block_on(async {
+    let response = block_on(async {
         let id = match &fact {
             Some((fact, value)) => find_subject_id(&api, fact, value).await?,
             None => typed.unwrap_or_default().to_owned(),
         };
         remove_entry(&api, SUBJECTS.path, &id).await
     })?;
-    apply::report_version(&api, &told, "removed")
+    apply::report_version(&api, &response, "removed")
 }
 
-/// The id of the subject that a value of a fact identifies.
+/// Finds the ID of the subject that a fact identifies.
 async fn find_subject_id(
     api: &AdminClient,
     fact: &str,
@@ -121,6 +122,9 @@ async fn find_subject_id(
         parse_list(pagination::fetch_list(api, SUBJECTS, &query, 1).await?)?;
     let found = subjects.into_iter().next().map(|subject| subject.id);
     found.ok_or_else(|| {
-        CommandError::Rejected(format!("nothing is known of this {}", escape_unprintable(fact)))
+        CommandError::Rejected(format!(
+            "there is no subject with this {}",
+            escape_unprintable(fact)
+        ))
     })
 }

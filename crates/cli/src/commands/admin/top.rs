@@ -1,8 +1,9 @@
-//! `tidegate top`: what the dashboard shows live, in a terminal.
+//! `tidegate top`: the live view of the dashboard, in a terminal.
 //!
-//! What a server tells (`tick`) is read (`feed`), kept (`history`, `step`) and worked out to what there is to see
-//! (`picture`); how a person looks at it (`view`) is apart from how it is drawn (`draw`), and that from the terminal
-//! (`screen`). Where there is none, one picture is told as text (`plain`) or JSON.
+//! `feed` receives ticks from the server (`api_types`). `history` keeps the differences between
+//! them (`tick_delta`), from which `snapshot` computes the numbers to show. `view` holds the user's
+//! settings, such as sorting and filter. `draw` draws snapshot and view, and `screen` runs the
+//! terminal. Without a terminal, one snapshot is printed as text (`plain_text`) or JSON (`json`).
 
 mod api_types;
 mod app;
@@ -31,17 +32,17 @@ use tidegate_server::CommandOutcome;
 use tidegate_server::error::CommandError;
 use tidegate_server::output;
 
-/// Shows what goes on: until the person leaves, or once.
+/// Shows the live view until the user quits, or prints one snapshot.
 ///
 /// # Errors
-/// When nobody tells, or the terminal cannot be used.
+/// If the API returns an error, or the terminal cannot be used.
 pub(crate) fn run(args: &TopArgs) -> Result<CommandOutcome, CommandError> {
     let api = AdminClient::new(&args.admin_api)?;
-    let watched = io::stdout().is_terminal() && io::stdin().is_terminal();
+    let is_interactive = io::stdout().is_terminal() && io::stdin().is_terminal();
     block_on(async {
-        // Whoever cannot listen hears why before the screen is another.
+        // Connect before switching the screen, so that an error stays visible.
         let events = feed::open_stream(&api).await?;
-        match watched && !args.once && !api.json {
+        match is_interactive && !args.once && !api.json {
             true => screen::run_screen(api, events).await?,
             false => print_once(&api, events).await?,
         }
@@ -49,7 +50,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<CommandOutcome, CommandError> {
     })
 }
 
-/// Tells one picture: that after the second tick, because one alone has no rates.
+/// Prints one snapshot, after the second tick: rates need two.
 async fn print_once(api: &AdminClient, mut events: SseStream) -> Result<(), CommandError> {
     let mut history = TickHistory::default();
     while !history.has_rates() {
@@ -58,10 +59,10 @@ async fn print_once(api: &AdminClient, mut events: SseStream) -> Result<(), Comm
             .push_tick(*tick.map_err(|why| CommandError::Failed(format!("{}: {why}", api.url())))?);
     }
     history.set_details(feed::fetch_details(api).await?);
-    let Some(picture) = TopSnapshot::from_history(&history) else { return Ok(()) };
+    let Some(snapshot) = TopSnapshot::from_history(&history) else { return Ok(()) };
     match api.json {
-        true => output::print_json(&json::to_json(&picture))?,
-        false => output::print_text(&plain_text::render_text(&picture))?,
+        true => output::print_json(&json::to_json(&snapshot))?,
+        false => output::print_text(&plain_text::render_text(&snapshot))?,
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `tidegate violations`: who was refused, by which rule, how often.
+//! `tidegate violations`: which clients were refused, by which rule and how often.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use tidegate_server::rule_manager::wall_clock;
 const VIOLATIONS: PagedList =
     PagedList { path: "/v1/violations", field: "violations", cursor: "before" };
 
-/// How often somebody who follows looks.
+/// Poll interval of `--follow`.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The most that are looked at for new ones.
+/// Maximum number of violations to fetch per poll, and of groups that the API returns for `--top`.
 const MAX_NEW_VIOLATIONS: u32 = 1_000;
 
 #[derive(Deserialize)]
@@ -53,7 +53,7 @@ struct ViolationEntry {
 /// Lists violations.
 ///
 /// # Errors
-/// When nobody tells.
+/// If the API key cannot be read, or the API returns an error.
 pub(crate) fn run(args: &ViolationsArgs) -> Result<CommandOutcome, CommandError> {
     let (api, query) = (AdminClient::new(&args.admin_api)?, build_query(args)?);
     match (args.top, args.follow) {
@@ -81,12 +81,12 @@ fn build_query(args: &ViolationsArgs) -> Result<QueryString, CommandError> {
 }
 
 fn list(api: &AdminClient, query: &QueryString, most: u32) -> Result<CommandOutcome, CommandError> {
-    let told = block_on(pagination::fetch_list(api, VIOLATIONS, query, most))?;
+    let list = block_on(pagination::fetch_list(api, VIOLATIONS, query, most))?;
     if api.json {
-        output::print_json(&told)?;
+        output::print_json(&list)?;
         return Ok(CommandOutcome::Success);
     }
-    let ViolationsResponse { violations, next } = parse_list(told)?;
+    let ViolationsResponse { violations, next } = parse_list(list)?;
     if violations.is_empty() {
         output::print_text("no violations\n")?;
         return Ok(CommandOutcome::Success);
@@ -103,12 +103,12 @@ fn list(api: &AdminClient, query: &QueryString, most: u32) -> Result<CommandOutc
 
 fn top(api: &AdminClient, query: &QueryString, most: u32) -> Result<CommandOutcome, CommandError> {
     let query = query.clone().with_param("limit", Some(most.min(MAX_NEW_VIOLATIONS)));
-    let told = block_on(api.get(&format!("{}/top{query}", VIOLATIONS.path)))?;
+    let response = block_on(api.get(&format!("{}/top{query}", VIOLATIONS.path)))?;
     if api.json {
-        output::print_text(&format!("{}\n", told.body))?;
+        output::print_text(&format!("{}\n", response.body))?;
         return Ok(CommandOutcome::Success);
     }
-    let TopViolationsResponse { top, counted, complete } = told.parse()?;
+    let TopViolationsResponse { top, counted, complete } = response.parse()?;
     if top.is_empty() {
         output::print_text("no violations\n")?;
         return Ok(CommandOutcome::Success);
@@ -122,22 +122,24 @@ fn top(api: &AdminClient, query: &QueryString, most: u32) -> Result<CommandOutco
     }));
     let mut text = output::format_table(0, &rows);
     if !complete {
-        text.push_str(&format!("{DIM}of the newest {counted}; --since narrows it{DIM:#}\n"));
+        text.push_str(&format!(
+            "{DIM}only the newest {counted} violations were counted; narrow the range with --since{DIM:#}\n"
+        ));
     }
     output::print_text(&text)?;
     Ok(CommandOutcome::Success)
 }
 
-/// Tells what there is, oldest first, and then what comes, a line each, until somebody stops it.
+/// Prints existing violations, oldest first, and then new ones, until interrupted.
 async fn follow(
     api: &AdminClient,
     query: &QueryString,
     most: u32,
 ) -> Result<CommandOutcome, CommandError> {
-    let (mut last, mut look) = (0, most);
+    let (mut last, mut limit) = (0, most);
     loop {
-        let mut told = pagination::fetch_list(api, VIOLATIONS, query, look).await?;
-        let Json::Array(found) = told[VIOLATIONS.field].take() else {
+        let mut list = pagination::fetch_list(api, VIOLATIONS, query, limit).await?;
+        let Json::Array(found) = list[VIOLATIONS.field].take() else {
             return Ok(CommandOutcome::Success);
         };
         if found
@@ -145,7 +147,7 @@ async fn follow(
             .and_then(|newest| newest["number"].as_u64())
             .is_some_and(|newest| newest < last)
         {
-            // The rules went from the file to a database, which counts from the beginning.
+            // Numbering restarts when the rules move from a file to a database.
             last = 0;
         }
         for entry in found.into_iter().rev() {
@@ -162,7 +164,7 @@ async fn follow(
                 ))?,
             }
         }
-        look = MAX_NEW_VIOLATIONS;
+        limit = MAX_NEW_VIOLATIONS;
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

@@ -1,16 +1,16 @@
-//! Requests made up so that each rule governs some of them, for many different clients.
+//! Generates requests of many clients, so that each rule governs some of them.
 //!
-//! What a rule asks for is read from its conditions in words; a rule for which no fitting request is
-//! found that way is left out, and the report says how many were hit.
+//! The facts that a rule requires are derived from the text of its conditions. A rule for which
+//! this yields no matching request is left out; the report shows how many rules were hit.
 
 use std::net::Ipv4Addr;
 
 use tidegate_rules::{Facts, MatchedRules, Rule, RuleSet};
 
-/// A network with more addresses than this is as good as this many.
+/// Maximum number of addresses to generate for one network.
 const MAX_ADDRESSES: u32 = 4_096;
 
-/// Requests to pick from.
+/// The generated requests.
 #[derive(Debug)]
 pub(super) struct SampleRequests {
     templates: Vec<RequestTemplate>,
@@ -18,19 +18,19 @@ pub(super) struct SampleRequests {
     addresses: Vec<String>,
 }
 
-/// Requests that one rule governs.
+/// A template for requests that one rule governs.
 #[derive(Debug, Default)]
 struct RequestTemplate {
-    /// The facts that the rule asks for.
+    /// The facts that the rule requires.
     fixed: Vec<(String, String)>,
-    /// The facts that tell clients apart.
+    /// The facts that differ between clients.
     varying: Vec<String>,
-    /// The addresses that the rule asks for, if it does.
+    /// The addresses that the rule requires; empty if any address will do.
     addresses: Vec<String>,
 }
 
 impl SampleRequests {
-    /// Requests of so many clients.
+    /// Generates the templates, names and addresses for `clients` clients.
     pub(super) fn new(rules: &RuleSet, clients: u32) -> Self {
         let mut requests = Self {
             templates: Vec::new(),
@@ -46,7 +46,7 @@ impl SampleRequests {
         requests
     }
 
-    /// How many rules are hit.
+    /// The number of rules that the requests hit.
     pub(super) fn rules_hit(&self) -> usize {
         self.templates.len()
     }
@@ -66,8 +66,8 @@ impl SampleRequests {
         for varying in &template.varying {
             facts.push(varying.as_str(), name.as_str());
         }
-        let own = template.addresses.as_slice();
-        let addresses = if own.is_empty() { &self.addresses } else { own };
+        let required = template.addresses.as_slice();
+        let addresses = if required.is_empty() { &self.addresses } else { required };
         facts.push("ip", addresses[pick_index(client, addresses.len())].as_str());
         facts
     }
@@ -99,7 +99,7 @@ impl RequestTemplate {
         template
     }
 
-    /// Adds facts that a condition such as `tier=free,trial` or `ip!=10.0.0.0/8` holds for.
+    /// Adds facts that satisfy a condition such as `tier=free,trial` or `ip!=10.0.0.0/8`.
     fn satisfy_condition(&mut self, condition: &str, clients: u32) {
         let Some((name, values)) = condition.split_once('=') else {
             return;
@@ -141,12 +141,12 @@ impl RequestTemplate {
 
     fn has_fact(&self, name: &str) -> bool {
         let known = |known: &str| self.fixed.iter().any(|(fixed, _)| fixed == known);
-        // A request whose path is known has an endpoint.
+        // The endpoint is derived from the path.
         known(name) || (name == "endpoint" && known("path"))
     }
 }
 
-/// A text that a glob fits.
+/// Returns a text that matches a glob.
 fn fill_glob(glob: &str) -> String {
     glob.replace(['*', '?'], "x")
 }
@@ -188,6 +188,6 @@ rules:
         assert_eq!(requests.rules_hit(), 7);
         let clients: std::collections::HashSet<_> =
             (0..1_000).map(|client| requests.facts(client).get("ip").unwrap().to_owned()).collect();
-        assert_eq!(clients.len(), 1_000, "each client has an address of its own");
+        assert_eq!(clients.len(), 1_000, "each client has a different address");
     }
 }

@@ -1,4 +1,4 @@
-//! One thread that decides as fast as it can.
+//! A benchmark thread, which makes decisions as fast as it can.
 
 use std::hint::black_box;
 use std::pin::pin;
@@ -11,13 +11,13 @@ use tidegate_memory::MemoryStore;
 use super::sample_requests::SampleRequests;
 use tidegate_server::clock;
 
-/// Of so many decisions one is timed by itself.
+/// One decision in this many is timed.
 const SAMPLE_INTERVAL: u32 = 64;
 
-/// Enough for percentiles, and no more memory than that.
+/// Maximum number of timings kept, to bound memory; enough for percentiles.
 const MAX_SAMPLES: usize = 1 << 20;
 
-/// What a worker did.
+/// The results of a worker.
 #[derive(Debug, Default)]
 pub(super) struct WorkerTally {
     pub(super) allowed: u64,
@@ -26,7 +26,7 @@ pub(super) struct WorkerTally {
 }
 
 impl WorkerTally {
-    /// Both together.
+    /// Adds up two tallies.
     pub(super) fn merge(mut self, other: Self) -> Self {
         self.allowed += other.allowed;
         self.refused += other.refused;
@@ -40,7 +40,7 @@ impl WorkerTally {
     }
 }
 
-/// Decides until told to stop.
+/// Makes decisions until `stop` is set.
 pub(super) fn run(
     limiter: &Limiter<MemoryStore>,
     requests: &SampleRequests,
@@ -67,7 +67,7 @@ pub(super) fn run(
     tally
 }
 
-/// The answer of a future that never waits: memory decides at once.
+/// Polls a future that is ready at once, as decisions of the in-memory store are.
 fn poll_ready<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());

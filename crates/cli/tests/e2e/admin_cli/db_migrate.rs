@@ -1,4 +1,4 @@
-//! `tidegate db migrate`, on SQLite and on a PostgreSQL of the test's own.
+//! `tidegate db migrate`, on SQLite and on PostgreSQL.
 
 use tidegate_testkit::postgres::TestDatabase;
 
@@ -33,7 +33,7 @@ fn migrate_refuses_foreign_database_without_leaking_passwords() {
     let (code, _, err) = run_migrate(&database.url());
     assert_eq!(code, Some(3), "{err}");
     assert!(err.contains("theirs") && err.contains("search_path"), "{err}");
-    // Nobody listens on port 1 of loopback.
+    // No process listens on port 1 of the loopback address.
     let (code, _, err) = run_migrate("postgres://ann:sesame@127.0.0.1:1/rules");
     assert!(code == Some(3) && !err.contains("sesame"), "{err}");
     let (code, _, err) = run_migrate("mysql://ann:sesame@db/rules");

@@ -1,4 +1,4 @@
-//! A command at a terminal: `script` gives it one, so that it asks, and the test answers.
+//! Runs a command at a pseudo-terminal (with `script`), so that it prompts and the test answers.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use super::AdminCliFixture;
 use crate::support::{tidegate_command, wait_for};
 
-/// A command that believes a person is there.
+/// A command whose stdin and stdout are a terminal.
 pub struct PseudoTerminal {
     child: Child,
     output: Arc<Mutex<Vec<u8>>>,
@@ -16,7 +16,7 @@ pub struct PseudoTerminal {
 }
 
 impl PseudoTerminal {
-    pub fn run(office: &AdminCliFixture, args: &[&str]) -> Self {
+    pub fn run(fixture: &AdminCliFixture, args: &[&str]) -> Self {
         let program = tidegate_command();
         let quoted = |word: &str| format!("'{word}'");
         let line: Vec<String> = [program.get_program().to_str().unwrap()]
@@ -24,10 +24,10 @@ impl PseudoTerminal {
             .chain(args)
             .map(|word| quoted(word))
             .collect();
-        // -q: no lines of its own; -e: the command's exit code; -c: the command.
+        // -q: no messages from `script`; -e: return the command's exit code; -c: the command.
         let mut command = Command::new("script");
         command.args(["-q", "-e", "-c", &line.join(" "), "/dev/null"]);
-        command.env("TIDEGATE_ADMIN_URL", &office.url);
+        command.env("TIDEGATE_ADMIN_URL", &fixture.url);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (output, mut from) = (Arc::new(Mutex::new(Vec::new())), child.stdout.take().unwrap());
@@ -45,7 +45,7 @@ impl PseudoTerminal {
         String::from_utf8_lossy(&self.output.lock().unwrap()).into_owned()
     }
 
-    /// Waits until it has said something.
+    /// Waits until the output contains `words`.
     #[track_caller]
     pub fn wait_for_text(&self, words: &str) {
         wait_for(&format!("`{words}`"), || self.output_text().contains(words).then_some(()));
@@ -55,13 +55,13 @@ impl PseudoTerminal {
         self.child.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
     }
 
-    /// Waits for its end: the exit code, and all that it said.
+    /// Waits until the command exits; returns its exit code and all output.
     #[track_caller]
     pub fn wait_for_exit(mut self) -> (Option<i32>, String) {
-        let status = wait_for("the command to end", || self.child.try_wait().unwrap());
-        let said = Arc::clone(&self.output);
+        let status = wait_for("the command to exit", || self.child.try_wait().unwrap());
+        let output = Arc::clone(&self.output);
         self.reader.join().unwrap();
-        let said = String::from_utf8_lossy(&said.lock().unwrap()).into_owned();
-        (status.code(), said)
+        let text = String::from_utf8_lossy(&output.lock().unwrap()).into_owned();
+        (status.code(), text)
     }
 }

@@ -1,4 +1,5 @@
-//! A process that is killed while it changes its rules: the next one finds the old version or the new, never half.
+//! A process killed while it changes its rules: the next process finds the old version or the new
+//! one, never a mixture.
 
 use serde_json::json;
 
@@ -8,7 +9,7 @@ use crate::support::TestFolder;
 
 const RULE_COUNT: usize = 300;
 
-/// Many rules, all of one number, so that half of a change would show.
+/// Many rules that all contain the same number, so that a partial change would be visible.
 fn document_with_pair(number: u64) -> String {
     let many: String = (0..RULE_COUNT)
         .map(|at| {
@@ -23,7 +24,8 @@ fn document_with_pair(number: u64) -> String {
     format!("{}{many}", super::fleet::paired_rules(number).replace("facts: [kind]", &declared))
 }
 
-/// How long a kill waits, in looks at a file: closer to the instant of the change each time, from both sides.
+/// Binary search for the moment of the change. The delay before a kill is counted in reads of a
+/// file's metadata.
 #[derive(Default)]
 struct KillDelaySearch {
     too_early: u64,
@@ -38,16 +40,17 @@ impl KillDelaySearch {
         }
     }
 
-    fn record_result(&mut self, looks: u64, changed: bool) {
+    fn record_result(&mut self, delay: u64, changed: bool) {
         if changed {
-            self.too_late = Some(looks);
+            self.too_late = Some(delay);
         } else {
-            self.too_early = looks;
+            self.too_early = delay;
         }
     }
 }
 
-/// What a process finds when it starts: the number of its rules, which must be one, and its version.
+/// Starts a process and returns the number in its rules and its version; fails if the rules contain
+/// different numbers.
 fn start_and_read_rules(folder: &TestFolder, url: &str) -> (u64, u64) {
     let server = start_server(&folder.path("rules.yaml"), &["--rules-db", url]);
     let found = active_pair(&mut server.client());
@@ -64,23 +67,24 @@ fn start_and_read_rules(folder: &TestFolder, url: &str) -> (u64, u64) {
 fn killed_rule_change_is_all_or_nothing() {
     let folder = TestFolder::new();
     folder.write("rules.yaml", document_with_pair(0));
-    let url = format!("sqlite:{}", folder.path("office.db").display());
-    let (mut before, mut aim) = (start_and_read_rules(&folder, &url), KillDelaySearch::default());
+    let url = format!("sqlite:{}", folder.path("tidegate.db").display());
+    let (mut before, mut search) =
+        (start_and_read_rules(&folder, &url), KillDelaySearch::default());
     for round in 1..=if is_soak() { 100 } else { 14 } {
         let server = start_server(&folder.path("rules.yaml"), &["--rules-db", &url]);
         let mut editor = admin_client(&server);
-        let looks = aim.next_delay();
+        let delay = search.next_delay();
         editor.send_request("PUT /v1/document", &[("if-match", "*")], &document_with_pair(round));
-        for _ in 0..looks {
-            let _ = std::fs::metadata(folder.path("office.db-wal"));
+        for _ in 0..delay {
+            let _ = std::fs::metadata(folder.path("tidegate.db-wal"));
         }
         server.signal("KILL");
         drop(server);
         let after = start_and_read_rules(&folder, &url);
         let new = (round, before.1 + 1);
         assert!(after == before || after == new, "round {round}: {after:?} after {before:?}");
-        aim.record_result(looks, after == new);
+        search.record_result(delay, after == new);
         before = after;
     }
-    assert!(before.1 > 1 && aim.too_early > 0, "kills came before the change and after it");
+    assert!(before.1 > 1 && search.too_early > 0, "no kill before the change, or none after it");
 }

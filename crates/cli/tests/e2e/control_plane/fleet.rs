@@ -1,5 +1,5 @@
-//! Three processes on one PostgreSQL and one Redis: what is changed at one is enforced by all, and no request is
-//! decided by rules that never were.
+//! Three processes that share one PostgreSQL and one Redis: a rule change at one node is enforced
+//! by all, and every decision uses a committed rule set.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -17,7 +17,7 @@ use crate::support::{HttpTestClient, ServerProcess, TestFolder, tidegate_command
 
 const NODES: usize = 3;
 
-/// Processes with one database and one store.
+/// Processes that share a database and a store.
 pub(super) struct ProcessFleet {
     pub(super) folder: TestFolder,
     pub(super) database: TestDatabase,
@@ -26,7 +26,7 @@ pub(super) struct ProcessFleet {
 }
 
 impl ProcessFleet {
-    /// A fleet that takes the rules of a file over.
+    /// Starts a fleet whose database is seeded from these rules.
     pub(super) fn start(rules: &str) -> Self {
         let database = TestDatabase::create_in(PostgresCluster::start_durable().into());
         let (folder, redis) = (TestFolder::new(), Redis::start());
@@ -36,11 +36,11 @@ impl ProcessFleet {
         fleet
     }
 
-    /// Starts a node, with a copy of the rules of its own.
+    /// Starts a node with a local copy of the rules.
     pub(super) fn start_node(&self, at: usize) -> ServerProcess {
         let copy = self.folder.path(&format!("copy-{at}"));
         let (database, store) = (self.database.url(), self.redis.url());
-        // A machine with two processors stalls for longer than the usual deadline.
+        // A machine with two cores may stall for longer than the default deadline.
         let mut args = vec!["--store", &store, "--store-deadline", "2s", "--rules-db", &database];
         args.extend(["--rules-copy", copy.to_str().unwrap()]);
         start_server(&self.folder.path("rules.yaml"), &args)
@@ -50,14 +50,14 @@ impl ProcessFleet {
         self.nodes.iter().map(admin_client).collect()
     }
 
-    /// Waits until every node has a version in force.
+    /// Waits until a version is active on every node.
     #[track_caller]
     pub(super) fn wait_for_version(&self, version: u64) {
         self.nodes.iter().for_each(|node| wait_for_version(&mut admin_client(node), version));
     }
 }
 
-/// Two rules whose numbers belong together: no document has two different ones.
+/// Two rules that contain the same number, so that a mixture of two versions is visible.
 pub(super) fn paired_rules(number: u64) -> String {
     let limit = 1_000_000 + number;
     format!(
@@ -68,11 +68,11 @@ rules:
     )
 }
 
-/// The number of the pair that decides requests at a node.
+/// The number in the rules that are active at a node.
 #[track_caller]
 pub(super) fn active_pair(client: &mut HttpTestClient) -> u64 {
-    let told = limits_by_rule(client, &json!({"kind": "probe", "ip": "203.0.113.7"}));
-    let [(one, first), (two, second)] = &told[..] else { panic!("half a rule set: {told:?}") };
+    let limits = limits_by_rule(client, &json!({"kind": "probe", "ip": "203.0.113.7"}));
+    let [(one, first), (two, second)] = &limits[..] else { panic!("half a rule set: {limits:?}") };
     assert_eq!((one.as_str(), two.as_str()), ("one", "two"));
     assert_eq!(first, second, "rules of two versions decided one request");
     first - 1_000_000
@@ -91,45 +91,45 @@ fn rule_change_is_enforced_on_every_node() {
     let admitted = |times: usize| {
         let mut clients: Vec<HttpTestClient> =
             fleet.nodes.iter().map(ServerProcess::client).collect();
-        let asked = (0..times).map(|at| clients[at % NODES].check(&facts).status);
-        asked.filter(|status| *status == 200).count()
+        let statuses = (0..times).map(|at| clients[at % NODES].check(&facts).status);
+        statuses.filter(|status| *status == 200).count()
     };
     assert_eq!(admitted(12), 5);
     for (at, node) in fleet.nodes.iter().enumerate() {
         let count = 8 + 3 * at as u64;
         let version = apply_document(&mut admin_client(node), &limit(count));
         fleet.wait_for_version(version);
-        assert_eq!(admitted(12), 3, "what was used stays used, at every node");
+        assert_eq!(admitted(12), 3, "every node still counts the earlier requests");
     }
     let over = json!({"rule": "r", "key": {"api_key": "k"}, "requests": 16}).to_string();
     assert_eq!(admin_client(&fleet.nodes[2]).post("/v1/overrides", &over).status, 201);
     fleet.wait_for_version(5);
-    assert_eq!(admitted(9), 2, "16 in all");
+    assert_eq!(admitted(9), 2, "16 in total");
     let versions = admin_client(&fleet.nodes[0]).get("/v1/versions").body;
     assert_eq!(
         versions["versions"].as_array().unwrap().len(),
         5,
-        "one taken over, though three started"
+        "three nodes started, but only one seeded the database"
     );
     for node in &fleet.nodes {
-        // It is asked for when the version is in force.
-        wait_for("how long each version took to be told", || {
-            let told = admin_client(node).get("/metrics").body;
-            told.as_str()?.contains("tidegate_rules_propagation_seconds_count 4\n").then_some(())
+        // The server records the metric after the version is active.
+        wait_for("the propagation time of each version", || {
+            let metrics = admin_client(node).get("/metrics").body;
+            metrics.as_str()?.contains("tidegate_rules_propagation_seconds_count 4\n").then_some(())
         });
     }
 }
 
-/// Asks a node until told to stop; every answer must be of a rule set that was, and none older than one that this
-/// client has seen.
+/// Sends checks to a node until stopped. Every response must come from one committed rule set, and
+/// none from an older one than this client has already seen.
 fn check_until_stopped(node: &ServerProcess, stop: &AtomicBool) -> u64 {
-    let (mut client, mut last, mut asked) = (node.client(), 0, 0);
+    let (mut client, mut last, mut requests) = (node.client(), 0, 0);
     while !stop.load(Ordering::Relaxed) {
         let number = active_pair(&mut client);
-        assert!(number >= last, "version {number} came back after {last}");
-        (last, asked) = (number, asked + 1);
+        assert!(number >= last, "version {number} was used after {last}");
+        (last, requests) = (number, requests + 1);
     }
-    asked
+    requests
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn every_decision_uses_a_committed_version() {
     let fleet = ProcessFleet::start(&paired_rules(0));
     fleet.wait_for_version(1);
     let stop = AtomicBool::new(false);
-    let asked = thread::scope(|scope| {
+    let requests = thread::scope(|scope| {
         let workers: Vec<_> = fleet
             .nodes
             .iter()
@@ -155,18 +155,18 @@ fn every_decision_uses_a_committed_version() {
         });
         let changed = changing.join();
         stop.store(true, Ordering::Relaxed);
-        let asked: Vec<u64> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
+        let requests: Vec<u64> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
         changed.unwrap();
-        asked
+        requests
     });
-    println!("{changes} changes, while so many requests were decided at each node: {asked:?}");
-    assert!(asked.iter().all(|asked| *asked > 100), "{asked:?}");
+    println!("{changes} changes; decisions meanwhile at each node: {requests:?}");
+    assert!(requests.iter().all(|count| *count > 100), "{requests:?}");
     fleet.wait_for_version(changes + 1);
     for node in &fleet.nodes {
         assert_eq!(active_pair(&mut node.client()), changes);
     }
-    let kept = fleet.database.sql("SELECT count(*), max(number) FROM rule_version");
-    assert_eq!(kept, format!("{0}|{0}", changes + 1), "one version a change, without gaps");
+    let stored = fleet.database.sql("SELECT count(*), max(number) FROM rule_version");
+    assert_eq!(stored, format!("{0}|{0}", changes + 1), "one version per change, without gaps");
 }
 
 #[test]
@@ -177,13 +177,14 @@ fn concurrent_editors_do_not_overwrite() {
     let seen = admins[0].get("/v1/document");
     let seen = [("if-match", seen.header("etag").unwrap())];
     assert_eq!(admins[0].request("PUT /v1/document", &seen, &paired_rules(1)).status, 200);
-    // The other node may not have heard of it yet, and refuses all the same.
+    // The other node may not know the new version yet, but must refuse as well.
     assert_eq!(admins[1].request("PUT /v1/document", &seen, &paired_rules(2)).status, 412);
     fleet.wait_for_version(2);
     assert_eq!((active_pair(&mut fleet.nodes[2].client()), rules_version(&mut admins[1])), (1, 2));
 }
 
-/// What a node says of all: the version of each by its name's end, which is its process, and who is behind.
+/// All nodes as one node reports them: process ID (the end of the name), version, whether it is
+/// behind, and whether it is the reporting node.
 fn node_statuses(admin: &mut HttpTestClient) -> Vec<(u64, u64, bool, bool)> {
     let body = admin.get("/v1/status").body;
     let nodes = body["nodes"].as_array().unwrap().iter().map(|node| {
@@ -196,7 +197,7 @@ fn node_statuses(admin: &mut HttpTestClient) -> Vec<(u64, u64, bool, bool)> {
     nodes
 }
 
-/// A node that is stopped where it stands does not hear of a change; whoever looks elsewhere sees that.
+/// A paused node does not receive a change; the other nodes report that it is behind.
 #[test]
 fn nodes_report_version_and_lag() {
     let (folder, database) = (TestFolder::new(), TestDatabase::create());
@@ -224,12 +225,12 @@ fn nodes_report_version_and_lag() {
     tmux.wait_for_text("2 nodes, 1 behind");
     other.signal("CONT");
     wait("both at the second version", [2, 2], false);
-    tmux.wait_until("that nobody is behind", |screen| {
+    tmux.wait_until("that no node is behind", |screen| {
         screen.contains("2 nodes") && !screen.contains("behind")
     });
-    // One that leaves is not there any more.
+    // A node that shuts down is removed from the list.
     other.stop();
-    wait_for("one alone", || {
+    wait_for("the remaining node alone", || {
         (node_statuses(&mut admin_client(&one)) == [(here, 2, false, true)]).then_some(())
     });
 }

@@ -1,4 +1,5 @@
-//! A fleet whose database, store or node goes away for a while: rules in force stay, and in the end all agree.
+//! Faults in a fleet: its database, store or one node fails for a while. The active rules stay in
+//! force, and in the end all nodes agree.
 
 use serde_json::json;
 
@@ -17,14 +18,14 @@ fn rules_survive_postgres_crash() {
     for round in 1..=2 {
         fleet.database.cluster().kill();
         for node in &fleet.nodes {
-            assert_eq!(active_pair_at(node), round - 1, "the rules in force stay");
+            assert_eq!(active_pair_at(node), round - 1, "the active rules stay in force");
             let refused = admin_client(node).request(
                 "PUT /v1/document",
                 &[("if-match", "*")],
                 &paired_rules(99),
             );
             assert_eq!(refused.status, 503, "{}", refused.body);
-            wait_for("it to be told", || {
+            wait_for("the log message about the database", || {
                 let log = node.log();
                 (log.matches("the rules database is gone").count() as u64 == round).then_some(())
             });
@@ -33,12 +34,12 @@ fn rules_survive_postgres_crash() {
         }
         fleet.database.cluster().restart();
         let changed = wait_for("a change", || {
-            let answer = admin_client(&fleet.nodes[0]).request(
+            let response = admin_client(&fleet.nodes[0]).request(
                 "PUT /v1/document",
                 &[("if-match", "*")],
                 &paired_rules(round),
             );
-            (answer.status == 200).then(|| answer.body["version"].as_u64().unwrap())
+            (response.status == 200).then(|| response.body["version"].as_u64().unwrap())
         });
         assert_eq!(changed, round + 1);
         fleet.wait_for_version(changed);
@@ -51,7 +52,7 @@ fn rule_changes_survive_redis_restart() {
     let fleet = ProcessFleet::start(&paired_rules(0));
     fleet.wait_for_version(1);
     fleet.redis.process().kill();
-    // Rules come into force without the store: its clock is only asked for.
+    // Rules take effect without the store; reading its clock is only attempted.
     assert_eq!(apply_document(&mut admin_client(&fleet.nodes[0]), &paired_rules(1)), 2);
     fleet.wait_for_version(2);
     fleet.redis.restart();
@@ -76,7 +77,7 @@ fn paused_node_catches_up() {
         apply_document(&mut admin_client(&fleet.nodes[0]), &paired_rules(number));
     }
     wait_for_version(&mut admin_client(&fleet.nodes[1]), 21);
-    // Its line to the database breaks too: what was told on it is not told again.
+    // Its database connection breaks too, so the notifications on it are lost.
     fleet.database.sql(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND application_name = 'tidegate'",
     );
@@ -90,26 +91,26 @@ fn node_starts_from_local_cache() {
     let mut fleet = ProcessFleet::start(&paired_rules(0));
     apply_document(&mut admin_client(&fleet.nodes[0]), &paired_rules(7));
     fleet.wait_for_version(2);
-    let gone = fleet.nodes.pop().unwrap();
-    gone.stop();
+    let stopped = fleet.nodes.pop().unwrap();
+    stopped.stop();
     fleet.database.cluster().kill();
-    // The file says something else, and is not what counts any more.
+    // The file differs, but the database is the source of rules.
     fleet.folder.write("rules.yaml", paired_rules(500));
     let node = fleet.start_node(2);
     node.wait_for_log("starting with the copy of this node");
     assert_eq!((active_pair_at(&node), rules_version(&mut admin_client(&node))), (7, 2));
     fleet.database.cluster().restart();
     let changed = wait_for("a change", || {
-        let answer = admin_client(&fleet.nodes[0]).request(
+        let response = admin_client(&fleet.nodes[0]).request(
             "PUT /v1/document",
             &[("if-match", "*")],
             &paired_rules(8),
         );
-        (answer.status == 200).then(|| answer.body["version"].as_u64().unwrap())
+        (response.status == 200).then(|| response.body["version"].as_u64().unwrap())
     });
     wait_for_version(&mut admin_client(&node), changed);
     assert_eq!(active_pair_at(&node), 8);
-    // By now it can change rules itself.
+    // The node can change rules again.
     assert_eq!(apply_document(&mut admin_client(&node), &paired_rules(9)), changed + 1);
     fleet.wait_for_version(changed + 1);
 }

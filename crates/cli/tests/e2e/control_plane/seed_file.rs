@@ -1,4 +1,5 @@
-//! A database that a file seeded: it is the source of rules, and a file that differs is named.
+//! A database seeded from a file is the source of rules; if the file differs later, the server
+//! warns.
 
 use serde_json::Value;
 
@@ -7,9 +8,9 @@ use super::{admin_client, apply_document, start_server};
 use crate::support::{ServerProcess, TestFolder, wait_for};
 
 fn readyz_body(server: &ServerProcess) -> Value {
-    let answer = server.client().get("/readyz");
-    assert_eq!(answer.status, 200, "degraded is not unready");
-    answer.body
+    let response = server.client().get("/readyz");
+    assert_eq!(response.status, 200, "a degraded server is still ready");
+    response.body
 }
 
 #[track_caller]
@@ -23,7 +24,7 @@ fn changed_seed_file_warns_until_applied() {
     let (rules, database) = (folder.write("rules.yaml", paired_rules(0)), folder.database_url());
     let start = || start_server(&rules, &["--rules-db", &database]);
     let server = start();
-    // The database moves on; the file still says what it seeded.
+    // The rules in the database change; the file is still the same as its seed.
     apply_document(&mut admin_client(&server), &paired_rules(1));
     server.stop();
     let server = start();

@@ -1,4 +1,4 @@
-//! One process with its own database: what a file seeds, and what stays over a restart.
+//! A single process with its own database: seeding from a file, and what survives a restart.
 
 use serde_json::json;
 
@@ -20,7 +20,7 @@ fn database_replaces_file_and_survives_restart() {
     assert_eq!(
         apply_document(&mut admin_client(&server), &paired_rules(1)),
         2,
-        "1 is what the file said"
+        "the seed is version 1"
     );
     let versions = admin_client(&server).get("/v1/versions/1").body;
     assert!(versions["reason"].as_str().unwrap().contains("rules.yaml"), "{versions}");
@@ -41,18 +41,18 @@ fn database_replaces_file_and_survives_restart() {
     server.stop();
 }
 
-/// Found from outside: a copy of the database file alone lacked what was in its write-ahead log.
+/// Regression test: a copy of the database file alone lacked the changes in the write-ahead log.
 #[test]
 fn stopped_database_file_is_a_backup() {
     let folder = TestFolder::new();
     let url = |name: &str| format!("sqlite:{}", folder.path(name).display());
     let rules = folder.write("rules.yaml", paired_rules(0));
-    let server = start_server(&rules, &["--rules-db", &url("office.db")]);
+    let server = start_server(&rules, &["--rules-db", &url("tidegate.db")]);
     assert_eq!(apply_document(&mut admin_client(&server), &paired_rules(1)), 2);
     server.stop();
-    let log = std::fs::metadata(folder.path("office.db-wal"));
-    assert_eq!(log.map_or(0, |log| log.len()), 0, "nothing is left in the write-ahead log");
-    std::fs::copy(folder.path("office.db"), folder.path("backup.db")).unwrap();
+    let log = std::fs::metadata(folder.path("tidegate.db-wal"));
+    assert_eq!(log.map_or(0, |log| log.len()), 0, "the write-ahead log is empty");
+    std::fs::copy(folder.path("tidegate.db"), folder.path("backup.db")).unwrap();
     let server = start_server(&rules, &["--rules-db", &url("backup.db")]);
     assert_eq!(
         (active_pair(&mut server.client()), rules_version(&mut admin_client(&server))),
@@ -72,15 +72,15 @@ fn only_database_violations_survive_restart() {
         rows.map(|row| row["rule"].as_str().unwrap().to_owned()).collect()
     };
     let database = folder.database_url();
-    for (args, left) in [(&[][..], 0), (&["--rules-db", &database], 3)] {
+    for (args, surviving) in [(&[][..], 0), (&["--rules-db", &database], 3)] {
         let server = start_server(&rules, args);
         let mut client = server.client();
         (0..3).for_each(|_| assert_eq!(client.check(&json!({"user_id": "u"})).status, 429));
-        wait_for("them to be on record", || (by_rule(&server).len() == 3).then_some(()));
-        let tally = admin_client(&server).get("/v1/status").body["violations"].clone();
-        assert_eq!((&tally["written"], &tally["dropped"]), (&json!(3), &json!(0)));
+        wait_for("recorded violations", || (by_rule(&server).len() == 3).then_some(()));
+        let counts = admin_client(&server).get("/v1/status").body["violations"].clone();
+        assert_eq!((&counts["written"], &counts["dropped"]), (&json!(3), &json!(0)));
         server.stop();
-        assert_eq!(by_rule(&start_server(&rules, args)), vec!["deny"; left]);
+        assert_eq!(by_rule(&start_server(&rules, args)), vec!["deny"; surviving]);
     }
 }
 
@@ -90,10 +90,10 @@ fn successor_keeps_the_database_rules() {
     let url = folder.database_url();
     let server = start_server(&folder.write("rules.yaml", paired_rules(0)), &["--rules-db", &url]);
     let address = server.admin_address();
-    let mut line = SuccessorChain::new(&server);
+    let mut chain = SuccessorChain::new(&server);
     for round in 1..=3 {
         assert_eq!(apply_document(&mut admin_client(&server), &paired_rules(round)), round + 1);
-        line.replace_process();
+        chain.replace_process();
         assert_eq!(server.admin_address(), address);
         assert_eq!(active_pair(&mut server.client()), round, "{}", server.log());
         assert_eq!(rules_version(&mut admin_client(&server)), round + 1);
@@ -115,7 +115,7 @@ fn public_admin_listener_requires_token() {
     let args = ["--admin-token-file", files[0], "--admin-read-token-file", files[1]];
     let args = [&args[..], &["--rules-db", &database]].concat();
     let server = start_server(&folder.write("rules.yaml", paired_rules(0)), &args);
-    let ask = |bearer: &str, line: &str| {
+    let request = |bearer: &str, line: &str| {
         let headers =
             [("authorization", bearer), ("if-match", "*"), ("x-tidegate-confirm", "empty")];
         admin_client(&server).request(line, &headers, &json!({"rules": []}).to_string()).status
@@ -125,7 +125,8 @@ fn public_admin_listener_requires_token() {
         ("Bearer read-0123456789-token", 200, 403),
         ("Bearer write-0123456789-token", 200, 200),
     ] {
-        assert_eq!((ask(bearer, "GET /v1/rules"), ask(bearer, "PUT /v1/document")), (read, write));
+        let statuses = (request(bearer, "GET /v1/rules"), request(bearer, "PUT /v1/document"));
+        assert_eq!(statuses, (read, write));
     }
     let log = server.log() + &server.stdout();
     assert!(!log.contains("0123456789-token"), "{log}");

@@ -1,4 +1,4 @@
-//! Running a script in the browser: what it is told, what it says on its way, and how it ends.
+//! Runs a browser script: passes its arguments, follows its progress, and returns its report.
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::{Path, PathBuf};
@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 use crate::support::utf8_text;
 
-/// Runs a script to its end, which must be a good one; says what it told.
+/// Runs a script to its end and returns its report; fails if the script does.
 #[track_caller]
 pub(super) fn run_script(name: &str, args: &Value) -> Value {
     BrowserScript::start(name, args).finish()
 }
 
-/// A script that is on its way. It says words on stderr when somebody else has something to do.
+/// A running script. It prints a word on stderr when the test has to act.
 pub(super) struct BrowserScript {
     child: Child,
     input: Option<ChildStdin>,
@@ -31,7 +31,7 @@ impl BrowserScript {
         );
         let mut args = args.clone();
         args["chromium"] = json!(chromium_path());
-        // It ends in time, whatever a browser is up to.
+        // Kill it if the browser hangs.
         let mut command = Command::new("timeout");
         command.args(["--signal=KILL", "600", "node"]);
         command.arg(root.join("tests/dashboard").join(name)).arg(args.to_string());
@@ -41,7 +41,7 @@ impl BrowserScript {
         Self { input: child.stdin.take(), child, lines }
     }
 
-    /// Waits until it says a word.
+    /// Waits until the script prints `word` on a line of its stderr.
     #[track_caller]
     pub(super) fn wait_for_line(&mut self, word: &str) {
         let mut before = Vec::new();
@@ -49,30 +49,31 @@ impl BrowserScript {
             match self.lines.next() {
                 Some(Ok(line)) if line == word => return,
                 Some(Ok(line)) => before.push(line),
-                _ => panic!("it ended before `{word}`: {}", before.join("\n")),
+                _ => panic!("the script ended before `{word}`: {}", before.join("\n")),
             }
         }
     }
 
-    /// Says to it that what it waits for is done.
+    /// Signals the script that the test has acted.
     pub(super) fn resume(&mut self) {
         self.input.as_mut().unwrap().write_all(b"done\n").unwrap();
     }
 
-    /// Waits for its end, which must be a good one; says what it told. Whoever waits for us to close its input has
-    /// that now.
+    /// Closes the script's stdin, for which some scripts wait. Then waits for its end and returns
+    /// its report; fails if the script does.
     #[track_caller]
     pub(super) fn finish(mut self) -> Value {
         drop(self.input.take());
         let error: Vec<String> = self.lines.map_while(Result::ok).collect();
         let output = self.child.wait_with_output().unwrap();
-        let (told, error) = (utf8_text(&output.stdout), error.join("\n"));
-        assert!(output.status.success(), "{told}\n{error}");
-        serde_json::from_str(told.trim()).unwrap_or_else(|why| panic!("{why}: {told}\n{error}"))
+        let (report, error) = (utf8_text(&output.stdout), error.join("\n"));
+        assert!(output.status.success(), "{report}\n{error}");
+        serde_json::from_str(report.trim())
+            .unwrap_or_else(|invalid| panic!("{invalid}: {report}\n{error}"))
     }
 }
 
-/// Where Debian has it.
+/// The `chromium` on the path, under the name that Debian uses.
 fn chromium_path() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut found = std::env::split_paths(&path).map(|folder| folder.join("chromium"));

@@ -1,4 +1,5 @@
-//! What the overview tells of other nodes: which version of the rules each has in force, and who is behind or silent.
+//! The nodes of a fleet in the overview: the active rule version of each, and which are behind or
+//! silent.
 
 use serde_json::{Value, json};
 use tidegate_testkit::postgres::TestDatabase;
@@ -10,23 +11,23 @@ use crate::support::{HttpTestClient, ServerProcess, TestFolder, wait_for};
 const RULES: &str = "rules: [{ id: each, key_by: ip, limit: 5/h }]";
 const CHANGED_RULES: &str = "rules: [{ id: each, key_by: ip, limit: 6/h }]";
 
-/// A node that said so a minute ago, and nothing since; its name comes after those of processes.
+/// A node whose last heartbeat was a minute ago; its name sorts after those of the processes.
 const SILENT_NODE: &str = "~gone";
 const INSERT_SILENT_NODE: &str = "INSERT INTO rule_node VALUES \
      ('~gone', 1, ((extract(epoch FROM now()) - 60) * 1000000)::BIGINT)";
 
-/// What the nodes are called, as soon as so many are on record.
-fn wait_for_nodes(admin: &mut HttpTestClient, many: usize) -> Vec<Value> {
+/// The nodes in the status, once there are `count` of them.
+fn wait_for_nodes(admin: &mut HttpTestClient, count: usize) -> Vec<Value> {
     wait_for("the nodes", || {
         let body = admin.get("/v1/status").body;
-        Some(body["nodes"].as_array()?.clone()).filter(|nodes| nodes.len() == many)
+        Some(body["nodes"].as_array()?.clone()).filter(|nodes| nodes.len() == count)
     })
 }
 
 fn node_name(nodes: &[Value], node: &ServerProcess) -> Value {
     let end = format!(":{}", node.pid());
-    let ours = |name: &&Value| name.as_str().unwrap().ends_with(&end);
-    nodes.iter().map(|node| &node["name"]).find(ours).unwrap().clone()
+    let is_node = |name: &&Value| name.as_str().unwrap().ends_with(&end);
+    nodes.iter().map(|node| &node["name"]).find(is_node).unwrap().clone()
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The pictures of the documentation: there, not too large, and made anew with UPDATE_GOLDEN=1.
+//! The screenshots of the documentation exist and are not too large; UPDATE_GOLDEN=1 retakes them.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use serde_json::json;
 use super::browser_script::run_script;
 use crate::demo::DemoProcess;
 
-/// A page with pictures should come quickly.
+/// Keeps pages with screenshots fast to load.
 const MAX_IMAGE_BYTES: u64 = 300_000;
 
-/// How long a demo has run when it is pictured.
+/// How long the demo has run when the screenshots are taken.
 const DEMO_SECONDS: u32 = 60;
 
 #[test]
@@ -32,6 +32,6 @@ fn documentation_screenshots_exist_and_are_small() {
         let length = std::fs::metadata(folder.join(format!("{name}.png"))).unwrap().len();
         assert!(length < MAX_IMAGE_BYTES, "{name}.png has {length} bytes");
         let shown = format!("images/{name}.png");
-        assert!(readme.contains(&shown) || page.contains(&shown), "{shown} is shown nowhere");
+        assert!(readme.contains(&shown) || page.contains(&shown), "no page shows {shown}");
     }
 }

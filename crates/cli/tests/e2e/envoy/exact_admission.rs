@@ -1,4 +1,5 @@
-//! Many at once through Envoy, against one limit: as many as it says reach the API, which counts them itself.
+//! Concurrent requests through Envoy against one limit: exactly the limit reaches the API, by the
+//! API's own count.
 
 use tidegate_testkit::nginx::NginxServer;
 
@@ -17,5 +18,5 @@ fn envoy_connections_admit_exactly_the_limit() {
     let expected = LoadReport { done: requests, errors: 0, passed: limit, refused, failed: 0 };
     assert_eq!(load, expected, "{}", server.log());
     assert_eq!(api.requests().len() as u64, limit);
-    assert_eq!(envoy.counter_value("ratelimit.error"), 0, "nothing passed because nobody answered");
+    assert_eq!(envoy.counter_value("ratelimit.error"), 0, "no request passed because of an error");
 }

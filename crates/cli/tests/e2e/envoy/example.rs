@@ -1,4 +1,4 @@
-//! The example as it is written, between curl and nginx.
+//! The example configuration unchanged, between curl and nginx.
 
 use serde_json::json;
 use tidegate_testkit::nginx::NginxServer;
@@ -24,12 +24,13 @@ fn example_limits_and_sends_headers() {
     assert_eq!(refused.header("x-envoy-ratelimited"), Some("true"));
     assert_eq!(refused.header("x-ratelimit-remaining"), Some("0"));
     let secs = |name| refused.header(name).unwrap().parse::<u64>().unwrap();
-    assert!((1..=2_592_000).contains(&secs("retry-after")), "ours, on every version of Envoy");
+    let range = 1..=2_592_000;
+    assert!(range.contains(&secs("retry-after")), "Tidegate sets it, whatever Envoy's version");
     assert_eq!(secs("x-ratelimit-reset"), secs("retry-after"));
-    assert_eq!(api.requests().len(), 3, "what was refused did not reach the API");
+    assert_eq!(api.requests().len(), 3, "refused requests do not reach the API");
 }
 
-/// As `docs/envoy.md` tells it: the address is a pipe.
+/// As `docs/envoy.md` describes it: the address is a pipe.
 #[test]
 fn envoy_connects_over_unix_socket() {
     let (folder, api) = (TestFolder::new(), NginxServer::start(API_CONFIG));
@@ -51,8 +52,8 @@ fn envoy_connects_over_unix_socket() {
 fn envoy_derives_retry_after_from_reset() {
     let (folder, api) = (TestFolder::new(), NginxServer::start(API_CONFIG));
     let server = start_tidegate(&folder, &[("100/min", "1/30d")], &["--grpc-headers", "none"]);
-    let own = "domain: edge\n                      enable_retry_after_header: true";
-    let envoy = start_envoy(&server.grpc_address(), &api, &[("domain: edge", own)]);
+    let with_retry_after = "domain: edge\n                      enable_retry_after_header: true";
+    let envoy = start_envoy(&server.grpc_address(), &api, &[("domain: edge", with_retry_after)]);
     assert_eq!(run_curl(&[&envoy.url("/")]).header("retry-after"), None);
     let refused = run_curl(&[&envoy.url("/")]);
     assert_eq!(refused.header("retry-after"), refused.header("x-ratelimit-reset"), "{refused:?}");
@@ -60,7 +61,7 @@ fn envoy_derives_retry_after_from_reset() {
     assert_eq!(refused.header("retry-after-ms"), None);
 }
 
-/// All rules or none, over descriptors: who is refused for one of them pays for none.
+/// All-or-none applies to descriptors too: if one is refused, none is charged.
 #[test]
 fn refused_descriptor_charges_no_other() {
     let (folder, api) = (TestFolder::new(), NginxServer::start(API_CONFIG));
@@ -74,13 +75,14 @@ fn refused_descriptor_charges_no_other() {
     let with_key = || run_curl(&["-H", "x-api-key: k", &envoy.url("/")]).status;
     assert_eq!([with_key(), with_key(), with_key(), with_key()], [200, 200, 429, 429]);
     let without = run_curl(&[&envoy.url("/")]);
-    assert_eq!(without.header("x-ratelimit-remaining"), Some("3"), "two of six were charged");
-    // The path and the method are facts.
+    assert_eq!(without.header("x-ratelimit-remaining"), Some("3"), "two of six were used");
+    // Path and method are facts.
     let post = |path| run_curl(&["-X", "POST", "-H", "x-api-key: other", &envoy.url(path)]).status;
     assert_eq!([post("/orders/1?a"), post("/x/../orders/2"), post("/other")], [200, 429, 200]);
 }
 
-/// Headers hold bytes, text in protobuf is UTF-8: a library that refuses the message would let it pass.
+/// Headers hold bytes, but protobuf text is UTF-8. If the server rejected the message, Envoy would
+/// let the request pass.
 #[test]
 fn non_utf8_header_cannot_bypass_limit() {
     let (folder, api) = (TestFolder::new(), NginxServer::start(API_CONFIG));
@@ -95,12 +97,12 @@ fn non_utf8_header_cannot_bypass_limit() {
     let long = folder.write("long", long);
     let file = format!("@{}", long.display());
     let status = || run_curl(&["-H", &file, &envoy.url("/")]).status;
-    // The first is nginx's answer, which takes no header as long as that.
-    assert_eq!([status(), status()], [400, 429], "nor is a long one");
+    // The first response comes from nginx, which rejects such a long header.
+    assert_eq!([status(), status()], [400, 429], "a long header cannot bypass it either");
     assert_eq!(envoy.counter_value("ratelimit.error"), 0);
 }
 
-/// The call was refused as a whole, and Envoy let the request pass.
+/// Regression test: the server rejected the whole call, and Envoy let the request pass.
 #[test]
 fn missing_header_cannot_bypass_limit() {
     let (folder, api) = (TestFolder::new(), NginxServer::start(API_CONFIG));
@@ -120,7 +122,7 @@ fn missing_header_cannot_bypass_limit() {
     assert_eq!(envoy.counter_value("ratelimit.error"), 0);
 }
 
-/// Each of the descriptors has the whole path: together more than calls were once allowed to have.
+/// Each descriptor contains the whole path; together they exceed the former size limit of calls.
 #[test]
 fn long_path_cannot_bypass_limit() {
     let (folder, api) = (TestFolder::new(), NginxServer::start(API_CONFIG));
@@ -136,7 +138,7 @@ fn long_path_cannot_bypass_limit() {
     let url =
         folder.write("long", format!("url = {}", envoy.url(&format!("/{}", "x".repeat(55_000)))));
     let status = || run_curl(&["-K", url.to_str().unwrap()]).status;
-    // The first is nginx's answer, which takes no path as long as that.
+    // The first response comes from nginx, which rejects such a long path.
     assert_eq!([status(), status()], [414, 429]);
     assert_eq!(envoy.counter_value("ratelimit.error"), 0);
 }
@@ -153,20 +155,20 @@ fn response_cost_is_charged_past_the_limit() {
     );
     let envoy = start_envoy(&server.grpc_address(), &api, &[rewrite]);
     let facts = json!({ "facts": { "domain": "edge", "budget": "export" } }).to_string();
-    let charged = |left: u64| {
+    let wait_for_remaining = |remaining: u64| {
         wait_for("the charge", || {
-            let told = server.client().post("/v1/peek", &facts).body;
-            (told["remaining"] == left).then_some(())
+            let body = server.client().post("/v1/peek", &facts).body;
+            (body["remaining"] == remaining).then_some(())
         });
     };
-    // 40 bytes each: the second goes past 50, and only the third is refused.
+    // 40 bytes each: the second exceeds the 50, and only the third is refused.
     assert_eq!(run_curl(&[&envoy.url("/export")]).status, 200);
-    charged(10);
+    wait_for_remaining(10);
     assert_eq!(
         run_curl(&[&envoy.url("/export")]).status,
         200,
-        "the gate looks, it does not charge"
+        "the check before the response charges nothing"
     );
-    charged(0);
+    wait_for_remaining(0);
     assert_eq!(run_curl(&[&envoy.url("/export")]).status, 429);
 }

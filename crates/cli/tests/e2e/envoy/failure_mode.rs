@@ -1,4 +1,4 @@
-//! The server is gone: Envoy does what its filter says, and is limited again when it is back.
+//! The server is unreachable: Envoy follows its filter's failure mode, and limits again afterwards.
 
 use tidegate_testkit::nginx::NginxServer;
 use tidegate_testkit::port::ReservedPort;
@@ -19,16 +19,16 @@ fn status_during_outage(deny: &str) -> u16 {
     assert_eq!(server.grpc_address(), at);
     let mode = format!("failure_mode_deny: {deny}");
     let envoy = start_envoy(&at, &api, &[("failure_mode_deny: false", &mode)]);
-    let ask = || run_curl(&[&envoy.url("/")]).status;
-    assert_eq!([ask(), ask()], [200, 429]);
+    let status = || run_curl(&[&envoy.url("/")]).status;
+    assert_eq!([status(), status()], [200, 429]);
     server.stop();
-    let gone = ask();
-    assert_eq!(ask(), gone);
+    let during_outage = status();
+    assert_eq!(status(), during_outage);
     assert_eq!(envoy.counter_value("ratelimit.error"), 2);
     let _server = start();
-    // Envoy tries to connect again when it is asked.
-    wait_for("Envoy to find it again", || (ask() == 429).then_some(()));
-    gone
+    // Envoy reconnects when it next needs a decision.
+    wait_for("Envoy to reconnect", || (status() == 429).then_some(()));
+    during_outage
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A restart under load: Envoy is told to go on with the successor, and no call is lost.
+//! A graceful restart under load: Envoy moves to the successor, and no call is lost.
 
 use std::thread;
 
@@ -16,9 +16,9 @@ fn graceful_restart_loses_no_envoy_call() {
     let envoy = start_envoy(&server.grpc_address(), &api, &changes);
     let url = envoy.url("/");
     let load = thread::spawn(move || run_h2load(&["--h1", "-D", "4", "-c", "20", &url]));
-    let mut line = SuccessorChain::new(&server);
-    line.replace_process();
-    line.replace_process();
+    let mut chain = SuccessorChain::new(&server);
+    chain.replace_process();
+    chain.replace_process();
     let load = load.join().unwrap();
     assert_eq!((load.failed, load.refused), (0, 0), "{load:?}");
     assert!(load.passed > 100, "{load:?}");

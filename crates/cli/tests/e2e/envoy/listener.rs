@@ -1,4 +1,4 @@
-//! The door as one of the program's: where it listens, and what it says of that.
+//! Settings of the gRPC listener, and errors when it cannot listen.
 
 use std::net::TcpListener;
 
@@ -9,10 +9,13 @@ fn taken_grpc_port_exits_with_code_3() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let output = run_tidegate(&["serve", "--http", "127.0.0.1:0", "--grpc", &address]);
-    let told = utf8_text(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{told}");
-    assert!(told.contains(&format!("cannot listen on {address}: the port is taken")), "{told}");
-    assert!(told.contains("--grpc 127.0.0.1:0"), "{told}");
+    let output_text = utf8_text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{output_text}");
+    assert!(
+        output_text.contains(&format!("cannot listen on {address}: the port is taken")),
+        "{output_text}"
+    );
+    assert!(output_text.contains("--grpc 127.0.0.1:0"), "{output_text}");
 }
 
 #[test]
@@ -31,7 +34,12 @@ fn grpc_settings_are_read_from_document() {
     let wrong =
         folder.write("wrong.yaml", "server:\n  grpc: nowhere\n  grpc_charge: maybe\nrules: []");
     let output = run_tidegate(&["config", "check", wrong.to_str().unwrap()]);
-    let told = utf8_text(&[output.stdout, output.stderr].concat());
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains(":2:") && told.contains(":3:") && told.contains("independent"), "{told}");
+    let output_text = utf8_text(&[output.stdout, output.stderr].concat());
+    assert_eq!(output.status.code(), Some(1), "{output_text}");
+    assert!(
+        output_text.contains(":2:")
+            && output_text.contains(":3:")
+            && output_text.contains("independent"),
+        "{output_text}"
+    );
 }

@@ -1,4 +1,4 @@
-//! A gRPC client of another language, which learns the messages by reflection.
+//! A gRPC client in Python, which learns the messages by reflection.
 
 use std::process::Command;
 
@@ -16,9 +16,9 @@ fn python_script(name: &str) -> Command {
 #[track_caller]
 fn run_ok(mut command: Command) -> String {
     let output = command.output().unwrap();
-    let told = utf8_text(&[output.stdout, output.stderr].concat());
-    assert!(output.status.success(), "{told}");
-    told
+    let text = utf8_text(&[output.stdout, output.stderr].concat());
+    assert!(output.status.success(), "{text}");
+    text
 }
 
 #[test]
@@ -31,7 +31,8 @@ fn python_client_works_by_reflection() {
     assert_eq!(run_ok(command).lines().last(), Some("well"));
 }
 
-/// What reflection tells was compiled from the `.proto` files beside it. `UPDATE_GOLDEN=1` compiles them anew.
+/// The descriptors that reflection serves were compiled from the `.proto` files beside them.
+/// `UPDATE_GOLDEN=1` compiles them again.
 #[test]
 fn descriptor_set_matches_proto_files() {
     let (folder, proto) = (TestFolder::new(), repository_path("crates/api/proto"));
@@ -46,11 +47,11 @@ fn descriptor_set_matches_proto_files() {
         "grpc/reflection/v1alpha/reflection.proto",
     ]);
     run_ok(command);
-    let (compiled, kept) = (std::fs::read(compiled).unwrap(), proto.join("services.binpb"));
+    let (compiled, stored) = (std::fs::read(compiled).unwrap(), proto.join("services.binpb"));
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        return std::fs::write(kept, compiled).unwrap();
+        return std::fs::write(stored, compiled).unwrap();
     }
-    assert!(compiled == std::fs::read(kept).unwrap(), "services.binpb is not what the files say");
+    assert!(compiled == std::fs::read(stored).unwrap(), "services.binpb is out of date");
 }
 
 #[test]

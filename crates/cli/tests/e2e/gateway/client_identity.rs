@@ -1,4 +1,4 @@
-//! Who is counted, and that nobody gets a new count by claiming to be somebody else.
+//! Client identity: which counter a request uses, and that a forged identity gets no fresh one.
 
 use tidegate_testkit::nginx::NginxServer;
 
@@ -13,7 +13,7 @@ pub(super) fn start_gateway(
     ServerProcess::start_gateway_with_config(&rules, &["--upstream", &nginx.url()])
 }
 
-/// How many of so many requests pass.
+/// Sends `count` requests and returns how many were admitted.
 pub(super) fn count_admitted(
     client: &mut HttpTestClient,
     count: usize,
@@ -41,11 +41,12 @@ fn api_keys_are_read_from_every_source() {
         );
         let server = start_gateway(&nginx, &folder, &document);
         let mut client = server.gateway_client();
-        let mut ask = |key: &str| {
+        let mut admitted = |key: &str| {
             let value = format!("{prefix}{key}");
             count_admitted(&mut client, 7, &path.replace("KEY", key), &[(name, &value)])
         };
-        let counts = [ask("free-1"), ask("free-2"), ask("paid-1"), ask("free-1")];
+        let counts =
+            [admitted("free-1"), admitted("free-2"), admitted("paid-1"), admitted("free-1")];
         assert_eq!(counts, [2, 2, 5, 0], "{source}");
     }
 }
@@ -66,7 +67,7 @@ fn unknown_keys_count_as_their_ip() {
     let invented: usize =
         (0..50).map(|n| count_admitted(&mut client, 1, "/", &[("x-api-key", &random(n))])).sum();
     assert_eq!(invented, 3);
-    assert_eq!(count_admitted(&mut client, 2, "/", &[]), 0, "no key is the address too");
+    assert_eq!(count_admitted(&mut client, 2, "/", &[]), 0, "without a key, the address counts");
     assert_eq!(count_admitted(&mut client, 5, "/", &[("x-api-key", "known")]), 3);
     assert_eq!(nginx.requests().len(), 6);
     let twice = client.get_with("/", &[("x-api-key", "known"), ("x-api-key", "other")]);
@@ -94,8 +95,8 @@ fn forged_forwarding_headers_share_one_counter() {
         }
     }
     assert_eq!(all, 3);
-    let told = nginx.requests();
-    assert!(told.iter().all(|line| line.ends_with("for=127.0.0.1 ip=127.0.0.1")), "{told:?}");
+    let lines = nginx.requests();
+    assert!(lines.iter().all(|line| line.ends_with("for=127.0.0.1 ip=127.0.0.1")), "{lines:?}");
 }
 
 #[test]
@@ -109,12 +110,13 @@ fn forwarded_chain_stops_at_untrusted_address() {
          rules: [{ id: a, key_by: ip, limit: 2/d }]",
     );
     let mut client = server.gateway_client();
-    let mut ask = |value: &str| count_admitted(&mut client, 1, "/", &[("x-forwarded-for", value)]);
+    let mut admitted =
+        |value: &str| count_admitted(&mut client, 1, "/", &[("x-forwarded-for", value)]);
     let counts =
         ["1.1.1.1, 203.0.113.7", "2.2.2.2, 203.0.113.7, 10.0.0.1", "203.0.113.7, 10.1.2.3"]
-            .map(&mut ask);
-    assert_eq!(counts, [1, 1, 0], "what the client wrote before its own address does not count");
-    assert_eq!(ask("203.0.113.8"), 1);
-    let told = nginx.requests();
-    assert!(told[0].ends_with("for=1.1.1.1, 203.0.113.7, 127.0.0.1 ip=203.0.113.7"), "{told:?}");
+            .map(&mut admitted);
+    assert_eq!(counts, [1, 1, 0], "entries before the client's own address are ignored");
+    assert_eq!(admitted("203.0.113.8"), 1);
+    let lines = nginx.requests();
+    assert!(lines[0].ends_with("for=1.1.1.1, 203.0.113.7, 127.0.0.1 ip=203.0.113.7"), "{lines:?}");
 }

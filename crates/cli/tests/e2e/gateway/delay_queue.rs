@@ -1,4 +1,4 @@
-//! A leaky bucket that queues: requests leave for the upstream at a constant rate.
+//! A leaky bucket with a queue: the gateway forwards requests to the upstream at a constant rate.
 
 use std::thread;
 use std::time::Duration;
@@ -19,9 +19,9 @@ fn upstream_rate_never_exceeds_the_limit() {
     let rules = folder.write("rules.yaml", rules);
     let server = ServerProcess::start_gateway_with_config(&rules, &["--upstream", &upstream.url()]);
     let statuses: Vec<u16> = thread::scope(|scope| {
-        let ask = || server.gateway_client().get("/").status;
-        let asking: Vec<_> = (0..2 * QUEUE_LENGTH).map(|_| scope.spawn(ask)).collect();
-        asking.into_iter().map(|one| one.join().unwrap()).collect()
+        let send = || server.gateway_client().get("/").status;
+        let requests: Vec<_> = (0..2 * QUEUE_LENGTH).map(|_| scope.spawn(send)).collect();
+        requests.into_iter().map(|request| request.join().unwrap()).collect()
     });
     let passed = statuses.iter().filter(|status| **status == 200).count();
     assert!(statuses.iter().all(|status| [200, 429].contains(status)), "{statuses:?}");

@@ -1,4 +1,4 @@
-//! The end of a gateway: what is under way is answered, nothing new is begun.
+//! Shutdown of a gateway: it completes requests in flight and accepts no new ones.
 
 use std::net::TcpStream;
 
@@ -19,15 +19,16 @@ fn in_flight_request_completes_while_unready() {
     upstream.next_request();
     server.signal("TERM");
     server.wait_for_log("stopping");
-    let red = probe.get("/readyz");
-    assert_eq!((red.status, &red.body["status"]), (503, &"draining".into()), "{red:?}");
-    crate::support::wait_for("the gateway to accept nobody", || {
+    let draining = probe.get("/readyz");
+    let status = (draining.status, &draining.body["status"]);
+    assert_eq!(status, (503, &"draining".into()), "{draining:?}");
+    crate::support::wait_for("the gateway to stop accepting", || {
         TcpStream::connect(&server.gateway).err()
     });
     open.send(()).unwrap();
-    let answer = client.read_response();
-    assert_eq!((answer.status, answer.body), (200, "late".into()));
-    assert!(answer.head.contains("connection: close"), "{}", answer.head);
+    let response = client.read_response();
+    assert_eq!((response.status, response.body), (200, "late".into()));
+    assert!(response.head.contains("connection: close"), "{}", response.head);
     assert_eq!(server.wait_for_exit().code(), Some(0), "{}", server.log());
 }
 

@@ -1,16 +1,16 @@
-//! Many at once against one limit: as many as it says reach the upstream, which counts them itself.
+//! Concurrent requests against one limit: exactly the limit reaches the upstream, by its own count.
 
 use tidegate_testkit::nginx::NginxServer;
 
 use crate::support::ServerProcess;
 use crate::support::external_programs::{LoadReport, run_h2load};
 
-fn assert_exact_admission(limit: u64, requests: u64, words: &[&str]) {
+fn assert_exact_admission(limit: u64, requests: u64, args: &[&str]) {
     let nginx = NginxServer::start("return 200 well;");
     let server =
         ServerProcess::start_gateway(&nginx.url(), &["--limit", &format!("{limit}/d by ip")]);
     let (url, total) = (format!("http://{}/", server.gateway), requests.to_string());
-    let load = run_h2load(&[&["-n", &total, "-c", "200"], words, &[&url]].concat());
+    let load = run_h2load(&[&["-n", &total, "-c", "200"], args, &[&url]].concat());
     let refused = requests - limit;
     let expected = LoadReport { done: requests, errors: 0, passed: limit, refused, failed: 0 };
     assert_eq!(load, expected, "{}", server.log());

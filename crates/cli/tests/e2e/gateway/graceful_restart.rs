@@ -1,4 +1,4 @@
-//! A new process takes over (SIGUSR2) and nobody notices.
+//! Graceful restart (SIGUSR2): a new process takes over without losing a request.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -14,24 +14,25 @@ use crate::support::{
 
 const GET: &str = "GET /x HTTP/1.1\r\nhost: a\r\n\r\n";
 
-/// Asks until told to stop. What is kept is used until an answer says that it closes.
+/// Sends requests until stopped. With `keep`, reuses the connection until a response closes it.
 fn send_until_stopped(
     address: &str,
     keep: bool,
     stop: &AtomicBool,
     done: &AtomicU64,
 ) -> Vec<String> {
-    let (mut failures, mut kept) = (Vec::new(), None);
+    let (mut failures, mut open) = (Vec::new(), None);
     while !stop.load(Ordering::Relaxed) {
-        let mut client = kept.take().unwrap_or_else(|| HttpTestClient::connect(address));
+        let mut client = open.take().unwrap_or_else(|| HttpTestClient::connect(address));
         let more = if keep { "" } else { "connection: close\r\n" };
         client.send(&GET.replace("host: a\r\n", &format!("host: a\r\n{more}")));
         match client.try_read_response() {
-            Ok(answer) if answer.status == 200 => {
+            Ok(response) if response.status == 200 => {
                 done.fetch_add(1, Ordering::Relaxed);
-                kept = Some(client).filter(|_| keep && !answer.head.contains("connection: close"));
+                open =
+                    Some(client).filter(|_| keep && !response.head.contains("connection: close"));
             }
-            Ok(answer) => failures.push(format!("{answer:?}")),
+            Ok(response) => failures.push(format!("{response:?}")),
             Err(error) => failures.push(error.to_string()),
         }
     }
@@ -42,7 +43,7 @@ fn send_until_stopped(
 fn restarts_under_load_lose_no_request() {
     let nginx = NginxServer::start("keepalive_requests 100; return 200 well;");
     let server = ServerProcess::start_gateway(&nginx.url(), &["--limit", "1000000/s by ip"]);
-    let mut line = SuccessorChain::new(&server);
+    let mut chain = SuccessorChain::new(&server);
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let failures = thread::scope(|scope| {
         let (stop, done, address) = (&stop, &done, server.gateway.as_str());
@@ -52,7 +53,7 @@ fn restarts_under_load_lose_no_request() {
         for _ in 0..3 {
             let before = done.load(Ordering::Relaxed);
             wait_for("load", || (done.load(Ordering::Relaxed) > before + 200).then_some(()));
-            line.replace_process();
+            chain.replace_process();
         }
         let before = done.load(Ordering::Relaxed);
         wait_for("load after", || (done.load(Ordering::Relaxed) > before + 200).then_some(()));
@@ -61,8 +62,8 @@ fn restarts_under_load_lose_no_request() {
     });
     assert!(failures.is_empty(), "{} of {done:?}: {failures:?}", failures.len());
     assert_eq!(nginx.requests().len() as u64, done.into_inner());
-    assert_ne!(line.pid, server.pid());
-    assert_eq!(server.client().get("/readyz").status, 200, "the HTTP door was handed on too");
+    assert_ne!(chain.pid, server.pid());
+    assert_eq!(server.client().get("/readyz").status, 200, "the HTTP listener is passed on too");
 }
 
 #[test]
@@ -72,13 +73,13 @@ fn snapshot_keeps_counters_across_restart() {
     let snapshot = folder.path("counters.snap");
     let args = ["--limit", "10/d by ip", "--snapshot", snapshot.to_str().unwrap()];
     let server = ServerProcess::start_gateway(&nginx.url(), &args);
-    let mut line = SuccessorChain::new(&server);
+    let mut chain = SuccessorChain::new(&server);
     let mut passed = 0;
     for _ in 0..3 {
         let mut client = server.gateway_client();
         passed += (0..4).filter(|_| client.get("/").status == 200).count();
         drop(client);
-        line.replace_process();
+        chain.replace_process();
     }
     let mut client = server.gateway_client();
     passed += (0..4).filter(|_| client.get("/").status == 200).count();
@@ -94,27 +95,27 @@ fn failed_successor_leaves_predecessor_serving() {
     let mut server = ServerProcess::start_gateway_with_config(&rules, &["--upstream", &upstream]);
     let mut client = server.gateway_client();
     assert_eq!(client.get("/").header("x-ratelimit-remaining"), Some("99"));
-    // Wrong in a way that the running process keeps its last good rules for.
+    // The running process keeps its last valid rules, but a successor cannot start with these.
     folder.replace_atomically("rules.yaml", "rules: [{ id: a, limt: 1/d }]");
     server.wait_for_log("not reloaded");
     server.signal("USR2");
     server.wait_for_log("a new process is starting");
-    wait_for("the successor's words", || {
+    wait_for("the successor's error", || {
         (server.log().matches("1 problem in").count() == 2).then_some(())
     });
     assert_eq!(client.get("/").header("x-ratelimit-remaining"), Some("98"));
-    // Mended, the next one takes over.
+    // With the file corrected, the next successor takes over.
     folder.replace_atomically("rules.yaml", "rules: [{ id: a, key_by: ip, limit: 50/d }]");
     server.wait_for_log("rules reloaded");
-    wait_for("the end of the successor that failed", || {
+    wait_for("the failed successor to exit", || {
         server.signal("USR2");
         (server.log().matches("a new process is starting with").count() > 1).then_some(())
     });
     drop(client);
     assert_eq!(server.wait_for_exit().code(), Some(0), "{}", server.log());
-    let _line = SuccessorChain::from_log(&server);
-    let answer = server.gateway_client().get("/");
-    assert_eq!(answer.header("x-ratelimit-remaining"), Some("49"), "{}", server.log());
+    let _chain = SuccessorChain::from_log(&server);
+    let response = server.gateway_client().get("/");
+    assert_eq!(response.header("x-ratelimit-remaining"), Some("49"), "{}", server.log());
 }
 
 #[test]
@@ -137,8 +138,8 @@ fn restart_follows_updated_binary_link() {
     let server = ServerProcess::spawn(command);
     std::fs::remove_file(&link).unwrap();
     symlink(&new, &link).unwrap();
-    let mut line = SuccessorChain::new(&server);
-    line.replace_process();
-    assert_eq!(std::fs::read_link(format!("/proc/{}/exe", line.pid)).unwrap(), new);
+    let mut chain = SuccessorChain::new(&server);
+    chain.replace_process();
+    assert_eq!(std::fs::read_link(format!("/proc/{}/exe", chain.pid)).unwrap(), new);
     assert_eq!(server.gateway_client().get("/").status, 200);
 }

@@ -1,6 +1,6 @@
-//! The same as `restart`, with clients of HTTP/2 that have many requests on one connection: each connection is told
-//! to go (GOAWAY), what was asked on it is answered, and the next goes to the new process. (curl 7.88 is no such
-//! client: it goes on using a connection that was told to go.)
+//! Like `graceful_restart`, with HTTP/2 clients that have many requests on one connection. The old
+//! process sends GOAWAY, answers the requests it has received, and the next ones go to the
+//! successor. (curl 7.88 cannot be used here: it keeps using a connection after GOAWAY.)
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use crate::support::{ServerProcess, SuccessorChain, wait_for};
 
-/// Requests at once on a connection.
+/// Concurrent requests per connection.
 const STREAMS_PER_CONNECTION: usize = 16;
 
 type Http2RequestSender = http2::SendRequest<Empty<Bytes>>;
@@ -27,7 +27,7 @@ type Http2RequestSender = http2::SendRequest<Empty<Bytes>>;
 struct Http2LoadCounters {
     stop: AtomicBool,
     done: AtomicU64,
-    /// Connections that were used to their end.
+    /// Connections that reached their end.
     connections: AtomicU64,
 }
 
@@ -39,8 +39,8 @@ async fn connect(address: &str) -> Http2RequestSender {
     sender
 }
 
-/// Whether the client has been told that nobody has seen the request (RFC 9113 section 6.8): it was about to be sent
-/// when GOAWAY came. Of one that was seen it would be told that the connection broke.
+/// Whether GOAWAY arrived before the request was sent, so that the server has not processed it (RFC
+/// 9113 section 6.8). For a processed request, the error would be a broken connection.
 fn is_unprocessed_goaway(error: &hyper::Error) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
     cause.is_some_and(|cause| {
@@ -48,7 +48,7 @@ fn is_unprocessed_goaway(error: &hyper::Error) -> bool {
     })
 }
 
-/// Asks once. False if the connection takes no more; the request was not sent then.
+/// Sends one request. `false` if the connection accepts no more; the request was not sent then.
 async fn send_once(
     mut sender: Http2RequestSender,
     load: &Http2LoadCounters,
@@ -73,14 +73,14 @@ async fn send_once(
     Ok(true)
 }
 
-/// Asks over one connection after the other until told to stop.
+/// Sends requests over one connection after the other until stopped.
 async fn send_until_stopped(address: String, load: Arc<Http2LoadCounters>) -> Vec<String> {
     let mut failures = Vec::new();
     while !load.stop.load(Ordering::Relaxed) {
-        let (sender, mut asking) = (connect(&address).await, JoinSet::new());
+        let (sender, mut streams) = (connect(&address).await, JoinSet::new());
         for _ in 0..STREAMS_PER_CONNECTION {
             let (sender, load) = (sender.clone(), Arc::clone(&load));
-            asking.spawn(async move {
+            streams.spawn(async move {
                 while !load.stop.load(Ordering::Relaxed) {
                     match send_once(sender.clone(), &load).await {
                         Ok(true) => {}
@@ -91,7 +91,7 @@ async fn send_until_stopped(address: String, load: Arc<Http2LoadCounters>) -> Ve
                 None
             });
         }
-        failures.extend(asking.join_all().await.into_iter().flatten());
+        failures.extend(streams.join_all().await.into_iter().flatten());
         load.connections.fetch_add(1, Ordering::Relaxed);
     }
     failures
@@ -101,7 +101,7 @@ async fn send_until_stopped(address: String, load: Arc<Http2LoadCounters>) -> Ve
 fn restarts_under_http2_load_lose_no_request() {
     let nginx = NginxServer::start("return 200 well;");
     let server = ServerProcess::start_gateway(&nginx.url(), &["--limit", "1000000/s by ip"]);
-    let mut line = SuccessorChain::new(&server);
+    let mut chain = SuccessorChain::new(&server);
     let (load, runtime) = (Arc::new(Http2LoadCounters::default()), Runtime::new().unwrap());
     let clients: Vec<_> = (0..3)
         .map(|_| runtime.spawn(send_until_stopped(server.gateway.clone(), Arc::clone(&load))))
@@ -109,7 +109,7 @@ fn restarts_under_http2_load_lose_no_request() {
     for _ in 0..4 {
         let before = load.done.load(Ordering::Relaxed);
         wait_for("load", || (load.done.load(Ordering::Relaxed) > before + 500).then_some(()));
-        line.replace_process();
+        chain.replace_process();
     }
     let before = load.done.load(Ordering::Relaxed);
     wait_for("load after", || (load.done.load(Ordering::Relaxed) > before + 500).then_some(()));

@@ -1,4 +1,4 @@
-//! gRPC passes through: HTTP/2 on both sides, trailers at the end, and refusals in its own words.
+//! gRPC through the gateway: HTTP/2 on both sides, trailers, and refusals as a gRPC status.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::ServerProcess;
 
-/// An upstream that speaks HTTP/2 in plain text, echoes, and ends with trailers.
+/// An upstream that speaks plaintext HTTP/2, echoes the request and ends with trailers.
 async fn start_echo_upstream() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -29,8 +29,8 @@ async fn start_echo_upstream() -> SocketAddr {
 async fn echo(
     request: Request<Incoming>,
 ) -> Result<Response<impl hyper::body::Body<Data = Bytes, Error = Infallible>>, Infallible> {
-    let told = |name: &str| request.headers().get(name).cloned().unwrap();
-    let (te, kind) = (told("te"), told("content-type"));
+    let header = |name: &str| request.headers().get(name).cloned().unwrap();
+    let (te, kind) = (header("te"), header("content-type"));
     let authority = request.uri().authority().unwrap().to_string();
     let body = request.into_body().collect().await.unwrap().to_bytes();
     let mut trailers = HeaderMap::new();
@@ -55,14 +55,15 @@ async fn grpc_calls_keep_trailers_and_status() {
     tokio::spawn(connection);
     for left in ["1", "0"] {
         let response = client.send_request(grpc_request()).await.unwrap();
-        let told = |name: &str| response.headers().get(name).unwrap().to_str().unwrap().to_owned();
+        let header =
+            |name: &str| response.headers().get(name).unwrap().to_str().unwrap().to_owned();
         assert_eq!(response.status(), 200);
         assert_eq!(
-            (told("content-type"), told("x-te")),
+            (header("content-type"), header("x-te")),
             ("application/grpc".into(), "trailers".into())
         );
-        assert_eq!(told("x-authority"), "grpc.test");
-        assert_eq!(told("x-ratelimit-remaining"), left);
+        assert_eq!(header("x-authority"), "grpc.test");
+        assert_eq!(header("x-ratelimit-remaining"), left);
         let whole = response.into_body().collect().await.unwrap();
         let trailers = whole.trailers().expect("trailers").clone();
         assert_eq!(whole.to_bytes(), "\0\0\0\0\x05hello");
@@ -70,7 +71,7 @@ async fn grpc_calls_keep_trailers_and_status() {
         assert_eq!(trailers.get("grpc-message").unwrap(), "well");
     }
     let refused = client.send_request(grpc_request()).await.unwrap();
-    assert_eq!(refused.status(), 200, "gRPC tells in its own status");
+    assert_eq!(refused.status(), 200, "gRPC reports errors in its own status");
     assert_eq!(refused.headers().get("content-type").unwrap(), "application/grpc");
     let status = refused.headers().get("grpc-status").cloned();
     let whole = refused.into_body().collect().await.unwrap();

@@ -1,4 +1,4 @@
-//! What a hostile client of HTTP/1.1 may try; an honest one is served meanwhile.
+//! HTTP/1.1 attacks; an honest client is still served.
 
 use std::io::{Read as _, Write as _};
 use std::sync::Barrier;
@@ -8,7 +8,7 @@ use crate::support::{
     HttpTestClient, RecordingUpstream, ServerProcess, TEST_TIMEOUT, disable_default_ports,
 };
 
-/// More than there are file descriptors for where those are few.
+/// More than the low file descriptor limit of one test.
 const HALF_OPEN_CONNECTIONS: usize = 300;
 
 fn assert_honest_client_served(server: &ServerProcess) {
@@ -29,7 +29,7 @@ fn unfinished_request_heads_are_closed() {
         })
         .collect();
     assert_honest_client_served(&server);
-    // Those that still say a word now and then are closed as well.
+    // Connections that send a byte now and then are closed as well.
     for client in &mut slow {
         let _ = client.stream_mut().write_all(b"y");
     }
@@ -42,11 +42,11 @@ fn unfinished_request_heads_are_closed() {
     assert_honest_client_served(&server);
 }
 
-/// Whether the other side has closed. What it said before is of no interest.
+/// Whether the server has closed the connection. Discards what it sent before.
 fn is_closed(client: &mut HttpTestClient) -> bool {
     client.stream_mut().set_nonblocking(true).unwrap();
     let mut bytes = [0; 1024];
-    let ended = loop {
+    let closed = loop {
         match client.stream_mut().read(&mut bytes) {
             Ok(0) => break true,
             Ok(_) => {}
@@ -55,16 +55,17 @@ fn is_closed(client: &mut HttpTestClient) -> bool {
         }
     };
     client.stream_mut().set_nonblocking(false).unwrap();
-    ended
+    closed
 }
 
-/// Each connection takes a second descriptor to the upstream; half-open ones once left none for it.
+/// Regression test: each request needs a second descriptor for the upstream, and half-open
+/// connections left none.
 #[test]
 fn connection_flood_leaves_descriptors_for_upstream() {
     const HONEST_CLIENTS: usize = 20;
-    let all_there = Barrier::new(HONEST_CLIENTS);
+    let all_arrived = Barrier::new(HONEST_CLIENTS);
     let upstream = RecordingUpstream::start_replying(move |_, stream| {
-        all_there.wait();
+        all_arrived.wait();
         reply_ok(stream, "well");
     });
     let mut command = std::process::Command::new("sh");
@@ -79,7 +80,7 @@ fn connection_flood_leaves_descriptors_for_upstream() {
         (0..HONEST_CLIENTS).map(|_| server.gateway_client()).collect();
     let held: Vec<HttpTestClient> =
         (0..HALF_OPEN_CONNECTIONS).map(|_| server.gateway_client()).collect();
-    // Each waits at the upstream for all the others, so that nobody uses another's connection.
+    // Each request waits at the upstream for all others, so that none reuses a connection.
     for client in &mut clients {
         client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     }
@@ -98,7 +99,7 @@ fn oversized_request_parts_are_rejected() {
     let status = |request: String| {
         let mut client = server.gateway_client();
         let _ = client.stream_mut().write_all(request.as_bytes());
-        client.try_read_response().map_or(0, |answer| answer.status)
+        client.try_read_response().map_or(0, |response| response.status)
     };
     let long = |length: usize| "a".repeat(length);
     let get = |target: &str, more: &str| format!("GET {target} HTTP/1.1\r\nhost: a\r\n{more}\r\n");
@@ -130,7 +131,7 @@ fn slow_upload_does_not_hit_response_timeout() {
     let mut client = server.gateway_client();
     client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 8\r\n\r\n");
     for _ in 0..8 {
-        // This is the client's own pace, which is what is tried.
+        // The delay between the client's bytes is what this test is about.
         std::thread::sleep(std::time::Duration::from_millis(100));
         let _ = client.stream_mut().write_all(b"x");
     }

@@ -1,4 +1,4 @@
-//! What a hostile client of HTTP/2 may try, frame by frame; an honest one is served meanwhile.
+//! HTTP/2 attacks, frame by frame; an honest client is still served.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -23,7 +23,7 @@ fn encode_frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// A connection that has said hello.
+/// Opens a connection and sends the client preface.
 fn connect(server: &ServerProcess, settings: &[u8]) -> TcpStream {
     let mut tcp = TcpStream::connect(&server.gateway).unwrap();
     tcp.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
@@ -32,7 +32,7 @@ fn connect(server: &ServerProcess, settings: &[u8]) -> TcpStream {
     tcp
 }
 
-/// The next frame: its kind, stream and payload; none when the connection has ended.
+/// Reads a frame and returns its type, stream and payload; `None` when the connection is closed.
 fn read_frame(tcp: &mut TcpStream) -> Option<(u8, u32, Vec<u8>)> {
     let mut head = [0; 9];
     tcp.read_exact(&mut head).ok()?;
@@ -43,15 +43,15 @@ fn read_frame(tcp: &mut TcpStream) -> Option<(u8, u32, Vec<u8>)> {
     Some((head[3], stream, payload))
 }
 
-/// Reads to the end: the error of the last GOAWAY, if there was one.
+/// Reads until the connection is closed, and returns the error code of the last GOAWAY frame.
 fn read_goaway_error(mut tcp: TcpStream) -> Option<u32> {
-    let mut why = None;
+    let mut error_code = None;
     while let Some((kind, _, payload)) = read_frame(&mut tcp) {
         if kind == GOAWAY {
-            why = Some(u32::from_be_bytes(payload[4..8].try_into().unwrap()));
+            error_code = Some(u32::from_be_bytes(payload[4..8].try_into().unwrap()));
         }
     }
-    why
+    error_code
 }
 
 fn start_gateway(upstream: &RecordingUpstream) -> ServerProcess {
@@ -69,17 +69,17 @@ fn rapid_reset_client_is_disconnected() {
     let mut tcp = connect(&server, &[]);
     let mut sent = 0;
     for stream in (1..40_000).step_by(2) {
-        let ask = encode_frame(HEADERS, END_STREAM | END_HEADERS, stream, GET_HEADER_BLOCK);
+        let headers = encode_frame(HEADERS, END_STREAM | END_HEADERS, stream, GET_HEADER_BLOCK);
         let reset = encode_frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes());
-        if tcp.write_all(&[ask, reset].concat()).is_err() {
+        if tcp.write_all(&[headers, reset].concat()).is_err() {
             break;
         }
         sent += 1;
     }
     assert_honest_client_served(&server);
-    let why = read_goaway_error(tcp);
-    assert!(sent < 20_000 || why.is_some(), "it ended: {why:?} after {sent}");
-    assert!(why.is_none_or(|why| why == 11), "ENHANCE_YOUR_CALM: {why:?}");
+    let error_code = read_goaway_error(tcp);
+    assert!(sent < 20_000 || error_code.is_some(), "not closed after {sent} resets");
+    assert!(error_code.is_none_or(|code| code == 11), "not ENHANCE_YOUR_CALM: {error_code:?}");
     let passed = upstream.received_requests().len();
     assert!(passed < 2_000, "{passed} of {sent} reached the upstream");
     assert_honest_client_served(&server);
@@ -96,7 +96,7 @@ fn continuation_flood_is_cut_off() {
         tcp.write_all(&encode_frame(HEADERS, END_STREAM, 1, GET_HEADER_BLOCK)).unwrap();
         let flood = encode_frame(CONTINUATION, 0, 1, piece).repeat(1_000);
         let written = (0..10_000).take_while(|_| tcp.write_all(&flood).is_ok()).count();
-        assert!(written < 10_000, "it is not read for ever");
+        assert!(written < 10_000, "the server reads without limit");
         assert_honest_client_served(&server);
     }
     assert!(
@@ -119,22 +119,22 @@ fn invalid_frames_close_only_their_connection() {
     ] {
         let mut tcp = connect(&server, &[]);
         let _ = tcp.write_all(&nonsense);
-        assert!(read_goaway_error(tcp).is_none_or(|why| why > 0), "{nonsense:?}");
+        assert!(read_goaway_error(tcp).is_none_or(|code| code > 0), "{nonsense:?}");
     }
     other.write_all(&encode_frame(HEADERS, END_STREAM | END_HEADERS, 1, GET_HEADER_BLOCK)).unwrap();
-    while !matches!(read_frame(&mut other).expect("an answer"), (HEADERS, 1, _)) {}
+    while !matches!(read_frame(&mut other).expect("a response"), (HEADERS, 1, _)) {}
 }
 
 #[test]
 fn conflicting_host_and_authority_are_rejected() {
     let upstream = RecordingUpstream::start();
     let server = start_gateway(&upstream);
-    // A host that contradicts `:authority`: refused with 400, whose place in the table is 12.
+    // `host` contradicts `:authority`. HPACK's static table has `:status: 400` at index 12.
     let host = [GET_HEADER_BLOCK, &[0x00, 0x04], b"host", &[0x01, b'b']].concat();
     let mut tcp = connect(&server, &[]);
     tcp.write_all(&encode_frame(HEADERS, END_STREAM | END_HEADERS, 1, &host)).unwrap();
     loop {
-        if let (HEADERS, 1, payload) = read_frame(&mut tcp).expect("an answer") {
+        if let (HEADERS, 1, payload) = read_frame(&mut tcp).expect("a response") {
             assert_eq!(payload[0], 0x80 | 12, "{payload:?}");
             break;
         }

@@ -1,4 +1,4 @@
-//! Users by their tokens (JWT), signed by openssl: with the key of a file, with one of a key set, with a shared secret.
+//! Users identified by JWTs, which openssl signs: with a key file, a key set, or a shared secret.
 
 use std::path::{Path, PathBuf};
 
@@ -10,20 +10,20 @@ use crate::support::certificate_authority::run_openssl;
 
 const URL_SAFE: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// When tokens run out: in the next century.
+/// An expiry in the next century, as seconds since the epoch.
 const FAR_EXPIRY: u64 = 4_000_000_000;
 
 #[test]
 fn valid_jwt_signature_identifies_the_user() {
     let nginx = NginxServer::start("return 200 well;");
-    for (kind, words) in [
+    for (kind, args) in [
         ("ES256", &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"][..]),
         ("RS256", &["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"]),
     ] {
         let folder = TestFolder::new();
         let [key, other, public] = ["key", "other", "jwt.pub"].map(|name| folder.path(name));
         for key in [&key, &other] {
-            run_openssl(&[&["genpkey"], words, &["-out", key.to_str().unwrap()]].concat());
+            run_openssl(&[&["genpkey"], args, &["-out", key.to_str().unwrap()]].concat());
         }
         run_openssl(&[
             "pkey",
@@ -40,7 +40,7 @@ fn valid_jwt_signature_identifies_the_user() {
              rules: [{ id: a, key_by: user_id, limit: 2/d }]",
         );
         let mut client = server.gateway_client();
-        let mut ask = |token: &str| {
+        let mut admitted = |token: &str| {
             let value = format!("Bearer {token}");
             count_admitted(&mut client, 3, "/", &[("authorization", &value)])
         };
@@ -48,21 +48,25 @@ fn valid_jwt_signature_identifies_the_user() {
             let head = format!(r#"{{"alg":"{kind}","typ":"JWT"}}"#);
             signed_token(&folder, &head, user, until, TokenSigner::Key(key))
         };
-        assert_eq!(ask(&token(&key, "anna", FAR_EXPIRY)), 2, "{kind}");
-        assert_eq!(ask(&token(&key, "bert", FAR_EXPIRY)), 2, "{kind}");
-        assert_eq!(ask(&token(&key, "anna", 4_000_000_001)), 0, "another token, the same user");
-        // All of these are nobody, which is the address.
+        assert_eq!(admitted(&token(&key, "anna", FAR_EXPIRY)), 2, "{kind}");
+        assert_eq!(admitted(&token(&key, "bert", FAR_EXPIRY)), 2, "{kind}");
+        assert_eq!(
+            admitted(&token(&key, "anna", 4_000_000_001)),
+            0,
+            "another token, the same user"
+        );
+        // Invalid tokens identify no user; all of them count under the client's address.
         let forged = token(&other, "carl", FAR_EXPIRY);
-        assert_eq!(ask(&forged), 2, "{kind}");
+        assert_eq!(admitted(&forged), 2, "{kind}");
         let none =
             format!("{}.{}.", base64url(br#"{"alg":"none"}"#), forged.split('.').nth(1).unwrap());
-        for nobody in [
+        for invalid in [
             token(&other, "dora", FAR_EXPIRY),
             token(&key, "emil", 1_000_000_000),
             none,
             "nonsense".to_owned(),
         ] {
-            assert_eq!(ask(&nobody), 0, "{kind} {nobody}");
+            assert_eq!(admitted(&invalid), 0, "{kind} {invalid}");
         }
     }
 }
@@ -80,23 +84,23 @@ fn jwks_key_rotation_follows_the_file() {
          rules: [{ id: a, key_by: user_id, limit: 2/d }]",
     );
     let mut client = server.gateway_client();
-    let mut ask = |id: &str, key: &Path, user: &str| {
+    let mut admitted = |id: &str, key: &Path, user: &str| {
         let head = format!(r#"{{"alg":"ES256","kid":"{id}"}}"#);
         let token = signed_token(&folder, &head, user, FAR_EXPIRY, TokenSigner::Key(key));
         count_admitted(&mut client, 3, "/", &[("authorization", &format!("Bearer {token}"))])
     };
-    assert_eq!((ask("2025", &old, "anna"), ask("2026", &new, "bert")), (2, 2));
-    assert_eq!(ask("2026", &new, "anna"), 0, "another key, the same user");
-    // All of these are nobody, which is the address.
-    assert_eq!(ask("2025", &other, "carl"), 2);
+    assert_eq!((admitted("2025", &old, "anna"), admitted("2026", &new, "bert")), (2, 2));
+    assert_eq!(admitted("2026", &new, "anna"), 0, "another key, the same user");
+    // Invalid tokens identify no user; all of them count under the client's address.
+    assert_eq!(admitted("2025", &other, "carl"), 2);
     for (id, key) in [("2025", &new), ("2026", &old), ("2027", &old)] {
-        assert_eq!(ask(id, key, "dora"), 0, "{id}");
+        assert_eq!(admitted(id, key, "dora"), 0, "{id}");
     }
     folder.replace_atomically("jwks.json", jwks_document(&folder, &[("2026", &new)]));
-    // Of the rules nothing, that is: the keys are read again with them.
+    // Only the rules are unchanged: the server reads the keys together with them.
     server.wait_for_log("rules read again, nothing changed");
-    assert_eq!(ask("2026", &new, "emil"), 2, "the key that stays");
-    assert_eq!(ask("2025", &old, "fred"), 0, "the key that is gone");
+    assert_eq!(admitted("2026", &new, "emil"), 2, "the remaining key");
+    assert_eq!(admitted("2025", &old, "fred"), 0, "the removed key");
 }
 
 #[test]
@@ -112,20 +116,20 @@ fn shared_secret_accepts_only_configured_algorithm() {
          rules: [{ id: a, key_by: user_id, limit: 2/d }]",
     );
     let mut client = server.gateway_client();
-    let mut ask = |algorithm: &str, secret: &str, user: &str, until: u64| {
+    let mut admitted = |algorithm: &str, secret: &str, user: &str, until: u64| {
         let head = format!(r#"{{"alg":"{algorithm}"}}"#);
         let token = signed_token(&folder, &head, user, until, TokenSigner::Secret(secret));
         count_admitted(&mut client, 3, "/", &[("authorization", &format!("Bearer {token}"))])
     };
-    assert_eq!(ask("HS256", SECRET, "anna", FAR_EXPIRY), 2);
-    assert_eq!(ask("HS256", SECRET, "bert", FAR_EXPIRY), 2);
-    // All of these are nobody, which is the address.
-    assert_eq!(ask("HS256", "another secret of enough bytes....", "carl", FAR_EXPIRY), 2);
-    assert_eq!(ask("HS512", SECRET, "dora", FAR_EXPIRY), 0, "not the algorithm that is named");
-    assert_eq!(ask("HS256", SECRET, "emil", 1_000_000_000), 0, "it has run out");
+    assert_eq!(admitted("HS256", SECRET, "anna", FAR_EXPIRY), 2);
+    assert_eq!(admitted("HS256", SECRET, "bert", FAR_EXPIRY), 2);
+    // Invalid tokens identify no user; all of them count under the client's address.
+    assert_eq!(admitted("HS256", "another secret of enough bytes....", "carl", FAR_EXPIRY), 2);
+    assert_eq!(admitted("HS512", SECRET, "dora", FAR_EXPIRY), 0, "not the configured algorithm");
+    assert_eq!(admitted("HS256", SECRET, "emil", 1_000_000_000), 0, "expired");
 }
 
-/// Who signs a token.
+/// What a token is signed with.
 #[derive(Clone, Copy)]
 enum TokenSigner<'s> {
     Key(&'s Path),
@@ -145,14 +149,14 @@ fn signed_token(
     let file = folder.write("token", &text);
     let signature = match signer {
         TokenSigner::Key(key) => {
-            let words = ["dgst", "-sha256", "-sign", key.to_str().unwrap()];
-            let signature = run_openssl(&[&words[..], &[file.to_str().unwrap()]].concat());
+            let args = ["dgst", "-sha256", "-sign", key.to_str().unwrap()];
+            let signature = run_openssl(&[&args[..], &[file.to_str().unwrap()]].concat());
             if head.contains("ES256") { raw_ecdsa_signature(&signature) } else { signature }
         }
         TokenSigner::Secret(secret) => {
             let key = format!("key:{secret}");
-            let words = ["dgst", "-sha256", "-mac", "HMAC", "-macopt", &key, "-binary"];
-            run_openssl(&[&words[..], &[file.to_str().unwrap()]].concat())
+            let args = ["dgst", "-sha256", "-mac", "HMAC", "-macopt", &key, "-binary"];
+            run_openssl(&[&args[..], &[file.to_str().unwrap()]].concat())
         }
     };
     format!("{text}.{}", base64url(&signature))
@@ -160,19 +164,19 @@ fn signed_token(
 
 fn generate_ec_key(folder: &TestFolder, name: &str) -> PathBuf {
     let key = folder.path(name);
-    let words = ["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out"];
-    run_openssl(&[&words[..], &[key.to_str().unwrap()]].concat());
+    let args = ["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out"];
+    run_openssl(&[&args[..], &[key.to_str().unwrap()]].concat());
     key
 }
 
-/// The public halves of these keys as a JWKS (RFC 7517).
+/// The public keys as a JWKS (RFC 7517).
 fn jwks_document(folder: &TestFolder, keys: &[(&str, &PathBuf)]) -> String {
     let public = folder.path("public.der");
     let jwk = |(id, key): &(&str, &PathBuf)| {
-        let words = ["pkey", "-in", key.to_str().unwrap(), "-pubout", "-outform", "DER", "-out"];
-        run_openssl(&[&words[..], &[public.to_str().unwrap()]].concat());
+        let args = ["pkey", "-in", key.to_str().unwrap(), "-pubout", "-outform", "DER", "-out"];
+        run_openssl(&[&args[..], &[public.to_str().unwrap()]].concat());
         let der = std::fs::read(&public).unwrap();
-        // The point comes last: two numbers of 32 bytes.
+        // The point comes last: two 32-byte coordinates.
         let (x, y) = der[der.len() - 64..].split_at(32);
         let (x, y) = (base64url(x), base64url(y));
         format!(r#"{{"kty":"EC","crv":"P-256","use":"sig","kid":"{id}","x":"{x}","y":"{y}"}}"#)
@@ -180,7 +184,7 @@ fn jwks_document(folder: &TestFolder, keys: &[(&str, &PathBuf)]) -> String {
     format!(r#"{{"keys":[{}]}}"#, keys.iter().map(jwk).collect::<Vec<_>>().join(","))
 }
 
-/// The two numbers of a signature, each of 32 bytes, out of the DER that openssl writes.
+/// Converts openssl's DER signature to the two 32-byte numbers that JWTs use.
 fn raw_ecdsa_signature(der: &[u8]) -> Vec<u8> {
     let mut rest = &der[2..];
     let mut number = || {
@@ -193,7 +197,7 @@ fn raw_ecdsa_signature(der: &[u8]) -> Vec<u8> {
     [number(), number()].concat()
 }
 
-/// In base64url without padding.
+/// Encodes as base64url without padding.
 fn base64url(bytes: &[u8]) -> String {
     let sextets = |chunk: &[u8]| {
         let word = chunk.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte));

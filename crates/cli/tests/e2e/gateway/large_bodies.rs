@@ -1,4 +1,4 @@
-//! Long bodies pass whole, and the gateway keeps none of them.
+//! Large bodies are forwarded completely, and the gateway buffers none of them.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::support::{ServerProcess, TestFolder, run_curl};
 
 const BODY_BYTES: usize = 90_000_000;
 
-/// The most memory that a process has had, in KiB.
+/// Peak resident memory of a process in KiB.
 fn peak_memory_kib(pid: u32) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -20,7 +20,7 @@ fn large_body_streams_without_buffering() {
     let folder = TestFolder::new();
     let bytes: Vec<u8> = (0..BODY_BYTES).map(|n| (n * 7 + n / 251).to_le_bytes()[0]).collect();
     let sent = folder.write("sent", &bytes);
-    // What is put there comes back from there.
+    // nginx stores uploads and serves them again.
     let nginx = NginxServer::start_with("", |nginx: &Path| {
         format!("root {}; dav_methods PUT; client_max_body_size 0;", nginx.display())
     });
@@ -30,15 +30,16 @@ fn large_body_streams_without_buffering() {
         let url = format!("http://{}/{name}", server.gateway);
         let put = run_curl(&[version, "-T", sent.to_str().unwrap(), &url]);
         assert!([201, 204].contains(&put.status), "{put:?} {}", server.log());
-        assert!(std::fs::read(nginx.folder().join(name)).unwrap() == bytes, "{name} went up");
+        let stored = std::fs::read(nginx.folder().join(name)).unwrap();
+        assert!(stored == bytes, "the upload of {name} differs");
         let got = folder.path(name);
         let fetched = run_curl(&[version, "-o", got.to_str().unwrap(), &url]);
         assert_eq!(fetched.exit_code, 0, "{fetched:?}");
         let got = std::fs::read(got).unwrap();
-        // With `-i` the head is in the file too.
-        assert!(got.ends_with(&bytes), "{name} came down: {} bytes", got.len());
+        // With `-i`, curl writes the response head to the file too.
+        assert!(got.ends_with(&bytes), "the download of {name} differs: {} bytes", got.len());
     }
-    // Measured: 15 to 25 MB with bodies of 40 MB as with these, so it does not grow with them.
+    // Measured: 15 to 25 MB, for bodies of 40 MB as well, so memory does not grow with their size.
     let more = peak_memory_kib(server.pid()) - before;
-    assert!(more < BODY_BYTES / 1024 / 2, "it kept {more} KiB");
+    assert!(more < BODY_BYTES / 1024 / 2, "memory grew by {more} KiB");
 }

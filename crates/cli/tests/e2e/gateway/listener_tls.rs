@@ -1,17 +1,17 @@
-//! TLS on the listener, with certificates that are replaced while it runs.
+//! TLS on the gateway's listener, with certificates that are replaced at run time.
 
 use tidegate_testkit::nginx::NginxServer;
 
 use crate::support::{ServerProcess, TestCertificateAuthority, TestFolder, run_curl, wait_for};
 
-/// Whether a new connection is believed by whoever believes this authority.
+/// Whether a client that trusts this authority accepts the certificate of a new connection.
 fn is_trusted(server: &ServerProcess, authority: &TestCertificateAuthority, version: &str) -> bool {
     let (_, port) = server.gateway.split_once(':').unwrap();
     let (url, ca) = (format!("https://localhost:{port}/"), authority.certificate_path());
     let fetched = run_curl(&["--cacert", ca.to_str().unwrap(), version, &url]);
     let expected = if version == "--http2" { "2" } else { "1.1" };
     match fetched.exit_code {
-        // What curl says to a certificate that it does not believe.
+        // curl's exit code for an untrusted certificate.
         60 => false,
         _ => {
             assert_eq!((fetched.exit_code, fetched.status), (0, 200), "{fetched:?}");
@@ -68,6 +68,7 @@ fn plaintext_on_tls_listener_is_closed() {
         "http://127.0.0.1:9",
         &[&files[..], &["--limit", "5/s"]].concat(),
     );
-    let said = server.gateway_client().send_and_read_to_end(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-    assert!(!said.contains("HTTP/1.1"), "{said}");
+    let received =
+        server.gateway_client().send_and_read_to_end(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    assert!(!received.contains("HTTP/1.1"), "{received}");
 }

@@ -1,8 +1,8 @@
-//! Spellings of a path that an upstream takes for one: none of them gets around a rule.
+//! Equivalent spellings of a path: none of them bypasses a rule.
 
 use crate::support::{FlaskApp, ServerProcess, TestFolder};
 
-/// Serves `/internal`, and says of any other path what arrived.
+/// Serves `/internal`; for any other path, returns the path as received.
 const APP_ROUTES: &str = "\
 app.url_map.strict_slashes = False
 @app.get('/internal')
@@ -11,7 +11,7 @@ def internal(): return 'secret'
 def other(error): return request.environ['RAW_URI'], 404
 ";
 
-/// Makes it an application that sees no case and no parameters, as IIS and Tomcat do.
+/// Makes the application ignore case and path parameters, as IIS and Tomcat do.
 const LENIENT_APP: &str = "
 inner = app.wsgi_app
 def lenient(environ, start):
@@ -28,23 +28,27 @@ fn start_gateway(app: &FlaskApp, folder: &TestFolder, rules: &str) -> ServerProc
     ServerProcess::start_gateway_with_config(&file, &["--upstream", &app.url()])
 }
 
-/// `/internal/` used to pass, and Flask serves the same there.
+/// Regression test: `/internal/` passed, and Flask serves the same page there.
 #[test]
 fn equivalent_slashes_cannot_bypass_path_rule() {
     let (app, folder) = (FlaskApp::start(APP_ROUTES), TestFolder::new());
     let open = start_gateway(&app, &folder, "rules: [1000/s]");
-    let mut visitor = open.gateway_client();
+    let mut client = open.gateway_client();
     for path in ["/internal", "/internal/", "//internal/", "/internal/.", "/%69nternal/x/.."] {
-        assert_eq!(visitor.get(path).body, "secret", "{path}");
+        assert_eq!(client.get(path).body, "secret", "{path}");
     }
     let server = start_gateway(&app, &folder, DENY_INTERNAL);
-    let mut visitor = server.gateway_client();
+    let mut client = server.gateway_client();
     for path in ["/internal", "/internal/", "//internal/", "/internal/.", "/%69nternal/x/.."] {
-        assert_eq!(visitor.get(path).status, 429, "{path}");
+        assert_eq!(client.get(path).status, 429, "{path}");
     }
     for path in ["/INTERNAL", "/internal;x=1", "/internal."] {
-        let answer = visitor.get(path);
-        assert_eq!((answer.status, answer.body), (404, path.into()), "Flask tells them apart");
+        let response = client.get(path);
+        assert_eq!(
+            (response.status, response.body),
+            (404, path.into()),
+            "different paths to Flask"
+        );
     }
 }
 
@@ -52,17 +56,17 @@ fn equivalent_slashes_cannot_bypass_path_rule() {
 fn ignore_case_and_parameters_match_lenient_upstream() {
     let (app, folder) = (FlaskApp::start(&format!("{APP_ROUTES}{LENIENT_APP}")), TestFolder::new());
     let exact = start_gateway(&app, &folder, DENY_INTERNAL);
-    let mut visitor = exact.gateway_client();
+    let mut client = exact.gateway_client();
     for path in ["/INTERNAL", "/internal;x=1"] {
-        assert_eq!(visitor.get(path).body, "secret", "{path}");
+        assert_eq!(client.get(path).body, "secret", "{path}");
     }
     let paths = "paths: { ignore_case: true, strip_parameters: true }";
     let server = start_gateway(&app, &folder, &format!("{paths}\n{DENY_INTERNAL}"));
-    let mut visitor = server.gateway_client();
+    let mut client = server.gateway_client();
     for path in ["/internal", "/INTERNAL/", "/internal;x=1", "/Internal;a;b=c/", "/;x/internal"] {
-        assert_eq!(visitor.get(path).status, 429, "{path}");
+        assert_eq!(client.get(path).status, 429, "{path}");
     }
-    let answer = visitor.get("/Other;X=1/Page");
-    assert_eq!(answer.status, 404, "{answer:?}");
-    assert_eq!(answer.body, "/Other;X=1/Page", "forwarded as the client wrote it");
+    let response = client.get("/Other;X=1/Page");
+    assert_eq!(response.status, 404, "{response:?}");
+    assert_eq!(response.body, "/Other;X=1/Page", "forwarded as the client wrote it");
 }

@@ -1,4 +1,4 @@
-//! Connections that change their protocol, as WebSockets do: raw sockets on both sides.
+//! Connections that switch protocols, as WebSockets do, with raw sockets on both sides.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -12,24 +12,24 @@ use crate::support::{ServerProcess, TEST_TIMEOUT, TestFolder};
 const UPGRADE_REQUEST: &str = "GET /socket HTTP/1.1\r\nhost: a\r\nconnection: keep-alive, Upgrade\r\n\
                    upgrade: websocket\r\nsec-websocket-key: x\r\nsec-websocket-version: 13\r\n\r\n";
 
-/// A server that agrees, and then answers each piece with the same in capitals.
+/// An upstream that accepts the upgrade and then echoes its input in capitals.
 fn start_uppercase_upstream() -> (String, thread::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let running = thread::spawn(move || {
-        // The gateway connects once at the start to see whether it can, and sends nothing.
+    let upstream = thread::spawn(move || {
+        // The gateway's connection check at startup sends nothing.
         let mut connections = listener.incoming().flatten();
-        let speaks = |stream: &TcpStream| stream.peek(&mut [0]).is_ok_and(|length| length > 0);
-        let mut stream = connections.find(speaks).unwrap();
+        let sends_data = |stream: &TcpStream| stream.peek(&mut [0]).is_ok_and(|length| length > 0);
+        let mut stream = connections.find(sends_data).unwrap();
         stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         let (mut head, mut byte) = (Vec::new(), [0]);
         while !head.ends_with(b"\r\n\r\n") {
             stream.read_exact(&mut byte).unwrap();
             head.push(byte[0]);
         }
-        let agreed = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\n\
+        let accepted = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\n\
                       upgrade: websocket\r\nsec-websocket-accept: y\r\n\r\nfirst";
-        stream.write_all(agreed.as_bytes()).unwrap();
+        stream.write_all(accepted.as_bytes()).unwrap();
         let mut piece = [0; 64];
         while let Ok(length @ 1..) = stream.read(&mut piece) {
             stream.write_all(&piece[..length].to_ascii_uppercase()).unwrap();
@@ -37,7 +37,7 @@ fn start_uppercase_upstream() -> (String, thread::JoinHandle<String>) {
         stream.write_all(b"bye").unwrap();
         String::from_utf8(head).unwrap().to_lowercase()
     });
-    (url, running)
+    (url, upstream)
 }
 
 #[test]
@@ -46,15 +46,15 @@ fn websocket_is_tunneled_until_both_close() {
     let server = ServerProcess::start_gateway(&url, &["--limit", "5/min by ip"]);
     let mut client = server.gateway_client();
     client.send(UPGRADE_REQUEST);
-    let agreed = client.read_response();
-    assert_eq!(agreed.status, 101);
-    assert_eq!(agreed.header("upgrade"), Some("websocket"));
-    assert_eq!(agreed.header("sec-websocket-accept"), Some("y"));
-    assert_eq!(agreed.header("x-ratelimit-remaining"), Some("4"));
+    let accepted = client.read_response();
+    assert_eq!(accepted.status, 101);
+    assert_eq!(accepted.header("upgrade"), Some("websocket"));
+    assert_eq!(accepted.header("sec-websocket-accept"), Some("y"));
+    assert_eq!(accepted.header("x-ratelimit-remaining"), Some("4"));
     client.send("over http no more\r\n\r\n");
     client.stream_mut().shutdown(Shutdown::Write).unwrap();
-    let said = client.send_and_read_to_end(b"");
-    assert_eq!(said, "firstOVER HTTP NO MORE\r\n\r\nbye");
+    let received = client.send_and_read_to_end(b"");
+    assert_eq!(received, "firstOVER HTTP NO MORE\r\n\r\nbye");
     let head = upstream.join().unwrap();
     assert!(head.contains("upgrade: websocket\r\n"), "{head}");
     assert!(head.contains("sec-websocket-key: x\r\n"), "{head}");
@@ -81,9 +81,9 @@ fn bytes_before_upgrade_are_http_requests() {
     let hidden = "GET /hidden HTTP/1.1\r\nhost: a\r\n\r\n";
     let mut client = server.gateway_client();
     client.send(&format!("{UPGRADE_REQUEST}{hidden}"));
-    let answer = client.read_response();
-    assert_eq!((answer.status, answer.body), (200, "no".into()));
-    // It is a second request, and counted as one.
+    let response = client.read_response();
+    assert_eq!((response.status, response.body), (200, "no".into()));
+    // The hidden bytes are a second request, and counted as one.
     assert_eq!(client.read_response().status, 429);
     assert_eq!(nginx.requests().len(), 1);
 }
@@ -94,7 +94,7 @@ fn h2c_upgrade_is_never_forwarded() {
         NginxServer::start("return 200 \"upgrade=$http_upgrade settings=$http_http2_settings\";");
     let server = ServerProcess::start_gateway(&nginx.url(), &["--limit", "100/s by ip"]);
     for offered in ["h2c", "H2C", "h2c, websocket", "websocket,h2c", "x, h2c/1", "HTTP/2.0"] {
-        let answer = server.gateway_client().get_with(
+        let response = server.gateway_client().get_with(
             "/",
             &[
                 ("connection", "upgrade, http2-settings"),
@@ -102,9 +102,9 @@ fn h2c_upgrade_is_never_forwarded() {
                 ("http2-settings", "AAMAAABkAAQAAP__"),
             ],
         );
-        let told = answer.body.as_str().unwrap().to_lowercase();
-        assert!(!told.contains("h2c") && !told.contains("http/2"), "{offered}: {told}");
-        assert!(told.ends_with("settings="), "{offered}: {told}");
+        let body = response.body.as_str().unwrap().to_lowercase();
+        assert!(!body.contains("h2c") && !body.contains("http/2"), "{offered}: {body}");
+        assert!(body.ends_with("settings="), "{offered}: {body}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Behind a real haproxy that says by the PROXY protocol whose connection it is.
+//! The gateway behind a real haproxy, which sends client addresses with the PROXY protocol.
 
 use tidegate_testkit::nginx::NginxServer;
 
@@ -17,11 +17,11 @@ fn start_gateway(nginx: &NginxServer, folder: &TestFolder, trusted: &str) -> Ser
     )
 }
 
-/// What so many requests from an address are answered.
+/// The status codes of `count` requests from an address.
 fn statuses_from(ip: &str, balancer: &HaproxyBalancer, count: usize) -> Vec<u16> {
     let spoofed = "X-Forwarded-For: 198.51.100.9";
-    let ask = || run_curl(&["--interface", ip, "-H", spoofed, &balancer.url()]).status;
-    (0..count).map(|_| ask()).collect()
+    let status = || run_curl(&["--interface", ip, "-H", spoofed, &balancer.url()]).status;
+    (0..count).map(|_| status()).collect()
 }
 
 #[test]
@@ -34,8 +34,9 @@ fn trusted_balancer_names_the_client() {
         let before = nginx.requests().len();
         assert_eq!(statuses_from("127.0.0.2", &balancer, 3), [200, 200, 429], "{send}");
         assert_eq!(statuses_from("127.0.0.3", &balancer, 3), [200, 200, 429], "{send}");
-        let told = nginx.requests().split_off(before);
-        let clients: Vec<_> = told.iter().map(|line| line.split(" for=").nth(1).unwrap()).collect();
+        let lines = nginx.requests().split_off(before);
+        let clients: Vec<_> =
+            lines.iter().map(|line| line.split(" for=").nth(1).unwrap()).collect();
         let [a, b] = ["127.0.0.2", "127.0.0.3"].map(|ip| format!("{ip} ip={ip}"));
         assert_eq!(clients, [&a, &a, &b, &b], "{send}");
     }
@@ -52,7 +53,7 @@ fn untrusted_balancer_counts_as_client() {
         assert_eq!(
             statuses_from("127.0.0.3", &balancer, 1),
             [429],
-            "the balancer's own count: {send}"
+            "counted under the balancer's address: {send}"
         );
     }
 }
@@ -70,12 +71,12 @@ fn missing_proxy_header_closes_connection() {
         "PROXY NONSENSE 192.0.2.1 192.0.2.2 1 2\r\n",
         "\r\n\r\n\0\r\nQUIT\n\x31\x11\0\x0c",
     ] {
-        let said =
+        let received =
             server.gateway_client().send_and_read_to_end(format!("{first}{request}").as_bytes());
-        assert_eq!(said, "", "{first:?}");
+        assert_eq!(received, "", "{first:?}");
     }
     let good = format!("PROXY TCP6 2001:db8::1 2001:db8::2 1 2\r\n{request}");
-    let said = server.gateway_client().send_and_read_to_end(good.as_bytes());
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let received = server.gateway_client().send_and_read_to_end(good.as_bytes());
+    assert!(received.starts_with("HTTP/1.1 200"), "{received}");
     assert!(nginx.requests().concat().contains("ip=2001:db8::1"));
 }

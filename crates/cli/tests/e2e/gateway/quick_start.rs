@@ -1,4 +1,4 @@
-//! The first minute with the gateway.
+//! First steps with the gateway: limit headers, refusals, and mistakes in its setup.
 
 use std::net::TcpListener;
 
@@ -40,10 +40,10 @@ fn headers_count_down_until_refusal() {
     assert_eq!(refused.header("content-type"), Some("application/problem+json"));
     let body: Value = serde_json::from_str(&refused.body).unwrap();
     assert_eq!(body["status"], 429, "{body}");
-    let told = nginx.requests();
-    assert_eq!(told.len(), 5, "{told:?}");
+    let lines = nginx.requests();
+    assert_eq!(lines.len(), 5, "{lines:?}");
     let expected = format!("GET /hello HTTP/1.1 200 host={} for=127.0.0.1", server.gateway);
-    assert!(told[0].starts_with(&expected), "{told:?}");
+    assert!(lines[0].starts_with(&expected), "{lines:?}");
 }
 
 #[test]
@@ -81,26 +81,26 @@ fn bodiless_responses_are_forwarded_unchanged() {
 
 #[test]
 fn unreachable_upstream_returns_502() {
-    let nobody = ReservedPort::reserve();
-    let upstream = format!("http://{}", nobody.address());
+    let unused = ReservedPort::reserve();
+    let upstream = format!("http://{}", unused.address());
     let server = ServerProcess::start_gateway(&upstream, &["--limit", "5/min"]);
     let fetched = run_curl(&[&format!("http://{}/", server.gateway)]);
     assert_eq!(fetched.status, 502, "{fetched:?}");
-    assert!(!fetched.body.contains(&nobody.number().to_string()), "no internals: {fetched:?}");
+    assert!(!fetched.body.contains(&unused.number().to_string()), "no internals: {fetched:?}");
     server.wait_for_log(&upstream);
 }
 
 #[test]
 fn unreachable_upstream_is_logged_at_startup() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    for upstream in [format!("http://{nobody}"), "http://no-such-host.invalid:80".to_owned()] {
+    let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for upstream in [format!("http://{unused}"), "http://no-such-host.invalid:80".to_owned()] {
         let server = ServerProcess::start_gateway(&upstream, &["--limit", "5/min by ip"]);
         server.wait_for_log("the upstream cannot be reached");
         server.wait_for_log(&upstream);
     }
 }
 
-/// All clients behind a proxy that is not trusted count as one.
+/// Behind a proxy that is not trusted, all clients share one counter.
 #[test]
 fn untrusted_proxy_is_reported_until_trusted() {
     let folder = TestFolder::new();
@@ -109,10 +109,10 @@ fn untrusted_proxy_is_reported_until_trusted() {
     let upstream = RecordingUpstream::start();
     let args = ["--upstream", &upstream.url(), "--admin", "127.0.0.1:0"];
     let server = ServerProcess::start_gateway_with_config(&file, &args);
-    let mut visitor = server.gateway_client();
-    for client in 0..20 {
-        let forwarded = format!("203.0.113.{client}");
-        assert_eq!(visitor.get_with("/", &[("x-forwarded-for", &forwarded)]).status, 200);
+    let mut client = server.gateway_client();
+    for number in 0..20 {
+        let forwarded = format!("203.0.113.{number}");
+        assert_eq!(client.get_with("/", &[("x-forwarded-for", &forwarded)]).status, 200);
     }
     server.wait_for_log("most requests come from 127.0.0.1 with forwarding headers");
     let warnings = || {
@@ -122,7 +122,7 @@ fn untrusted_proxy_is_reported_until_trusted() {
     assert!(warnings().contains("trusted_proxies: [127.0.0.1/32]"), "{}", warnings());
     let trusts = "identity: { ip: { trusted_proxies: [127.0.0.1/32] } }";
     folder.write("rules.yaml", format!("{trusts}\n{rules}"));
-    wait_for("the warning to end", || (warnings() == "null").then_some(()));
+    wait_for("the warning to disappear", || (warnings() == "null").then_some(()));
     assert_eq!(server.log().matches("most requests come from").count(), 1);
 }
 
@@ -151,8 +151,8 @@ fn invalid_gateway_flags_are_rejected() {
             args
         };
         let output = run_tidegate(&args);
-        let told = utf8_text(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {told}");
-        assert!(told.contains(words), "{args:?}: {told}");
+        let errors = utf8_text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {errors}");
+        assert!(errors.contains(words), "{args:?}: {errors}");
     }
 }

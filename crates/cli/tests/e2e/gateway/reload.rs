@@ -1,4 +1,4 @@
-//! Rules that change while the gateway runs.
+//! Rule reloads while the gateway runs.
 
 use tidegate_testkit::nginx::NginxServer;
 
@@ -14,8 +14,8 @@ fn reload_applies_limits_and_keeps_usage() {
     assert_eq!(client.get("/").header("x-ratelimit-remaining"), Some("4"));
     folder.replace_atomically("rules.yaml", "rules: [{ id: a, key_by: ip, limit: 3/d }]");
     server.wait_for_log("rules reloaded");
-    assert_eq!(client.get("/").header("x-ratelimit-remaining"), Some("1"), "one of three was used");
-    // Whose counter it is may change as well, with the reader of identities.
+    assert_eq!(client.get("/").header("x-ratelimit-remaining"), Some("1"), "usage is kept");
+    // The identity may change as well, and with it the counter.
     folder.replace_atomically(
         "rules.yaml",
         "identity: { api_key: { header: x-api-key } }\n\

@@ -1,4 +1,4 @@
-//! Several upstreams: by host and path, in balance, and without the one that is dead.
+//! Several upstreams: routing by host and path, load balancing, and ejection of dead servers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -24,11 +24,11 @@ fn host_and_path_select_the_upstream() {
     );
     let server =
         ServerProcess::start_gateway_with_config(&folder.write("rules.yaml", document), &[]);
-    let ask = |host: &str, path: &str| {
+    let send = |host: &str, path: &str| {
         let mut client = server.gateway_client();
         client.send(&format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n"));
-        let answer = client.read_response();
-        (answer.status, answer.body.as_str().unwrap_or_default().to_owned())
+        let response = client.read_response();
+        (response.status, response.body.as_str().unwrap_or_default().to_owned())
     };
     for (host, path, expected) in [
         ("api.example.com", "/", "api"),
@@ -37,13 +37,14 @@ fn host_and_path_select_the_upstream() {
         ("other.test", "/api/x", "api"),
         ("other.test", "/x/../api", "api"),
     ] {
-        assert_eq!(ask(host, path), (200, expected.to_owned()), "{host}{path}");
+        assert_eq!(send(host, path), (200, expected.to_owned()), "{host}{path}");
     }
-    assert_eq!(ask("other.test", "/apis").0, 404);
-    assert_eq!(ask("other.test", "/").0, 404);
-    let told = api.requests();
-    assert!(told.iter().all(|line| line.contains(&format!("host={}", api.address()))), "{told:?}");
-    assert!(told.last().unwrap().starts_with("GET /api HTTP/1.1"), "{told:?}");
+    assert_eq!(send("other.test", "/apis").0, 404);
+    assert_eq!(send("other.test", "/").0, 404);
+    let lines = api.requests();
+    let host = format!("host={}", api.address());
+    assert!(lines.iter().all(|line| line.contains(&host)), "{lines:?}");
+    assert!(lines.last().unwrap().starts_with("GET /api HTTP/1.1"), "{lines:?}");
     assert!(web.requests()[0].contains("host=www.example.com"));
 }
 
@@ -69,8 +70,10 @@ fn dead_server_is_ejected_and_recovers() {
     const CLIENTS: usize = 4;
     let servers = [0, 1].map(|_| NginxServer::start("return 200 well;"));
     let folder = TestFolder::new();
-    for health in ["", "health: { path: /healthz, interval: 50ms, unwell_after: 1, well_after: 1 }"]
-    {
+    for health in [
+        "",
+        "health: { path: /healthz, interval: 50ms, unhealthy_threshold: 1, healthy_threshold: 1 }",
+    ] {
         let document = format!(
             "server:\n  upstreams:\n    api:\n      servers: [\"{}\", \"{}\"]\n      {health}\n{RULES}",
             servers[0].url(),
@@ -79,12 +82,12 @@ fn dead_server_is_ejected_and_recovers() {
         let server =
             ServerProcess::start_gateway_with_config(&folder.write("rules.yaml", document), &[]);
         let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
-        let passed = || {
+        let wait_for_load = || {
             let before = done.load(Ordering::Relaxed);
             wait_for("load", || (done.load(Ordering::Relaxed) > before + 100).then_some(()));
         };
         let failures: usize = thread::scope(|scope| {
-            let ask = || {
+            let send = || {
                 let (mut client, mut failures) = (server.gateway_client(), 0);
                 while !stop.load(Ordering::Relaxed) {
                     match client.get("/x").status {
@@ -97,15 +100,15 @@ fn dead_server_is_ejected_and_recovers() {
                 }
                 failures
             };
-            let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(ask)).collect();
-            passed();
+            let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(send)).collect();
+            wait_for_load();
             servers[0].process().kill();
             server.wait_for_log("upstream server unhealthy");
-            passed();
+            wait_for_load();
             servers[0].restart();
             server.wait_for_log("upstream server healthy again");
             let before = count_requests(&servers[0]);
-            wait_for("it to be used again", || {
+            wait_for("the recovered server to be used", || {
                 (count_requests(&servers[0]) > before + 20).then_some(())
             });
             stop.store(true, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Requests that two servers could read in two ways, with a real nginx as the second reader: it never
-//! sees a request that the gateway did not count.
+//! Request smuggling: requests that two servers may parse differently. A real nginx as upstream
+//! must never see a request that the gateway did not count.
 
 use tidegate_testkit::nginx::NginxServer;
 
@@ -40,7 +40,7 @@ fn smuggled_requests_never_reach_nginx() {
     }
     let log = nginx.requests().join("\n");
     assert!(!log.contains("/hidden"), "{log}");
-    assert_eq!(server.gateway_client().get("/seen").status, 200, "it goes on");
+    assert_eq!(server.gateway_client().get("/seen").status, 200, "the gateway still works");
 }
 
 #[test]
@@ -53,8 +53,8 @@ fn denied_request_body_is_never_a_request() {
         let mut client = server.gateway_client();
         client.send(&format!("{head}{HIDDEN_REQUEST}"));
         assert_eq!(client.read_response().status, 429);
-        let said = client.send_and_read_to_end(b"");
-        assert!(!said.contains("well"), "{said}");
+        let received = client.send_and_read_to_end(b"");
+        assert!(!received.contains("well"), "{received}");
     }
     assert_eq!(nginx.requests().len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Started as systemd starts it: with sockets that are open already, and told when it is ready.
+//! Started by systemd: with inherited sockets, and with notifications of readiness and shutdown.
 
 use std::net::TcpListener;
 use std::os::unix::net::UnixDatagram;
@@ -36,7 +36,7 @@ fn systemd_is_notified_of_ready_and_stopping() {
     let path = folder.path("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
     socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
-    let heard = || {
+    let next_message = || {
         let mut bytes = [0; 256];
         let length = socket.recv(&mut bytes).unwrap();
         String::from_utf8_lossy(&bytes[..length]).into_owned()
@@ -46,10 +46,11 @@ fn systemd_is_notified_of_ready_and_stopping() {
     command.args(["--upstream", &upstream.url(), "--limit", "5/min by ip"]);
     command.env("NOTIFY_SOCKET", &path);
     let server = ServerProcess::spawn(command);
-    assert_eq!(heard(), format!("READY=1\nMAINPID={}\n", server.pid()));
-    let mut line = crate::support::SuccessorChain::new(&server);
-    line.replace_process();
-    assert_eq!(heard(), format!("READY=1\nMAINPID={}\n", line.pid), "the new one is the main one");
-    crate::support::successors::send_signal(line.pid, "TERM");
-    assert_eq!(heard(), "STOPPING=1\n", "the old one said nothing of the kind");
+    assert_eq!(next_message(), format!("READY=1\nMAINPID={}\n", server.pid()));
+    let mut chain = crate::support::SuccessorChain::new(&server);
+    chain.replace_process();
+    let ready = format!("READY=1\nMAINPID={}\n", chain.pid);
+    assert_eq!(next_message(), ready, "the successor is the main process");
+    crate::support::successors::send_signal(chain.pid, "TERM");
+    assert_eq!(next_message(), "STOPPING=1\n", "the predecessor sent no STOPPING");
 }

@@ -1,5 +1,5 @@
-//! `gateway:` as a mapping: what a request costs that no upstream got, and which headers clients
-//! may send.
+//! `gateway:` as a mapping: the refund for requests that reached no upstream, and the client
+//! headers that are passed on.
 
 use tidegate_testkit::port::ReservedPort;
 
@@ -19,12 +19,13 @@ fn refund_unreachable_refunds_failed_requests() {
         let rules = folder.write("rules.yaml", document_with_gateway(&gateway));
         let server = ServerProcess::with_config(&rules, &["--upstream", &url]);
         let mut client = server.gateway_client();
-        let answers = [(); 3].map(|()| client.get("/"));
-        for answer in &answers {
-            assert!(answer.head.contains("\nx-request-id: "), "{answer:?}");
-            assert!(answer.head.contains("\nx-ratelimit-limit: 1\r"), "{answer:?}");
+        let responses = [(); 3].map(|()| client.get("/"));
+        for response in &responses {
+            assert!(response.head.contains("\nx-request-id: "), "{response:?}");
+            assert!(response.head.contains("\nx-ratelimit-limit: 1\r"), "{response:?}");
         }
-        assert_eq!(answers.map(|answer| answer.status), statuses, "refund_unreachable: {refund}");
+        let actual = responses.map(|response| response.status);
+        assert_eq!(actual, statuses, "refund_unreachable: {refund}");
     }
 }
 
@@ -53,8 +54,8 @@ fn invalid_gateway_mapping_suggests_a_fix() {
     ] {
         let rules = folder.write("rules.yaml", document_with_gateway(gateway));
         let output = run_tidegate(&["config", "check", rules.to_str().unwrap()]);
-        let said = utf8_text(&[output.stdout, output.stderr].concat());
-        assert_eq!(output.status.code(), Some(1), "{gateway}: {said}");
-        assert!(said.contains(hint), "{gateway}: {said}");
+        let output_text = utf8_text(&[output.stdout, output.stderr].concat());
+        assert_eq!(output.status.code(), Some(1), "{gateway}: {output_text}");
+        assert!(output_text.contains(hint), "{gateway}: {output_text}");
     }
 }

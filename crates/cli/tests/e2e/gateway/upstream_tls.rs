@@ -1,4 +1,4 @@
-//! Upstreams that are reached over TLS.
+//! TLS connections to upstreams.
 
 use tidegate_testkit::nginx::NginxServer;
 
@@ -37,7 +37,7 @@ fn upstream_certificate_is_verified() {
 fn upstream_goaway_loses_no_request() {
     let folder = TestFolder::new();
     let authority = TestCertificateAuthority::create(&folder.path("."), "good");
-    // Of each connection nginx takes so many requests and then sends GOAWAY.
+    // nginx accepts 50 requests per connection and then sends GOAWAY.
     let nginx = authority.start_nginx("ssl http2", "keepalive_requests 50; return 200 well;");
     let server = start_gateway(&folder, &nginx, "good.pem");
     let url = format!("http://{}/", server.gateway);

@@ -15,7 +15,7 @@ fn script_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name)
 }
 
-/// A program that must end in time: some clients try again for ever when they do not like a server.
+/// A program that is killed after a minute: some clients retry forever if they reject a server.
 fn command_with_timeout(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--signal=KILL", "60"]).arg(program);
@@ -25,9 +25,9 @@ fn command_with_timeout(program: impl AsRef<OsStr>) -> Command {
 #[track_caller]
 fn run_json(command: &mut Command) -> Value {
     let output = command.output().unwrap();
-    let (told, error) = (utf8_text(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{told}\n{error}");
-    serde_json::from_str(told.trim()).unwrap_or_else(|why| panic!("{why}: {told}\n{error}"))
+    let (text, error) = (utf8_text(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{text}\n{error}");
+    serde_json::from_str(text.trim()).unwrap_or_else(|invalid| panic!("{invalid}: {text}\n{error}"))
 }
 
 fn run_redis_py(server: &ServerProcess, password: &str) -> Value {
@@ -47,55 +47,55 @@ fn run_node_script(server: &ServerProcess, name: &str, password: &str) -> Value 
     )
 }
 
-/// Three pass, the fourth waits; what a fresh key is told in each layout.
+/// Asserts that three requests pass and the fourth must wait, and the replies in each layout.
 #[track_caller]
-fn assert_throttled(told: &Value) {
-    let throttle = told["throttle"].as_array().unwrap();
+fn assert_throttled(report: &Value) {
+    let throttle = report["throttle"].as_array().unwrap();
     let verdicts: Vec<_> = throttle.iter().map(|reply| reply[0].as_i64().unwrap()).collect();
-    assert_eq!(verdicts, [0, 0, 0, 1], "{told}");
-    assert_eq!(throttle[0], json!([0, 3, 2, -1, 3600]), "{told}");
-    assert_eq!((&told["peek"][1], &told["peek"][2]), (&json!(3), &json!(0)), "{told}");
-    assert_eq!(told["crab"], json!([1, 2, 1, 3600, 0]), "{told}");
-    assert_eq!(told["pipeline"], 10, "{told}");
-    let unknown = told["unknown"].as_str().unwrap().to_lowercase();
-    assert!(unknown.contains("unknown command 'get'"), "{told}");
+    assert_eq!(verdicts, [0, 0, 0, 1], "{report}");
+    assert_eq!(throttle[0], json!([0, 3, 2, -1, 3600]), "{report}");
+    assert_eq!((&report["peek"][1], &report["peek"][2]), (&json!(3), &json!(0)), "{report}");
+    assert_eq!(report["crab"], json!([1, 2, 1, 3600, 0]), "{report}");
+    assert_eq!(report["pipeline"], 10, "{report}");
+    let unknown = report["unknown"].as_str().unwrap().to_lowercase();
+    assert!(unknown.contains("unknown command 'get'"), "{report}");
 }
 
 #[track_caller]
-fn assert_checked(told: &Value, yes: &Value) {
-    let check = &told["check"];
-    assert_eq!((&check["allowed"], &check["remaining"]), (yes, &json!(9)), "{told}");
-    assert_eq!(check["answered_by"], "store", "{told}");
+fn assert_checked(report: &Value, allowed: &Value) {
+    let check = &report["check"];
+    assert_eq!((&check["allowed"], &check["remaining"]), (allowed, &json!(9)), "{report}");
+    assert_eq!(check["answered_by"], "store", "{report}");
 }
 
 #[test]
 fn redis_py_works_with_resp2_and_resp3() {
     let server = ServerProcess::start(RULES);
-    let told = run_redis_py(&server, "");
-    assert_throttled(&told["resp3"]);
-    assert_checked(&told["resp3"], &json!(true));
-    assert_eq!(told["resp3"]["name"], "worker");
-    // The buckets are used up by now; what the rules say was reset.
-    assert_checked(&told["resp2"], &json!(1));
-    assert_eq!(told["resp2"]["pipeline"], 0);
-    assert_eq!(told["crowd"], 100, "of 400");
+    let report = run_redis_py(&server, "");
+    assert_throttled(&report["resp3"]);
+    assert_checked(&report["resp3"], &json!(true));
+    assert_eq!(report["resp3"]["name"], "worker");
+    // The buckets are used up by now; the counters of rules were reset.
+    assert_checked(&report["resp2"], &json!(1));
+    assert_eq!(report["resp2"]["pipeline"], 0);
+    assert_eq!(report["crowd"], 100, "of 400");
 }
 
 #[test]
 fn ioredis_passes_its_ready_check() {
     let server = ServerProcess::start(RULES);
-    let told = run_node_script(&server, "ioredis.cjs", "");
-    assert_eq!((&told["ping"], &told["quit"]), (&json!("PONG"), &json!("OK")));
-    assert_throttled(&told);
-    assert!(told["check"].to_string().contains("answered_by"), "{told}");
+    let report = run_node_script(&server, "ioredis.cjs", "");
+    assert_eq!((&report["ping"], &report["quit"]), (&json!("PONG"), &json!("OK")));
+    assert_throttled(&report);
+    assert!(report["check"].to_string().contains("answered_by"), "{report}");
 }
 
 #[test]
 fn node_redis_completes_its_handshake() {
     let server = ServerProcess::start(RULES);
-    let told = run_node_script(&server, "node_redis.cjs", "");
-    assert_throttled(&told);
-    assert!(told["check"].to_string().contains("answered_by"), "{told}");
+    let report = run_node_script(&server, "node_redis.cjs", "");
+    assert_throttled(&report);
+    assert!(report["check"].to_string().contains("answered_by"), "{report}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Where the door is: by flag, variable and file, taken, off, and how it stops.
+//! The RESP listener: its settings, a port in use, `off`, shutdown and restart.
 
 use std::io::Read as _;
 use std::net::TcpListener;
@@ -14,10 +14,10 @@ fn taken_resp_port_exits_with_code_3() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let output = run_tidegate(&["serve", "--http", "127.0.0.1:0", "--resp", &address]);
-    let told = utf8_text(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{told}");
-    assert!(told.contains(&format!("cannot listen on {address}: the port is taken")), "{told}");
-    assert!(told.contains("--resp 127.0.0.1:0"), "{told}");
+    let errors = utf8_text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{errors}");
+    assert!(errors.contains(&format!("cannot listen on {address}: the port is taken")), "{errors}");
+    assert!(errors.contains("--resp 127.0.0.1:0"), "{errors}");
 }
 
 #[test]
@@ -30,10 +30,10 @@ fn resp_listener_is_configurable_and_optional() {
     command.args(["serve", "--http", "127.0.0.1:0", "--config", file.to_str().unwrap()]);
     command.env("TIDEGATE_RESP", "127.0.0.1:0");
     let server = ServerProcess::spawn(command);
-    assert_eq!(run_redis_cli(&server, &["PING"]), "PONG", "the variable before the file");
+    assert_eq!(run_redis_cli(&server, &["PING"]), "PONG", "the variable overrides the file");
 }
 
-/// A pool that keeps its connection: what was asked is answered, and then it is closed.
+/// A client that keeps its connection open gets its pending replies before the server closes it.
 #[test]
 fn resp_connection_closes_after_shutdown() {
     let mut server = ServerProcess::start(RULES);
@@ -48,13 +48,13 @@ fn resp_connection_closes_after_shutdown() {
     assert_eq!(server.wait_for_exit().code(), Some(0), "{}", server.log());
 }
 
-/// The new process inherits this door as it does the others.
+/// The successor inherits this listener like the others.
 #[test]
 fn restart_hands_over_resp_listener() {
     let server = ServerProcess::start(RULES);
-    let mut line = SuccessorChain::new(&server);
-    line.replace_process();
+    let mut chain = SuccessorChain::new(&server);
+    chain.replace_process();
     assert_eq!(run_redis_cli(&server, &["PING"]), "PONG");
     let info = run_redis_cli(&server, &["INFO", "server"]);
-    assert!(info.contains(&format!("process_id:{}", line.pid)), "{info}");
+    assert!(info.contains(&format!("process_id:{}", chain.pid)), "{info}");
 }

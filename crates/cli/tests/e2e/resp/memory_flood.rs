@@ -1,4 +1,4 @@
-//! Numbers and keys that somebody makes up: memory has an end.
+//! Floods of distinct limits and keys: memory stays bounded.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -8,26 +8,26 @@ use std::thread;
 use super::RULES;
 use crate::support::ServerProcess;
 
-/// What the process takes of the machine's memory, in KiB.
+/// Resident memory of the process in KiB.
 fn resident_kib(server: &ServerProcess) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Sends commands in one go and counts the replies that begin with these bytes.
-fn send_commands(server: &ServerProcess, commands: String, begin: &str) -> usize {
+/// Sends commands in one pipeline and counts the replies that begin with `prefix`.
+fn send_commands(server: &ServerProcess, commands: String, prefix: &str) -> usize {
     let mut tcp = TcpStream::connect(&server.resp).unwrap();
     let mut sending = tcp.try_clone().unwrap();
     let sender = thread::spawn(move || {
         sending.write_all(commands.as_bytes()).unwrap();
         sending.write_all(b"QUIT\r\n").unwrap();
     });
-    let mut told = String::new();
-    tcp.read_to_string(&mut told).unwrap();
+    let mut replies = String::new();
+    tcp.read_to_string(&mut replies).unwrap();
     sender.join().unwrap();
-    assert!(told.ends_with("+OK\r\n"));
-    told.matches(begin).count()
+    assert!(replies.ends_with("+OK\r\n"));
+    replies.matches(prefix).count()
 }
 
 #[test]
@@ -36,16 +36,22 @@ fn distinct_limits_use_bounded_memory() {
     let numbers = |from: u32, to: u32| -> String {
         (from..to).map(|count| format!("CL.THROTTLE k 15 {count} 60\r\n")).collect()
     };
-    assert_eq!(send_commands(&server, numbers(1, 110_001), "-ERR more than 10000"), 100_000);
+    assert_eq!(
+        send_commands(&server, numbers(1, 110_001), "-ERR callers have used more than 10000"),
+        100_000
+    );
     let before = resident_kib(&server);
-    assert_eq!(send_commands(&server, numbers(110_001, 410_001), "-ERR more than 10000"), 300_000);
+    assert_eq!(
+        send_commands(&server, numbers(110_001, 410_001), "-ERR callers have used more than 10000"),
+        300_000
+    );
     let after = resident_kib(&server);
     // 300 000 policies and scales would be about 90 MiB.
     assert!(after < before + 8 * 1024, "{before} KiB, then {after} KiB");
     assert_eq!(
         send_commands(&server, "CL.THROTTLE k 15 77 60\r\n".to_owned(), "*5\r\n"),
         1,
-        "a known one"
+        "a known limit is still accepted"
     );
 }
 

@@ -9,7 +9,7 @@ use crate::support::{ServerProcess, TestFolder, utf8_text};
 #[test]
 fn redis_cli_commands_return_expected_replies() {
     let server = ServerProcess::start(RULES);
-    let cli = |words: &[&str]| run_redis_cli(&server, words);
+    let cli = |args: &[&str]| run_redis_cli(&server, args);
     assert_eq!(cli(&["PING"]), "PONG");
     assert_eq!(cli(&["CL.THROTTLE", "user", "15", "30", "60"]), "0\n16\n15\n-1\n2");
     assert_eq!(cli(&["THROTTLE", "other", "15", "30", "60"]), "1\n15\n14\n2\n0");
@@ -25,7 +25,7 @@ fn redis_cli_commands_return_expected_replies() {
     assert!(cli(&["INFO"]).contains("tidegate_version:"));
 }
 
-/// Piped in, redis-cli asks for `COMMAND DOCS` first, as it does for a person who types.
+/// With piped input, redis-cli sends `COMMAND DOCS` first, as in an interactive session.
 #[test]
 fn redis_cli_reads_commands_from_a_pipe() {
     let server = ServerProcess::start(RULES);
@@ -34,8 +34,8 @@ fn redis_cli_reads_commands_from_a_pipe() {
     let mut child = cli.spawn().unwrap();
     let commands = b"PING\nCL.THROTTLE a 0 1 60\nCL.THROTTLE a 0 1 60\n";
     child.stdin.take().unwrap().write_all(commands).unwrap();
-    let told = utf8_text(&child.wait_with_output().unwrap().stdout);
-    assert_eq!(told, "PONG\n0\n1\n0\n-1\n60\n1\n1\n0\n60\n60\n");
+    let output = utf8_text(&child.wait_with_output().unwrap().stdout);
+    assert_eq!(output, "PONG\n0\n1\n0\n-1\n60\n1\n1\n0\n60\n60\n");
 }
 
 #[test]
@@ -50,22 +50,22 @@ fn redis_cli_sends_token_as_password() {
     assert!(wrong.starts_with("WRONGPASS"), "{wrong}");
 }
 
-/// The load generator of Redis: many connections, pipelines, exactly as many admitted as there are.
+/// redis-benchmark, with many connections and pipelines: exactly the limit is admitted.
 #[test]
 fn redis_benchmark_admits_exactly_the_limit() {
     let server = ServerProcess::start(RULES);
-    let run = |words: &[&str]| {
+    let run = |args: &[&str]| {
         let mut command = Command::new("redis-benchmark");
-        let output = command.args(["-p", resp_port(&server), "-q"]).args(words).output().unwrap();
-        let (told, warned) = (utf8_text(&output.stdout), utf8_text(&output.stderr));
-        assert!(output.status.success() && warned.is_empty(), "{told}\n{warned}");
-        assert!(told.contains("requests per second"), "{told}");
+        let output = command.args(["-p", resp_port(&server), "-q"]).args(args).output().unwrap();
+        let (report, warnings) = (utf8_text(&output.stdout), utf8_text(&output.stderr));
+        assert!(output.status.success() && warnings.is_empty(), "{report}\n{warnings}");
+        assert!(report.contains("requests per second"), "{report}");
     };
     run(&["-n", "2000", "-t", "ping"]);
     run(&["-n", "20000", "-c", "50", "-P", "16", "CL.THROTTLE", "all", "19998", "1", "3600"]);
-    // A thousandth of a second has passed since for each that came back: none did.
-    let left = run_redis_cli(&server, &["CL.THROTTLE", "all", "19998", "1", "3600", "0"]);
-    assert_eq!(left.lines().take(3).collect::<Vec<_>>(), ["0", "19999", "0"]);
+    // The bucket refills one request per hour, so none was restored meanwhile.
+    let peek = run_redis_cli(&server, &["CL.THROTTLE", "all", "19998", "1", "3600", "0"]);
+    assert_eq!(peek.lines().take(3).collect::<Vec<_>>(), ["0", "19999", "0"]);
     run(&[
         "-n",
         "5000",

@@ -1,4 +1,4 @@
-//! Programs that stand before the doors: curl, h2load, haproxy, a gRPC client in Python.
+//! External clients and proxies: curl, h2load, haproxy, and a gRPC client in Python.
 
 use std::net::TcpStream;
 use std::path::Path;
@@ -11,7 +11,7 @@ use tidegate_testkit::python::python;
 
 use super::{TestFolder, utf8_text, wait_for};
 
-/// What curl got.
+/// A response as curl printed it.
 #[derive(Debug)]
 pub struct CurlResponse {
     pub exit_code: i32,
@@ -23,15 +23,15 @@ pub struct CurlResponse {
 }
 
 /// Runs curl.
-pub fn run_curl(words: &[&str]) -> CurlResponse {
+pub fn run_curl(args: &[&str]) -> CurlResponse {
     let mut command = Command::new("curl");
-    // As it is for somebody without settings and proxies of their own.
+    // Ignore the user's curl configuration and proxies.
     command.args(["-q", "-sS", "-i", "--noproxy", "*", "--max-time", "15"]);
-    command.args(["-w", "\n%{http_version} %{http_code}"]).args(words);
+    command.args(["-w", "\n%{http_version} %{http_code}"]).args(args);
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let (text, told) = text.rsplit_once('\n').unwrap_or_default();
-    let (version, status) = told.split_once(' ').unwrap_or_default();
+    let (text, summary) = text.rsplit_once('\n').unwrap_or_default();
+    let (version, status) = summary.split_once(' ').unwrap_or_default();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((text, ""));
     CurlResponse {
         exit_code: output.status.code().unwrap_or(-1),
@@ -48,23 +48,24 @@ impl CurlResponse {
     }
 }
 
-/// Puts calls of Envoy's service to a gRPC door, one after the other, by a client that knows what reflection tells.
+/// Sends calls of Envoy's rate limit service to a gRPC listener, one after the other. The client
+/// knows the service only from server reflection.
 #[track_caller]
 pub fn call_grpc(address: &str, calls: &[Value]) -> Vec<Value> {
     call_grpc_with_metadata(address, calls, &json!({}))
 }
 
-/// The same with metadata.
+/// Like `call_grpc`, with metadata.
 #[track_caller]
 pub fn call_grpc_with_metadata(address: &str, calls: &[Value], metadata: &Value) -> Vec<Value> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/envoy/ask.py");
-    let words = [address, &json!(calls).to_string(), &metadata.to_string()];
-    let output = python().arg(script).args(words).output().unwrap();
-    let told = utf8_text(&[output.stdout, output.stderr].concat());
-    serde_json::from_str(&told).unwrap_or_else(|why| panic!("{why}: {told}"))
+    let args = [address, &json!(calls).to_string(), &metadata.to_string()];
+    let output = python().arg(script).args(args).output().unwrap();
+    let text = utf8_text(&[output.stdout, output.stderr].concat());
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// What h2load counted.
+/// Request counts as h2load reports them.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LoadReport {
     pub done: u64,
@@ -76,8 +77,8 @@ pub struct LoadReport {
 
 /// Runs h2load.
 #[track_caller]
-pub fn run_h2load(words: &[&str]) -> LoadReport {
-    let output = Command::new("h2load").args(words).output().unwrap();
+pub fn run_h2load(args: &[&str]) -> LoadReport {
+    let output = Command::new("h2load").args(args).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let count = |line: &str, what: &str| -> u64 {
         let line = text.lines().find(|found| found.starts_with(line));
@@ -96,7 +97,7 @@ pub fn run_h2load(words: &[&str]) -> LoadReport {
     }
 }
 
-/// A haproxy that passes connections on with the PROXY protocol.
+/// A haproxy that forwards connections with the PROXY protocol.
 pub struct HaproxyBalancer {
     _process: ChildProcess,
     port: ReservedPort,
@@ -104,7 +105,7 @@ pub struct HaproxyBalancer {
 }
 
 impl HaproxyBalancer {
-    /// Starts one before `server`; `send` is `send-proxy` or `send-proxy-v2`.
+    /// Starts one in front of `server`; `send` is `send-proxy` or `send-proxy-v2`.
     pub fn start(server: &str, send: &str) -> Self {
         let (folder, port) = (TestFolder::new(), ReservedPort::reserve());
         let at = port.address();

@@ -1,4 +1,4 @@
-//! An upstream written with Flask: what a widely used framework makes of a request.
+//! An upstream written with Flask: shows how a widely used framework interprets a request.
 
 use std::net::TcpStream;
 
@@ -8,7 +8,7 @@ use tidegate_testkit::python::python;
 
 use super::{TestFolder, wait_for};
 
-/// A running application.
+/// A running Flask application.
 pub struct FlaskApp {
     _process: ChildProcess,
     port: ReservedPort,

@@ -1,22 +1,21 @@
-//! One HTTP/1.1 connection, kept open, bytes as they are.
+//! An HTTP/1.1 client on one persistent connection, which sends bytes unchanged.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
-/// A connection to a server.
+/// A persistent connection to a server.
 pub struct HttpTestClient {
     stream: BufReader<TcpStream>,
     address: String,
 }
 
-/// What came back.
 #[derive(Debug)]
 pub struct HttpTestResponse {
     pub status: u16,
     pub head: String,
-    /// A text if it is no JSON.
+    /// A JSON string if the body is not valid JSON.
     pub body: Value,
 }
 
@@ -43,7 +42,8 @@ impl HttpTestClient {
         self.read_response()
     }
 
-    /// A request of the admin API, such as `PUT /v1/rules/x`, with more headers.
+    /// Sends a request with additional headers; `line` is method and path, such as
+    /// `PUT /v1/rules/x`.
     pub fn request(
         &mut self,
         line: &str,
@@ -54,7 +54,7 @@ impl HttpTestClient {
         self.read_response()
     }
 
-    /// The same without waiting for the answer.
+    /// Like `request`, but does not wait for the response.
     pub fn send_request(&mut self, line: &str, headers: &[(&str, &str)], body: &str) {
         let more: String = headers.iter().map(|(n, v)| format!("{n}: {v}\r\n")).collect();
         let (address, length) = (&self.address, body.len());
@@ -63,7 +63,7 @@ impl HttpTestClient {
         ));
     }
 
-    /// A request without a body, with more headers.
+    /// Sends a GET without a body, with additional headers.
     pub fn get_with(&mut self, path: &str, headers: &[(&str, &str)]) -> HttpTestResponse {
         let more: String = headers.iter().map(|(n, v)| format!("{n}: {v}\r\n")).collect();
         self.send(&format!("GET {path} HTTP/1.1\r\nhost: {}\r\n{more}\r\n", self.address));
@@ -85,7 +85,7 @@ impl HttpTestClient {
         self.try_read_response().unwrap()
     }
 
-    /// The next answer, or why there is none.
+    /// Reads the next response. Fails if the connection closes first or the read times out.
     pub fn try_read_response(&mut self) -> io::Result<HttpTestResponse> {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -106,15 +106,15 @@ impl HttpTestClient {
         })
     }
 
-    /// Sends what it can and reads until the other side closes.
+    /// Sends the bytes, ignoring errors, and reads until the server closes the connection.
     pub fn send_and_read_to_end(mut self, bytes: &[u8]) -> String {
         let _ = self.stream.get_mut().write_all(bytes);
-        let mut said = Vec::new();
-        let _ = self.stream.read_to_end(&mut said);
-        String::from_utf8_lossy(&said).into_owned()
+        let mut received = Vec::new();
+        let _ = self.stream.read_to_end(&mut received);
+        String::from_utf8_lossy(&received).into_owned()
     }
 
-    /// The connection itself.
+    /// The underlying connection.
     pub fn stream_mut(&mut self) -> &mut TcpStream {
         self.stream.get_mut()
     }
@@ -125,7 +125,7 @@ impl HttpTestResponse {
         find_header(&self.head, name)
     }
 
-    /// The ids of the rules that governed the request.
+    /// IDs of the rules that applied to the request.
     pub fn rule_ids(&self) -> Vec<&str> {
         self.body["rules"].as_array().unwrap().iter().map(|r| r["id"].as_str().unwrap()).collect()
     }

@@ -1,4 +1,4 @@
-//! Starting the program, waiting for what it says, and comparing that with golden files.
+//! Helpers that start the program, wait for its output and compare it with golden files.
 
 pub mod certificate_authority;
 pub mod external_programs;
@@ -25,12 +25,13 @@ pub use recording_upstream::RecordingUpstream;
 pub use server_process::ServerProcess;
 pub use successors::SuccessorChain;
 
-/// Longer than anything takes on a busy machine, and shorter than the half minute after which the
-/// program would look at its file without having been told.
+/// Longer than anything takes on a busy machine, but shorter than the 30 seconds after which the
+/// program rereads its file without a change notification.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The program, with nothing of the environment that could change what it says. Doors that few tests are
-/// about are closed, unless a flag opens them: by default every one of them would want the same port.
+/// The program, without environment variables that could change its output. Listeners that few
+/// tests need are off unless a flag enables them: otherwise all tests would compete for the same
+/// default ports.
 pub fn tidegate_command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     for (name, _) in std::env::vars_os() {
@@ -48,14 +49,14 @@ pub fn tidegate_command() -> Command {
     command
 }
 
-/// Listeners that a test does not ask for are off or on a free port: many tests run at once, and a
-/// default port that is taken ends the start.
+/// Turns off listeners that a test does not enable, or moves them to a free port. Many tests run
+/// in parallel, and the program exits if a default port is in use.
 pub fn disable_default_ports(command: &mut Command) {
     command.env("TIDEGATE_GRPC", "off").env("TIDEGATE_ADMIN", "off");
     command.env("TIDEGATE_RESP", "127.0.0.1:0");
 }
 
-/// Runs the program to its end, which must come in time.
+/// Runs the program until it exits; fails after a timeout.
 #[track_caller]
 pub fn run_tidegate(args: &[&str]) -> Output {
     let mut command = tidegate_command();
@@ -63,11 +64,11 @@ pub fn run_tidegate(args: &[&str]) -> Output {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let out = read_in_background(child.stdout.take().unwrap());
     let err = read_in_background(child.stderr.take().unwrap());
-    let status = wait_for_exit(&mut child, &format!("`tidegate {}` to end", args.join(" ")));
+    let status = wait_for_exit(&mut child, &format!("`tidegate {}` to exit", args.join(" ")));
     Output { status, stdout: out.join().unwrap(), stderr: err.join().unwrap() }
 }
 
-/// Waits until a process has ended; one that does not is killed, and that is a failure.
+/// Waits until a process has exited. Kills it and fails after a timeout.
 #[track_caller]
 fn wait_for_exit(child: &mut Child, what: &str) -> ExitStatus {
     let deadline = now() + TEST_TIMEOUT;
@@ -78,7 +79,7 @@ fn wait_for_exit(child: &mut Child, what: &str) -> ExitStatus {
         if now() >= deadline {
             let _ = child.kill();
             let _ = child.wait();
-            panic!("waited in vain for {what}");
+            panic!("timed out waiting for {what}");
         }
         thread::sleep(Duration::from_millis(2));
     }
@@ -108,18 +109,18 @@ pub fn assert_golden(name: &str, actual: &str) {
         return std::fs::write(&path, actual).unwrap();
     }
     let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(actual, expected, "{name} differs; if that is meant, run with UPDATE_GOLDEN=1");
+    assert_eq!(actual, expected, "{name} differs; if intended, run with UPDATE_GOLDEN=1");
 }
 
-/// Waits until something is there; that it does not come is a failure.
+/// Calls `poll` until it returns a value; fails after a timeout.
 #[track_caller]
-pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn wait_for<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let deadline = now() + TEST_TIMEOUT;
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = poll() {
             return found;
         }
-        assert!(now() < deadline, "waited in vain for {what}");
+        assert!(now() < deadline, "timed out waiting for {what}");
         thread::sleep(Duration::from_millis(2));
     }
 }
@@ -129,7 +130,7 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// A folder that goes away with the test.
+/// A temporary folder, deleted when this is dropped.
 pub struct TestFolder(PathBuf);
 
 impl TestFolder {
@@ -146,23 +147,23 @@ impl TestFolder {
         self.0.join(name)
     }
 
-    /// The address of a database in it.
+    /// The URL of an SQLite database in this folder.
     pub fn database_url(&self) -> String {
-        format!("sqlite:{}", self.path("office.db").display())
+        format!("sqlite:{}", self.path("tidegate.db").display())
     }
 
-    /// Writes a file in place and names it.
+    /// Writes a file in place and returns its path.
     pub fn write(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, contents).unwrap();
         path
     }
 
-    /// Writes a file beside and renames it over, as editors and careful programs do.
+    /// Writes a temporary file and renames it over the target, as editors do.
     pub fn replace_atomically(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
-        let beside = self.write(&format!("{name}~"), contents);
+        let temporary = self.write(&format!("{name}~"), contents);
         let path = self.path(name);
-        std::fs::rename(beside, &path).unwrap();
+        std::fs::rename(temporary, &path).unwrap();
         path
     }
 }

@@ -1,4 +1,5 @@
-//! A collector of OpenTelemetry that keeps what it is told, read by types that nobody here wrote.
+//! An OpenTelemetry collector that records what it receives. It decodes spans with the official
+//! protobuf types, which are independent of our encoder.
 
 use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, channel};
@@ -13,15 +14,15 @@ use prost::Message as _;
 use super::recording_upstream::{ReceivedRequest, RecordingUpstream, reply_ok};
 use super::wait_for;
 
-/// A collector.
+/// A collector that records all spans.
 pub struct TestOtlpCollector {
     upstream: RecordingUpstream,
     spans: Mutex<Vec<ReceivedSpan>>,
-    /// What it was told last of who tells.
+    /// Resource attributes of the latest export.
     pub resource: Mutex<Vec<KeyValue>>,
 }
 
-/// A span as it came.
+/// A span as the collector received it.
 #[derive(Clone, Debug)]
 pub struct ReceivedSpan(pub Span);
 
@@ -30,12 +31,12 @@ pub struct ReceivedSpan(pub Span);
 pub struct TraceSpans(pub Vec<ReceivedSpan>);
 
 impl TestOtlpCollector {
-    /// One that takes everything.
+    /// Starts a collector that accepts everything.
     pub fn start() -> Self {
         Self::start_replying(|_, stream| reply_ok(stream, ""))
     }
 
-    /// One that answers as it is told.
+    /// Starts a collector that answers each export with `reply`.
     pub fn start_replying(
         reply: impl Fn(&ReceivedRequest, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
@@ -43,27 +44,27 @@ impl TestOtlpCollector {
         Self { upstream, spans: Mutex::default(), resource: Mutex::default() }
     }
 
-    /// One that takes connections and never answers, until the test is over.
+    /// Starts a collector that accepts connections but never responds.
     pub fn start_hanging() -> Self {
-        let (kept, held): (_, Receiver<()>) = channel();
-        let held = Arc::new(Mutex::new(held));
-        std::mem::forget(kept);
-        Self::start_replying(move |_, _| _ = held.lock().unwrap().recv())
+        let (sender, receiver): (_, Receiver<()>) = channel();
+        let receiver = Arc::new(Mutex::new(receiver));
+        std::mem::forget(sender);
+        Self::start_replying(move |_, _| _ = receiver.lock().unwrap().recv())
     }
 
     pub fn url(&self) -> String {
         self.upstream.url()
     }
 
-    /// All spans so far.
+    /// All spans received so far.
     #[track_caller]
     pub fn received_spans(&self) -> Vec<ReceivedSpan> {
         let mut spans = self.spans.lock().unwrap();
-        for arrived in self.upstream.received_requests() {
-            assert!(arrived.head.starts_with("POST /v1/traces HTTP/1.1\r\n"), "{arrived:?}");
-            assert_eq!(arrived.header("content-type"), Some("application/x-protobuf"));
-            let told = ExportTraceServiceRequest::decode(&arrived.body[..]).unwrap();
-            for all in told.resource_spans {
+        for request in self.upstream.received_requests() {
+            assert!(request.head.starts_with("POST /v1/traces HTTP/1.1\r\n"), "{request:?}");
+            assert_eq!(request.header("content-type"), Some("application/x-protobuf"));
+            let export = ExportTraceServiceRequest::decode(&request.body[..]).unwrap();
+            for all in export.resource_spans {
                 *self.resource.lock().unwrap() = all.resource.unwrap().attributes;
                 let scopes = all.scope_spans.into_iter();
                 spans.extend(scopes.flat_map(|scope| scope.spans).map(ReceivedSpan));
@@ -72,14 +73,14 @@ impl TestOtlpCollector {
         spans.clone()
     }
 
-    /// The spans of a trace, once there are so many; more must not come with them.
+    /// Waits for `count` spans of a trace; fails if there are more.
     #[track_caller]
     pub fn wait_for_trace(&self, trace: &str, count: usize) -> TraceSpans {
-        let of_it = || -> Vec<ReceivedSpan> {
+        let matching = || -> Vec<ReceivedSpan> {
             self.received_spans().into_iter().filter(|span| span.trace_id() == trace).collect()
         };
         let found = wait_for(&format!("{count} spans of {trace}"), || {
-            Some(of_it()).filter(|spans| spans.len() >= count)
+            Some(matching()).filter(|spans| spans.len() >= count)
         });
         assert_eq!(found.len(), count, "{found:?}");
         TraceSpans(found)
@@ -99,17 +100,17 @@ impl ReceivedSpan {
         hex(&self.0.parent_span_id)
     }
 
-    /// The value of an attribute, as a text.
+    /// The value of an attribute, as text.
     pub fn attribute(&self, name: &str) -> Option<String> {
         attribute_value(&self.0.attributes, name)
     }
 }
 
 impl TraceSpans {
-    /// The one with this name.
+    /// The only span with this name and kind.
     #[track_caller]
     pub fn find_span(&self, name: &str, kind: i32) -> &ReceivedSpan {
-        let mut named = self.0.iter().filter(|told| told.0.name == name && told.0.kind == kind);
+        let mut named = self.0.iter().filter(|span| span.0.name == name && span.0.kind == kind);
         let span = named.next().unwrap_or_else(|| panic!("no {name} in {self:?}"));
         assert!(named.next().is_none(), "{self:?}");
         assert!(span.0.start_time_unix_nano <= span.0.end_time_unix_nano, "{span:?}");
@@ -117,11 +118,11 @@ impl TraceSpans {
     }
 }
 
-/// The value of an attribute, as a text.
+/// The value of an attribute, as text.
 pub fn attribute_value(attributes: &[KeyValue], name: &str) -> Option<String> {
     let mut found = attributes.iter().filter(|entry| entry.key == name);
     let AnyValue { value } = found.next()?.value.clone()?;
-    assert!(found.next().is_none(), "{name} is there twice");
+    assert!(found.next().is_none(), "{name} occurs twice");
     Some(match value? {
         Value::StringValue(text) => text,
         Value::IntValue(number) => number.to_string(),

@@ -1,4 +1,4 @@
-//! A server behind the gateway that answers when the test says so, and notes when requests came.
+//! An upstream whose responses a test controls, and which records the requests it receives.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,10 +9,10 @@ use std::time::Instant;
 
 use super::TEST_TIMEOUT;
 
-/// What is to be answered: bytes, after which the connection stays open for the next request.
+/// Writes the response to a request; the connection then stays open for the next request.
 pub type ReplyHandler = Box<dyn Fn(&ReceivedRequest, &mut TcpStream) + Send + Sync>;
 
-/// A request as it came.
+/// A request as the upstream received it.
 #[derive(Clone, Debug)]
 pub struct ReceivedRequest {
     pub received_at: Instant,
@@ -21,7 +21,7 @@ pub struct ReceivedRequest {
 }
 
 impl ReceivedRequest {
-    /// The value of a header, byte for byte; it must not be there twice.
+    /// The value of a header, byte for byte; fails if the header occurs twice.
     #[track_caller]
     pub fn header(&self, name: &str) -> Option<&str> {
         let fields = self.head.lines().filter_map(|line| line.split_once(": "));
@@ -32,7 +32,7 @@ impl ReceivedRequest {
     }
 }
 
-/// A server with a thread for each connection.
+/// An upstream with one thread per connection.
 pub struct RecordingUpstream {
     pub address: SocketAddr,
     received: Receiver<ReceivedRequest>,
@@ -44,7 +44,7 @@ impl RecordingUpstream {
         Self::start_replying(|_, stream| reply_ok(stream, "well"))
     }
 
-    /// Answers as it is told.
+    /// Answers each request with `reply`.
     pub fn start_replying(
         reply: impl Fn(&ReceivedRequest, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
@@ -65,34 +65,34 @@ impl RecordingUpstream {
         format!("http://{}", self.address)
     }
 
-    /// The next request, which must come in time.
+    /// Waits for the next request; fails after a timeout.
     #[track_caller]
     pub fn next_request(&self) -> ReceivedRequest {
         self.received.recv_timeout(TEST_TIMEOUT).unwrap()
     }
 
-    /// All requests that have come and were not asked for.
+    /// All requests received that no earlier call returned.
     pub fn received_requests(&self) -> Vec<ReceivedRequest> {
         self.received.try_iter().collect()
     }
 }
 
-/// Answers 200 with a text.
+/// Replies with 200 and a text body.
 pub fn reply_ok(stream: &mut TcpStream, body: &str) {
     let length = body.len();
-    // In one piece: the system holds back small ones that follow each other.
-    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}");
-    let _ = stream.write_all(answer.as_bytes());
+    // One write: Nagle's algorithm delays consecutive small ones.
+    let response = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}");
+    let _ = stream.write_all(response.as_bytes());
 }
 
-/// Two ends: one lets the other go on.
+/// A channel that holds a reply back: the reply handler waits for a message from the test.
 pub fn reply_gate() -> (Sender<()>, Mutex<Receiver<()>>) {
     let (open, closed) = channel();
     (open, Mutex::new(closed))
 }
 
-#[expect(clippy::disallowed_methods, reason = "when a request arrives is what is measured")]
-fn serve_connection(stream: TcpStream, reply: &ReplyHandler, arrivals: &Sender<ReceivedRequest>) {
+#[expect(clippy::disallowed_methods, reason = "tests measure when a request arrives")]
+fn serve_connection(stream: TcpStream, reply: &ReplyHandler, received: &Sender<ReceivedRequest>) {
     let mut writer = stream.try_clone().unwrap();
     let mut reader = BufReader::new(stream);
     loop {
@@ -112,8 +112,8 @@ fn serve_connection(stream: TcpStream, reply: &ReplyHandler, arrivals: &Sender<R
         if reader.read_exact(&mut body).is_err() {
             return;
         }
-        let arrived = ReceivedRequest { received_at: at, head, body };
-        let _ = arrivals.send(arrived.clone());
-        reply(&arrived, &mut writer);
+        let request = ReceivedRequest { received_at: at, head, body };
+        let _ = received.send(request.clone());
+        reply(&request, &mut writer);
     }
 }

@@ -8,14 +8,14 @@ use std::thread;
 
 use super::{HttpTestClient, tidegate_command, wait_for};
 
-/// A process that is killed when the test is over.
+/// A server process, killed when this is dropped.
 pub struct ServerProcess {
     child: Child,
-    /// Of the HTTP door: `127.0.0.1:PORT`.
+    /// Address of the HTTP listener: `127.0.0.1:PORT`.
     pub address: String,
-    /// Of the gateway, if there is one.
+    /// Address of the gateway; empty without one.
     pub gateway: String,
-    /// Of the RESP door, if there is one.
+    /// Address of the RESP listener; empty without one.
     pub resp: String,
     out: Arc<Mutex<String>>,
     log: Arc<Mutex<String>>,
@@ -43,17 +43,17 @@ impl ServerProcess {
         Self::start(&[&["--gateway", "127.0.0.1:0", "--upstream", upstream], args].concat())
     }
 
-    /// Starts on free ports, as a gateway whose upstreams are in the file.
+    /// Starts on free ports, as a gateway whose upstreams are defined in the file.
     pub fn start_gateway_with_config(file: &Path, args: &[&str]) -> Self {
         Self::with_config(file, &[&["--gateway", "127.0.0.1:0"], args].concat())
     }
 
-    /// Starts a command as it is and waits until its doors listen.
+    /// Starts a command unchanged and waits until its listeners are open.
     pub fn spawn(command: Command) -> Self {
         Self::spawn_logging_to(command, Stdio::piped())
     }
 
-    /// The same, with the log somewhere else unless it is piped.
+    /// Like `spawn`, but sends the log to `log`; only a piped log is collected.
     pub fn spawn_logging_to(mut command: Command, log: Stdio) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let out = collect_lines(child.stdout.take().unwrap());
@@ -63,13 +63,13 @@ impl ServerProcess {
         let mut server = Self { child, address, gateway, resp, out, log };
         [server.gateway, server.address, server.resp] = wait_for("the `listening` line", || {
             if let Some(status) = server.child.try_wait().unwrap() {
-                panic!("it ended with {status}: {}", server.log.lock().unwrap());
+                panic!("exited with {status}: {}", server.log.lock().unwrap());
             }
-            // The RESP door's line is the last.
+            // The program prints the line of the RESP listener last.
             let out = server.out.lock().unwrap();
-            let listening = |door: &str| {
+            let listening = |prefix: &str| {
                 let mut lines = out.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-                lines.find_map(|line| line.strip_prefix(door).map(|at| at.trim_end().to_owned()))
+                lines.find_map(|line| line.strip_prefix(prefix).map(|at| at.trim_end().to_owned()))
             };
             let http = listening("listening http ")?;
             let resp = listening("listening resp ");
@@ -82,26 +82,26 @@ impl ServerProcess {
         server
     }
 
-    /// Where the gRPC door is.
+    /// Address of the gRPC listener.
     pub fn grpc_address(&self) -> String {
         self.listen_address("grpc")
     }
 
-    /// Where the admin door is.
+    /// Address of the admin listener.
     pub fn admin_address(&self) -> String {
         self.listen_address("admin")
     }
 
-    fn listen_address(&self, door: &str) -> String {
-        let prefix = format!("listening {door} ");
-        wait_for(&format!("the line of the {door} door"), || {
+    fn listen_address(&self, listener: &str) -> String {
+        let prefix = format!("listening {listener} ");
+        wait_for(&format!("the `listening {listener}` line"), || {
             let out = self.stdout();
             let mut lines = out.split_inclusive('\n').filter(|line| line.ends_with('\n'));
             lines.find_map(|line| line.strip_prefix(&prefix).map(|at| at.trim_end().to_owned()))
         })
     }
 
-    /// A caller of the HTTP door.
+    /// A client of the HTTP listener.
     pub fn client(&self) -> HttpTestClient {
         HttpTestClient::connect(&self.address)
     }
@@ -111,25 +111,25 @@ impl ServerProcess {
         HttpTestClient::connect(&self.gateway)
     }
 
-    /// The number of the process that was started.
+    /// Process ID of the server that the test started; successors have others.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What is on stdout so far.
+    /// The stdout output so far.
     pub fn stdout(&self) -> String {
         self.out.lock().unwrap().clone()
     }
 
-    /// What is on stderr so far.
+    /// The stderr output so far.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
 
-    /// Waits for a log line with these words.
+    /// Waits until the log contains these words.
     #[track_caller]
     pub fn wait_for_log(&self, words: &str) {
-        wait_for(&format!("the log to say `{words}`"), || self.log().contains(words).then_some(()));
+        wait_for(&format!("`{words}` in the log"), || self.log().contains(words).then_some(()));
     }
 
     /// Sends a signal: `HUP`, `TERM`, `INT`.
@@ -138,13 +138,13 @@ impl ServerProcess {
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     }
 
-    /// Waits until the process has ended by itself.
+    /// Waits until the process exits without being killed.
     #[track_caller]
     pub fn wait_for_exit(&mut self) -> ExitStatus {
-        wait_for("the process to end", || self.child.try_wait().unwrap())
+        wait_for("the process to exit", || self.child.try_wait().unwrap())
     }
 
-    /// Stops it as an operator would and checks that it went well.
+    /// Stops it with SIGTERM, as an operator would, and checks that it exits with 0.
     #[track_caller]
     pub fn stop(mut self) {
         self.signal("TERM");
@@ -159,7 +159,7 @@ impl Drop for ServerProcess {
     }
 }
 
-/// What is read from somebody, line by line.
+/// Collects the lines of a stream on a background thread.
 pub fn collect_lines(from: impl Read + Send + 'static) -> Arc<Mutex<String>> {
     let text = Arc::new(Mutex::new(String::new()));
     let into = Arc::clone(&text);

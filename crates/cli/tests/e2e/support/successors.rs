@@ -1,14 +1,14 @@
-//! Processes that take over from each other. They are no children of the test, so they are ended by
-//! number when it is over.
+//! Processes that replace each other in a graceful restart. Successors are not children of the
+//! test, so it kills them by process ID when it ends.
 
 use std::process::Command;
 
 use super::{ServerProcess, wait_for};
 
-/// The line of processes that a server begins.
+/// The chain of successors that starts with one server process.
 pub struct SuccessorChain<'s> {
     server: &'s ServerProcess,
-    /// The one that serves.
+    /// Process ID of the current server.
     pub pid: u32,
     count: usize,
 }
@@ -18,23 +18,23 @@ impl<'s> SuccessorChain<'s> {
         Self { server, pid: server.pid(), count: 0 }
     }
 
-    /// The one that was started last, whoever told it to.
+    /// Starts from the newest successor in the log, regardless of what triggered the restart.
     pub fn from_log(server: &'s ServerProcess) -> Self {
         let started = logged_pids(server, "successor=");
         Self { server, pid: *started.last().unwrap(), count: started.len() }
     }
 
-    /// Tells the one that serves to let another take over, and waits until that has happened and the
-    /// old one is gone.
+    /// Sends SIGUSR2 to the current process. Waits until its successor has taken over and the old
+    /// process has exited.
     #[track_caller]
     pub fn replace_process(&mut self) {
         let old = self.pid;
         send_signal(old, "USR2");
         self.count += 1;
-        let number = |what| logged_pids(self.server, what).get(self.count - 1).copied();
-        self.pid = wait_for("a successor", || number("successor="));
-        wait_for("it to take over", || number("predecessor="));
-        wait_for("the old process to go", || (!is_alive(old)).then_some(()));
+        let pid = |what| logged_pids(self.server, what).get(self.count - 1).copied();
+        self.pid = wait_for("a successor", || pid("successor="));
+        wait_for("the successor to take over", || pid("predecessor="));
+        wait_for("the old process to exit", || (!is_alive(old)).then_some(()));
     }
 }
 
@@ -46,7 +46,7 @@ impl Drop for SuccessorChain<'_> {
     }
 }
 
-/// The numbers in the log that follow these words.
+/// The numbers that follow `what` in the log.
 fn logged_pids(server: &ServerProcess, what: &str) -> Vec<u32> {
     let log = server.log();
     let digits = |text: &str| text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok();
@@ -58,7 +58,7 @@ pub fn send_signal(pid: u32, name: &str) {
     assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
 }
 
-/// Whether a process runs; one that has ended and that nobody has asked how does not.
+/// Whether a process is running. A zombie, which has exited but was not reaped, is not.
 pub fn is_alive(pid: u32) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = state.rsplit_once(')').map(|(_, rest)| rest.trim_start().to_owned());

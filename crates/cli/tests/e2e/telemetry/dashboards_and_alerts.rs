@@ -1,5 +1,5 @@
-//! The alerts and the board of `deploy/`: promtool is content with the alerts, and everything that they and the board ask
-//! for is told by a server that runs.
+//! The alerts and the dashboard in `deploy/`: promtool accepts the alerts, and a running server
+//! exposes every metric and label that their queries use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,14 +14,14 @@ fn deploy_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name)
 }
 
-/// What is told: of each name the labels, and of each label the values.
+/// Metric names with their labels, and the values of each label.
 type ExposedMetrics = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
-/// What servers tell on either store.
+/// The metrics that servers expose with either store.
 fn exposed_metrics() -> ExposedMetrics {
     let (folder, redis) = (TestFolder::new(), Redis::start());
     let (rules, url) = (folder.write("rules.yaml", RULES), redis.url());
-    let mut told = ExposedMetrics::new();
+    let mut metrics = ExposedMetrics::new();
     for args in [&[][..], &["--store", &url]] {
         let server =
             ServerProcess::with_config(&rules, &[&["--admin", "127.0.0.1:0"], args].concat());
@@ -29,16 +29,16 @@ fn exposed_metrics() -> ExposedMetrics {
         for line in fetch_metrics(&server).lines().filter(|line| !line.starts_with('#')) {
             let series = line.rsplit_once(' ').unwrap().0;
             let (name, labels) = series.split_once('{').unwrap_or((series, ""));
-            let known = told.entry(name.to_owned()).or_default();
+            let known = metrics.entry(name.to_owned()).or_default();
             for (label, value) in parse_matchers(labels.trim_end_matches('}')) {
                 known.entry(label).or_default().insert(value);
             }
         }
     }
-    told
+    metrics
 }
 
-/// Labels and values, such as those of `door="http",outcome=~"a|b"`.
+/// Parses labels and values, such as `api="http",outcome=~"a|b"`.
 fn parse_matchers(text: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -51,18 +51,18 @@ fn parse_matchers(text: &str) -> Vec<(String, String)> {
     found
 }
 
-/// What Prometheus adds to every series.
+/// Labels that Prometheus adds to every series.
 const PROMETHEUS_LABELS: [&str; 2] = ["job", "instance"];
 
-/// What is wrong with a query, if something is: it asks for what nobody tells.
-fn query_problems(query: &str, told: &ExposedMetrics) -> Vec<String> {
-    let mut wrong = Vec::new();
+/// The names, labels and values in a query that no server exposes.
+fn query_problems(query: &str, metrics: &ExposedMetrics) -> Vec<String> {
+    let mut problems = Vec::new();
     let mut grouped: BTreeSet<String> = PROMETHEUS_LABELS.map(str::to_owned).into();
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     for (at, _) in query.match_indices("tidegate_") {
         let name: String = query[at..].chars().take_while(|c| is_name(*c)).collect();
-        let Some(labels) = told.get(&name) else {
-            wrong.push(format!("nobody tells {name}"));
+        let Some(labels) = metrics.get(&name) else {
+            problems.push(format!("no server exposes {name}"));
             continue;
         };
         grouped.extend(labels.keys().cloned());
@@ -73,12 +73,13 @@ fn query_problems(query: &str, told: &ExposedMetrics) -> Vec<String> {
                 continue;
             }
             match labels.get(&label) {
-                None => wrong.push(format!("{name} has no label {label}")),
-                // What the reader chooses.
+                None => problems.push(format!("{name} has no label {label}")),
+                // A dashboard variable.
                 Some(_) if value.starts_with('$') => {}
                 Some(known) => {
                     let unknown = value.split('|').filter(|value| !known.contains(*value));
-                    wrong.extend(unknown.map(|value| format!("{name}: {label} is never {value}")));
+                    problems
+                        .extend(unknown.map(|value| format!("{name}: {label} is never {value}")));
                 }
             }
         }
@@ -86,14 +87,14 @@ fn query_problems(query: &str, told: &ExposedMetrics) -> Vec<String> {
     for group in query.split("by (").skip(1) {
         let labels = group.split(')').next().unwrap_or_default().split(", ");
         let unknown = labels.filter(|label| !grouped.contains(*label));
-        wrong.extend(unknown.map(|label| format!("nothing has the label {label}")));
+        problems.extend(unknown.map(|label| format!("nothing has the label {label}")));
     }
-    wrong
+    problems
 }
 
-/// Every query of a board, wherever it is in it.
-fn dashboard_queries(board: &Json) -> Vec<String> {
-    match board {
+/// Every query of a dashboard, at any depth.
+fn dashboard_queries(dashboard: &Json) -> Vec<String> {
+    match dashboard {
         Json::Object(fields) => fields
             .iter()
             .flat_map(|(name, value)| match value {
@@ -108,11 +109,11 @@ fn dashboard_queries(board: &Json) -> Vec<String> {
 
 #[test]
 fn dashboard_queries_match_exposed_metrics() {
-    let board = std::fs::read_to_string(deploy_path("grafana/tidegate.json")).unwrap();
-    let queries = dashboard_queries(&serde_json::from_str(&board).unwrap());
-    let told = exposed_metrics();
+    let dashboard = std::fs::read_to_string(deploy_path("grafana/tidegate.json")).unwrap();
+    let queries = dashboard_queries(&serde_json::from_str(&dashboard).unwrap());
+    let metrics = exposed_metrics();
     for query in &queries {
-        assert_eq!(query_problems(query, &told), Vec::<String>::new(), "{query}");
+        assert_eq!(query_problems(query, &metrics), Vec::<String>::new(), "{query}");
     }
     assert!(queries.len() > 40, "{} queries", queries.len());
     let all = queries.join("\n");
@@ -134,9 +135,9 @@ fn alert_queries_match_exposed_metrics() {
 
 #[test]
 fn unknown_metrics_in_queries_are_detected() {
-    let told = exposed_metrics();
-    for (query, why) in [
-        ("rate(tidegate_decision_total[5m])", "nobody tells tidegate_decision_total"),
+    let metrics = exposed_metrics();
+    for (query, problem) in [
+        ("rate(tidegate_decision_total[5m])", "no server exposes tidegate_decision_total"),
         ("tidegate_store_up{server=\"a\"}", "tidegate_store_up has no label server"),
         (
             "tidegate_rule_verdicts_total{verdict=~\"deny|denied\"}",
@@ -144,20 +145,20 @@ fn unknown_metrics_in_queries_are_detected() {
         ),
         ("sum by (job, client) (tidegate_store_up)", "nothing has the label client"),
     ] {
-        assert_eq!(query_problems(query, &told), [why]);
+        assert_eq!(query_problems(query, &metrics), [problem]);
     }
 }
 
 #[test]
 fn alerts_pass_promtool_checks() {
-    for words in [["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]] {
-        let file = deploy_path(&format!("prometheus/{}", words[2]));
-        let (content, told) = run_promtool(&[words[0], words[1], file.to_str().unwrap()], "");
-        assert!(content && told.contains("SUCCESS"), "{told}");
+    for args in [["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]] {
+        let file = deploy_path(&format!("prometheus/{}", args[2]));
+        let (valid, output) = run_promtool(&[args[0], args[1], file.to_str().unwrap()], "");
+        assert!(valid && output.contains("SUCCESS"), "{output}");
     }
 }
 
-/// An alert without a test may never fire.
+/// Without a test, an alert may never fire.
 #[test]
 fn every_alert_fires_in_a_test() {
     let text = |name| std::fs::read_to_string(deploy_path(name)).unwrap();

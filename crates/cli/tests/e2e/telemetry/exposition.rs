@@ -1,4 +1,4 @@
-//! The page of metrics: as Prometheus wants it, as documented, and after a reload as the rules are.
+//! The metrics page is valid for Prometheus, agrees with the documentation, and follows reloads.
 
 use tidegate_testkit::redis::RedisServer as Redis;
 
@@ -23,11 +23,11 @@ fn promtool_accepts_metrics_on_either_store() {
         let server = start_server(&folder, args);
         assert_promtool_accepts(&fetch_metrics(&server));
         send_writes(&server, 5);
-        let told = fetch_metrics(&server);
-        assert_promtool_accepts(&told);
+        let metrics = fetch_metrics(&server);
+        assert_promtool_accepts(&metrics);
         assert_eq!(
             sample_value(
-                &told,
+                &metrics,
                 r#"tidegate_requests_total{endpoint="POST /api/*",outcome="refused"}"#
             ),
             3.0
@@ -37,8 +37,8 @@ fn promtool_accepts_metrics_on_either_store() {
 
 #[test]
 fn promtool_rejects_invalid_metrics() {
-    let (content, why) = run_promtool(&["check", "metrics"], "# TYPE a_total gauge\na_total 1\n");
-    assert!(!content && why.contains("a_total"), "{why}");
+    let (valid, error) = run_promtool(&["check", "metrics"], "# TYPE a_total gauge\na_total 1\n");
+    assert!(!valid && error.contains("a_total"), "{error}");
 }
 
 #[test]
@@ -56,20 +56,20 @@ fn openmetrics_has_same_samples_and_eof() {
     assert_eq!(samples(&open), samples(&fetch_metrics(&server)));
 }
 
-/// Whoever looks a metric up finds it, and finds nothing that is not there.
+/// The documentation lists every metric and no others.
 #[test]
 fn metrics_and_documentation_agree() {
     let (folder, redis) = (TestFolder::new(), Redis::start());
-    let mut told = metric_families(&fetch_metrics(&start_server(&folder, &[])));
-    told.extend(metric_families(&fetch_metrics(&start_server(
+    let mut families = metric_families(&fetch_metrics(&start_server(&folder, &[])));
+    families.extend(metric_families(&fetch_metrics(&start_server(
         &folder,
         &["--store", &redis.url()],
     ))));
-    // Where nobody is: what becomes of traces is told all the same.
+    // No collector listens there, but the metrics about traces are exposed anyway.
     let collector = ["--otlp", "http://127.0.0.1:9"];
     let traced = fetch_metrics(&start_server(&folder, &collector));
     assert_promtool_accepts(&traced);
-    told.extend(metric_families(&traced));
+    families.extend(metric_families(&traced));
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating.md");
     let text = std::fs::read_to_string(path).unwrap();
     let section = text.split("\n## ").find(|section| section.starts_with("Metrics\n")).unwrap();
@@ -81,30 +81,30 @@ fn metrics_and_documentation_agree() {
         .collect();
     named.iter_mut().for_each(|name| *name = name.split('{').next().unwrap_or(name));
     named.sort_unstable();
-    assert_eq!(named, told.keys().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(named, families.keys().map(String::as_str).collect::<Vec<_>>());
 }
 
 #[test]
 fn reload_metrics_show_outcome_and_fingerprint() {
     let folder = TestFolder::new();
     let server = start_server(&folder, &[]);
-    let told = fetch_metrics(&server);
+    let metrics = fetch_metrics(&server);
     let (ok, failed) = (
         r#"tidegate_rules_reloads_total{outcome="ok"}"#,
         r#"tidegate_rules_reloads_total{outcome="failed"}"#,
     );
-    assert_eq!((sample_value(&told, ok), sample_value(&told, failed)), (1.0, 0.0));
-    let before = sample_value(&told, "tidegate_rules_fingerprint");
+    assert_eq!((sample_value(&metrics, ok), sample_value(&metrics, failed)), (1.0, 0.0));
+    let before = sample_value(&metrics, "tidegate_rules_fingerprint");
     folder.replace_atomically("rules.yaml", RULES.replace("2/30d", "3/30d"));
     wait_for("the new rules", || (sample_value(&fetch_metrics(&server), ok) == 2.0).then_some(()));
     assert_ne!(sample_value(&fetch_metrics(&server), "tidegate_rules_fingerprint"), before);
     folder.replace_atomically("rules.yaml", "rules: [{ id: broken }]");
-    wait_for("the refusal", || {
+    wait_for("the failed reload", || {
         (sample_value(&fetch_metrics(&server), failed) == 1.0).then_some(())
     });
-    let told = fetch_metrics(&server);
+    let metrics = fetch_metrics(&server);
     assert_eq!(
-        (sample_value(&told, ok), sample_value(&told, "tidegate_rules_degraded")),
+        (sample_value(&metrics, ok), sample_value(&metrics, "tidegate_rules_degraded")),
         (2.0, 1.0)
     );
 }
@@ -116,12 +116,15 @@ fn deleted_rule_series_disappear() {
     send_writes(&server, 3);
     assert!(fetch_metrics(&server).contains("rule=\"watched\""));
     folder.replace_atomically("rules.yaml", RULES.lines().take(3).collect::<Vec<_>>().join("\n"));
-    let told = wait_for("the new rules", || {
-        let told = fetch_metrics(&server);
-        (!told.contains("rule=\"watched\"")).then_some(told)
+    let metrics = wait_for("the new rules", || {
+        let metrics = fetch_metrics(&server);
+        (!metrics.contains("rule=\"watched\"")).then_some(metrics)
     });
     let verdicts = "tidegate_rule_verdicts_total{rule=\"writes\",endpoint=\"POST /api/*\",";
-    assert_eq!(sample_value(&told, &format!("{verdicts}mode=\"enforce\",verdict=\"deny\"}}")), 1.0);
+    assert_eq!(
+        sample_value(&metrics, &format!("{verdicts}mode=\"enforce\",verdict=\"deny\"}}")),
+        1.0
+    );
 }
 
 #[test]
@@ -132,10 +135,10 @@ fn throttle_commands_count_as_resp_decisions() {
         let mut cli = std::process::Command::new("redis-cli");
         assert!(cli.args(["-p", port, "CL.THROTTLE", "k", "0", "1", "3600"]).output().is_ok());
     }
-    let told = fetch_metrics(&server);
+    let metrics = fetch_metrics(&server);
     let count = |outcome: &str| {
-        let door = "tidegate_decisions_total{door=\"resp\",answered_by=\"store\"";
-        sample_value(&told, &format!("{door},outcome=\"{outcome}\"}}"))
+        let series = "tidegate_decisions_total{api=\"resp\",answered_by=\"store\"";
+        sample_value(&metrics, &format!("{series},outcome=\"{outcome}\"}}"))
     };
     assert_eq!((count("allowed"), count("refused")), (1.0, 2.0));
 }

@@ -1,4 +1,4 @@
-//! What is told of a store that is elsewhere: well, and gone.
+//! Metrics of a remote store, while it is healthy and while it is down.
 
 use tidegate_testkit::redis::RedisServer as Redis;
 
@@ -12,33 +12,33 @@ fn store_metrics_cover_calls_and_outage() {
     let args = ["--admin", "127.0.0.1:0", "--store", &redis.url(), "--store-deadline", "2s"];
     let server = ServerProcess::with_config(&rules, &args);
     send_writes(&server, 3);
-    let told = fetch_metrics(&server);
-    // One call for each of three checks, but for the one that a remembered refusal may have answered.
-    assert!(sample_value(&told, "tidegate_store_batch_requests_count") >= 2.0, "{told}");
-    assert!(sample_value(&told, "tidegate_store_round_trip_seconds_count") >= 2.0, "{told}");
-    assert!(sample_value(&told, "tidegate_store_round_trip_seconds_sum") > 0.0, "{told}");
-    assert_eq!(sample_value(&told, "tidegate_store_nodes"), 1.0);
-    let open = breaker_state(&told, "open");
-    assert_eq!((breaker_state(&told, "closed"), open), (1.0, 0.0));
+    let metrics = fetch_metrics(&server);
+    // One call per check, except for one that a cached refusal may have answered.
+    assert!(sample_value(&metrics, "tidegate_store_batch_requests_count") >= 2.0, "{metrics}");
+    assert!(sample_value(&metrics, "tidegate_store_round_trip_seconds_count") >= 2.0, "{metrics}");
+    assert!(sample_value(&metrics, "tidegate_store_round_trip_seconds_sum") > 0.0, "{metrics}");
+    assert_eq!(sample_value(&metrics, "tidegate_store_nodes"), 1.0);
+    let open = breaker_state(&metrics, "open");
+    assert_eq!((breaker_state(&metrics, "closed"), open), (1.0, 0.0));
     drop(redis);
-    wait_for("the loss to be noticed", || {
+    wait_for("the outage to be noticed", || {
         send_writes(&server, 1);
         (sample_value(&fetch_metrics(&server), "tidegate_store_up") == 0.0).then_some(())
     });
     send_writes(&server, 2);
-    let told = fetch_metrics(&server);
-    assert_eq!((breaker_state(&told, "closed"), breaker_state(&told, "open")), (0.0, 1.0));
+    let metrics = fetch_metrics(&server);
+    assert_eq!((breaker_state(&metrics, "closed"), breaker_state(&metrics, "open")), (0.0, 1.0));
     assert!(
-        sample_value(&told, r#"tidegate_store_errors_total{kind="breaker_open"}"#) >= 2.0,
-        "{told}"
+        sample_value(&metrics, r#"tidegate_store_errors_total{kind="breaker_open"}"#) >= 2.0,
+        "{metrics}"
     );
-    let fallback = r#"tidegate_decisions_total{door="http",answered_by="fallback""#;
+    let fallback = r#"tidegate_decisions_total{api="http",answered_by="fallback""#;
     let answered = ["allowed", "refused"]
-        .map(|outcome| sample_value(&told, &format!("{fallback},outcome=\"{outcome}\"}}")));
-    assert!(answered.iter().sum::<f64>() >= 2.0, "{told}");
+        .map(|outcome| sample_value(&metrics, &format!("{fallback},outcome=\"{outcome}\"}}")));
+    assert!(answered.iter().sum::<f64>() >= 2.0, "{metrics}");
 }
 
-/// Whether the breaker of the one server is in a state.
+/// 1 if the breaker of the only server is in this state, else 0.
 #[track_caller]
 fn breaker_state(page: &str, state: &str) -> f64 {
     let state = format!("state=\"{state}\"}}");

@@ -1,4 +1,5 @@
-//! Violations in the log of a running server: what a line says, how many there are, and what becomes of hostile text.
+//! Violations in the log of a running server: the fields of a line, sampling, and escaping of
+//! hostile text.
 
 use serde_json::{Value, json};
 
@@ -16,7 +17,7 @@ rules:
 
 const API_KEY: &str = "sk-live-0123456789";
 
-/// What terminals obey, what ends lines, what forges fields, and what turns the direction of writing.
+/// Terminal escapes, line ends, forged fields, and characters that change the text direction.
 const HOSTILE: &str =
     "\u{1b}[2J\n{\"level\":\"ERROR\"}\r\u{202e}\u{9b}31m rule=forged \u{200b}\"\0";
 
@@ -25,13 +26,13 @@ fn start_server(folder: &TestFolder, args: &[&str]) -> ServerProcess {
     ServerProcess::with_config(&rules, &[&["--admin", "127.0.0.1:0"], args].concat())
 }
 
-/// The lines about violations, each an object; all others are objects too.
+/// The violation lines of a JSON log; fails if any line is not valid JSON.
 fn violation_lines(log: &str) -> Vec<Value> {
     let all = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     all.filter(|line| line["target"] == "tidegate::violation").collect()
 }
 
-/// Stops the server and returns all that it has said: what is left to tell is told at the end.
+/// Stops the server and returns its whole log; it writes pending lines before it exits.
 #[track_caller]
 fn stop_and_read_log(mut server: ServerProcess) -> String {
     server.signal("TERM");
@@ -40,7 +41,7 @@ fn stop_and_read_log(mut server: ServerProcess) -> String {
     server.log()
 }
 
-/// The lines of the access log.
+/// The access log lines.
 fn access_lines(log: &str) -> Vec<Value> {
     let all = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     all.filter(|line| line["message"] == "answered").collect()
@@ -70,7 +71,7 @@ fn client_hash_is_the_same_everywhere() {
     let token = folder.write("token", "a-token-of-some-length");
     let args = ["--admin-token-file", token.to_str().unwrap()];
     let server = start_gateway(&folder, &upstream, &args);
-    // Two addresses of one IPv6 network are one client to rules, and so they are in logs.
+    // Rules treat the addresses of one IPv6 network as one client, and so do logs.
     for ip in ["2001:db8::1", "2001:db8::2"] {
         let refused = server.gateway_client().get_with("/users/7", &[("x-forwarded-for", ip)]);
         assert_eq!(refused.status, 429);
@@ -101,10 +102,10 @@ fn access_log_shows_patterns_by_default() {
     let (folder, upstream) = (TestFolder::new(), RecordingUpstream::start());
     let paths = |args: &[&str]| {
         let server = start_gateway(&folder, &upstream, args);
-        let mut visitor = server.gateway_client();
-        // One that a rule declares, one that no rule does, one that is refused before rules are read.
+        let mut client = server.gateway_client();
+        // A rule's endpoint, one without a rule, and one refused before rules are evaluated.
         for path in ["/users/alice", "/orders/bob", "/a%2fcarol"] {
-            visitor.get_with(path, &[("x-forwarded-for", "203.0.113.7")]);
+            client.get_with(path, &[("x-forwarded-for", "203.0.113.7")]);
         }
         let log = stop_and_read_log(server);
         let path = |line: &Value| line["path"].as_str().unwrap().to_owned();
@@ -130,23 +131,24 @@ fn violation_line_matches_recorded_violation() {
     let allowed = (0..3).filter(|_| client.check(&facts).status == 200).count();
     assert_eq!(allowed, 2);
     let admin = format!("http://{}", server.admin_address());
-    let on_record = wait_for("them to be on record", || {
-        let asked = run_tidegate(&["violations", "--json", "--admin", &admin]);
-        let told: Value = serde_json::from_slice(&asked.stdout).unwrap();
-        let rows = told["violations"].as_array().unwrap().clone();
+    let recorded = wait_for("the recorded violations", || {
+        let output = run_tidegate(&["violations", "--json", "--admin", &admin]);
+        let body: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let rows = body["violations"].as_array().unwrap().clone();
         (rows.len() == 3).then_some(rows)
     });
     let log = stop_and_read_log(server);
     let lines = violation_lines(&log);
-    let of = |rule: &str| lines.iter().filter(|line| line["rule"] == rule).collect::<Vec<_>>();
-    let [refused] = of("writes")[..] else { panic!("{log}") };
+    let lines_of =
+        |rule: &str| lines.iter().filter(|line| line["rule"] == rule).collect::<Vec<_>>();
+    let [refused] = lines_of("writes")[..] else { panic!("{log}") };
     for (field, value) in [
         ("level", json!("INFO")),
         ("message", json!("refused")),
         ("verdict", json!("deny")),
         ("mode", json!("enforce")),
         ("algorithm", json!("fixed_window")),
-        ("door", json!("http")),
+        ("api", json!("http")),
         ("method", json!("POST")),
         ("endpoint", json!("POST /api/*")),
         ("limit", json!(2)),
@@ -156,11 +158,12 @@ fn violation_line_matches_recorded_violation() {
         assert_eq!(refused[field], value, "{field}: {refused}");
     }
     assert!(refused["retry_after_ms"].as_u64().unwrap() > 0, "{refused}");
-    let shadow = of("watched");
+    let shadow = lines_of("watched");
     assert_eq!(shadow.len(), 2, "{log}");
     assert!(shadow.iter().all(|line| line["verdict"] == "shadow_deny" && line["mode"] == "shadow"));
-    // The same hashes as on record, so that the two can be joined; and no plain identity anywhere.
-    let row = on_record.iter().find(|row| row["rule"] == "writes").unwrap();
+    // The hashes equal those in the records, so that both can be joined; no identity is in plain
+    // text.
+    let row = recorded.iter().find(|row| row["rule"] == "writes").unwrap();
     for (field, column) in [("key", "bucket_key"), ("user", "user_id"), ("ip", "ip")] {
         assert_eq!(refused[field], row[column], "{field}: {refused} {row}");
         assert!(refused[field].as_str().unwrap().len() >= 16, "{refused}");
@@ -181,7 +184,7 @@ fn hostile_text_is_escaped_in_logs() {
         let mut client = server.client();
         (0..3).for_each(|_| _ = client.check(&facts));
         let log = stop_and_read_log(server);
-        assert!(log.contains("[2J"), "the endpoint is there, as far as it may be: {log}");
+        assert!(log.contains("[2J"), "the endpoint is logged, in escaped form: {log}");
         let hidden =
             |c: &char| *c != '\n' && (c.is_control() || ('\u{200b}'..='\u{206f}').contains(c));
         assert_eq!(log.chars().find(hidden), None, "{format}: {log:?}");
@@ -191,11 +194,11 @@ fn hostile_text_is_escaped_in_logs() {
         if format == "json" {
             assert!(violation_lines(&log).iter().all(|line| line["rule"] == "watched"), "{log}");
         } else {
-            // Within quotes it is no field.
+            // Inside quotes, the forged text is not a field.
             assert!(violations.iter().all(|line| line.contains(r#"rule="watched""#)), "{log}");
-            let quoted =
+            let forges_field =
                 |line: &&&str| line.split('"').step_by(2).any(|bare| bare.contains("forged"));
-            assert!(!violations.iter().any(|line| quoted(&line)), "{log}");
+            assert!(!violations.iter().any(|line| forges_field(&line)), "{log}");
         }
     }
 }
@@ -209,19 +212,19 @@ fn violation_flood_is_sampled_and_counted() {
     let body = json!({"checks": vec![json!({"facts": facts}); 500]}).to_string();
     let mut client = server.client();
     (0..6).for_each(|_| assert_eq!(client.post("/v1/checks", &body).status, 200));
-    let told = fetch_metrics(&server);
-    let said =
-        |labels: &str| sample_value(&told, &format!("tidegate_rule_verdicts_total{{{labels}}}"));
-    let refused = said(r#"rule="writes",endpoint="POST /api/*",mode="enforce",verdict="deny""#);
+    let metrics = fetch_metrics(&server);
+    let verdicts =
+        |labels: &str| sample_value(&metrics, &format!("tidegate_rule_verdicts_total{{{labels}}}"));
+    let refused = verdicts(r#"rule="writes",endpoint="POST /api/*",mode="enforce",verdict="deny""#);
     assert_eq!(refused, 2998.0);
     let log = stop_and_read_log(server);
     for (rule, refused) in [("writes", 2998), ("watched", 2999)] {
         let lines: Vec<Value> =
             violation_lines(&log).into_iter().filter(|line| line["rule"] == rule).collect();
-        let told = lines.iter().filter(|line| line["verdict"].is_string()).count() as u64;
+        let logged = lines.iter().filter(|line| line["verdict"].is_string()).count() as u64;
         let suppressed: u64 = lines.iter().map(|line| line["suppressed"].as_u64().unwrap()).sum();
-        assert_eq!(told + suppressed, refused, "{rule}: {log}");
-        assert!((1..=40).contains(&told), "{log}");
+        assert_eq!(logged + suppressed, refused, "{rule}: {log}");
+        assert!((1..=40).contains(&logged), "{log}");
     }
 }
 

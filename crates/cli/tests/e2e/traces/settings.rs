@@ -1,4 +1,4 @@
-//! Where it is said that traces go: in the document, in OpenTelemetry's own variables; and over TLS.
+//! Settings for traces: in the document, in OpenTelemetry's environment variables, and with TLS.
 
 use super::{TRACE_ID, sampled_traceparent};
 use crate::support::otlp_collector::attribute_value;
@@ -7,20 +7,20 @@ use crate::support::{
     tidegate_command,
 };
 
-/// A gateway that is told by its environment, and by more words.
+/// A gateway with additional arguments and environment variables.
 fn start_gateway(
     upstream: &RecordingUpstream,
-    words: &[&str],
+    args: &[&str],
     variables: &[(&str, &str)],
 ) -> ServerProcess {
     let mut command = tidegate_command();
-    command.args(["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"]).args(words);
+    command.args(["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"]).args(args);
     command.args(["--gateway", "127.0.0.1:0", "--upstream", &upstream.url()]);
     command.envs(variables.iter().copied());
     ServerProcess::spawn(command)
 }
 
-/// What the collector hears of who tells, once a request was traced.
+/// Sends a traced request, and returns a resource attribute that the collector received.
 fn resource_attribute(
     server: &ServerProcess,
     collector: &TestOtlpCollector,
@@ -50,10 +50,11 @@ fn otel_variables_configure_tracing() {
     );
     assert_eq!(attribute_value(&collector.resource.lock().unwrap(), "a").as_deref(), Some("b"));
     upstream.next_request();
-    let words = ["--limit", "9/s", "--otlp", "off"];
-    let off = start_gateway(&upstream, &words, &variables);
+    let args = ["--limit", "9/s", "--otlp", "off"];
+    let off = start_gateway(&upstream, &args, &variables);
     assert_eq!(off.gateway_client().get("/").status, 200);
-    assert_eq!(upstream.next_request().header("traceparent"), None, "our own word counts more");
+    let forwarded = upstream.next_request();
+    assert_eq!(forwarded.header("traceparent"), None, "the flag overrides the variables");
 }
 
 #[test]
@@ -66,13 +67,13 @@ fn document_overrides_otel_variables() {
         collector.url()
     );
     let rules = folder.write("rules.yaml", document);
-    let words = ["--config", rules.to_str().unwrap()];
+    let args = ["--config", rules.to_str().unwrap()];
     let variables = [("OTEL_SERVICE_NAME", "other"), ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://x:1")];
-    let server = start_gateway(&upstream, &words, &variables);
+    let server = start_gateway(&upstream, &args, &variables);
     assert_eq!(server.gateway_client().get("/").status, 200);
     assert!(
         upstream.next_request().header("traceparent").unwrap().ends_with("-00"),
-        "none of ours"
+        "a ratio of 0 samples no new trace"
     );
     assert_eq!(
         resource_attribute(&server, &collector, "service.name").as_deref(),
@@ -94,11 +95,11 @@ fn tls_collector_is_verified_and_authenticated() {
         );
         let nginx = good.start_nginx(listen, &pass);
         let url = format!("https://localhost:{}", nginx.address().port());
-        let words = ["--limit", "9/s", "--otlp", url.as_str(), "--log-level", "trace"];
+        let args = ["--limit", "9/s", "--otlp", url.as_str(), "--log-level", "trace"];
         let start = |authority: &TestCertificateAuthority| {
             let file = authority.certificate_path();
             let token = ("OTEL_EXPORTER_OTLP_HEADERS", "x-token=s3cret");
-            start_gateway(&upstream, &words, &[token, ("SSL_CERT_FILE", file.to_str().unwrap())])
+            start_gateway(&upstream, &args, &[token, ("SSL_CERT_FILE", file.to_str().unwrap())])
         };
         let server = start(&good);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The spans of one request at each door.
+//! The spans of one request, at each API.
 
 use serde_json::json;
 
@@ -17,23 +17,23 @@ fn gateway_trace_links_caller_and_upstream() {
     let args = [&["--limit", "5/min by ip"], &more[..]].concat();
     let server = start_traced_gateway(&upstream.url(), &collector, &args);
     let caller = sampled_traceparent();
-    let said = [("traceparent", caller.as_str()), ("tracestate", "vendor=a:b"), ("x-a", "b")];
-    assert_eq!(server.gateway_client().get_with("/items?token=s3cret", &said).status, 200);
+    let headers = [("traceparent", caller.as_str()), ("tracestate", "vendor=a:b"), ("x-a", "b")];
+    assert_eq!(server.gateway_client().get_with("/items?token=s3cret", &headers).status, 200);
     let spans = collector.wait_for_trace(TRACE_ID, 3);
     let served = spans.find_span("GET", SPAN_KIND_SERVER);
     assert_eq!(served.parent_id(), PARENT_SPAN_ID);
     assert_eq!(served.0.trace_state, "vendor=a:b");
-    for (name, told) in [
-        ("tidegate.door", "gateway"),
+    for (name, value) in [
+        ("tidegate.api", "gateway"),
         ("http.request.method", "GET"),
         ("url.path", "/items"),
         ("http.response.status_code", "200"),
     ] {
-        assert_eq!(served.attribute(name).as_deref(), Some(told), "{name}: {served:?}");
+        assert_eq!(served.attribute(name).as_deref(), Some(value), "{name}: {served:?}");
     }
     let decided = spans.find_span("decide", SPAN_KIND_INTERNAL);
     assert_eq!(decided.parent_id(), served.span_id());
-    for (name, told) in [
+    for (name, value) in [
         ("tidegate.verdict", "allow"),
         ("tidegate.allowed", "true"),
         ("tidegate.mode", "enforce"),
@@ -43,7 +43,7 @@ fn gateway_trace_links_caller_and_upstream() {
         ("tidegate.limit", "5"),
         ("tidegate.remaining", "4"),
     ] {
-        assert_eq!(decided.attribute(name).as_deref(), Some(told), "{name}: {decided:?}");
+        assert_eq!(decided.attribute(name).as_deref(), Some(value), "{name}: {decided:?}");
     }
     assert!(decided.attribute("tidegate.rule").is_some(), "{decided:?}");
     assert!(decided.attribute("tidegate.store_time_us").is_some(), "{decided:?}");
@@ -51,10 +51,10 @@ fn gateway_trace_links_caller_and_upstream() {
     assert_eq!(called.parent_id(), served.span_id());
     assert_eq!(called.attribute("server.port"), Some(upstream.address.port().to_string()));
     assert_eq!(called.attribute("http.response.status_code").as_deref(), Some("200"));
-    let arrived = upstream.next_request();
+    let forwarded = upstream.next_request();
     let expected = format!("00-{TRACE_ID}-{}-01", called.span_id());
-    assert_eq!(arrived.header("traceparent"), Some(expected.as_str()));
-    assert_eq!(arrived.header("tracestate"), Some("vendor=a:b"));
+    assert_eq!(forwarded.header("traceparent"), Some(expected.as_str()));
+    assert_eq!(forwarded.header("tracestate"), Some("vendor=a:b"));
     let within = |inner: &crate::support::otlp_collector::ReceivedSpan| {
         served.0.start_time_unix_nano <= inner.0.start_time_unix_nano
             && inner.0.end_time_unix_nano <= served.0.end_time_unix_nano
@@ -79,31 +79,31 @@ fn refusal_has_no_upstream_span() {
     let spans = collector.wait_for_trace(TRACE_ID, 2);
     let served = spans.find_span("GET", SPAN_KIND_SERVER);
     assert_eq!(served.attribute("http.response.status_code").as_deref(), Some("429"));
-    assert_eq!(served.0.status.as_ref().map_or(0, |status| status.code), 0, "it is no fault");
+    assert_eq!(served.0.status.as_ref().map_or(0, |status| status.code), 0, "not an error");
     let decided = spans.find_span("decide", SPAN_KIND_INTERNAL);
     assert_eq!(decided.attribute("tidegate.verdict").as_deref(), Some("deny"));
     assert_eq!(decided.attribute("tidegate.allowed").as_deref(), Some("false"));
     assert_eq!(
         decided.attribute("tidegate.cost").as_deref(),
         Some("0"),
-        "it costs nobody anything"
+        "a refused request costs nothing"
     );
 }
 
 #[test]
 fn unreachable_upstream_marks_both_spans() {
     let collector = TestOtlpCollector::start();
-    let nobody = tidegate_testkit::port::ReservedPort::reserve();
-    let upstream = format!("http://{}", nobody.address());
+    let unused = tidegate_testkit::port::ReservedPort::reserve();
+    let upstream = format!("http://{}", unused.address());
     let server = start_traced_gateway(&upstream, &collector, &["--limit", "5/min"]);
     assert_eq!(
         server.gateway_client().get_with("/", &[("traceparent", &sampled_traceparent())]).status,
         502
     );
     let spans = collector.wait_for_trace(TRACE_ID, 3);
-    for (kind, why) in [(SPAN_KIND_SERVER, "502"), (SPAN_KIND_CLIENT, "no_answer")] {
+    for (kind, error) in [(SPAN_KIND_SERVER, "502"), (SPAN_KIND_CLIENT, "no_answer")] {
         let span = spans.find_span("GET", kind);
-        assert_eq!(span.attribute("error.type").as_deref(), Some(why), "{span:?}");
+        assert_eq!(span.attribute("error.type").as_deref(), Some(error), "{span:?}");
         assert_eq!(span.0.status.as_ref().unwrap().code, 2);
     }
 }
@@ -116,17 +116,17 @@ fn http_api_traces_checks_not_probes() {
     assert_eq!(client.get_with("/livez", &[("traceparent", &sampled_traceparent())]).status, 200);
     let body = json!({"facts": {"user_id": "alice"}}).to_string();
     let parent = sampled_traceparent();
-    let said = [("traceparent", parent.as_str())];
-    assert_eq!(client.request("POST /v1/check", &said, &body).status, 200);
+    let headers = [("traceparent", parent.as_str())];
+    assert_eq!(client.request("POST /v1/check", &headers, &body).status, 200);
     let spans = collector.wait_for_trace(TRACE_ID, 2);
     let served = spans.find_span("POST /v1/check", SPAN_KIND_SERVER);
     assert_eq!(
-        (served.parent_id(), served.attribute("tidegate.door").as_deref()),
+        (served.parent_id(), served.attribute("tidegate.api").as_deref()),
         (PARENT_SPAN_ID.to_owned(), Some("http"))
     );
     assert_eq!(spans.find_span("decide", SPAN_KIND_INTERNAL).parent_id(), served.span_id());
     assert!(!format!("{spans:?}").contains("alice"), "{spans:?}");
-    // Several questions of one call are one decision span, of which the one that refuses is told.
+    // The checks of one call share a decision span, which describes the refused one.
     let other = parent.replace(TRACE_ID, &TRACE_ID.replace('4', "5"));
     let check = |user: &str| json!({"facts": {"user_id": user}});
     let body = json!({"checks": [check("bob"), check("alice"), check("carol")]}).to_string();
@@ -152,19 +152,20 @@ rules:
     let args = ["--otlp", &collector.url(), "--grpc", "127.0.0.1:0"];
     let server = ServerProcess::with_config(&rules, &args);
     let parent = sampled_traceparent();
-    let said = [("traceparent", parent.as_str()), ("x-forwarded-method", "GET")];
-    assert_eq!(server.client().get_with("/v1/forward-auth", &said).status, 200);
+    let headers = [("traceparent", parent.as_str()), ("x-forwarded-method", "GET")];
+    assert_eq!(server.client().get_with("/v1/forward-auth", &headers).status, 200);
     let spans = collector.wait_for_trace(TRACE_ID, 2);
     let served = spans.find_span("GET /v1/forward-auth", SPAN_KIND_SERVER);
-    assert_eq!(served.attribute("tidegate.door").as_deref(), Some("forward_auth"));
+    assert_eq!(served.attribute("tidegate.api").as_deref(), Some("forward_auth"));
     let decided = spans.find_span("decide", SPAN_KIND_INTERNAL);
     assert_eq!(decided.attribute("tidegate.rule").as_deref(), Some("all"));
 
     let other = TRACE_ID.replace('4', "6");
     let metadata = json!({"traceparent": sampled_traceparent().replace(TRACE_ID, &other)});
     let call = json!({"domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": "alice"}]}]});
-    let answers = call_grpc_with_metadata(&server.grpc_address(), &[call.clone(), call], &metadata);
-    assert_eq!(answers[1]["overallCode"], "OVER_LIMIT", "{answers:?}");
+    let responses =
+        call_grpc_with_metadata(&server.grpc_address(), &[call.clone(), call], &metadata);
+    assert_eq!(responses[1]["overallCode"], "OVER_LIMIT", "{responses:?}");
     let spans = collector.wait_for_trace(&other, 4);
     let name = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
     let (decided, served): (Vec<_>, Vec<_>) =

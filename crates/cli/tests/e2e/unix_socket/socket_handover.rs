@@ -1,4 +1,4 @@
-//! Sockets that are handed on: by a predecessor (SIGUSR2), and by systemd, whose files stay systemd's.
+//! Inherited sockets: from a predecessor (SIGUSR2), and from systemd, which keeps its socket files.
 
 use std::os::unix::net::UnixListener;
 use std::process::Command;
@@ -9,7 +9,7 @@ use super::{send_check, server_command, start_server};
 use crate::support::successors::{is_alive, send_signal};
 use crate::support::{ServerProcess, SuccessorChain, TestFolder, wait_for};
 
-/// Stops a process that is no child of ours.
+/// Stops a process that is not a child of this test.
 #[track_caller]
 fn stop_process(pid: u32) {
     send_signal(pid, "TERM");
@@ -21,12 +21,12 @@ fn successor_reuses_and_removes_socket_file() {
     let folder = TestFolder::new();
     let path = folder.path("http.sock");
     let server = start_server(&folder, &["--limit", "5/h by ip"]);
-    let mut line = SuccessorChain::new(&server);
+    let mut chain = SuccessorChain::new(&server);
     for _ in 0..2 {
-        line.replace_process();
+        chain.replace_process();
         assert_eq!(send_check(&path).status, 200, "{}", server.log());
     }
-    stop_process(line.pid);
+    stop_process(chain.pid);
     assert!(!path.exists(), "{}", server.log());
 }
 
@@ -40,7 +40,7 @@ fn failed_successor_keeps_socket_file() {
     let mut command = server_command(&folder, &["--config", rules.to_str().unwrap()]);
     command.env_remove("TIDEGATE_GRPC");
     let server = ServerProcess::spawn(command);
-    // Another door that the successor wants and cannot have.
+    // A listener that the successor cannot open.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     folder.replace_atomically("rules.yaml", document(&taken.local_addr().unwrap().to_string()));
     server.wait_for_log("takes effect at the next start");
@@ -51,7 +51,7 @@ fn failed_successor_keeps_socket_file() {
     assert!(!path.exists());
 }
 
-/// As systemd starts it: with a socket that is open already.
+/// A command as systemd starts it, with an inherited socket.
 fn activated_command(folder: &TestFolder) -> (Command, UnixListener) {
     let socket = UnixListener::bind(folder.path("http.sock")).unwrap();
     let mut command = server_command(folder, &["--limit", "5/h by ip"]);
@@ -69,10 +69,10 @@ fn systemd_socket_file_is_kept() {
     let server = ServerProcess::spawn(command);
     assert_eq!(server.address, format!("unix:{}", path.display()));
     assert_eq!(send_check(&path).status, 200);
-    // Handed on, it is still systemd's.
-    let mut line = SuccessorChain::new(&server);
-    line.replace_process();
+    // A successor does not remove systemd's file either.
+    let mut chain = SuccessorChain::new(&server);
+    chain.replace_process();
     assert_eq!(send_check(&path).status, 200);
-    stop_process(line.pid);
-    assert!(path.exists(), "connections wait there for the next start");
+    stop_process(chain.pid);
+    assert!(path.exists(), "systemd's socket accepts connections for the next start");
 }

@@ -1,4 +1,4 @@
-//! Reads the `identity` section of a document.
+//! Decodes the `identity` section of a document.
 
 use tidegate_core::time::Micros;
 
@@ -13,17 +13,17 @@ use crate::diagnostic::FieldError;
 use crate::document::match_section::canonical_fact_name;
 use crate::yaml::SourceSpan;
 
-/// Facts that are found in ways of their own.
+/// Facts with a dedicated source, which `identity.facts` must not redefine.
 const RESERVED_FACTS: [&str; 7] =
     ["ip", "api_key", "user_id", "tier", "method", "path", "endpoint"];
 
-/// More than this are not needed, and each is looked for in every request.
+/// Maximum number of custom facts. Each is looked up in every request.
 const MAX_FACTS: usize = 32;
 
-/// How much clocks may differ unless the document says it.
+/// Tolerated clock difference if the document does not set one.
 const DEFAULT_LEEWAY: Micros = Micros::from_secs(60);
 
-/// With more than this a token would hardly ever expire.
+/// Maximum tolerated clock difference. With more, tokens would effectively not expire.
 const MAX_LEEWAY: Micros = Micros::from_secs(3_600);
 
 const ALGORITHMS: [(&str, JwtAlgorithm); 12] = [
@@ -41,7 +41,7 @@ const ALGORITHMS: [(&str, JwtAlgorithm); 12] = [
     ("EdDSA", JwtAlgorithm::EdDsa),
 ];
 
-/// Where things stand that are judged later.
+/// Locations of values that are checked later.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct IdentitySpans {
     /// `identity.tier.subject`.
@@ -50,21 +50,21 @@ pub(crate) struct IdentitySpans {
     pub(crate) key_file: SourceSpan,
 }
 
-/// Reads the section.
+/// Decodes the section.
 pub(crate) fn read(field: &Field<'_>) -> (IdentityConfig, IdentitySpans) {
-    let mut places = IdentitySpans { tier_subject: field.span(), key_file: field.span() };
+    let mut spans = IdentitySpans { tier_subject: field.span(), key_file: field.span() };
     let Some(mut fields) = field.fields() else {
-        return (IdentityConfig::default(), places);
+        return (IdentityConfig::default(), spans);
     };
     let identity = IdentityConfig {
         ip: fields.take("ip").map(|field| read_ip(&field)).unwrap_or_default(),
         api_key: fields.take("api_key").and_then(|field| read_api_key(&field)),
-        user_id: fields.take("user_id").and_then(|field| read_user(&field, &mut places)),
-        tier: fields.take("tier").and_then(|field| read_tier(&field, &mut places)),
+        user_id: fields.take("user_id").and_then(|field| read_user(&field, &mut spans)),
+        tier: fields.take("tier").and_then(|field| read_tier(&field, &mut spans)),
         facts: fields.take("facts").map(|field| read_facts(&field)).unwrap_or_default(),
     };
     fields.finish();
-    (identity, places)
+    (identity, spans)
 }
 
 fn read_ip(field: &Field<'_>) -> IpIdentity {
@@ -83,12 +83,13 @@ fn read_ip(field: &Field<'_>) -> IpIdentity {
     ip
 }
 
-/// A network, or the word for whoever comes over a unix socket.
+/// Decodes a network, or `unix` for Unix-socket peers.
 fn read_trusted_proxy(field: &Field<'_>, ip: &mut IpIdentity) {
     match field.non_empty_text() {
         Some("unix") => ip.trusts_unix = true,
         Some(text) if text.starts_with("unix") => {
-            let error = FieldError::new("unix sockets are trusted all or none").with_found(text);
+            let error =
+                FieldError::new("Unix sockets cannot be trusted individually").with_found(text);
             field.report(error.with_hint("`unix`"));
         }
         Some(text) => ip.trusted_proxies.extend(field.ok_or_report(parse_network(text))),
@@ -101,7 +102,7 @@ fn read_forwarding_header(field: &Field<'_>) -> Option<ForwardingHeader> {
     match typed.as_str() {
         "x_forwarded_for" | "x-forwarded-for" => Some(ForwardingHeader::XForwardedFor),
         "forwarded" => Some(ForwardingHeader::Forwarded),
-        // A slip of `x_forwarded_for` must not become a header that nobody sends.
+        // A misspelled `x_forwarded_for` must not become the name of a header that no proxy sends.
         name if name.contains('_') => {
             let hint = "`x_forwarded_for`, `forwarded`, or a header such as `x-real-ip`";
             field.report(FieldError::new("unknown value").with_found(name).with_hint(hint));
@@ -123,17 +124,17 @@ fn read_api_key(field: &Field<'_>) -> Option<ApiKeyIdentity> {
     let query = query.map(|name| ApiKeySource::Query(name.to_owned()));
     let bearer = bearer.unwrap_or(false).then_some(ApiKeySource::Bearer);
     let hint = "one of `header: x-api-key`, `query: key`, `bearer: true`, `cookie: key`";
-    let carrier = exactly_one(&fields, [header, query, bearer, cookie], hint);
+    let source = exactly_one(&fields, [header, query, bearer, cookie], hint);
     fields.finish();
-    Some(ApiKeyIdentity { source: carrier?, unknown: unknown.unwrap_or(UnknownKeyPolicy::Itself) })
+    Some(ApiKeyIdentity { source: source?, unknown: unknown.unwrap_or(UnknownKeyPolicy::Itself) })
 }
 
-fn read_user(field: &Field<'_>, places: &mut IdentitySpans) -> Option<UserIdentity> {
+fn read_user(field: &Field<'_>, spans: &mut IdentitySpans) -> Option<UserIdentity> {
     let mut fields = field.fields()?;
-    let jwt = fields.take("jwt").map(|field| read_jwt(&field, places));
+    let jwt = fields.take("jwt").map(|field| read_jwt(&field, spans));
     let header = take_header(&mut fields).map(UserIdentity::Header);
     let cookie = take_cookie(&mut fields).map(UserIdentity::Cookie);
-    // A faulty `jwt` is there all the same.
+    // A `jwt` with errors still counts as given.
     let given = [jwt.map(|jwt| jwt.map(UserIdentity::Jwt)), header.map(Some), cookie.map(Some)];
     let hint = "one of `jwt: { key_file: jwt.pub }`, `header: x-user-id`, `cookie: session`";
     let user = exactly_one(&fields, given, hint);
@@ -141,12 +142,12 @@ fn read_user(field: &Field<'_>, places: &mut IdentitySpans) -> Option<UserIdenti
     user?
 }
 
-fn read_jwt(field: &Field<'_>, places: &mut IdentitySpans) -> Option<JwtIdentity> {
+fn read_jwt(field: &Field<'_>, spans: &mut IdentitySpans) -> Option<JwtIdentity> {
     let mut fields = field.fields()?;
     let header = take_header(&mut fields).unwrap_or_else(|| "authorization".to_owned());
     let claim = fields.take("claim").map(|field| field.non_empty_text().map(str::to_owned));
     let key_file = fields.require("key_file", "`key_file:` and the file that the key is in");
-    places.key_file = key_file.as_ref().map_or(field.span(), Field::span);
+    spans.key_file = key_file.as_ref().map_or(field.span(), Field::span);
     let key_file = key_file.and_then(|field| field.non_empty_text().map(str::to_owned));
     let algorithm = fields.take("algorithm").and_then(|field| field.choice(&ALGORITHMS));
     let (issuer, audience) =
@@ -162,19 +163,18 @@ fn read_jwt(field: &Field<'_>, places: &mut IdentitySpans) -> Option<JwtIdentity
 fn read_leeway(field: &Field<'_>) -> Option<Micros> {
     let leeway = field.duration()?;
     if leeway > MAX_LEEWAY {
-        let error =
-            FieldError::new("clocks do not differ that much").with_found(&leeway.to_string());
+        let error = FieldError::new("the leeway is too long").with_found(&leeway.to_string());
         field.report(error.with_hint(format!("at most `{MAX_LEEWAY}`")));
         return None;
     }
     Some(leeway)
 }
 
-fn read_tier(field: &Field<'_>, places: &mut IdentitySpans) -> Option<TierIdentity> {
+fn read_tier(field: &Field<'_>, spans: &mut IdentitySpans) -> Option<TierIdentity> {
     let mut fields = field.fields()?;
     let text = |field: Field<'_>| field.non_empty_text().map(str::to_owned);
     let subject = fields.take("subject");
-    places.tier_subject = subject.as_ref().map_or(field.span(), Field::span);
+    spans.tier_subject = subject.as_ref().map_or(field.span(), Field::span);
     let subject = subject.and_then(text);
     let default = fields.take("default").and_then(text);
     let header = take_header(&mut fields);
@@ -183,7 +183,7 @@ fn read_tier(field: &Field<'_>, places: &mut IdentitySpans) -> Option<TierIdenti
         fields.report(error.with_hint("one of them"));
     } else if subject.is_none() && header.is_none() && default.is_none() {
         let hint = "`subject: api_key`, `header: x-plan`, or `default: free`";
-        fields.report(FieldError::new("where the tier comes from is missing").with_hint(hint));
+        fields.report(FieldError::new("the source of the tier is missing").with_hint(hint));
     }
     fields.finish();
     Some(TierIdentity { subject, header, default })
@@ -194,7 +194,7 @@ fn read_facts(field: &Field<'_>) -> Vec<FactIdentity> {
         return Vec::new();
     };
     if fields.all_fields().count() > MAX_FACTS {
-        let message = format!("a document names at most {MAX_FACTS} further facts");
+        let message = format!("a document can define at most {MAX_FACTS} further facts");
         field.report(FieldError::new(message).with_hint("fewer"));
         return Vec::new();
     }
@@ -203,26 +203,26 @@ fn read_facts(field: &Field<'_>) -> Vec<FactIdentity> {
 
 fn read_fact(name: &str, field: &Field<'_>) -> Option<FactIdentity> {
     if RESERVED_FACTS.contains(&canonical_fact_name(name)) {
-        let error = FieldError::new("this fact is found in a way of its own").with_found(name);
-        field.report(error.with_hint("a name of your own, such as `tenant`"));
+        let error = FieldError::new("this fact has a dedicated setting").with_found(name);
+        field.report(error.with_hint("another name, such as `tenant`"));
         return None;
     }
     let mut fields = field.fields()?;
     let (header, cookie) = (take_header(&mut fields), take_cookie(&mut fields));
     let trust = fields.take("trust");
-    let word = trust.as_ref().and_then(|field| {
+    let trusted = trust.as_ref().and_then(|field| {
         field.choice(&[("proxy", FactTrust::Proxy), ("anyone", FactTrust::Anyone)])
     });
     if let (Some(trust), Some(_)) = (&trust, &cookie) {
-        let error = FieldError::new("a cookie is always the client's own word");
+        let error = FieldError::new("a cookie is always set by the client");
         trust.report(error.with_hint("`trust` only beside `header`"));
     }
     let header =
-        header.map(|name| CustomFactSource::Header(name, word.unwrap_or(FactTrust::Proxy)));
+        header.map(|name| CustomFactSource::Header(name, trusted.unwrap_or(FactTrust::Proxy)));
     let hint = "one of `header: x-tenant`, `cookie: tenant`";
-    let carrier = exactly_one(&fields, [header, cookie.map(CustomFactSource::Cookie)], hint);
+    let source = exactly_one(&fields, [header, cookie.map(CustomFactSource::Cookie)], hint);
     fields.finish();
-    Some(FactIdentity { name: name.to_owned(), source: carrier? })
+    Some(FactIdentity { name: name.to_owned(), source: source? })
 }
 
 fn read_text_list(fields: &mut FieldMap<'_>, name: &'static str) -> Vec<String> {
@@ -244,7 +244,7 @@ fn take_cookie(fields: &mut FieldMap<'_>) -> Option<String> {
     read_http_token(&fields.take("cookie")?, "this is not the name of a cookie", hint)
 }
 
-/// A token as HTTP has it (RFC 9110 section 5.6.2).
+/// Decodes an HTTP token (RFC 9110 section 5.6.2).
 fn read_http_token(field: &Field<'_>, message: &str, hint: &str) -> Option<String> {
     let name = field.non_empty_text()?;
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
@@ -255,7 +255,7 @@ fn read_http_token(field: &Field<'_>, message: &str, hint: &str) -> Option<Strin
     Some(name.to_owned())
 }
 
-/// The only one that is given; none or several are a problem.
+/// The only alternative that is given. Reports an error if there is none or more than one.
 fn exactly_one<T, const N: usize>(
     fields: &FieldMap<'_>,
     given: [Option<T>; N],
@@ -265,11 +265,11 @@ fn exactly_one<T, const N: usize>(
     match (given.next(), given.next()) {
         (Some(one), None) => Some(one),
         (None, _) => {
-            fields.report(FieldError::new("where it comes from is missing").with_hint(hint));
+            fields.report(FieldError::new("the source is missing").with_hint(hint));
             None
         }
         (Some(_), Some(_)) => {
-            fields.report(FieldError::new("this says twice where it comes from").with_hint(hint));
+            fields.report(FieldError::new("there is more than one source").with_hint(hint));
             None
         }
     }

@@ -1,4 +1,4 @@
-//! The ids of the rules to be, and which limits go by which name.
+//! Assigns ids to the rules, and maps the names of limits to rules.
 
 use std::collections::HashMap;
 
@@ -11,34 +11,34 @@ use crate::import::rule_ids::{IdAllocator, RuleIdPath};
 #[derive(Debug, Default)]
 pub(super) struct AssignedIds {
     pub(super) ids: Vec<String>,
-    /// The rules that a domain's name of a limit stands for; what is unlimited cannot be replaced.
+    /// The rules with a limit of this domain and name. Unlimited ones cannot be replaced.
     by_limit_name: HashMap<(String, String), Vec<usize>>,
 }
 
-/// Gives ids on a walk through a domain.
+/// Assigns ids during a walk through a domain.
 struct IdAssigner<'n> {
     names: &'n mut AssignedIds,
     allocator: &'n mut IdAllocator,
     domain: &'n str,
-    /// The names of the descriptors on the way.
+    /// The id paths from the domain to the current descriptor.
     path: Vec<RuleIdPath>,
 }
 
 impl AssignedIds {
     pub(super) fn assign(domains: &[EnvoyDomain<'_>]) -> Self {
-        let (mut names, mut given) = (Self::default(), IdAllocator::default());
+        let (mut names, mut allocator) = (Self::default(), IdAllocator::default());
         for domain in domains {
-            let way = vec![RuleIdPath::new(domain.name)];
-            let (names, given) = (&mut names, &mut given);
+            let path = vec![RuleIdPath::new(domain.name)];
+            let (names, allocator) = (&mut names, &mut allocator);
             walk(
                 &domain.top_level(),
-                &mut IdAssigner { names, allocator: given, domain: domain.name, path: way },
+                &mut IdAssigner { names, allocator, domain: domain.name, path },
             );
         }
         names
     }
 
-    /// The places of the rules that a name stands for.
+    /// Indexes of the rules with a limit of this name.
     pub(super) fn rules_by_limit_name(
         &self,
         domain: &str,
@@ -59,7 +59,7 @@ impl DescriptorVisitor for IdAssigner<'_> {
         self.path.push(name);
     }
 
-    /// A limit's own name is what Envoy is told, so it is the id where it can be.
+    /// Envoy reports the name of a limit, so it becomes the id if it is valid and unused.
     fn visit_rule(&mut self, typed: &ImportedDescriptor) {
         let own = typed.limit.as_ref().map_or("", |limit| &limit.name);
         let id = match (self.allocator.claim(own), self.path.last()) {

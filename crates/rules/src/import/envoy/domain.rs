@@ -1,4 +1,4 @@
-//! The domains of all files, each with its descriptors as the service puts them together.
+//! Merges the descriptors of all files by domain, as the service does.
 
 use std::collections::HashMap;
 
@@ -6,15 +6,15 @@ use super::read::{EnvoyFile, ImportedDescriptor};
 use crate::decode::Diagnostics;
 use crate::diagnostic::FieldError;
 
-/// A domain and the descriptors that any file has for it.
+/// A domain and its descriptors from all files.
 pub(super) struct EnvoyDomain<'f> {
     pub(super) name: &'f str,
-    /// The file of each top-level descriptor, and the descriptor.
+    /// Each top-level descriptor with its file.
     pub(super) descriptors: Vec<(&'f str, &'f ImportedDescriptor)>,
 }
 
 impl<'f> EnvoyDomain<'f> {
-    /// Gathers the domains in the order of the files, and notes descriptors that come twice.
+    /// Collects the domains in the order of the files, and reports duplicate descriptors.
     pub(super) fn collect_domains(
         files: &'f [EnvoyFile<'_>],
         diagnostics: &[Diagnostics<'_>],
@@ -39,7 +39,7 @@ impl<'f> EnvoyDomain<'f> {
     }
 }
 
-/// The descriptors of one level, as the service tells them apart: by key and value joined with `_`.
+/// The descriptors of one level. The service identifies them by key and value, joined with `_`.
 #[derive(Default)]
 struct SiblingDescriptors<'f>(HashMap<String, (&'f str, usize)>);
 
@@ -54,7 +54,8 @@ impl<'f> SiblingDescriptors<'f> {
             Self::default().check_duplicates(&typed.children, file, diagnostics);
             let place = (file, typed.span.line);
             let Some((other, line)) = self.0.insert(typed.joined_key(), place) else { continue };
-            let message = "key and value, joined with `_`, are those of another descriptor here";
+            let message =
+                "key and value, joined with `_`, equal those of another descriptor on this level";
             let hint = format!("one descriptor for both; the other is at {other}:{line}");
             diagnostics.report(
                 typed.span,
@@ -66,7 +67,7 @@ impl<'f> SiblingDescriptors<'f> {
 }
 
 impl ImportedDescriptor {
-    /// What the service looks an entry up by.
+    /// The text by which the service looks up an entry.
     pub(super) fn joined_key(&self) -> String {
         match self.value.is_empty() {
             true => self.key.clone(),
@@ -74,12 +75,12 @@ impl ImportedDescriptor {
         }
     }
 
-    /// Whether anything is limited here or below.
+    /// Whether this descriptor or one below has a limit.
     pub(super) fn has_limit(&self) -> bool {
         self.limit.is_some() || self.children.iter().any(Self::has_limit)
     }
 
-    /// Whether it takes more values than one.
+    /// Whether it matches more than one value.
     pub(super) fn is_wildcard(&self) -> bool {
         self.value.is_empty() || self.value.contains('*')
     }

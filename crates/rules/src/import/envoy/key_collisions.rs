@@ -1,7 +1,8 @@
-//! Descriptors that an entry of another key hits, because the service looks for key and value joined with `_`.
+//! Finds descriptors that entries with another key hit, because the service joins key and value
+//! with `_`.
 //!
-//! `a_b` is hit by the entry `a` = `b` there; here a key is a key. That matters only where the configuration has both
-//! keys, and is told then.
+//! In the service, the entry `a` = `b` hits the descriptor `a_b`; here only the key `a_b` does. The
+//! difference matters only if the configuration contains both keys, so only then is it reported.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hasher as _};
@@ -41,7 +42,7 @@ impl<'d> DomainKeys<'d> {
     fn check_descriptor(&self, typed: &ImportedDescriptor, gaps: &mut UnsupportedCollector<'_>) {
         if let Some(other) = self.colliding_key(typed) {
             let why = format!(
-                "the service joins key and value with `_`, so that entries of the key {} hit it too; here they do not",
+                "the service joins key and value with `_`, so entries with the key {} hit it too; in Tidegate they do not",
                 quote_text(other)
             );
             gaps.note(
@@ -54,7 +55,7 @@ impl<'d> DomainKeys<'d> {
         typed.children.iter().for_each(|typed| self.check_descriptor(typed, gaps));
     }
 
-    /// Another key whose entries hit a descriptor.
+    /// Another key whose entries hit the descriptor.
     fn colliding_key(&self, typed: &ImportedDescriptor) -> Option<&str> {
         let joined = typed.joined_key();
         let literal = joined.split('*').next().unwrap_or_default();
@@ -67,7 +68,7 @@ impl<'d> DomainKeys<'d> {
         })
     }
 
-    /// A key other than its own that the text begins with, before a `_`; or that is all of it.
+    /// A key other than `own` that precedes a `_` in the text, or equals the whole text.
     fn find_prefix_key(&self, text: &str, own: &str, whole: bool) -> Option<&str> {
         let mut hasher = DefaultHasher::new();
         let known = |hasher: &DefaultHasher, at: usize| {

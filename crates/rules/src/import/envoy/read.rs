@@ -1,4 +1,4 @@
-//! A file as it was typed: a domain and its tree of descriptors, every value checked on its own.
+//! Decodes a file: a domain and its tree of descriptors, each value checked on its own.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::import::document_writer::WindowText;
 use crate::import::unsupported::UnsupportedCollector;
 use crate::yaml::{self, SourceSpan};
 
-/// A file that was read, whatever is wrong with it.
+/// A decoded file, possibly with errors.
 pub(super) struct EnvoyFile<'s> {
     pub(super) name: &'s str,
     pub(super) domain: Option<String>,
@@ -17,7 +17,7 @@ pub(super) struct EnvoyFile<'s> {
     pub(super) unsupported: UnsupportedCollector<'s>,
 }
 
-/// One node of the tree.
+/// One node of the descriptor tree.
 #[derive(Debug, Default)]
 pub(super) struct ImportedDescriptor {
     pub(super) span: SourceSpan,
@@ -27,7 +27,7 @@ pub(super) struct ImportedDescriptor {
     pub(super) value: String,
     pub(super) limit: Option<EnvoyLimit>,
     pub(super) shadow: bool,
-    /// Whether all values that fit its `*` count together.
+    /// Whether all values that match its `*` share one counter.
     pub(super) shared: bool,
     pub(super) children: Vec<ImportedDescriptor>,
 }
@@ -36,14 +36,14 @@ pub(super) struct ImportedDescriptor {
 #[derive(Debug, Default)]
 pub(super) struct EnvoyLimit {
     pub(super) requests: u64,
-    /// None if it has no limit.
+    /// `None` if unlimited.
     pub(super) window: Option<WindowText>,
     pub(super) name: String,
-    /// Each name once: it may stand for very many limits.
+    /// Without duplicates: one name may stand for very many limits.
     pub(super) replaces: BTreeSet<String>,
 }
 
-/// Months and years as the service counts them.
+/// Months and years have the lengths that the service uses.
 const UNITS: [(&str, WindowText); 7] = [
     ("second", WindowText(1, "s")),
     ("minute", WindowText(1, "m")),
@@ -55,7 +55,7 @@ const UNITS: [(&str, WindowText); 7] = [
 ];
 
 impl<'s> EnvoyFile<'s> {
-    /// Reads a file; what is wrong with it goes to `diagnostics`.
+    /// Decodes a file and reports its errors to `diagnostics`.
     pub(super) fn read(file: &ForeignFile<'s>, diagnostics: &Diagnostics<'s>) -> Self {
         let mut read = Self {
             name: file.file,
@@ -66,7 +66,7 @@ impl<'s> EnvoyFile<'s> {
         match yaml::parse(file.text, diagnostics).filter(|root| !root.is_null()) {
             Some(root) => read.read_root(&Field::new(&root, "", diagnostics)),
             None if diagnostics.is_empty() => {
-                let error = FieldError::new("there is nothing in this file");
+                let error = FieldError::new("this file is empty");
                 diagnostics.report(
                     SourceSpan::default(),
                     "",
@@ -88,13 +88,17 @@ impl<'s> EnvoyFile<'s> {
         fields.finish();
     }
 
-    /// The domain, if it can be asked for.
+    /// The domain, unless rules cannot match it.
     fn read_domain(&mut self, field: &Field<'_>) -> Option<String> {
         let name = field.non_empty_text()?;
         if name.contains('*') {
             let instead =
-                "its descriptors are left out; give it another name, also in Envoy's filter";
-            self.unsupported.note_field(field, "a `*` in a domain is a wildcard here", instead);
+                "its descriptors are skipped; give it another name, also in Envoy's filter";
+            self.unsupported.note_field(
+                field,
+                "a `*` in a domain is a wildcard in Tidegate",
+                instead,
+            );
             return None;
         }
         Some(name.to_owned())
@@ -114,7 +118,7 @@ impl<'s> EnvoyFile<'s> {
         let key = key.and_then(|key| key.non_empty_text()).unwrap_or_default().to_owned();
         let value = value.map_or(Some(""), |value| value.text()).unwrap_or_default().to_owned();
         if let Some(field) = shared.as_ref().filter(|_| !value.contains('*')) {
-            let error = FieldError::new("only the values of a `*` share anything");
+            let error = FieldError::new("`share_threshold` needs a value with a `*`");
             field.report(error.with_hint("`value:` with a `*` beside it, or leave it out"));
         }
         self.note_unsupported(
@@ -148,16 +152,15 @@ impl<'s> EnvoyFile<'s> {
         metadata: Option<&Field<'_>>,
     ) {
         if let Some(quota) = quota {
-            let why =
-                "a call is refused there only when all its quotas are used up, here when any is";
+            let why = "the service refuses a call only when all its quotas are used up; Tidegate refuses it when any is";
             self.unsupported.note_field(
                 quota,
                 why,
-                "it is carried over as an ordinary limit; `mode: shadow` counts without refusing",
+                "it is imported as an ordinary limit; `mode: shadow` counts without refusing",
             );
         }
         if let Some(metadata) = metadata {
-            let why = "answers carry no metadata of rules";
+            let why = "responses contain no metadata of rules";
             self.unsupported.note_field(
                 metadata,
                 why,
@@ -165,18 +168,19 @@ impl<'s> EnvoyFile<'s> {
             );
         }
         if key.contains('*') {
-            let why = "a `*` in a key is a character here, and a wildcard in some versions of the service";
+            let why = "a `*` in a key is a literal character in Tidegate, and a wildcard in some versions of the service";
             self.unsupported.note_field(
                 field,
                 why,
-                "write a descriptor for each key that is meant",
+                "write a descriptor for each key that should match",
             );
         }
     }
 
     fn note_metrics(&mut self, fields: [Option<Field<'_>>; 2]) {
         for field in fields.into_iter().flatten() {
-            let why = "it only names metrics, which here have no clients' values in them";
+            let why =
+                "it only affects metric names, and Tidegate's metrics contain no client values";
             self.unsupported.note_field(&field, why, "nothing else depends on it; leave it out");
         }
     }
@@ -193,11 +197,11 @@ fn read_limit(field: &Field<'_>) -> Option<EnvoyLimit> {
     }
     fields.finish();
     if let Some(unit) = unit.as_ref().filter(|unit| unlimited && names_unit(unit)) {
-        let error = FieldError::new("what is unlimited has no unit");
+        let error = FieldError::new("an unlimited limit has no unit");
         unit.report(error.with_hint("`unlimited: true` alone, or a limit"));
     }
     let window = unit.filter(|_| !unlimited).and_then(|unit| unit.choice(&UNITS));
-    // Go reads a number that is not there as 0, and so does the service.
+    // Go decodes a missing number as 0, and the service uses that.
     let requests = requests.map_or(Some(0), |field| field.integer(0, u64::from(u32::MAX)));
     let name = name.and_then(|name| name.text()).unwrap_or_default().to_owned();
     let replaces = replaces.and_then(|field| field.list()).unwrap_or_default();
@@ -223,7 +227,7 @@ fn names_unit(field: &Field<'_>) -> bool {
     UNITS.iter().any(|(name, _)| name.eq_ignore_ascii_case(text))
 }
 
-/// Whether a flag is set; the words are those that the service's YAML library takes.
+/// Whether a flag is set. Accepts the words that the service's YAML library accepts.
 fn is_flag_set(field: &Field<'_>) -> bool {
     match field.scalar().unwrap_or_default().to_ascii_lowercase().as_str() {
         "y" | "yes" | "on" => true,

@@ -1,4 +1,4 @@
-//! Descriptors with a limit as rules.
+//! Translates descriptors with a limit into rules.
 
 use super::assigned_ids::AssignedIds;
 use super::domain::EnvoyDomain;
@@ -12,19 +12,19 @@ use crate::import::document_writer::{
 pub(super) fn translate_domains(domains: &[EnvoyDomain<'_>], head: &str) -> DocumentWriter {
     let names = AssignedIds::assign(domains);
     let whole = write_rules(domains, &names, head, names.ids.len());
-    // A rule that was left out cannot be replaced by one that is there.
+    // The remaining rules must not replace rules that did not fit.
     match whole.skipped {
         0 => whole,
         _ => write_rules(domains, &names, head, whole.rules),
     }
 }
 
-/// The rules, of which that many are there.
+/// Writes the rules; `replaces` names only the first `rule_count` of them.
 fn write_rules(
     domains: &[EnvoyDomain<'_>],
     names: &AssignedIds,
     head: &str,
-    there: usize,
+    rule_count: usize,
 ) -> DocumentWriter {
     let (mut writer, mut next) = (DocumentWriter::new(head), 0);
     for domain in domains {
@@ -33,7 +33,7 @@ fn write_rules(
         let rules = RuleEmitter {
             names,
             domain: domain.name,
-            rule_count: there,
+            rule_count,
             writer,
             next,
             match_body: matched,
@@ -50,11 +50,11 @@ struct RuleEmitter<'t> {
     domain: &'t str,
     rule_count: usize,
     writer: &'t mut DocumentWriter,
-    /// The place of the next rule among all.
+    /// Index of the next rule among all domains.
     next: &'t mut usize,
-    /// The beginning of a `match`, up to the entry where the walk is.
+    /// The beginning of a `match`, up to the current entry.
     match_body: String,
-    /// How long that was before each entry.
+    /// The length of `match_body` before each entry.
     entry_offsets: Vec<usize>,
 }
 
@@ -99,7 +99,7 @@ const fn convert_limit(limit: &EnvoyLimit) -> ImportedLimit {
     }
 }
 
-/// An entry of a descriptor, short where that says it.
+/// Formats an entry of a descriptor, in the short form if possible.
 fn entry_yaml(typed: &ImportedDescriptor) -> String {
     let ImportedDescriptor { key, value, shared, .. } = typed;
     match (value.is_empty(), *shared || key.contains('=')) {

@@ -1,19 +1,21 @@
-//! Which descriptors become rules: those with a limit, and those that are exempt from one.
+//! Selects the descriptors that become rules: those with a limit, and those that are exempt from
+//! one.
 //!
-//! A descriptor without a limit is exempt because it is found before a wider one, and nobody goes back. Where no wider one
-//! is limited it says nothing, and nothing becomes of it.
+//! A descriptor without a limit is exempt from a wildcard's limit, because the service finds it
+//! first and does not continue with the wildcard. If no wildcard with the same key has a limit, the
+//! descriptor has no effect and is skipped.
 
 use std::collections::HashSet;
 
 use super::read::ImportedDescriptor;
 
-/// Who is told of descriptors on a walk through a domain.
+/// Called for descriptors during a walk through a domain.
 pub(super) trait DescriptorVisitor {
-    /// Goes down to a descriptor.
+    /// Enters a descriptor.
     fn enter(&mut self, typed: &ImportedDescriptor);
-    /// Meets a descriptor that becomes a rule.
+    /// Visits a descriptor that becomes a rule.
     fn visit_rule(&mut self, typed: &ImportedDescriptor);
-    /// Goes up again.
+    /// Leaves the current descriptor.
     fn leave(&mut self);
 }
 

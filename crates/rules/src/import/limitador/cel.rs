@@ -1,29 +1,29 @@
-//! The forms of CEL that limits are written in: comparisons of an entry with texts, joined by `&&`.
+//! Parses the supported subset of CEL: comparisons of an entry with strings, joined by `&&`.
 //!
-//! An entry is `descriptors[0].name`, `descriptors[0]['name']` or, as before Limitador 2.0, `name` alone. Everything
-//! else is answered with what it is, and is not guessed at.
+//! An entry is `descriptors[0].name`, `descriptors[0]['name']` or, as before Limitador 2.0, only
+//! `name`. Any other expression is an error that names the unsupported part.
 
 mod token;
 
 use token::{CelToken, tokenize};
 
-/// What a comparison asks of an entry.
+/// The condition on an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CelPredicate {
-    /// It is there.
+    /// The entry exists.
     Present,
-    /// It is one of these.
+    /// The entry is one of these values.
     Is(Vec<String>),
-    /// It is there, and is not this.
+    /// The entry exists and is not this value.
     Not(String),
-    /// It is there and fits; text that is meant as it stands comes between `*`.
+    /// The entry exists and matches this glob. The literal text comes before, after or between `*`.
     Like(String),
 }
 
-/// Why an expression is not understood.
+/// Why an expression is not supported.
 pub(super) type CelError = String;
 
-/// The entries that a condition asks about, and what of each.
+/// Parses a condition into entry names and their predicates.
 pub(super) fn parse_condition(text: &str) -> Result<Vec<(String, CelPredicate)>, CelError> {
     let tokens = tokenize(text)?;
     let mut reader = CelParser { remaining: &tokens };
@@ -35,7 +35,7 @@ pub(super) fn parse_condition(text: &str) -> Result<Vec<(String, CelPredicate)>,
     Ok(claims)
 }
 
-/// The entry that a variable names.
+/// Parses a variable, which names an entry.
 pub(super) fn parse_variable(text: &str) -> Result<String, CelError> {
     let tokens = tokenize(text)?;
     let mut reader = CelParser { remaining: &tokens };
@@ -97,7 +97,7 @@ impl CelParser<'_> {
         Ok(equality_predicate(equal, self.parse_text()?))
     }
 
-    /// Whether `==` comes next, rather than `!=`.
+    /// Whether `==` comes next, as opposed to `!=`.
     fn parse_comparison(&mut self) -> Result<bool, CelError> {
         match (self.accept("=="), self.accept("!=")) {
             (true, _) => Ok(true),
@@ -106,11 +106,11 @@ impl CelParser<'_> {
         }
     }
 
-    /// The name of an entry of the first descriptor.
+    /// Parses the name of an entry of the first descriptor.
     fn parse_entry(&mut self) -> Result<String, CelError> {
         let first = self.parse_word()?;
         if first == "limit" {
-            return Err("what the limit is called cannot be asked".to_owned());
+            return Err("the name of the limit cannot be used in a condition".to_owned());
         }
         if first != "descriptors" {
             return self.parse_dotted_name(first);
@@ -125,7 +125,7 @@ impl CelParser<'_> {
         self.parse_word()
     }
 
-    /// Before 2.0 a name could have dots in it; the last word before a `(` is a method.
+    /// Parses a name with dots, allowed before 2.0. The last word before a `(` is a method.
     fn parse_dotted_name(&mut self, first: String) -> Result<String, CelError> {
         let mut name = first;
         while let [CelToken::Sign("."), CelToken::Word(word), rest @ ..] = self.remaining
@@ -151,7 +151,7 @@ impl CelParser<'_> {
         match index.as_str() {
             "0" => Ok(()),
             _ => {
-                Err("rules look at each descriptor by itself, and this asks for another one"
+                Err("rules match each descriptor separately, and this refers to another one"
                     .to_owned())
             }
         }
@@ -169,7 +169,7 @@ impl CelParser<'_> {
 
     fn parse_text(&mut self) -> Result<String, CelError> {
         let [CelToken::Text(text), rest @ ..] = self.remaining else {
-            return Err(self.unexpected("a text in quotes"));
+            return Err(self.unexpected("a quoted string"));
         };
         self.remaining = rest;
         Ok(text.clone())
@@ -201,10 +201,10 @@ impl CelParser<'_> {
         if self.remaining.is_empty() { Ok(()) } else { Err(self.unexpected("the end, or `&&`")) }
     }
 
-    fn unexpected(&self, wanted: &str) -> CelError {
+    fn unexpected(&self, expected: &str) -> CelError {
         match self.remaining.first() {
-            Some(token) => format!("{token} stands where only {wanted} is understood"),
-            None => format!("it ends where {wanted} should follow"),
+            Some(token) => format!("{token} found where only {expected} is supported"),
+            None => format!("it ends where {expected} should follow"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What all conditions of a limit ask of each entry, put together as a `match` can say it.
+//! Merges all conditions of a limit into the constraints of a `match`, one per entry.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -7,33 +7,36 @@ use crate::condition::Glob;
 use crate::import::document_writer::{yaml_list, yaml_scalar};
 use crate::import::unsupported::quote_text;
 
-/// Names that mean something of their own in a rules document.
+/// Names with a special meaning in a rules document.
 const RESERVED_NAMES: [&str; 7] =
     ["domain", "descriptor", "ip", "endpoint", "path", "plan", "global"];
 
-/// More facts than a `match` may have.
+/// Maximum number of entries: a `match` has at most 64 facts, and one of them is the domain.
 const MAX_MATCH_ENTRIES: usize = 63;
 
-/// The entries that are asked about, in the order in which they are first.
+/// The constrained entries, in the order of their first use.
 #[derive(Debug, Default)]
 pub(super) struct MatchConstraints {
     entries: Vec<(String, ValueConstraint)>,
 }
 
-/// What the values of one entry may be.
+/// The values that an entry may have.
 #[derive(Debug, Default)]
 struct ValueConstraint {
-    /// One of these; any if there is no list.
+    /// One of these; `None` for any value.
     exact: Option<BTreeSet<String>>,
     pattern: Option<String>,
     excluded: Vec<String>,
 }
 
 impl MatchConstraints {
-    /// Adds what is asked of an entry.
+    /// Adds a predicate on an entry.
     pub(super) fn add(&mut self, name: &str, claim: CelPredicate) -> Result<(), CelError> {
         if RESERVED_NAMES.contains(&name) || name.is_empty() || name.contains(char::is_whitespace) {
-            return Err(format!("the name {} cannot be that of an entry here", quote_text(name)));
+            return Err(format!(
+                "the name {} is reserved in Tidegate and cannot be the name of an entry",
+                quote_text(name)
+            ));
         }
         claim.validate(name)?;
         let known = self.entries.iter().position(|(known, _)| known == name);
@@ -42,22 +45,22 @@ impl MatchConstraints {
             self.entries.len() - 1
         });
         if self.entries.len() > MAX_MATCH_ENTRIES {
-            return Err(format!("a rule asks for at most {MAX_MATCH_ENTRIES} entries"));
+            return Err(format!("a rule can match at most {MAX_MATCH_ENTRIES} entries"));
         }
         self.entries[at].1.add(claim)
     }
 
-    /// Puts together what was asked of the same entry.
+    /// Merges the predicates on each entry.
     pub(super) fn simplify(&mut self) -> Result<(), CelError> {
         self.entries.iter_mut().try_for_each(|(_, values)| values.simplify())
     }
 
-    /// The entries that are asked about.
+    /// The names of the constrained entries.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|(name, _)| name.as_str())
     }
 
-    /// The inside of a `match`, after the domain.
+    /// The content of a `match`, after the domain.
     pub(super) fn to_yaml(&self) -> String {
         let one = |(name, values): &(String, ValueConstraint)| {
             format!(", {}: {}", yaml_scalar(name), values.to_yaml())
@@ -65,23 +68,24 @@ impl MatchConstraints {
         self.entries.iter().map(one).collect()
     }
 
-    /// The same to be read in an id.
+    /// The constraints as readable segments of a rule id.
     pub(super) fn id_segments(&self) -> impl Iterator<Item = String> {
         self.entries.iter().filter_map(|(name, values)| {
             let exact = values.exact.as_ref();
             let exact =
                 exact.map(|exact| Vec::from_iter(exact.iter().map(String::as_str)).join(","));
-            let said =
-                exact.or_else(|| values.pattern.clone()).map(|said| format!("{name}={said}"));
+            let matched =
+                exact.or_else(|| values.pattern.clone()).map(|value| format!("{name}={value}"));
             let not = (!values.excluded.is_empty())
                 .then(|| format!("{name}!={}", values.excluded.join(",")));
-            said.or(not)
+            matched.or(not)
         })
     }
 }
 
 impl CelPredicate {
-    /// A `*` is a wildcard in a `match`, and methods are checked there.
+    /// Rejects literal `*`, which is a wildcard in a `match`, and method names that a `match`
+    /// rejects.
     fn validate(&self, name: &str) -> Result<(), CelError> {
         let (texts, stars) = match self {
             Self::Present => return Ok(()),
@@ -94,7 +98,7 @@ impl CelPredicate {
         };
         for text in texts {
             if text.matches('*').count() > stars {
-                return Err("a `*` in a text is a wildcard here".to_owned());
+                return Err("a `*` in a string is a wildcard in Tidegate".to_owned());
             }
             let method = |byte: u8| byte.is_ascii_uppercase() || b"-*".contains(&byte);
             if name == "method" && !text.bytes().all(method) {
@@ -119,7 +123,7 @@ impl ValueConstraint {
             }
             CelPredicate::Like(like) => match &self.pattern {
                 Some(other) if *other != like => {
-                    return Err("two patterns for one entry cannot be asked together".to_owned());
+                    return Err("an entry cannot have two patterns".to_owned());
                 }
                 _ => self.pattern = Some(like),
             },
@@ -127,7 +131,7 @@ impl ValueConstraint {
         Ok(())
     }
 
-    /// Where values are listed, patterns and exceptions only strike some of them out.
+    /// If exact values are listed, patterns and exclusions only remove some of them.
     fn simplify(&mut self) -> Result<(), CelError> {
         let Some(exact) = &mut self.exact else { return Ok(()) };
         let glob = self.pattern.take().and_then(|like| Glob::parse(&like));
@@ -136,7 +140,7 @@ impl ValueConstraint {
             exact.remove(&text);
         }
         match exact.is_empty() {
-            true => Err("no entry can be all that is asked, so it never applies".to_owned()),
+            true => Err("no entry satisfies all conditions, so the limit never applies".to_owned()),
             false => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
-//! A limits file as it was typed.
+//! Decodes a limits file.
 
 use crate::decode::{Diagnostics, Field};
 use crate::diagnostic::FieldError;
@@ -10,7 +10,7 @@ use crate::yaml::{self, SourceSpan, YamlValue};
 pub(super) struct LimitadorLimit {
     pub(super) span: SourceSpan,
     pub(super) path: String,
-    /// What people call it: its `id`, or its `name`.
+    /// The `id` and the `name`, if given.
     pub(super) names: Vec<String>,
     pub(super) namespace: String,
     pub(super) max_value: u64,
@@ -19,7 +19,7 @@ pub(super) struct LimitadorLimit {
     pub(super) variables: Vec<CelExpression>,
 }
 
-/// A piece of CEL and where it stands.
+/// A CEL expression and its location.
 #[derive(Debug)]
 pub(super) struct CelExpression {
     pub(super) text: String,
@@ -30,7 +30,7 @@ pub(super) struct CelExpression {
 const FIELDS: [&str; 7] =
     ["id", "name", "namespace", "max_value", "seconds", "conditions", "variables"];
 
-/// Reads the list of limits; what is wrong with it goes to `diagnostics`.
+/// Decodes the list of limits and reports its errors to `diagnostics`.
 pub(super) fn read_limits(
     text: &str,
     diagnostics: &Diagnostics<'_>,
@@ -53,17 +53,17 @@ fn read_limit(field: &Field<'_>, gaps: &mut UnsupportedCollector<'_>) -> Option<
     let mut fields = field.fields()?;
     let names = [fields.take("id"), fields.take("name")];
     let namespace = fields.require("namespace", "`namespace:` and the domain of Envoy's filter");
-    let most = fields.require("max_value", "`max_value: 100`");
+    let max_value = fields.require("max_value", "`max_value: 100`");
     let seconds = fields.require("seconds", "`seconds: 60`");
     let [conditions, variables] = ["conditions", "variables"].map(|name| fields.take(name));
     for (name, _, other) in fields.all_fields().filter(|(name, _, _)| !FIELDS.contains(name)) {
-        let why = format!("{} says nothing to a limit that is known here", quote_text(name));
-        gaps.note_field(&other, &why, "leave it out, if the limit is meant without it");
+        let why = format!("{} is not a known field of a limit", quote_text(name));
+        gaps.note_field(&other, &why, "leave it out if the limit is correct without it");
     }
     let names = names.into_iter().flatten().filter_map(|name| Some(name.text()?.to_owned()));
     let names = names.collect();
     let namespace = namespace.and_then(|field| field.non_empty_text());
-    let most = most.and_then(|field| field.integer(0, u64::MAX));
+    let max_value = max_value.and_then(|field| field.integer(0, u64::MAX));
     let seconds = seconds.and_then(|field| field.integer(1, u64::MAX));
     let (conditions, variables) = (read_expressions(conditions), read_expressions(variables));
     Some(LimitadorLimit {
@@ -71,7 +71,7 @@ fn read_limit(field: &Field<'_>, gaps: &mut UnsupportedCollector<'_>) -> Option<
         path: field.path().to_owned(),
         names,
         namespace: namespace?.to_owned(),
-        max_value: most?,
+        max_value: max_value?,
         seconds: seconds?,
         conditions: conditions?,
         variables: variables?,

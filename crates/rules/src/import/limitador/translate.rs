@@ -1,4 +1,4 @@
-//! Limits as rules.
+//! Translates limits into rules.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,17 +15,17 @@ use crate::import::document_writer::{
 use crate::import::rule_ids::{IdAllocator, RuleIdPath};
 use crate::import::unsupported::{UnsupportedCollector, quote_text};
 
-/// What the service tells limits apart by.
+/// The fields by which the service identifies a limit.
 type LimitIdentity<'l> = (&'l str, u64, BTreeSet<&'l str>, BTreeSet<&'l str>);
 
-/// A limit in our words.
+/// The parts of the rule for a limit.
 struct TranslatedRule {
     constraints: MatchConstraints,
     key_by: Vec<String>,
     limit: ImportedLimit,
 }
 
-/// Writes a rule for every limit that can be said; the others are listed.
+/// Writes a rule for every limit that has an equivalent, and lists the others.
 pub(super) fn translate_limits(
     limits: &[LimitadorLimit],
     writer: &mut DocumentWriter,
@@ -36,9 +36,9 @@ pub(super) fn translate_limits(
     for limit in limits {
         if let Some(line) = known.insert(limit.identity(), limit.span.line) {
             let why = format!(
-                "line {line} is the same limit but for its number, and the service keeps one of them"
+                "line {line} is the same limit with another number, and the service keeps only one of them"
             );
-            gaps.note(limit.span, &limit.path, &why, "it is left out; keep the one that is meant");
+            gaps.note(limit.span, &limit.path, &why, "it is skipped; keep only the intended one");
             continue;
         }
         if let Some(rule) = limit.to_rule(gaps) {
@@ -74,21 +74,21 @@ impl LimitadorLimit {
         )
     }
 
-    /// The rule, or nothing after noting why there is none. All that is in its way is noted.
+    /// The rule, or `None` after listing everything that has no equivalent.
     fn to_rule(&self, gaps: &mut UnsupportedCollector<'_>) -> Option<TranslatedRule> {
-        let (mut asked, mut key_by) = (MatchConstraints::default(), Vec::new());
+        let (mut constraints, mut key_by) = (MatchConstraints::default(), Vec::new());
         let before = gaps.list.len();
         for condition in &self.conditions {
             let claims = cel::parse_condition(&condition.text);
             let added = claims.and_then(|claims| {
-                claims.into_iter().try_for_each(|(name, claim)| asked.add(&name, claim))
+                claims.into_iter().try_for_each(|(name, claim)| constraints.add(&name, claim))
             });
             note_unsupported(added, condition, gaps);
         }
         for variable in &self.variables {
             let named = cel::parse_variable(&variable.text);
             let added = named.and_then(|name| {
-                asked.add(&name, CelPredicate::Present)?;
+                constraints.add(&name, CelPredicate::Present)?;
                 if !key_by.contains(&name) {
                     key_by.push(name);
                 }
@@ -98,15 +98,20 @@ impl LimitadorLimit {
         }
         if self.namespace.contains('*') {
             let instead =
-                "the limit is left out; give the namespace another name, also in Envoy's filter";
-            gaps.note(self.span, &self.path, "a `*` in a namespace is a wildcard here", instead);
+                "the limit is skipped; give the namespace another name, also in Envoy's filter";
+            gaps.note(
+                self.span,
+                &self.path,
+                "a `*` in a namespace is a wildcard in Tidegate",
+                instead,
+            );
         }
-        let limit = asked.simplify().and_then(|()| self.convert_limit()).map_err(|why| {
-            let instead = "the limit is left out; write a rule for what is meant";
+        let limit = constraints.simplify().and_then(|()| self.convert_limit()).map_err(|why| {
+            let instead = "the limit is skipped; write a rule for the intended effect";
             gaps.note(self.span, &self.path, &why, instead);
         });
         (gaps.list.len() == before).then_some(TranslatedRule {
-            constraints: asked,
+            constraints,
             key_by,
             limit: limit.ok()?,
         })
@@ -137,12 +142,12 @@ fn note_unsupported(
 ) {
     if let Err(reason) = added {
         let why = format!("{}: {reason}", quote_text(&expression.text));
-        let instead = "the limit is left out; write a rule with `match` and `key_by` for it";
+        let instead = "the limit is skipped; write a rule with `match` and `key_by` for it";
         gaps.note(expression.span, &expression.path, &why, instead);
     }
 }
 
-/// What people call it, or what it is about.
+/// The `id` or `name` of the limit, or else an id derived from its content.
 fn assign_id(limit: &LimitadorLimit, rule: &TranslatedRule, ids: &mut IdAllocator) -> String {
     if let Some(name) = limit.names.iter().find(|name| ids.claim(name)) {
         return name.clone();

@@ -1,20 +1,21 @@
-//! Globs in an order, of which the first that fits is wanted, though there are thousands.
+//! An ordered list of globs, indexed to find the first match among thousands.
 //!
-//! Each is filed under how it begins, or if it begins with a `*` under how it ends; a value is looked up once for
-//! each length of a beginning or end that there is. Only globs that share it are tried.
+//! Each glob is stored under its literal prefix or, if it begins with `*`, under its literal
+//! suffix. A value is looked up once per distinct prefix or suffix length, so that only globs with
+//! the same prefix or suffix are tried.
 
 use std::collections::HashMap;
 
 use crate::condition::Glob;
 
-/// Globs with their places in the order.
+/// Globs with their positions in the order.
 #[derive(Debug, Default)]
 pub(super) struct GlobIndex {
     prefixes: AffixTable,
     suffixes: AffixTable,
 }
 
-/// Globs under a text, the shorter texts first.
+/// Globs by literal prefix or suffix; `lengths` is sorted in ascending order.
 #[derive(Debug, Default)]
 struct AffixTable {
     lengths: Vec<usize>,
@@ -22,7 +23,7 @@ struct AffixTable {
 }
 
 impl GlobIndex {
-    /// Adds a glob that comes after those that are there.
+    /// Adds a glob after the existing ones.
     pub(super) fn add(&mut self, glob: Glob, at: usize) {
         if glob.prefix().is_empty() {
             self.suffixes.add(glob.suffix().to_owned(), glob, at);
@@ -31,7 +32,7 @@ impl GlobIndex {
         }
     }
 
-    /// The place of the first that fits.
+    /// The position of the first glob that matches.
     pub(super) fn first_match(&self, value: &str) -> Option<usize> {
         let bytes = value.as_bytes();
         let begins = self.prefixes.first_match(value, |length| bytes.get(..length));
@@ -59,7 +60,7 @@ impl AffixTable {
         self.candidate_lists(part).filter_map(|list| Some(list[fits(list)?].0)).min()
     }
 
-    /// The globs that begin, or end, as a value does.
+    /// The lists of globs that have a prefix, or suffix, in common with a value.
     fn candidate_lists<'v>(
         &self,
         part: impl Fn(usize) -> Option<&'v [u8]>,
@@ -73,7 +74,7 @@ impl AffixTable {
 mod tests {
     use super::*;
 
-    /// The cost is the number of globs that are tried; time itself is for benchmarks.
+    /// Measures the cost as the number of globs tried; benchmarks measure the time.
     #[test]
     fn glob_lookup_tries_only_shared_affixes() {
         let mut globs = GlobIndex::default();

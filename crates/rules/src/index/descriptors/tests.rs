@@ -1,4 +1,4 @@
-//! The tree against its definition: a search through all rules, entry by entry.
+//! Compares the descriptor index with a reference: a linear search through all rules.
 
 use proptest::prelude::*;
 use tidegate_core::key::Secret;
@@ -31,7 +31,8 @@ fn matching_rules(set: &RuleSet, domain: &str, pairs: &[(&str, &str)]) -> Vec<u3
     found.to_vec()
 }
 
-/// How well a pattern such as `a=x*` fits: exactly, by the first such glob, or by the key alone.
+/// How specifically a pattern such as `a=x*` matches: exactly, by the first such glob, or by the
+/// key alone.
 fn specificity(pattern: &str, at: usize, (key, value): (&str, &str)) -> Option<(u8, usize)> {
     let (own, wanted) = pattern.split_once('=').map_or((pattern, None), |(k, v)| (k, Some(v)));
     let wanted = match (own == key, wanted) {
@@ -43,13 +44,13 @@ fn specificity(pattern: &str, at: usize, (key, value): (&str, &str)) -> Option<(
     (wanted == value).then_some((0, 0)).or(glob.then_some((1, at)))
 }
 
-/// Narrows the rules down entry by entry; those that are chosen have the request's depth.
+/// Narrows down the rules entry by entry, and keeps those with as many entries as the request.
 fn reference_matches(rules: &[Vec<String>], pairs: &[(&str, &str)]) -> Vec<u32> {
     let mut left: Vec<usize> = (0..rules.len()).collect();
     for (depth, pair) in pairs.iter().enumerate() {
         let fit = |at: &usize| specificity(rules[*at].get(depth)?, *at, *pair);
         let Some(best) = left.iter().filter_map(fit).min() else { return Vec::new() };
-        // Later rules may have the same glob; what counts is its text.
+        // Later rules may have the same glob; rules with equal text share a branch.
         let chosen =
             left.iter().find(|at| fit(at) == Some(best)).map(|at| rules[*at][depth].clone());
         left.retain(|at| rules[*at].get(depth) == chosen.as_ref());
@@ -94,17 +95,17 @@ proptest! {
 
 #[test]
 fn invalid_descriptor_fails_at_load() {
-    let told = |matched: &str| {
+    let load_error = |matched: &str| {
         let source = format!("rules: [{{ id: r, match: {matched}, limit: 1/s }}]");
         let document = Document::parse("r", &source);
         let compiled = document.and_then(|document| RuleSet::compile(&document, Secret::UNSET));
         compiled.unwrap_err().to_string()
     };
     for (matched, words) in [
-        ("{ descriptor: [a] }", "`domain:` and the one name beside"),
-        ("{ domain: [d, e], descriptor: [a] }", "the one name beside"),
-        ("{ domain: 'd*', descriptor: [a] }", "the one name beside"),
-        ("{ domain: { not: d }, descriptor: [a] }", "the one name beside"),
+        ("{ descriptor: [a] }", "`domain:` with a single name beside"),
+        ("{ domain: [d, e], descriptor: [a] }", "a single name beside"),
+        ("{ domain: 'd*', descriptor: [a] }", "a single name beside"),
+        ("{ domain: { not: d }, descriptor: [a] }", "a single name beside"),
         ("{ domain: d, descriptor: a }", "the entries in order"),
         ("{ domain: d, descriptor: [] }", "from 1 to 32"),
         ("{ domain: d, descriptor: ['=x'] }", "`key` or `key=value`"),
@@ -116,7 +117,7 @@ fn invalid_descriptor_fails_at_load() {
             "`key_by: descriptor`",
         ),
     ] {
-        let told = told(matched);
-        assert!(told.contains(words), "{matched}: {told}");
+        let error = load_error(matched);
+        assert!(error.contains(words), "{matched}: {error}");
     }
 }

@@ -1,21 +1,21 @@
-//! The endpoints that a client may have asked for, where that is not known.
+//! The endpoints that a client may have requested, if the facts do not contain one.
 
 use crate::condition::{Condition, EndpointPattern, FactMatcher, MatchPolarity, RequestEndpoint};
 use crate::facts::Facts;
 use crate::key::{KeyDerivation, KeyPart};
 
-/// The methods that requests have, beside those that patterns name.
+/// Common methods, in addition to those in patterns.
 const METHODS: [&str; 7] = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"];
 
-/// An endpoint that a request may have been for.
+/// An endpoint that a client may have requested.
 pub(super) struct CandidateEndpoint {
-    /// As a condition that holds for such requests.
+    /// The condition that such requests satisfy.
     pub(super) condition: Condition,
-    /// As it stands in keys.
+    /// The text of the endpoint in keys.
     pub(super) key_text: String,
 }
 
-/// All of them; none where the facts say the endpoint.
+/// All candidates; empty if the facts contain the endpoint.
 pub(super) fn candidate_endpoints(
     keying: &KeyDerivation,
     facts: &Facts<'_>,
@@ -39,7 +39,7 @@ pub(super) fn candidate_endpoints(
     }
 }
 
-/// A path that is known, with a method that is not.
+/// Combines a known path with an assumed method.
 fn with_method(
     keying: &KeyDerivation,
     facts: &Facts<'_>,
@@ -60,7 +60,7 @@ fn with_method(
     }
 }
 
-/// A pattern with the method that is known, or each that it may stand for.
+/// Combines a pattern with the known method, or with each method that it allows.
 fn with_methods(
     keying: &KeyDerivation,
     pattern: &EndpointPattern,
@@ -81,7 +81,7 @@ fn with_methods(
     methods.into_iter().map(assumed).collect()
 }
 
-/// Every method that a request may have.
+/// All methods that a request may have.
 fn all_methods(keying: &KeyDerivation) -> Vec<&str> {
     let declared = keying.patterns().into_iter().flat_map(|pattern| &pattern.methods);
     let mut methods: Vec<&str> = declared.map(|method| &**method).chain(METHODS).collect();

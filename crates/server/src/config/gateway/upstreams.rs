@@ -135,7 +135,7 @@ fn read_health(field: &Field<'_>) -> Option<UpstreamHealthCheck> {
         let typed = fields.take(name).and_then(|field| field.integer(1, MAX_THRESHOLD));
         typed.and_then(|count| u32::try_from(count).ok()).unwrap_or(default)
     };
-    let (unhealthy, healthy) = (count("unwell_after", 3), count("well_after", 2));
+    let (unhealthy, healthy) = (count("unhealthy_threshold", 3), count("healthy_threshold", 2));
     fields.finish();
     Some(UpstreamHealthCheck {
         path: path?,

@@ -1,18 +1,19 @@
-//! What a server tells whoever watches it: `/v1/live`, and what is asked for now and then, as far as it is shown here.
-//! Only read, nothing is worked out.
+//! Response types of `/v1/live`, `/v1/top` and `/v1/status`, with the fields that `tidegate top`
+//! shows.
 
 use serde::Deserialize;
 
-/// Everything that is counted since the start of the server, and how it is.
+/// All counts since the start of the server, and its state.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct LiveTick {
     pub(super) at_us: u64,
     pub(super) counts: LiveCounts,
     pub(super) process: LiveProcess,
-    pub(super) office: LiveRuleSource,
+    #[serde(rename = "office")]
+    pub(super) rule_source: LiveRuleSource,
 }
 
-/// What was counted of decisions.
+/// Counts of decisions.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct LiveCounts {
     pub(super) decisions: Vec<OutcomeCount>,
@@ -20,20 +21,20 @@ pub(super) struct LiveCounts {
     pub(super) rules: Vec<LiveRule>,
 }
 
-/// So many decisions of a kind.
+/// The number of decisions with an outcome.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct OutcomeCount {
     pub(super) outcome: String,
     pub(super) count: u64,
 }
 
-/// What a rule said.
+/// Counts of one rule.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct LiveRule {
     pub(super) id: String,
     pub(super) endpoint: String,
     pub(super) mode: String,
-    /// Whether it is switched on; servers of earlier versions do not say.
+    /// Whether the rule is enabled; missing in responses of earlier versions.
     #[serde(default = "is_active")]
     pub(super) is_active: bool,
     pub(super) most_in_window: Option<u64>,
@@ -45,7 +46,7 @@ const fn is_active() -> bool {
     true
 }
 
-/// How often it said what.
+/// Number of verdicts of a rule, by kind.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub(super) struct VerdictTotals {
     pub(super) allow: u64,
@@ -55,7 +56,7 @@ pub(super) struct VerdictTotals {
     pub(super) ban: u64,
 }
 
-/// A distribution in classes, the last of which exceeds all bounds.
+/// A histogram. `counts` has one more bucket than `bounds`, for values above the last bound.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 pub(super) struct LiveHistogram {
     pub(super) bounds: Vec<u64>,
@@ -75,7 +76,7 @@ pub(super) struct LiveProcess {
     pub(super) servers: Option<LiveServers>,
 }
 
-/// Whether it is well.
+/// The health of the server.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct LiveStatus {
     pub(super) status: String,
@@ -84,20 +85,20 @@ pub(super) struct LiveStatus {
     pub(super) store_error: Option<String>,
 }
 
-/// The servers that counters are kept in.
+/// The Redis servers of the store.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct LiveServers {
     pub(super) breakers: Vec<LiveBreaker>,
 }
 
-/// Whether one of them is asked.
+/// The state of the circuit breaker of one Redis server.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct LiveBreaker {
     pub(super) server: String,
     pub(super) breaker: String,
 }
 
-/// Where the rules are from.
+/// The source of the rules.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct LiveRuleSource {
     pub(super) version: u64,
@@ -105,13 +106,13 @@ pub(super) struct LiveRuleSource {
     pub(super) rules: u64,
 }
 
-/// What is known of all nodes (`/v1/status`).
+/// The nodes of the fleet (`/v1/status`).
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct NodesResponse {
     pub(super) nodes: Vec<LiveNode>,
 }
 
-/// A node that follows the same rules.
+/// A node that uses the same rules.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct LiveNode {
     pub(super) name: String,
@@ -120,13 +121,13 @@ pub(super) struct LiveNode {
     pub(super) silent: bool,
 }
 
-/// The keys that occur most (`/v1/top`).
+/// The most frequent keys (`/v1/top`).
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct LiveKeysResponse {
     pub(super) top: Vec<LiveKey>,
 }
 
-/// One of them.
+/// One key with its estimated count.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct LiveKey {
     pub(super) kind: String,
@@ -139,7 +140,7 @@ pub(super) struct LiveKey {
 }
 
 impl LiveNode {
-    /// It and which rules it has.
+    /// The node's name, rules version and state.
     pub(super) fn describe(&self) -> String {
         let behind = if self.behind { ", behind" } else { "" };
         let silent = if self.silent { ", silent" } else { "" };
@@ -148,21 +149,21 @@ impl LiveNode {
 }
 
 impl VerdictTotals {
-    /// How often it was asked.
+    /// The number of decisions.
     pub(super) const fn decisions(&self) -> u64 {
         self.allow + self.deny + self.shadow_deny + self.warn + self.ban
     }
 
-    /// How often it said no, whether or not that counted.
+    /// The number of refusals, enforced or not.
     pub(super) const fn refused(&self) -> u64 {
         self.deny + self.shadow_deny + self.ban
     }
 }
 
 impl LiveCounts {
-    /// How many decisions had an outcome, `allowed` or `refused`.
+    /// The number of decisions with an outcome, `allowed` or `refused`.
     pub(super) fn count_outcome(&self, outcome: &str) -> u64 {
-        let of = self.decisions.iter().filter(|one| one.outcome == outcome);
-        of.map(|one| one.count).sum()
+        let matching = self.decisions.iter().filter(|entry| entry.outcome == outcome);
+        matching.map(|entry| entry.count).sum()
     }
 }

@@ -1,39 +1,39 @@
-//! Text in a cell of so many columns: escaped, measured as a terminal measures it, cut or padded; and numbers as
-//! bars.
+//! Fits text into cells of a given width: escapes it, measures its terminal width, and truncates or
+//! pads it. Also draws numbers as bars.
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use tidegate_server::output::escape_unprintable;
 
-/// The side of a cell that text stands at.
+/// The alignment of text in a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CellAlignment {
     Left,
     Right,
 }
 
-/// Bars of an eighth to eight eighths.
+/// Bars from one eighth to eight eighths of a cell.
 const BAR_CHARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Text that others wrote, in exactly so many columns.
-pub(super) fn fit_to_width(text: &str, columns: usize, side: CellAlignment) -> String {
+/// Escapes untrusted text and fits it into exactly `columns` columns.
+pub(super) fn fit_to_width(text: &str, columns: usize, alignment: CellAlignment) -> String {
     let text = truncate(&escape_unprintable(text), columns);
-    let room = " ".repeat(columns.saturating_sub(text.width()));
-    match side {
-        CellAlignment::Left => text + &room,
-        CellAlignment::Right => room + &text,
+    let padding = " ".repeat(columns.saturating_sub(text.width()));
+    match alignment {
+        CellAlignment::Left => text + &padding,
+        CellAlignment::Right => padding + &text,
     }
 }
 
-/// The beginning of a text that is too long, with a sign that it goes on. A wide character is not cut in two.
+/// Truncates text that is too wide and appends an ellipsis. Never splits a wide character.
 fn truncate(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();
     }
-    let (mut kept, mut taken) = (String::new(), 0);
+    let (mut kept, mut width) = (String::new(), 0);
     for c in text.chars() {
-        taken += c.width().unwrap_or(0);
-        if taken >= columns {
+        width += c.width().unwrap_or(0);
+        if width >= columns {
             break;
         }
         kept.push(c);
@@ -44,14 +44,15 @@ fn truncate(text: &str, columns: usize) -> String {
     kept
 }
 
-/// How many eighths of so many rows a number takes, of the highest there is; what is there at all takes one.
+/// The height of a bar, in eighths of a row, if `highest` fills `rows` rows. Numbers above 0 have
+/// at least one eighth.
 pub(super) fn bar_eighths(number: u64, highest: u64, rows: u64) -> u64 {
     let all = u128::from(rows * 8);
     let part = (u128::from(number) * all).div_ceil(u128::from(highest.max(1))).min(all);
     u64::try_from(part).unwrap_or(u64::MAX)
 }
 
-/// A bar of so many eighths.
+/// The character for a bar of `eighths` eighths.
 pub(super) fn bar_char(eighths: u64) -> char {
     match usize::try_from(eighths).unwrap_or(usize::MAX) {
         0 => ' ',

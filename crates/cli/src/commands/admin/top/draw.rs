@@ -1,5 +1,5 @@
-//! The whole screen from a picture and how a person looks at it: who gets how many lines. What is in them is in the
-//! files of the folder. Nothing here reads a terminal or works anything out.
+//! Draws the screen from a snapshot and the view settings. This file divides the screen into
+//! sections; the submodules draw them. Nothing here reads the terminal or computes numbers.
 
 mod chart;
 mod header;
@@ -17,31 +17,31 @@ use super::snapshot::TopSnapshot;
 use super::view::ViewState;
 pub(super) use palette::Palette;
 
-/// Draws everything. `picture` is none until the first tick.
+/// Draws the screen. `snapshot` is `None` until the first tick.
 pub(super) fn draw_screen(
     frame: &mut Frame<'_>,
-    picture: Option<&TopSnapshot>,
+    snapshot: Option<&TopSnapshot>,
     view: &ViewState,
-    ink: Palette,
+    palette: Palette,
 ) {
     let ScreenLayout { head, chart, times, rules, keys, foot } =
         ScreenLayout::split_area(frame.area());
-    if let Some(picture) = picture {
-        header::draw(frame, head, picture, view, ink);
-        chart::draw(frame, chart, picture, ink);
-        frame.render_widget(chart::latency_line(picture, ink), times);
-        rules::draw(frame, rules, picture, view, ink);
-        keys::draw(frame, keys, picture, view, ink);
+    if let Some(snapshot) = snapshot {
+        header::draw(frame, head, snapshot, view, palette);
+        chart::draw(frame, chart, snapshot, palette);
+        frame.render_widget(chart::latency_line(snapshot, palette), times);
+        rules::draw(frame, rules, snapshot, view, palette);
+        keys::draw(frame, keys, snapshot, view, palette);
     } else {
-        frame.render_widget(Line::raw("waiting for the first numbers"), head);
+        frame.render_widget(Line::raw("waiting for the first update"), head);
     }
-    frame.render_widget(help::footer_line(view, ink), foot);
+    frame.render_widget(help::footer_line(view, palette), foot);
     if view.has_help {
-        help::draw(frame, ink);
+        help::draw(frame, palette);
     }
 }
 
-/// Where everything is. What a low terminal has no room for is left out: keys first, then the chart.
+/// The areas of the sections. A low terminal omits the keys first, then shrinks the chart.
 struct ScreenLayout {
     head: Rect,
     chart: Rect,
@@ -68,7 +68,7 @@ impl ScreenLayout {
     }
 }
 
-/// Empties a part in the middle that something is written over.
+/// Clears an area in the middle of the screen, to draw over it.
 fn clear_centered(frame: &mut Frame<'_>, width: u16, height: u16) -> Rect {
     let area = frame.area().centered(Constraint::Max(width), Constraint::Max(height));
     frame.render_widget(Clear, area);

@@ -1,5 +1,5 @@
-//! What a server tells, read as it comes: its events, and now and then which keys occur most and who else is there. When the connection is
-//! lost it comes back by itself, as often as that takes.
+//! Receives data from the server: ticks from the event stream, and keys and nodes by polling.
+//! Reconnects after a lost connection, without a limit on the number of attempts.
 
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use super::api_types::{LiveKey, LiveKeysResponse, LiveNode, LiveTick, NodesRespo
 use crate::http_client::SseStream;
 use tidegate_server::error::CommandError;
 
-/// A server that says nothing for so long is as good as none: it tells something each second.
+/// Time without an event after which the connection counts as lost. The server sends a tick every
+/// second.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// How long to wait before the first attempt to come back, the second, …
+/// Delays before the first attempt to reconnect, the second, and so on; the last one repeats.
 const RECONNECT_DELAYS: [Duration; 4] = [
     Duration::from_millis(500),
     Duration::from_secs(1),
@@ -22,44 +23,44 @@ const RECONNECT_DELAYS: [Duration; 4] = [
     Duration::from_secs(4),
 ];
 
-/// How often the rest is asked for.
+/// Poll interval for keys and nodes.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How many of each list.
+/// Maximum number of keys in each list.
 const MAX_KEYS: u32 = 20;
 
-/// What was heard.
+/// An event of the feed.
 #[derive(Debug)]
 pub(super) enum FeedEvent {
-    /// Everything that is counted.
+    /// New counts.
     Tick(Box<LiveTick>),
-    /// What is asked for now and then.
+    /// New keys and nodes.
     Details(PolledDetails),
-    /// Nothing comes any more, and why.
+    /// The connection was lost, with the reason.
     Disconnected(String),
 }
 
-/// What is asked for now and then.
+/// The data that is polled.
 #[derive(Debug, Default)]
 pub(super) struct PolledDetails {
-    /// The keys that occur most.
+    /// The most frequent keys.
     pub(super) keys: Vec<LiveKey>,
-    /// Who follows the same rules.
+    /// The nodes that use the same rules.
     pub(super) nodes: Vec<LiveNode>,
 }
 
-/// Opens the stream of events.
+/// Opens the event stream.
 ///
 /// # Errors
-/// When the API does not tell.
+/// If the request fails or the API returns an error.
 pub(super) async fn open_stream(api: &AdminClient) -> Result<SseStream, CommandError> {
     api.subscribe("/v1/live").await
 }
 
-/// The keys that occur most, and the nodes.
+/// Fetches the most frequent keys and the nodes.
 ///
 /// # Errors
-/// When the API does not tell.
+/// If a request fails or the API returns an error.
 pub(super) async fn fetch_details(api: &AdminClient) -> Result<PolledDetails, CommandError> {
     let keys =
         api.get(&format!("/v1/top?limit={MAX_KEYS}")).await?.parse::<LiveKeysResponse>()?.top;
@@ -67,24 +68,24 @@ pub(super) async fn fetch_details(api: &AdminClient) -> Result<PolledDetails, Co
     Ok(PolledDetails { keys, nodes })
 }
 
-/// The next tick of a stream.
+/// Waits for the next tick of a stream.
 ///
 /// # Errors
-/// Why there is none.
+/// If the connection is lost or silent, or the tick cannot be parsed.
 pub(super) async fn next_tick(events: &mut SseStream) -> Result<Box<LiveTick>, String> {
     loop {
         let next = tokio::time::timeout(SILENCE_TIMEOUT, events.next()).await;
         let event =
-            next.map_err(|_| format!("nothing came for {} s", SILENCE_TIMEOUT.as_secs()))??;
+            next.map_err(|_| format!("no events for {} s", SILENCE_TIMEOUT.as_secs()))??;
         if event.name == "tick" {
-            let read = serde_json::from_str(&event.data);
-            return read
-                .map_err(|why| format!("it is not understood, is it another version? {why}"));
+            let tick = serde_json::from_str(&event.data);
+            return tick
+                .map_err(|why| format!("cannot parse the event; is it another version? {why}"));
         }
     }
 }
 
-/// Tells what comes until nobody listens, from a stream that is open.
+/// Sends events to a channel until its receiver is dropped. Starts with the open stream `first`.
 pub(super) async fn run(api: AdminClient, first: SseStream, to: Sender<FeedEvent>) {
     join(forward_ticks(&api, first, &to), poll_details(&api, &to)).await;
 }
@@ -104,7 +105,7 @@ async fn forward_ticks(api: &AdminClient, first: SseStream, to: &Sender<FeedEven
             },
             Err(failure) => failure.to_string(),
         };
-        // The advice below the first line is for those who have not begun yet.
+        // The lines below the first have advice on how to start, which does not apply here.
         let why = why.lines().next().unwrap_or_default().to_owned();
         if to.send(FeedEvent::Disconnected(why)).await.is_err() {
             return;
@@ -115,11 +116,11 @@ async fn forward_ticks(api: &AdminClient, first: SseStream, to: &Sender<FeedEven
     }
 }
 
-/// Nobody who asks in vain says so here: whoever follows the events does.
+/// Polls keys and nodes. Errors are ignored here; the event stream reports them.
 async fn poll_details(api: &AdminClient, to: &Sender<FeedEvent>) {
     while !to.is_closed() {
-        if let Ok(asked) = fetch_details(api).await {
-            let _ = to.send(FeedEvent::Details(asked)).await;
+        if let Ok(details) = fetch_details(api).await {
+            let _ = to.send(FeedEvent::Details(details)).await;
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }

@@ -1,11 +1,11 @@
-//! Ticks for the tests of this folder.
+//! Test fixtures for `tidegate top`.
 
 use super::api_types::{
     LiveCounts, LiveHistogram, LiveKey, LiveProcess, LiveRule, LiveRuleSource, LiveStatus,
     LiveTick, OutcomeCount, VerdictTotals,
 };
 
-/// A tick of one process with no rules and so many decisions.
+/// A tick of one process without rules, with the given numbers of decisions.
 pub(super) fn sample_tick(at_us: u64, allowed: u64, refused: u64) -> LiveTick {
     let outcome = |outcome: &str, count| OutcomeCount { outcome: outcome.to_owned(), count };
     LiveTick {
@@ -29,11 +29,11 @@ pub(super) fn sample_tick(at_us: u64, allowed: u64, refused: u64) -> LiveTick {
             store: "memory".to_owned(),
             servers: None,
         },
-        office: LiveRuleSource { version: 3, database: "rules.yaml".to_owned(), rules: 2 },
+        rule_source: LiveRuleSource { version: 3, database: "rules.yaml".to_owned(), rules: 2 },
     }
 }
 
-/// A rule that said so much, and left nothing of its limit each time.
+/// A rule with the given verdicts, and nothing left of its limit after each decision.
 pub(super) fn sample_rule(id: &str, verdicts: VerdictTotals) -> LiveRule {
     LiveRule {
         id: id.to_owned(),

@@ -1,21 +1,21 @@
-//! Numbers in words, as the dashboard says them. Everything is whole: rates are in thousandths a second, shares in
-//! thousandths, times in nanoseconds.
+//! Formats numbers as the dashboard does. All numbers are integers: rates in thousandths per
+//! second, shares in thousandths, latencies in nanoseconds.
 
 use tidegate_server::output::escape_unprintable;
 
-/// So many in so many microseconds, as thousandths a second.
+/// The rate of `count` events in `micros` microseconds, in thousandths per second.
 pub(super) fn rate_per_second(count: u64, micros: u64) -> u64 {
     let rate = u128::from(count) * 1_000_000_000 / u128::from(micros.max(1));
     u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
-/// A part of a whole in thousandths; none of nothing.
+/// A share in thousandths; `None` if the whole is 0.
 pub(super) fn share_permille(part: u64, whole: u64) -> Option<u64> {
     let share = u128::from(part.min(whole)) * 1_000;
     u64::try_from(share.checked_div(u128::from(whole))?).ok()
 }
 
-/// A count: exact as long as it is short.
+/// Formats a count; abbreviated from 100 000 on.
 pub(super) fn format_count(number: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")];
     let unit = UNITS.into_iter().find(|(unit, _)| number >= *unit && number >= 100_000);
@@ -25,7 +25,7 @@ pub(super) fn format_count(number: u64) -> String {
     )
 }
 
-/// So many a second.
+/// Formats a rate per second.
 pub(super) fn format_rate(thousandths: u64) -> String {
     match thousandths {
         0 => "0".to_owned(),
@@ -34,7 +34,7 @@ pub(super) fn format_rate(thousandths: u64) -> String {
     }
 }
 
-/// A share.
+/// Formats a share as a percentage.
 pub(super) fn format_percent(thousandths: Option<u64>) -> String {
     match thousandths {
         None => "–".to_owned(),
@@ -43,7 +43,7 @@ pub(super) fn format_percent(thousandths: Option<u64>) -> String {
     }
 }
 
-/// How long something took, in nanoseconds.
+/// Formats a latency.
 pub(super) fn format_latency(nanos: Option<u64>) -> String {
     match nanos {
         None => "–".to_owned(),
@@ -56,7 +56,7 @@ pub(super) fn format_latency(nanos: Option<u64>) -> String {
     }
 }
 
-/// How long something has been going on.
+/// Formats an uptime.
 pub(super) fn format_uptime(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
     match seconds {
@@ -71,7 +71,8 @@ fn format_tenths(number: u64) -> String {
     format!("{}.{}", number / 10, number % 10)
 }
 
-/// How often a key occurred: never too low, too high by what follows the minus at most; as `tidegate keys` has it.
+/// Formats the estimated count of a key. It is never too low, and too high by at most the number
+/// after the minus. Also used by `tidegate keys`.
 pub(in crate::commands::admin) fn format_estimate(count: u64, error: u64, spread: u64) -> String {
     let mut times = count.to_string();
     if error > 0 {
@@ -83,10 +84,10 @@ pub(in crate::commands::admin) fn format_estimate(count: u64, error: u64, spread
     times
 }
 
-/// Who a key is: a rule without parts has one key, which is everybody's.
+/// The client behind a key. A rule that counts by no fact has one key, shared by all clients.
 pub(in crate::commands::admin) fn format_key_owner(who: Option<&str>, key: &str) -> String {
     match who {
-        Some("") => "everybody".to_owned(),
+        Some("") => "all clients".to_owned(),
         who => escape_unprintable(who.unwrap_or(key)),
     }
 }
@@ -131,7 +132,7 @@ mod tests {
     #[test]
     fn key_owner_text_is_escaped() {
         assert_eq!(format_key_owner(Some("ip=192.0.2.7"), "ab"), "ip=192.0.2.7");
-        assert_eq!(format_key_owner(Some(""), "ab"), "everybody");
+        assert_eq!(format_key_owner(Some(""), "ab"), "all clients");
         assert_eq!(format_key_owner(None, "ab"), "ab");
         assert_eq!(
             format_key_owner(Some("user_id=\u{1b}[2J\u{202e}x"), "ab"),

@@ -1,5 +1,5 @@
-//! What was heard: the newest tick and what happened in the last two minutes. What is shown of it is made in
-//! [`super::snapshot`].
+//! Keeps the newest tick and the differences between ticks of the last two minutes.
+//! [`super::snapshot`] computes the numbers to show.
 
 use std::collections::VecDeque;
 
@@ -7,13 +7,13 @@ use super::api_types::{LiveKey, LiveNode, LiveTick};
 use super::feed::PolledDetails;
 use super::tick_delta::TickDelta;
 
-/// How many steps are kept: as many seconds, unless ticks were missed.
+/// Number of differences kept; one per second, unless ticks were missed.
 pub(super) const MAX_DELTAS: usize = 120;
 
-/// Ticks that come sooner one after the other say nothing of how much there is in a second.
+/// Minimum time between ticks; a shorter interval gives no useful rate per second.
 const MIN_TICK_GAP_US: u64 = 200_000;
 
-/// What was heard of one server.
+/// The data received from one server.
 #[derive(Debug, Default)]
 pub(super) struct TickHistory {
     newest: Option<LiveTick>,
@@ -22,13 +22,13 @@ pub(super) struct TickHistory {
 }
 
 impl TickHistory {
-    /// Hears a tick.
+    /// Records a tick.
     pub(super) fn push_tick(&mut self, now: LiveTick) {
         let Some(last) = &self.newest else {
             self.newest = Some(now);
             return;
         };
-        // Another process, or the same one started anew: what it counts has begun again.
+        // The server was restarted, so its counts restarted at 0.
         if last.process.pid != now.process.pid || last.process.started_us != now.process.started_us
         {
             self.deltas.clear();
@@ -44,9 +44,9 @@ impl TickHistory {
         self.newest = Some(now);
     }
 
-    /// Hears what was asked for.
-    pub(super) fn set_details(&mut self, asked: PolledDetails) {
-        self.details = asked;
+    /// Replaces keys and nodes.
+    pub(super) fn set_details(&mut self, details: PolledDetails) {
+        self.details = details;
     }
 
     /// The newest tick.
@@ -54,22 +54,22 @@ impl TickHistory {
         self.newest.as_ref()
     }
 
-    /// The keys that occur most.
+    /// The most frequent keys.
     pub(super) fn keys(&self) -> &[LiveKey] {
         &self.details.keys
     }
 
-    /// Who follows the same rules.
+    /// The nodes that use the same rules.
     pub(super) fn nodes(&self) -> &[LiveNode] {
         &self.details.nodes
     }
 
-    /// The last so many steps, oldest first.
+    /// The last `most` differences, oldest first.
     pub(super) fn last_deltas(&self, most: usize) -> impl Iterator<Item = &TickDelta> + Clone {
         self.deltas.range(self.deltas.len().saturating_sub(most)..)
     }
 
-    /// Whether there is something to tell rates of.
+    /// Whether rates can be computed.
     pub(super) fn has_rates(&self) -> bool {
         !self.deltas.is_empty()
     }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     fn decisions_per_delta(history: &TickHistory) -> Vec<u64> {
-        history.last_deltas(MAX_DELTAS).map(|step| step.bands.iter().sum()).collect()
+        history.last_deltas(MAX_DELTAS).map(|delta| delta.bands.iter().sum()).collect()
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The picture of one instant for programs: rates a second, shares of 1, times in microseconds.
+//! The snapshot as JSON: rates per second, shares from 0 to 1, times in microseconds.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -6,26 +6,26 @@ use super::api_types::{LiveKey, LiveNode, VerdictTotals};
 use super::snapshot::{QUANTILES, RuleActivity, TopSnapshot};
 use super::tick_delta::BANDS;
 
-/// All of it.
-pub(super) fn to_json(picture: &TopSnapshot) -> Json {
-    let process = &picture.tick.process;
+/// Converts a snapshot to JSON.
+pub(super) fn to_json(snapshot: &TopSnapshot) -> Json {
+    let process = &snapshot.tick.process;
     json!({
         "node": process.node,
         "version": process.version,
         "pid": process.pid,
         "status": process.status.status,
-        "trouble": picture.server_error(),
-        "up_seconds": picture.uptime_seconds(),
-        "rules_version": picture.tick.office.version,
-        "store": picture.store_summary(),
-        "decisions": picture.total,
-        "decisions_per_second": from_thousandths(picture.bands.iter().sum()),
-        "per_second": named_values(BANDS, picture.bands.map(Some)),
-        "refused_share": picture.refused.map(from_thousandths),
-        "took_us": named_values(QUANTILES.map(|(name, _)| name), picture.latencies),
-        "rules": picture.rules.iter().map(rule_json).collect::<Vec<_>>(),
-        "keys": picture.keys.iter().map(key_json).collect::<Vec<_>>(),
-        "nodes": picture.nodes.iter().map(node_json).collect::<Vec<_>>(),
+        "trouble": snapshot.server_error(),
+        "up_seconds": snapshot.uptime_seconds(),
+        "rules_version": snapshot.tick.rule_source.version,
+        "store": snapshot.store_summary(),
+        "decisions": snapshot.total,
+        "decisions_per_second": from_thousandths(snapshot.bands.iter().sum()),
+        "per_second": named_values(BANDS, snapshot.bands.map(Some)),
+        "refused_share": snapshot.refused.map(from_thousandths),
+        "took_us": named_values(QUANTILES.map(|(name, _)| name), snapshot.latencies),
+        "rules": snapshot.rules.iter().map(rule_json).collect::<Vec<_>>(),
+        "keys": snapshot.keys.iter().map(key_json).collect::<Vec<_>>(),
+        "nodes": snapshot.nodes.iter().map(node_json).collect::<Vec<_>>(),
     })
 }
 
@@ -61,7 +61,7 @@ fn named_values<const N: usize>(names: [&str; N], values: [Option<u64>; N]) -> M
     names.map(str::to_owned).into_iter().zip(values).collect()
 }
 
-/// What is kept in thousandths.
+/// Converts from thousandths, in which rates, shares and times are kept.
 fn from_thousandths(thousandths: u64) -> f64 {
     thousandths as f64 / 1_000.0
 }

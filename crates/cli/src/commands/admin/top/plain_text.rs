@@ -1,4 +1,4 @@
-//! The picture of one instant as plain text, for pipes and files.
+//! The snapshot as plain text, for pipes and files.
 
 use super::formatting::{
     format_count, format_estimate, format_key_owner, format_latency, format_percent, format_rate,
@@ -9,45 +9,46 @@ use super::tick_delta::BANDS;
 use super::view::ViewState;
 use tidegate_server::output::{BOLD, escape_unprintable, format_columns, format_table};
 
-/// All of it.
-pub(super) fn render_text(picture: &TopSnapshot) -> String {
-    let node = escape_unprintable(&picture.tick.process.node);
-    let mut text = format!("{BOLD}{node}{BOLD:#}\n{}", format_columns(2, &summary_rows(picture)));
-    for rows in [rule_rows(picture), key_rows(picture, "refused"), key_rows(picture, "busiest")] {
+/// Renders a snapshot.
+pub(super) fn render_text(snapshot: &TopSnapshot) -> String {
+    let node = escape_unprintable(&snapshot.tick.process.node);
+    let mut text = format!("{BOLD}{node}{BOLD:#}\n{}", format_columns(2, &summary_rows(snapshot)));
+    for rows in [rule_rows(snapshot), key_rows(snapshot, "refused"), key_rows(snapshot, "busiest")]
+    {
         text.push_str(&format!("\n{}", format_table(0, &rows)));
     }
     text
 }
 
-/// How it is, a line each.
-fn summary_rows(picture: &TopSnapshot) -> Vec<Vec<String>> {
-    let (process, office) = (&picture.tick.process, &picture.tick.office);
+/// The state of the server, one row per item.
+fn summary_rows(snapshot: &TopSnapshot) -> Vec<Vec<String>> {
+    let (process, source) = (&snapshot.tick.process, &snapshot.tick.rule_source);
     let (version, pid, state) = (&process.version, process.pid, &process.status.status);
-    let bands = BANDS.into_iter().zip(picture.bands);
+    let bands = BANDS.into_iter().zip(snapshot.bands);
     let bands = join_parts(bands.map(|(name, number)| format!("{name} {}", format_rate(number))));
-    let took = QUANTILES.into_iter().zip(picture.latencies);
+    let took = QUANTILES.into_iter().zip(snapshot.latencies);
     let took = join_parts(took.map(|((name, _), took)| format!("{name} {}", format_latency(took))));
-    let (all, total) = (format_rate(picture.bands.iter().sum()), format_count(picture.total));
+    let (all, total) = (format_rate(snapshot.bands.iter().sum()), format_count(snapshot.total));
     let rows = [
         (
             "server",
             format!(
                 "tidegate {version}, process {pid}, {state}, up {}",
-                format_uptime(picture.uptime_seconds())
+                format_uptime(snapshot.uptime_seconds())
             ),
         ),
         (
             "rules",
-            format!("version {} of {}, {} rules", office.version, office.database, office.rules),
+            format!("version {} of {}, {} rules", source.version, source.database, source.rules),
         ),
-        ("store", picture.store_summary()),
+        ("store", snapshot.store_summary()),
         ("decisions", format!("{all}/s ({bands}), {total} since the start")),
-        ("refused", format_percent(picture.refused)),
+        ("refused", format_percent(snapshot.refused)),
         ("latency", took),
     ];
-    let nodes = picture.nodes.iter().map(|node| ("node", node.describe()));
-    let trouble = picture.server_error().map(|trouble| ("trouble", trouble.to_owned()));
-    let rows = rows.into_iter().chain(nodes).chain(trouble);
+    let nodes = snapshot.nodes.iter().map(|node| ("node", node.describe()));
+    let error = snapshot.server_error().map(|error| ("error", error.to_owned()));
+    let rows = rows.into_iter().chain(nodes).chain(error);
     rows.map(|(name, value)| vec![name.to_owned(), escape_unprintable(&value)]).collect()
 }
 
@@ -55,10 +56,10 @@ fn join_parts(parts: impl Iterator<Item = String>) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
-fn rule_rows(picture: &TopSnapshot) -> Vec<Vec<String>> {
+fn rule_rows(snapshot: &TopSnapshot) -> Vec<Vec<String>> {
     let head =
-        ["rule", "mode", "asked/s", "refused/s", "refused", "used", "<10% left", "most/window"];
-    let rows = ViewState::default().visible_rules(picture).into_iter().map(|rule| {
+        ["rule", "mode", "requests/s", "refused/s", "refused", "used", "<10% left", "most/window"];
+    let rows = ViewState::default().visible_rules(snapshot).into_iter().map(|rule| {
         vec![
             escape_unprintable(&rule.id),
             escape_unprintable(rule.mode_or_disabled()),
@@ -73,9 +74,9 @@ fn rule_rows(picture: &TopSnapshot) -> Vec<Vec<String>> {
     std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect()
 }
 
-fn key_rows(picture: &TopSnapshot, kind: &str) -> Vec<Vec<String>> {
+fn key_rows(snapshot: &TopSnapshot, kind: &str) -> Vec<Vec<String>> {
     let head = vec![kind.to_owned(), "rule".to_owned(), "who".to_owned()];
-    let rows = ViewState::default().visible_keys(picture, kind).into_iter().map(|key| {
+    let rows = ViewState::default().visible_keys(snapshot, kind).into_iter().map(|key| {
         let times = format_estimate(key.count, key.error, key.spread);
         vec![times, escape_unprintable(&key.rule), format_key_owner(key.who.as_deref(), &key.key)]
     });

@@ -1,4 +1,5 @@
-//! The terminal: taken when it begins, given back however it ends, drawn on when something was heard or pressed.
+//! Runs the live view in the terminal. Redraws on every event and key press, and restores the
+//! terminal on every exit path, including panics.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -19,33 +20,35 @@ use super::view::{KeyPress, ScreenFlow};
 use crate::http_client::SseStream;
 use tidegate_server::error::CommandError;
 
-/// How many rows a page has, roughly: how high the table is, only the drawing knows.
+/// Rows to scroll per page; an approximation, because only the drawing code knows the table's
+/// height.
 const PAGE_ROWS: isize = 10;
 
-/// How much may wait to be drawn.
+/// Capacity of the channel of feed events.
 const EVENT_BUFFER: usize = 8;
 
-/// Shows what comes until the person leaves.
+/// Shows the live view until the user quits, or on SIGTERM or SIGHUP.
 ///
 /// # Errors
-/// When the terminal cannot be used.
+/// If the terminal cannot be used.
 pub(super) async fn run_screen(api: AdminClient, first: SseStream) -> Result<(), CommandError> {
-    let (to, mut heard) = mpsc::channel(EVENT_BUFFER);
+    let (to, mut feed_events) = mpsc::channel(EVENT_BUFFER);
     let (mut terminate, mut hang_up) =
         (listen_for_signal(SignalKind::terminate())?, listen_for_signal(SignalKind::hangup())?);
     let mut screen = TerminalScreen::enter()?;
     exit_on_hang_up()?;
     let feed = tokio::spawn(feed::run(api, first, to));
-    let (mut board, mut events, ink) = (TopApp::default(), EventStream::new(), Palette::from_env());
+    let (mut app, mut events, palette) =
+        (TopApp::default(), EventStream::new(), Palette::from_env());
     let outcome = loop {
-        if let Err(error) = screen.draw(|frame| board.draw(frame, ink)) {
+        if let Err(error) = screen.draw(|frame| app.draw(frame, palette)) {
             break Err(error.into());
         }
         tokio::select! {
-            Some(heard) = heard.recv() => board.handle_event(heard),
+            Some(event) = feed_events.recv() => app.handle_event(event),
             event = events.next() => match event.transpose() {
                 Ok(Some(event)) => {
-                    if map_key(&event).is_some_and(|press| board.handle_key(press) == ScreenFlow::Quit) {
+                    if map_key(&event).is_some_and(|press| app.handle_key(press) == ScreenFlow::Quit) {
                         break Ok(());
                     }
                 }
@@ -60,8 +63,8 @@ pub(super) async fn run_screen(api: AdminClient, first: SseStream) -> Result<(),
     outcome
 }
 
-/// Ends the process when its terminal goes away. crossterm reads such a terminal in an endless loop,
-/// in whichever thread notices first, so that neither SIGHUP nor SIGTERM may ever be handled.
+/// Ends the process when its terminal hangs up. crossterm then reads in an endless loop, possibly
+/// on the main thread, so that neither SIGHUP nor SIGTERM might ever be handled.
 fn exit_on_hang_up() -> io::Result<()> {
     thread::Builder::new().name("hang-up".to_owned()).spawn(|| {
         if wait_for_hang_up(&io::stdin()).is_ok() {
@@ -71,12 +74,15 @@ fn exit_on_hang_up() -> io::Result<()> {
     Ok(())
 }
 
-#[expect(clippy::disallowed_methods, reason = "main may be in the loop, and no terminal is left")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the main thread may be in crossterm's loop, and there is no terminal to restore"
+)]
 fn exit() -> ! {
     std::process::exit(0)
 }
 
-/// Blocks until a terminal hangs up: the one event that `poll` reports unasked.
+/// Blocks until a terminal hangs up, which `poll` reports even if no events are requested.
 fn wait_for_hang_up(terminal: &impl AsFd) -> io::Result<()> {
     loop {
         match poll(&mut [PollFd::new(terminal, PollFlags::empty())], None) {
@@ -91,11 +97,12 @@ fn listen_for_signal(kind: SignalKind) -> io::Result<Signal> {
     signal(kind)
 }
 
-/// The terminal while it is ours: raw, and on the screen beside the one where the shell is.
+/// The terminal in raw mode, on the alternate screen.
 struct TerminalScreen(DefaultTerminal);
 
 impl TerminalScreen {
-    /// Takes it. From now on a panic gives it back first, so that what it says is seen.
+    /// Enters raw mode and the alternate screen. Installs a panic hook that restores the terminal
+    /// before the panic message is printed.
     fn enter() -> io::Result<Self> {
         ratatui::try_init().map(Self).inspect_err(|_| ratatui::restore())
     }
@@ -106,8 +113,9 @@ impl TerminalScreen {
 }
 
 impl Drop for TerminalScreen {
-    /// The cursor is shown again by the terminal's own drop. To leave the screen twice would put the shell's prompt over
-    /// what a panic said.
+    /// Restores the terminal, except during a panic: the panic hook already did, and leaving the
+    /// alternate screen twice would put the shell's prompt over the panic message. The drop of
+    /// `DefaultTerminal` shows the cursor.
     fn drop(&mut self) {
         if !std::thread::panicking() {
             ratatui::restore();
@@ -115,7 +123,8 @@ impl Drop for TerminalScreen {
     }
 }
 
-/// What an event of the terminal means; none for those that mean nothing. A change of its size only needs a drawing.
+/// Translates a terminal event to a key press. Other events return `None`; a resize only needs the
+/// redraw that every event causes.
 fn map_key(event: &Event) -> Option<KeyPress> {
     let Event::Key(KeyEvent { code, modifiers, kind, .. }) = event else { return None };
     if *kind == KeyEventKind::Release {
@@ -143,15 +152,15 @@ mod tests {
 
     use super::*;
 
-    /// Set where this test is the program in the terminal.
+    /// Set in the process that runs this test inside the terminal.
     const PANIC_ENV: &str = "TIDEGATE_TEST_PANICS";
 
-    /// What a panic says, on more lines than what comes after it leaves out.
+    /// The lines of the panic message; more than a misplaced prompt would overwrite.
     const PANIC_LINES: [&str; 6] =
         ["the first word", "second", "third", "fourth", "fifth", "the last"];
 
-    /// The terminal is given back before the words are written, and not again over them. Run in a terminal of its own:
-    /// this very test, which panics there in the middle of a picture.
+    /// The terminal is restored before the panic message is printed, and not a second time after
+    /// it. The test starts itself in a separate terminal, where it panics while drawing.
     #[test]
     fn panic_message_survives_terminal_restore() {
         if std::env::var_os(PANIC_ENV).is_some() {
@@ -159,7 +168,7 @@ mod tests {
             screen.draw(|frame| frame.render_widget("the picture", frame.area())).unwrap();
             panic!("{}", PANIC_LINES.join("\n"));
         }
-        // As wide as the longest line.
+        // Wide enough that no line wraps.
         let (tmux, program) = (TmuxSession::start(250, 34), std::env::current_exe().unwrap());
         let name = format!("{}::panic_message_survives_terminal_restore", module_path!());
         let (_, name) = name.split_once("::").unwrap();
@@ -175,14 +184,15 @@ mod tests {
         let screen = tmux.wait_until("the end", |screen| {
             screen.contains("test result: FAILED") && screen.trim_end().ends_with("ready$")
         });
-        // All of it: were the prompt to go back, some of it would be written over.
-        let said = format!("panicked at {}:", file!());
-        let all = ["what was there before", &said].into_iter().chain(PANIC_LINES);
-        let places: Vec<_> = all.map(|words| screen.rfind(words)).collect();
-        assert!(places.is_sorted() && places[0].is_some(), "{screen}");
+        // The complete message must be there: a prompt in the wrong place would overwrite part of
+        // it.
+        let message = format!("panicked at {}:", file!());
+        let lines = ["what was there before", &message].into_iter().chain(PANIC_LINES);
+        let positions: Vec<_> = lines.map(|words| screen.rfind(words)).collect();
+        assert!(positions.is_sorted() && positions[0].is_some(), "{screen}");
         assert!(!screen.contains("the picture"), "{screen}");
         let state = [tmux.format_value("alternate_on"), tmux.format_value("cursor_flag")];
-        assert_eq!(state, ["0", "1"], "the shell's screen, and its cursor");
+        assert_eq!(state, ["0", "1"], "main screen active, cursor visible");
     }
 
     #[test]

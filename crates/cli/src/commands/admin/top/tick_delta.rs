@@ -1,25 +1,25 @@
-//! What two ticks say together: counts only grow, so what happened between them is their difference. Whole numbers
-//! all the way, so that nothing has to be rounded twice.
+//! Differences between two ticks. Counts only grow, so a difference is what happened between them.
+//! All numbers are integers, to avoid rounding twice.
 
 use std::collections::HashMap;
 
 use super::api_types::{LiveCounts, LiveHistogram, LiveRule, LiveTick, VerdictTotals};
 
-/// What is said to a request, the best first.
+/// The outcomes of a request, mildest first.
 pub(super) const BANDS: [&str; 5] = ["allowed", "shadow", "warned", "refused", "banned"];
 
-/// What happened in a second, or in more where a tick was missed.
+/// What happened in one second, or more if ticks were missed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TickDelta {
     pub(super) micros: u64,
-    /// Requests by what was said to them, as [`BANDS`].
+    /// Number of requests by outcome, in the order of [`BANDS`].
     pub(super) bands: [u64; BANDS.len()],
     pub(super) durations: LiveHistogram,
-    /// By id.
+    /// By rule ID.
     pub(super) rules: HashMap<String, RuleDelta>,
 }
 
-/// What a rule did in it.
+/// What a rule did in that time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RuleDelta {
     pub(super) verdicts: VerdictTotals,
@@ -27,20 +27,20 @@ pub(super) struct RuleDelta {
 }
 
 impl TickDelta {
-    /// What happened between two ticks of one process.
+    /// The difference between two ticks of one process.
     pub(super) fn from_ticks(before: &LiveTick, after: &LiveTick) -> Self {
-        let (was, is) = (&before.counts, &after.counts);
+        let (old, new) = (&before.counts, &after.counts);
         let known: HashMap<&str, &LiveRule> =
-            was.rules.iter().map(|rule| (rule.id.as_str(), rule)).collect();
-        let rules = is.rules.iter().map(|rule| {
-            // A rule that was not there has said nothing as far as anybody saw.
+            old.rules.iter().map(|rule| (rule.id.as_str(), rule)).collect();
+        let rules = new.rules.iter().map(|rule| {
+            // A new rule starts at 0: its counts may be older than the previous tick.
             let before = known.get(rule.id.as_str()).copied().unwrap_or(rule);
             (rule.id.clone(), RuleDelta::from_counts(before, rule))
         });
         Self {
             micros: after.at_us.saturating_sub(before.at_us),
-            bands: count_bands(was, is),
-            durations: is.duration_us.saturating_sub(&was.duration_us),
+            bands: count_bands(old, new),
+            durations: new.duration_us.saturating_sub(&old.duration_us),
             rules: rules.collect(),
         }
     }
@@ -55,18 +55,19 @@ impl RuleDelta {
     }
 }
 
-/// A request counts once: by the hardest thing that was said to it, as far as rules' counts tell.
-fn count_bands(was: &LiveCounts, is: &LiveCounts) -> [u64; BANDS.len()] {
-    let grown = |outcome| is.count_outcome(outcome).saturating_sub(was.count_outcome(outcome));
-    let said = |of: fn(&VerdictTotals) -> u64| {
+/// Counts requests by their severest outcome, each once. An estimate, because a request may have
+/// verdicts of several rules, and only the rules' totals are known.
+fn count_bands(old: &LiveCounts, new: &LiveCounts) -> [u64; BANDS.len()] {
+    let decisions = |outcome| new.count_outcome(outcome).saturating_sub(old.count_outcome(outcome));
+    let verdicts = |kind: fn(&VerdictTotals) -> u64| {
         let total =
-            |counts: &LiveCounts| counts.rules.iter().map(|rule| of(&rule.verdicts)).sum::<u64>();
-        total(is).saturating_sub(total(was))
+            |counts: &LiveCounts| counts.rules.iter().map(|rule| kind(&rule.verdicts)).sum::<u64>();
+        total(new).saturating_sub(total(old))
     };
-    let (allowed, refused) = (grown("allowed"), grown("refused"));
-    let banned = said(|verdicts| verdicts.ban).min(refused);
-    let warned = said(|verdicts| verdicts.warn).min(allowed);
-    let shadow = said(|verdicts| verdicts.shadow_deny).min(allowed - warned);
+    let (allowed, refused) = (decisions("allowed"), decisions("refused"));
+    let banned = verdicts(|totals| totals.ban).min(refused);
+    let warned = verdicts(|totals| totals.warn).min(allowed);
+    let shadow = verdicts(|totals| totals.shadow_deny).min(allowed - warned);
     [allowed - warned - shadow, shadow, warned, refused - banned, banned]
 }
 
@@ -81,7 +82,7 @@ impl VerdictTotals {
         }
     }
 
-    /// Both together.
+    /// The sum of both.
     pub(super) fn plus(self, other: Self) -> Self {
         Self {
             allow: self.allow + other.allow,
@@ -95,12 +96,13 @@ impl VerdictTotals {
 
 impl LiveHistogram {
     fn saturating_sub(&self, before: &Self) -> Self {
-        let was = before.counts.iter().copied().chain(std::iter::repeat(0));
-        let counts = self.counts.iter().zip(was).map(|(is, was)| is.saturating_sub(was)).collect();
+        let old = before.counts.iter().copied().chain(std::iter::repeat(0));
+        let counts =
+            self.counts.iter().zip(old).map(|(new, old)| new.saturating_sub(old)).collect();
         Self { bounds: self.bounds.clone(), counts, sum: self.sum.saturating_sub(before.sum) }
     }
 
-    /// Adds another of the same classes.
+    /// Adds a histogram with the same bounds.
     pub(super) fn merge(&mut self, other: &Self) {
         self.bounds.clone_from(&other.bounds);
         self.counts.resize(self.counts.len().max(other.counts.len()), 0);
@@ -110,13 +112,13 @@ impl LiveHistogram {
         self.sum += other.sum;
     }
 
-    /// How many there are.
+    /// The number of values.
     pub(super) fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The value below which so many of a thousand lie, in thousandths; within a class as if spread evenly. What
-    /// exceeds all bounds is told as the last of them, which it is at least.
+    /// The quantile at `thousandths`, in thousandths of the unit. Interpolates linearly within a
+    /// bucket. A quantile above all bounds returns the last bound, as a lower limit.
     pub(super) fn quantile(&self, thousandths: u64) -> Option<u64> {
         let wanted = self.count().checked_mul(thousandths).filter(|wanted| *wanted > 0)?;
         let (mut below, mut from) = (0, 0);
@@ -143,20 +145,20 @@ mod tests {
         let mut after = sample_tick(3_000_000, 110, 25);
         before.counts.rules =
             vec![sample_rule("a", VerdictTotals { allow: 7, ..VerdictTotals::default() })];
-        let said = VerdictTotals { allow: 100, deny: 17, shadow_deny: 30, warn: 20, ban: 3 };
-        after.counts.rules = vec![sample_rule("a", said), sample_rule("new", said)];
-        let step = TickDelta::from_ticks(&before, &after);
-        assert_eq!((step.micros, step.bands.iter().sum()), (2_000_000, 120));
-        assert_eq!(step.bands, [0, 60, 40, 14, 6]);
-        assert_eq!(step.rules["a"].verdicts.allow, 93);
-        assert_eq!(step.rules["new"].verdicts, VerdictTotals::default(), "nobody saw since when");
+        let verdicts = VerdictTotals { allow: 100, deny: 17, shadow_deny: 30, warn: 20, ban: 3 };
+        after.counts.rules = vec![sample_rule("a", verdicts), sample_rule("new", verdicts)];
+        let delta = TickDelta::from_ticks(&before, &after);
+        assert_eq!((delta.micros, delta.bands.iter().sum()), (2_000_000, 120));
+        assert_eq!(delta.bands, [0, 60, 40, 14, 6]);
+        assert_eq!(delta.rules["a"].verdicts.allow, 93);
+        assert_eq!(delta.rules["new"].verdicts, VerdictTotals::default(), "a new rule starts at 0");
     }
 
     #[test]
     fn reset_counts_give_zero_delta() {
-        let step =
+        let delta =
             TickDelta::from_ticks(&sample_tick(1_000_000, 500, 500), &sample_tick(2_000_000, 3, 1));
-        assert_eq!(step.bands, [0; 5]);
+        assert_eq!(delta.bands, [0; 5]);
     }
 
     #[test]
@@ -170,6 +172,6 @@ mod tests {
         assert_eq!(of([4, 0, 0, 0]).quantile(500), Some(5_000));
         assert_eq!(of([50, 50, 0, 0]).quantile(500), Some(10_000));
         assert_eq!(of([50, 25, 25, 0]).quantile(990), Some(39_200));
-        assert_eq!(of([1, 0, 0, 99]).quantile(990), Some(40_000), "at least that");
+        assert_eq!(of([1, 0, 0, 99]).quantile(990), Some(40_000), "the last bound");
     }
 }

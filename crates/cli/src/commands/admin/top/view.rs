@@ -1,38 +1,37 @@
-//! How a person looks at it: sorted, filtered, paused, from which row on, with help or without. It takes what was
-//! pressed as plain values and knows neither terminal nor drawing.
+//! The user's view settings: sort column, filter, pause, scroll position and help. Independent of
+//! the terminal and of drawing: key presses arrive as plain values.
 
 use std::cmp::{Ordering, Reverse};
 
 use super::api_types::LiveKey;
 use super::snapshot::{RuleActivity, TopSnapshot};
 
-/// What was pressed.
+/// A key press.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyPress {
-    /// A letter, a digit, a sign.
     Char(char),
-    /// What ends the typing and keeps it.
+    /// Ends typing and keeps the filter.
     Enter,
-    /// What ends the typing and forgets it.
+    /// Ends typing and clears the filter.
     Escape,
-    /// What takes the last letter back.
+    /// Deletes the last character of the filter.
     Backspace,
-    /// So many rows on.
+    /// Scrolls by a number of rows; negative is up.
     Rows(isize),
-    /// To the first row.
+    /// Scrolls to the first row.
     First,
     /// Ctrl-C.
     Interrupt,
 }
 
-/// Whether it goes on.
+/// Whether the live view continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ScreenFlow {
     Continue,
     Quit,
 }
 
-/// What rules are sorted by.
+/// The column that rules are sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum RuleSort {
     Rule,
@@ -43,11 +42,11 @@ pub(super) enum RuleSort {
     Used,
 }
 
-/// In the order of the columns.
+/// The sort columns, in the order of the table.
 const SORT_ORDER: [RuleSort; 5] =
     [RuleSort::Rule, RuleSort::Requests, RuleSort::Refused, RuleSort::Share, RuleSort::Used];
 
-/// How a person looks.
+/// The view settings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ViewState {
     pub(super) sort: RuleSort,
@@ -56,14 +55,14 @@ pub(super) struct ViewState {
     pub(super) is_typing: bool,
     pub(super) has_help: bool,
     pub(super) is_paused: bool,
-    /// How many rules are above the first that is shown.
+    /// Number of rules above the first one shown.
     pub(super) scroll_offset: usize,
-    /// Why nothing new comes, if nothing does.
+    /// Why the connection to the server is lost, if it is.
     pub(super) disconnect_reason: Option<String>,
 }
 
 impl ViewState {
-    /// Does what a key is for.
+    /// Handles a key press.
     pub(super) fn handle_key(&mut self, press: KeyPress) -> ScreenFlow {
         if press == KeyPress::Interrupt {
             return ScreenFlow::Quit;
@@ -109,10 +108,10 @@ impl ViewState {
         self.filter.clear();
     }
 
-    /// Goes so many columns on, and from the last to the first.
+    /// Moves the sort column forward, from the last to the first.
     fn advance_sort(&mut self, columns: usize) {
-        let at = SORT_ORDER.iter().position(|known| *known == self.sort).unwrap_or(0);
-        self.sort = SORT_ORDER[(at + columns) % SORT_ORDER.len()];
+        let current = SORT_ORDER.iter().position(|sort| *sort == self.sort).unwrap_or(0);
+        self.sort = SORT_ORDER[(current + columns) % SORT_ORDER.len()];
         self.is_reversed = false;
         self.scroll_offset = 0;
     }
@@ -121,12 +120,12 @@ impl ViewState {
         self.scroll_offset = self.scroll_offset.saturating_add_signed(rows);
     }
 
-    /// The rules that are looked at, in order.
-    pub(super) fn visible_rules<'p>(&self, picture: &'p TopSnapshot) -> Vec<&'p RuleActivity> {
-        let fits = |row: &&RuleActivity| {
+    /// The rules that match the filter, sorted.
+    pub(super) fn visible_rules<'p>(&self, snapshot: &'p TopSnapshot) -> Vec<&'p RuleActivity> {
+        let matches = |row: &&RuleActivity| {
             self.matches_filter(&row.id) || self.matches_filter(&row.endpoint)
         };
-        let mut rules: Vec<&RuleActivity> = picture.rules.iter().filter(fits).collect();
+        let mut rules: Vec<&RuleActivity> = snapshot.rules.iter().filter(matches).collect();
         rules.sort_by(|a, b| {
             let order = self.sort.compare(a, b).then_with(|| a.id.cmp(&b.id));
             if self.is_reversed { order.reverse() } else { order }
@@ -134,17 +133,17 @@ impl ViewState {
         rules
     }
 
-    /// The keys of a list that are looked at, those that occur most first.
+    /// The keys of a list that match the filter, most frequent first.
     pub(super) fn visible_keys<'p>(
         &self,
-        picture: &'p TopSnapshot,
+        snapshot: &'p TopSnapshot,
         kind: &str,
     ) -> Vec<&'p LiveKey> {
-        let fits = |key: &&LiveKey| {
+        let matches = |key: &&LiveKey| {
             self.matches_filter(&key.rule)
                 || self.matches_filter(key.who.as_deref().unwrap_or(&key.key))
         };
-        picture.keys.iter().filter(|key| key.kind == kind).filter(fits).collect()
+        snapshot.keys.iter().filter(|key| key.kind == kind).filter(matches).collect()
     }
 
     fn matches_filter(&self, text: &str) -> bool {
@@ -153,7 +152,7 @@ impl ViewState {
 }
 
 impl RuleSort {
-    /// Names from the first letter on, numbers from the highest on.
+    /// Compares two rules: names in ascending order, numbers in descending order.
     fn compare(self, a: &RuleActivity, b: &RuleActivity) -> Ordering {
         match self {
             Self::Rule => a.id.cmp(&b.id),
@@ -175,8 +174,8 @@ mod tests {
 
     fn sample_snapshot() -> TopSnapshot {
         let (before, mut after) = (sample_tick(0, 0, 0), sample_tick(1_000_000, 0, 0));
-        let said = |allow, deny| VerdictTotals { allow, deny, ..VerdictTotals::default() };
-        let rules = [("Login", said(1, 9)), ("api", said(30, 0)), ("bulk", said(30, 20))];
+        let totals = |allow, deny| VerdictTotals { allow, deny, ..VerdictTotals::default() };
+        let rules = [("Login", totals(1, 9)), ("api", totals(30, 0)), ("bulk", totals(30, 20))];
         after.counts.rules = rules.map(|(id, verdicts)| sample_rule(id, verdicts)).to_vec();
         let mut before = before;
         before.counts.rules =

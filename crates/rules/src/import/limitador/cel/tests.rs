@@ -45,23 +45,21 @@ fn unsupported_cel_error_names_cause() {
     for (text, words) in [
         ("", "it ends where a name should follow"),
         ("a", "it ends where `==` or `!=`"),
-        ("a == b", "`b` stands where only a text in quotes"),
-        ("a == 'x' || a == 'y'", "`||` stands where only the end, or `&&`"),
-        ("!(a == 'x')", "`!` stands where only a name"),
-        ("descriptors[1].a == 'x'", "each descriptor by itself"),
-        ("limit.name == 'x'", "what the limit is called"),
+        ("a == b", "`b` found where only a quoted string"),
+        ("a == 'x' || a == 'y'", "`||` found where only the end, or `&&`"),
+        ("!(a == 'x')", "`!` found where only a name"),
+        ("descriptors[1].a == 'x'", "each descriptor separately"),
+        ("limit.name == 'x'", "the name of the limit"),
         ("a.matches('x.*')", "`matches` has no equivalent"),
-        ("size(descriptors[0].a) > 3", "`>` is not understood"),
+        ("size(descriptors[0].a) > 3", "`>` is not supported"),
         ("a == 'x", "a quote is not closed"),
-        (r"a == '\x41'", "`\\x` is not understood"),
-        ("a in []", "`]` stands where only a text"),
+        (r"a == '\x41'", "`\\x` is not supported"),
+        ("a in []", "`]` found where only a quoted string"),
         ("'a' in b", "`b` has no equivalent"),
     ] {
         let reason = parse_condition(text).unwrap_err();
         assert!(reason.contains(words), "{text}: {reason}");
     }
-    assert!(
-        parse_variable("descriptors[0].a + 'x'").unwrap_err().contains("`+` is not understood")
-    );
+    assert!(parse_variable("descriptors[0].a + 'x'").unwrap_err().contains("`+` is not supported"));
     assert!(parse_variable("'x'").unwrap_err().contains("a name"));
 }

@@ -1,23 +1,23 @@
-//! Expressions cut into words, texts and signs.
+//! Splits a CEL expression into tokens.
 
 use std::fmt;
 
 use super::CelError;
 use crate::import::unsupported::quote_text;
 
-/// A piece of an expression.
+/// A token of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CelToken {
     /// A name or a number.
     Word(String),
-    /// A text that stood in quotes.
+    /// A quoted string, without its quotes.
     Text(String),
     Sign(&'static str),
 }
 
 const SIGNS: [&str; 11] = ["==", "!=", "&&", "||", "[", "]", "(", ")", ".", ",", "!"];
 
-/// All pieces, or what is not one.
+/// All tokens, or an error that names the unsupported character.
 pub(super) fn tokenize(text: &str) -> Result<Vec<CelToken>, CelError> {
     let (mut tokens, mut left) = (Vec::new(), text.trim_start());
     while let Some(first) = left.chars().next() {
@@ -29,8 +29,8 @@ pub(super) fn tokenize(text: &str) -> Result<Vec<CelToken>, CelError> {
             }
             c => {
                 let sign = SIGNS.into_iter().find(|sign| left.starts_with(sign));
-                let sign = sign
-                    .ok_or_else(|| format!("{} is not understood", quote_text(&c.to_string())))?;
+                let sign =
+                    sign.ok_or_else(|| format!("{} is not supported", quote_text(&c.to_string())))?;
                 (CelToken::Sign(sign), &left[sign.len()..])
             }
         };
@@ -44,7 +44,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// The text up to a quote, and what is left after that.
+/// Reads a string up to its closing quote; returns it with the rest of the expression.
 fn read_string(quote: char, left: &str) -> Result<(CelToken, &str), CelError> {
     let (mut text, mut chars) = (String::new(), left.char_indices());
     while let Some((at, c)) = chars.next() {
@@ -57,10 +57,7 @@ fn read_string(quote: char, left: &str) -> Result<(CelToken, &str), CelError> {
                 Some((_, 't')) => '\t',
                 other => {
                     let escape = other.map_or(String::new(), |(_, c)| c.to_string());
-                    return Err(format!(
-                        "{} is not understood",
-                        quote_text(&format!("\\{escape}"))
-                    ));
+                    return Err(format!("{} is not supported", quote_text(&format!("\\{escape}"))));
                 }
             }),
             c => text.push(c),

@@ -1,4 +1,4 @@
-//! The head: which node, how it is, which rules, which store; and whether what is shown is now.
+//! The header: node, status, rules and store; and whether the view is paused or disconnected.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -11,61 +11,61 @@ use super::super::view::ViewState;
 use super::Palette;
 use tidegate_server::output::escape_unprintable;
 
-/// Two lines, or as many as there is room for.
+/// Draws two lines, or as many as fit.
 pub(super) fn draw(
     frame: &mut Frame<'_>,
     at: Rect,
-    picture: &TopSnapshot,
+    snapshot: &TopSnapshot,
     view: &ViewState,
-    ink: Palette,
+    palette: Palette,
 ) {
-    let lines = [status_line(picture, view, ink), source_line(picture, ink)];
+    let lines = [status_line(snapshot, view, palette), source_line(snapshot, palette)];
     frame.render_widget(Text::from(lines.to_vec()), at);
 }
 
-fn status_line(picture: &TopSnapshot, view: &ViewState, ink: Palette) -> Line<'static> {
-    let process = &picture.tick.process;
-    // What is not now is said first: a narrow terminal has no room for all.
+fn status_line(snapshot: &TopSnapshot, view: &ViewState, palette: Palette) -> Line<'static> {
+    let process = &snapshot.tick.process;
+    // Paused or disconnected comes first, because a narrow terminal cuts off the end of the line.
     let mut spans = match (&view.disconnect_reason, view.is_paused) {
         (Some(why), _) => {
-            vec![Span::styled(format!("LOST: {} ", escape_unprintable(why)), ink.bad())]
+            vec![Span::styled(format!("LOST: {} ", escape_unprintable(why)), palette.bad())]
         }
-        (None, true) => vec![Span::styled("PAUSED ", ink.bad())],
+        (None, true) => vec![Span::styled("PAUSED ", palette.bad())],
         (None, false) => Vec::new(),
     };
     let state = &process.status.status;
-    let style = if state == "ready" { ink.good() } else { ink.bad() };
+    let style = if state == "ready" { palette.good() } else { palette.bad() };
     spans.extend([
-        Span::styled(escape_unprintable(&process.node), ink.bold()),
+        Span::styled(escape_unprintable(&process.node), palette.bold()),
         Span::raw(" "),
         Span::styled(escape_unprintable(state), style),
-        Span::raw(format!(" up {}", format_uptime(picture.uptime_seconds()))),
+        Span::raw(format!(" up {}", format_uptime(snapshot.uptime_seconds()))),
         Span::styled(
             format!("  tidegate {}, process {}", escape_unprintable(&process.version), process.pid),
-            ink.dim(),
+            palette.dim(),
         ),
     ]);
     Line::from(spans)
 }
 
-fn source_line(picture: &TopSnapshot, ink: Palette) -> Line<'static> {
-    let office = &picture.tick.office;
+fn source_line(snapshot: &TopSnapshot, palette: Palette) -> Line<'static> {
+    let source = &snapshot.tick.rule_source;
     let mut spans = vec![
-        Span::raw(format!("rules version {}, {} rules", office.version, office.rules)),
+        Span::raw(format!("rules version {}, {} rules", source.version, source.rules)),
         Span::styled(
-            format!(" ({})", escape_unprintable(&picture.tick.process.status.rules_version)),
-            ink.dim(),
+            format!(" ({})", escape_unprintable(&snapshot.tick.process.status.rules_version)),
+            palette.dim(),
         ),
-        Span::raw(format!("  store {}", escape_unprintable(&picture.store_summary()))),
+        Span::raw(format!("  store {}", escape_unprintable(&snapshot.store_summary()))),
     ];
-    let nodes = describe_nodes(&picture.nodes);
+    let nodes = describe_nodes(&snapshot.nodes);
     if !nodes.is_empty() {
-        let well = picture.nodes.iter().all(|node| !node.behind && !node.silent);
-        let style = if well { Style::new() } else { ink.bad() };
+        let is_healthy = snapshot.nodes.iter().all(|node| !node.behind && !node.silent);
+        let style = if is_healthy { Style::new() } else { palette.bad() };
         spans.push(Span::styled(format!("  {nodes}"), style));
     }
-    if let Some(trouble) = picture.server_error() {
-        spans.push(Span::styled(format!("  {}", escape_unprintable(trouble)), ink.bad()));
+    if let Some(error) = snapshot.server_error() {
+        spans.push(Span::styled(format!("  {}", escape_unprintable(error)), palette.bad()));
     }
     Line::from(spans)
 }

@@ -1,4 +1,4 @@
-//! The keys that are refused most and those that ask most, beside each other; below each other there is no room.
+//! The keys with the most refusals and those with the most requests, side by side to save rows.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -13,36 +13,39 @@ use super::super::view::ViewState;
 use super::Palette;
 use tidegate_server::output::escape_unprintable;
 
-/// How wide the number is.
+/// Width of the count column.
 const COUNT_WIDTH: usize = 10;
 
-/// The lists, as they are called in the API, and their heads.
+/// The names of the lists in the API, and their headings.
 const LISTS: [(&str, &str); 2] = [("refused", "REFUSED MOST"), ("busiest", "BUSIEST")];
 
-/// Both lists.
+/// Draws both lists.
 pub(super) fn draw(
     frame: &mut Frame<'_>,
     at: Rect,
-    picture: &TopSnapshot,
+    snapshot: &TopSnapshot,
     view: &ViewState,
-    ink: Palette,
+    palette: Palette,
 ) {
     let halves: [Rect; 2] = Layout::horizontal([Constraint::Fill(1); 2]).spacing(1).areas(at);
     for ((kind, name), half) in LISTS.into_iter().zip(halves) {
-        let (width, keys) = (usize::from(half.width), view.visible_keys(picture, kind));
+        let (width, keys) = (usize::from(half.width), view.visible_keys(snapshot, kind));
         let head = format!("{} {name}", fit_to_width("TIMES", COUNT_WIDTH, CellAlignment::Right));
         let mut lines =
-            vec![Line::styled(fit_to_width(&head, width, CellAlignment::Left), ink.head())];
-        lines.extend(rows(&keys, width, ink));
+            vec![Line::styled(fit_to_width(&head, width, CellAlignment::Left), palette.head())];
+        lines.extend(rows(&keys, width, palette));
         if keys.is_empty() {
-            lines.push(Line::styled(fit_to_width("nobody", width, CellAlignment::Left), ink.dim()));
+            lines.push(Line::styled(
+                fit_to_width("none", width, CellAlignment::Left),
+                palette.dim(),
+            ));
         }
         frame.render_widget(Text::from(lines), half);
     }
 }
 
-/// The number, who it is, and the rule, which gets a third of the room at most.
-fn rows(keys: &[&LiveKey], width: usize, ink: Palette) -> Vec<Line<'static>> {
+/// The rows: count, client and rule. The rule gets at most a third of the width.
+fn rows(keys: &[&LiveKey], width: usize, palette: Palette) -> Vec<Line<'static>> {
     let room = width.saturating_sub(COUNT_WIDTH + 2);
     let rule = keys.iter().map(|key| escape_unprintable(&key.rule).width()).max().unwrap_or(0);
     let rule = rule.min(room / 3);
@@ -57,7 +60,7 @@ fn rows(keys: &[&LiveKey], width: usize, ink: Palette) -> Vec<Line<'static>> {
             room - rule,
             CellAlignment::Left,
         );
-        let rule = Span::styled(fit_to_width(&key.rule, rule, CellAlignment::Left), ink.dim());
+        let rule = Span::styled(fit_to_width(&key.rule, rule, CellAlignment::Left), palette.dim());
         Line::from(vec![Span::raw(format!("{times} {name} ")), rule])
     };
     keys.iter().map(row).collect()

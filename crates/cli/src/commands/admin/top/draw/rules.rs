@@ -1,4 +1,4 @@
-//! The table of rules: as many columns as fit, the name and what is asked first.
+//! The table of rules, with as many columns as fit, the most important ones first.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -13,7 +13,7 @@ use super::super::view::{RuleSort, ViewState};
 use super::Palette;
 use tidegate_server::output::escape_unprintable;
 
-/// A column, in the order in which they stand.
+/// The columns, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RuleColumn {
     Rule,
@@ -32,70 +32,72 @@ use RuleColumn::{Mode, NearLimit, PeakInWindow, Refused, Requests, Rule, Share, 
 const COLUMN_ORDER: [RuleColumn; 9] =
     [Rule, Mode, Requests, Refused, Share, Used, NearLimit, PeakInWindow, Trend];
 
-/// Which are there as long as there is room, the most important first.
+/// The columns by priority: those at the end are omitted first if space is short.
 const COLUMN_PRIORITY: [RuleColumn; 9] =
     [Rule, Requests, Refused, Mode, Share, Used, Trend, NearLimit, PeakInWindow];
 
-/// The most that a name takes while others want the room.
+/// Maximum width of the rule name.
 const MAX_NAME_WIDTH: usize = 32;
 
 const GAP: usize = 1;
 
-/// Columns with how wide they are.
+/// The visible columns with their widths.
 type ColumnWidths = Vec<(RuleColumn, usize)>;
 
-/// The head and the rows that there is room for.
+/// Draws the heading and as many rows as fit.
 pub(super) fn draw(
     frame: &mut Frame<'_>,
     at: Rect,
-    picture: &TopSnapshot,
+    snapshot: &TopSnapshot,
     view: &ViewState,
-    ink: Palette,
+    palette: Palette,
 ) {
-    let rules = view.visible_rules(picture);
+    let rules = view.visible_rules(snapshot);
     let widths = fit_columns(usize::from(at.width), &rules);
-    let mut lines = vec![header_line(&widths, view, ink)];
+    let mut lines = vec![header_line(&widths, view, palette)];
     let room = usize::from(at.height.saturating_sub(1));
     let skipped = view.scroll_offset.min(rules.len().saturating_sub(room));
-    lines.extend(rules.iter().skip(skipped).take(room).map(|rule| rule_line(&widths, rule, ink)));
+    lines.extend(
+        rules.iter().skip(skipped).take(room).map(|rule| rule_line(&widths, rule, palette)),
+    );
     if rules.is_empty() {
         let why = match view.filter.is_empty() {
-            true => "no rules are in force: every request passes",
-            false => "no rule fits the filter",
+            true => "no rules: every request passes",
+            false => "no rule matches the filter",
         };
-        lines.push(Line::styled(why, ink.dim()));
+        lines.push(Line::styled(why, palette.dim()));
     }
     frame.render_widget(Text::from(lines), at);
 }
 
-/// What fits: each column as narrow as it may be, then the name and the drawing get what is left.
+/// Chooses the columns that fit at their minimum width. The name and the trend get the rest.
 fn fit_columns(room: usize, rules: &[&RuleActivity]) -> ColumnWidths {
     let mut left = room;
-    let mut there = Vec::new();
+    let mut visible = Vec::new();
     for column in COLUMN_PRIORITY {
-        let taken = column.min_width() + if there.is_empty() { 0 } else { GAP };
-        if taken > left && !there.is_empty() {
+        let width = column.min_width() + if visible.is_empty() { 0 } else { GAP };
+        if width > left && !visible.is_empty() {
             break;
         }
-        left = left.saturating_sub(taken);
-        there.push(column);
+        left = left.saturating_sub(width);
+        visible.push(column);
     }
     let name = rules.iter().map(|rule| escape_unprintable(&rule.id).width()).max().unwrap_or(0);
     let more = name.min(MAX_NAME_WIDTH).saturating_sub(Rule.min_width()).min(left);
     left -= more;
-    let wider = |column: RuleColumn| match column {
+    let final_width = |column: RuleColumn| match column {
         Rule => column.min_width() + more,
         Trend => (column.min_width() + left).min(RULE_WINDOW_STEPS),
         other => other.min_width(),
     };
     COLUMN_ORDER
         .into_iter()
-        .filter(|column| there.contains(column))
-        .map(|one| (one, wider(one)))
+        .filter(|column| visible.contains(column))
+        .map(|column| (column, final_width(column)))
         .collect()
 }
 
-fn header_line(widths: &ColumnWidths, view: &ViewState, ink: Palette) -> Line<'static> {
+fn header_line(widths: &ColumnWidths, view: &ViewState, palette: Palette) -> Line<'static> {
     let cells = widths.iter().map(|(column, width)| {
         let mut name = column.name().to_owned();
         if column.sort_key() == Some(view.sort) {
@@ -104,34 +106,34 @@ fn header_line(widths: &ColumnWidths, view: &ViewState, ink: Palette) -> Line<'s
         }
         fit_to_width(&name, *width, column.alignment())
     });
-    Line::styled(cells.collect::<Vec<_>>().join(" "), ink.head())
+    Line::styled(cells.collect::<Vec<_>>().join(" "), palette.head())
 }
 
-fn rule_line(widths: &ColumnWidths, rule: &RuleActivity, ink: Palette) -> Line<'static> {
+fn rule_line(widths: &ColumnWidths, rule: &RuleActivity, palette: Palette) -> Line<'static> {
     let mut spans = Vec::new();
     for (column, width) in widths {
         if !spans.is_empty() {
             spans.push(Span::raw(" ".repeat(GAP)));
         }
         match column {
-            Trend => spans.extend(trend_bars(rule, *width, ink)),
+            Trend => spans.extend(trend_bars(rule, *width, palette)),
             _ => {
                 let text = fit_to_width(&column.text(rule), *width, column.alignment());
-                spans.push(Span::styled(text, column.style(rule, ink)));
+                spans.push(Span::styled(text, column.style(rule, palette)));
             }
         }
     }
     Line::from(spans)
 }
 
-/// How often it was asked in each second, in the colour of a refusal where it refused.
-fn trend_bars(rule: &RuleActivity, width: usize, ink: Palette) -> Vec<Span<'static>> {
+/// One bar per second for the rate of requests, in the color of refusals if any was refused.
+fn trend_bars(rule: &RuleActivity, width: usize, palette: Palette) -> Vec<Span<'static>> {
     let shown = &rule.trend[rule.trend.len().saturating_sub(width)..];
-    let highest = shown.iter().map(|(asked, _)| *asked).max().unwrap_or(0);
+    let highest = shown.iter().map(|(requests, _)| *requests).max().unwrap_or(0);
     let empty = Span::raw(" ".repeat(width - shown.len()));
-    let bars = shown.iter().map(|(asked, refused)| {
-        let style = ink.band_style(if *refused > 0 { 3 } else { 0 });
-        Span::styled(bar_char(bar_eighths(*asked, highest, 1)).to_string(), style)
+    let bars = shown.iter().map(|(requests, refused)| {
+        let style = palette.band_style(if *refused > 0 { 3 } else { 0 });
+        Span::styled(bar_char(bar_eighths(*requests, highest, 1)).to_string(), style)
     });
     std::iter::once(empty).chain(bars).collect()
 }
@@ -141,7 +143,7 @@ impl RuleColumn {
         match self {
             Rule => "RULE",
             Mode => "MODE",
-            Requests => "ASKED/S",
+            Requests => "REQ/S",
             Refused => "REFUSED/S",
             Share => "REFUSED",
             Used => "USED",
@@ -151,7 +153,7 @@ impl RuleColumn {
         }
     }
 
-    /// With room for the sign that it is sorted by.
+    /// The minimum width, including the sort arrow.
     const fn min_width(self) -> usize {
         match self {
             Rule => 12,
@@ -196,11 +198,11 @@ impl RuleColumn {
         }
     }
 
-    fn style(self, rule: &RuleActivity, ink: Palette) -> Style {
+    fn style(self, rule: &RuleActivity, palette: Palette) -> Style {
         match self {
-            _ if !rule.is_active => ink.dim(),
-            Rule => ink.bold(),
-            Refused | Share if rule.refused > 0 => ink.bad(),
+            _ if !rule.is_active => palette.dim(),
+            Rule => palette.bold(),
+            Refused | Share if rule.refused > 0 => palette.bad(),
             _ => Style::new(),
         }
     }

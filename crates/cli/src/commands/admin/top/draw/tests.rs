@@ -1,4 +1,4 @@
-//! The screen as it is drawn, on terminals that are none.
+//! Draws the screen on test terminals of various sizes.
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -17,10 +17,10 @@ fn sample_snapshot() -> TopSnapshot {
     let mut history = TickHistory::default();
     for second in 0..=60 {
         let mut now = sample_tick(second * 1_000_000, second * 30, second * 10);
-        let said = |allow, deny| VerdictTotals { allow, deny, ..VerdictTotals::default() };
+        let totals = |allow, deny| VerdictTotals { allow, deny, ..VerdictTotals::default() };
         now.counts.rules = vec![
-            sample_rule("all\u{202e}", said(second * 30, 0)),
-            sample_rule("日本語", said(second, second * 10)),
+            sample_rule("all\u{202e}", totals(second * 30, 0)),
+            sample_rule("日本語", totals(second, second * 10)),
         ];
         history.push_tick(now);
     }
@@ -30,29 +30,29 @@ fn sample_snapshot() -> TopSnapshot {
     TopSnapshot::from_history(&history).unwrap()
 }
 
-fn render(width: u16, height: u16, view: &ViewState, ink: Palette) -> (String, Vec<Color>) {
-    render_snapshot(&sample_snapshot(), width, height, view, ink)
+fn render(width: u16, height: u16, view: &ViewState, palette: Palette) -> (String, Vec<Color>) {
+    render_snapshot(&sample_snapshot(), width, height, view, palette)
 }
 
 fn render_snapshot(
-    picture: &TopSnapshot,
+    snapshot: &TopSnapshot,
     width: u16,
     height: u16,
     view: &ViewState,
-    ink: Palette,
+    palette: Palette,
 ) -> (String, Vec<Color>) {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| draw_screen(frame, Some(picture), view, ink)).unwrap();
+    terminal.draw(|frame| draw_screen(frame, Some(snapshot), view, palette)).unwrap();
     let buffer = terminal.backend().buffer();
     let lines = buffer.content().chunks(usize::from(width).max(1));
     let lines = lines.map(|line| line.iter().map(Cell::symbol).collect::<String>());
-    let colours = buffer.content().iter().flat_map(|cell| [cell.fg, cell.bg]).collect();
-    (lines.collect::<Vec<_>>().join("\n"), colours)
+    let colors = buffer.content().iter().flat_map(|cell| [cell.fg, cell.bg]).collect();
+    (lines.collect::<Vec<_>>().join("\n"), colors)
 }
 
 #[test]
 fn standard_terminal_shows_every_section() {
-    let (screen, colours) = render(100, 30, &ViewState::default(), Palette::Color);
+    let (screen, colors) = render(100, 30, &ViewState::default(), Palette::Color);
     for words in [
         "north ready up 1m 0s  tidegate 0.1.0, process 7",
         "rules version 3, 2 rules (00000000000000ab)  store memory",
@@ -61,7 +61,7 @@ fn standard_terminal_shows_every_section() {
         "■ allowed 30  ■ shadow 0  ■ warned 0  ■ refused 10",
         "decision time p50",
         "RULE",
-        "ASKED/S▼",
+        "REQ/S▼",
         "all\\u{202e}",
         "TIMES REFUSED MOST",
         "600 user_id=\\u{1b}]0;gone\\u{7}",
@@ -72,28 +72,28 @@ fn standard_terminal_shows_every_section() {
     }
     assert!(!screen.contains(|c: char| c.is_control() && c != '\n'), "{screen:?}");
     assert!(!screen.contains('\u{202e}'));
-    assert!(colours.contains(&Color::Red) && colours.contains(&Color::Green));
+    assert!(colors.contains(&Color::Red) && colors.contains(&Color::Green));
 }
 
 #[test]
 fn rule_columns_align_under_wide_names() {
     let (screen, _) = render(100, 30, &ViewState::default(), Palette::Plain);
-    let of = |name: &str| screen.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
-    let rows = [of("all"), of("日")];
+    let row = |name: &str| screen.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    let rows = [row("all"), row("日")];
     let words = |row: &str| row.split("enforce").nth(1).unwrap().to_owned();
     let words = rows.each_ref().map(|row| words(row));
-    let said = words.each_ref().map(|row| row.split_whitespace().take(5).collect::<Vec<_>>());
-    assert_eq!(said, [["30", "0", "0%", "100%", "100%"], ["11", "10", "91%", "100%", "100%"]]);
-    // A wide character is in two cells, of which the second is empty.
-    let place = |row: &str| row.chars().position(|c| c == '%').unwrap();
-    assert_eq!(place(&rows[0]), place(&rows[1]), "{rows:?}");
+    let cells = words.each_ref().map(|row| row.split_whitespace().take(5).collect::<Vec<_>>());
+    assert_eq!(cells, [["30", "0", "0%", "100%", "100%"], ["11", "10", "91%", "100%", "100%"]]);
+    // A wide character takes two cells, the second of which is a space.
+    let position = |row: &str| row.chars().position(|c| c == '%').unwrap();
+    assert_eq!(position(&rows[0]), position(&rows[1]), "{rows:?}");
 }
 
 #[test]
 fn disabled_rule_is_labelled_at_80_columns() {
-    let mut picture = sample_snapshot();
-    picture.rules[0].is_active = false;
-    let (screen, _) = render_snapshot(&picture, 80, 24, &ViewState::default(), Palette::Plain);
+    let mut snapshot = sample_snapshot();
+    snapshot.rules[0].is_active = false;
+    let (screen, _) = render_snapshot(&snapshot, 80, 24, &ViewState::default(), Palette::Plain);
     let row = |name: &str| screen.lines().find(|line| line.starts_with(name)).unwrap();
     assert!(row("all").contains("disabled") && !row("all").contains("enforce"), "{screen}");
     assert!(row("日").contains("enforce"), "{screen}");
@@ -101,7 +101,7 @@ fn disabled_rule_is_labelled_at_80_columns() {
 
 #[test]
 fn legend_fits_in_80_columns() {
-    let mut picture = sample_snapshot();
+    let mut snapshot = sample_snapshot();
     for (bands, first, last) in [
         ([153_000, 4_300, 2_500, 51_000, 0], "211/s  ■ allowed 153", "■ banned 0"),
         ([12_345_000, 1_234_000, 123_000, 12_345_000, 12_000], "26059/s ■ allowed", "■ banned 12"),
@@ -112,8 +112,8 @@ fn legend_fits_in_80_columns() {
             "■ refused 99999",
         ),
     ] {
-        picture.bands = bands;
-        let (screen, _) = render_snapshot(&picture, 80, 24, &ViewState::default(), Palette::Color);
+        snapshot.bands = bands;
+        let (screen, _) = render_snapshot(&snapshot, 80, 24, &ViewState::default(), Palette::Color);
         let legend = screen.lines().nth(2).unwrap().trim_end().to_owned();
         assert!(legend.starts_with(first) && legend.ends_with(last), "{legend}");
     }
@@ -121,8 +121,8 @@ fn legend_fits_in_80_columns() {
 
 #[test]
 fn plain_palette_uses_no_colors() {
-    let (screen, colours) = render(100, 30, &ViewState::default(), Palette::Plain);
-    assert!(colours.iter().all(|colour| *colour == Color::Reset));
+    let (screen, colors) = render(100, 30, &ViewState::default(), Palette::Plain);
+    assert!(colors.iter().all(|color| *color == Color::Reset));
     assert!(screen.contains("# refused 10") && screen.contains("::::") && screen.contains("####"));
 }
 
@@ -150,7 +150,7 @@ fn filter_and_help_are_drawn() {
     assert!(render(80, 24, &view, Palette::Plain).0.contains("reverse the order"));
 }
 
-/// Also on one that is smaller than anybody's.
+/// Includes sizes smaller than any real terminal.
 #[test]
 fn every_terminal_size_can_be_drawn() {
     let help = ViewState { has_help: true, ..ViewState::default() };

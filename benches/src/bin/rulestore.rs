@@ -1,5 +1,6 @@
-//! Control plane benchmark: the cost of overrides in a decision, the cost of the violation log to
-//! decisions, and how long a rule change takes to reach every node. Contenders take turns in rounds.
+//! Control plane benchmark: what overrides, observers and the violation log cost a decision, and
+//! how long a rule change takes to reach every node. Contenders take turns in interleaved rounds.
+//! `cargo xtask bench rulestore` runs it.
 
 #![expect(clippy::expect_used, reason = "a benchmark that cannot run should say why and stop")]
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
@@ -96,8 +97,9 @@ fn bench_overrides() -> String {
             times.push(nanos_per_decision(limiter, keys));
         }
     }
-    let mut table = MarkdownTable::new(&["overrides", "the key", "ns per decision", "added"]);
-    let rows = [("none", "-"), ("100 000", "has none"), ("100 000", "has one")];
+    let mut table =
+        MarkdownTable::new(&["overrides", "key has an override", "ns per decision", "added"]);
+    let rows = [("none", "-"), ("100 000", "no"), ("100 000", "yes")];
     for ((count, key), own) in rows.into_iter().zip(&times) {
         let added: Vec<f64> = own.iter().zip(&times[0]).map(|(own, none)| own - none).collect();
         table.push_row(&[
@@ -151,8 +153,8 @@ fn with_metrics(limiter: Limiter<MemoryStore>) -> Limiter<MemoryStore> {
 }
 
 /// Makes `count` decisions and nothing else, for callgrind:
-/// `valgrind --tool=callgrind target/release/office count observed 100000`. With `logged`, do not
-/// exceed the queue of the violation log.
+/// `valgrind --tool=callgrind target/release/rulestore count observed 100000`. With `logged`, no
+/// writer drains the queue of the violation log, so `count` must not exceed its capacity.
 fn count_decisions(name: &str, count: usize) {
     let limiter = match name {
         "observed" => observed_limiter(),
@@ -219,39 +221,39 @@ fn bench_violation_log(runtime: &tokio::runtime::Runtime) -> String {
         ("limiter alone, no violation log, while another limiter logs", &plain, Some(&logged)),
         ("limiter alone, violation log in SQLite", &logged, None),
     ];
-    let mut shares = [const { Vec::<[f64; 3]>::new() }; 5];
+    let mut latencies = [const { Vec::<[f64; 3]>::new() }; 5];
     for _ in 0..TURNS {
-        for (shares, (_, limiter, beside)) in shares.iter_mut().zip(turns) {
-            shares.push(measure_paced(limiter, beside));
+        for (latencies, (_, limiter, untimed)) in latencies.iter_mut().zip(turns) {
+            latencies.push(measure_paced(limiter, untimed));
             // Drain the queue, so that its writes do not burden the next turn.
             eventually("all violations are written", || log.counts().waiting == 0);
         }
     }
-    // The writer flushes the queue and ends.
+    // Wait until the writer has flushed the queue and ended.
     log.stop();
     runtime.block_on(writer).expect("the violation writer did not panic");
-    let tally = log.counts();
+    let counts = log.counts();
     let mut table = MarkdownTable::new(&["30 000 refusals/s, microseconds", "p50", "p99", "p99.9"]);
-    for ((name, ..), shares) in turns.into_iter().zip(&shares) {
-        let column = |at: usize| median(&shares.iter().map(|share| share[at]).collect::<Vec<_>>());
+    for ((name, ..), latencies) in turns.into_iter().zip(&latencies) {
+        let column = |at: usize| median(&latencies.iter().map(|turn| turn[at]).collect::<Vec<_>>());
         let cells = (0..3).map(|at| format!("{:.2}", column(at)));
         table.push_row(&[name.to_owned()].into_iter().chain(cells).collect::<Vec<_>>());
     }
     let ratio = |with: usize, without: usize| {
-        let both = shares[with].iter().zip(&shares[without]);
+        let both = latencies[with].iter().zip(&latencies[without]);
         median(&both.map(|(with, without)| with[1] / without[1]).collect::<Vec<_>>())
     };
     format!(
         "### Violations written during decisions\n\n{table}\nMedian p99 ratio over {TURNS} rounds, \
          with the violation log versus without: {:.2} as in a server, {:.2} for the limiter alone, \
-         {:.2} for the limiter alone while another limiter logs. Of {} violations {} were written \
+         {:.2} for the limiter alone while another limiter logs. Of {} violations, {} were written \
          and {} dropped.\n",
         ratio(1, 0),
         ratio(4, 2),
         ratio(3, 2),
-        tally.heard,
-        tally.written,
-        tally.dropped
+        counts.received,
+        counts.written,
+        counts.dropped
     )
 }
 

@@ -1,8 +1,8 @@
 //! Compares the decision APIs with throttlecrab and with the ceiling of this machine, on loopback.
-//! Every contender takes a turn in every round. `cargo xtask bench doors` runs it.
+//! Every contender takes a turn in every round. `cargo xtask bench apis` runs it.
 //!
-//! For a profiler, `doors http 30` runs 30 turns at one API of tidegate and prints the process id;
-//! `doors http 30 throttlecrab` does the same with throttlecrab.
+//! For a profiler, `apis http 30` runs 30 turns at the HTTP API of Tidegate and prints the process
+//! id. `apis http 30 throttlecrab` does the same with throttlecrab.
 
 #![expect(clippy::expect_used, reason = "a benchmark that cannot run should say why and stop")]
 
@@ -26,7 +26,7 @@ fn main() {
         [api, turns, "throttlecrab"] => {
             return profile(&contenders, api, turns, ApiContender::Throttlecrab);
         }
-        _ => panic!("usage: doors [resp|pipeline|http|grpc TURNS [throttlecrab]]"),
+        _ => panic!("usage: apis [resp|pipeline|http|grpc TURNS [throttlecrab]]"),
     }
     println!(
         "{machine}. {ROUNDS} interleaved rounds, turns of {SECONDS} s, {CONNECTIONS} connections; \
@@ -42,7 +42,7 @@ fn measure(contenders: &ApiContenders) -> Vec<((BenchApi, ApiContender), Vec<Api
         .into_iter()
         .flat_map(|api| ApiContender::ALL.map(|contender| (api, contender)));
     let mut rounds: Vec<_> = pairs.map(|pair| (pair, Vec::<ApiTurn>::new())).collect();
-    // The first round warms up, and measures how many commands make a turn.
+    // Round 0 warms up, and measures how many commands make a turn of the desired length.
     let mut rates = vec![FIRST_RATE; rounds.len()];
     for round in 0..=ROUNDS {
         for (((api, contender), turns), rate) in rounds.iter_mut().zip(&mut rates) {
@@ -59,7 +59,7 @@ fn measure(contenders: &ApiContenders) -> Vec<((BenchApi, ApiContender), Vec<Api
 
 fn results_table(rounds: &ApiRounds) -> MarkdownTable {
     let mut table =
-        MarkdownTable::new(&["API", "", "answers/s", "CPU µs per answer", "p50 µs", "p99 µs"]);
+        MarkdownTable::new(&["API", "", "responses/s", "CPU µs per response", "p50 µs", "p99 µs"]);
     for ((api, contender), turns) in rounds {
         let number =
             |field: fn(&ApiTurn) -> f64| median(&turns.iter().map(field).collect::<Vec<_>>());
@@ -75,6 +75,7 @@ fn results_table(rounds: &ApiRounds) -> MarkdownTable {
     table
 }
 
+/// Runs turns of one contender at one API and prints its process id, for a profiler.
 fn profile(contenders: &ApiContenders, api: &str, turns: &str, contender: ApiContender) {
     let api = match api {
         "resp" => BenchApi::Resp,
