@@ -62,7 +62,7 @@ pub(crate) enum CliCommand {
     /// Decide one request and charge its counters
     #[command(after_help = help::CHECK)]
     Check(DecisionArgs),
-    /// Show which rules govern a request, the state of their counters, and which rule decides
+    /// Show which rules govern a request, the state of their counters and the deciding rule
     #[command(after_help = help::EXPLAIN)]
     Explain(DecisionArgs),
     /// Check the store: compatibility, latency and recommended changes
