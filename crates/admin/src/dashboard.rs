@@ -118,7 +118,7 @@ mod tests {
             match path.is_dir() {
                 true => list_files(&path, found),
                 false => {
-                    found.push(path.to_str().unwrap().split_once("/dashboard/").unwrap().1.into());
+                    found.push(path.to_str().unwrap().rsplit_once("/dashboard/").unwrap().1.into());
                 }
             }
         }

@@ -23,14 +23,11 @@ pub(super) struct Upstream {
     pub(super) servers: Vec<Arc<UpstreamServer>>,
     balance: Balance,
     next_turn: AtomicUsize,
-    total_weight: usize,
 }
 
 impl Upstream {
     pub(super) fn new(servers: Vec<Arc<UpstreamServer>>, balance: Balance) -> Self {
-        let total_weight =
-            servers.iter().map(|server| server.weight as usize).sum::<usize>().max(1);
-        Self { servers, balance, next_turn: AtomicUsize::new(0), total_weight }
+        Self { servers, balance, next_turn: AtomicUsize::new(0) }
     }
 
     /// Selects a server that has not been tried. Unhealthy servers are selected only if no healthy
@@ -78,11 +75,10 @@ impl Upstream {
         from: &[&'u Arc<UpstreamServer>],
     ) -> Option<&'u Arc<UpstreamServer>> {
         let total: usize = from.iter().map(|server| server.weight as usize).sum();
-        // The step shares no divisor with the total weight, which interleaves the turns of a heavy
-        // server.
-        let mut at =
-            self.next_turn.fetch_add(1, Relaxed).wrapping_mul(coprime_step(self.total_weight))
-                % total.max(1);
+        // The step shares no divisor with the total weight of these servers, which interleaves the
+        // turns of a heavy server.
+        let turn = self.next_turn.fetch_add(1, Relaxed) % total.max(1);
+        let mut at = turn * coprime_step(total) % total.max(1);
         for server in from {
             let weight = server.weight as usize;
             if at < weight {
@@ -140,6 +136,17 @@ mod tests {
             assert_eq!(turns.iter().filter(|turn| **turn == server).count(), expected, "{turns:?}");
         }
         assert!(!turns.windows(4).any(|four| four == [1; 4]), "{turns:?}");
+    }
+
+    /// Regression test: with one of four servers down, the first one got every request.
+    #[test]
+    fn weighted_turns_skip_unhealthy_servers_evenly() {
+        let upstream = upstream(&[1, 1, 1, 1], Balance::Weighted);
+        upstream.servers[3].set_healthy(false);
+        let turns: Vec<u16> = (0..9).map(|_| port(upstream.select_server(&[]))).collect();
+        for server in 1..=3 {
+            assert_eq!(turns.iter().filter(|turn| **turn == server).count(), 3, "{turns:?}");
+        }
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! One server of an upstream: its connections, its load and its health.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use http::uri::{Authority, Scheme};
@@ -56,6 +55,9 @@ pub(super) struct UpstreamServer {
     /// Whether the server has ever negotiated HTTP/2.
     speaks_http2: AtomicBool,
     shared_http2: Mutex<Option<SharedHttp2>>,
+    /// How many HTTP/2 connections there have been. It never restarts: a late error of an old
+    /// connection must not retire its successor.
+    http2_generations: AtomicU64,
 }
 
 /// The connection that all requests share if the server speaks HTTP/2.
@@ -97,6 +99,7 @@ impl UpstreamServer {
             idle_pool: IdleConnectionPool::new(threads),
             speaks_http2: AtomicBool::new(false),
             shared_http2: Mutex::default(),
+            http2_generations: AtomicU64::new(0),
         }
     }
 
@@ -168,7 +171,7 @@ impl UpstreamServer {
     /// Makes all further requests use this connection.
     fn share_http2(&self, http2: Http2Sender) -> SharedHttp2 {
         let mut current = self.shared_http2.lock();
-        let generation = current.as_ref().map_or(0, |current| current.generation + 1);
+        let generation = self.http2_generations.fetch_add(1, Relaxed);
         let shared = SharedHttp2 { http2, generation };
         *current = Some(shared.clone());
         self.speaks_http2.store(true, Relaxed);

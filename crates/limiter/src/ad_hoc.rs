@@ -111,8 +111,9 @@ impl<S: Store, L: Store> Limiter<S, L> {
         let mut reading = [Reading::default()];
         let op = if cost == 0 { Op::Peek } else { Op::Charge };
         let started = self.start_timer(op);
-        let by = self.store.apply(op, &charge, &mut reading).await?;
+        let answered = self.store.apply(op, &charge, &mut reading).await;
         self.stop_timer(started);
+        let by = answered?;
         let [reading] = reading;
         if op == Op::Charge {
             self.notify_ad_hoc_charge(api, by, reading.verdict);

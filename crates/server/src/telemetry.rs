@@ -163,7 +163,7 @@ impl ServerEvent<'_> {
                 "a version of the rules cannot be installed; the previous version stays active"
             ),
             Self::DatabaseUnreachable { why } => {
-                warn!(%why, "the rules database is unavailable; the active rules stay");
+                warn!(%why, "the rules database is unavailable; the active rules stay in use");
             }
             Self::DatabaseRecovered => info!("the rules database answers again"),
             Self::DatabaseNotClosed { why } => warn!(

@@ -124,8 +124,9 @@ pub(super) fn truncated_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_ECHOED_BYTES)]).into_owned()
 }
 
-/// Writes Redis' error for an unknown subcommand.
+/// Writes Redis' error for an unknown subcommand, without its advice to try `HELP`, which is not
+/// implemented.
 pub(super) fn write_unknown_subcommand(reply: &mut ReplyWriter<'_>, command: &str, name: &[u8]) {
     let name = truncated_text(name);
-    reply.error("ERR", &format!("unknown subcommand '{name}'. Try {command} HELP."));
+    reply.error("ERR", &format!("unknown subcommand '{name}' of {command}"));
 }

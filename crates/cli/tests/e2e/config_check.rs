@@ -121,7 +121,7 @@ fn summary_shows_gateway_routes_and_checks_files() {
     let output = check();
     assert_eq!(output.status.code(), Some(3));
     assert!(
-        utf8_text(&output.stderr).contains("certificate authorities of"),
+        utf8_text(&output.stderr).contains("cannot use the CA certificates of"),
         "{}",
         utf8_text(&output.stderr)
     );
@@ -148,7 +148,7 @@ fn unrouted_upstream_is_reported_with_position() {
     assert_eq!(output.status.code(), Some(1));
     let errors = utf8_text(&output.stderr);
     assert!(
-        errors.contains("rules.yaml:4:8: server.upstreams.b: no route leads to this"),
+        errors.contains("rules.yaml:4:8: server.upstreams.b: no route uses this upstream"),
         "{errors}"
     );
     assert!(errors.contains("write: routes: [{ path: /, upstream: b }]"), "{errors}");

@@ -72,7 +72,7 @@ fn usage_error_exits_with_code_2() {
         (&["serv"][..], "serve"),
         (&["serve", "--htpp", "off"], "--http"),
         (&["serve", "--http", "somewhere"], "127.0.0.1:8081"),
-        (&["serve", "--http", "off", "--resp", "off"], "every listener is off"),
+        (&["serve", "--http", "off", "--resp", "off"], "all listeners are off"),
         (&["serve", "rules.yaml"], "--config rules.yaml"),
         (&["serve", "--limit", "100 per minute"], "`100/min`"),
         (&["serve", "--limit", "10rps"], "`10/s`"),

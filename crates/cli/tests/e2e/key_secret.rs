@@ -100,7 +100,7 @@ fn unusable_secret_file_fails_startup() {
     std::fs::write(&key, "0".repeat(64)).unwrap();
     std::fs::set_permissions(&key, PermissionsExt::from_mode(0o644)).unwrap();
     let error = startup_error(&snapshot);
-    assert!(error.contains("every user") && error.contains("chmod 600"), "{error}");
+    assert!(error.contains("all users on this machine") && error.contains("chmod 600"), "{error}");
     std::fs::remove_file(&key).unwrap();
     std::fs::create_dir(&key).unwrap();
     let error = startup_error(&snapshot);

@@ -26,7 +26,7 @@ fn gateway_rejects_rules_on_missing_facts() {
         run_tidegate(&["serve", "--config", SEED_DOCUMENT, "--upstream", "http://127.0.0.1:9"]);
     let errors = utf8_text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
-    assert!(errors.contains("no request at the gateway has `tier` and `api_key`"), "{errors}");
+    assert!(errors.contains("no request at the gateway supplies `tier` and `api_key`"), "{errors}");
     assert!(errors.contains(IDENTITY), "{errors}");
     let folder = TestFolder::new();
     let seed = std::fs::read_to_string(SEED_DOCUMENT).unwrap();
@@ -40,7 +40,7 @@ fn gateway_rejects_rules_on_missing_facts() {
 #[test]
 fn decision_api_warns_about_undeclared_facts() {
     let server = ServerProcess::start(&["--config", SEED_DOCUMENT]);
-    server.wait_for_log("rules name facts that no `identity` entry supplies");
+    server.wait_for_log("rules use facts that no `identity` entry supplies");
     let facts = json!({"tier": "free", "api_key": "k", "method": "POST", "path": "/api/x"});
     let body = server.client().check(&facts).body;
     assert_eq!(body["rules"].as_array().map(Vec::len), Some(2), "{body}");
@@ -57,7 +57,7 @@ fn forward_auth_rejects_rules_on_missing_facts() {
         run_tidegate(&["serve", "--http", "127.0.0.1:0", "--resp", "off", "--config", file]);
     let errors = utf8_text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
-    assert!(errors.contains("no request at forward-auth has `user_id`"), "{errors}");
+    assert!(errors.contains("no request at forward-auth supplies `user_id`"), "{errors}");
 }
 
 /// Regression test: `--limit "2/min by api_key"` counted by address.
@@ -103,10 +103,13 @@ fn reloaded_rule_on_missing_fact_degrades_node() {
         Some(readyz_body(&server)).filter(|body| body["status"] == "degraded")
     });
     let reason = body["facts_error"].as_str().unwrap_or_default();
-    assert!(reason.contains("no request at the gateway has `tier`, named by rule `b`"), "{body}");
+    assert!(
+        reason.contains("no request at the gateway supplies `tier`, used by rule `b`"),
+        "{body}"
+    );
     assert!(reason.contains(IDENTITY), "{body}");
     assert_eq!(server.gateway_client().get("/").status, 200, "the gateway still serves");
-    server.wait_for_log("rules name facts that requests do not have");
+    server.wait_for_log("rules use facts that requests do not supply");
     folder.write("rules.yaml", "rules: [{ id: c, match: { teir: free }, limit: 9/h }]");
     wait_for("the typo to be refused", || {
         let error = readyz_body(&server)["reload_error"].clone();
@@ -175,14 +178,14 @@ fn config_check_reports_missing_facts() {
     let output = check(&[]);
     let summary = utf8_text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{summary}");
-    assert!(summary.contains("warning: only callers of the APIs can bring `tier`"), "{summary}");
+    assert!(summary.contains("warning: only API callers can supply `tier`"), "{summary}");
     let list: Value = serde_json::from_str(&utf8_text(&check(&["--json"]).stdout)).unwrap();
     assert_eq!((&list[0]["level"], &list[0]["line"]), (&json!("warning"), &json!(1)), "{list}");
     folder.write("rules.yaml", format!("server: {{ upstream: 'http://127.0.0.1:9' }}\n{rules}"));
     let output = check(&[]);
     let errors = utf8_text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
-    assert!(errors.contains("rules.yaml:2: no request at the gateway has `tier`"), "{errors}");
+    assert!(errors.contains("rules.yaml:2: no request at the gateway supplies `tier`"), "{errors}");
     let output = check(&["--json"]);
     let list: Value = serde_json::from_str(&utf8_text(&output.stdout)).unwrap();
     assert_eq!((output.status.code(), &list[0]["level"]), (Some(1), &json!("error")), "{list}");

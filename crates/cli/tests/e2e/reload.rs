@@ -100,20 +100,20 @@ fn invalid_file_keeps_last_good_rules() {
     for (contents, place, words) in [
         (
             "rules: [{ id: two, limit: 10/fortnight }]",
-            "the rules are not valid: line 1 (rules[0].limit); the log has the reason",
+            "the rules are not valid: line 1 (rules[0].limit); see the log for the reason",
             "this is not a window",
         ),
         (
             "\nrules: [{ id: three, key_bi: ip, limit: 10/s }]",
-            "the rules are not valid: line 2 (rules[0].key_bi); the log has the reason",
+            "the rules are not valid: line 2 (rules[0].key_bi); see the log for the reason",
             "unknown field",
         ),
         (
             "",
-            "the document has no rules any more",
-            "no rules any more, which would lift all 1 limits",
+            "the document no longer has any rules",
+            "no longer has any rules, which would lift all 1 limits",
         ),
-        ("rules: []", "the document has no rules any more", "no rules any more"),
+        ("rules: []", "the document no longer has any rules", "no longer has any rules"),
     ] {
         folder.replace_atomically("rules.yaml", contents);
         let body = wait_for("the error in /readyz", || {
@@ -123,7 +123,7 @@ fn invalid_file_keeps_last_good_rules() {
         assert_eq!(body["status"], "degraded");
         assert_eq!(body["rules_version"], version);
         server.wait_for_log(words);
-        assert!(server.log().contains("the last good ones stay in force"));
+        assert!(server.log().contains("the previous rules stay active"));
         wait_for_rule(&server, "one");
     }
     std::fs::remove_file(folder.path("rules.yaml")).unwrap();
@@ -188,7 +188,7 @@ fn reload_keeps_flag_limits_and_defers_settings() {
         "rules.yaml",
         format!("server: {{ reset_style: delta }}\n{}", document_with_rule("two")),
     );
-    server.wait_for_log("takes effect at the next start");
+    server.wait_for_log("take effect after a restart");
     let response = server.client().check(&json!({ "ip": "192.0.2.1" }));
     assert_eq!(response.rule_ids().len(), 2);
     assert_eq!(response.rule_ids()[0], "two");

@@ -81,7 +81,7 @@ fn startup_logs_each_rule_unless_many() {
     let folder = TestFolder::new();
     let file = folder.write("rules.yaml", "rules:\n- { id: a, limit: 10/s burst 20, mode: shadow }\n- { id: b, key_by: global, limit: deny }\n");
     let server = ServerProcess::with_config(&file, &["--log", "json"]);
-    server.wait_for_log("rules in force");
+    server.wait_for_log("rules loaded");
     let rule_lines = |server: &ServerProcess| -> Vec<serde_json::Value> {
         let log = server.log();
         let lines = log.lines().filter_map(|line| serde_json::from_str(line).ok());
@@ -124,7 +124,7 @@ fn public_listener_without_token_warns() {
 fn empty_rules_start_with_a_warning() {
     let folder = TestFolder::new();
     let server = ServerProcess::with_config(&folder.write("rules.yaml", "rules: []"), &[]);
-    server.wait_for_log("there are no rules: every request passes");
+    server.wait_for_log("no active rules: every request is allowed");
     assert_eq!(server.client().check(&json!({})).status, 200);
 }
 
@@ -156,5 +156,5 @@ fn second_signal_exits_immediately() {
     server.wait_for_log("stopping");
     server.signal("INT");
     assert_eq!(server.wait_for_exit().code(), Some(3));
-    server.wait_for_log("a second signal");
+    server.wait_for_log("second signal: stopping immediately");
 }

@@ -79,7 +79,7 @@ fn requests_cannot_read_unconfigured_files() {
         assert_eq!(server.client().get("/livez").status, 200, "after {file:?}");
     }
     let message = responses[0][0]["message"].as_str().unwrap();
-    assert!(message.contains("the configuration of this node names no such file"), "{message}");
+    assert!(message.contains("this node's configuration does not name this file"), "{message}");
     assert!(responses.iter().all(|errors| *errors == responses[0]), "{responses:#?}");
     server.stop();
 }
@@ -151,7 +151,7 @@ fn snapshot_does_not_replace_a_fifo() {
     server.wait_for_log("it is not a regular file");
     server.signal("TERM");
     assert_eq!(server.wait_for_exit().code(), Some(3), "the snapshot failed");
-    server.wait_for_log("the counters are not kept");
+    server.wait_for_log("cannot write the snapshot");
     assert!(!fs::metadata(&path).unwrap().is_file(), "the FIFO was replaced");
 }
 

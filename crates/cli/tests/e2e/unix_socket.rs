@@ -95,7 +95,7 @@ fn document_and_environment_set_unix_socket() {
 #[test]
 fn invalid_socket_path_is_a_usage_error() {
     for (wrong, advice) in [
-        ("unix:", "this names no file"),
+        ("unix:", "this is not the path of a file"),
         ("unix:@hidden", "has no permissions"),
         ("/run/http.sock", "unix:/run/tidegate/http.sock"),
     ] {

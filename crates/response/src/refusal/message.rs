@@ -42,7 +42,7 @@ fn write_reason(summary: &LimitSummary<'_>, text: &mut String) {
             return text.push_str("Banned for a while after too many requests over the limit");
         }
         Some(_) if summary.is_uncounted => {
-            return text.push_str("Requests cannot be counter at the moment");
+            return text.push_str("Requests cannot be counted at the moment");
         }
         None => return text.push_str("Requests of this kind are not allowed"),
         Some(counter) => counter,

@@ -6,6 +6,9 @@ use ipnet::IpNet;
 
 use crate::diagnostic::FieldError;
 
+/// The length of `::ffff:0:0/96`, the network of all IPv4-mapped addresses.
+const MAPPED_PREFIX_LEN: u8 = 96;
+
 /// Merged and sorted networks, for binary search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IpNetworks(Box<[IpNet]>);
@@ -49,10 +52,21 @@ pub(crate) fn parse_network(text: &str) -> Result<IpNet, FieldError> {
             .with_hint("an address or a CIDR, such as `192.0.2.7`, `10.0.0.0/8` or `2001:db8::/32`")
     })?;
     if net.trunc() == net {
-        return Ok(net);
+        return Ok(to_canonical(net));
     }
     let error = FieldError::new("this network has bits set beyond its prefix").with_found(text);
     Err(error.with_hint(format!("`{}`, or `{}` for the one address", net.trunc(), net.addr())))
+}
+
+/// Converts a network of IPv4-mapped addresses, such as `::ffff:10.0.0.0/104`, to IPv4: the
+/// addresses of clients are converted too.
+fn to_canonical(net: IpNet) -> IpNet {
+    match (net.addr().to_canonical(), net.prefix_len().checked_sub(MAPPED_PREFIX_LEN)) {
+        (ip @ IpAddr::V4(_), Some(prefix)) if net.addr().is_ipv6() => {
+            IpNet::new(ip, prefix).unwrap_or(net)
+        }
+        _ => net,
+    }
 }
 
 #[cfg(test)]
@@ -61,6 +75,16 @@ mod tests {
 
     fn networks(list: &[&str]) -> IpNetworks {
         IpNetworks::new(&list.iter().map(|text| parse_network(text).unwrap()).collect())
+    }
+
+    #[test]
+    fn mapped_network_contains_its_ipv4_addresses() {
+        let set = networks(&["::ffff:10.0.0.0/104", "::ffff:192.0.2.7"]);
+        for (ip, inside) in [("10.1.2.3", true), ("192.0.2.7", true), ("11.0.0.0", false)] {
+            assert_eq!(set.contains(ip.parse().unwrap()), inside, "{ip}");
+        }
+        assert_eq!(networks(&["::ffff:0:0/96"]), networks(&["0.0.0.0/0"]));
+        assert!(!networks(&["::/0"]).contains("10.0.0.1".parse().unwrap()));
     }
 
     #[test]

@@ -151,7 +151,7 @@ impl FromStr for OtlpTarget {
         }
         let at = text.parse().map_err(|error: CollectorEndpointError| ValueError {
             message: error.to_string(),
-            hint: "`off`, or such as `http://127.0.0.1:4318`",
+            hint: "`off` or a URL such as `http://127.0.0.1:4318`",
         })?;
         Ok(Self::Collector(Box::new(at)))
     }
@@ -190,7 +190,7 @@ impl FromStr for ResourceAttributes {
         let pairs: Option<Vec<_>> = listed.map(pair).collect();
         pairs.map(Self).ok_or_else(|| ValueError {
             message: "this is not a list of NAME=VALUE pairs".to_owned(),
-            hint: "such as `deployment.environment.name=prod,cloud.region=eu`",
+            hint: "pairs such as `deployment.environment.name=prod,cloud.region=eu`",
         })
     }
 }

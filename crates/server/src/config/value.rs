@@ -34,7 +34,7 @@ impl FromStr for UpstreamUrl {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         text.parse().map(Self).map_err(|error: connect::OutboundAddressError| ValueError {
             message: error.to_string(),
-            hint: "such as `http://127.0.0.1:3000`, `https://api.internal` or `h2c://10.0.0.7:50051`",
+            hint: "a URL such as `http://127.0.0.1:3000`, `https://api.internal` or `h2c://10.0.0.7:50051`",
         })
     }
 }

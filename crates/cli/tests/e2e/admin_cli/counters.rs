@@ -96,7 +96,9 @@ fn failed_store_reset_is_an_error() {
     let store = ["--store", "redis://127.0.0.1:1"];
     let fixture =
         AdminCliFixture::start_with("rules:\n  - { id: a, key_by: ip, limit: 1/h }\n", &store);
-    fixture.run(&["reset", "ip=192.0.2.1"]).assert_failed(3, &["was not reset", "/readyz"]);
+    fixture
+        .run(&["reset", "ip=192.0.2.1"])
+        .assert_failed(3, &["the counters were not reset", "/readyz"]);
 }
 
 #[test]
@@ -121,7 +123,7 @@ fn reset_clears_one_or_all_rules() {
     fixture.run(&["reset"]).assert_failed(2, &["whose counters to reset"]);
     fixture
         .run(&["reset", "per-user"])
-        .assert_failed(2, &["not given: `user_id`", "per-user FACT=VALUE"]);
+        .assert_failed(2, &["facts that are missing: `user_id`", "per-user FACT=VALUE"]);
     fixture.run(&["reset", "per-user", "ann"]).assert_failed(2, &["name=value"]);
     let ended = fixture.run(&["reset", "tenant=acme"]);
     assert_eq!(ended.code, Some(1));

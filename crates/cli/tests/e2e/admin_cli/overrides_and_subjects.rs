@@ -68,7 +68,11 @@ fn override_accepts_expiry_and_validates_key() {
         (&["user_id=7", "--requests", "none"][..], 2, "`unlimited` or `deny`"),
         (&["user_id=7", "--requests", "0"], 2, "from 1"),
         (&["user_id=7", "--requests", "5", "--until", "soon"], 2, "2026-12-31"),
-        (&["user_id=7", "--requests", "5", "--until", "2001-01-01"], 2, "over already"),
+        (
+            &["user_id=7", "--requests", "5", "--until", "2001-01-01"],
+            2,
+            "--until must be in the future",
+        ),
         (&["user_id=7", "--requests", "5", "--until", "2199-01-01", "--for", "1d"], 2, "--for"),
         (&["--requests", "5"], 2, "whose limit"),
         (&["user_id=7", "user_id=8", "--requests", "5"], 2, "`user_id` is given twice"),
@@ -118,5 +122,7 @@ fn subject_commands_never_print_api_keys() {
     fixture
         .run(&["subject", "rm", &id, "--api-key-file", file])
         .assert_failed(2, &["one or the other"]);
-    fixture.run(&["subject", "set", "tier=paid"]).assert_failed(1, &["what identifies it"]);
+    fixture
+        .run(&["subject", "set", "tier=paid"])
+        .assert_failed(1, &["give the fact that identifies the subject"]);
 }

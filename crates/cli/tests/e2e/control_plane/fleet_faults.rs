@@ -27,7 +27,10 @@ fn rules_survive_postgres_crash() {
             assert_eq!(refused.status, 503, "{}", refused.body);
             wait_for("the log message about the database", || {
                 let log = node.log();
-                (log.matches("the rules database is gone").count() as u64 == round).then_some(())
+                (log.matches("the rules database is unavailable; the active rules stay in use")
+                    .count() as u64
+                    == round)
+                    .then_some(())
             });
             let status = admin_client(node).get("/v1/status");
             assert_eq!((status.status, &status.body["latest"]), (200, &json!(null)));
@@ -97,7 +100,7 @@ fn node_starts_from_local_cache() {
     // The file differs, but the database is the source of rules.
     fleet.folder.write("rules.yaml", paired_rules(500));
     let node = fleet.start_node(2);
-    node.wait_for_log("starting with the copy of this node");
+    node.wait_for_log("starting with this node's local copy of the rules");
     assert_eq!((active_pair_at(&node), rules_version(&mut admin_client(&node))), (7, 2));
     fleet.database.cluster().restart();
     let changed = wait_for("a change", || {

@@ -168,7 +168,7 @@ fn assert_follows_table(external: &ExternalDatabase) {
     };
     wait_for_reload_error(&server, &[bad]);
     server.wait_for_log("rate_per_second: this is not a rate");
-    server.wait_for_log("the last good ones stay in force");
+    server.wait_for_log("the previous rules stay active");
     assert_eq!(free_limit(&server, external), 60);
     server.stop();
 
@@ -182,7 +182,7 @@ fn assert_follows_table(external: &ExternalDatabase) {
     wait_for("the corrected rows", || (free_limit(&server, external) == 70).then_some(()));
     assert_eq!(readyz_body(&server)["status"], "ready");
     external.change_and_notify("DELETE FROM RateLimitRule");
-    wait_for_reload_error(&server, &["the table has no rules any more"]);
+    wait_for_reload_error(&server, &["the table no longer has any rules"]);
     server.wait_for_log("set is_active to false");
     assert_eq!(free_limit(&server, external), 70);
 }
@@ -206,7 +206,7 @@ fn unreadable_table_keeps_current_rules() {
     std::fs::rename(&path, external.folder().path("away.db")).unwrap();
     wait_for_reload_error(&server, &["the rules table cannot be read"]);
     // The reason depends on whether the file disappeared before or after it was opened.
-    server.wait_for_log("the rules database is gone: the rules in force stay");
+    server.wait_for_log("the rules database is unavailable; the active rules stay in use");
     assert_eq!(free_limit(&server, &external), 50);
     server.stop();
     let server = external.start_server();
@@ -263,11 +263,11 @@ fn invalid_table_settings_fail_startup() {
         (
             &["--rules-table", &url, "--rules-table-columns", "plan=tier"],
             3,
-            "has no column `tier`, it has rule_id, key_pattern",
+            "has no column `tier`, only rule_id, key_pattern",
         ),
-        (&["--rules-table", &url, "--rules-table-columns", "plam=x"], 2, "no field of a rule"),
-        (&["--rules-table", &url, "--config", rules], 2, "says that they come from a table"),
-        (&["--rules-table", &url, "--rules-db", &database], 2, "both say where the rules are"),
+        (&["--rules-table", &url, "--rules-table-columns", "plam=x"], 2, "is not a rule field"),
+        (&["--rules-table", &url, "--config", rules], 2, "says to read the rules from a table"),
+        (&["--rules-table", &url, "--rules-db", &database], 2, "both are the source of the rules"),
         (&["--rules-table", "mysql://ann:sesame@db/x"], 2, "rules are not kept in `mysql:`"),
         (&["--rules-table", "sqlite:/nowhere/x.db"], 3, "there is no such file"),
     ] {

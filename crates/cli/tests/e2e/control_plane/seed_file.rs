@@ -35,7 +35,7 @@ fn changed_seed_file_warns_until_applied() {
     let server = start();
     let degraded = wait_for_status(&server, "degraded");
     let warning = degraded["rules_warning"].as_str().unwrap();
-    let words = "differs from what it seeded the rules database with";
+    let words = "differs from the rules it seeded the database with";
     assert!(warning.contains(words) && warning.contains("tidegate rules apply"), "{warning}");
     server.wait_for_log(words);
     assert_eq!(active_pair(&mut server.client()), 1, "the database is the source of rules");

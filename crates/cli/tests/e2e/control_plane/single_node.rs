@@ -33,7 +33,7 @@ fn database_replaces_file_and_survives_restart() {
         (1, 2)
     );
     folder.replace_atomically("rules.yaml", paired_rules(3));
-    server.wait_for_log("the rules are in the database, not in the file");
+    server.wait_for_log("the rules come from the database, not from the file");
     assert_eq!(active_pair(&mut server.client()), 1);
     let back =
         admin_client(&server).request("POST /v1/versions/1/rollback", &[("if-match", "*")], "");

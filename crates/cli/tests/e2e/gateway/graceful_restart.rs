@@ -99,7 +99,7 @@ fn failed_successor_leaves_predecessor_serving() {
     folder.replace_atomically("rules.yaml", "rules: [{ id: a, limt: 1/d }]");
     server.wait_for_log("not reloaded");
     server.signal("USR2");
-    server.wait_for_log("a new process is starting");
+    server.wait_for_log("starting a new process");
     wait_for("the successor's error", || {
         (server.log().matches("1 problem in").count() == 2).then_some(())
     });

@@ -98,7 +98,7 @@ fn jwks_key_rotation_follows_the_file() {
     }
     folder.replace_atomically("jwks.json", jwks_document(&folder, &[("2026", &new)]));
     // Only the rules are unchanged: the server reads the keys together with them.
-    server.wait_for_log("rules read again, nothing changed");
+    server.wait_for_log("rules read again; nothing changed");
     assert_eq!(admitted("2026", &new, "emil"), 2, "the remaining key");
     assert_eq!(admitted("2025", &old, "fred"), 0, "the removed key");
 }

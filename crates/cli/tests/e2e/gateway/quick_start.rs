@@ -95,7 +95,7 @@ fn unreachable_upstream_is_logged_at_startup() {
     let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for upstream in [format!("http://{unused}"), "http://no-such-host.invalid:80".to_owned()] {
         let server = ServerProcess::start_gateway(&upstream, &["--limit", "5/min by ip"]);
-        server.wait_for_log("the upstream cannot be reached");
+        server.wait_for_log("upstream server unreachable");
         server.wait_for_log(&upstream);
     }
 }
@@ -142,7 +142,7 @@ fn invalid_gateway_flags_are_rejected() {
             3,
             "cannot read none.pem for --tls-cert",
         ),
-        (&["--http", "off", "--resp", "off", "--limit", "1/s"], 2, "every listener is off"),
+        (&["--http", "off", "--resp", "off", "--limit", "1/s"], 2, "all listeners are off"),
     ] {
         let args = [&["serve", "--http", "127.0.0.1:0"], args].concat();
         let args = if args.contains(&"off") {

@@ -59,7 +59,8 @@ impl ServerProcess {
         let out = collect_lines(child.stdout.take().unwrap());
         let log = child.stderr.take().map(collect_lines).unwrap_or_default();
         let [address, gateway, resp] = [const { String::new() }; 3];
-        let has_resp = !command.get_args().any(|arg| arg == "off");
+        let args: Vec<_> = command.get_args().collect();
+        let has_resp = !args.windows(2).any(|pair| pair == ["--resp", "off"]);
         let mut server = Self { child, address, gateway, resp, out, log };
         [server.gateway, server.address, server.resp] = wait_for("the `listening` line", || {
             if let Some(status) = server.child.try_wait().unwrap() {

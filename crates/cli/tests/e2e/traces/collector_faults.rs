@@ -64,10 +64,10 @@ fn collector_outage_does_not_delay_requests() {
         assert_eq!(waiting, 4_096, "the queue is full");
         assert_eq!(dropped + waiting, 3 * REQUESTS as u64, "further spans count as dropped");
         wait_for("the loss in the log", || {
-            server.log().contains("the collector takes no traces").then_some(())
+            server.log().contains("the collector does not accept traces").then_some(())
         });
         let log = stop_within_limit(server);
-        assert_eq!(log.matches("the collector takes no traces").count(), 1, "once: {log}");
+        assert_eq!(log.matches("the collector does not accept traces").count(), 1, "once: {log}");
     }
 }
 
@@ -89,7 +89,7 @@ fn recovered_collector_receives_queued_spans() {
     assert_eq!(server.gateway_client().get("/").status, 200);
     server.wait_for_log("503");
     healthy.store(true, Ordering::SeqCst);
-    server.wait_for_log("the collector takes traces again");
+    server.wait_for_log("the collector accepts traces again");
     wait_for("queued spans to be exported", || {
         (metric_value(&server, EXPORTED) == 3).then_some(())
     });
@@ -97,7 +97,7 @@ fn recovered_collector_receives_queued_spans() {
     // At shutdown, the server exports the spans that are still queued.
     assert_eq!(server.gateway_client().get("/").status, 200);
     let log = stop_within_limit(server);
-    for words in ["the collector takes no traces", "the collector takes traces again"] {
+    for words in ["the collector does not accept traces", "the collector accepts traces again"] {
         assert_eq!(log.matches(words).count(), 1, "{log}");
     }
     let mut span_ids: Vec<String> =
@@ -126,7 +126,7 @@ fn rejected_spans_are_dropped() {
 #[test]
 fn invalid_otlp_flags_are_rejected() {
     for (args, words) in [
-        (["--otlp", "collector:4318"], "write `off`, or such as `http://127.0.0.1:4318`"),
+        (["--otlp", "collector:4318"], "write `off` or a URL such as `http://127.0.0.1:4318`"),
         (["--otlp-sample", "50%"], "a number from 0 to 1"),
         (["--otlp-attributes", "prod"], "deployment.environment.name=prod"),
     ] {

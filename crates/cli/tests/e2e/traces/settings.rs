@@ -109,7 +109,7 @@ fn tls_collector_is_verified_and_authenticated() {
         assert!(!server.log().contains("s3cret"), "{}", server.log());
         let server = start(&wrong);
         assert_eq!(server.gateway_client().get("/").status, 200);
-        server.wait_for_log("the collector takes no traces");
+        server.wait_for_log("the collector does not accept traces");
         server.wait_for_log("UnknownIssuer");
     }
 }

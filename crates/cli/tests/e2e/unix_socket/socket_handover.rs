@@ -43,7 +43,7 @@ fn failed_successor_keeps_socket_file() {
     // A listener that the successor cannot open.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     folder.replace_atomically("rules.yaml", document(&taken.local_addr().unwrap().to_string()));
-    server.wait_for_log("takes effect at the next start");
+    server.wait_for_log("take effect after a restart");
     server.signal("USR2");
     server.wait_for_log("the port is taken");
     assert_eq!(send_check(&path).status, 200);

@@ -85,7 +85,7 @@ fn missing_column(field: &str, column: &str, found: &FoundTable) -> RepositoryEr
     let existing = found.columns.join(", ");
     let alternative = match REQUIRED_FIELDS.contains(&field) {
         true => String::new(),
-        false => format!(", or {field}= if there is alternative"),
+        false => format!(", or {field}= if the table has no such column"),
     };
     RepositoryError::Invalid(format!(
         "the table {} has no column `{column}`, only {existing}; write \

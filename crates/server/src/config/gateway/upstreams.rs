@@ -188,7 +188,9 @@ fn read_route_path(field: &Field<'_>) -> Option<String> {
         }
         Err(error) => {
             field.report(
-                FieldError::new(error.to_string()).with_found(text).with_hint("such as `/api`"),
+                FieldError::new(error.to_string())
+                    .with_found(text)
+                    .with_hint("a path such as `/api`"),
             );
             None
         }
