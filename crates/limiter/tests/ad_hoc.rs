@@ -2,14 +2,15 @@
 
 mod common;
 
-use common::faulty_store::{FaultyStore, StoreFault};
-use common::{facts, limiter, poll_ready, rules, small_store};
+use common::{facts, limiter, poll_ready};
 use std::sync::Arc;
 use tidegate_core::decision::{Retry, Verdict};
 use tidegate_core::key::Secret;
 use tidegate_core::policy::PolicyError;
 use tidegate_core::quota::Quota;
 use tidegate_core::time::Micros;
+use tidegate_fixtures::faulty_store::{FaultyStore, StoreFault, small_store};
+use tidegate_fixtures::server::compile_rules;
 use tidegate_limiter::{AdHoc, AdHocPolicyError, Limiter};
 use tidegate_rules::ApiKind;
 
@@ -92,7 +93,7 @@ fn ad_hoc_keys_are_separate_from_rules() {
 fn unreachable_store_returns_error() {
     let clock = common::clock();
     let store = FaultyStore::new(Arc::new(small_store(&clock)), 1);
-    let limiter = Limiter::new(store, rules(NO_RULES)).with_local(small_store(&clock));
+    let limiter = Limiter::new(store, compile_rules(NO_RULES)).with_local(small_store(&clock));
     let ad_hoc = AdHoc::new(Secret::UNSET);
     let (key, policy) = (ad_hoc.key(b"a"), ad_hoc.policy(quota(5, 60, 5)).unwrap());
     limiter.store().set_fault(StoreFault::Unreachable);

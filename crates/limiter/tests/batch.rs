@@ -4,12 +4,12 @@
 
 mod common;
 
-use common::faulty_store::{StoreFault, TestNode, single_node};
 use common::{clock, facts, limiter, poll_ready, reading_summary};
 use proptest::prelude::*;
 use tidegate_core::decision::Retry;
 use tidegate_core::store::Op;
 use tidegate_core::time::Micros;
+use tidegate_fixtures::faulty_store::{StoreFault, TestNode, single_node};
 use tidegate_limiter::{Decision, DecisionQuery, QueryAction, StoreUnavailableError};
 use tidegate_rules::{Facts, InlineLimit};
 use tidegate_testkit::property::{cases, check_property};

@@ -2,9 +2,10 @@
 
 mod common;
 
-use common::{ManualMemoryStore, facts, limiter, poll_ready, reading_summary, rules};
+use common::{facts, limiter, poll_ready, reading_summary};
 use tidegate_core::decision::Retry;
 use tidegate_core::time::Micros;
+use tidegate_fixtures::server::{ManualMemoryStore, compile_rules};
 use tidegate_limiter::Limiter;
 
 const IP: &[(&str, &str)] = &[("ip", "203.0.113.7")];
@@ -198,7 +199,7 @@ fn descriptor_counter_is_found_by_open_values() {
 fn reset_clears_usage_of_previous_algorithm() {
     let rule = |limit: &str| {
         let fields = "match: { path: /a }, key_by: ip, on_change: keep";
-        rules(&format!("rules: [{{ id: r, limit: {limit}, {fields} }}]"))
+        compile_rules(&format!("rules: [{{ id: r, limit: {limit}, {fields} }}]"))
     };
     let (limiter, _) = limiter("rules: []");
     poll_ready(limiter.install(rule("10/h using fixed_window"))).unwrap();
@@ -214,7 +215,7 @@ fn reset_clears_usage_of_previous_algorithm() {
 fn new_generation_abandons_old_counters() {
     let rule = |generation: &str| {
         let r = format!("{{ id: r, key_by: ip, limit: 5/h, on_change: keep{generation} }}");
-        rules(&format!("rules: [{r}, {{ id: other, key_by: ip, limit: 50/h }}]"))
+        compile_rules(&format!("rules: [{r}, {{ id: other, key_by: ip, limit: 50/h }}]"))
     };
     let (limiter, _) = limiter("rules: []");
     let left = || reading_summary(&poll_ready(limiter.peek(&facts(IP), None, 1)));

@@ -7,10 +7,11 @@ mod common;
 
 use std::sync::Arc;
 
-use common::faulty_store::{StoreFault, TestNode, single_node};
-use common::{clock, facts, limiter, poll_ready, reading_summary, rules};
+use common::{clock, facts, limiter, poll_ready, reading_summary};
 use tidegate_core::store::Op;
 use tidegate_core::time::Micros;
+use tidegate_fixtures::faulty_store::{StoreFault, TestNode, single_node};
+use tidegate_fixtures::server::compile_rules;
 use tidegate_limiter::{Decision, DeferredCharge};
 use tidegate_rules::{BodyBytes, CostSource, Rule};
 
@@ -77,7 +78,8 @@ fn request_cost_applies_only_where_configured() {
 fn request_keeps_its_initial_rule_set() {
     let (limiter, _) = limiter("rules: [{ id: old, key_by: ip, limit: 5/h }]");
     let initial = limiter.rules();
-    poll_ready(limiter.install(rules("rules: [{ id: new, key_by: ip, limit: 7/h }]"))).unwrap();
+    poll_ready(limiter.install(compile_rules("rules: [{ id: new, key_by: ip, limit: 7/h }]")))
+        .unwrap();
     let decision = poll_ready(limiter.decide_with_rules(Arc::clone(&initial), &facts(IP), |_| 1));
     assert_eq!(reading_summary(&decision), ["old allow 4"]);
     assert_eq!(decision.rules_version(), initial.version());
@@ -270,7 +272,7 @@ fn deferred_charge_uses_current_rules() {
     let node = single_node(&bucket("36000/h"), &clock);
     let deferred = deferred_charge(&node);
     poll_ready(node.limiter.force(&facts(IP), None, 99));
-    poll_ready(node.limiter.install(rules(&bucket("1/h")))).unwrap();
+    poll_ready(node.limiter.install(compile_rules(&bucket("1/h")))).unwrap();
     clock.advance(Micros::from_secs(5));
     poll_ready(node.limiter.settle_deferred(deferred, response_tokens("2")));
     assert_eq!(peek(&node), ["r deny 0"]);
@@ -279,8 +281,10 @@ fn deferred_charge_uses_current_rules() {
         poll_ready(node.limiter.reset(&facts(IP), None));
         deferred_charge(&node)
     };
-    poll_ready(node.limiter.install(rules("rules: [{ id: other, key_by: ip, limit: 5/h }]")))
-        .unwrap();
+    poll_ready(
+        node.limiter.install(compile_rules("rules: [{ id: other, key_by: ip, limit: 5/h }]")),
+    )
+    .unwrap();
     node.store.take_recorded_calls();
     poll_ready(node.limiter.settle_deferred(removed, response_tokens("50")));
     assert_eq!(node.store.take_recorded_calls(), []);
@@ -294,7 +298,8 @@ fn receipts_find_counters_after_rule_reorder() {
     let first = "{ id: first, key_by: ip, limit: 50/h using fixed_window }";
     let node = single_node(&format!("rules: [{tokens}]"), &clock());
     let (more, less, all) = (deferred_charge(&node), deferred_charge(&node), decide(&node));
-    poll_ready(node.limiter.install(rules(&format!("rules: [{first}, {tokens}]")))).unwrap();
+    poll_ready(node.limiter.install(compile_rules(&format!("rules: [{first}, {tokens}]"))))
+        .unwrap();
     let left = || peek(&node)[1].clone();
     assert_eq!(left(), "tokens allow 970");
     poll_ready(node.limiter.settle_deferred(more, response_tokens("110")));

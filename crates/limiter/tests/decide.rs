@@ -5,10 +5,11 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{facts, limiter, poll_ready, reading_summary, rules_with_secret};
+use common::{facts, limiter, poll_ready, reading_summary};
 use tidegate_core::decision::Retry;
 use tidegate_core::key::Secret;
 use tidegate_core::time::{Micros, Timestamp};
+use tidegate_fixtures::server::compile_rules_with_secret;
 use tidegate_limiter::{Decision, Limiter};
 use tidegate_memory::MemoryStore;
 
@@ -292,7 +293,7 @@ fn fingerprint_with_process_secret_is_hidden() {
     let source = "rules: [{id: one, key_by: ip, limit: 1/s}]";
     let request = facts(IP);
     for (secret, shown) in [(Secret::UNSET, true), (Secret::random(), false)] {
-        let limiter = Limiter::new(MemoryStore::new(), rules_with_secret(secret, source));
+        let limiter = Limiter::new(MemoryStore::new(), compile_rules_with_secret(source, secret));
         assert!(poll_ready(limiter.decide(&request, 1)).is_allowed());
         assert!(!poll_ready(limiter.decide(&request, 1)).is_allowed());
         let explained = poll_ready(limiter.explain(&request, 1));

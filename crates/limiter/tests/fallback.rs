@@ -2,38 +2,20 @@
 
 mod common;
 
-use common::faulty_store::{StoreFault, TestNode, single_node};
-use common::{clock, facts, poll_ready, reading_summary, rules};
-use tidegate_core::decision::{AnsweredBy, Reading};
-use tidegate_core::store::{Charge, Op, Store, StoreError};
-use tidegate_core::time::{Clock as _, Timestamp};
+use common::{clock, facts, poll_ready, reading_summary};
+use tidegate_core::decision::AnsweredBy;
+use tidegate_core::time::Clock as _;
+use tidegate_fixtures::faulty_store::{FaultyStore, StoreFault, TestNode, single_node};
+use tidegate_fixtures::server::compile_rules;
 use tidegate_limiter::{Decision, Limiter};
 
 const IP: &[(&str, &str)] = &[("ip", "203.0.113.7")];
 
-/// A store that is always unreachable.
-struct UnreachableStore;
-
-impl Store for UnreachableStore {
-    async fn apply(
-        &self,
-        _: Op,
-        _: &[Charge<'_>],
-        _: &mut [Reading],
-    ) -> Result<AnsweredBy, StoreError> {
-        Err(StoreError::not_applied("connection refused"))
-    }
-
-    async fn now(&self) -> Result<Timestamp, StoreError> {
-        Err(StoreError::not_applied("connection refused"))
-    }
-}
-
 #[test]
 fn outage_applies_on_fail_of_each_rule() {
     let limiter = Limiter::new(
-        UnreachableStore,
-        rules(
+        FaultyStore::unreachable(),
+        compile_rules(
             "rules:
                - { id: open, key_by: ip, limit: 5/h, on_fail: allow }
                - { id: watched, mode: shadow, key_by: ip, limit: 5/h, on_fail: deny }
@@ -72,10 +54,12 @@ fn uncounted_reading_has_time_and_flag() {
 
 #[test]
 fn install_fails_without_store_clock() {
-    let limiter =
-        Limiter::new(UnreachableStore, rules("rules: [{ id: old, key_by: ip, limit: 5/h }]"));
+    let limiter = Limiter::new(
+        FaultyStore::unreachable(),
+        compile_rules("rules: [{ id: old, key_by: ip, limit: 5/h }]"),
+    );
     let installed =
-        poll_ready(limiter.install(rules("rules: [{ id: new, key_by: ip, limit: 5/h }]")));
+        poll_ready(limiter.install(compile_rules("rules: [{ id: new, key_by: ip, limit: 5/h }]")));
     assert!(installed.is_err());
     assert_eq!(limiter.rules().rules()[0].id(), "old");
 }
@@ -236,8 +220,8 @@ fn cached_refusal_reports_only_refusing_rule() {
 #[test]
 fn on_fail_local_allows_without_local_store() {
     let limiter = Limiter::new(
-        UnreachableStore,
-        rules("rules: [{ id: r, key_by: ip, limit: 1/h, on_fail: local }]"),
+        FaultyStore::unreachable(),
+        compile_rules("rules: [{ id: r, key_by: ip, limit: 1/h, on_fail: local }]"),
     );
     for _ in 0..3 {
         assert!(poll_ready(limiter.decide(&facts(IP), 1)).is_allowed());

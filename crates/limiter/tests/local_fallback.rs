@@ -3,11 +3,12 @@
 
 mod common;
 
-use common::faulty_store::{StoreFault, TestNode, fleet, single_node};
-use common::{clock, facts, poll_ready, reading_summary, rules};
+use common::{clock, facts, poll_ready, reading_summary};
 use tidegate_core::decision::{AnsweredBy, Retry};
 use tidegate_core::store::Op;
 use tidegate_core::time::Micros;
+use tidegate_fixtures::faulty_store::{StoreFault, TestNode, fleet, single_node};
+use tidegate_fixtures::server::compile_rules;
 
 const IP: &[(&str, &str)] = &[("ip", "203.0.113.7")];
 const OTHER: &[(&str, &str)] = &[("ip", "203.0.113.8")];
@@ -227,7 +228,7 @@ fn idle_rule_share_follows_node_count() {
         let node = single_node(HUNDRED, &clock());
         node.store.set_nodes(4);
         if reload {
-            poll_ready(node.limiter.install(rules(HUNDRED))).unwrap();
+            poll_ready(node.limiter.install(compile_rules(HUNDRED))).unwrap();
         }
         node.store.set_fault(StoreFault::Unreachable);
         assert_eq!(count_admitted(&node, 150), 25, "a quarter; reload: {reload}");
@@ -244,7 +245,7 @@ fn outage_rule_change_keeps_usage() {
     poll_ready(node.limiter.decide(&facts(IP), 10));
     node.store.set_fault(StoreFault::Unreachable);
     assert_eq!(count_admitted(&node, 20), 20);
-    poll_ready(node.limiter.install(rules(
+    poll_ready(node.limiter.install(compile_rules(
         "rules:
            - { id: new, key_by: ip, limit: 5/h, on_fail: local }
            - { id: r, key_by: ip, limit: 50/h using fixed_window, on_fail: local }",

@@ -5,10 +5,11 @@ mod common;
 
 use std::sync::Arc;
 
-use common::faulty_store::{FaultyStore, StoreFault};
-use common::{facts, limiter, poll_ready, reading_summary, rules, small_store};
+use common::{facts, limiter, poll_ready, reading_summary};
 use tidegate_core::decision::Retry;
 use tidegate_core::time::{Micros, Timestamp};
+use tidegate_fixtures::faulty_store::{FaultyStore, StoreFault, small_store};
+use tidegate_fixtures::server::compile_rules;
 use tidegate_limiter::{Decision, Limiter};
 
 const IP: &[(&str, &str)] = &[("ip", "203.0.113.7")];
@@ -69,7 +70,7 @@ fn local_fallback_does_not_queue() {
     let clock = common::clock();
     let source = "rules: [{ id: q, key_by: ip, on_fail: local, limit: { requests: 10, window: 1s, burst: 6, algorithm: leaky_bucket, queue: true } }]";
     let store = FaultyStore::new(Arc::new(small_store(&clock)), 1);
-    let limiter = Limiter::new(store, rules(source)).with_local(small_store(&clock));
+    let limiter = Limiter::new(store, compile_rules(source)).with_local(small_store(&clock));
     limiter.store().set_fault(StoreFault::Unreachable);
     let decide = || poll_ready(limiter.decide_no_queue(&facts(IP), 1));
     assert!(decide().is_allowed());

@@ -18,13 +18,13 @@
 
 mod common;
 
-use common::faulty_store::{StoreFault, TestNode, fleet};
 use common::{clock, facts, poll_ready};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tidegate_core::decision::AnsweredBy;
 use tidegate_core::time::{Clock, ManualClock, Micros};
+use tidegate_fixtures::faulty_store::{StoreFault, TestNode, fleet};
 use tidegate_testkit::property::check_property;
 
 const IP: &[(&str, &str)] = &[("ip", "203.0.113.7")];

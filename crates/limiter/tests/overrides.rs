@@ -4,11 +4,10 @@
 
 mod common;
 
-use common::{
-    ManualMemoryStore, facts, limiter, poll_ready, reading_summary, rules, rules_with_secret,
-};
+use common::{facts, limiter, poll_ready, reading_summary};
 use tidegate_core::key::Secret;
 use tidegate_core::time::Micros;
+use tidegate_fixtures::server::{ManualMemoryStore, compile_rules, compile_rules_with_secret};
 use tidegate_limiter::Limiter;
 use tidegate_rules::{ExternalRecords, OverrideLimit, OverrideRecord, RuleSet, SubjectRecord};
 
@@ -24,7 +23,7 @@ const fn requests(requests: u64) -> OverrideLimit {
 
 /// The rules with an override for the first customer.
 fn rules_with_override(source: &str, limit: Option<OverrideLimit>) -> RuleSet {
-    let set = rules(source);
+    let set = compile_rules(source);
     let key = set.override_key("r", &facts(ACME)).unwrap();
     let record = |limit| OverrideRecord { rule: "r".to_owned(), key, limit };
     let overrides = limit.map(record).into_iter().collect();
@@ -110,7 +109,7 @@ fn overridden_charge_is_refunded() {
 
 #[test]
 fn invalid_overrides_are_reported() {
-    let set = rules(
+    let set = compile_rules(
         "rules:
            - { id: r, key_by: [api_key, ip], limit: 10/h using fixed_window }
            - { id: all, key_by: global, limit: 10/s }
@@ -155,7 +154,7 @@ rules: [{ id: paid, match: { tier: paid }, key_by: api_key, limit: 5/h }]";
         facts: vec![("tier".to_owned(), "paid".to_owned())],
     };
     let records = ExternalRecords { subjects: vec![subject], ..ExternalRecords::default() };
-    let set = rules_with_secret(secret, source).with_records(&records).unwrap();
+    let set = compile_rules_with_secret(source, secret).with_records(&records).unwrap();
     let (limiter, _) = limiter("rules: []");
     install(&limiter, set);
     assert_eq!(remaining_summary(&limiter, ACME), ["paid allow 5"]);

@@ -5,12 +5,15 @@ mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use common::{facts, limiter, poll_ready, reading_summary, rules};
+use common::{facts, limiter, poll_ready, reading_summary};
 use tidegate_core::time::Micros;
+use tidegate_fixtures::server::compile_rules;
 
 const IP: &[(&str, &str)] = &[("ip", "203.0.113.7")];
 
-fn peek(limiter: &tidegate_limiter::Limiter<common::ManualMemoryStore>) -> Vec<String> {
+fn peek(
+    limiter: &tidegate_limiter::Limiter<tidegate_fixtures::server::ManualMemoryStore>,
+) -> Vec<String> {
     reading_summary(&poll_ready(limiter.peek(&facts(IP), None, 1)))
 }
 
@@ -25,7 +28,7 @@ fn edited_limit_keeps_usage() {
     for _ in 0..4 {
         poll_ready(limiter.decide(&facts(IP), 1));
     }
-    poll_ready(limiter.install(rules(
+    poll_ready(limiter.install(compile_rules(
         "rules:
            - { id: new, key_by: ip, limit: 3/h using fixed_window }
            - { id: untouched, key_by: ip, limit: 10/h using fixed_window }
@@ -41,12 +44,12 @@ fn bucket_switches_drain_rate_at_edit() {
     let (limiter, clock) = limiter(&rule(60));
     poll_ready(limiter.decide(&facts(IP), 100));
     clock.advance(Micros::from_secs(10));
-    poll_ready(limiter.install(rules(&rule(600)))).unwrap();
+    poll_ready(limiter.install(compile_rules(&rule(600)))).unwrap();
     assert_eq!(peek(&limiter), ["r allow 10"], "10 s at 1 per second");
     clock.advance(Micros::from_secs(5));
     assert_eq!(peek(&limiter), ["r allow 60"], "plus 5 s at 10 per second");
     // Installing the same rules again changes nothing.
-    poll_ready(limiter.install(rules(&rule(600)))).unwrap();
+    poll_ready(limiter.install(compile_rules(&rule(600)))).unwrap();
     assert_eq!(peek(&limiter), ["r allow 60"]);
 }
 
@@ -62,7 +65,7 @@ fn on_change_keep_migrates_usage() {
         "10/d using leaky_bucket",
     ];
     let rule = |limit: &str| {
-        rules(&format!("rules: [{{ id: r, key_by: ip, limit: {limit}, on_change: keep }}]"))
+        compile_rules(&format!("rules: [{{ id: r, key_by: ip, limit: {limit}, on_change: keep }}]"))
     };
     for from in forms {
         for to in forms.into_iter().filter(|to| *to != from) {
@@ -86,7 +89,7 @@ fn on_change_keep_migrates_usage() {
 #[test]
 fn late_client_usage_is_still_migrated() {
     let rule = |limit: &str| {
-        rules(&format!("rules: [{{ id: r, key_by: ip, limit: {limit}, on_change: keep }}]"))
+        compile_rules(&format!("rules: [{{ id: r, key_by: ip, limit: {limit}, on_change: keep }}]"))
     };
     let (limiter, clock) = limiter("rules: []");
     poll_ready(limiter.install(rule("10/h using sliding_window_log"))).unwrap();
@@ -107,7 +110,9 @@ fn changed_algorithm_or_window_resets_counter() {
     let (limiter, _) = limiter("rules: [{ id: r, key_by: ip, limit: 5/h using fixed_window }]");
     poll_ready(limiter.decide(&facts(IP), 5));
     poll_ready(
-        limiter.install(rules("rules: [{ id: r, key_by: ip, limit: 5/d using fixed_window }]")),
+        limiter.install(compile_rules(
+            "rules: [{ id: r, key_by: ip, limit: 5/d using fixed_window }]",
+        )),
     )
     .unwrap();
     assert_eq!(peek(&limiter), ["r allow 5"]);
@@ -148,7 +153,7 @@ fn concurrent_reloads_are_atomic_and_refill_nothing() {
             })
             .collect();
         for version in 1..=200 {
-            poll_ready(limiter.install(rules(&set(version)))).unwrap();
+            poll_ready(limiter.install(compile_rules(&set(version)))).unwrap();
             // Every set is active for some decisions before the next one is installed.
             let before = decided.load(Ordering::Relaxed);
             while decided.load(Ordering::Relaxed) < before + 20 {

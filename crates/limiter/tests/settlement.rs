@@ -3,11 +3,12 @@
 
 mod common;
 
-use common::faulty_store::{StoreFault, TestNode, fleet, single_node};
-use common::{clock, facts, poll_ready, reading_summary, rules};
+use common::{clock, facts, poll_ready, reading_summary};
 use proptest::prelude::*;
 use tidegate_core::store::Op;
 use tidegate_core::time::Micros;
+use tidegate_fixtures::faulty_store::{StoreFault, TestNode, fleet, single_node};
+use tidegate_fixtures::server::compile_rules;
 use tidegate_rules::Facts;
 use tidegate_testkit::property::{cases, check_property};
 
@@ -399,7 +400,7 @@ fn removed_rule_drops_unsettled_usage() {
         let node = single_node(&rules_with_limit("10/h"), &clock());
         node.store.set_fault(StoreFault::Unreachable);
         assert!(charge(&node, 4));
-        poll_ready(node.limiter.install(rules(after))).unwrap();
+        poll_ready(node.limiter.install(compile_rules(after))).unwrap();
         node.store.set_fault(StoreFault::None);
         assert_eq!(poll_ready(node.limiter.settle()), 1, "its unsettled usage is dropped");
         assert!(!node.limiter.has_unsettled());

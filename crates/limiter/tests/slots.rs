@@ -5,11 +5,12 @@
 
 mod common;
 
-use common::faulty_store::{StoreFault, TestNode, fleet, single_node};
-use common::{clock, facts, limiter, poll_ready, reading_summary, rules};
+use common::{clock, facts, limiter, poll_ready, reading_summary};
 use tidegate_core::decision::{AnsweredBy, Retry};
 use tidegate_core::store::Op;
 use tidegate_core::time::Micros;
+use tidegate_fixtures::faulty_store::{StoreFault, TestNode, fleet, single_node};
+use tidegate_fixtures::server::compile_rules;
 use tidegate_limiter::{Decision, HeldSlots};
 
 const IP: &[(&str, &str)] = &[("ip", "203.0.113.7")];
@@ -163,7 +164,7 @@ fn slots_and_log_use_separate_counters() {
     for _ in 0..2 {
         assert!(poll_ready(limiter.decide(&facts(IP), 1)).is_allowed());
     }
-    poll_ready(limiter.install(rules(TWO_SLOTS))).unwrap();
+    poll_ready(limiter.install(compile_rules(TWO_SLOTS))).unwrap();
     assert_ne!(key(), log);
     assert_eq!(reading_summary(&poll_ready(limiter.peek(&facts(IP), None, 1))), ["r allow 2"]);
 }
@@ -174,7 +175,7 @@ fn slots_survive_limit_change() {
     let node = single_node(TWO_SLOTS, &clock);
     let (mut one, other) = (take_slots(&node), take_slots(&node));
     let five = "rules: [{ id: r, key_by: ip, limit: { concurrent: 5 } }]";
-    poll_ready(node.limiter.install(rules(five))).unwrap();
+    poll_ready(node.limiter.install(compile_rules(five))).unwrap();
     assert_eq!(peek(&node), ["r allow 3"]);
     clock.advance(Micros::from_secs(20));
     poll_ready(node.limiter.renew_slots(&mut one));

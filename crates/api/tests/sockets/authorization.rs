@@ -9,13 +9,13 @@ use http_body_util::{BodyExt, Full};
 use tidegate_api::http::Settings;
 use tidegate_web::BearerToken;
 
-use tidegate_fixtures::fixture::{TEN_PER_HOUR, TestHttpServer};
+use tidegate_fixtures::server::{TEN_PER_HOUR, TestServer};
 
 const GUARDED_PATHS: [&str; 5] =
     ["/v1/peek", "/v1/refund", "/v1/counters", "/v1/reset", "/v1/explain"];
 
 async fn send_request(
-    server: &TestHttpServer,
+    server: &TestServer,
     path: &str,
     authorization: Option<&str>,
 ) -> Response<Full<Bytes>> {
@@ -30,7 +30,7 @@ async fn send_request(
 
 #[tokio::test]
 async fn guarded_paths_without_token_explain_setup() {
-    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestServer::start(TEN_PER_HOUR).await;
     for path in GUARDED_PATHS {
         let answer = send_request(&server, path, Some("Bearer x")).await;
         assert_eq!(answer.status(), 403, "{path}");
@@ -43,7 +43,7 @@ async fn guarded_paths_without_token_explain_setup() {
 #[tokio::test]
 async fn guarded_paths_require_the_token() {
     let settings = Settings { token: BearerToken::new("secret").ok(), ..Settings::default() };
-    let server = TestHttpServer::start_with(TEN_PER_HOUR, settings).await;
+    let server = TestServer::start_with(TEN_PER_HOUR, settings).await;
     for path in GUARDED_PATHS {
         let rejected = send_request(&server, path, None).await;
         assert_eq!(rejected.status(), 401, "{path}");
@@ -64,7 +64,7 @@ async fn guarded_paths_require_the_token() {
 #[tokio::test]
 async fn cross_origin_request_cannot_consume_a_limit() {
     let settings = Settings { token: BearerToken::new("secret").ok(), ..Settings::default() };
-    let server = TestHttpServer::start_with(TEN_PER_HOUR, settings).await;
+    let server = TestServer::start_with(TEN_PER_HOUR, settings).await;
     let call = r#"{"domain":"d","descriptors":[{"entries":[{"key":"a","value":"b"}]}]}"#;
     for (path, body) in [
         ("/v1/check", r#"{"facts":{}}"#),
@@ -88,7 +88,7 @@ async fn cross_origin_request_cannot_consume_a_limit() {
 
 #[tokio::test]
 async fn cross_origin_request_cannot_reset_counters() {
-    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestServer::start(TEN_PER_HOUR).await;
     let mut caller = server.connect().await;
     assert_eq!(caller.post("/v1/check", r#"{"facts":{}}"#).await.status, 200);
     let body = r#"{"facts":{}}"#;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use tidegate_fixtures::fixture::{TEN_PER_HOUR, TestHttpServer};
+use tidegate_fixtures::server::{TEN_PER_HOUR, TestServer};
 
 /// An invalid body, the expected status, and the field that the error must name.
 type InvalidRequest = (&'static str, u16, Option<&'static str>);
@@ -98,7 +98,7 @@ const OTHER_CASES: &[(&str, InvalidRequest)] = &[
 
 #[tokio::test]
 async fn invalid_field_is_named_and_uncharged() {
-    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestServer::start(TEN_PER_HOUR).await;
     let check = CHECK_CASES.iter().map(|case| ("/v1/check", *case));
     let checks = BATCH_CASES.iter().map(|case| ("/v1/checks", *case));
     for (path, (body, status, field)) in check.chain(checks).chain(OTHER_CASES.iter().copied()) {
@@ -108,7 +108,7 @@ async fn invalid_field_is_named_and_uncharged() {
 
 #[tokio::test]
 async fn oversized_input_is_rejected_and_uncharged() {
-    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestServer::start(TEN_PER_HOUR).await;
     let long = "x".repeat(8 * 1024 + 1);
     let many =
         |count: usize| (0..count).map(|n| format!(r#""{n}":"x""#)).collect::<Vec<_>>().join(",");
@@ -134,7 +134,7 @@ async fn oversized_input_is_rejected_and_uncharged() {
 
 #[tokio::test]
 async fn syntax_error_reports_line_and_column() {
-    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestServer::start(TEN_PER_HOUR).await;
     let answer = server.connect().await.post("/v1/check", "{\"facts\":{},\n \"cost\" 1}").await;
     let detail = answer.json()["detail"].as_str().unwrap().to_owned();
     assert!(detail.contains("line 2 column 9"), "{detail}");
@@ -144,7 +144,7 @@ async fn syntax_error_reports_line_and_column() {
 
 #[tokio::test]
 async fn batch_of_thousand_checks_is_accepted() {
-    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestServer::start(TEN_PER_HOUR).await;
     let body = format!(r#"{{"checks":[{}]}}"#, vec![r#"{"facts":{}}"#; 1000].join(","));
     let answer = server.connect().await.post("/v1/checks", &body).await;
     let results = answer.json()["results"].as_array().unwrap().clone();
@@ -156,13 +156,13 @@ async fn batch_of_thousand_checks_is_accepted() {
 #[tokio::test]
 async fn integer_and_boolean_facts_match_as_text() {
     let rules = r#"{ facts: [n, b], rules: [{ id: ten, match: { n: "-7", b: "true" }, key_by: global, limit: 10/h }] }"#;
-    let server = TestHttpServer::start(rules).await;
+    let server = TestServer::start(rules).await;
     let answer = server.connect().await.post("/v1/check", r#"{"facts":{"n":-7,"b":true}}"#).await;
     assert_eq!(answer.json()["rule"], Value::from("ten"));
 }
 
 async fn assert_rejected(
-    server: &TestHttpServer,
+    server: &TestServer,
     path: &str,
     body: &[u8],
     status: u16,

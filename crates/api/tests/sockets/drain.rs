@@ -6,11 +6,12 @@ use tidegate_api::http;
 use tidegate_net::listen;
 use tokio::net::TcpStream;
 
-use tidegate_fixtures::fixture::{TEN_PER_HOUR, TestHttpServer, encode_request};
+use tidegate_fixtures::raw_client::encode_request;
+use tidegate_fixtures::server::{TEN_PER_HOUR, TestServer};
 
 #[tokio::test(start_paused = true)]
 async fn in_flight_request_completes_during_drain() {
-    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestServer::start(TEN_PER_HOUR).await;
     let (mut in_flight, mut idle) = (server.connect().await, server.connect().await);
     assert_eq!(idle.post("/v1/check", r#"{"facts":{}}"#).await.status, 200);
     let whole = encode_request("POST", "/v1/check", br#"{"facts":{}}"#);
@@ -40,7 +41,7 @@ async fn in_flight_request_completes_during_drain() {
 
 #[tokio::test(start_paused = true)]
 async fn idle_connections_close_after_drain_grace() {
-    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestServer::start(TEN_PER_HOUR).await;
     let mut idle = server.connect().await;
     assert_eq!(idle.post("/v1/check", r#"{"facts":{}}"#).await.status, 200);
     server.stop.send(()).unwrap();
@@ -55,7 +56,7 @@ async fn idle_connections_close_after_drain_grace() {
 async fn unfinished_request_is_aborted_by_drain_timeout() {
     let body_timeout = Duration::from_secs(3600);
     let settings = http::Settings { body_timeout, ..http::Settings::default() };
-    let server = TestHttpServer::start_with(TEN_PER_HOUR, settings).await;
+    let server = TestServer::start_with(TEN_PER_HOUR, settings).await;
     let mut endless = server.connect().await;
     endless.send(b"POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: 12\r\n\r\n{").await;
     // A response on another connection shows that the server has read the unfinished request.

@@ -8,11 +8,11 @@ use http_body_util::{BodyExt, Full};
 use tidegate_api::http::Settings;
 use tidegate_web::BearerToken;
 
-use tidegate_fixtures::fixture::{TEN_PER_HOUR, TestHttpServer};
+use tidegate_fixtures::server::{TEN_PER_HOUR, TestServer};
 
 #[tokio::test]
 async fn rate_limit_call_returns_proto_json() {
-    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestServer::start(TEN_PER_HOUR).await;
     let mut caller = server.connect().await;
     let passed = caller
         .post("/json", r#"{"domain":"edge","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}"#)
@@ -39,7 +39,7 @@ async fn rate_limit_call_returns_proto_json() {
 
 #[tokio::test]
 async fn invalid_call_returns_400_and_charges_nothing() {
-    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestServer::start(TEN_PER_HOUR).await;
     let mut caller = server.connect().await;
     let entry = r#""entries":[{"key":"k"}]"#;
     for (body, words) in [
@@ -96,7 +96,7 @@ async fn invalid_call_returns_400_and_charges_nothing() {
 /// Regression: a request was rejected if one descriptor had no entries or a header was long.
 #[tokio::test]
 async fn empty_and_large_descriptors_are_decided() {
-    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestServer::start(TEN_PER_HOUR).await;
     let mut caller = server.connect().await;
     let path = "/a".repeat(30_000);
     let long = format!(r#"{{"entries":[{{"key":"path","value":"{path}"}}]}}"#);
@@ -116,7 +116,7 @@ async fn empty_and_large_descriptors_are_decided() {
 async fn negative_hits_require_the_token() {
     let settings =
         Settings { token: Some(BearerToken::new("secret").unwrap()), ..Settings::default() };
-    let server = TestHttpServer::start_with(TEN_PER_HOUR, settings).await;
+    let server = TestServer::start_with(TEN_PER_HOUR, settings).await;
     let call = |more: &str, token: Option<&str>| {
         let body =
             format!(r#"{{"domain":"edge","descriptors":[{{"entries":[{{"key":"k"}}]{more}}}]}}"#);
@@ -143,7 +143,7 @@ async fn negative_hits_require_the_token() {
 
 #[tokio::test]
 async fn healthcheck_fails_once_draining() {
-    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestServer::start(TEN_PER_HOUR).await;
     let mut caller = server.connect().await;
     let healthy = caller.request("GET", "/healthcheck", b"").await;
     assert_eq!((healthy.status, healthy.body.as_str()), (200, "OK"));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidegate_api::http;
 use tidegate_net::listen::{Settings, WorkerPool};
 
-use tidegate_fixtures::fixture::TestHttpServer;
+use tidegate_fixtures::server::TestServer;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_connections_admit_exactly_the_limit() {
@@ -27,8 +27,7 @@ async fn assert_exact_admission(listen: &Settings) {
              - {{ id: b, key_by: ip, limit: 100000/h }}"
         );
         let server = Arc::new(
-            TestHttpServer::start_with_listen(&rules, http::Settings::default(), listen.clone())
-                .await,
+            TestServer::start_with_listen(&rules, http::Settings::default(), listen.clone()).await,
         );
         let mut callers = tokio::task::JoinSet::new();
         for n in 0..CONNECTIONS {

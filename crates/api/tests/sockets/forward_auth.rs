@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Empty, Full};
 
-use tidegate_fixtures::fixture::TestHttpServer;
+use tidegate_fixtures::server::TestServer;
 
 /// Two requests per hour for each client and endpoint, and three for each API key. The proxy is
 /// 10.0.0.1.
@@ -24,7 +24,7 @@ const PROXY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 type HeaderPairs<'a> = &'a [(&'a str, &'a str)];
 
 async fn send_request(
-    server: &TestHttpServer,
+    server: &TestServer,
     (method, target): (&str, &str),
     peer: IpAddr,
     headers: HeaderPairs<'_>,
@@ -36,7 +36,7 @@ async fn send_request(
 }
 
 /// Sends a forward-auth request from the proxy; returns the status and the remaining quota.
-async fn check_forwarded(server: &TestHttpServer, headers: HeaderPairs<'_>) -> (u16, String) {
+async fn check_forwarded(server: &TestServer, headers: HeaderPairs<'_>) -> (u16, String) {
     let answer = send_request(server, ("GET", "/v1/forward-auth"), PROXY, headers).await;
     let left = answer.headers().get("x-ratelimit-remaining");
     (answer.status().as_u16(), left.map_or("-", |left| left.to_str().unwrap()).to_owned())
@@ -44,7 +44,7 @@ async fn check_forwarded(server: &TestHttpServer, headers: HeaderPairs<'_>) -> (
 
 #[tokio::test]
 async fn all_proxy_dialects_share_one_counter() {
-    let server = TestHttpServer::start(RULES).await;
+    let server = TestServer::start(RULES).await;
     let client = ("x-forwarded-for", "203.0.113.7");
     let traefik = [client, ("x-forwarded-method", "POST"), ("x-forwarded-uri", "/a/b?q=1")];
     let nginx = [client, ("x-original-method", "POST"), ("x-original-uri", "/a/./b?q=2")];
@@ -65,7 +65,7 @@ async fn all_proxy_dialects_share_one_counter() {
 
 #[tokio::test]
 async fn head_counts_as_get_by_default() {
-    let server = TestHttpServer::start(RULES).await;
+    let server = TestServer::start(RULES).await;
     for (method, status) in [("HEAD", 200), ("GET", 200), ("HEAD", 429)] {
         let answer = send_request(&server, (method, "/v1/forward-auth/x"), PROXY, &[]).await;
         assert_eq!(answer.status(), status, "{method}");
@@ -74,7 +74,7 @@ async fn head_counts_as_get_by_default() {
 
 #[tokio::test]
 async fn client_headers_identify_the_client() {
-    let server = TestHttpServer::start(RULES).await;
+    let server = TestServer::start(RULES).await;
     for (path, status) in [("/1", 200), ("/2", 200), ("/3", 200), ("/4", 429)] {
         let headers =
             [("x-forwarded-uri", path), ("x-api-key", "k"), ("x-forwarded-for", "192.0.2.1")];
@@ -86,7 +86,7 @@ async fn client_headers_identify_the_client() {
 
 #[tokio::test]
 async fn untrusted_peer_cannot_speak_for_clients() {
-    let server = TestHttpServer::start(RULES).await;
+    let server = TestServer::start(RULES).await;
     let stranger = IpAddr::from([192, 0, 2, 66]);
     let send = |headers: &'static [(&'static str, &'static str)]| {
         send_request(&server, ("GET", "/v1/forward-auth"), stranger, headers)
@@ -115,7 +115,7 @@ async fn untrusted_peer_cannot_speak_for_clients() {
 /// be charged for a different path than the one it requests.
 #[tokio::test]
 async fn conflicting_headers_are_rejected_and_uncharged() {
-    let server = TestHttpServer::start(RULES).await;
+    let server = TestServer::start(RULES).await;
     for forged in [
         &[("x-forwarded-uri", "/cheap")][..],
         &[("x-original-url", "http://h/cheap")],
@@ -137,7 +137,7 @@ async fn conflicting_headers_are_rejected_and_uncharged() {
 
 #[tokio::test]
 async fn response_carries_decision_and_no_store() {
-    let server = TestHttpServer::start(RULES).await;
+    let server = TestServer::start(RULES).await;
     let about = [("x-forwarded-uri", "/x")];
     let header = |answer: &Response<Full<Bytes>>, name: &str| {
         answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned())
@@ -164,7 +164,7 @@ async fn response_carries_decision_and_no_store() {
 /// response pass.
 #[tokio::test]
 async fn grpc_request_is_denied_with_http_status() {
-    let server = TestHttpServer::start(RULES).await;
+    let server = TestServer::start(RULES).await;
     let headers = [("x-forwarded-uri", "/pkg.Service/Call"), ("content-type", "application/grpc")];
     for status in [200, 200, 429] {
         let answer = send_request(&server, ("GET", "/v1/forward-auth"), PROXY, &headers).await;
@@ -177,7 +177,7 @@ async fn grpc_request_is_denied_with_http_status() {
 async fn queueing_rule_denies_instead_of_waiting() {
     let queue = "{ requests: 10, window: 1s, burst: 5, algorithm: leaky_bucket, queue: true }";
     let server =
-        TestHttpServer::start(&format!("rules: [{{ id: q, key_by: ip, limit: {queue} }}]")).await;
+        TestServer::start(&format!("rules: [{{ id: q, key_by: ip, limit: {queue} }}]")).await;
     let send = || send_request(&server, ("GET", "/v1/forward-auth"), PROXY, &[]);
     assert_eq!(send().await.status(), 200);
     for _ in 0..3 {
@@ -195,7 +195,7 @@ async fn queueing_rule_denies_instead_of_waiting() {
 /// response.
 #[tokio::test]
 async fn content_length_without_body_closes_connection() {
-    let server = TestHttpServer::start("rules: []").await;
+    let server = TestServer::start("rules: []").await;
     let mut caller = server.connect().await;
     caller.send(b"GET /v1/forward-auth HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n").await;
     let answer = caller.read_to_end().await;

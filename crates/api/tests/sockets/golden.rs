@@ -10,30 +10,21 @@
 //! `UPDATE_GOLDEN=1` rewrites the responses.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tidegate_api::http::Settings;
 use tidegate_core::time::Micros;
 use tidegate_response::{HeaderSettings, ResetStyle};
 
-use tidegate_fixtures::fixture::TestHttpServer;
+use tidegate_fixtures::golden::{assert_golden, golden_files};
+use tidegate_fixtures::server::TestServer;
 
 #[tokio::test]
 async fn responses_match_golden_files() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<PathBuf> =
-        files.filter(|path| path.extension().is_some_and(|end| end == "txt")).collect();
-    files.sort();
-    assert!(files.len() >= 15, "golden files are missing: {files:?}");
-    for file in files {
-        let expected = std::fs::read_to_string(&file).unwrap();
-        let seen = run_script(&expected).await;
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::write(&file, &seen).unwrap();
-        } else {
-            assert_eq!(seen, expected, "{} (UPDATE_GOLDEN=1 rewrites it)", file.display());
-        }
+    for file in golden_files(&folder, 15) {
+        let script = std::fs::read_to_string(&file).unwrap();
+        assert_golden(&file, run_script(&script).await);
     }
 }
 
@@ -47,7 +38,7 @@ async fn run_script(script: &str) -> String {
         headers: HeaderSettings { reset, ..HeaderSettings::default() },
         ..Settings::default()
     };
-    let server = TestHttpServer::start_with(rules, settings).await;
+    let server = TestServer::start_with(rules, settings).await;
     let mut caller = server.connect().await;
     let mut seen = format!("{rules}---\n");
     for line in steps.lines() {
@@ -86,7 +77,7 @@ async fn run_script(script: &str) -> String {
     seen
 }
 
-fn set_status(server: &TestHttpServer, change: &str) {
+fn set_status(server: &TestServer, change: &str) {
     match change {
         "reload fails" => server.status.record_reload_failure("rules.yaml:3:5: unknown field"),
         "reload works" => server.status.mark_rules_active(0x1234),

@@ -7,13 +7,14 @@ use tidegate_api::http;
 use tidegate_net::listen;
 use tokio::io::AsyncWriteExt;
 
-use tidegate_fixtures::fixture::{TEN_PER_HOUR, TestHttpServer, encode_request};
+use tidegate_fixtures::raw_client::encode_request;
+use tidegate_fixtures::server::{TEN_PER_HOUR, TestServer};
 
 const EMPTY_CHECK: &[u8] = br#"{"facts":{}}"#;
 
 #[tokio::test]
 async fn pipelined_requests_are_answered_in_order() {
-    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestServer::start(TEN_PER_HOUR).await;
     let mut caller = server.connect().await;
     caller.send(&encode_request("POST", "/v1/check", EMPTY_CHECK).repeat(12)).await;
     for n in 0..12 {
@@ -24,7 +25,7 @@ async fn pipelined_requests_are_answered_in_order() {
 
 #[tokio::test]
 async fn chunked_bodies_are_read() {
-    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestServer::start(TEN_PER_HOUR).await;
     let mut caller = server.connect().await;
     let head = "POST /v1/check HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
     for _ in 0..2 {
@@ -43,7 +44,7 @@ async fn chunked_bodies_are_read() {
 
 #[tokio::test]
 async fn body_sent_byte_by_byte_is_read() {
-    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestServer::start(TEN_PER_HOUR).await;
     let mut caller = server.connect().await;
     for byte in encode_request("POST", "/v1/check", EMPTY_CHECK) {
         caller.send(&[byte]).await;
@@ -54,7 +55,7 @@ async fn body_sent_byte_by_byte_is_read() {
 
 #[tokio::test]
 async fn oversized_content_length_is_rejected_early() {
-    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestServer::start(TEN_PER_HOUR).await;
     for length in ["65537", "1000000000000", "18446744073709551615"] {
         let mut caller = server.connect().await;
         let head =
@@ -69,7 +70,7 @@ async fn oversized_content_length_is_rejected_early() {
 
 #[tokio::test]
 async fn oversized_body_gets_response_without_reset() {
-    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestServer::start(TEN_PER_HOUR).await;
     let half = " ".repeat(256 * 1024);
     let chunk = format!("40000\r\n{half}\r\n");
     for (framing, half) in
@@ -90,7 +91,7 @@ async fn oversized_body_gets_response_without_reset() {
 
 #[tokio::test]
 async fn batch_body_limit_exceeds_check_limit() {
-    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestServer::start(TEN_PER_HOUR).await;
     let body = format!("{}{}", " ".repeat(100_000), r#"{"checks":[]}"#);
     assert_eq!(server.connect().await.post("/v1/checks", &body).await.status, 200);
     let body = format!("{}{}", " ".repeat(1024 * 1024), r#"{"checks":[]}"#);
@@ -101,7 +102,7 @@ async fn batch_body_limit_exceeds_check_limit() {
 async fn ambiguous_framing_is_rejected_and_uncharged() {
     let both = "5\r\n{\"fac\r\n7\r\nts\":{}}\r\n0\r\n\r\n";
     let plain = r#"{"facts":{}}"#;
-    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestServer::start(TEN_PER_HOUR).await;
     for (headers, body) in [
         ("Content-Length: 12\r\nTransfer-Encoding: chunked\r\n", both),
         ("Transfer-Encoding: chunked\r\nContent-Length: 12\r\n", both),
@@ -129,7 +130,7 @@ async fn ambiguous_framing_is_rejected_and_uncharged() {
 
 #[tokio::test]
 async fn truncated_request_is_not_decided() {
-    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestServer::start(TEN_PER_HOUR).await;
     // Even if the received part is a complete check and only white space is missing.
     let whole = encode_request("POST", "/v1/check", br#"{"facts":{}}    "#);
     for end in 0..whole.len() {
@@ -145,7 +146,7 @@ async fn truncated_request_is_not_decided() {
 
 #[tokio::test]
 async fn non_http_bytes_are_rejected_or_closed() {
-    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestServer::start(TEN_PER_HOUR).await;
     let long = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(64 * 1024));
     let many = format!("GET / HTTP/1.1\r\n{}\r\n", "X: x\r\n".repeat(200));
     let target = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(64 * 1024));
@@ -175,7 +176,7 @@ async fn non_http_bytes_are_rejected_or_closed() {
 
 #[tokio::test(start_paused = true)]
 async fn header_timeout_is_shorter_than_idle_timeout() {
-    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestServer::start(TEN_PER_HOUR).await;
     let started = tokio::time::Instant::now();
     let mut silent = server.connect().await;
     assert!(silent.is_closed().await);
@@ -195,7 +196,7 @@ async fn header_timeout_is_shorter_than_idle_timeout() {
 
 #[tokio::test(start_paused = true)]
 async fn slow_body_times_out_with_408() {
-    let server = TestHttpServer::start(TEN_PER_HOUR).await;
+    let server = TestServer::start(TEN_PER_HOUR).await;
     let mut slow = server.connect().await;
     slow.send(b"POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: 12\r\n\r\n{\"fa").await;
     assert_eq!(slow.read_response().await.unwrap().status, 408);
@@ -207,7 +208,7 @@ async fn slow_body_times_out_with_408() {
 async fn connections_over_the_maximum_wait() {
     let listen = listen::Settings { max_connections: 2, ..listen::Settings::default() };
     let server =
-        TestHttpServer::start_with_listen(TEN_PER_HOUR, http::Settings::default(), listen).await;
+        TestServer::start_with_listen(TEN_PER_HOUR, http::Settings::default(), listen).await;
     let (mut first, mut second) = (server.connect().await, server.connect().await);
     assert_eq!(first.request("POST", "/v1/check", EMPTY_CHECK).await.status, 200);
     assert_eq!(second.request("POST", "/v1/check", EMPTY_CHECK).await.status, 200);

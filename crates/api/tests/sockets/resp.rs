@@ -19,7 +19,8 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use tidegate_fixtures::fixture::{RawClient, TEN_PER_HOUR};
+use tidegate_fixtures::raw_client::RawClient;
+use tidegate_fixtures::server::TEN_PER_HOUR;
 
 pub(crate) struct TestRespServer {
     pub(crate) address: SocketAddr,

@@ -8,13 +8,13 @@ use tidegate_api::http::Settings;
 use tidegate_net::listen;
 use tokio::net::{UnixListener, UnixStream};
 
-use tidegate_fixtures::fixture::{TEN_PER_HOUR, TestHttpServer};
+use tidegate_fixtures::server::{TEN_PER_HOUR, TestServer};
 use tidegate_fixtures::unix_socket::{TempSocketPath, exchange_bytes};
 
-fn start_on_socket(rules: &str, listen: listen::Settings) -> (TestHttpServer, TempSocketPath) {
+fn start_on_socket(rules: &str, listen: listen::Settings) -> (TestServer, TempSocketPath) {
     let path = TempSocketPath::new();
     let listener = UnixListener::bind(path.path()).unwrap();
-    (TestHttpServer::start_on_listener(listener, rules, Settings::default(), listen), path)
+    (TestServer::start_on_listener(listener, rules, Settings::default(), listen), path)
 }
 
 fn encode_request(method: &str, path: &str, headers: &str, body: &str) -> String {

@@ -96,7 +96,7 @@ fn document_and_environment_set_unix_socket() {
 fn invalid_socket_path_is_a_usage_error() {
     for (wrong, advice) in [
         ("unix:", "this is not the path of a file"),
-        ("unix:@hidden", "has no permissions"),
+        ("unix:@hidden", "has no file permissions"),
         ("/run/http.sock", "unix:/run/tidegate/http.sock"),
     ] {
         let output = crate::support::run_tidegate(&["serve", "--http", wrong]);

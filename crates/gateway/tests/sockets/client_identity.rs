@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 use tidegate_net::listen;
 
 use super::scripted_upstream::ScriptedUpstream;
-use super::{TestGateway, settings_for};
-use tidegate_fixtures::fixture::RawClient;
+use tidegate_fixtures::gateway::{TestGateway, settings_for};
+use tidegate_fixtures::raw_client::RawClient;
 
 /// One request per hour and address; every local peer is a trusted proxy.
 const BEHIND_PROXY: &str = "identity: { ip: { trusted_proxies: [127.0.0.0/8] } }\n\
@@ -21,7 +21,7 @@ async fn get_status(caller: &mut RawClient, target: &str, headers: &str) -> u16 
 #[tokio::test]
 async fn untrusted_client_cannot_claim_address() {
     let upstream = ScriptedUpstream::start().await;
-    let gate = TestGateway::start(WITHOUT_PROXY, &upstream).await;
+    let gate = TestGateway::start(WITHOUT_PROXY, upstream.address).await;
     let mut caller = gate.connect().await;
     assert_eq!(get_status(&mut caller, "/", "").await, 200);
     for claim in [
@@ -38,7 +38,7 @@ async fn untrusted_client_cannot_claim_address() {
 #[tokio::test]
 async fn last_untrusted_address_identifies_the_client() {
     let mut upstream = ScriptedUpstream::start().await;
-    let gate = TestGateway::start(BEHIND_PROXY, &upstream).await;
+    let gate = TestGateway::start(BEHIND_PROXY, upstream.address).await;
     let mut caller = gate.connect().await;
     assert_eq!(get_status(&mut caller, "/", "X-Forwarded-For: 9.9.9.9\r\n").await, 200);
     let seen = upstream.next_request().await;
@@ -65,7 +65,7 @@ async fn last_untrusted_address_identifies_the_client() {
 async fn path_spellings_count_as_one_endpoint() {
     let upstream = ScriptedUpstream::start().await;
     let rules = "rules: [{ id: one, match: { endpoint: /api/x }, key_by: endpoint, limit: 1/h }]";
-    let gate = TestGateway::start(rules, &upstream).await;
+    let gate = TestGateway::start(rules, upstream.address).await;
     let mut caller = gate.connect().await;
     assert_eq!(get_status(&mut caller, "/api/x", "").await, 200);
     for target in ["/api/x?a", "/api//x", "/api/./x", "/%61pi/x", "/b/../api/x?", "//api/x"] {
@@ -81,7 +81,7 @@ async fn unknown_key_counts_as_ip_duplicate_rejected() {
     let rules = "identity: { api_key: { header: x-api-key, unknown: ip } }\n\
                  subjects: [{ api_key: known, tier: paid }]\n\
                  rules: [{ id: one, key_by: api_key, limit: 1/h }]";
-    let gate = TestGateway::start(rules, &upstream).await;
+    let gate = TestGateway::start(rules, upstream.address).await;
     let mut caller = gate.connect().await;
     assert_eq!(get_status(&mut caller, "/", "X-Api-Key: random1\r\n").await, 200);
     assert_eq!(get_status(&mut caller, "/", "X-Api-Key: random2\r\n").await, 429);
@@ -131,7 +131,7 @@ async fn proxy_protocol_is_honored_from_trusted_peer() {
 #[tokio::test]
 async fn unexpected_proxy_header_is_rejected() {
     let mut upstream = ScriptedUpstream::start().await;
-    let gate = TestGateway::start(BEHIND_PROXY, &upstream).await;
+    let gate = TestGateway::start(BEHIND_PROXY, upstream.address).await;
     for header in proxy_headers(Ipv4Addr::new(192, 0, 2, 7)) {
         let mut caller = gate.connect().await;
         caller.send(&header).await;

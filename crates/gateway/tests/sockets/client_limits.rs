@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use tidegate_net::listen;
 
+use super::UNREACHED_LIMIT;
 use super::scripted_upstream::ScriptedUpstream;
-use super::{TestGateway, UNREACHED_LIMIT, settings_for};
+use tidegate_fixtures::gateway::{TestGateway, settings_for};
 
 #[tokio::test]
 async fn oversized_request_parts_are_rejected() {
     let mut upstream = ScriptedUpstream::start().await;
-    let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
+    let gate = TestGateway::start(UNREACHED_LIMIT, upstream.address).await;
     let long = "a".repeat(9_000);
     let many: String = (0..120).map(|n| format!("x-{n}: 1\r\n")).collect();
     let wide = format!("x: {}\r\n", "a".repeat(40_000));
@@ -36,7 +37,7 @@ async fn oversized_request_parts_are_rejected() {
 #[tokio::test]
 async fn growing_chunked_body_is_cut_with_413() {
     let upstream = ScriptedUpstream::start().await;
-    let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
+    let gate = TestGateway::start(UNREACHED_LIMIT, upstream.address).await;
     let mut caller = gate.connect().await;
     caller.send(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n").await;
     let chunk = format!("ffff\r\n{}\r\n", "a".repeat(0xffff));
@@ -49,7 +50,7 @@ async fn growing_chunked_body_is_cut_with_413() {
 #[tokio::test(start_paused = true)]
 async fn slow_client_times_out() {
     let upstream = ScriptedUpstream::start().await;
-    let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
+    let gate = TestGateway::start(UNREACHED_LIMIT, upstream.address).await;
     let started = tokio::time::Instant::now();
     let mut silent = gate.connect().await;
     assert!(silent.is_closed().await);

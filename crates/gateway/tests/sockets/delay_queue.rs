@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::scripted_upstream::{ScriptedUpstream, UpstreamReply, ok_response};
-use super::{TestGateway, settings_for};
+use tidegate_fixtures::gateway::{TestGateway, settings_for};
 use tidegate_gateway::Settings;
 use tidegate_net::listen;
 
@@ -16,7 +16,7 @@ const QUEUE_RULES: &str = "rules: [{ id: q, key_by: global, \
 #[tokio::test(start_paused = true)]
 async fn queued_requests_leave_at_constant_rate() {
     let mut upstream = ScriptedUpstream::start().await;
-    let gate = TestGateway::start(QUEUE_RULES, &upstream).await;
+    let gate = TestGateway::start(QUEUE_RULES, upstream.address).await;
     let mut callers = Vec::new();
     let start = Instant::now();
     for n in 0..6 {
@@ -48,7 +48,7 @@ async fn queued_requests_leave_at_constant_rate() {
 #[tokio::test(start_paused = true)]
 async fn last_queued_client_frees_place_on_disconnect() {
     let upstream = ScriptedUpstream::start_replying(|_| UpstreamReply::Send(ok_response(""))).await;
-    let gate = TestGateway::start(QUEUE_RULES, &upstream).await;
+    let gate = TestGateway::start(QUEUE_RULES, upstream.address).await;
     let remaining = async || {
         let decision = gate.limiter.peek(&[("ip", "x")].into_iter().collect(), None, 1).await;
         decision.tightest().unwrap().1.numbers.unwrap().remaining
@@ -102,7 +102,7 @@ async fn full_queue_returns_503_uncharged() {
 async fn shutdown_finishes_or_rejects_queued_requests() {
     let upstream = ScriptedUpstream::start().await;
     let slow = QUEUE_RULES.replace("window: 1s", "window: 200s");
-    let gate = TestGateway::start(&slow, &upstream).await;
+    let gate = TestGateway::start(&slow, upstream.address).await;
     assert_eq!(gate.connect().await.request("GET", "/", b"").await.status, 200);
     let mut callers = Vec::new();
     for _ in 0..2 {

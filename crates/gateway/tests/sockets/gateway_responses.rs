@@ -7,8 +7,8 @@ use tidegate_net::listen;
 use tokio::net::TcpListener;
 
 use super::scripted_upstream::{ScriptedUpstream, UpstreamReply, ok_response};
-use super::{TestGateway, settings_for};
-use tidegate_fixtures::fixture::RawResponse;
+use tidegate_fixtures::gateway::{TestGateway, settings_for};
+use tidegate_fixtures::raw_client::RawResponse;
 
 const TEN_PER_HOUR: &str = "rules: [{ id: ten, key_by: global, limit: 10/h }]";
 
@@ -28,7 +28,8 @@ async fn unused_address() -> std::net::SocketAddr {
 async fn every_response_has_a_request_id() {
     let upstream = ScriptedUpstream::start().await;
     let gate =
-        TestGateway::start("rules: [{ id: one, key_by: global, limit: 1/h }]", &upstream).await;
+        TestGateway::start("rules: [{ id: one, key_by: global, limit: 1/h }]", upstream.address)
+            .await;
     let mut ids = HashSet::new();
     for (request, status) in [
         ("GET / HTTP/1.1\r\nHost: a\r\nX-Request-Id: mine\r\n\r\n", 200),

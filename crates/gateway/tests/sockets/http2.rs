@@ -7,9 +7,10 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
+use super::UNREACHED_LIMIT;
 use super::scripted_upstream::ScriptedUpstream;
-use super::{TestGateway, UNREACHED_LIMIT};
-use tidegate_fixtures::fixture::TEN_PER_HOUR;
+use tidegate_fixtures::gateway::TestGateway;
+use tidegate_fixtures::server::TEN_PER_HOUR;
 
 pub(super) async fn connect_http2(gate: &TestGateway) -> http2::SendRequest<Full<Bytes>> {
     let tcp = TcpStream::connect(gate.address).await.unwrap();
@@ -27,7 +28,7 @@ fn post_request(path: &str, body: &'static str) -> Request<Full<Bytes>> {
 #[tokio::test]
 async fn http2_request_reaches_http1_upstream() {
     let mut upstream = ScriptedUpstream::start().await;
-    let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
+    let gate = TestGateway::start(UNREACHED_LIMIT, upstream.address).await;
     let mut client = connect_http2(&gate).await;
     let response = client.send_request(post_request("/a/../b?c", "body")).await.unwrap();
     assert_eq!((response.status().as_u16(), response.version()), (200, Version::HTTP_2));
@@ -41,7 +42,7 @@ async fn http2_request_reaches_http1_upstream() {
 #[tokio::test]
 async fn duplicate_content_length_is_rejected() {
     let mut upstream = ScriptedUpstream::start().await;
-    let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
+    let gate = TestGateway::start(UNREACHED_LIMIT, upstream.address).await;
     let mut client = connect_http2(&gate).await;
     for (lengths, status) in [(1, 200), (2, 400)] {
         let mut request = post_request("/", "body");
@@ -56,7 +57,7 @@ async fn duplicate_content_length_is_rejected() {
 #[tokio::test]
 async fn concurrent_streams_share_a_limit() {
     let mut upstream = ScriptedUpstream::start().await;
-    let gate = TestGateway::start(TEN_PER_HOUR, &upstream).await;
+    let gate = TestGateway::start(TEN_PER_HOUR, upstream.address).await;
     let client = connect_http2(&gate).await;
     let mut requests = Vec::new();
     for _ in 0..50 {
@@ -85,7 +86,7 @@ async fn stalled_response_stream_closes_connection() {
         ))
     };
     let upstream = ScriptedUpstream::start_replying(reply).await;
-    let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
+    let gate = TestGateway::start(UNREACHED_LIMIT, upstream.address).await;
     let started = tokio::time::Instant::now();
     let mut client = connect_http2(&gate).await;
     let stalled = client.send_request(post_request("/large", "")).await.unwrap();
@@ -114,7 +115,7 @@ async fn shutdown_sends_goaway_and_finishes_streams() {
         )
     };
     let mut upstream = ScriptedUpstream::start_replying(late).await;
-    let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
+    let gate = TestGateway::start(UNREACHED_LIMIT, upstream.address).await;
     let mut client = connect_http2(&gate).await;
     let in_flight = tokio::spawn(client.send_request(post_request("/", "")));
     upstream.next_request().await;

@@ -6,11 +6,12 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
 
-use super::TestGateway;
 use super::http2::connect_http2;
 use super::scripted_upstream::ScriptedUpstream;
-use tidegate_fixtures::fixture::{TestHttpServer, encode_request};
+use tidegate_fixtures::gateway::TestGateway;
 use tidegate_fixtures::generators::{MethodSpelling, random_method_spellings};
+use tidegate_fixtures::raw_client::encode_request;
+use tidegate_fixtures::server::TestServer;
 
 /// Each method has its own counter; no test exhausts one.
 const PER_METHOD: &str = "rules: [{ id: each, key_by: method, limit: 1000000/h }]";
@@ -31,7 +32,7 @@ impl RemainingByMethod {
 #[tokio::test]
 async fn method_case_is_normalized_by_gateway() {
     let mut upstream = ScriptedUpstream::start().await;
-    let gate = TestGateway::start(PER_METHOD, &upstream).await;
+    let gate = TestGateway::start(PER_METHOD, upstream.address).await;
     let (mut caller, mut client) = (gate.connect().await, connect_http2(&gate).await);
     let mut left = RemainingByMethod::default();
     for (at, MethodSpelling { method, spelling }) in
@@ -57,7 +58,7 @@ async fn method_case_is_normalized_by_gateway() {
 #[tokio::test]
 async fn method_case_is_normalized_by_apis() {
     let rules = format!("identity: {{ ip: {{ trusted_proxies: [127.0.0.1] }} }}\n{PER_METHOD}");
-    let server = TestHttpServer::start(&rules).await;
+    let server = TestServer::start(&rules).await;
     let mut caller = server.connect().await;
     let mut left = RemainingByMethod::default();
     for (at, MethodSpelling { method, spelling }) in
@@ -83,7 +84,7 @@ async fn method_case_is_normalized_by_apis() {
 #[tokio::test]
 async fn lowercase_head_response_has_consistent_length() {
     let upstream = ScriptedUpstream::start().await;
-    let gate = TestGateway::start(PER_METHOD, &upstream).await;
+    let gate = TestGateway::start(PER_METHOD, upstream.address).await;
     let mut caller = gate.connect().await;
     caller
         .send(&[encode_request("head", "/", b""), encode_request("GET", "/", b"")].concat())

@@ -5,14 +5,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use tidegate_gateway::{Settings, UpstreamRoute, UpstreamSettings};
 use tidegate_net::listen;
 
+use super::UNREACHED_LIMIT;
 use super::scripted_upstream::{ScriptedUpstream, UpstreamReply, ok_response};
-use super::{TestGateway, UNREACHED_LIMIT, settings_for};
-use tidegate_fixtures::fixture::{TEN_PER_HOUR, encode_request};
+use tidegate_fixtures::gateway::{TestGateway, settings_for};
+use tidegate_fixtures::raw_client::encode_request;
+use tidegate_fixtures::server::TEN_PER_HOUR;
 
 #[tokio::test]
 async fn request_is_canonical_with_forwarding_headers() {
     let mut upstream = ScriptedUpstream::start().await;
-    let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
+    let gate = TestGateway::start(UNREACHED_LIMIT, upstream.address).await;
     let mut caller = gate.connect().await;
     caller
         .send(
@@ -50,7 +52,7 @@ async fn request_is_canonical_with_forwarding_headers() {
 #[tokio::test]
 async fn connections_are_reused_on_both_sides() {
     let mut upstream = ScriptedUpstream::start().await;
-    let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
+    let gate = TestGateway::start(UNREACHED_LIMIT, upstream.address).await;
     let mut caller = gate.connect().await;
     for _ in 0..20 {
         assert_eq!(caller.request("POST", "/x", b"body").await.body, "hello");
@@ -71,7 +73,7 @@ async fn bodies_stream_both_ways() {
                    3\r\nabc\r\n4\r\ndefg\r\n0\r\nx-sum: 7\r\n\r\n";
     let mut upstream =
         ScriptedUpstream::start_replying(|_| UpstreamReply::Send(response.to_vec())).await;
-    let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
+    let gate = TestGateway::start(UNREACHED_LIMIT, upstream.address).await;
     let mut caller = gate.connect().await;
     for _ in 0..3 {
         caller
@@ -96,7 +98,7 @@ async fn close_delimited_response_is_forwarded() {
     let response = b"HTTP/1.1 200 OK\r\n\r\nuntil the end";
     let upstream =
         ScriptedUpstream::start_replying(|_| UpstreamReply::SendAndClose(response.to_vec())).await;
-    let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
+    let gate = TestGateway::start(UNREACHED_LIMIT, upstream.address).await;
     for _ in 0..3 {
         let mut caller = gate.connect().await;
         caller.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -109,7 +111,8 @@ async fn close_delimited_response_is_forwarded() {
 async fn exactly_the_limit_reaches_the_upstream() {
     let mut upstream = ScriptedUpstream::start().await;
     let gate =
-        TestGateway::start("rules: [{ id: l, key_by: global, limit: 500/h }]", &upstream).await;
+        TestGateway::start("rules: [{ id: l, key_by: global, limit: 500/h }]", upstream.address)
+            .await;
     let mut callers = Vec::new();
     for _ in 0..200 {
         let mut caller = gate.connect().await;
@@ -133,7 +136,7 @@ async fn exactly_the_limit_reaches_the_upstream() {
 #[tokio::test]
 async fn denied_request_never_reaches_upstream() {
     let mut upstream = ScriptedUpstream::start().await;
-    let gate = TestGateway::start(TEN_PER_HOUR, &upstream).await;
+    let gate = TestGateway::start(TEN_PER_HOUR, upstream.address).await;
     let mut caller = gate.connect().await;
     for n in 0..12 {
         let response = caller.request("POST", "/", b"some body").await;
@@ -188,7 +191,7 @@ async fn in_flight_request_completes_after_shutdown() {
         UpstreamReply::SendAfter(slow, ok_response("late"))
     })
     .await;
-    let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
+    let gate = TestGateway::start(UNREACHED_LIMIT, upstream.address).await;
     let mut caller = gate.connect().await;
     caller.send(&encode_request("GET", "/", b"")).await;
     upstream.next_request().await;

@@ -8,9 +8,10 @@ use tidegate_gateway::{AccessLog, Settings};
 use tidegate_net::listen;
 use tidegate_web::LogPaths;
 
+use super::UNREACHED_LIMIT;
 use super::scripted_upstream::{ScriptedUpstream, UpstreamReply, ok_response};
-use super::{TestGateway, UNREACHED_LIMIT, settings_for};
-use tidegate_fixtures::fixture::encode_request;
+use tidegate_fixtures::gateway::{TestGateway, settings_for};
+use tidegate_fixtures::raw_client::encode_request;
 
 const TWO_CONCURRENT: &str = "rules: [{ id: two, key_by: global, limit: { concurrent: 2 } }]";
 
@@ -37,7 +38,7 @@ async fn slot_is_held_until_response_ends() {
         UpstreamReply::SendAfter(minute, ok_response("late"))
     })
     .await;
-    let gate = TestGateway::start(TWO_CONCURRENT, &upstream).await;
+    let gate = TestGateway::start(TWO_CONCURRENT, upstream.address).await;
     let (mut first, mut second) = (gate.connect().await, gate.connect().await);
     first.send(&encode_request("GET", "/1", b"")).await;
     second.send(&encode_request("GET", "/2", b"")).await;
@@ -61,7 +62,7 @@ async fn disconnected_client_frees_its_slot() {
         UpstreamReply::SendAfter(hour, ok_response("late"))
     })
     .await;
-    let gate = TestGateway::start(TWO_CONCURRENT, &upstream).await;
+    let gate = TestGateway::start(TWO_CONCURRENT, upstream.address).await;
     let mut caller = gate.connect().await;
     caller.send(&encode_request("GET", "/", b"")).await;
     upstream.next_request().await;
@@ -75,7 +76,7 @@ async fn upgraded_connection_holds_slot_until_close() {
     let agree = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n";
     let mut upstream =
         ScriptedUpstream::start_replying(|_| UpstreamReply::Echo(agree.to_vec())).await;
-    let gate = TestGateway::start(TWO_CONCURRENT, &upstream).await;
+    let gate = TestGateway::start(TWO_CONCURRENT, upstream.address).await;
     let mut caller = gate.connect().await;
     caller.send(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n").await;
     upstream.next_request().await;
@@ -92,7 +93,7 @@ async fn failed_upstream_frees_the_slot() {
     let upstream =
         ScriptedUpstream::start_replying(|_| UpstreamReply::SendAndClose(b"nonsense".to_vec()))
             .await;
-    let gate = TestGateway::start(TWO_CONCURRENT, &upstream).await;
+    let gate = TestGateway::start(TWO_CONCURRENT, upstream.address).await;
     for _ in 0..5 {
         assert_eq!(gate.connect().await.request("GET", "/", b"").await.status, 502);
         wait_for_remaining(&gate, 2).await;
@@ -104,7 +105,7 @@ async fn request_header_sets_the_cost() {
     let upstream = ScriptedUpstream::start().await;
     let rules =
         "rules: [{ id: r, key_by: global, limit: 100/h, cost: { header: x-cost, max: 50 } }]";
-    let gate = TestGateway::start(rules, &upstream).await;
+    let gate = TestGateway::start(rules, upstream.address).await;
     let mut caller = gate.connect().await;
     for (header, expected) in [("x-cost: 30\r\n", 70), ("", 69), ("x-cost: 0\r\n", 68)] {
         let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{header}\r\n");
@@ -118,7 +119,7 @@ async fn request_header_sets_the_cost() {
 async fn chunked_body_is_charged_by_size() {
     let upstream = ScriptedUpstream::start().await;
     let rules = "rules: [{ id: r, key_by: global, limit: 100/h, cost: { body: 1KiB } }]";
-    let gate = TestGateway::start(rules, &upstream).await;
+    let gate = TestGateway::start(rules, upstream.address).await;
     let mut caller = gate.connect().await;
     assert_eq!(caller.request("POST", "/", &[b'a'; 3_000]).await.status, 200);
     assert_eq!(remaining(&gate).await, 97);
@@ -142,7 +143,7 @@ async fn response_cost_is_charged_after_completion() {
         ("{ response: 1KiB }", [98, 96, 94]),
     ] {
         let rules = format!("rules: [{{ id: r, key_by: global, limit: 100/h, cost: {cost} }}]");
-        let gate = TestGateway::start(&rules, &upstream).await;
+        let gate = TestGateway::start(&rules, upstream.address).await;
         let mut caller = gate.connect().await;
         for expected in expected {
             assert_eq!(caller.request("GET", "/", b"").await.status, 200);

@@ -2,8 +2,9 @@
 
 use tokio::io::AsyncWriteExt as _;
 
+use super::UNREACHED_LIMIT;
 use super::scripted_upstream::ScriptedUpstream;
-use super::{TestGateway, UNREACHED_LIMIT};
+use tidegate_fixtures::gateway::TestGateway;
 
 const SMUGGLED_REQUEST: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -26,7 +27,7 @@ async fn send_raw(
 #[tokio::test]
 async fn ambiguous_requests_never_reach_upstream() {
     let mut upstream = ScriptedUpstream::start().await;
-    let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
+    let gate = TestGateway::start(UNREACHED_LIMIT, upstream.address).await;
     let chunks = format!("0\r\n\r\n{SMUGGLED_REQUEST}");
     let length = SMUGGLED_REQUEST.len();
     for (version, headers, body) in [
@@ -61,7 +62,7 @@ async fn ambiguous_requests_never_reach_upstream() {
 #[tokio::test]
 async fn ambiguous_hosts_are_rejected() {
     let mut upstream = ScriptedUpstream::start().await;
-    let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
+    let gate = TestGateway::start(UNREACHED_LIMIT, upstream.address).await;
     for head in [
         "GET / HTTP/1.1",
         "GET / HTTP/1.1\r\nHost: a\r\nHost: b",
@@ -88,7 +89,8 @@ async fn ambiguous_hosts_are_rejected() {
 async fn denied_request_body_is_never_a_request() {
     let mut upstream = ScriptedUpstream::start().await;
     let gate =
-        TestGateway::start("rules: [{ id: one, key_by: global, limit: 1/h }]", &upstream).await;
+        TestGateway::start("rules: [{ id: one, key_by: global, limit: 1/h }]", upstream.address)
+            .await;
     assert_eq!(gate.connect().await.request("GET", "/", b"").await.status, 200);
     assert_eq!(upstream.received_requests().len(), 1);
     let body = SMUGGLED_REQUEST.repeat(3);

@@ -7,7 +7,7 @@ use tokio::net::UnixListener;
 
 use super::client_identity::proxy_headers;
 use super::scripted_upstream::ScriptedUpstream;
-use super::{TestGateway, settings_for};
+use tidegate_fixtures::gateway::{TestGateway, settings_for};
 use tidegate_fixtures::unix_socket::{TempSocketPath, exchange_bytes};
 
 /// One request per hour and address; a proxy on this machine is trusted.

@@ -4,7 +4,7 @@ use tidegate_gateway::Settings;
 use tidegate_net::listen;
 
 use super::scripted_upstream::ScriptedUpstream;
-use super::{TestGateway, settings_for};
+use tidegate_fixtures::gateway::{TestGateway, settings_for};
 
 const UNTRUSTED_RULES: &str = "identity: { api_key: { header: x-api-key } }\n\
      rules: [{ id: r, key_by: api_key, limit: 1000/h, cost: { header: x-cost, max: 9 } }]";
@@ -45,7 +45,7 @@ async fn override_headers_pass_only_from_trusted_proxies() {
     let headers: String =
         OVERRIDE_HEADERS.iter().map(|name| format!("{name}: claimed\r\n")).collect();
     for (rules, passes) in [(UNTRUSTED_RULES, false), (TRUSTED_RULES, true)] {
-        let gate = TestGateway::start(rules, &upstream).await;
+        let gate = TestGateway::start(rules, upstream.address).await;
         let seen = forwarded_head(&gate, &mut upstream, &headers).await;
         for name in OVERRIDE_HEADERS {
             assert_eq!(
@@ -60,7 +60,7 @@ async fn override_headers_pass_only_from_trusted_proxies() {
 #[tokio::test]
 async fn headers_read_by_rules_reach_upstream_once() {
     let mut upstream = ScriptedUpstream::start().await;
-    let gate = TestGateway::start(UNTRUSTED_RULES, &upstream).await;
+    let gate = TestGateway::start(UNTRUSTED_RULES, upstream.address).await;
     let headers = "Connection: close, X-API-Key, X-Cost, X-Hop\r\nX-API-Key: mine\r\nX-Cost: 2\r\n\
                    X-Hop: 1\r\nX_API_Key: theirs\r\nX_Cost: 1\r\nX_Mine: 1\r\n";
     let seen = forwarded_head(&gate, &mut upstream, headers).await;
@@ -107,7 +107,7 @@ async fn trusted_headers_are_stripped_from_trailers() {
     ];
     let names: Vec<&str> = OVERRIDE_HEADERS.into_iter().chain(others).collect();
     for rules in [UNTRUSTED_RULES, TRUSTED_RULES] {
-        let gate = TestGateway::start(rules, &upstream).await;
+        let gate = TestGateway::start(rules, upstream.address).await;
         let mut caller = gate.connect().await;
         let announced = names.join(", ");
         let trailers: String = names.iter().map(|name| format!("{name}: 6.6.6.6\r\n")).collect();

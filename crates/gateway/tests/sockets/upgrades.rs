@@ -1,8 +1,9 @@
 //! Protocol upgrades: accepted, declined, denied and unsupported.
 
+use super::UNREACHED_LIMIT;
 use super::scripted_upstream::{ScriptedUpstream, UpstreamReply, ok_response};
-use super::{TestGateway, UNREACHED_LIMIT};
-use tidegate_fixtures::fixture::TEN_PER_HOUR;
+use tidegate_fixtures::gateway::TestGateway;
+use tidegate_fixtures::server::TEN_PER_HOUR;
 
 const UPGRADE_REQUEST: &[u8] =
     b"GET /chat HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\n\
@@ -15,7 +16,7 @@ async fn accepted_upgrade_copies_both_ways() {
     let mut upstream =
         ScriptedUpstream::start_replying(|_| UpstreamReply::Echo(SWITCHING_PROTOCOLS.to_vec()))
             .await;
-    let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
+    let gate = TestGateway::start(UNREACHED_LIMIT, upstream.address).await;
     let mut caller = gate.connect().await;
     caller.send(UPGRADE_REQUEST).await;
     let seen = upstream.next_request().await;
@@ -41,7 +42,7 @@ async fn accepted_upgrade_copies_both_ways() {
 async fn declined_upgrade_is_an_ordinary_response() {
     let mut upstream =
         ScriptedUpstream::start_replying(|_| UpstreamReply::Send(ok_response("no"))).await;
-    let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
+    let gate = TestGateway::start(UNREACHED_LIMIT, upstream.address).await;
     let mut caller = gate.connect().await;
     for _ in 0..3 {
         caller.send(UPGRADE_REQUEST).await;
@@ -56,7 +57,7 @@ async fn denied_upgrade_opens_no_tunnel() {
     let mut upstream =
         ScriptedUpstream::start_replying(|_| UpstreamReply::Echo(SWITCHING_PROTOCOLS.to_vec()))
             .await;
-    let gate = TestGateway::start(&TEN_PER_HOUR.replace("10/h", "1/h"), &upstream).await;
+    let gate = TestGateway::start(&TEN_PER_HOUR.replace("10/h", "1/h"), upstream.address).await;
     let mut first = gate.connect().await;
     first.send(UPGRADE_REQUEST).await;
     assert_eq!(first.read_response().await.unwrap().status, 101);
@@ -72,7 +73,7 @@ async fn denied_upgrade_opens_no_tunnel() {
 #[tokio::test]
 async fn h2c_upgrade_is_not_forwarded() {
     let mut upstream = ScriptedUpstream::start().await;
-    let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
+    let gate = TestGateway::start(UNREACHED_LIMIT, upstream.address).await;
     let mut caller = gate.connect().await;
     caller
         .send(

@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 use super::counting_upstream::{CountingUpstream, UpstreamBehavior};
-use super::{TestGateway, settings_for};
+use tidegate_fixtures::gateway::{TestGateway, settings_for};
 use tidegate_fixtures::generators::sample_values;
 
 const LIMIT: u64 = 1_000_000;

@@ -11,8 +11,9 @@ use tidegate_net::listen;
 use tokio::net::TcpListener;
 use tokio::sync::{Barrier, Notify};
 
+use super::UNREACHED_LIMIT;
 use super::scripted_upstream::{ScriptedUpstream, UpstreamReply, ok_response};
-use super::{TestGateway, UNREACHED_LIMIT, settings_for};
+use tidegate_fixtures::gateway::{TestGateway, settings_for};
 
 #[tokio::test]
 async fn unreachable_upstream_returns_502() {
@@ -72,7 +73,7 @@ async fn malformed_upstream_response_returns_502() {
                 _ => UpstreamReply::Send(ok_response("well")),
             })
             .await;
-        let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
+        let gate = TestGateway::start(UNREACHED_LIMIT, upstream.address).await;
         let mut caller = gate.connect().await;
         let response = caller.request("GET", "/", b"").await;
         assert_eq!(response.status, 502, "{}", nonsense.escape_ascii());
@@ -90,7 +91,7 @@ async fn truncated_upstream_response_stays_truncated() {
         let upstream =
             ScriptedUpstream::start_replying(|_| UpstreamReply::SendAndClose(broken.to_vec()))
                 .await;
-        let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
+        let gate = TestGateway::start(UNREACHED_LIMIT, upstream.address).await;
         let mut caller = gate.connect().await;
         caller.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
         let got = caller.read_to_end().await;
@@ -123,7 +124,7 @@ async fn silent_upstream_times_out_with_504() {
 async fn stalled_response_body_times_out() {
     let half = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc";
     let upstream = ScriptedUpstream::start_replying(|_| UpstreamReply::Send(half.to_vec())).await;
-    let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
+    let gate = TestGateway::start(UNREACHED_LIMIT, upstream.address).await;
     let mut caller = gate.connect().await;
     caller.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     let started = tokio::time::Instant::now();
@@ -135,7 +136,7 @@ async fn stalled_response_body_times_out() {
 async fn closed_idle_connection_is_not_reused() {
     let mut upstream =
         ScriptedUpstream::start_replying(|_| UpstreamReply::SendAndClose(ok_response("bye"))).await;
-    let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
+    let gate = TestGateway::start(UNREACHED_LIMIT, upstream.address).await;
     let mut caller = gate.connect().await;
     for _ in 0..50 {
         let response = caller.request("POST", "/", b"not twice").await;
@@ -153,7 +154,7 @@ async fn many_closed_idle_connections_lose_no_request() {
         UpstreamReply::SendTogether(Arc::clone(&all), Arc::clone(&close_signal), ok_response("bye"))
     };
     let mut upstream = ScriptedUpstream::start_replying(together).await;
-    let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
+    let gate = TestGateway::start(UNREACHED_LIMIT, upstream.address).await;
     let mut callers = Vec::new();
     for _ in 0..CONCURRENCY {
         callers.push(gate.connect().await);
@@ -175,7 +176,7 @@ async fn many_closed_idle_connections_lose_no_request() {
 async fn recovered_upstream_is_used_again() {
     let upstream = ScriptedUpstream::start().await;
     let address = upstream.address;
-    let gate = TestGateway::start(UNREACHED_LIMIT, &upstream).await;
+    let gate = TestGateway::start(UNREACHED_LIMIT, upstream.address).await;
     let mut caller = gate.connect().await;
     assert_eq!(caller.request("GET", "/", b"").await.status, 200);
     upstream.stop().await;

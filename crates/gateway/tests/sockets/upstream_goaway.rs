@@ -16,7 +16,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-use super::{TestGateway, UNREACHED_LIMIT, settings_for};
+use super::UNREACHED_LIMIT;
+use tidegate_fixtures::gateway::{TestGateway, settings_for};
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;

@@ -7,44 +7,25 @@
     reason = "each test file uses some of it"
 )]
 
-pub(crate) mod faulty_store;
-
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use tidegate_core::key::Secret;
 use tidegate_core::time::{ManualClock, Timestamp};
+use tidegate_fixtures::server::{ManualMemoryStore, compile_rules};
 use tidegate_limiter::{Decision, Limiter};
 use tidegate_memory::{DEFAULT_MAX_BYTES, MemoryStore};
-use tidegate_rules::{Document, Facts, RuleSet};
-
-pub(crate) type ManualMemoryStore = MemoryStore<ManualClock>;
-
-pub(crate) fn rules(source: &str) -> RuleSet {
-    rules_with_secret(Secret::UNSET, source)
-}
-
-pub(crate) fn rules_with_secret(secret: Secret, source: &str) -> RuleSet {
-    let document =
-        Document::parse("rules.yaml", source).unwrap_or_else(|problems| panic!("{problems}"));
-    RuleSet::compile(&document, secret).unwrap_or_else(|problems| panic!("{problems}"))
-}
+use tidegate_rules::Facts;
 
 pub(crate) fn limiter(source: &str) -> (Limiter<ManualMemoryStore>, ManualClock) {
     let clock = clock();
     let store = MemoryStore::with_clock(clock.clone(), DEFAULT_MAX_BYTES);
-    (Limiter::new(store, rules(source)), clock)
+    (Limiter::new(store, compile_rules(source)), clock)
 }
 
 /// A manual clock at the start of an hour.
 pub(crate) fn clock() -> ManualClock {
     ManualClock::new(Timestamp::from_micros(1_699_999_200_000_000))
-}
-
-/// A small store, because a property test creates thousands of them.
-pub(crate) fn small_store(clock: &ManualClock) -> ManualMemoryStore {
-    MemoryStore::with_shards(clock.clone(), 1 << 20, 2)
 }
 
 pub(crate) fn facts(pairs: &'static [(&'static str, &'static str)]) -> Facts<'static> {

@@ -1,41 +1,33 @@
 //! Test fixture: a limiter with a manual clock and a store that can be made to fail, and a parser
 //! for header settings.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 
-use tidegate_core::decision::{AnsweredBy, Reading};
-use tidegate_core::key::Secret;
-use tidegate_core::store::{Charge, Op, Store, StoreError};
-use tidegate_core::time::{ManualClock, Micros, Timestamp};
+use tidegate_core::time::{ManualClock, Micros};
+use tidegate_fixtures::faulty_store::{FaultyStore, StoreFault, small_store};
+use tidegate_fixtures::server::{START_TIME, compile_rules};
 use tidegate_limiter::{Decision, DecisionQuery, Limiter, QueryAction};
-use tidegate_memory::{DEFAULT_MAX_BYTES, MemoryStore};
 use tidegate_response::{HeaderSettings, HeaderStyle, ResetStyle};
-use tidegate_rules::{Document, Facts, InlineLimit, RuleSet};
-
-/// 2023-11-14T22:13:20Z.
-pub(crate) const START_TIME: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+use tidegate_rules::{Facts, InlineLimit};
 
 /// One request an hour for each client.
 pub(crate) const ONE_PER_HOUR: &str = "rules: [{ id: one, key_by: ip, limit: 1/h }]";
 
 pub(crate) struct ResponseFixture {
     pub(crate) clock: ManualClock,
-    limiter: Limiter<SwitchableStore>,
+    limiter: Limiter<FaultyStore>,
 }
 
 impl ResponseFixture {
     pub(crate) fn new(rules: &str) -> Self {
-        let document = Document::parse("rules.yaml", rules).unwrap();
-        let rules = RuleSet::compile(&document, Secret::UNSET).unwrap();
         let clock = ManualClock::new(START_TIME);
-        let store = MemoryStore::with_clock(clock.clone(), DEFAULT_MAX_BYTES);
-        let store = SwitchableStore { store, is_failing: AtomicBool::new(false) };
-        Self { clock, limiter: Limiter::new(store, rules) }
+        let store = FaultyStore::new(Arc::new(small_store(&clock)), 1);
+        Self { clock, limiter: Limiter::new(store, compile_rules(rules)) }
     }
 
     /// Makes every later store call fail.
     pub(crate) fn fail_store(&self) {
-        self.limiter.store().is_failing.store(true, Ordering::SeqCst);
+        self.limiter.store().set_fault(StoreFault::Unreachable);
     }
 
     pub(crate) async fn decide(&self, facts: &Facts<'_>, cost: u32) -> Decision {
@@ -62,29 +54,6 @@ impl ResponseFixture {
                 return decision;
             }
         }
-    }
-}
-
-struct SwitchableStore {
-    store: MemoryStore<ManualClock>,
-    is_failing: AtomicBool,
-}
-
-impl Store for SwitchableStore {
-    async fn apply(
-        &self,
-        op: Op,
-        charges: &[Charge<'_>],
-        readings: &mut [Reading],
-    ) -> Result<AnsweredBy, StoreError> {
-        match self.is_failing.load(Ordering::SeqCst) {
-            true => Err(StoreError::not_applied("redis-7.internal:6379: connection refused")),
-            false => self.store.apply(op, charges, readings).await,
-        }
-    }
-
-    async fn now(&self) -> Result<Timestamp, StoreError> {
-        self.store.now().await
     }
 }
 

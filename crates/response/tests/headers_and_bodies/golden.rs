@@ -11,7 +11,7 @@
 //! `UPDATE_GOLDEN=1` rewrites the responses.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bytes::Bytes;
 use http::Response;
@@ -19,6 +19,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::{BodyExt, Full};
 use tidegate_api::json;
 use tidegate_core::time::Micros;
+use tidegate_fixtures::golden::{assert_golden, golden_files};
 use tidegate_limiter::Decision;
 use tidegate_response as respond;
 use tidegate_response::HeaderSettings;
@@ -29,18 +30,9 @@ use crate::fixture::{ResponseFixture, parse_settings};
 #[tokio::test]
 async fn responses_match_golden_files() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/refusal");
-    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<PathBuf> = files.collect();
-    files.sort();
-    assert!(files.len() >= 9, "golden files are missing: {files:?}");
-    for file in files {
-        let expected = std::fs::read_to_string(&file).unwrap();
-        let actual = run_script(&expected).await;
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::write(&file, &actual).unwrap();
-        } else {
-            assert_eq!(actual, expected, "{} (UPDATE_GOLDEN=1 rewrites it)", file.display());
-        }
+    for file in golden_files(&folder, 9) {
+        let script = std::fs::read_to_string(&file).unwrap();
+        assert_golden(&file, run_script(&script).await);
     }
 }
 

@@ -1,10 +1,12 @@
 //! Error messages of invalid documents, and resistance to hostile ones.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use crate::common::{compile, error_text};
 use proptest::prelude::*;
 use tidegate_core::key::Secret;
+use tidegate_fixtures::golden::assert_golden;
 use tidegate_rules::decode::Field;
 use tidegate_rules::diagnostic::{DocumentError, FieldError};
 use tidegate_rules::{Document, FactDeclarations, MAX_DOCUMENT_BYTES, RuleSet};
@@ -14,11 +16,7 @@ use tidegate_rules::{Document, FactDeclarations, MAX_DOCUMENT_BYTES, RuleSet};
 fn all_errors_are_reported_with_locations() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/mistakes.txt");
     let error = error_text(include_str!("../golden/mistakes.yaml"));
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(path, &error).unwrap();
-    }
-    let golden = std::fs::read_to_string(path).unwrap();
-    assert!(error == golden, "the text changed:\n{error}");
+    assert_golden(Path::new(path), error);
 }
 
 #[test]

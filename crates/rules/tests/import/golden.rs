@@ -18,12 +18,7 @@ pub(crate) fn input(name: &str) -> String {
 
 /// Compares the text with a golden file.
 pub(crate) fn assert_golden(name: &str, actual: &str) {
-    let path = folder().join(name);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        return std::fs::write(&path, actual).unwrap();
-    }
-    let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(actual, expected, "{name} differs; if this is intended, run with UPDATE_GOLDEN=1");
+    tidegate_fixtures::golden::assert_golden(&folder().join(name), actual);
 }
 
 /// The text that is printed for an import. The document must be valid.

@@ -5,9 +5,6 @@ use std::time::Duration;
 use http::Request;
 use http_body_util::{BodyExt, Either, Full};
 use tidegate_api::grpc;
-use tidegate_core::decision::{AnsweredBy, Reading};
-use tidegate_core::store::{Charge, Op, Store, StoreError};
-use tidegate_core::time::Timestamp;
 use tidegate_limiter::Limiter;
 use tidegate_net::listen;
 use tidegate_rules::Facts;
@@ -15,7 +12,8 @@ use tidegate_rules::Facts;
 use super::{
     ENVOY_CALL, ManualClockStore, PendingBody, SHOULD_RATE_LIMIT, TestGrpcServer, encode_frame,
 };
-use tidegate_fixtures::fixture::RawClient;
+use tidegate_fixtures::faulty_store::FaultyStore;
+use tidegate_fixtures::raw_client::RawClient;
 
 const TEN_PER_MINUTE: &str = "rules: [{ id: per-ip, key_by: ip, limit: 10/m using fixed_window }]";
 
@@ -232,31 +230,14 @@ async fn missing_message_times_out_at_deadline() {
     }
 }
 
-/// A store that is always unreachable.
-struct UnreachableTestStore;
-
-impl Store for UnreachableTestStore {
-    async fn apply(
-        &self,
-        _: Op,
-        _: &[Charge<'_>],
-        _: &mut [Reading],
-    ) -> Result<AnsweredBy, StoreError> {
-        Err(StoreError::not_applied("connection refused"))
-    }
-
-    async fn now(&self) -> Result<Timestamp, StoreError> {
-        Err(StoreError::not_applied("connection refused"))
-    }
-}
-
 #[tokio::test]
 async fn store_outage_applies_on_fail_or_unavailable() {
     let rules = "rules:
       - { id: open, match: { domain: open }, key_by: ip, limit: 5/m, on_fail: allow }
       - { id: shut, match: { domain: shut }, key_by: ip, limit: 5/m, on_fail: deny }";
     let (settings, listen) = (grpc::Settings::default(), listen::Settings::default());
-    let server = TestGrpcServer::start_with(rules, UnreachableTestStore, settings, listen).await;
+    let server =
+        TestGrpcServer::start_with(rules, FaultyStore::unreachable(), settings, listen).await;
     let call = |domain: &[u8]| [&[0x0a, 4], domain, &ENVOY_CALL[6..]].concat();
     let open = server.call_once(&call(b"open")).await;
     assert_eq!((open.code, &open.body[5..7]), (Some(0), &[8, 1][..]), "OK");

@@ -19,7 +19,7 @@ fn short_timeouts() -> Settings {
 }
 
 /// Returns how long it takes until the server closes the connection.
-async fn time_until_closed(caller: &mut tidegate_fixtures::fixture::RawClient) -> Duration {
+async fn time_until_closed(caller: &mut tidegate_fixtures::raw_client::RawClient) -> Duration {
     let begun = tokio::time::Instant::now();
     assert!(caller.is_closed().await);
     begun.elapsed()

@@ -74,7 +74,7 @@ fn override_accepts_expiry_and_validates_key() {
             "--until must be in the future",
         ),
         (&["user_id=7", "--requests", "5", "--until", "2199-01-01", "--for", "1d"], 2, "--for"),
-        (&["--requests", "5"], 2, "whose limit"),
+        (&["--requests", "5"], 2, "the key of the override is missing"),
         (&["user_id=7", "user_id=8", "--requests", "5"], 2, "`user_id` is given twice"),
         (&["ip=192.0.2.1", "--requests", "5"], 1, "counts by user_id"),
     ] {

@@ -268,7 +268,7 @@ fn invalid_table_settings_fail_startup() {
         (&["--rules-table", &url, "--rules-table-columns", "plam=x"], 2, "is not a rule field"),
         (&["--rules-table", &url, "--config", rules], 2, "says to read the rules from a table"),
         (&["--rules-table", &url, "--rules-db", &database], 2, "both are the source of the rules"),
-        (&["--rules-table", "mysql://ann:sesame@db/x"], 2, "rules are not kept in `mysql:`"),
+        (&["--rules-table", "mysql://ann:sesame@db/x"], 2, "`mysql:` is not a supported database"),
         (&["--rules-table", "sqlite:/nowhere/x.db"], 3, "there is no such file"),
     ] {
         let mut command = tidegate_command();

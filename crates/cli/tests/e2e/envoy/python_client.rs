@@ -47,11 +47,8 @@ fn descriptor_set_matches_proto_files() {
         "grpc/reflection/v1alpha/reflection.proto",
     ]);
     run_ok(command);
-    let (compiled, stored) = (std::fs::read(compiled).unwrap(), proto.join("services.binpb"));
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        return std::fs::write(stored, compiled).unwrap();
-    }
-    assert!(compiled == std::fs::read(stored).unwrap(), "services.binpb is out of date");
+    let compiled = std::fs::read(compiled).unwrap();
+    tidegate_fixtures::golden::assert_golden(&proto.join("services.binpb"), compiled);
 }
 
 #[test]

@@ -109,7 +109,7 @@ fn failed_successor_leaves_predecessor_serving() {
     server.wait_for_log("rules reloaded");
     wait_for("the failed successor to exit", || {
         server.signal("USR2");
-        (server.log().matches("a new process is starting with").count() > 1).then_some(())
+        (server.log().matches("starting a new process with").count() > 1).then_some(())
     });
     drop(client);
     assert_eq!(server.wait_for_exit().code(), Some(0), "{}", server.log());

@@ -135,7 +135,7 @@ fn invalid_gateway_flags_are_rejected() {
         (&["--gateway", "127.0.0.1:0"][..], 2, "write: --upstream http://127.0.0.1:3000"),
         (&["--gateway", &taken, upstream[0], upstream[1]], 3, "the port is taken"),
         (&["--upstream", "127.0.0.1:3000"], 2, "it must begin with http://, https:// or h2c://"),
-        (&["--upstream", "http://a/path"], 2, "it has no path"),
+        (&["--upstream", "http://a/path"], 2, "it must not have a path"),
         (&["--tls-cert", "a.pem", upstream[0], upstream[1]], 2, "--tls-key is missing"),
         (
             &["--tls-cert", "none.pem", "--tls-key", "none.pem", upstream[0], upstream[1]],

@@ -104,12 +104,7 @@ pub fn golden_folder() -> PathBuf {
 /// Compares with a golden file; `UPDATE_GOLDEN=1` rewrites it.
 #[track_caller]
 pub fn assert_golden(name: &str, actual: &str) {
-    let path = golden_folder().join(name);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        return std::fs::write(&path, actual).unwrap();
-    }
-    let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(actual, expected, "{name} differs; if intended, run with UPDATE_GOLDEN=1");
+    tidegate_fixtures::golden::assert_golden(&golden_folder().join(name), actual);
 }
 
 /// Calls `poll` until it returns a value; fails after a timeout.

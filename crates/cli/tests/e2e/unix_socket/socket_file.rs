@@ -67,7 +67,7 @@ fn regular_file_is_not_replaced() {
     let folder = TestFolder::new();
     let path = folder.write("http.sock", "important data");
     let error = start_error(&folder);
-    assert!(error.contains("no socket"), "{error}");
+    assert!(error.contains("is not a socket"), "{error}");
     assert_eq!(fs::read(&path).unwrap(), b"important data");
     // A link is not followed, whatever its target.
     fs::rename(&path, folder.path("file")).unwrap();
