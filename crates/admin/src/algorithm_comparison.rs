@@ -11,7 +11,7 @@ use tidegate_web::problem::HttpError;
 
 use super::reply::AdminReply;
 use super::{AdminRequest, body};
-use crate::compare_rules::{
+use crate::compared_rules::{
     AlgorithmRun, MAX_ARRIVALS, MAX_REQUESTS, MAX_WINDOWS, SimulatedTraffic, WINDOWS,
     run_algorithms,
 };

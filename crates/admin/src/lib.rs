@@ -7,7 +7,7 @@
 
 mod algorithm_comparison;
 mod body;
-mod compare_rules;
+mod compared_rules;
 mod confirmation;
 mod dashboard;
 mod document;

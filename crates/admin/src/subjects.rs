@@ -47,7 +47,7 @@ impl AdminRequest<'_> {
             identity.and_then(|entry| entry_value::parse_value(&entry.value)).unwrap_or(json!({}));
         let by = identity.pointer("/tier/subject").and_then(Json::as_str);
         let subject = rule_document::parse_subject(body.clone(), by, self.manager.secret());
-        let subject = subject.filter(|subject| !subject.brings.is_empty()).ok_or_else(|| {
+        let subject = subject.filter(|subject| !subject.facts.is_empty()).ok_or_else(|| {
             let detail = "give the fact that identifies the subject and its attributes, such as \
                           {\"api_key\": \"…\", \"tier\": \"paid\"}";
             HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, detail).with_field("api_key")
@@ -138,7 +138,7 @@ impl AdminRequest<'_> {
 }
 
 fn subject_view(id: &str, entry: &StoredEntry) -> Option<Json> {
-    let StoredSubject { fact, value, brings, .. } = entry_value::parse_value(&entry.value)?;
+    let StoredSubject { fact, value, facts, .. } = entry_value::parse_value(&entry.value)?;
     let version = entry.version;
-    Some(json!({"id": id, "version": version, "fact": fact, "value": value, "brings": brings}))
+    Some(json!({"id": id, "version": version, "fact": fact, "value": value, "facts": facts}))
 }

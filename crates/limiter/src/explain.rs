@@ -37,8 +37,8 @@ pub struct RuleExplanation {
     pub limit: String,
     /// The most that the rule admits for one key in any interval of its window's length; `None` for
     /// a rule without a counter.
-    pub most_in_window: Option<u64>,
-    /// `most_in_window` as text.
+    pub max_in_window: Option<u64>,
+    /// `max_in_window` as text.
     pub bound: String,
     /// The reason for the rule's verdict, as text.
     pub why: String,
@@ -54,7 +54,7 @@ impl Explanation {
                 key: rule.key_parts(facts, &decision.rules),
                 fingerprint: rule.public_fingerprint(facts, &decision.rules),
                 limit: format!("{}{}", describe_limit(rule), describe_cost(rule)),
-                most_in_window: rule.limit().max_in_window(),
+                max_in_window: rule.limit().max_in_window(),
                 bound: describe_bound(rule),
                 why: describe_reading(rule, reading, cost),
             })

@@ -271,7 +271,7 @@ fn explain_reports_admission_bound_per_rule() {
   - { id: seen, key_by: ip, limit: { requests: deny }, mode: shadow }",
     );
     let explained = poll_ready(limiter.explain(&facts(IP), 1));
-    let bounds = explained.rules.iter().map(|rule| (rule.most_in_window, rule.bound.as_str()));
+    let bounds = explained.rules.iter().map(|rule| (rule.max_in_window, rule.bound.as_str()));
     assert_eq!(
         bounds.collect::<Vec<_>>(),
         [

@@ -1,8 +1,8 @@
 //! A fleet of nodes on one Redis server or cluster: a limit of L admits exactly L requests,
 //! whichever node they reach.
 //!
-//! Each node is a separate store with many concurrent callers. The deadline is generous (DESIGN.md,
-//! Proofs): with a short one, a scheduler stall on a small machine would count as an outage.
+//! Each node is a separate store with many concurrent callers. The deadline is generous: with a
+//! short one, a scheduler stall on a small machine would count as an outage.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on ends")]
 

@@ -30,7 +30,7 @@ pub struct StoredSubject {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// The facts attached to it.
-    pub brings: BTreeMap<String, String>,
+    pub facts: BTreeMap<String, String>,
 }
 
 /// Different limits for one key of a rule.
@@ -94,8 +94,8 @@ impl StoredSubject {
     }
 
     pub(crate) fn to_record(&self) -> SubjectRecord {
-        let brings = self.brings.iter().map(|(name, value)| (name.clone(), value.clone()));
-        SubjectRecord { fact: self.fact.clone(), hash: self.hash.0, facts: brings.collect() }
+        let facts = self.facts.iter().map(|(name, value)| (name.clone(), value.clone()));
+        SubjectRecord { fact: self.fact.clone(), hash: self.hash.0, facts: facts.collect() }
     }
 }
 

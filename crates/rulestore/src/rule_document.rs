@@ -151,11 +151,11 @@ pub fn parse_subject(subject: Json, by: Option<&str>, secret: Secret) -> Option<
     let fact = candidates.find(|name| facts.contains_key(*name))?.to_owned();
     let value = scalar_text(&facts.remove(&fact)?)?;
     let hash = SubjectRecord::hash(secret, &fact, &value).into();
-    let brings = facts
+    let set_facts = facts
         .into_iter()
         .filter_map(|(name, value)| Some((canonical_fact_name(name), scalar_text(&value)?)));
-    let (brings, shown) = (brings.collect(), (fact != "api_key").then_some(value));
-    Some(StoredSubject { fact, hash, value: shown, brings })
+    let (facts, shown) = (set_facts.collect(), (fact != "api_key").then_some(value));
+    Some(StoredSubject { fact, hash, value: shown, facts })
 }
 
 /// Renames the imported fact `plan` to `tier`.

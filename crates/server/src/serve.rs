@@ -112,7 +112,7 @@ async fn start_runtime(
     let name = initial.repository.name().to_owned();
     ServerEvent::Started { source: &name, rules: count, version }.log();
     for rule in rules.rules() {
-        ServerEvent::RuleInForce { rule, many: count > MANY_RULES }.log();
+        ServerEvent::ActiveRule { rule, many: count > MANY_RULES }.log();
     }
     if !rules.rules().iter().any(Rule::is_active) {
         ServerEvent::NoRules { source: &name }.log();

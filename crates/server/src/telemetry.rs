@@ -29,7 +29,7 @@ pub(crate) enum ServerEvent<'a> {
     NoRules { source: &'a str },
     FactsMissing { missing: &'a str, advice: &'a str },
     FactsUnsupplied { missing: &'a str, advice: &'a str },
-    RuleInForce { rule: &'a Rule, many: bool },
+    ActiveRule { rule: &'a Rule, many: bool },
     NodeJoined { node: &'a str },
     NodeLeft { node: &'a str, how: &'a str },
     NodesCounted { nodes: u32, before: u32 },
@@ -91,7 +91,7 @@ impl ServerEvent<'_> {
             Self::FactsUnsupplied { missing, advice } => {
                 warn!(%missing, %advice, "rules use facts that no `identity` entry supplies");
             }
-            Self::RuleInForce { rule, many } => log_rule(rule, many),
+            Self::ActiveRule { rule, many } => log_rule(rule, many),
             Self::NodeJoined { node } => info!(%node, "node joined"),
             Self::NodeLeft { node, how } => warn!(%node, %how, "node left"),
             Self::NodesCounted { nodes, before } => {
@@ -116,11 +116,8 @@ impl ServerEvent<'_> {
             Self::SnapshotMissing { path } => {
                 info!(path = %path.display(), "no snapshot yet; starting with empty counters");
             }
-            Self::SnapshotRestored {
-                path,
-                restored: RestoreSummary { keys, skipped: left_out },
-            } => {
-                info!(path = %path.display(), keys, left_out, "counters restored");
+            Self::SnapshotRestored { path, restored: RestoreSummary { keys, skipped } } => {
+                info!(path = %path.display(), keys, skipped, "counters restored");
             }
             Self::SnapshotRefused { path, reason } => warn!(
                 path = %path.display(), %reason,
@@ -187,9 +184,9 @@ impl ServerEvent<'_> {
             Self::CollectorStatus(ExporterEvent::CollectorRecovered) => {
                 info!("the collector accepts traces again");
             }
-            Self::Burst { burst: BurstEvent { rule, key, who, rate, mean, .. }, others } => {
-                let who = who.as_deref().unwrap_or("-");
-                warn!(%rule, %key, %who, rate, mean, others, "burst of requests for one key");
+            Self::Burst { burst: BurstEvent { rule, key, client, rate, mean, .. }, others } => {
+                let client = client.as_deref().unwrap_or("-");
+                warn!(%rule, %key, %client, rate, mean, others, "burst of requests for one key");
             }
             Self::CertificateReplaced { path } => {
                 info!(path = %path.display(), "certificate replaced");
@@ -213,7 +210,7 @@ impl ServerEvent<'_> {
                 }
             }
             Self::SecretUnset => warn!(
-                "no --key-secret-file is set: anyone who can read the store, the rules database or \
+                "no --key-secret-file is set: anyone client can read the store, the rules database or \
                  the log can guess the clients behind the hashes; set the same file on all nodes"
             ),
             Self::RequestServed { access, client } => {

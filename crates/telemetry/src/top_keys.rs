@@ -88,7 +88,7 @@ pub struct TopKey {
     pub key: String,
     /// The client, such as `ip=192.0.2.7`; `None` for a key that was seen only once among very
     /// many.
-    pub who: Option<String>,
+    pub client: Option<String>,
     /// Upper bound of the number of occurrences.
     pub count: u64,
     /// Maximum error of `count`; `count - error` is a lower bound.
@@ -182,7 +182,7 @@ impl TopKeys {
             kind: kind.name(),
             rule: row.id.clone(),
             key: self.masks.render_key(hitter.key, hitter.identity.as_deref(), visibility),
-            who: hitter.identity.as_deref().map(|identity| identity.render(visibility)),
+            client: hitter.identity.as_deref().map(|identity| identity.render(visibility)),
             count: hitter.count,
             error: hitter.error,
             spread: hitter.spread,

@@ -251,7 +251,7 @@ fn window_bound_is_exported_per_rule() {
   - { id: none, key_by: ip, limit: { requests: unlimited } }",
     );
     let rules = metrics.counts().rules.into_iter();
-    let bounds: Vec<_> = rules.map(|rule| rule.most_in_window).collect();
+    let bounds: Vec<_> = rules.map(|rule| rule.max_in_window).collect();
     assert_eq!(bounds, [Some(35), Some(20), Some(20), Some(10), None]);
 }
 

@@ -62,7 +62,7 @@ impl TopKeysFixture {
     /// Clients in clear text and their counts.
     fn counts(&self, kind: TopKind) -> Vec<(String, u64)> {
         let keys = self.top_keys(kind, Visibility::Clear).into_iter();
-        keys.map(|key| (key.who.unwrap_or_default(), key.count)).collect()
+        keys.map(|key| (key.client.unwrap_or_default(), key.count)).collect()
     }
 }
 
@@ -135,7 +135,7 @@ rules:
         fixture.decide(&[("api_key", "s3cret-key"), ("user_id", &user), ("ip", ip)]);
     }
     let hashed = fixture.top_keys(TopKind::Busiest, Visibility::Hashed);
-    let mut shown: Vec<_> = hashed.iter().filter_map(|key| key.who.as_deref()).collect();
+    let mut shown: Vec<_> = hashed.iter().filter_map(|key| key.client.as_deref()).collect();
     shown.sort_unstable();
     let hash = |name, value| format!("{name}={}", identities.hash_value(name, value));
     let network = hash("ip", "2001:db8::/64");
@@ -151,7 +151,7 @@ fn long_client_names_are_truncated() {
     let fixture = fixture("rules: [{ id: r, key_by: user_id, limit: 10/h }]");
     fixture.decide(&[("user_id", &"é".repeat(5_000))]);
     let keys = fixture.top_keys(TopKind::Busiest, Visibility::Clear);
-    let who = keys[0].who.as_deref().unwrap();
+    let who = keys[0].client.as_deref().unwrap();
     assert!(who.len() < 250 && who.ends_with('…'), "{who}");
 }
 
@@ -209,7 +209,7 @@ fn busiest_keys_are_within_reported_error() {
     assert!((64..=128).contains(&keys.len()), "{} keys", keys.len());
     for (client, key) in keys.iter().take(4).enumerate() {
         let name = format!("ip={}", Ipv4Addr::from(u32::try_from(client).unwrap()));
-        assert_eq!(key.who.as_deref(), Some(name.as_str()), "{keys:#?}");
+        assert_eq!(key.client.as_deref(), Some(name.as_str()), "{keys:#?}");
         // Three times the reported spread is six standard deviations: practically never exceeded.
         let (truth, spread) = (exact[&name], 3 * key.spread);
         assert!(key.spread > 0, "not sampled: {key:?}");
@@ -233,7 +233,7 @@ fn tenfold_key_rate_is_one_burst() {
     (0..5).for_each(|_| second(&[(steady, 120), (sudden, 150)]));
     let bursts = fixture.top.bursts(0, Visibility::Clear);
     let [burst] = &bursts[..] else { panic!("{bursts:#?}") };
-    assert_eq!((burst.rule.as_str(), burst.who.as_deref()), ("r", Some("ip=192.0.2.2")));
+    assert_eq!((burst.rule.as_str(), burst.client.as_deref()), ("r", Some("ip=192.0.2.2")));
     assert_eq!((burst.rate, burst.mean), (100, 5));
     assert_eq!(fixture.top.bursts(burst.number, Visibility::Clear), []);
     assert!(!format!("{:?}", fixture.top.bursts(0, Visibility::Hashed)).contains("192.0.2"));

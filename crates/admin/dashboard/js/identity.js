@@ -25,7 +25,7 @@ export function searched(client) {
 
 /** Client names by counter key, from `/v1/top` and `/v1/bursts`. */
 export function namesByKey(...lists) {
-  return new Map(lists.flat().filter((one) => one.who).map((one) => [one.key, one.who]));
+  return new Map(lists.flat().filter((one) => one.client).map((one) => [one.key, one.client]));
 }
 
 /** The client's name for a violation: that of its counter if known, otherwise its hash. */

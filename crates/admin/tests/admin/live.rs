@@ -36,7 +36,7 @@ async fn feed_sends_counts_then_violations() {
     let (status, mut feed) = admin.open_live_feed().await;
     assert_eq!(status, 200);
     let (name, tick) = next_event(&mut feed).await.expect("an event");
-    assert_eq!((name.as_str(), &tick["office"]["version"]), ("tick", &Json::from(1)));
+    assert_eq!((name.as_str(), &tick["rule_set"]["version"]), ("tick", &Json::from(1)));
     for _ in 0..60 {
         admin.decide("ip", "192.0.2.7").await;
     }

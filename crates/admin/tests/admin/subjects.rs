@@ -37,7 +37,7 @@ async fn subject_tier_applies_until_removed() {
     assert_eq!(matching_rules(&admin, "another").await, ["free"]);
     let path = set.head["location"].to_str().expect("a path").to_owned();
     let kept = admin.get(&path).await.expect(200);
-    assert_eq!(kept.body["brings"], json!({"tier": "paid"}));
+    assert_eq!(kept.body["facts"], json!({"tier": "paid"}));
     assert_eq!((&kept.body["fact"], &kept.body["value"]), (&json!("api_key"), &json!(null)));
     let changed = json!({"api_key": KEY, "tier": "free"});
     admin.send("POST /v1/subjects", &[("if-match", kept.etag())], changed).await.expect(201);

@@ -33,7 +33,7 @@ async fn fixture(token: Option<&str>) -> AdminFixture {
 /// The key and the client of the only entry.
 fn only_entry(reply: &Json) -> (&str, &str) {
     let [entry] = &reply["top"].as_array().expect("a list")[..] else { panic!("{reply}") };
-    (entry["key"].as_str().expect("a key"), entry["who"].as_str().expect("a name"))
+    (entry["key"].as_str().expect("a key"), entry["client"].as_str().expect("a name"))
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn bursts_are_listed_after_a_number() {
     send_requests(120).await;
     let reply = admin.get("/v1/bursts").await.expect(200).body;
     let [burst] = &reply["bursts"].as_array().expect("a list")[..] else { panic!("{reply}") };
-    assert_eq!((&burst["rule"], &burst["who"]), (&"r".into(), &"ip=203.0.113.8".into()));
+    assert_eq!((&burst["rule"], &burst["client"]), (&"r".into(), &"ip=203.0.113.8".into()));
     assert_eq!((&burst["rate"], &burst["mean"]), (&100.into(), &2.into()));
     let after = admin.get("/v1/bursts?after=1").await.expect(200).body;
     assert_eq!(after["bursts"], serde_json::json!([]));

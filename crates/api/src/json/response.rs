@@ -119,7 +119,7 @@ fn write_counter(out: &mut String, rule: &Rule, key: &[(String, String)], readin
 }
 
 fn write_rule_explanation(out: &mut String, explained: &RuleExplanation, reading: &RuleReading) {
-    let RuleExplanation { id, matched, key, fingerprint, limit, most_in_window, bound, why } =
+    let RuleExplanation { id, matched, key, fingerprint, limit, max_in_window, bound, why } =
         explained;
     let hex = fingerprint.map(Fingerprint::to_hex);
     write_value(out, r#"{"id":"#, id.as_str());
@@ -127,7 +127,7 @@ fn write_rule_explanation(out: &mut String, explained: &RuleExplanation, reading
     write_pairs(out, r#","key":"#, key);
     write_value(out, r#","fingerprint":"#, hex.as_deref());
     write_value(out, r#","limit":"#, limit.as_str());
-    write_value(out, r#","most_in_window":"#, *most_in_window);
+    write_value(out, r#","max_in_window":"#, *max_in_window);
     write_value(out, r#","bound":"#, bound.as_str());
     write_value(out, r#","why":"#, why.as_str());
     write_value(out, r#","verdict":"#, reading.verdict.name());

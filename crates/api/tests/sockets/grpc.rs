@@ -18,19 +18,16 @@ use hyper::body::{Body, Frame, Incoming};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tidegate_api::grpc::{GrpcApi, Settings};
-use tidegate_core::key::Secret;
 use tidegate_core::store::Store;
 use tidegate_core::time::{ManualClock, Timestamp};
+use tidegate_fixtures::server::{ManualMemoryStore, compile_rules};
 use tidegate_limiter::Limiter;
 use tidegate_memory::{DEFAULT_MAX_BYTES, MemoryStore};
 use tidegate_net::listen;
-use tidegate_rules::{Document, RuleSet};
 use tidegate_web::ProcessStatus;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-
-type ManualClockStore = MemoryStore<ManualClock>;
 
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
@@ -57,12 +54,12 @@ struct GrpcReply {
     body: Vec<u8>,
 }
 
-fn new_store() -> ManualClockStore {
+fn new_store() -> ManualMemoryStore {
     let clock = ManualClock::new(Timestamp::from_micros(1_700_000_003_000_000));
     MemoryStore::with_clock(clock, DEFAULT_MAX_BYTES)
 }
 
-impl TestGrpcServer<ManualClockStore> {
+impl TestGrpcServer<ManualMemoryStore> {
     async fn start(rules: &str) -> Self {
         Self::start_with(rules, new_store(), Settings::default(), listen::Settings::default()).await
     }
@@ -75,8 +72,7 @@ impl<S: Store + 'static> TestGrpcServer<S> {
         settings: Settings,
         listen: listen::Settings,
     ) -> Self {
-        let document = Document::parse("rules.yaml", rules).unwrap();
-        let rules = RuleSet::compile(&document, Secret::UNSET).unwrap();
+        let rules = compile_rules(rules);
         let status = Arc::new(ProcessStatus::new());
         status.mark_rules_active(rules.version());
         let limiter = Arc::new(Limiter::new(store, rules));
@@ -89,8 +85,8 @@ impl<S: Store + 'static> TestGrpcServer<S> {
         };
         let listen = listen::Settings { http2: true, ..listen };
         let serving = listen::serve(listener, Arc::new(api), listen, Arc::clone(&status), stopped);
-        let served = tokio::spawn(serving);
-        Self { address, limiter, status, stop, server_task: served }
+        let server_task = tokio::spawn(serving);
+        Self { address, limiter, status, stop, server_task }
     }
 
     async fn connect(&self) -> GrpcTestClient {

@@ -9,18 +9,17 @@ use std::sync::Arc;
 
 use tidegate_api::resp::{RespApi, Settings, serve};
 use tidegate_core::key::Secret;
-use tidegate_core::time::{ManualClock, Timestamp};
+use tidegate_core::time::ManualClock;
 use tidegate_limiter::Limiter;
 use tidegate_memory::{DEFAULT_MAX_BYTES, MemoryStore};
 use tidegate_net::listen;
-use tidegate_rules::{Document, RuleSet};
 use tidegate_web::ProcessStatus;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use tidegate_fixtures::raw_client::RawClient;
-use tidegate_fixtures::server::TEN_PER_HOUR;
+use tidegate_fixtures::server::{START_TIME, TEN_PER_HOUR, compile_rules};
 
 pub(crate) struct TestRespServer {
     pub(crate) address: SocketAddr,
@@ -31,11 +30,8 @@ pub(crate) struct TestRespServer {
 
 impl TestRespServer {
     pub(crate) async fn start(listen: listen::Settings) -> Self {
-        let document = Document::parse("rules.yaml", TEN_PER_HOUR).unwrap();
-        let rules = RuleSet::compile(&document, Secret::UNSET).unwrap();
-        let clock = ManualClock::new(Timestamp::from_micros(1_700_000_000_000_000));
-        let store = MemoryStore::with_clock(clock, DEFAULT_MAX_BYTES);
-        let limiter = Arc::new(Limiter::new(store, rules));
+        let store = MemoryStore::with_clock(ManualClock::new(START_TIME), DEFAULT_MAX_BYTES);
+        let limiter = Arc::new(Limiter::new(store, compile_rules(TEN_PER_HOUR)));
         let settings = Settings { secret: Secret::UNSET, token: None };
         let api = Arc::new(RespApi::new(limiter, settings));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -44,8 +40,8 @@ impl TestRespServer {
         let stopped = async {
             let _ = stopped.await;
         };
-        let served = tokio::spawn(serve(listener, api, listen, Arc::clone(&status), stopped));
-        Self { address, status, stop, server_task: served }
+        let server_task = tokio::spawn(serve(listener, api, listen, Arc::clone(&status), stopped));
+        Self { address, status, stop, server_task }
     }
 
     pub(crate) async fn connect(&self) -> RawClient {

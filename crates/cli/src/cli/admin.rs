@@ -92,8 +92,8 @@ pub(crate) struct ListLimitArgs {
         value_name = "N",
         default_value_t = 100,
         value_parser = clap::value_parser!(u32).range(1..),
-        env = "TIDEGATE_MOST",
+        env = "TIDEGATE_MAX",
         hide_env_values = true
     )]
-    pub(crate) most: u32,
+    pub(crate) max: u32,
 }

@@ -223,7 +223,7 @@ Users and addresses are shown as hashes (h:…) unless the server was started wi
 pub(super) const KEYS: &str = "\
 Examples:
   tidegate keys
-  tidegate keys --kind busiest --rule login --most 10
+  tidegate keys --kind busiest --rule login --max 10
   tidegate keys ip=203.0.113.7                  every counter of one client, warnings and bans
   tidegate keys --api-key-file key.txt --rule login
 

@@ -125,7 +125,7 @@ fn decision_from_envoy(response: &Value) -> ExpectedDecision {
 
 #[test]
 fn gateway_matches_decision_table() {
-    let app = NginxServer::start("return 200 well;");
+    let app = NginxServer::start("return 200 ok;");
     let (server, _folder) = start_server(&["--gateway", "127.0.0.1:0", "--upstream", &app.url()]);
     assert_decisions("the gateway", |request| {
         decide_by_headers(&format!("http://{}{}", server.gateway, request.3), request, &[])

@@ -6,7 +6,7 @@ use crate::support::{run_tidegate, utf8_text};
 
 #[test]
 fn bench_measures_the_configured_rules() {
-    let args = ["bench", "--config", "ask.yaml", "--seconds", "1", "--threads", "2", "--json"];
+    let args = ["bench", "--config", "example.yaml", "--seconds", "1", "--threads", "2", "--json"];
     let output = run_tidegate(&args);
     assert_eq!(output.status.code(), Some(0), "{}", utf8_text(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -29,6 +29,6 @@ fn text_report_has_headline_and_method() {
 
 #[test]
 fn unmatchable_rules_exit_with_code_3() {
-    let output = run_tidegate(&["bench", "--config", "asleep.yaml"]);
+    let output = run_tidegate(&["bench", "--config", "inactive.yaml"]);
     assert_eq!(output.status.code(), Some(3), "{}", utf8_text(&output.stderr));
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::support::{ServerProcess, assert_golden, run_tidegate, tidegate_command, utf8_text};
 
-const RULES: &str = "ask.yaml";
+const RULES: &str = "example.yaml";
 const FACTS: [&str; 4] = ["ip=203.0.113.7", "method=POST", "path=/api/orders", "api_key=demo"];
 
 fn run_with_facts(command: &str, more: &[&str]) -> std::process::Output {

@@ -16,7 +16,7 @@ use tidegate_testkit::nginx::NginxServer;
 use crate::support::ServerProcess;
 
 /// The nginx configuration of the API behind Envoy.
-const API_CONFIG: &str = "location /large { return 200 1234567890123456789012345678901234567890; } location / { return 200 well; }";
+const API_CONFIG: &str = "location /large { return 200 1234567890123456789012345678901234567890; } location / { return 200 ok; }";
 
 /// A path in the repository.
 fn repository_path(path: &str) -> PathBuf {

@@ -59,7 +59,7 @@ fn every_api_listens_on_unix_socket() {
     let reply: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(reply["remaining"], 3, "{reply}");
 
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/envoy/ask.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/envoy/call.py");
     let entry = json!({ "key": "remote_address", "value": "192.0.2.1" });
     let calls = json!([{ "domain": "edge", "descriptors": [{ "entries": [entry] }] }]);
     let output = python().arg(script).arg(&grpc).arg(calls.to_string()).output().unwrap();

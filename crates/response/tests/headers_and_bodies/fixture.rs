@@ -1,12 +1,10 @@
 //! Test fixture: a limiter with a manual clock and a store that can be made to fail, and a parser
 //! for header settings.
 
-use std::sync::Arc;
-
 use tidegate_core::time::{ManualClock, Micros};
-use tidegate_fixtures::faulty_store::{FaultyStore, StoreFault, small_store};
-use tidegate_fixtures::server::{START_TIME, compile_rules};
-use tidegate_limiter::{Decision, DecisionQuery, Limiter, QueryAction};
+use tidegate_fixtures::faulty_store::{StoreFault, TestNode, single_node};
+use tidegate_fixtures::server::START_TIME;
+use tidegate_limiter::{Decision, DecisionQuery, QueryAction};
 use tidegate_response::{HeaderSettings, HeaderStyle, ResetStyle};
 use tidegate_rules::{Facts, InlineLimit};
 
@@ -15,23 +13,23 @@ pub(crate) const ONE_PER_HOUR: &str = "rules: [{ id: one, key_by: ip, limit: 1/h
 
 pub(crate) struct ResponseFixture {
     pub(crate) clock: ManualClock,
-    limiter: Limiter<FaultyStore>,
+    node: TestNode,
 }
 
 impl ResponseFixture {
     pub(crate) fn new(rules: &str) -> Self {
         let clock = ManualClock::new(START_TIME);
-        let store = FaultyStore::new(Arc::new(small_store(&clock)), 1);
-        Self { clock, limiter: Limiter::new(store, compile_rules(rules)) }
+        let node = single_node(rules, &clock);
+        Self { clock, node }
     }
 
     /// Makes every later store call fail.
     pub(crate) fn fail_store(&self) {
-        self.limiter.store().set_fault(StoreFault::Unreachable);
+        self.node.store.set_fault(StoreFault::Unreachable);
     }
 
     pub(crate) async fn decide(&self, facts: &Facts<'_>, cost: u32) -> Decision {
-        self.limiter.decide(facts, cost).await
+        self.node.limiter.decide(facts, cost).await
     }
 
     /// Decides a request with an inline limit of `requests` in `secs` seconds.
@@ -43,7 +41,7 @@ impl ResponseFixture {
     ) -> Decision {
         let limit = Some(InlineLimit { requests, window: Micros::from_secs(secs) });
         let query = DecisionQuery { facts, action: QueryAction::Charge(1), inline_limit: limit };
-        self.limiter.decide_batch(&[query]).await.unwrap().remove(0)
+        self.node.limiter.decide_batch(&[query]).await.unwrap().remove(0)
     }
 
     /// Sends requests until one is refused, and returns that decision.

@@ -1,6 +1,6 @@
--- Who writes violations: each process numbers its batches, so that one that is sent again, because nobody
--- heard what became of it, is on record once. `seen_at` is when the newest violation of the last one
--- was, in microseconds since the Unix epoch.
+-- Processes that write violations. Each numbers its batches, so that a batch that is repeated after
+-- a lost answer is stored once. `seen_at` is the time of the newest violation in the last batch, in
+-- microseconds since the Unix epoch.
 CREATE TABLE violation_writer (
     writer  TEXT PRIMARY KEY,
     last    BIGINT NOT NULL,

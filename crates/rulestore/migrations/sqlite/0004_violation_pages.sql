@@ -1,5 +1,5 @@
--- Violations are read newest first, by their number: an index that has them in this order is read from its end and no
--- further, and what is new comes to the end of its key, not to the front.
+-- Violations are listed newest first, by number. An index in this order is read from its end, and new
+-- rows are appended at the end of their key.
 DROP INDEX rate_limit_violation_user;
 DROP INDEX rate_limit_violation_ip;
 DROP INDEX rate_limit_violation_rule;

@@ -10,6 +10,6 @@ impl LiveSource for RuleManager {
     fn live_data(&self) -> (&'static str, Json) {
         let (config, database) = (self.config(), self.repository().name());
         let rules = config.entries(EntryKind::Rule, None).count();
-        ("office", json!({"version": config.version(), "database": database, "rules": rules}))
+        ("rule_set", json!({"version": config.version(), "database": database, "rules": rules}))
     }
 }

@@ -36,7 +36,7 @@ async fn migrate_reports_applied_migrations(fixture: RepositoryFixture) {
     assert_eq!(
         migrate(&fixture.url()).await,
         Ok([
-            "0001 rule office",
+            "0001 rules",
             "0002 nodes",
             "0003 violation writers",
             "0004 violation pages",

@@ -97,8 +97,8 @@ pub struct PartialAdminSettings {
     pub(crate) violations_keep: Option<Micros>,
 
     /// How many violations to store [default: 10000000]
-    #[arg(long, value_name = "N", env = "TIDEGATE_VIOLATIONS_MOST", hide_env_values = true)]
-    pub(crate) violations_most: Option<u64>,
+    #[arg(long, value_name = "N", env = "TIDEGATE_VIOLATIONS_MAX", hide_env_values = true)]
+    pub(crate) violations_max: Option<u64>,
 
     /// How to store the users and addresses of violations [default: hashed]
     #[arg(
@@ -147,8 +147,7 @@ impl PartialAdminSettings {
         };
         if let Some(mut within) = fields.take("violations").as_ref().and_then(Field::fields) {
             layer.violations_keep = within.take("keep").and_then(|field| field.duration());
-            layer.violations_most =
-                within.take("most").and_then(|field| field.integer(1, u64::MAX));
+            layer.violations_max = within.take("max").and_then(|field| field.integer(1, u64::MAX));
             layer.violations_identity =
                 within.take("store_identity").and_then(|field| read_choice(&field));
             within.finish();
@@ -168,7 +167,7 @@ impl PartialAdminSettings {
             rules_table_interval: self.rules_table_interval.or(below.rules_table_interval),
             rules_copy: self.rules_copy.or(below.rules_copy),
             violations_keep: self.violations_keep.or(below.violations_keep),
-            violations_most: self.violations_most.or(below.violations_most),
+            violations_max: self.violations_max.or(below.violations_max),
             violations_identity: self.violations_identity.or(below.violations_identity),
         }
     }
@@ -260,7 +259,7 @@ impl AdminSettings {
             rules_copy: typed.rules_copy,
             retention: RetentionPolicy {
                 age: typed.violations_keep.unwrap_or(DEFAULT_RETENTION),
-                rows: typed.violations_most.unwrap_or(DEFAULT_MAX_VIOLATIONS),
+                rows: typed.violations_max.unwrap_or(DEFAULT_MAX_VIOLATIONS),
             },
             plain_identities: typed.violations_identity == Some(ViolationIdentity::Plain),
         })

@@ -40,7 +40,7 @@ pub(super) struct RuleCounterTable {
 struct RuleMetricsRow {
     mode: &'static str,
     is_active: bool,
-    most_in_window: Option<u64>,
+    max_in_window: Option<u64>,
     /// Index of the rule's pattern in [`RuleCounterTable::endpoints`].
     endpoint: usize,
     counts: Arc<RuleCounters>,
@@ -65,7 +65,7 @@ impl CarryOver for RuleCounterTable {
         let rows = self.rows.carry_over(rules, |rule, before| RuleMetricsRow {
             mode: rule.mode().name(),
             is_active: rule.is_active(),
-            most_in_window: rule.limit().max_in_window(),
+            max_in_window: rule.limit().max_in_window(),
             endpoint: indexes.get(endpoint_pattern(rule).as_str()).copied().unwrap_or(0),
             counts: before.map_or_else(RuleCounters::new, |row| Arc::clone(&row.counts)),
         });
@@ -97,7 +97,7 @@ impl RuleCounterTable {
         let Some(row) = self.rows.get(rule) else { return usize::MAX };
         // A counting rule without a reading was not evaluated, because another rule was already
         // known to refuse.
-        if reading.is_some() || row.value.most_in_window.is_none() {
+        if reading.is_some() || row.value.max_in_window.is_none() {
             row.value.counts.count_verdict(verdict, reading);
         }
         row.value.endpoint
@@ -113,13 +113,13 @@ impl RuleCounterTable {
 
     pub(super) fn rule_counts(&self) -> Vec<RuleCount> {
         let counts = self.rows.by_id().into_iter().map(|row| {
-            let RuleMetricsRow { mode, is_active, most_in_window, endpoint, counts } = &row.value;
+            let RuleMetricsRow { mode, is_active, max_in_window, endpoint, counts } = &row.value;
             RuleCount {
                 id: row.id.clone(),
                 endpoint: self.endpoints[*endpoint].0.clone(),
                 mode,
                 is_active: *is_active,
-                most_in_window: *most_in_window,
+                max_in_window: *max_in_window,
                 verdicts: counts.verdicts(),
                 headroom_percent: counts.headroom(),
             }

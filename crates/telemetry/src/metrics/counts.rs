@@ -60,7 +60,7 @@ pub struct RuleCount {
     pub is_active: bool,
     /// Maximum number of requests that it admits for one key in any interval as long as its
     /// window; `None` if it does not count.
-    pub most_in_window: Option<u64>,
+    pub max_in_window: Option<u64>,
     /// Its verdicts.
     pub verdicts: VerdictCounts,
     /// Remaining quota after a decision, in percent of the limit. The utilisation of the bucket is

@@ -83,7 +83,7 @@ fn write_window_bounds(rules: &[RuleCount], to: &mut Exposition) {
     let help =
         "Maximum requests that a rule admits for one key in any interval as long as its window.";
     to.family("tidegate_rule_window_bound_requests", MetricKind::Gauge, help);
-    for (rule, most) in rules.iter().filter_map(|rule| Some((rule, rule.most_in_window?))) {
+    for (rule, most) in rules.iter().filter_map(|rule| Some((rule, rule.max_in_window?))) {
         to.sample("", &[("rule", &rule.id)], most);
     }
 }

@@ -26,7 +26,7 @@ pub struct BurstEvent {
     /// The key's fingerprint, or a hash of it if the caller may not see the fingerprint.
     pub key: String,
     /// The client, such as `ip=192.0.2.7`.
-    pub who: Option<String>,
+    pub client: Option<String>,
     /// Requests so far in the second in which the burst was detected.
     pub rate: u64,
     /// Mean requests per second before.
@@ -77,7 +77,7 @@ impl BurstLog {
             at_us: burst.at.as_micros(),
             rule: burst.rule.clone(),
             key: masks.render_key(burst.key, burst.identity.as_deref(), visibility),
-            who: burst.identity.as_deref().map(|identity| identity.render(visibility)),
+            client: burst.identity.as_deref().map(|identity| identity.render(visibility)),
             rate: burst.spike.rate,
             mean: burst.spike.mean,
         });

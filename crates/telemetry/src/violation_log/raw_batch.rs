@@ -16,7 +16,7 @@ use tidegate_web::LogPaths;
 use super::log_lines::ViolationLogLine;
 use crate::violation::{IdentityPolicy, RuleViolation};
 
-/// Maximum length of a recorded endpoint, in bytes: the column size in the original specification.
+/// Maximum length of a recorded endpoint, in bytes: the size of its column.
 const MAX_ENDPOINT_BYTES: usize = 255;
 
 /// Maximum length of a method in the log.

@@ -25,10 +25,10 @@ export function show(main, client) {
   async function load() {
     try {
       const [{ body: keys }, { body: jumps }] = await Promise.all([call("GET", `/v1/top?limit=${MOST}`), call("GET", "/v1/bursts?limit=100")]);
-      const named = keys.top.filter((one) => isOf(client, one.who));
+      const named = keys.top.filter((one) => isOf(client, one.client));
       const list = await recorded(client, new Set(named.map((one) => one.key)));
       const known = new Set([...named.map((one) => one.key), ...list.map((one) => one.bucket_key)]);
-      const isSame = (one) => known.has(one.key) || isOf(client, one.who);
+      const isSame = (one) => known.has(one.key) || isOf(client, one.client);
       fill(counters, byRule(keys.top.filter(isSame)));
       fill(bursts, jumped(jumps.bursts.filter(isSame).reverse(), "The request rate of this client has not jumped tenfold."));
       fill(records, violations(list, namesByKey(keys.top, jumps.bursts), false));
@@ -69,13 +69,13 @@ function byRule(list) {
   if (!list.length) return h("p", { class: "empty" }, "No rule counted this client in the last 1–2 minutes, or it was not among the busiest.");
   const rows = new Map();
   for (const one of list) {
-    const row = rows.get(`${one.rule}\n${one.key}`) ?? { rule: one.rule, who: one.who };
+    const row = rows.get(`${one.rule}\n${one.key}`) ?? { rule: one.rule, client: one.client };
     rows.set(`${one.rule}\n${one.key}`, { ...row, [one.kind]: one });
   }
   const cell = (one) => h("td", { class: NUMBER }, one ? times(one) : "–");
   const error = ({ refused, busiest }) => count(Math.max(refused?.error ?? 0, busiest?.error ?? 0));
   return table("Counters of this client", ["Rule", "Counted by", { text: "Requests", class: NUMBER }, { text: "Refused", class: NUMBER }, { text: "Max. error", class: NUMBER }],
-    h("tbody", null, [...rows.values()].map((row) => h("tr", null, h("th", { scope: "row" }, untrusted(row.rule)), h("td", { class: "whole" }, untrusted(row.who ?? "–")),
+    h("tbody", null, [...rows.values()].map((row) => h("tr", null, h("th", { scope: "row" }, untrusted(row.rule)), h("td", { class: "whole" }, untrusted(row.client ?? "–")),
       cell(row.busiest), cell(row.refused), h("td", { class: NUMBER }, error(row))))));
 }
 

@@ -23,7 +23,7 @@ export const outcome = (one) => h("span", { class: `badge is-${one.enforced ? "d
 export function jumped(list, otherwise = "No client’s request rate has jumped tenfold.") {
   if (!list.length) return h("p", { class: "empty" }, otherwise);
   return table("Clients whose request rate jumped", ["Client", "When", "Rule", { text: "Requests/s", class: NUMBER }, { text: "Before", class: NUMBER }],
-    h("tbody", null, list.map((one) => h("tr", null, h("th", { scope: "row" }, clientLink(one.who, one.key)), h("td", null, clock(one.at_us)),
+    h("tbody", null, list.map((one) => h("tr", null, h("th", { scope: "row" }, clientLink(one.client, one.key)), h("td", null, clock(one.at_us)),
       h("td", null, untrusted(one.rule)), h("td", { class: NUMBER }, count(one.rate)), h("td", { class: NUMBER }, count(one.mean))))));
 }
 

@@ -69,7 +69,7 @@ function showAll(main) {
 function ranked(title, word, list) {
   const inside = list?.length
     ? table(title, ["Client", "Rule", { text: `Times ${word}`, class: NUMBER }, { text: "Max. error", class: NUMBER }],
-      h("tbody", null, list.map((one) => h("tr", null, h("th", { scope: "row" }, clientLink(one.who, "everyone")), h("td", null, untrusted(one.rule)),
+      h("tbody", null, list.map((one) => h("tr", null, h("th", { scope: "row" }, clientLink(one.client, "everyone")), h("td", null, untrusted(one.rule)),
         h("td", { class: NUMBER }, times(one)), h("td", { class: NUMBER }, one.error ? count(one.error) : "0")))))
     : h("p", { class: "empty" }, `No client was ${word} in the last 1–2 minutes.`);
   return h("section", { class: "card" }, h("h2", null, title), inside);

@@ -103,7 +103,7 @@ function show_tiles(tiles, now, steps) {
     tile("Refused", percent(all ? sum("refused") / all : 0), `${rate(sum("refused") / seconds)} per second, last 10 s`),
     tile("Median decision time", micros(median), `p99 ${micros(slow)}`),
     tile("Store", status.store_error ? "down" : "healthy", status.store_error ?? breakers(now.process) ?? store, Boolean(status.store_error)),
-    tile("Rules", `version ${now.office.version}`, trouble && !status.store_error ? trouble : `from ${place(now.office.database)}`, Boolean(status.reload_error)),
+    tile("Rules", `version ${now.rule_set.version}`, trouble && !status.store_error ? trouble : `from ${place(now.rule_set.database)}`, Boolean(status.reload_error)),
     memory ? tile("Keys in memory", count(memory.keys), `${bytes(memory.bytes)} of ${bytes(memory.limit)}`) : null);
 }
 
@@ -163,9 +163,9 @@ function show_state(state, now, latest) {
     ["State", status.status],
     ...show_servers(now.process),
     status.store_error ? ["Store error", status.store_error] : null,
-    ["Active rules", `version ${now.office.version}, ${count(now.office.rules)} rules (${status.rules_version})`],
-    ["Latest saved version", latest === null ? "–" : latest.database_error ?? `${latest.latest} (${latest.latest === now.office.version ? "active" : "not active here yet"})`],
-    ["Rules come from", latest?.rules ? `${latest.rules.name}${latest.rules.editable ? "" : " (read-only here)"}` : now.office.database],
+    ["Active rules", `version ${now.rule_set.version}, ${count(now.rule_set.rules)} rules (${status.rules_version})`],
+    ["Latest saved version", latest === null ? "–" : latest.database_error ?? `${latest.latest} (${latest.latest === now.rule_set.version ? "active" : "not active here yet"})`],
+    ["Rules come from", latest?.rules ? `${latest.rules.name}${latest.rules.editable ? "" : " (read-only here)"}` : now.rule_set.database],
     ...show_nodes(latest?.nodes ?? []),
     status.reload_error ? ["Newer rules", status.reload_error] : null,
     memory ? ["Memory", `${bytes(memory.bytes)} of ${bytes(memory.limit)}, ${count(memory.keys)} keys, ${count(memory.overflow)} shared`] : null,

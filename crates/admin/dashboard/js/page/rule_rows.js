@@ -58,7 +58,7 @@ function row(rule) {
     used.style.width = `${left === null ? 0 : Math.round((1 - left) * 100)}%`;
     gauge.classList.toggle("is-high", left !== null && left < 0.1);
     say(high, read ? percent(sum((one) => scarce(one.headroom, now.headroom_percent.bounds)) / read) : "–");
-    say(most, now.most_in_window === null ? "–" : count(now.most_in_window));
+    say(most, now.max_in_window === null ? "–" : count(now.max_in_window));
   };
   return { element, update };
 }

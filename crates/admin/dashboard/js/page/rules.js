@@ -74,7 +74,7 @@ export function show(main) {
   load();
   // Reload when another user or node changes the rules.
   return watch(() => {
-    const now = newest()?.office.version;
+    const now = newest()?.rule_set.version;
     if (version !== null && now !== undefined && now !== version) load();
   });
 }

@@ -51,7 +51,7 @@ export function show(main) {
 /** Explains why there are no versions, and how to create the first one. */
 function none(readOnly) {
   if (readOnly) return `There are no versions: ${visible(readOnly, 500)}.`;
-  const source = newest()?.office.database.split("/").at(-1);
+  const source = newest()?.rule_set.database.split("/").at(-1);
   return [`No versions yet. ${source ? `Rules come from ${visible(source)}; your` : "Your"} first change creates version 1. `, h("a", { href: "#/edit" }, "Edit the rules"), "."];
 }
 

@@ -7,18 +7,17 @@ use tidegate_api::grpc;
 use tidegate_core::decision::{AnsweredBy, Reading};
 use tidegate_core::store::{Charge, Op, Store, StoreError};
 use tidegate_core::time::Timestamp;
+use tidegate_fixtures::server::ManualMemoryStore;
 use tidegate_net::listen;
 use tidegate_rules::Facts;
 use tokio::sync::Semaphore;
 
-use super::{
-    ENVOY_CALL, ManualClockStore, SHOULD_RATE_LIMIT, TestGrpcServer, encode_frame, new_store,
-};
+use super::{ENVOY_CALL, SHOULD_RATE_LIMIT, TestGrpcServer, encode_frame, new_store};
 
 /// A store that charges at once, but returns only when a permit is available.
 #[derive(Clone)]
 struct GatedReplyStore {
-    inner: Arc<ManualClockStore>,
+    inner: Arc<ManualMemoryStore>,
     permits: Arc<Semaphore>,
 }
 

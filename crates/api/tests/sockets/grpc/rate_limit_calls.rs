@@ -9,16 +9,15 @@ use tidegate_limiter::Limiter;
 use tidegate_net::listen;
 use tidegate_rules::Facts;
 
-use super::{
-    ENVOY_CALL, ManualClockStore, PendingBody, SHOULD_RATE_LIMIT, TestGrpcServer, encode_frame,
-};
+use super::{ENVOY_CALL, PendingBody, SHOULD_RATE_LIMIT, TestGrpcServer, encode_frame};
 use tidegate_fixtures::faulty_store::FaultyStore;
 use tidegate_fixtures::raw_client::RawClient;
+use tidegate_fixtures::server::ManualMemoryStore;
 
 const TEN_PER_MINUTE: &str = "rules: [{ id: per-ip, key_by: ip, limit: 10/m using fixed_window }]";
 
 /// Returns the remaining quota of the counter that [`ENVOY_CALL`] charges.
-async fn remaining(limiter: &Limiter<ManualClockStore>) -> u64 {
+async fn remaining(limiter: &Limiter<ManualMemoryStore>) -> u64 {
     let facts: Facts<'_> = [("ip", "192.0.2.7")].into_iter().collect();
     let decision = limiter.peek(&facts, None, 1).await;
     decision.tightest().unwrap().1.numbers.unwrap().remaining

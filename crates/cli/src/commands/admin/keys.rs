@@ -28,7 +28,7 @@ struct KeyRow {
     kind: String,
     rule: String,
     key: String,
-    who: Option<String>,
+    client: Option<String>,
     count: u64,
     error: u64,
     spread: u64,
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &KeysArgs) -> Result<CommandOutcome, CommandError> {
     let query = QueryString::default()
         .with_param("kind", args.kind.as_deref())
         .with_param("rule", args.rule.as_deref())
-        .with_param("limit", Some(args.limit.most.min(MAX_KEYS)));
+        .with_param("limit", Some(args.limit.max.min(MAX_KEYS)));
     let response = block_on(api.get(&format!("/v1/top{query}")))?;
     if api.json {
         output::print_text(&format!("{}\n", response.body))?;
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &KeysArgs) -> Result<CommandOutcome, CommandError> {
         output::print_text("no requests in the last minute\n")?;
         return Ok(CommandOutcome::Success);
     }
-    let mut rows = vec![["list", "times", "rule", "who"].map(str::to_owned).to_vec()];
+    let mut rows = vec![["list", "times", "rule", "client"].map(str::to_owned).to_vec()];
     rows.extend(top.iter().map(KeyRow::table_row));
     output::print_text(&output::format_table(0, &rows))?;
     Ok(CommandOutcome::Success)
@@ -127,7 +127,7 @@ impl CounterRow {
 impl KeyRow {
     fn table_row(&self) -> Vec<String> {
         let times = formatting::format_estimate(self.count, self.error, self.spread);
-        let who = formatting::format_key_owner(self.who.as_deref(), &self.key);
+        let who = formatting::format_key_owner(self.client.as_deref(), &self.key);
         vec![escape_unprintable(&self.kind), times, escape_unprintable(&self.rule), who]
     }
 }

@@ -117,7 +117,7 @@ struct OverrideRow {
 fn list(args: &OverrideListArgs) -> Result<CommandOutcome, CommandError> {
     let api = AdminClient::new(&args.admin_api)?;
     let query = QueryString::default().with_param("rule", args.rule.as_deref());
-    let list = block_on(pagination::fetch_list(&api, OVERRIDES, &query, args.limit.most))?;
+    let list = block_on(pagination::fetch_list(&api, OVERRIDES, &query, args.limit.max))?;
     if api.json {
         output::print_json(&list)?;
         return Ok(CommandOutcome::Success);

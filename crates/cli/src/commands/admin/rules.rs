@@ -85,7 +85,7 @@ fn history(args: &RulesHistoryArgs) -> Result<CommandOutcome, CommandError> {
     }
     let api = AdminClient::new(&args.admin_api)?;
     let list =
-        block_on(pagination::fetch_list(&api, VERSIONS, &QueryString::default(), args.limit.most))?;
+        block_on(pagination::fetch_list(&api, VERSIONS, &QueryString::default(), args.limit.max))?;
     if api.json {
         output::print_json(&list)?;
         return Ok(CommandOutcome::Success);
@@ -138,5 +138,9 @@ pub(super) fn parse_list<T: for<'de> Deserialize<'de>>(list: Json) -> Result<T, 
 
 /// The line to print below a list that is not complete.
 pub(super) fn more_entries_hint(has_more: bool) -> String {
-    if has_more { format!("{DIM}there are more: --most N{DIM:#}\n") } else { String::new() }
+    if has_more {
+        format!("{DIM}there are more; raise --max to list them{DIM:#}\n")
+    } else {
+        String::new()
+    }
 }

@@ -28,7 +28,7 @@ struct SubjectRow {
     id: String,
     fact: String,
     value: Option<String>,
-    pub brings: BTreeMap<String, String>,
+    pub facts: BTreeMap<String, String>,
 }
 
 /// Runs a command on subjects.
@@ -53,7 +53,7 @@ fn set(args: &SubjectSetArgs) -> Result<CommandOutcome, CommandError> {
 fn list(args: &SubjectListArgs) -> Result<CommandOutcome, CommandError> {
     let api = AdminClient::new(&args.admin_api)?;
     let list =
-        block_on(pagination::fetch_list(&api, SUBJECTS, &QueryString::default(), args.limit.most))?;
+        block_on(pagination::fetch_list(&api, SUBJECTS, &QueryString::default(), args.limit.max))?;
     if api.json {
         output::print_json(&list)?;
         return Ok(CommandOutcome::Success);
@@ -76,11 +76,11 @@ fn list(args: &SubjectListArgs) -> Result<CommandOutcome, CommandError> {
 impl SubjectRow {
     fn table_row(&self) -> Vec<String> {
         let value = self.value.as_deref().map_or_else(|| "…".to_owned(), escape_unprintable);
-        let brings = self.brings.iter().map(|(name, value)| format!("{name}={value}"));
-        let brings = escape_unprintable(&brings.collect::<Vec<_>>().join(" "));
+        let facts = self.facts.iter().map(|(name, value)| format!("{name}={value}"));
+        let facts = escape_unprintable(&facts.collect::<Vec<_>>().join(" "));
         vec![
             format!("{}={value}", escape_unprintable(&self.fact)),
-            brings,
+            facts,
             escape_unprintable(&self.id),
         ]
     }

@@ -57,9 +57,9 @@ struct ViolationEntry {
 pub(crate) fn run(args: &ViolationsArgs) -> Result<CommandOutcome, CommandError> {
     let (api, query) = (AdminClient::new(&args.admin_api)?, build_query(args)?);
     match (args.top, args.follow) {
-        (true, _) => top(&api, &query, args.limit.most),
-        (_, true) => block_on(follow(&api, &query, args.limit.most)),
-        _ => list(&api, &query, args.limit.most),
+        (true, _) => top(&api, &query, args.limit.max),
+        (_, true) => block_on(follow(&api, &query, args.limit.max)),
+        _ => list(&api, &query, args.limit.max),
     }
 }
 

@@ -180,7 +180,7 @@ rules:
   - { id: any, match: { endpoint: "*" }, key_by: "user_id:endpoint", limit: 1/s }
   - { id: net, match: { ip: 192.0.2.0/24 }, limit: 1/s }
   - { id: net6, match: { ip: "2001:db8::/32" }, limit: 1/s }
-  - { id: asleep, is_active: false, limit: 1/s }
+  - { id: inactive, is_active: false, limit: 1/s }
 "#;
         let document = Document::parse("t", source).unwrap();
         let rules = RuleSet::compile(&document, Secret::UNSET).unwrap();

@@ -46,9 +46,9 @@ fn violations_command_filters_and_ranks() {
     assert_eq!(counted(&["--ip", "192.0.2.8"]), 0);
     assert_eq!(counted(&["--rule", "writes"]), 0);
     assert_eq!(counted(&["--api-key", "ann"]), 0);
-    assert_eq!(counted(&["--most", "2"]), 2);
-    let list = fixture.run_ok(&["violations", "--most", "2"]);
-    assert!(list.ends_with("there are more: --most N\n"), "{list}");
+    assert_eq!(counted(&["--max", "2"]), 2);
+    let list = fixture.run_ok(&["violations", "--max", "2"]);
+    assert!(list.ends_with("there are more: --max N\n"), "{list}");
 }
 
 #[test]
@@ -60,12 +60,12 @@ fn keys_command_lists_busiest_and_refused() {
     let listed = fixture.run_ok(&["keys", "--rule", "per-user"]);
     let lines: Vec<Vec<&str>> =
         listed.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[0], ["list", "times", "rule", "who"]);
+    assert_eq!(lines[0], ["list", "times", "rule", "client"]);
     assert_eq!(lines[1], ["refused", "3", "per-user", "user_id=ann"], "{listed}");
     assert_eq!(lines[2], ["refused", "1", "per-user", "user_id=bob"], "{listed}");
     assert_eq!((lines[3][0], lines[3][3]), ("busiest", "user_id=ann"), "{listed}");
     assert_eq!(fixture.run_ok(&["keys", "--rule", "writes"]), "no requests in the last minute\n");
-    let busiest = fixture.run_json(&["keys", "--kind", "busiest", "--most", "1"]);
+    let busiest = fixture.run_json(&["keys", "--kind", "busiest", "--max", "1"]);
     assert_eq!(busiest["top"].as_array().unwrap().len(), 1, "{busiest}");
 }
 

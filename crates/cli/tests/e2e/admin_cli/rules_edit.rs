@@ -66,12 +66,12 @@ fn rollback_shows_diff_and_restores_version() {
     );
     let again = fixture.run_ok(&["rules", "rollback", "1", "--yes"]);
     assert_eq!(again, "nothing to change: version 3 is identical to version 1\n");
-    let history = fixture.run_ok(&["rules", "history", "--most", "2"]);
+    let history = fixture.run_ok(&["rules", "history", "--max", "2"]);
     let lines: Vec<Vec<&str>> = history.lines().map(|line| line.split("  ").collect()).collect();
     assert!(
         lines[1][0].starts_with('3') && history.contains("rolled back to version 1"),
         "{history}"
     );
     assert!(history.contains("bob") && history.contains("too quiet"), "{history}");
-    assert!(history.ends_with("there are more: --most N\n"), "{history}");
+    assert!(history.ends_with("there are more: --max N\n"), "{history}");
 }

@@ -25,7 +25,7 @@ pub(super) fn count_admitted(
 
 #[test]
 fn api_keys_are_read_from_every_source() {
-    let nginx = NginxServer::start("return 200 well;");
+    let nginx = NginxServer::start("return 200 ok;");
     for (source, path, name, prefix) in [
         ("header: x-api-key", "/", "x-api-key", ""),
         ("query: key", "/?a=b&key=KEY&c=d", "x-none", ""),
@@ -53,7 +53,7 @@ fn api_keys_are_read_from_every_source() {
 
 #[test]
 fn unknown_keys_count_as_their_ip() {
-    let nginx = NginxServer::start("return 200 well;");
+    let nginx = NginxServer::start("return 200 ok;");
     let folder = TestFolder::new();
     let server = start_gateway(
         &nginx,
@@ -76,7 +76,7 @@ fn unknown_keys_count_as_their_ip() {
 
 #[test]
 fn forged_forwarding_headers_share_one_counter() {
-    let nginx = NginxServer::start("return 200 well;");
+    let nginx = NginxServer::start("return 200 ok;");
     let server = ServerProcess::start_gateway(&nginx.url(), &["--limit", "3/d by ip"]);
     let mut client = server.gateway_client();
     let mut all = 0;
@@ -101,7 +101,7 @@ fn forged_forwarding_headers_share_one_counter() {
 
 #[test]
 fn forwarded_chain_stops_at_untrusted_address() {
-    let nginx = NginxServer::start("return 200 well;");
+    let nginx = NginxServer::start("return 200 ok;");
     let folder = TestFolder::new();
     let server = start_gateway(
         &nginx,

@@ -6,7 +6,7 @@ use crate::support::ServerProcess;
 use crate::support::external_programs::{LoadReport, run_h2load};
 
 fn assert_exact_admission(limit: u64, requests: u64, args: &[&str]) {
-    let nginx = NginxServer::start("return 200 well;");
+    let nginx = NginxServer::start("return 200 ok;");
     let server =
         ServerProcess::start_gateway(&nginx.url(), &["--limit", &format!("{limit}/d by ip")]);
     let (url, total) = (format!("http://{}/", server.gateway), requests.to_string());

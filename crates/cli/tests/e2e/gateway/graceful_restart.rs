@@ -41,7 +41,7 @@ fn send_until_stopped(
 
 #[test]
 fn restarts_under_load_lose_no_request() {
-    let nginx = NginxServer::start("keepalive_requests 100; return 200 well;");
+    let nginx = NginxServer::start("keepalive_requests 100; return 200 ok;");
     let server = ServerProcess::start_gateway(&nginx.url(), &["--limit", "1000000/s by ip"]);
     let mut chain = SuccessorChain::new(&server);
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -68,7 +68,7 @@ fn restarts_under_load_lose_no_request() {
 
 #[test]
 fn snapshot_keeps_counters_across_restart() {
-    let nginx = NginxServer::start("return 200 well;");
+    let nginx = NginxServer::start("return 200 ok;");
     let folder = TestFolder::new();
     let snapshot = folder.path("counters.snap");
     let args = ["--limit", "10/d by ip", "--snapshot", snapshot.to_str().unwrap()];
@@ -88,7 +88,7 @@ fn snapshot_keeps_counters_across_restart() {
 
 #[test]
 fn failed_successor_leaves_predecessor_serving() {
-    let nginx = NginxServer::start("return 200 well;");
+    let nginx = NginxServer::start("return 200 ok;");
     let folder = TestFolder::new();
     let rules = folder.write("rules.yaml", "rules: [{ id: a, key_by: ip, limit: 100/d }]");
     let upstream = nginx.url();

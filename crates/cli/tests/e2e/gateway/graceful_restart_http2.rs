@@ -99,7 +99,7 @@ async fn send_until_stopped(address: String, load: Arc<Http2LoadCounters>) -> Ve
 
 #[test]
 fn restarts_under_http2_load_lose_no_request() {
-    let nginx = NginxServer::start("return 200 well;");
+    let nginx = NginxServer::start("return 200 ok;");
     let server = ServerProcess::start_gateway(&nginx.url(), &["--limit", "1000000/s by ip"]);
     let mut chain = SuccessorChain::new(&server);
     let (load, runtime) = (Arc::new(Http2LoadCounters::default()), Runtime::new().unwrap());

@@ -15,7 +15,7 @@ const FAR_EXPIRY: u64 = 4_000_000_000;
 
 #[test]
 fn valid_jwt_signature_identifies_the_user() {
-    let nginx = NginxServer::start("return 200 well;");
+    let nginx = NginxServer::start("return 200 ok;");
     for (kind, args) in [
         ("ES256", &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"][..]),
         ("RS256", &["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"]),
@@ -73,7 +73,7 @@ fn valid_jwt_signature_identifies_the_user() {
 
 #[test]
 fn jwks_key_rotation_follows_the_file() {
-    let nginx = NginxServer::start("return 200 well;");
+    let nginx = NginxServer::start("return 200 ok;");
     let folder = TestFolder::new();
     let [old, new, other] = ["old", "new", "other"].map(|name| generate_ec_key(&folder, name));
     folder.write("jwks.json", jwks_document(&folder, &[("2025", &old), ("2026", &new)]));
@@ -105,7 +105,7 @@ fn jwks_key_rotation_follows_the_file() {
 
 #[test]
 fn shared_secret_accepts_only_configured_algorithm() {
-    let nginx = NginxServer::start("return 200 well;");
+    let nginx = NginxServer::start("return 200 ok;");
     let folder = TestFolder::new();
     const SECRET: &str = "a secret of thirty-two bytes, two";
     folder.write("secret", format!("{SECRET}\n"));

@@ -26,7 +26,7 @@ fn statuses_from(ip: &str, balancer: &HaproxyBalancer, count: usize) -> Vec<u16>
 
 #[test]
 fn trusted_balancer_names_the_client() {
-    let nginx = NginxServer::start("return 200 well;");
+    let nginx = NginxServer::start("return 200 ok;");
     for send in ["send-proxy", "send-proxy-v2"] {
         let folder = TestFolder::new();
         let server = start_gateway(&nginx, &folder, "127.0.0.1/32");
@@ -44,7 +44,7 @@ fn trusted_balancer_names_the_client() {
 
 #[test]
 fn untrusted_balancer_counts_as_client() {
-    let nginx = NginxServer::start("return 200 well;");
+    let nginx = NginxServer::start("return 200 ok;");
     for send in ["send-proxy", "send-proxy-v2"] {
         let folder = TestFolder::new();
         let server = start_gateway(&nginx, &folder, "192.0.2.1/32");
@@ -60,7 +60,7 @@ fn untrusted_balancer_counts_as_client() {
 
 #[test]
 fn missing_proxy_header_closes_connection() {
-    let nginx = NginxServer::start("return 200 well;");
+    let nginx = NginxServer::start("return 200 ok;");
     let folder = TestFolder::new();
     let server = start_gateway(&nginx, &folder, "127.0.0.1/32");
     let request = "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";

@@ -50,7 +50,7 @@ fn headers_count_down_until_refusal() {
 fn upstream_limit_headers_are_replaced() {
     let nginx = NginxServer::start(
         "add_header X-RateLimit-Limit 99; add_header RateLimit '\"x\";r=1'; \
-         add_header Retry-After 7; return 200 well;",
+         add_header Retry-After 7; return 200 ok;",
     );
     let server = ServerProcess::start_gateway(&nginx.url(), &["--limit", "5/min by ip"]);
     let fetched = run_curl(&[&format!("http://{}/", server.gateway)]);

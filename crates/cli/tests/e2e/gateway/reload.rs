@@ -6,7 +6,7 @@ use crate::support::{ServerProcess, TestFolder, wait_for};
 
 #[test]
 fn reload_applies_limits_and_keeps_usage() {
-    let nginx = NginxServer::start("return 200 well;");
+    let nginx = NginxServer::start("return 200 ok;");
     let folder = TestFolder::new();
     let rules = folder.write("rules.yaml", "rules: [{ id: a, key_by: ip, limit: 5/d }]");
     let server = ServerProcess::start_gateway_with_config(&rules, &["--upstream", &nginx.url()]);

@@ -50,7 +50,7 @@ fn host_and_path_select_the_upstream() {
 
 #[test]
 fn weighted_balance_is_exact() {
-    let [heavy, light] = [0, 1].map(|_| NginxServer::start("return 200 well;"));
+    let [heavy, light] = [0, 1].map(|_| NginxServer::start("return 200 ok;"));
     let folder = TestFolder::new();
     let document = format!(
         "server:\n  upstreams:\n    api:\n      balance: weighted\n      servers:\n        \
@@ -68,7 +68,7 @@ fn weighted_balance_is_exact() {
 #[test]
 fn dead_server_is_ejected_and_recovers() {
     const CLIENTS: usize = 4;
-    let servers = [0, 1].map(|_| NginxServer::start("return 200 well;"));
+    let servers = [0, 1].map(|_| NginxServer::start("return 200 ok;"));
     let folder = TestFolder::new();
     for health in [
         "",

@@ -38,7 +38,7 @@ fn upstream_goaway_loses_no_request() {
     let folder = TestFolder::new();
     let authority = TestCertificateAuthority::create(&folder.path("."), "good");
     // nginx accepts 50 requests per connection and then sends GOAWAY.
-    let nginx = authority.start_nginx("ssl http2", "keepalive_requests 50; return 200 well;");
+    let nginx = authority.start_nginx("ssl http2", "keepalive_requests 50; return 200 ok;");
     let server = start_gateway(&folder, &nginx, "good.pem");
     let url = format!("http://{}/", server.gateway);
     let body = folder.write("body", "x".repeat(10_000));

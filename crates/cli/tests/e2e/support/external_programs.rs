@@ -58,7 +58,7 @@ pub fn call_grpc(address: &str, calls: &[Value]) -> Vec<Value> {
 /// Like `call_grpc`, with metadata.
 #[track_caller]
 pub fn call_grpc_with_metadata(address: &str, calls: &[Value], metadata: &Value) -> Vec<Value> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/envoy/ask.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/envoy/call.py");
     let args = [address, &json!(calls).to_string(), &metadata.to_string()];
     let output = python().arg(script).args(args).output().unwrap();
     let text = utf8_text(&[output.stdout, output.stderr].concat());

@@ -85,7 +85,7 @@ fn client_hash_is_the_same_everywhere() {
     // Callers without a token see hashes.
     let top = admin.get("/v1/top").body;
     let shown: Vec<Value> =
-        top["top"].as_array().unwrap().iter().map(|key| key["who"].clone()).collect();
+        top["top"].as_array().unwrap().iter().map(|key| key["client"].clone()).collect();
     let log = stop_and_read_log(server);
     let hash = rows[0]["ip"].as_str().unwrap();
     let all = [

@@ -38,7 +38,7 @@ fn json_top_prints_one_snapshot() {
     let rules = snapshot["rules"].as_array().unwrap();
     let writes = rules.iter().find(|rule| rule["id"] == "writes").unwrap();
     assert_eq!((&writes["verdicts"]["allow"], &writes["verdicts"]["deny"]), (&2.into(), &3.into()));
-    assert_eq!(writes["most_in_window"], 4);
+    assert_eq!(writes["max_in_window"], 4);
     let refused = snapshot["keys"].as_array().unwrap().iter().find(|key| key["kind"] == "refused");
     assert_eq!(refused.unwrap()["count"], 3);
 }

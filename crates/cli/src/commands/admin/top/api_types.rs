@@ -9,7 +9,7 @@ pub(super) struct LiveTick {
     pub(super) at_us: u64,
     pub(super) counts: LiveCounts,
     pub(super) process: LiveProcess,
-    #[serde(rename = "office")]
+    #[serde(rename = "rule_set")]
     pub(super) rule_source: LiveRuleSource,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct LiveRule {
     /// Whether the rule is enabled; missing in responses of earlier versions.
     #[serde(default = "is_active")]
     pub(super) is_active: bool,
-    pub(super) most_in_window: Option<u64>,
+    pub(super) max_in_window: Option<u64>,
     pub(super) verdicts: VerdictTotals,
     pub(super) headroom_percent: LiveHistogram,
 }
@@ -133,7 +133,7 @@ pub(super) struct LiveKey {
     pub(super) kind: String,
     pub(super) rule: String,
     pub(super) key: String,
-    pub(super) who: Option<String>,
+    pub(super) client: Option<String>,
     pub(super) count: u64,
     pub(super) error: u64,
     pub(super) spread: u64,

@@ -40,7 +40,7 @@ pub(super) fn sample_rule(id: &str, verdicts: VerdictTotals) -> LiveRule {
         endpoint: "*".to_owned(),
         mode: "enforce".to_owned(),
         is_active: true,
-        most_in_window: Some(20),
+        max_in_window: Some(20),
         verdicts,
         headroom_percent: LiveHistogram {
             bounds: vec![0, 10, 100],
@@ -56,7 +56,7 @@ pub(super) fn sample_key(kind: &str, who: &str, count: u64) -> LiveKey {
         kind: kind.to_owned(),
         rule: "writes".to_owned(),
         key: "0123".to_owned(),
-        who: Some(who.to_owned()),
+        client: Some(who.to_owned()),
         count,
         error: 0,
         spread: 0,

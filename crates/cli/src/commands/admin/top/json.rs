@@ -41,14 +41,14 @@ fn rule_json(row: &RuleActivity) -> Json {
         "refused_share": row.share.map(from_thousandths),
         "used": row.used.map(from_thousandths),
         "scarce_share": row.near_limit.map(from_thousandths),
-        "most_in_window": row.most_in_window,
+        "max_in_window": row.max_in_window,
         "verdicts": {"allow": allow, "deny": deny, "shadow_deny": shadow_deny, "warn": warn, "ban": ban},
     })
 }
 
 fn key_json(key: &LiveKey) -> Json {
-    let LiveKey { kind, rule, key, who, count, error, spread } = key;
-    json!({"kind": kind, "rule": rule, "key": key, "who": who, "count": count, "error": error, "spread": spread})
+    let LiveKey { kind, rule, key, client, count, error, spread } = key;
+    json!({"kind": kind, "rule": rule, "key": key, "client": client, "count": count, "error": error, "spread": spread})
 }
 
 fn node_json(node: &LiveNode) -> Json {

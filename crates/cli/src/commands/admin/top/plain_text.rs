@@ -68,17 +68,21 @@ fn rule_rows(snapshot: &TopSnapshot) -> Vec<Vec<String>> {
             format_percent(rule.share),
             format_percent(rule.used),
             format_percent(rule.near_limit),
-            rule.most_in_window.map_or_else(|| "–".to_owned(), format_count),
+            rule.max_in_window.map_or_else(|| "–".to_owned(), format_count),
         ]
     });
     std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect()
 }
 
 fn key_rows(snapshot: &TopSnapshot, kind: &str) -> Vec<Vec<String>> {
-    let head = vec![kind.to_owned(), "rule".to_owned(), "who".to_owned()];
+    let head = vec![kind.to_owned(), "rule".to_owned(), "client".to_owned()];
     let rows = ViewState::default().visible_keys(snapshot, kind).into_iter().map(|key| {
         let times = format_estimate(key.count, key.error, key.spread);
-        vec![times, escape_unprintable(&key.rule), format_key_owner(key.who.as_deref(), &key.key)]
+        vec![
+            times,
+            escape_unprintable(&key.rule),
+            format_key_owner(key.client.as_deref(), &key.key),
+        ]
     });
     std::iter::once(head).chain(rows).collect()
 }

@@ -55,7 +55,7 @@ pub(super) struct RuleActivity {
     pub(super) used: Option<u64>,
     /// The share of decisions after which at most a tenth of the limit was left, in thousandths.
     pub(super) near_limit: Option<u64>,
-    pub(super) most_in_window: Option<u64>,
+    pub(super) max_in_window: Option<u64>,
     /// Rates of requests and refusals over time, oldest first, in thousandths per second.
     pub(super) trend: Vec<(u64, u64)>,
     /// Verdicts since the start of the server.
@@ -174,7 +174,7 @@ impl RuleActivity {
             share: share_permille(verdicts.refused(), verdicts.decisions()),
             used: share_permille(headroom.sum, samples * 100).map(|left| 1_000 - left),
             near_limit: share_permille(near_limit, samples),
-            most_in_window: rule.most_in_window,
+            max_in_window: rule.max_in_window,
             trend,
             since_start: rule.verdicts,
         }

@@ -141,7 +141,7 @@ impl ViewState {
     ) -> Vec<&'p LiveKey> {
         let matches = |key: &&LiveKey| {
             self.matches_filter(&key.rule)
-                || self.matches_filter(key.who.as_deref().unwrap_or(&key.key))
+                || self.matches_filter(key.client.as_deref().unwrap_or(&key.key))
         };
         snapshot.keys.iter().filter(|key| key.kind == kind).filter(matches).collect()
     }

@@ -56,7 +56,7 @@ fn rows(keys: &[&LiveKey], width: usize, palette: Palette) -> Vec<Line<'static>>
             CellAlignment::Right,
         );
         let name = fit_to_width(
-            &format_key_owner(key.who.as_deref(), &key.key),
+            &format_key_owner(key.client.as_deref(), &key.key),
             room - rule,
             CellAlignment::Left,
         );

@@ -193,7 +193,7 @@ impl RuleColumn {
             Share => format_percent(rule.share),
             Used => format_percent(rule.used),
             NearLimit => format_percent(rule.near_limit),
-            PeakInWindow => rule.most_in_window.map_or_else(|| "–".to_owned(), format_count),
+            PeakInWindow => rule.max_in_window.map_or_else(|| "–".to_owned(), format_count),
             Trend => String::new(),
         }
     }

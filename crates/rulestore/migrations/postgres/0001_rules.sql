@@ -1,6 +1,6 @@
--- The rule office. What a row means is its JSON (definition, value); the typed columns beside it are
--- derived from it for people, and nothing reads them back. Times are microseconds since the Unix
--- epoch: datetime(at / 1e6, 'unixepoch').
+-- Rules, their versions and their history. The meaning of a row is in its JSON column (definition,
+-- value). The typed columns are derived from it for people, and nothing reads them. Times are
+-- microseconds since the Unix epoch: to_timestamp(at / 1e6).
 
 CREATE TABLE rule_version (
     number BIGINT PRIMARY KEY,
@@ -9,7 +9,7 @@ CREATE TABLE rule_version (
     at     BIGINT NOT NULL
 );
 
--- The audit: what each version changed, with what was there before.
+-- The history: what each version changed, with the value before.
 CREATE TABLE rule_change (
     version  BIGINT NOT NULL,
     sequence BIGINT NOT NULL,
@@ -46,9 +46,8 @@ CREATE TABLE rate_limit_rule (
     created_at      BIGINT NOT NULL
 );
 
--- The table model allows a pattern once for each plan; here it is once for each window and algorithm
--- as well, and rules that match other requests are told apart (match_digest, of fixed size because
--- conditions may be longer than an index can hold).
+-- A pattern may occur once for each plan, window and algorithm. Rules that match different requests
+-- are distinct: match_digest has a fixed size, because conditions may be too long for an index.
 CREATE UNIQUE INDEX rate_limit_rule_pattern ON rate_limit_rule
     (key_pattern, coalesce(plan, ''), match_digest, window_us, algorithm);
 
@@ -81,7 +80,7 @@ CREATE VIEW rule_entry (kind, id, value, version) AS
 
 -- No reference to the rule: a violation outlives it.
 CREATE TABLE rate_limit_violation (
-    violation_id   INTEGER PRIMARY KEY AUTOINCREMENT,
+    violation_id   BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     requested_at   BIGINT NOT NULL,
     rule_id        TEXT NOT NULL,
     bucket_key     TEXT NOT NULL,
