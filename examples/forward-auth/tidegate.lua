@@ -1,10 +1,12 @@
--- Asks tidegate about the request that HAProxy holds, and leaves the answer in variables:
--- txn.limit (allow or deny; not set while tidegate is away, so that requests pass), txn.limit_state, txn.limit_retry.
+-- Calls tidegate for the current request and stores the response in variables:
+--   txn.limit        allow or deny; not set while tidegate is down, so that requests pass
+--   txn.limit_state  the RateLimit header
+--   txn.limit_retry  the Retry-After header
 
 local URL = 'http://127.0.0.1:8081/v1/forward-auth'
 
--- Headers of this hop, and those that we set ourselves.
-local OURS = {
+-- Headers that are not copied: those of this connection, and those that are set below.
+local NOT_COPIED = {
   ['host'] = true, ['connection'] = true, ['content-length'] = true, ['transfer-encoding'] = true,
   ['upgrade'] = true, ['te'] = true, ['keep-alive'] = true, ['expect'] = true,
   ['x-forwarded-for'] = true, ['x-forwarded-method'] = true, ['x-forwarded-uri'] = true,
@@ -14,7 +16,7 @@ local OURS = {
 core.register_action('tidegate', { 'http-req' }, function(txn)
   local headers = {}
   for name, values in pairs(txn.http:req_get_headers()) do
-    if not OURS[name] then
+    if not NOT_COPIED[name] then
       headers[name] = {}
       for i, value in pairs(values) do headers[name][i + 1] = value end
     end
@@ -22,12 +24,12 @@ core.register_action('tidegate', { 'http-req' }, function(txn)
   headers['x-forwarded-method'] = { txn.f:method() }
   headers['x-forwarded-uri'] = { txn.f:pathq() }
   headers['x-forwarded-for'] = { txn.f:src() }
-  local answer = core.httpclient():get({ url = URL, headers = headers, timeout = 100 })
-  if not answer or not answer.headers then return end
-  local said = function(name) return answer.headers[name] and answer.headers[name][0] end
-  local decision = said('x-ratelimit-decision')
+  local response = core.httpclient():get({ url = URL, headers = headers, timeout = 100 })
+  if not response or not response.headers then return end
+  local header = function(name) return response.headers[name] and response.headers[name][0] end
+  local decision = header('x-ratelimit-decision')
   if not decision then return end
   txn:set_var('txn.limit', decision)
-  if said('ratelimit') then txn:set_var('txn.limit_state', said('ratelimit')) end
-  if said('retry-after') then txn:set_var('txn.limit_retry', said('retry-after')) end
+  if header('ratelimit') then txn:set_var('txn.limit_state', header('ratelimit')) end
+  if header('retry-after') then txn:set_var('txn.limit_retry', header('retry-after')) end
 end)

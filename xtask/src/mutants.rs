@@ -1,8 +1,8 @@
 //! Mutation testing of the decision code: cargo-mutants makes one change at a time, and a test must
 //! fail.
 //!
-//! It takes hours, so it is not part of `cargo xtask test`. `.cargo/mutants.toml` says which code is
-//! mutated. `docs/internals/mutants.md` lists the survivors and why they are equivalent.
+//! It takes hours, so it is not part of `cargo xtask test`. `.cargo/mutants.toml` says which code
+//! is mutated. `docs/internals/mutants.md` lists the survivors and why they are equivalent.
 
 use crate::run::{TaskError, cargo_command, command_succeeds, run_command, workspace_root};
 

@@ -12,6 +12,7 @@ mod confirmation;
 mod dashboard;
 mod document;
 pub mod guard;
+mod live;
 mod openapi;
 mod overrides;
 mod precondition;
@@ -30,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, ORIGIN};
+use http::header::{ACCEPT, CACHE_CONTROL, HeaderName, HeaderValue, ORIGIN};
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use hyper::body::{Body, Incoming};
@@ -51,7 +52,7 @@ pub use response_body::AdminBody;
 use route::{AdminOperation, AdminRoute};
 use tidegate_rulestore::{ChangeAuthor, RuleManager};
 use tidegate_telemetry::ViolationLog;
-use tidegate_telemetry::live::{LiveBroadcaster, MAX_LISTENERS, TooManyListenersError};
+use tidegate_telemetry::live::LiveBroadcaster;
 use tidegate_telemetry::{Exposition, MetricsExporter};
 use tidegate_telemetry::{TopKeys, Visibility};
 
@@ -159,7 +160,7 @@ impl<S: Store, L: Store> AdminApi<S, L> {
                 return Ok(response.map(AdminBody::from));
             }
             AdminRoute::DashboardFile(file) => return Ok(file.to_response().map(AdminBody::from)),
-            AdminRoute::Live => return self.open_live_feed(),
+            AdminRoute::Live => return live::open_feed(&self.live),
             AdminRoute::Operation(call) => call,
             AdminRoute::MethodNotAllowed { allow } => {
                 return Ok(reply::method_not_allowed(allow).map(AdminBody::from));
@@ -182,20 +183,6 @@ impl<S: Store, L: Store> AdminApi<S, L> {
         };
         let response = request.dispatch(call).await.map(AdminReply::into_response);
         response.map(|response| response.map(AdminBody::from))
-    }
-
-    /// Starts a stream of server-sent events.
-    fn open_live_feed(&self) -> Result<Response<AdminBody>, HttpError> {
-        let feed = self.live.subscribe().map_err(|TooManyListenersError| {
-            let detail = format!(
-                "too many live listeners (max {MAX_LISTENERS}); close a dashboard tab, or read /metrics"
-            );
-            HttpError::new(StatusCode::SERVICE_UNAVAILABLE, detail)
-        })?;
-        let mut response = Response::new(AdminBody::Live(feed));
-        let events = HeaderValue::from_static("text/event-stream");
-        response.headers_mut().insert(CONTENT_TYPE, events);
-        Ok(response)
     }
 }
 

@@ -5,6 +5,7 @@ mod commands;
 mod demo;
 mod facts;
 mod http_client;
+mod table;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

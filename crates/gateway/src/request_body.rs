@@ -13,7 +13,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use super::forwarded_bytes::{ForwardedBytes, ForwardingClosedError};
 use super::header_policy;
 use super::idle_timeout::IdleTimeout;
-use super::replay_body::{ReplayBody, ReplayBuffer, ReplayFrame};
+use super::retry_buffer::{RetryBody, RetryBuffer, RetryFrame};
 use super::upload_progress::UploadProgress;
 use tidegate_identity::RuleInputHeaders;
 use tidegate_web::problem::HttpError;
@@ -40,16 +40,16 @@ struct UploadState {
 #[derive(Debug)]
 enum BodySource {
     Direct(Incoming),
-    Replay(ReplayBody),
+    Retry(RetryBody),
 }
 
 /// A body that may be sent again; `None` if the request has no body.
 #[derive(Debug)]
-pub(super) struct ReplayHandle(Option<BufferedBody>);
+pub(super) struct RetryHandle(Option<BufferedBody>);
 
 #[derive(Debug)]
 struct BufferedBody {
-    body: ReplayBuffer,
+    body: RetryBuffer,
     bytes_left: u64,
     idle_timeout: Duration,
     forwarded_bytes: Option<ForwardedBytes>,
@@ -95,11 +95,11 @@ impl UpstreamRequestBody {
         Self(None)
     }
 
-    /// Makes the body replayable, as long as it is short.
-    pub(super) fn make_replayable(&mut self) -> ReplayHandle {
+    /// Buffers the body for a retry, as long as it is short.
+    pub(super) fn make_retryable(&mut self) -> RetryHandle {
         let buffered = self.0.take().map(|upload| upload.into_buffered());
         self.0 = buffered.as_ref().and_then(BufferedBody::start_upload);
-        ReplayHandle(buffered)
+        RetryHandle(buffered)
     }
 
     /// The upload progress; `None` if there is no body.
@@ -112,8 +112,8 @@ impl UploadState {
     fn into_buffered(self) -> BufferedBody {
         let Self { body, bytes_left, idle_timeout, forwarded_bytes, rule_headers, progress } = self;
         let body = match body {
-            BodySource::Direct(body) => ReplayBuffer::new(body),
-            BodySource::Replay(replay) => replay.into_buffer(),
+            BodySource::Direct(body) => RetryBuffer::new(body),
+            BodySource::Retry(body) => body.into_buffer(),
         };
         BufferedBody {
             body,
@@ -128,7 +128,7 @@ impl UploadState {
     /// Counts a piece, and removes unsafe trailers.
     fn process_frame(
         &mut self,
-        piece: ReplayFrame,
+        piece: RetryFrame,
     ) -> Result<Option<Frame<Bytes>>, RequestBodyError> {
         let frame = piece.frame.map_err(|()| RequestBodyError::Aborted)?;
         let length = frame.data_ref().map_or(0, |data| data.len() as u64);
@@ -147,19 +147,19 @@ impl UploadState {
         })
     }
 
-    fn poll_source_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<ReplayFrame>> {
+    fn poll_source_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<RetryFrame>> {
         match &mut self.body {
             BodySource::Direct(body) => Pin::new(body)
                 .poll_frame(cx)
-                .map(|frame| Some(ReplayFrame { frame: frame?.map_err(|_| ()), is_new: true })),
-            BodySource::Replay(replay) => replay.poll_replay_frame(cx),
+                .map(|frame| Some(RetryFrame { frame: frame?.map_err(|_| ()), is_new: true })),
+            BodySource::Retry(body) => body.poll_retry_frame(cx),
         }
     }
 }
 
-impl ReplayHandle {
+impl RetryHandle {
     /// The same body from the beginning; `None` if it was too long to buffer.
-    pub(super) fn replay(&self) -> Option<UpstreamRequestBody> {
+    pub(super) fn retry_body(&self) -> Option<UpstreamRequestBody> {
         match &self.0 {
             Some(buffered) => Some(UpstreamRequestBody(Some(buffered.start_upload()?))),
             None => Some(UpstreamRequestBody::empty()),
@@ -172,7 +172,7 @@ impl BufferedBody {
         let (bytes_left, idle_timeout) = (self.bytes_left, IdleTimeout::new(self.idle_timeout));
         let (forwarded_bytes, progress) = (self.forwarded_bytes.clone(), self.progress.clone());
         let (body, rule_headers) =
-            (BodySource::Replay(self.body.start_replay()?), Arc::clone(&self.rule_headers));
+            (BodySource::Retry(self.body.start_retry()?), Arc::clone(&self.rule_headers));
         Some(Box::new(UploadState {
             body,
             bytes_left,
@@ -208,7 +208,7 @@ impl Body for UpstreamRequestBody {
     fn is_end_stream(&self) -> bool {
         self.0.as_ref().is_none_or(|upload| match &upload.body {
             BodySource::Direct(body) => body.is_end_stream(),
-            BodySource::Replay(replay) => replay.is_end_stream(),
+            BodySource::Retry(body) => body.is_end_stream(),
         })
     }
 
@@ -216,7 +216,7 @@ impl Body for UpstreamRequestBody {
         match self.0.as_ref().map(|upload| &upload.body) {
             None => SizeHint::with_exact(0),
             Some(BodySource::Direct(body)) => body.size_hint(),
-            Some(BodySource::Replay(replay)) => replay.size_hint(),
+            Some(BodySource::Retry(body)) => body.size_hint(),
         }
     }
 }

@@ -10,8 +10,8 @@ use http::{HeaderValue, Request, Response, Uri};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 
-use super::idle_pool::IdleConnectionPool;
-use super::request_body::{ReplayHandle, UpstreamRequestBody};
+use super::connection_pool::ConnectionPool;
+use super::request_body::{RetryHandle, UpstreamRequestBody};
 use super::upload_progress::UploadProgress;
 use super::upstream_connection::{Http1Connection, Http2Sender, UpstreamConnection, dial};
 use super::upstream_error::UpstreamError;
@@ -51,7 +51,7 @@ pub(super) struct UpstreamServer {
     tls: OutboundTls,
     in_flight: AtomicUsize,
     unhealthy: AtomicBool,
-    idle_pool: IdleConnectionPool,
+    connection_pool: ConnectionPool,
     /// Whether the server has ever negotiated HTTP/2.
     speaks_http2: AtomicBool,
     shared_http2: Mutex<Option<SharedHttp2>>,
@@ -96,7 +96,7 @@ impl UpstreamServer {
             tls,
             in_flight: AtomicUsize::new(0),
             unhealthy: AtomicBool::new(false),
-            idle_pool: IdleConnectionPool::new(threads),
+            connection_pool: ConnectionPool::new(threads),
             speaks_http2: AtomicBool::new(false),
             shared_http2: Mutex::default(),
             http2_generations: AtomicU64::new(0),
@@ -145,7 +145,8 @@ impl UpstreamServer {
             return Box::pin(self.send_http2(shared, request)).await;
         }
         loop {
-            let (mut connection, reused) = match self.idle_pool.take(self.timeouts.keep_alive) {
+            let (mut connection, reused) = match self.connection_pool.take(self.timeouts.keep_alive)
+            {
                 Some(connection) => (connection, true),
                 // Rare and large, so it is boxed: its state would enlarge the future of every
                 // request.
@@ -198,13 +199,13 @@ impl UpstreamServer {
     /// Returns a connection to the pool after its response has ended, if it can be reused.
     pub(super) fn return_to_pool(&self, mut connection: Box<Http1Connection>) {
         if connection.is_reusable() {
-            self.idle_pool.put(connection);
+            self.connection_pool.put(connection);
         }
     }
 
     /// Closes connections that have been idle for too long.
     pub(super) fn evict_idle(&self) {
-        self.idle_pool.evict_expired(self.timeouts.keep_alive);
+        self.connection_pool.evict_expired(self.timeouts.keep_alive);
     }
 
     async fn send_http2(
@@ -240,7 +241,7 @@ impl UpstreamServer {
 /// A copy of a request, to retry it if the server does not process the original.
 struct RetryRequest {
     head: Request<()>,
-    body: ReplayHandle,
+    body: RetryHandle,
 }
 
 impl RetryRequest {
@@ -249,13 +250,13 @@ impl RetryRequest {
         head.method_mut().clone_from(request.method());
         head.uri_mut().clone_from(request.uri());
         head.headers_mut().clone_from(request.headers());
-        Self { head, body: request.body_mut().make_replayable() }
+        Self { head, body: request.body_mut().make_retryable() }
     }
 
     /// The request, if its body was short enough to be buffered.
     fn into_request(self) -> Option<Request<UpstreamRequestBody>> {
         let (head, ()) = self.head.into_parts();
-        Some(Request::from_parts(head, self.body.replay()?))
+        Some(Request::from_parts(head, self.body.retry_body()?))
     }
 }
 

@@ -22,8 +22,8 @@ use crate::receipt::{Receipt, ReceiptItem};
 pub struct HeldSlots(pub(crate) Receipt);
 
 impl HeldSlots {
-    /// How long the slots are held unless renewed: the shortest of their hold time. Renewing after a
-    /// third of it leaves time to retry a failed renewal.
+    /// How long the slots are held unless renewed: the shortest of their hold times. Renewing after
+    /// a third of it leaves time to retry a failed renewal.
     #[must_use]
     pub fn hold(&self) -> Micros {
         let hold = |charged| self.0.rule(charged).limit().policy()?.slot_hold();
@@ -38,13 +38,13 @@ impl<S: Store, L: Store> Limiter<S, L> {
         self.refund_receipt(&slots.0).await;
     }
 
-    /// Extends slots by another hold time, including slots that have expired meanwhile: their request
-    /// is still in progress. Slots granted by a local share move to the store as soon as it
-    /// answers.
+    /// Extends slots by another hold time, including slots that have expired meanwhile: their
+    /// request is still in progress. Slots granted by a local share move to the store as soon as
+    /// it answers.
     ///
     /// A renewal may take effect even if its response is lost or the caller stops waiting for it.
-    /// The slot is then counted twice until one of the two hold time expires, which is too strict but
-    /// never too lax.
+    /// The slot is then counted twice until one of the two hold times expires, which is too strict
+    /// but never too lax.
     pub async fn renew_slots(&self, slots: &mut HeldSlots) {
         renew_slots_in_store(&self.store, &mut slots.0).await;
         if let Some(local) = &self.local {

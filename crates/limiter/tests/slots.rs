@@ -1,5 +1,5 @@
-//! Concurrency slots: held until the response ends, renewed while it lasts, and released by hold time
-//! expiry if the holder does neither.
+//! Concurrency slots: held until the response ends, renewed while it lasts, and expired after their
+//! hold time if the holder does neither.
 
 #![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 

@@ -3,8 +3,8 @@
 //! Layout, little-endian: magic, check value of the key secret, number of scales and the scales,
 //! number of entries and the entries, CRC-32 of everything before it. A file that is truncated,
 //! damaged or made with another secret is rejected as a whole. Counters refill for the time between
-//! snapshot and restore, because states carry timestamps. Held slots expire with their hold time. The
-//! server decides when and where snapshots are written.
+//! snapshot and restore, because states carry timestamps. Held slots expire with their hold time.
+//! The server decides when and where snapshots are written.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -11,7 +11,7 @@ mod header_writer;
 mod ietf;
 mod pending_headers;
 mod refusal;
-mod retry_delay;
+mod retry_after;
 mod summary;
 
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
@@ -79,7 +79,7 @@ impl HeaderSettings {
     #[must_use]
     pub fn jitter_seed(&self, decision: &Decision, facts: &Facts<'_>) -> u64 {
         match self.retry_jitter {
-            Some(_) if !decision.is_allowed() => retry_delay::jitter_seed(decision, facts),
+            Some(_) if !decision.is_allowed() => retry_after::jitter_seed(decision, facts),
             _ => 0,
         }
     }

@@ -7,7 +7,7 @@ use tidegate_limiter::{Decision, RuleReading};
 use tidegate_rules::{Rule, RuleMode, RuleSet};
 
 use super::HeaderSettings;
-use super::retry_delay::RetryDelay;
+use super::retry_after::RetryAfter;
 
 /// The tightest rule of a decision and its reading.
 pub(super) struct LimitSummary<'a> {
@@ -21,7 +21,7 @@ pub(super) struct LimitSummary<'a> {
     /// rule's `on_fail` decided.
     pub(super) is_uncounted: bool,
     /// The wait before a retry; `None` if the request is allowed, or if no wait would help.
-    pub(super) wait: Option<RetryDelay>,
+    pub(super) wait: Option<RetryAfter>,
 }
 
 /// A [`LimitSummary`] of a rule that counts.
@@ -30,7 +30,7 @@ pub(super) struct ReportedCounter<'a> {
     pub(super) rule_key: Option<(u64, u32)>,
     pub(super) numbers: Reading,
     refused: bool,
-    wait: Option<RetryDelay>,
+    wait: Option<RetryAfter>,
 }
 
 impl<'a> LimitSummary<'a> {
@@ -43,7 +43,7 @@ impl<'a> LimitSummary<'a> {
         let summary = Self::for_allowed(decision.rules(), reading);
         let wait = match decision.is_allowed() {
             true => None,
-            false => RetryDelay::from_retry(reading.retry(), settings.retry_jitter, random),
+            false => RetryAfter::from_retry(reading.retry(), settings.retry_jitter, random),
         };
         Some(Self { wait, ..summary })
     }
@@ -69,7 +69,7 @@ impl<'a> LimitSummary<'a> {
 
     /// The wait in seconds, as in `Retry-After`.
     pub(super) fn wait_secs(&self) -> Option<u64> {
-        self.wait.map(RetryDelay::secs)
+        self.wait.map(RetryAfter::secs)
     }
 }
 
@@ -92,7 +92,7 @@ impl ReportedCounter<'_> {
     /// help.
     pub(super) fn effective_secs(&self) -> Option<u64> {
         match self.refused {
-            true => self.wait.map(RetryDelay::secs),
+            true => self.wait.map(RetryAfter::secs),
             false => Some(self.numbers.next_after.as_secs_floor()).filter(|secs| *secs > 0),
         }
     }

@@ -17,6 +17,7 @@ use tidegate_limiter::Limiter;
 use tidegate_memory::MemoryStore;
 
 use crate::cli::BenchArgs;
+use crate::table::format_columns;
 use sample_requests::SampleRequests;
 use tidegate_server::error::CommandError;
 use tidegate_server::output::{self, BOLD, DIM};
@@ -156,7 +157,7 @@ fn render_report(source: &str, report: &BenchReport) -> String {
     ];
     let rate = group_digits(report.decisions_per_second);
     let mut text = format!("{BOLD}{rate} decisions per second{BOLD:#}\n");
-    text.push_str(&output::format_columns(2, &rows));
+    text.push_str(&format_columns(2, &rows));
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{DIM}Measured {NOTE}.{DIM:#}");
     text

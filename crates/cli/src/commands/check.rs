@@ -7,6 +7,7 @@ use tidegate_core::time::Micros;
 
 use super::decision_query::{self, DecisionTarget};
 use crate::cli::DecisionArgs;
+use crate::table::format_table;
 use tidegate_server::CommandOutcome;
 use tidegate_server::error::CommandError;
 use tidegate_server::output::{self, BAD, GOOD, escape_unprintable};
@@ -98,7 +99,7 @@ impl DecisionResponse {
                 format_millis(reading.reset_after_ms),
             ]
         }));
-        output::format_table(2, &rows)
+        format_table(2, &rows)
     }
 
     /// The decision in one line.

@@ -10,6 +10,7 @@ use tidegate_rules::diagnostic::{Diagnostic, DocumentError};
 use tidegate_rules::{RuleLimit, RuleSet};
 
 use crate::cli::ConfigCheckArgs;
+use crate::table::format_columns;
 use tidegate_server::CommandOutcome;
 use tidegate_server::config::{
     DEFAULT_HTTP, GatewaySettings, ListenSpec, PartialGatewaySettings, PartialSettings,
@@ -120,7 +121,7 @@ fn summary(
         .filter(|(_, value)| !value.is_empty())
         .map(|(name, value)| vec![name.to_owned(), value])
         .collect();
-    format!("{BOLD}{name}{BOLD:#} is {GOOD}valid{GOOD:#}\n{}", output::format_columns(2, &rows))
+    format!("{BOLD}{name}{BOLD:#} is {GOOD}valid{GOOD:#}\n{}", format_columns(2, &rows))
 }
 
 /// The gateway's address, and the servers of each route.

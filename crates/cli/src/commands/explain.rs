@@ -9,6 +9,7 @@ use tidegate_api::json;
 use super::check::DecisionResponse;
 use super::decision_query::{self, DecisionTarget};
 use crate::cli::DecisionArgs;
+use crate::table::format_columns;
 use tidegate_server::CommandOutcome;
 use tidegate_server::error::CommandError;
 use tidegate_server::output::{self, BOLD, DIM, escape_unprintable};
@@ -79,7 +80,7 @@ fn render_explanation(explanation: &ExplainResponse) -> String {
     let rows: Vec<_> = facts
         .map(|(name, value)| vec![escape_unprintable(name), escape_unprintable(value)])
         .collect();
-    text.push_str(&output::format_columns(2, &rows));
+    text.push_str(&format_columns(2, &rows));
     if rows.is_empty() {
         text.push_str("  none\n");
     }
@@ -118,9 +119,5 @@ fn render_rule(rule: &ExplainedRule, decides: bool) -> String {
         row("verdict", &rule.verdict),
     ];
     let mark = if decides { format!("  {DIM}decides{DIM:#}") } else { String::new() };
-    format!(
-        "  {BOLD}{}{BOLD:#}{mark}\n{}",
-        escape_unprintable(&rule.id),
-        output::format_columns(4, &rows)
-    )
+    format!("  {BOLD}{}{BOLD:#}{mark}\n{}", escape_unprintable(&rule.id), format_columns(4, &rows))
 }

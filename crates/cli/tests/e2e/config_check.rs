@@ -154,7 +154,6 @@ fn unrouted_upstream_is_reported_with_position() {
     assert!(errors.contains("write: routes: [{ path: /, upstream: b }]"), "{errors}");
 }
 
-/// RELIABILITY.md section 4: a document has at most 1 MiB.
 #[test]
 fn document_over_one_mebibyte_is_rejected() {
     const MAX_DOCUMENT_BYTES: usize = 1024 * 1024;

@@ -13,7 +13,7 @@ use crate::support::external_programs::CurlResponse;
 use crate::support::{ServerProcess, TestFolder, run_curl, tidegate_command, wait_for};
 
 /// The app, which returns the length of the request body.
-const APP_CONFIG: &str = r#"return 200 "well $content_length";"#;
+const APP_CONFIG: &str = r#"return 200 "ok $content_length";"#;
 
 fn read_example(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/forward-auth");
@@ -113,7 +113,7 @@ fn assert_limited(site: &ForwardAuthSite, url: &str) -> CurlResponse {
             _ => run_curl(&[&api]),
         };
         assert_eq!(passed.status, 200, "{passed:?}");
-        assert_eq!(passed.body, if left == 4 { "well 12" } else { "well " });
+        assert_eq!(passed.body, if left == 4 { "ok 12" } else { "ok " });
         let limit = policy(&passed).unwrap_or_default();
         assert!(
             limit.is_empty() || limit.starts_with(&format!("\"per-client\";r={left};")),

@@ -303,12 +303,12 @@ fn host_fact_is_canonicalized() {
 #[test]
 fn bypass_proxy_headers_need_trusted_peer() {
     let trusted = "ip: { trusted_proxies: [10.0.0.0/8] }";
-    let head = head("/", &[("x-told", "gold"), ("x-forwarded-for", "10.0.0.7, 198.51.100.7")]);
+    let head = head("/", &[("x-plan", "gold"), ("x-forwarded-for", "10.0.0.7, 198.51.100.7")]);
     for (name, section) in [
-        ("user_id", "user_id: { header: x-told }"),
-        ("tier", "tier: { header: x-told }"),
-        ("tenant", "facts: { tenant: { header: x-told } }"),
-        ("tenant", "facts: { tenant: { header: x-told, trust: proxy } }"),
+        ("user_id", "user_id: { header: x-plan }"),
+        ("tier", "tier: { header: x-plan }"),
+        ("tenant", "facts: { tenant: { header: x-plan } }"),
+        ("tenant", "facts: { tenant: { header: x-plan, trust: proxy } }"),
     ] {
         let identity = format!("{trusted}, {section}");
         assert_eq!(fact_from_peer(PROXY, &identity, name, &head), ok_some("gold"), "{section}");
@@ -319,15 +319,15 @@ fn bypass_proxy_headers_need_trusted_peer() {
             "no proxy is trusted: {section}"
         );
     }
-    let anyone = "facts: { tenant: { header: x-told, trust: anyone } }";
+    let anyone = "facts: { tenant: { header: x-plan, trust: anyone } }";
     assert_eq!(fact_from_peer(CLIENT, anyone, "tenant", &head), ok_some("gold"));
 }
 
 /// An untrusted header must not cause a refusal either: it is not read at all.
 #[test]
 fn untrusted_header_is_never_validated() {
-    let head = head("/", &[("x-told", "a"), ("x-told", "b")]);
-    let identity = "user_id: { header: x-told }, ip: { trusted_proxies: [10.0.0.0/8] }";
+    let head = head("/", &[("x-plan", "a"), ("x-plan", "b")]);
+    let identity = "user_id: { header: x-plan }, ip: { trusted_proxies: [10.0.0.0/8] }";
     assert_eq!(fact_from_peer(CLIENT, identity, "user_id", &head), Ok(None));
     assert_eq!(fact_from_peer(PROXY, identity, "user_id", &head), Err(FactError::Repeated));
 }

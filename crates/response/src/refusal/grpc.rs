@@ -6,7 +6,7 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use super::super::accept::is_token;
 use super::super::header_writer::HeaderWriter;
-use super::super::retry_delay::RetryDelay;
+use super::super::retry_after::RetryAfter;
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -35,7 +35,7 @@ pub(super) fn response_media_type(request: &HeaderMap) -> Option<HeaderValue> {
 }
 
 /// Writes the gRPC status, the message and the pushback.
-pub(super) fn write_status(message: &str, wait: Option<RetryDelay>, writer: &mut HeaderWriter<'_>) {
+pub(super) fn write_status(message: &str, wait: Option<RetryAfter>, writer: &mut HeaderWriter<'_>) {
     writer.put(STATUS, RESOURCE_EXHAUSTED);
     writer.put_text(MESSAGE, |text| text.extend_from_slice(&percent_encode(message)));
     let pushback = match wait {
@@ -115,7 +115,7 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             let mut writer = HeaderWriter::new(&mut headers, false);
-            write_status("", RetryDelay::from_retry(retry, None, 0), &mut writer);
+            write_status("", RetryAfter::from_retry(retry, None, 0), &mut writer);
             writer.finish();
             assert_eq!(headers[PUSHBACK_MS], expected);
         }

@@ -13,7 +13,7 @@ use super::RepositoryError;
 use super::database::{SqlDatabase, SqlParam, SqlSession, to_stored};
 use super::entry_tables::{EntryTable, column_values, table};
 use super::json_chunks::JsonChunks;
-use super::pg_listener::CHANNEL;
+use super::postgres_listener::CHANNEL;
 use super::read::head_in_session;
 use crate::edit::{EntryUpdate, RuleEdit};
 use crate::rule_config::EntryKind;

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::change_notifier::ChangeNotifier;
 use super::sql::SqlRepository;
-use super::{Repository, RepositoryError, pg_listener, postgres, sqlite};
+use super::{Repository, RepositoryError, postgres, postgres_listener, sqlite};
 
 const URL_HELP: &str = "write sqlite:PATH for a single node, or \
                      postgres://user:password@host/database for a fleet";
@@ -32,7 +32,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn Repository>, RepositoryError> {
         RepositoryUrl::Postgres(options) => {
             let database = postgres::open(&options).await;
             if database.is_ok() {
-                tasks.spawn(pg_listener::run_listener(*options, notifier.clone()));
+                tasks.spawn(postgres_listener::run_listener(*options, notifier.clone()));
             }
             database
         }

@@ -1,5 +1,5 @@
 //! PostgreSQL, the database for a fleet: address parsing, migration and connection pools.
-//! Statements are in `database`, notifications in `pg_listener`.
+//! Statements are in `database`, notifications in `postgres_listener`.
 
 use std::str::FromStr as _;
 use std::time::Duration;

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use super::change_notifier::ChangeNotifier;
 use super::database::SqlDatabase;
 use super::open::{RepositoryUrl, with_repository_name};
-use super::{RepositoryError, WakeReason, pg_listener, postgres, sqlite};
+use super::{RepositoryError, WakeReason, postgres, postgres_listener, sqlite};
 use catalog::TableName;
 use row::TableRow;
 
@@ -63,7 +63,10 @@ impl RuleTable {
         let pool = match &address {
             RepositoryUrl::Sqlite(_) => None,
             RepositoryUrl::Postgres(options) => {
-                tasks.spawn(pg_listener::run_listener(PgOptions::clone(options), notifier.clone()));
+                tasks.spawn(postgres_listener::run_listener(
+                    PgOptions::clone(options),
+                    notifier.clone(),
+                ));
                 Some(SqlDatabase::Postgres(postgres::pool(options, MAX_CONNECTIONS)))
             }
         };

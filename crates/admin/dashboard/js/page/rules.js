@@ -13,7 +13,8 @@ export function show(main) {
   const about = h("p");
   fill(main, h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Rules"), about), message, list);
   let version = null;
-  // The displayed version of each rule, sent as If-Match: a rule that changed since is not switched.
+  // The displayed version of each rule, sent as If-Match: a rule that changed since then is not
+  // switched.
   let seen = new Map();
 
   async function load() {

@@ -11,6 +11,7 @@ use super::pagination::QueryString;
 use super::top::formatting;
 use crate::cli::KeysArgs;
 use crate::commands::check::format_millis;
+use crate::table::format_table;
 use tidegate_server::CommandOutcome;
 use tidegate_server::error::CommandError;
 use tidegate_server::output::{self, escape_unprintable};
@@ -59,7 +60,7 @@ pub(crate) fn run(args: &KeysArgs) -> Result<CommandOutcome, CommandError> {
     }
     let mut rows = vec![["list", "times", "rule", "client"].map(str::to_owned).to_vec()];
     rows.extend(top.iter().map(KeyRow::table_row));
-    output::print_text(&output::format_table(0, &rows))?;
+    output::print_text(&format_table(0, &rows))?;
     Ok(CommandOutcome::Success)
 }
 
@@ -96,7 +97,7 @@ fn show_counters(api: &AdminClient, args: &KeysArgs) -> Result<CommandOutcome, C
     let head = ["rule", "key", "used", "left", "full again in", "warnings", "banned until"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(counters.iter().map(CounterRow::table_row));
-    output::print_text(&output::format_table(0, &rows))?;
+    output::print_text(&format_table(0, &rows))?;
     Ok(CommandOutcome::Success)
 }
 

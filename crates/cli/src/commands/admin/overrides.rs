@@ -12,6 +12,7 @@ use super::pagination::{self, PagedList, QueryString};
 use super::rules::{more_entries_hint, parse_list};
 use super::{apply, confirm};
 use crate::cli::{ConfirmArgs, OverrideCommand, OverrideListArgs, OverrideRmArgs, OverrideSetArgs};
+use crate::table::format_table;
 use tidegate_server::CommandOutcome;
 use tidegate_server::error::CommandError;
 use tidegate_server::output::{self, escape_unprintable};
@@ -132,7 +133,7 @@ fn list(args: &OverrideListArgs) -> Result<CommandOutcome, CommandError> {
     rows.extend(overrides.iter().map(OverrideRow::table_row));
     output::print_text(&format!(
         "{}{}",
-        output::format_table(0, &rows),
+        format_table(0, &rows),
         more_entries_hint(next.is_some())
     ))?;
     Ok(CommandOutcome::Success)

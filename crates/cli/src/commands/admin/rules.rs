@@ -11,6 +11,7 @@ use super::{api_errors, apply, rules_change, rules_table};
 use crate::cli::{
     ExportFormat, RulesCommand, RulesExportArgs, RulesGetArgs, RulesHistoryArgs, RulesListArgs,
 };
+use crate::table::format_table;
 use tidegate_server::CommandOutcome;
 use tidegate_server::error::CommandError;
 use tidegate_server::output::{self, DIM, escape_unprintable};
@@ -110,7 +111,7 @@ fn history(args: &RulesHistoryArgs) -> Result<CommandOutcome, CommandError> {
     }
     output::print_text(&format!(
         "{}{}",
-        output::format_table(0, &rows),
+        format_table(0, &rows),
         more_entries_hint(history.next.is_some())
     ))?;
     Ok(CommandOutcome::Success)

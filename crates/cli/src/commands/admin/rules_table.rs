@@ -4,7 +4,8 @@ use serde_json::Value as Json;
 use tidegate_rules::yaml_writer::render_flow;
 
 use super::pagination::ListedRule;
-use tidegate_server::output::{self, escape_unprintable};
+use crate::table::format_table;
+use tidegate_server::output::escape_unprintable;
 
 /// Fields that the limit column omits: they have separate columns, or do not affect decisions.
 const EXCLUDED_FIELDS: [&str; 8] =
@@ -25,7 +26,7 @@ pub(super) fn render_table(rules: &[ListedRule]) -> String {
             match_column(rule),
         ]
     }));
-    output::format_table(0, &rows)
+    format_table(0, &rows)
 }
 
 fn state_column(rule: &Json) -> String {

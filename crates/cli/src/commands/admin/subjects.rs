@@ -11,6 +11,7 @@ use super::overrides::{put_entry, remove_entry};
 use super::pagination::{self, PagedList, QueryString};
 use super::rules::{more_entries_hint, parse_list};
 use crate::cli::{SubjectCommand, SubjectListArgs, SubjectRmArgs, SubjectSetArgs};
+use crate::table::format_table;
 use tidegate_server::CommandOutcome;
 use tidegate_server::error::CommandError;
 use tidegate_server::output::{self, escape_unprintable};
@@ -67,7 +68,7 @@ fn list(args: &SubjectListArgs) -> Result<CommandOutcome, CommandError> {
     rows.extend(subjects.iter().map(SubjectRow::table_row));
     output::print_text(&format!(
         "{}{}",
-        output::format_table(0, &rows),
+        format_table(0, &rows),
         more_entries_hint(next.is_some())
     ))?;
     Ok(CommandOutcome::Success)

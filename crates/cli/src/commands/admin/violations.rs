@@ -10,6 +10,7 @@ use super::api::{AdminClient, block_on};
 use super::pagination::{self, PagedList, QueryString};
 use super::rules::{more_entries_hint, parse_list};
 use crate::cli::ViolationsArgs;
+use crate::table::format_table;
 use tidegate_server::CommandOutcome;
 use tidegate_server::error::CommandError;
 use tidegate_server::output::{self, DIM, escape_unprintable};
@@ -95,7 +96,7 @@ fn list(api: &AdminClient, query: &QueryString, most: u32) -> Result<CommandOutc
     rows.extend(violations.iter().map(ViolationEntry::table_row));
     output::print_text(&format!(
         "{}{}",
-        output::format_table(0, &rows),
+        format_table(0, &rows),
         more_entries_hint(next.is_some())
     ))?;
     Ok(CommandOutcome::Success)
@@ -120,7 +121,7 @@ fn top(api: &AdminClient, query: &QueryString, most: u32) -> Result<CommandOutco
         row.extend(violation.table_row());
         row
     }));
-    let mut text = output::format_table(0, &rows);
+    let mut text = format_table(0, &rows);
     if !complete {
         text.push_str(&format!(
             "{DIM}only the newest {counted} violations were counted; narrow the range with --since{DIM:#}\n"

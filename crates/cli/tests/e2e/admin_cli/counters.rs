@@ -48,7 +48,7 @@ fn violations_command_filters_and_ranks() {
     assert_eq!(counted(&["--api-key", "ann"]), 0);
     assert_eq!(counted(&["--max", "2"]), 2);
     let list = fixture.run_ok(&["violations", "--max", "2"]);
-    assert!(list.ends_with("there are more: --max N\n"), "{list}");
+    assert!(list.ends_with("there are more; raise --max to list them\n"), "{list}");
 }
 
 #[test]

@@ -73,5 +73,5 @@ fn rollback_shows_diff_and_restores_version() {
         "{history}"
     );
     assert!(history.contains("bob") && history.contains("too quiet"), "{history}");
-    assert!(history.ends_with("there are more: --max N\n"), "{history}");
+    assert!(history.ends_with("there are more; raise --max to list them\n"), "{history}");
 }

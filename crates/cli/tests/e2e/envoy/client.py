@@ -133,4 +133,4 @@ assert_equal(set(listed), {"", SERVICE, "ratelimit"})
 unknown = health_pb2.HealthCheckRequest(service="unknown")
 assert_refused(grpc.StatusCode.NOT_FOUND, lambda: health.Check(unknown, timeout=20))
 
-print("well")
+print("ok")

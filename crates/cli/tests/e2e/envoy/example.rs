@@ -13,7 +13,7 @@ fn example_limits_and_sends_headers() {
     let envoy = start_envoy(&server.grpc_address(), &api, &[]);
     for left in ["2", "1", "0"] {
         let passed = run_curl(&[&envoy.url("/")]);
-        assert_eq!((passed.status, passed.body.as_str()), (200, "well"), "{passed:?}");
+        assert_eq!((passed.status, passed.body.as_str()), (200, "ok"), "{passed:?}");
         let limit = r#"3, 3;w=2592000;name="per-ip""#;
         assert_eq!(passed.header("x-ratelimit-limit"), Some(limit));
         assert_eq!(passed.header("x-ratelimit-remaining"), Some(left));

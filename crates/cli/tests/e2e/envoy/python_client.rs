@@ -28,7 +28,7 @@ fn python_client_works_by_reflection() {
     let server = ServerProcess::with_config(&rules, &["--grpc", "127.0.0.1:0"]);
     let mut command = python_script("client.py");
     command.arg(server.grpc_address());
-    assert_eq!(run_ok(command).lines().last(), Some("well"));
+    assert_eq!(run_ok(command).lines().last(), Some("ok"));
 }
 
 /// The descriptors that reflection serves were compiled from the `.proto` files beside them.

@@ -66,7 +66,7 @@ async fn send_once(
     };
     let status = response.status().as_u16();
     let body = response.into_body().collect().await.map_err(|error| format!("{error:?}"))?;
-    if (status, &*body.to_bytes()) != (200, b"well") {
+    if (status, &*body.to_bytes()) != (200, b"ok") {
         return Err(format!("{status}"));
     }
     load.done.fetch_add(1, Ordering::Relaxed);

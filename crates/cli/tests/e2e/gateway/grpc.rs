@@ -35,7 +35,7 @@ async fn echo(
     let body = request.into_body().collect().await.unwrap().to_bytes();
     let mut trailers = HeaderMap::new();
     trailers.insert("grpc-status", "0".parse().unwrap());
-    trailers.insert("grpc-message", "well".parse().unwrap());
+    trailers.insert("grpc-message", "ok".parse().unwrap());
     let body = Full::new(body).with_trailers(std::future::ready(Some(Ok(trailers))));
     let response = Response::builder().header("content-type", kind).header("x-te", te);
     Ok(response.header("x-authority", authority).body(body).unwrap())
@@ -68,7 +68,7 @@ async fn grpc_calls_keep_trailers_and_status() {
         let trailers = whole.trailers().expect("trailers").clone();
         assert_eq!(whole.to_bytes(), "\0\0\0\0\x05hello");
         assert_eq!(trailers.get("grpc-status").unwrap(), "0");
-        assert_eq!(trailers.get("grpc-message").unwrap(), "well");
+        assert_eq!(trailers.get("grpc-message").unwrap(), "ok");
     }
     let refused = client.send_request(grpc_request()).await.unwrap();
     assert_eq!(refused.status(), 200, "gRPC reports errors in its own status");

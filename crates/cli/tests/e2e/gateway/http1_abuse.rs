@@ -66,7 +66,7 @@ fn connection_flood_leaves_descriptors_for_upstream() {
     let all_arrived = Barrier::new(HONEST_CLIENTS);
     let upstream = RecordingUpstream::start_replying(move |_, stream| {
         all_arrived.wait();
-        reply_ok(stream, "well");
+        reply_ok(stream, "ok");
     });
     let mut command = std::process::Command::new("sh");
     let program = env!("CARGO_BIN_EXE_tidegate");

@@ -13,7 +13,7 @@ use crate::support::{
 
 #[test]
 fn headers_count_down_until_refusal() {
-    let nginx = NginxServer::start("return 200 \"well\\n\";");
+    let nginx = NginxServer::start("return 200 \"ok\\n\";");
     let server = ServerProcess::start_gateway(&nginx.url(), &["--limit", "5/min by ip"]);
     let lines = format!(
         "listening gateway {}\nlistening http {}\nlistening resp {}\n",
@@ -23,7 +23,7 @@ fn headers_count_down_until_refusal() {
     let url = format!("http://{}/hello", server.gateway);
     for left in ["4", "3", "2", "1", "0"] {
         let fetched = run_curl(&[&url]);
-        assert_eq!((fetched.status, fetched.body.as_str()), (200, "well\n"), "{fetched:?}");
+        assert_eq!((fetched.status, fetched.body.as_str()), (200, "ok\n"), "{fetched:?}");
         assert_eq!(fetched.header("x-ratelimit-limit"), Some("5"));
         assert_eq!(fetched.header("x-ratelimit-remaining"), Some(left));
     }

@@ -41,7 +41,7 @@ pub struct RecordingUpstream {
 impl RecordingUpstream {
     /// Answers each request at once.
     pub fn start() -> Self {
-        Self::start_replying(|_, stream| reply_ok(stream, "well"))
+        Self::start_replying(|_, stream| reply_ok(stream, "ok"))
     }
 
     /// Answers each request with `reply`.

@@ -21,7 +21,10 @@ fn piped_top_prints_one_snapshot() {
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }
-    assert!(text.contains("\nrefused  rule    who\n3        writes  ip=203.0.113.7\n"), "{text}");
+    assert!(
+        text.contains("\nrefused  rule    client\n3        writes  ip=203.0.113.7\n"),
+        "{text}"
+    );
     assert!(!text.contains('\u{1b}'), "{text:?}");
     assert_eq!(fixture.run_ok(&["top", "--once"]).lines().next(), text.lines().next());
 }

@@ -7,7 +7,8 @@ use super::formatting::{
 use super::snapshot::{QUANTILES, TopSnapshot};
 use super::tick_delta::BANDS;
 use super::view::ViewState;
-use tidegate_server::output::{BOLD, escape_unprintable, format_columns, format_table};
+use crate::table::{format_columns, format_table};
+use tidegate_server::output::{BOLD, escape_unprintable};
 
 /// Renders a snapshot.
 pub(super) fn render_text(snapshot: &TopSnapshot) -> String {
@@ -58,7 +59,7 @@ fn join_parts(parts: impl Iterator<Item = String>) -> String {
 
 fn rule_rows(snapshot: &TopSnapshot) -> Vec<Vec<String>> {
     let head =
-        ["rule", "mode", "requests/s", "refused/s", "refused", "used", "<10% left", "most/window"];
+        ["rule", "mode", "requests/s", "refused/s", "refused", "used", "<10% left", "max/window"];
     let rows = ViewState::default().visible_rules(snapshot).into_iter().map(|rule| {
         vec![
             escape_unprintable(&rule.id),

@@ -16,12 +16,12 @@ use tidegate_net::listen::worker_index;
 const MAX_IDLE_CONNECTIONS: usize = 1_024;
 
 /// One pool per worker thread.
-pub(super) struct IdleConnectionPool(Box<[Mutex<IdleConnections>]>);
+pub(super) struct ConnectionPool(Box<[Mutex<IdleConnections>]>);
 
 /// Each connection with the time it became idle. Last in, first out.
 type IdleConnections = Vec<(Instant, Box<Http1Connection>)>;
 
-impl IdleConnectionPool {
+impl ConnectionPool {
     /// Creates a pool for each of `threads` threads.
     pub(super) fn new(threads: usize) -> Self {
         Self((0..threads.clamp(1, MAX_IDLE_CONNECTIONS)).map(|_| Mutex::default()).collect())
@@ -74,7 +74,7 @@ mod tests {
 
     #[tokio::test]
     async fn pool_is_local_to_worker_thread() {
-        let pool = Arc::new(IdleConnectionPool::new(2));
+        let pool = Arc::new(ConnectionPool::new(2));
         pool.put(test_connection().await);
         // The first worker has the index of this thread, 0, and shares its pool; the second has
         // another.
@@ -89,7 +89,7 @@ mod tests {
 
     #[tokio::test]
     async fn full_pool_drops_connection() {
-        let pool = IdleConnectionPool::new(MAX_IDLE_CONNECTIONS);
+        let pool = ConnectionPool::new(MAX_IDLE_CONNECTIONS);
         pool.put(test_connection().await);
         pool.put(test_connection().await);
         assert!(pool.take(LONG).is_some());
@@ -98,7 +98,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn expired_idle_connections_are_closed() {
-        let pool = IdleConnectionPool::new(1);
+        let pool = ConnectionPool::new(1);
         pool.put(test_connection().await);
         tokio::time::advance(LONG).await;
         pool.put(test_connection().await);

@@ -16,8 +16,8 @@ const MAX_REPLAY_BYTES: usize = 64 * 1024;
 
 /// A reader of the body; only the latest one is valid.
 #[derive(Debug)]
-pub(super) struct ReplayBody {
-    source: Arc<Mutex<ReplaySource>>,
+pub(super) struct RetryBody {
+    source: Arc<Mutex<RetrySource>>,
     generation: u32,
     /// The number of pieces that this reader has returned.
     next_frame: usize,
@@ -25,10 +25,10 @@ pub(super) struct ReplayBody {
 
 /// Creates readers that start at the beginning of the body.
 #[derive(Debug)]
-pub(super) struct ReplayBuffer(Arc<Mutex<ReplaySource>>);
+pub(super) struct RetryBuffer(Arc<Mutex<RetrySource>>);
 
 #[derive(Debug)]
-struct ReplaySource {
+struct RetrySource {
     body: Incoming,
     /// The pieces so far; `None` once they exceed the limit or a trailer arrived.
     buffered: Option<Vec<Bytes>>,
@@ -36,27 +36,23 @@ struct ReplaySource {
 }
 
 /// The next piece, and whether it is read for the first time.
-pub(super) struct ReplayFrame {
+pub(super) struct RetryFrame {
     pub(super) frame: Result<Frame<Bytes>, ()>,
     pub(super) is_new: bool,
 }
 
-impl ReplayBuffer {
+impl RetryBuffer {
     pub(super) fn new(body: Incoming) -> Self {
-        Self(Arc::new(Mutex::new(ReplaySource {
-            body,
-            buffered: Some(Vec::new()),
-            generations: 0,
-        })))
+        Self(Arc::new(Mutex::new(RetrySource { body, buffered: Some(Vec::new()), generations: 0 })))
     }
 
     /// Starts a new reader at the beginning, if the whole body so far is buffered. Earlier readers
     /// fail from then on.
-    pub(super) fn start_replay(&self) -> Option<ReplayBody> {
+    pub(super) fn start_retry(&self) -> Option<RetryBody> {
         let mut source = self.0.lock();
         source.buffered.as_ref()?;
         source.generations += 1;
-        Some(ReplayBody {
+        Some(RetryBody {
             source: Arc::clone(&self.0),
             generation: source.generations,
             next_frame: 0,
@@ -64,7 +60,7 @@ impl ReplayBuffer {
     }
 }
 
-impl ReplaySource {
+impl RetrySource {
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ()>>> {
         Pin::new(&mut self.body).poll_frame(cx).map(|frame| {
             let frame = frame?.map_err(|_| ());
@@ -83,29 +79,29 @@ impl ReplaySource {
     }
 }
 
-impl ReplayBody {
+impl RetryBody {
     /// Converts into a buffer that can start another reader.
-    pub(super) fn into_buffer(self) -> ReplayBuffer {
-        ReplayBuffer(self.source)
+    pub(super) fn into_buffer(self) -> RetryBuffer {
+        RetryBuffer(self.source)
     }
 
     /// Reads the next piece, from the buffer or from the client.
-    pub(super) fn poll_replay_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<ReplayFrame>> {
+    pub(super) fn poll_retry_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<RetryFrame>> {
         let mut source = self.source.lock();
         if source.generations != self.generation {
-            return Poll::Ready(Some(ReplayFrame { frame: Err(()), is_new: false }));
+            return Poll::Ready(Some(RetryFrame { frame: Err(()), is_new: false }));
         }
         let buffered =
             source.buffered.as_ref().and_then(|buffered| buffered.get(self.next_frame)).cloned();
         self.next_frame += 1;
         if let Some(data) = buffered {
-            return Poll::Ready(Some(ReplayFrame { frame: Ok(Frame::data(data)), is_new: false }));
+            return Poll::Ready(Some(RetryFrame { frame: Ok(Frame::data(data)), is_new: false }));
         }
         let next = source.poll_source(cx);
         if next.is_pending() {
             self.next_frame -= 1;
         }
-        next.map(|frame| frame.map(|frame| ReplayFrame { frame, is_new: true }))
+        next.map(|frame| frame.map(|frame| RetryFrame { frame, is_new: true }))
     }
 
     pub(super) fn is_end_stream(&self) -> bool {

@@ -13,9 +13,9 @@ const MIN_DELAY: Micros = Micros::from_secs(1);
 
 /// A wait, including jitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RetryDelay(Micros);
+pub(super) struct RetryAfter(Micros);
 
-impl RetryDelay {
+impl RetryAfter {
     /// The wait for a refusal; `None` if no wait would help.
     pub(super) fn from_retry(retry: Retry, jitter: Option<Micros>, random: u64) -> Option<Self> {
         let wait = match retry {
@@ -73,9 +73,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn retry_delay_rounds_up_above_zero() {
+    fn retry_after_rounds_up_above_zero() {
         let delay = |retry| {
-            RetryDelay::from_retry(retry, None, u64::MAX).map(|wait| (wait.secs(), wait.millis()))
+            RetryAfter::from_retry(retry, None, u64::MAX).map(|wait| (wait.secs(), wait.millis()))
         };
         assert_eq!(delay(Retry::After(Micros::new(900_001))), Some((1, 901)));
         assert_eq!(delay(Retry::After(Micros::new(1_000_001))), Some((2, 1_001)));
@@ -93,13 +93,13 @@ mod tests {
         ) {
             let retry = Retry::After(Micros::new(wait));
             let cap_micros = Some(Micros::new(cap));
-            let Some(RetryDelay(delay)) = RetryDelay::from_retry(retry, cap_micros, random) else {
+            let Some(RetryAfter(delay)) = RetryAfter::from_retry(retry, cap_micros, random) else {
                 return Err(TestCaseError::fail("`Retry::After` yields a delay"));
             };
             prop_assert!((wait..wait + cap).contains(&delay.get()), "{wait} {cap} {delay:?}");
-            prop_assert!(RetryDelay(delay).secs() >= 1 && RetryDelay(delay).millis() >= 1);
-            prop_assert!(u128::from(RetryDelay(delay).secs()) * 1_000_000 >= u128::from(wait));
-            prop_assert!(u128::from(RetryDelay(delay).millis()) * 1_000 >= u128::from(wait));
+            prop_assert!(RetryAfter(delay).secs() >= 1 && RetryAfter(delay).millis() >= 1);
+            prop_assert!(u128::from(RetryAfter(delay).secs()) * 1_000_000 >= u128::from(wait));
+            prop_assert!(u128::from(RetryAfter(delay).millis()) * 1_000 >= u128::from(wait));
         }
     }
 
