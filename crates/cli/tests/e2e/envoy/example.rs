@@ -111,10 +111,10 @@ fn missing_header_cannot_bypass_limit() {
                             - request_headers: { header_name: x-tenant, descriptor_key: tenant, skip_if_absent: true }
                         - actions:
                             - remote_address: {}
-                        # Without an API key";
+                        # Envoy leaves out";
     let address = "- actions:
                             - remote_address: {}
-                        # Without an API key";
+                        # Envoy leaves out";
     let envoy = start_envoy(&server.grpc_address(), &api, &[(address, skipped)]);
     let status = || run_curl(&[&envoy.url("/")]).status;
     assert_eq!([status(), status(), status()], [200, 200, 429]);
