@@ -76,7 +76,8 @@ impl RouteTarget {
                 let Some(server) = self.upstream.select_server(&tried) else { break };
                 let in_flight = server.start_request();
                 request.iter_mut().for_each(|request| self.set_host(request, server));
-                let why = match server.send(&mut request).await {
+                let last_attempt = tries == MAX_ATTEMPTS;
+                let why = match server.send(&mut request, last_attempt).await {
                     Ok(upstream_response) => return proxied_response(upstream_response, in_flight),
                     Err(why) => why,
                 };
@@ -86,7 +87,7 @@ impl RouteTarget {
                 } else {
                     unreachable = false;
                 }
-                let last = tries == MAX_ATTEMPTS || tried.len() == self.upstream.servers.len();
+                let last = last_attempt || tried.len() == self.upstream.servers.len();
                 if last || request.is_none() {
                     return Err(ForwardError { error: why.to_http_error(server), unreachable });
                 }

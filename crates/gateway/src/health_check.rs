@@ -85,7 +85,7 @@ async fn probe(server: &UpstreamServer, path: &str) -> bool {
         .header(USER_AGENT, HEALTH_CHECK_AGENT)
         .body(UpstreamRequestBody::empty());
     let Ok(request) = request else { return false };
-    let sent = server.send(&mut Some(request)).await;
+    let sent = server.send(&mut Some(request), false).await;
     // The body is not read, so dropping the response closes the connection.
     sent.is_ok_and(|sent| sent.response.status().as_u16() < 400)
 }

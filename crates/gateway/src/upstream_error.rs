@@ -75,7 +75,14 @@ impl fmt::Display for UpstreamError {
             Self::ConnectTimeout => f.write_str("connect timed out"),
             Self::ResponseTimeout => f.write_str("response timed out"),
             Self::Body(body_error) => body_error.fmt(f),
-            Self::ConnectionBroken(error) => write!(f, "connection lost: {error}"),
+            Self::ConnectionBroken(error) => {
+                write!(f, "connection lost: {error}")?;
+                // hyper's text says only which layer failed.
+                match std::error::Error::source(error) {
+                    Some(cause) => write!(f, ": {cause}"),
+                    None => Ok(()),
+                }
+            }
             Self::InvalidResponse(what) => write!(f, "invalid response: {what}"),
             Self::UpgradeUnsupported => f.write_str("HTTP/2 does not support upgrades"),
             Self::AlreadySent => f.write_str("the request was already sent"),

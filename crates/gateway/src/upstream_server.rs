@@ -68,6 +68,15 @@ struct SharedHttp2 {
     generation: u64,
 }
 
+/// When other requests may use an HTTP/2 connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Share {
+    Already,
+    /// After the request that opened it is queued. That request is then the first one on the
+    /// connection, and a server that accepts only a few per connection still processes it.
+    OnceQueued,
+}
+
 /// Counts a request as in flight until dropped.
 pub(super) struct ServerLoadGuard(Arc<UpstreamServer>);
 
@@ -133,16 +142,20 @@ impl UpstreamServer {
     /// Sends a request and waits for the head of the response. Takes the request from the option,
     /// and puts it back if nothing of it was sent. It is passed by reference because it is large
     /// and would be moved at every step.
+    ///
+    /// The last attempt opens its own HTTP/2 connection: a shared one could close once more before
+    /// it processes this request.
     pub(super) async fn send(
         &self,
         request: &mut Option<Request<UpstreamRequestBody>>,
+        last_attempt: bool,
     ) -> Result<UpstreamResponse, UpstreamError> {
-        let shared =
-            self.speaks_http2.load(Relaxed).then(|| self.shared_http2.lock().clone()).flatten();
+        let may_share = self.speaks_http2.load(Relaxed) && !last_attempt;
+        let shared = may_share.then(|| self.shared_http2.lock().clone()).flatten();
         if let Some(shared) = shared
             && !shared.http2.is_closed()
         {
-            return Box::pin(self.send_http2(shared, request)).await;
+            return Box::pin(self.send_http2(shared, request, Share::Already)).await;
         }
         loop {
             let (mut connection, reused) = match self.connection_pool.take(self.timeouts.keep_alive)
@@ -153,7 +166,9 @@ impl UpstreamServer {
                 None => match Box::pin(self.dial()).await? {
                     UpstreamConnection::Http1(connection) => (connection, false),
                     UpstreamConnection::Http2(http2) => {
-                        return Box::pin(self.send_http2(self.share_http2(http2), request)).await;
+                        let generation = self.http2_generations.fetch_add(1, Relaxed);
+                        let opened = SharedHttp2 { http2, generation };
+                        return Box::pin(self.send_http2(opened, request, Share::OnceQueued)).await;
                     }
                 },
             };
@@ -169,14 +184,10 @@ impl UpstreamServer {
         }
     }
 
-    /// Makes all further requests use this connection.
-    fn share_http2(&self, http2: Http2Sender) -> SharedHttp2 {
-        let mut current = self.shared_http2.lock();
-        let generation = self.http2_generations.fetch_add(1, Relaxed);
-        let shared = SharedHttp2 { http2, generation };
-        *current = Some(shared.clone());
+    /// Makes further requests use this connection.
+    fn share_http2(&self, connection: SharedHttp2) {
+        *self.shared_http2.lock() = Some(connection);
         self.speaks_http2.store(true, Relaxed);
-        shared
     }
 
     /// Stops further requests from using this connection.
@@ -210,17 +221,22 @@ impl UpstreamServer {
 
     async fn send_http2(
         &self,
-        SharedHttp2 { mut http2, generation }: SharedHttp2,
+        mut connection: SharedHttp2,
         unsent: &mut Option<Request<UpstreamRequestBody>>,
+        share: Share,
     ) -> Result<UpstreamResponse, UpstreamError> {
-        http2.ready().await.map_err(UpstreamError::ConnectionBroken)?;
+        connection.http2.ready().await.map_err(UpstreamError::ConnectionBroken)?;
         let mut request = unsent.take().ok_or(UpstreamError::AlreadySent)?;
         let retry = RetryRequest::capture(&mut request);
         set_absolute_form(&mut request, &self.address);
         let (progress, span) = (request.body().progress(), self.timeouts.response);
-        match UploadProgress::timeout_while_idle(progress, span, http2.try_send_request(request))
-            .await
-        {
+        // hyper queues the request in this call, not when the future is polled.
+        let response = connection.http2.try_send_request(request);
+        let generation = connection.generation;
+        if share == Share::OnceQueued {
+            self.share_http2(connection);
+        }
+        match UploadProgress::timeout_while_idle(progress, span, response).await {
             Some(Ok(response)) => Ok(UpstreamResponse { response, connection: None }),
             Some(Err(mut error)) => {
                 let unprocessed = not_processed(error.error());
