@@ -330,7 +330,7 @@ fn settle(charge: &Charge<'_>, passes: bool, state: &mut Option<State>, now: Tim
     }
 }
 
-/// Force, refund, renew and reset: applied to each charge independently of the others.
+/// Force, refund, renew, grant and reset: applied to each charge independently of the others.
 fn adjust<C: Cells>(
     op: Op,
     i: usize,
@@ -347,8 +347,16 @@ fn adjust<C: Cells>(
         if let Some(state) = state {
             policy.rebase(state, now);
         }
-        let mut fit = Fit::NOW;
+        let (mut fit, mut granted) = (Fit::NOW, 0);
         match op {
+            Op::Grant(terms) => {
+                fit = policy.fit(state.as_ref(), charge.cost.saturating_add(terms.leave), now);
+                if fit.is_now() {
+                    let room = policy.gauge(state.as_ref(), now).remaining - terms.leave;
+                    granted = terms.units(charge.cost, room);
+                    policy.charge(state, granted.into(), now);
+                }
+            }
             Op::Reset => *state = None,
             Op::Refund { charged_at } => policy.refund(state, charge.cost, charged_at, now),
             Op::Renew { charged_at } => policy.renew(state, charge.cost, charged_at, now),
@@ -357,7 +365,8 @@ fn adjust<C: Cells>(
                 policy.charge(state, charge.cost, now);
             }
         }
-        make_reading(charge, fit, policy.gauge(state.as_ref(), now), now)
+        let reading = make_reading(charge, fit, policy.gauge(state.as_ref(), now), now);
+        Reading { granted, ..reading }
     })
 }
 
@@ -376,6 +385,7 @@ fn make_reading(charge: &Charge<'_>, fit: Fit, gauge: Gauge, now: Timestamp) -> 
     Reading {
         verdict,
         warnings: 0,
+        granted: 0,
         limit: charge.policy.limit(),
         remaining: gauge.remaining,
         reset_after: gauge.reset_after,

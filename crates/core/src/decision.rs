@@ -69,6 +69,10 @@ pub struct Reading {
     ///
     /// [`Op::Peek`]: crate::store::Op::Peek
     pub warnings: u16,
+    /// Units charged for the node to spend locally. Filled in by [`Op::Grant`] only.
+    ///
+    /// [`Op::Grant`]: crate::store::Op::Grant
+    pub granted: u32,
     /// The largest cost that can pass at one instant.
     pub limit: u64,
     /// Number of requests of cost 1 that would pass now.

@@ -23,6 +23,7 @@ pub mod batch;
 pub mod decision;
 pub mod hex;
 pub mod key;
+pub mod lending;
 pub mod penalty;
 pub mod policy;
 pub mod quota;

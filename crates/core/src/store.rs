@@ -27,6 +27,9 @@ pub struct Charge<'a> {
     pub ban: Option<&'a BanPolicy>,
     /// What happens to a request that a queueing rule would delay.
     pub queue: QueueMode,
+    /// Whether the store may repeat a refusal without reading the counter again. Not for counters
+    /// of which nodes return units that they did not use.
+    pub cacheable: bool,
 }
 
 impl<'a> Charge<'a> {
@@ -34,7 +37,7 @@ impl<'a> Charge<'a> {
     #[must_use]
     pub const fn plain(key: Key<'a>, policy: &'a Policy, cost: u64) -> Self {
         let (role, queue) = (Role::Enforce, QueueMode::Hold);
-        Self { key, policy, cost, role, grace: None, ban: None, queue }
+        Self { key, policy, cost, role, grace: None, ban: None, queue, cacheable: true }
     }
 
     /// Whether the cost fits on top of a state.
@@ -90,8 +93,34 @@ pub enum Op {
         /// When the slots were acquired or last renewed.
         charged_at: Timestamp,
     },
+    /// Charge as much as the store lends to a node, which then decides locally. The charge's cost
+    /// is the least that is of use to the node: with less room nothing is charged and the reading
+    /// refuses. [`Reading::granted`] says how much was charged.
+    Grant(GrantTerms),
     /// Delete the counters, warnings and bans.
     Reset,
+}
+
+/// How much of a counter's room [`Op::Grant`] charges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GrantTerms {
+    /// The most to charge; at least the charge's cost.
+    pub most: u32,
+    /// How much room to leave for others.
+    pub leave: u64,
+    /// Of the rest, charge at most one in this many units, unless the charge's cost is more.
+    pub part: u64,
+}
+
+impl GrantTerms {
+    /// How much to charge of a counter with this much `room` beyond [`leave`](Self::leave), which
+    /// is at least `least`.
+    #[must_use]
+    pub fn units(self, least: u64, room: u64) -> u32 {
+        let share = room / self.part.max(1);
+        // At most `most`, so it fits.
+        u32::try_from(share.max(least).min(self.most.into())).unwrap_or(self.most)
+    }
 }
 
 /// Why a store did not answer. A charge in neither list was definitely not made.

@@ -139,7 +139,9 @@ impl BatchFixture {
         let cost = |rule: &BatchRule| step.cost.resolve(&rule.policy, &last);
         let costs: Vec<u64> = self.rules.iter().map(cost).collect();
         match step.action {
-            StepAction::Charge | StepAction::RefundUnknown(_) => self.charge(&costs)?,
+            StepAction::Charge | StepAction::RefundUnknown(_) | StepAction::Grant(_) => {
+                self.charge(&costs)?;
+            }
             StepAction::Peek => self.peek(&costs)?,
             StepAction::Force => {
                 self.apply(Op::Force, &costs);

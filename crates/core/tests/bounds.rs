@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tidegate_core::algorithm::Fit;
 use tidegate_core::decision::{Reading, Retry};
+use tidegate_core::lending::{LeaseBound, LeaseTerms};
 use tidegate_core::policy::{Algorithm, LeakMode, Policy};
 use tidegate_core::quota::Quota;
 use tidegate_core::time::{Micros, Timestamp};
@@ -76,6 +77,49 @@ fn slots_never_exceed_limit_per_lease() {
 #[test]
 fn sliding_counter_stays_within_its_bound() {
     check_admission_bound("bound_sliding_counter", Algorithm::SlidingWindowCounter);
+}
+
+/// I4: a node may spend a unit at any time until its lease ends. Whatever it does, the fleet stays
+/// within the bound of the rule's own limit.
+fn check_lending_bound(name: &str, algorithm: Algorithm) {
+    let spends = prop::collection::vec(0_u64..=8, 40);
+    let strategy = (quotas::any_policies(algorithm), charges_only(40), 1_u64..=16, spends);
+    check_property(name, cases(), &strategy, |(policy, history, ttl_part, spends)| {
+        let ttl = Micros::new(policy.quota().window.get() / 32 * ttl_part);
+        let terms = LeaseTerms { ttl, bound: LeaseBound::Exact };
+        let Ok(lending) = policy.lending(terms) else { return Ok(()) };
+        prop_assert!(lending.limit() <= policy.limit());
+        let mut spent = run_history(&lending, &history);
+        for (lease, eighths) in spent.iter_mut().zip(spends) {
+            let span = lending.lease_span(ttl, lease.at).get();
+            // The end itself is too late.
+            lease.at = lease.at.plus(Micros::new((span / 8 * eighths).min(span - 1)));
+        }
+        spent.sort_by_key(|lease| lease.at);
+        admission_bound::check_bound(&policy, &spent).map_err(TestCaseError::fail)
+    });
+}
+
+#[test]
+fn lent_units_stay_within_bound() {
+    for algorithm in Algorithm::ALL {
+        check_lending_bound(&format!("lending_{algorithm}"), algorithm);
+    }
+}
+
+/// Without the smaller policy, the rule's bound is exceeded.
+#[test]
+fn whole_limit_lent_exceeds_bound() {
+    let policy =
+        Policy::new(Algorithm::TokenBucket, Quota::new(1_000, Micros::from_secs(1))).unwrap();
+    let (mut state, ttl) = (None, Micros::from_millis(100));
+    let start = Timestamp::from_micros(1_700_000_000_000_000);
+    let end = start.plus(ttl);
+    policy.charge(&mut state, 1_000, start);
+    assert!(policy.fit(state.as_ref(), 100, end).is_now());
+    let spend = |at, cost| TimedAdmission { at, cost, delay: Micros::ZERO };
+    let spent = [spend(end, 1_000), spend(end, 100)];
+    assert!(admission_bound::check_bound(&policy, &spent).is_err());
 }
 
 #[test]

@@ -113,6 +113,23 @@ impl OracleFixture {
                 }
                 None => Ok(self.apply(Op::Peek, cost)),
             },
+            StepAction::Grant(terms) => {
+                let room = gauge.remaining.checked_sub(terms.leave).filter(|room| *room >= cost);
+                let granted = room.map_or(0, |room| terms.units(cost, room));
+                let reading = self.apply(Op::Grant(terms), cost);
+                check_answer(&reading, self.fit_before(&before, cost.saturating_add(terms.leave)))?;
+                prop_assert_eq!(
+                    (reading.granted, reading.verdict.refuses()),
+                    (granted, granted == 0)
+                );
+                if granted == 0 {
+                    prop_assert_eq!(&before, &self.table, "a refusal changes nothing");
+                } else {
+                    self.oracle.charge(granted.into(), now);
+                    self.charges.push((granted.into(), now));
+                }
+                Ok(reading)
+            }
             StepAction::Reset => {
                 self.oracle.reset();
                 self.charges.clear();
@@ -140,6 +157,10 @@ impl OracleFixture {
 
     fn fit_at(&self, cost: u64, at: Timestamp) -> Fit {
         self.policy.fit(self.table.state(KEY.fingerprint, StateKind::Main), cost, at)
+    }
+
+    fn fit_before(&self, before: &StateTable, cost: u64) -> Fit {
+        self.policy.fit(before.state(KEY.fingerprint, StateKind::Main), cost, self.now)
     }
 
     fn gauge(&self) -> Gauge {

@@ -117,6 +117,7 @@ impl Replay {
                 grace: item.grace.as_ref().map(|(_, policy)| policy),
                 ban: item.ban.as_ref().map(|(_, policy)| policy),
                 queue: item.queue,
+                cacheable: false,
             });
         }
         let mut readings = RequestReadings::from_elem(Reading::default(), charges.len());

@@ -12,9 +12,10 @@ use tidegate_core::key::{Key, KeyHasher, Secret};
 use tidegate_core::penalty::BanPolicy;
 use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
-use tidegate_core::store::{Charge, Op, QueueMode, Role};
+use tidegate_core::store::{Charge, GrantTerms, Op, QueueMode, Role};
 use tidegate_core::time::{Micros, Timestamp};
 
+use crate::history::grant_terms;
 use crate::property::check_property;
 use crate::quotas::ALL_ALGORITHMS;
 use crate::state_table::StateTable;
@@ -47,6 +48,7 @@ struct ConformanceStep {
     rules: u8,
     key: u8,
     cost: u64,
+    grant: GrantTerms,
 }
 
 const RULES: [&str; 4] = ["user", "endpoint", "ip", "global"];
@@ -95,9 +97,10 @@ fn run_history<S: ConformanceStore>(
             12 => Op::Force,
             13 | 14 => Op::Refund { charged_at: charged },
             15 | 16 => Op::Renew { charged_at: charged },
+            17 | 18 => Op::Grant(step.grant),
             _ => Op::Reset,
         };
-        if matches!(op, Op::Charge | Op::Renew { .. }) {
+        if matches!(op, Op::Charge | Op::Renew { .. } | Op::Grant(_)) {
             charged = now;
         }
         let (actual, expected) = (store.apply(op, &charges), table.apply(op, &charges, now));
@@ -128,6 +131,7 @@ fn charge<'a>(
         grace: rule.grace.as_ref(),
         ban: rule.ban.as_ref(),
         // Some callers can delay a request and others cannot; all use the same counters.
+        cacheable: true,
         queue: if step.op.is_multiple_of(2) { QueueMode::Hold } else { QueueMode::Refuse },
     }
 }
@@ -171,6 +175,8 @@ fn steps() -> impl Strategy<Value = ConformanceStep> {
         2 => 1_u64..2_000_000,
         1 => 1_u64..8_000_000_000,
     ];
-    (wait, 0_u8..18, 1_u8..16, 0_u8..3, prop_oneof![6 => Just(1), 1 => Just(0), 2 => 1_u64..14])
-        .prop_map(|(wait, op, rules, key, cost)| ConformanceStep { wait, op, rules, key, cost })
+    let cost = prop_oneof![6 => Just(1), 1 => Just(0), 2 => 1_u64..14];
+    (wait, 0_u8..20, 1_u8..16, 0_u8..3, cost, grant_terms()).prop_map(
+        |(wait, op, rules, key, cost, grant)| ConformanceStep { wait, op, rules, key, cost, grant },
+    )
 }

@@ -4,6 +4,7 @@
 use proptest::prelude::*;
 use tidegate_core::decision::{Reading, Retry};
 use tidegate_core::policy::Policy;
+use tidegate_core::store::GrantTerms;
 use tidegate_core::time::{Micros, Timestamp};
 
 /// One step of a history.
@@ -82,6 +83,8 @@ pub enum StepAction {
     RefundUnknown(u64),
     /// A renewal of an earlier charge, counted back from the last one.
     Renew(usize),
+    /// A grant of units to a node, with the step's cost as the least.
+    Grant(GrantTerms),
     /// A reset of the counter.
     Reset,
 }
@@ -95,7 +98,7 @@ pub struct CounterHistory {
     pub steps: Vec<CounterStep>,
 }
 
-/// Histories of at max_steps `max_steps` steps.
+/// Histories of at most `max_steps` steps.
 pub fn histories(max_steps: usize) -> impl Strategy<Value = CounterHistory> {
     let steps = prop::collection::vec(counter_steps(), 1..=max_steps);
     (0_u8..8, any::<u64>(), steps).prop_map(|(kind, raw, steps)| {
@@ -121,11 +124,20 @@ pub fn charges_only(max_steps: usize) -> impl Strategy<Value = CounterHistory> {
 
 /// Single steps.
 pub fn counter_steps() -> impl Strategy<Value = CounterStep> {
-    (0_u8..20, 0_u8..12, 0_u8..18, any::<u16>()).prop_map(|(hop, cost, act, raw)| CounterStep {
+    let kinds = (0_u8..20, 0_u8..12, 0_u8..20, any::<u16>());
+    (kinds, grant_terms()).prop_map(|((hop, cost, act, raw), grant)| CounterStep {
         time_step: TimeStep::from_kind(hop, u64::from(raw % 16)),
         cost: StepCost::from_kind(cost, u64::from(raw / 16 % 8)),
-        action: StepAction::from_kind(act, u64::from(raw / 128 % 8)),
+        action: StepAction::from_kind(act, u64::from(raw / 128 % 8), grant),
     })
+}
+
+/// Terms of grants: small and large, with and without room left for others.
+pub fn grant_terms() -> impl Strategy<Value = GrantTerms> {
+    let most = prop_oneof![2 => 1_u32..20, 1 => any::<u32>()];
+    let leave = prop_oneof![3 => Just(0), 1 => 1_u64..20];
+    let part = prop_oneof![2 => Just(1), 2 => 1_u64..9];
+    (most, leave, part).prop_map(|(most, leave, part)| GrantTerms { most, leave, part })
 }
 
 impl TimeStep {
@@ -207,7 +219,7 @@ impl StepCost {
 }
 
 impl StepAction {
-    fn from_kind(kind: u8, size: u64) -> Self {
+    fn from_kind(kind: u8, size: u64, grant: GrantTerms) -> Self {
         match kind {
             0..=9 => Self::Charge,
             10 => Self::Peek,
@@ -216,6 +228,7 @@ impl StepAction {
             13 | 14 => Self::Refund(usize::try_from(size).unwrap_or(0)),
             15 if size == 0 => Self::Reset,
             16 | 17 => Self::Renew(usize::try_from(size).unwrap_or(0)),
+            18 | 19 => Self::Grant(grant),
             _ => Self::RefundUnknown(size),
         }
     }

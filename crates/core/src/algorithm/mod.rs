@@ -142,7 +142,7 @@ impl Policy {
             }
             Meter::Log | Meter::Slots => {
                 let mut log = match state.take() {
-                    Some(State { scale, tally: Tally::Log(log) }) if scale == self.scale => log,
+                    Some(State { scale, tally: Tally::Log(log) }) if self.reads_log(scale) => log,
                     _ => Box::default(),
                 };
                 log.push(quota, self.max_log_entries().unwrap_or_default(), cost, now);
@@ -163,7 +163,7 @@ impl Policy {
     ) {
         let quota = self.quota();
         let Some(stored) = state else { return };
-        if !self.meter.is_bucket() && stored.scale != self.scale {
+        if !self.meter.is_bucket() && stored.scale != self.scale && !self.reads_log(stored.scale) {
             return;
         }
         let tally = match (&self.meter, &mut stored.tally) {
@@ -249,10 +249,23 @@ impl Policy {
         }
     }
 
-    /// The tally of a state, if it is on this policy's scale.
+    /// The tally of a state, if this policy can read it.
     #[inline]
     fn tally_on_scale<'a>(&self, state: Option<&'a State>) -> Option<&'a Tally> {
-        state.filter(|state| state.scale == self.scale).map(|state| &state.tally)
+        let readable = |scale| scale == self.scale || self.reads_log(scale);
+        state.filter(|state| readable(state.scale)).map(|state| &state.tally)
+    }
+
+    /// Whether a state on this scale is a log that this policy can read. A log holds the time of
+    /// each request, so it can be read with any window; a lending policy has a longer one than the
+    /// rule's own.
+    #[inline]
+    fn reads_log(&self, scale: ScaleId) -> bool {
+        match self.meter {
+            Meter::Log => scale == self.scale || matches!(scale.resolve(), Scale::Log { .. }),
+            Meter::Slots => scale == self.scale,
+            _ => false,
+        }
     }
 
     /// The units of a policing bucket, if `scale` is this policy's scale. In this common case a

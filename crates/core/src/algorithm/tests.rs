@@ -22,20 +22,31 @@ fn state_after_charge(policy: &Policy, cost: u64) -> Option<State> {
 }
 
 #[test]
-fn log_with_other_window_is_replaced() {
+fn log_with_other_window_is_read() {
     let (hour, day) = (
         policy_of_ten(Algorithm::SlidingWindowLog, HOUR),
         policy_of_ten(Algorithm::SlidingWindowLog, DAY),
     );
     let mut state = state_after_charge(&hour, 3);
     day.charge(&mut state, 1, T0);
-    assert_eq!(day.gauge(state.as_ref(), T0).remaining, 9);
+    assert_eq!(day.gauge(state.as_ref(), T0).remaining, 6);
+    day.refund(&mut state, 2, T0, T0);
+    assert_eq!(hour.gauge(state.as_ref(), T0).remaining, 8);
+}
+
+#[test]
+fn concurrency_limit_reads_no_log() {
+    let log = policy_of_ten(Algorithm::SlidingWindowLog, HOUR);
+    let slots = policy_of_ten(Algorithm::Concurrent, HOUR);
+    let mut state = state_after_charge(&log, 3);
+    assert_eq!(slots.gauge(state.as_ref(), T0).remaining, 10);
+    slots.charge(&mut state, 1, T0);
+    assert_eq!(log.gauge(state.as_ref(), T0).remaining, 10);
 }
 
 #[test]
 fn refund_ignores_other_window_length() {
-    use Algorithm::{FixedWindow, SlidingWindowCounter, SlidingWindowLog};
-    for algorithm in [FixedWindow, SlidingWindowCounter, SlidingWindowLog] {
+    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindowCounter] {
         let (hour, day) = (policy_of_ten(algorithm, HOUR), policy_of_ten(algorithm, DAY));
         let (mut state, before) = (state_after_charge(&hour, 5), state_after_charge(&hour, 5));
         day.refund(&mut state, 2, T0, T0);

@@ -211,6 +211,7 @@ impl<'a> HistoryPlayer<'a> {
             StepAction::Peek => Op::Peek,
             StepAction::Force => Op::Force,
             StepAction::Reset => Op::Reset,
+            StepAction::Grant(terms) => Op::Grant(terms),
             StepAction::Refund(back) => {
                 let place = self.charged.len().saturating_sub(1 + back);
                 Op::Refund { charged_at: self.charged[place] }
@@ -250,7 +251,10 @@ impl<'a> HistoryPlayer<'a> {
         for (request, readings) in requests.iter().zip(replies) {
             if matches!(
                 request.step.action,
-                StepAction::Charge | StepAction::Force | StepAction::Renew(_)
+                StepAction::Charge
+                    | StepAction::Force
+                    | StepAction::Renew(_)
+                    | StepAction::Grant(_)
             ) {
                 self.charged.push(self.now);
             }
