@@ -27,9 +27,9 @@ pub struct Charge<'a> {
     pub ban: Option<&'a BanPolicy>,
     /// What happens to a request that a queueing rule would delay.
     pub queue: QueueMode,
-    /// Whether the store may repeat a refusal without reading the counter again. Not for counters
-    /// of which nodes return units that they did not use.
-    pub cacheable: bool,
+    /// Whether nodes take units of the counter in advance ([`Op::Grant`]) and return what they do
+    /// not use. A refusal may then end sooner than its reading says.
+    pub lent: bool,
 }
 
 impl<'a> Charge<'a> {
@@ -37,7 +37,7 @@ impl<'a> Charge<'a> {
     #[must_use]
     pub const fn plain(key: Key<'a>, policy: &'a Policy, cost: u64) -> Self {
         let (role, queue) = (Role::Enforce, QueueMode::Hold);
-        Self { key, policy, cost, role, grace: None, ban: None, queue, cacheable: true }
+        Self { key, policy, cost, role, grace: None, ban: None, queue, lent: false }
     }
 
     /// Whether the cost fits on top of a state.

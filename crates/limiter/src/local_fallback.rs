@@ -103,7 +103,7 @@ impl<L: Store> LocalFallback<L> {
         let (op, mut which): (Op, SmallVec<[usize; 4]>) = match op {
             Op::Charge | Op::Force => (Op::Force, plan.made_charges(op, numbers).collect()),
             Op::Refund { .. } | Op::Reset => (op, by_store.iter().copied().collect()),
-            Op::Peek | Op::Renew { .. } => return Timestamp::EPOCH,
+            Op::Peek | Op::Renew { .. } | Op::Grant(_) => return Timestamp::EPOCH,
         };
         which.retain(|i| by_store.contains(i));
         let shares = self.quotas_for(rules).await;

@@ -312,6 +312,7 @@ impl<'a> ChargePlan<'a> {
             grace: rule.mode().warning_policy(),
             ban: rule.ban().filter(|_| enforced),
             queue,
+            lent: false,
         });
     }
 }
@@ -322,6 +323,6 @@ fn is_made(op: Op, numbers: &[Reading]) -> impl Fn(&Charge<'_>, &Reading) -> boo
     move |charge, reading| match op {
         Op::Charge => charge.role == Role::Always || admitted && reading.verdict == Verdict::Allow,
         Op::Force => true,
-        Op::Peek | Op::Refund { .. } | Op::Renew { .. } | Op::Reset => false,
+        Op::Peek | Op::Refund { .. } | Op::Renew { .. } | Op::Grant(_) | Op::Reset => false,
     }
 }

@@ -7,7 +7,8 @@
 //! exact, except after a refund, a reset or a forced charge by another node.
 //!
 //! Refusals that have side effects (bans, warnings, `charge: always`) are never cached. Concurrency
-//! slots are not cached either, because one may be released at any time.
+//! slots are not cached either, because one may be released at any time, and neither are counters
+//! of which nodes return units ([`Charge::lent`]).
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -117,7 +118,7 @@ impl DenyCache {
             let counted = charge.grace.is_some() || charge.ban.is_some();
             // Slots may be released at any time, so the end of the refusal is unknown.
             let unknown = charge.policy.is_concurrency();
-            let plain = charge.role == Role::Enforce && !counted && !unknown;
+            let plain = charge.role == Role::Enforce && !counted && !unknown && !charge.lent;
             // If something is left, another node may admit a smaller cost, which changes the
             // numbers.
             let known = plain && reading.verdict == Verdict::Deny && reading.remaining == 0;

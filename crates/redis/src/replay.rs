@@ -3,7 +3,7 @@
 //!
 //! The script only decides and writes. Retry times and remaining quota are computed here, by the
 //! same functions that decide on the embedded store. Script and replay must agree on which requests
-//! were admitted; this is checked.
+//! were admitted and on what was granted; this is checked.
 
 use redis::Value;
 use smallvec::SmallVec;
@@ -84,7 +84,8 @@ impl Replay {
         (&mut self.records[index.record], state)
     }
 
-    /// The readings of the next request of the batch; `None` if the script's verdict differs.
+    /// The readings of the next request of the batch; `None` if the script's verdict or what it
+    /// granted differs.
     pub(crate) fn next_readings(
         &mut self,
         request: &ScriptRequest,
@@ -98,6 +99,7 @@ impl Replay {
         };
         let mut charges: SmallVec<[Charge<'_>; 2]> = SmallVec::new();
         let mut logs: SmallVec<[[Option<State>; 2]; 2]> = SmallVec::new();
+        let mut granted: SmallVec<[u64; 2]> = SmallVec::new();
         for item in &request.items {
             let digested = |policy: &Policy| keeps_log(policy) && request.op != Op::Reset;
             let main =
@@ -109,6 +111,9 @@ impl Replay {
                 _ => None,
             };
             logs.push([main.flatten(), grace.flatten()]);
+            if let Op::Grant(_) = request.op {
+                granted.push(self.next_digest_number()?);
+            }
             charges.push(Charge {
                 key: Key::without_namespace("", item.fingerprint),
                 policy: &item.policy,
@@ -117,7 +122,7 @@ impl Replay {
                 grace: item.grace.as_ref().map(|(_, policy)| policy),
                 ban: item.ban.as_ref().map(|(_, policy)| policy),
                 queue: item.queue,
-                cacheable: false,
+                lent: false,
             });
         }
         let mut readings = RequestReadings::from_elem(Reading::default(), charges.len());
@@ -125,6 +130,10 @@ impl Replay {
         batch::apply(request.op, &charges, cells.replay.now, &mut cells, &mut readings);
         let admitted =
             request.op != Op::Charge || !readings.iter().any(|reading| reading.verdict.refuses());
+        let differs = |(granted, reading): (&u64, &Reading)| *granted != reading.granted.into();
+        if granted.iter().zip(&readings).any(differs) {
+            return None;
+        }
         let answer = self.answers.get(self.next_request)?;
         self.next_request += 1;
         (*answer == if admitted { b'1' } else { b'0' }).then_some(readings)
@@ -132,10 +141,7 @@ impl Replay {
 
     /// A log that gives the same answers as the one that the digest describes.
     fn decode_log(&mut self, policy: &Policy) -> Option<Option<State>> {
-        let mut number = || match self.digests.next()? {
-            Value::Int(number) => u64::try_from(number).ok(),
-            _ => None,
-        };
+        let mut number = || self.next_digest_number();
         let (total, at, freed, newest) = (number()?, number()?, number()?, number()?);
         let (oldest, first) = (number()?, number()?);
         let entry = |at, cost| Entry { at: Timestamp::from_micros(at), cost };
@@ -149,6 +155,13 @@ impl Replay {
         let log = WindowLog::from_entries(entries.into_iter().filter(|entry| entry.cost > 0));
         let tally = Tally::Log(Box::new(log));
         Some((total > 0).then_some(State { scale: policy.scale(), tally }))
+    }
+
+    fn next_digest_number(&mut self) -> Option<u64> {
+        match self.digests.next()? {
+            Value::Int(number) => u64::try_from(number).ok(),
+            _ => None,
+        }
     }
 }
 

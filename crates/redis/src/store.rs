@@ -160,7 +160,7 @@ impl Store for RedisStore {
             (Some(cache), Op::Charge) if cache.refuses(charges, readings, asked_at) => {
                 return Ok(AnsweredBy::DenyCache);
             }
-            (Some(cache), Op::Refund { .. } | Op::Reset | Op::Force) => {
+            (Some(cache), Op::Refund { .. } | Op::Reset | Op::Force | Op::Grant(_)) => {
                 Some(cache.forget_on_drop(charges))
             }
             _ => None,

@@ -131,7 +131,7 @@ fn charge<'a>(
         grace: rule.grace.as_ref(),
         ban: rule.ban.as_ref(),
         // Some callers can delay a request and others cannot; all use the same counters.
-        cacheable: true,
+        lent: false,
         queue: if step.op.is_multiple_of(2) { QueueMode::Hold } else { QueueMode::Refuse },
     }
 }

@@ -1,7 +1,7 @@
 //! Encodes requests in the format that `lua/decide.lua` documents.
 
 use smallvec::{SmallVec, smallvec};
-use tidegate_core::store::{Op, Role};
+use tidegate_core::store::{GrantTerms, Op, Role};
 use tidegate_core::time::Timestamp;
 
 use super::key_table::{ChargeIndexes, KeyTable, RecordIndex};
@@ -46,12 +46,18 @@ impl BatchEncoder {
                 write_charged_at(&mut self.requests, charged_at);
                 7
             }
+            Op::Grant(_) => 8,
             Op::Reset => 4,
         };
         self.requests.push(op);
         write_u16(&mut self.requests, request.items.len());
         for (charge, indexes) in request.items.iter().zip(indexes) {
             self.encode_charge(request.op, charge, indexes);
+        }
+        if let Op::Grant(GrantTerms { most, leave, part }) = request.op {
+            for number in [most.into(), leave, part.max(1)] {
+                write_u56(&mut self.requests, number);
+            }
         }
     }
 

@@ -9,12 +9,13 @@
 --           hold the role and two bits: whether a grace policy and whether a ban policy follow,
 --           each as policy, page and record (EXTRA).
 --           A refund or renewal is preceded by a MOMENT request without charges, whose cost field
---           is the time of the original charge.
+--           is the time of the original charge. The charges of a grant are followed by its terms:
+--           the most, how much to leave, and the part of the rest (TERMS).
 --           A PLAIN request has one charge for each of its pages, with a shape in place of the
 --           policy. Its record is the first of the page; the records of the shape follow it.
 -- ARGV[3]   shapes: the number of policies, then the policies in the order of their tags
--- returns   now, '1' (admitted) or '0' for each request, digests of the logs that were read, and
---           the content of each page before the batch
+-- returns   now, '1' (admitted) or '0' for each request, digests of the logs that were read and the
+--           numbers that were granted, and the content of each page before the batch
 --
 -- The script only decides and writes. The caller computes retry times and remaining quota by
 -- replaying the batch from the returned page contents. Terms and arithmetic match tidegate-core.
@@ -40,7 +41,7 @@
 -- server more than calling it.
 
 local POLICY, POLICY_BYTES = '>BI7I7I7I7I7I7c8', 51
-local REQUEST, CHARGED, EXTRA = '>BHHHHI7B', '>HHHI7B', '>HHH'
+local REQUEST, CHARGED, EXTRA, TERMS = '>BHHHHI7B', '>HHHI7B', '>HHH', '>I7I7I7'
 local RECORD, RECORD_BYTES, ORDER = '>c8I7I7I7I7I7', 43, '>I6'
 local STATE, STATE_AT, EXPIRY, EXPIRY_AT, PAIR = '>I7I7I7I7I7', 8, '>I7', 36, '>I7I7'
 local MARGIN, LONG = 1000000, 12
@@ -104,7 +105,7 @@ end
 local function careful()
   local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
   local BUCKET, LOG = 1, 4
-  local RENEW = 7
+  local RENEW, GRANT = 7, 8
   local ENFORCE, SHADOW, ALWAYS = 0, 1, 2
   local ALLOW, DENY, SHADOW_DENY, WARN, BAN = 0, 1, 2, 3, 4
   local SLACK = 2 * MARGIN
@@ -232,6 +233,9 @@ local function careful()
         local used = bucket_used(policy, key)
         return used + cost * policy[3] <= policy[4], used
       end,
+      room = function(policy, key)
+        return floor((policy[4] - bucket_used(policy, key)) / policy[3])
+      end,
       charge = function(policy, key, cost, used)
         used = used + cost * policy[3]
         if used > policy[5] then used = policy[5] end
@@ -274,6 +278,7 @@ local function careful()
         local count = fixed_count(policy, key)
         return count + cost <= policy[2], count
       end,
+      room = function(policy, key) return policy[2] - fixed_count(policy, key) end,
       charge = function(policy, key, cost, count)
         fixed_keep(policy, key, min(count + cost, max(2 * policy[2], count)))
       end,
@@ -324,12 +329,15 @@ local function careful()
       keep(key, window, current, previous, 0, fresh_at)
     end
 
+    local function counter_room(policy, key)
+      local current, previous = counter_pair(policy, key)
+      local left = policy[5] - floor(now % policy[3] / policy[4])
+      return policy[2] - current - ceil(previous * left / policy[5])
+    end
+
     return {
-      fits = function(policy, key, cost)
-        local current, previous = counter_pair(policy, key)
-        local left = policy[5] - floor(now % policy[3] / policy[4])
-        return current + ceil(previous * left / policy[5]) + cost <= policy[2]
-      end,
+      fits = function(policy, key, cost) return cost <= counter_room(policy, key) end,
+      room = counter_room,
       charge = function(policy, key, cost)
         local current, previous = counter_pair(policy, key)
         counter_keep(policy, key, min(current + cost, max(2 * policy[2], current)), previous)
@@ -589,8 +597,15 @@ local function careful()
       log_charge(policy, key, cost)
     end
 
+    local function log_room(policy, key)
+      local log = log_of(policy, key)
+      local _, _, expired = log_expired(log, policy[3])
+      return policy[2] - (log.total - expired)
+    end
+
     return {
       fits = log_fits,
+      room = log_room,
       charge = log_charge,
       refund = log_refund,
       renew = log_renew,
@@ -787,6 +802,22 @@ local function careful()
     end
   end
 
+  -- Grants each charge, independently of the others, part of the room that its counter has. The
+  -- cost is the least to grant.
+  local function grant(count, most, leave, part)
+    for i = 1, count do
+      local policy, key, least, units = policy_of[i], key_of[i], cost_of[i], 0
+      local kind = kinds[policy[1]]
+      kind.rebase(policy, key)
+      local fits, memo = kind.fits(policy, key, least + leave)
+      if fits then
+        units = min(most, max(least, floor((kind.room(policy, key) - leave) / part)))
+        kind.charge(policy, key, units, memo)
+      end
+      digests[#digests + 1] = units
+    end
+  end
+
   -- Peek, force, refund, renew and reset: applied to each charge independently of the others.
   local function amend(op, count, charged_at)
     for i = 1, count do
@@ -822,6 +853,10 @@ local function careful()
     local admitted = true
     if op == CHARGE or op == PLAIN then
       admitted = charge_all(count)
+    elseif op == GRANT then
+      local most, leave, part
+      most, leave, part, at = read(TERMS, requests, at)
+      grant(count, most, leave, part)
     else
       amend(op, count, charged_at)
     end
