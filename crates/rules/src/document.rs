@@ -4,6 +4,7 @@
 //! run on the valid parts of a faulty document, so that all errors are reported at once.
 
 mod check;
+mod consistency;
 mod cost;
 mod descriptor;
 mod facts;

@@ -32,6 +32,7 @@
 
 mod api_kind;
 mod condition;
+mod consistency;
 mod cost;
 pub mod decode;
 pub mod diagnostic;
@@ -50,6 +51,7 @@ pub mod yaml;
 pub mod yaml_writer;
 
 pub use api_kind::ApiKind;
+pub use consistency::{Consistency, LeasedLimit, SplitLimit};
 pub use cost::{BodyBytes, CostSource};
 pub use document::identity;
 pub use document::{Document, FactDeclarations, MAX_DOCUMENT_BYTES, UnsuppliedFact};

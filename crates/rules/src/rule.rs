@@ -8,6 +8,7 @@ use tidegate_core::policy::Policy;
 use tidegate_core::time::Timestamp;
 
 use crate::condition::{Condition, DescriptorMatcher, MatchInput};
+use crate::consistency::{Consistency, ConsistencyError};
 use crate::cost::CostSource;
 use crate::facts::Facts;
 use crate::key::KeyPart;
@@ -74,7 +75,12 @@ pub struct Rule {
     pub(crate) id: Box<str>,
     pub(crate) description: Option<String>,
     pub(crate) active: bool,
+    /// The limit by which the store counts: the lending policy of a leased rule in a shared store,
+    /// otherwise the limit of the document.
     pub(crate) limit: RuleLimit,
+    pub(crate) consistency: Consistency,
+    /// Whether several nodes share the store that counts for the rule.
+    pub(crate) is_shared: bool,
     pub(crate) cost: CostSource,
     pub(crate) mode: RuleMode,
     pub(crate) on_fail: OnFail,
@@ -111,10 +117,43 @@ impl Rule {
         self.active
     }
 
-    /// The limit.
+    /// The limit by which the store counts. Of a leased rule in a [shared
+    /// store](RuleSet::for_shared_store) it is the lending policy.
     #[must_use]
     pub const fn limit(&self) -> &RuleLimit {
         &self.limit
+    }
+
+    /// The limit of the document or of the override. It identifies the counter, so that another
+    /// consistency keeps the counter.
+    #[must_use]
+    pub fn document_limit(&self) -> RuleLimit {
+        match &self.consistency {
+            Consistency::Leased(leased) => RuleLimit::Policy(*leased.policy()),
+            _ => self.limit,
+        }
+    }
+
+    /// The consistency that the document asks for.
+    #[must_use]
+    pub const fn consistency(&self) -> &Consistency {
+        &self.consistency
+    }
+
+    /// The consistency in the rule's store: exact, unless [several nodes share
+    /// it](RuleSet::for_shared_store).
+    #[must_use]
+    pub const fn applied_consistency(&self) -> &Consistency {
+        if self.is_shared { &self.consistency } else { &Consistency::Exact }
+    }
+
+    /// The maximum admitted for one key in any interval of the length of the document's window, by
+    /// all nodes together; `None` if the limit does not count. An asynchronous rule can admit more
+    /// while flushes are slow.
+    #[must_use]
+    pub fn max_in_window(&self) -> Option<u64> {
+        let policy = self.document_limit();
+        Some(self.applied_consistency().max_in_window(policy.policy()?))
     }
 
     /// The source of a request's cost.
@@ -211,13 +250,41 @@ impl Rule {
     /// Takes over the state of the previous version of the rule. An unchanged policy keeps its
     /// effective time; a changed one takes effect at `now`.
     pub(crate) fn inherit_from(&mut self, previous: Option<&Self>, now: Timestamp) {
-        self.limit =
-            self.limit.with_effective_time(previous.and_then(|rule| rule.limit.policy()), now);
+        self.set_effective_time(previous.and_then(|rule| rule.limit.policy()), now);
         self.remember_predecessor(previous, now);
         if let RuleMode::Warn(policy) = &mut self.mode {
             let before = previous.and_then(|rule| rule.mode.warning_policy());
             *policy = policy.with_effective_since(effective_since(policy, before, now));
         }
+    }
+
+    /// Sets the effective time of the limit: that of the previous policy if unchanged, otherwise
+    /// `now`.
+    pub(crate) fn set_effective_time(&mut self, before: Option<&Policy>, now: Timestamp) {
+        if let RuleLimit::Policy(policy) = &mut self.limit {
+            let since = effective_since(policy, before, now);
+            *policy = policy.with_effective_since(since);
+            let consistency = std::mem::replace(&mut self.consistency, Consistency::Exact);
+            self.consistency = consistency.with_effective_since(since);
+        }
+    }
+
+    /// Counts by the policy for a store that several nodes share.
+    pub(crate) fn share(&mut self) {
+        self.is_shared = true;
+        if let Consistency::Leased(leased) = &self.consistency {
+            self.limit = RuleLimit::Policy(*leased.lending_policy());
+        }
+    }
+
+    /// The same rule with another limit.
+    pub(crate) fn with_limit(&self, limit: RuleLimit) -> Result<Self, ConsistencyError> {
+        let consistency = self.consistency.for_limit(&limit)?;
+        let mut rule = Self { limit, consistency, ..self.clone() };
+        if rule.is_shared {
+            rule.share();
+        }
+        Ok(rule)
     }
 }
 
@@ -238,13 +305,10 @@ impl RuleLimit {
         self.policy().map(Policy::max_in_window)
     }
 
-    /// The same limit with its effective time: that of the previous policy if unchanged, otherwise
-    /// `now`.
-    pub(crate) fn with_effective_time(self, before: Option<&Policy>, now: Timestamp) -> Self {
+    /// The same limit, in effect since an instant.
+    pub(crate) fn with_effective_since(self, since: Timestamp) -> Self {
         match self {
-            Self::Policy(policy) => {
-                Self::Policy(policy.with_effective_since(effective_since(&policy, before, now)))
-            }
+            Self::Policy(policy) => Self::Policy(policy.with_effective_since(since)),
             other => other,
         }
     }

@@ -64,6 +64,8 @@ pub struct RuleSet {
     /// The hash of a key without parts.
     global_owner: Fingerprint,
     is_inline_limit: bool,
+    /// Whether several nodes share the store.
+    is_shared: bool,
     /// Whether any active rule replaces another. If not, matching skips the check.
     has_replacements: bool,
     extensions: RuleSetExtensions,
@@ -118,6 +120,7 @@ impl RuleSet {
             seed,
             global_owner: seed.finish(),
             is_inline_limit: false,
+            is_shared: false,
             has_replacements: replacing,
             extensions: RuleSetExtensions::default(),
         })
@@ -131,6 +134,19 @@ impl RuleSet {
         self.subjects.extend(&records.subjects);
         let problems = self.apply_overrides(&records.overrides);
         if problems.is_empty() { Ok(self) } else { Err(problems) }
+    }
+
+    /// The same rule set, for a store that several nodes share. The limit of each leased rule and
+    /// of its variants becomes the [lending policy](crate::LeasedLimit::lending_policy), by which
+    /// the store counts. Without this call, every rule is exact.
+    ///
+    /// A rule set that [inherits](Self::inherit_from) from one for a shared store is for a shared
+    /// store, too.
+    #[must_use]
+    pub fn for_shared_store(mut self) -> Self {
+        self.rules.iter_mut().for_each(Rule::share);
+        self.is_shared = true;
+        self
     }
 
     /// Whether the hashes of its counters may be shown to users.
@@ -313,6 +329,10 @@ impl RuleSet {
     /// a new or changed one takes effect at `now`.
     #[must_use]
     pub fn inherit_from(mut self, previous: &Self, now: Timestamp) -> Self {
+        // The policies must be compared as the store counts them.
+        if previous.is_shared {
+            self = self.for_shared_store();
+        }
         let known: HashMap<&str, &Rule> =
             previous.rules().iter().map(|rule| (rule.id(), rule)).collect();
         let listed = self.document_rule_count;
@@ -367,6 +387,8 @@ fn compile_rules(typed: &[ParsedRule], paths: PathNormalization, secret: Secret)
                 description: rule.description.clone(),
                 active: rule.active,
                 limit,
+                consistency: rule.consistency.clone(),
+                is_shared: false,
                 cost: rule.cost.clone(),
                 mode: rule.mode,
                 on_fail: rule.on_fail,

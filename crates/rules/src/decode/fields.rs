@@ -27,6 +27,13 @@ impl<'a> FieldMap<'a> {
     /// The field with this name, if present and not null.
     pub fn take(&mut self, name: &'static str) -> Option<Field<'a>> {
         self.known.push(name);
+        self.get(name)
+    }
+
+    /// The field with this name, if present and not null, for a reader that checks it against other
+    /// fields. Another reader takes it.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<Field<'a>> {
         let entry = self.entries.iter().find(|entry| entry.name == name)?;
         (!entry.node.is_null()).then(|| self.field(entry))
     }

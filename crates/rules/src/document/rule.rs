@@ -5,12 +5,14 @@ use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
 use tidegate_core::time::Micros;
 
+use super::consistency;
 use super::cost;
 use super::facts::FactReference;
 use super::key_by::{self, KeyBy};
 use super::limit::ParsedLimit;
 use super::{Spanned, match_section};
 use crate::condition::{Condition, DescriptorMatcher};
+use crate::consistency::Consistency;
 use crate::cost::CostSource;
 use crate::decode::{Field, FieldMap};
 use crate::diagnostic::FieldError;
@@ -48,6 +50,7 @@ pub(crate) struct ParsedRule {
     pub(crate) ban: Option<BanPolicy>,
     pub(crate) on_change: OnChange,
     pub(crate) generation: u32,
+    pub(crate) consistency: Consistency,
     /// The ids of the rules that this rule replaces wherever it applies.
     pub(crate) replaces: Vec<Spanned<String>>,
 }
@@ -102,6 +105,7 @@ pub(super) fn read(field: &Field<'_>, defaults: &RuleDefaults) -> Option<ParsedR
         ban: None,
         on_change: OnChange::Reset,
         generation: FIRST_GENERATION,
+        consistency: Consistency::Exact,
         replaces: Vec::new(),
     };
     if matches!(field.node().value, YamlValue::Scalar { .. }) {
@@ -187,9 +191,7 @@ impl ParsedRule {
         if let Some(field) = fields.take("replaces") {
             self.replaces = field.non_empty_items().iter().filter_map(read_id).collect();
         }
-        if let Some(field) = fields.take("consistency") {
-            read_consistency(&field);
-        }
+        self.consistency = consistency::read(fields, self);
     }
 
     fn read_cost(&self, field: &Field<'_>) -> Option<CostSource> {
@@ -305,17 +307,4 @@ fn read_ban(field: &Field<'_>) -> Option<BanPolicy> {
     let most = most.unwrap_or_else(|| Some(DEFAULT_MAX_BAN.max(lasts?)));
     let small = |number: u64| u32::try_from(number).ok();
     Some(BanPolicy::new(small(after?)?, within?, lasts?, small(factor?)?, most?))
-}
-
-fn read_consistency(field: &Field<'_>) {
-    match field.text() {
-        Some("leased" | "async") => {
-            let error = FieldError::new("this consistency is not supported yet");
-            field.report(error.with_found(field.scalar().unwrap_or_default()).with_hint("`exact`"));
-        }
-        Some(_) => {
-            let _ = field.choice(&[("exact", ())]);
-        }
-        None => {}
-    }
 }

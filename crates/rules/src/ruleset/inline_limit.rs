@@ -12,6 +12,7 @@ use super::extensions::RuleSetExtensions;
 use super::overrides::OverrideTable;
 use super::subjects::SubjectTable;
 use crate::condition::Condition;
+use crate::consistency::Consistency;
 use crate::cost::CostSource;
 use crate::facts::Facts;
 use crate::identity::IdentityConfig;
@@ -33,13 +34,15 @@ pub struct InlineLimit {
     pub window: Micros,
 }
 
-/// Whether a rule counts whole descriptors, with all their values, in fixed windows of this length.
+/// Whether a rule counts whole descriptors, with all their values, in fixed windows of this length,
+/// each in one counter.
 fn shares_window_counter(rule: &Rule, window: Micros) -> bool {
     let whole = matches!(&*rule.parts, [KeyPart::Descriptor { shared: 0 }]);
     let fixed = |policy: &Policy| {
         policy.algorithm() == Algorithm::FixedWindow && policy.quota().window == window
     };
-    whole && rule.limit.policy().is_some_and(fixed)
+    let single = !matches!(rule.consistency, Consistency::Split(_));
+    whole && single && rule.limit.policy().is_some_and(fixed)
 }
 
 impl RuleSet {
@@ -66,6 +69,8 @@ impl RuleSet {
             // A limit without requests or without a window is not a valid policy.
             limit: Policy::new(Algorithm::FixedWindow, quota)
                 .map_or(RuleLimit::Deny, RuleLimit::Policy),
+            consistency: Consistency::Exact,
+            is_shared: self.is_shared,
             cost: CostSource::Fixed(1),
             mode: RuleMode::Enforce,
             on_fail: OnFail::Allow,
@@ -98,6 +103,7 @@ impl RuleSet {
             seed: self.seed,
             global_owner: self.global_owner,
             is_inline_limit: true,
+            is_shared: self.is_shared,
             has_replacements: false,
             extensions: RuleSetExtensions::default(),
         }

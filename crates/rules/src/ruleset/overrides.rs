@@ -5,6 +5,7 @@
 //! distinguish them. Keys with equal limits share a variant.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use tidegate_core::key::Fingerprint;
 use tidegate_core::policy::Policy;
@@ -12,6 +13,8 @@ use tidegate_core::quota::Quota;
 use tidegate_core::time::Timestamp;
 
 use super::RuleSet;
+use crate::consistency::ConsistencyError;
+use crate::diagnostic::FieldError;
 use crate::facts::Facts;
 use crate::records::{OverrideLimit, OverrideRecord, RecordError};
 use crate::rule::{Rule, RuleLimit, effective_since};
@@ -28,7 +31,7 @@ struct VariantBuilder<'a> {
     known: HashMap<(u32, VariantKey), u32>,
 }
 
-/// The limit that identifies a variant of a rule.
+/// The limit, as in the document, that identifies a variant of a rule.
 #[derive(PartialEq, Eq, Hash)]
 enum VariantKey {
     Policy(Quota, Timestamp),
@@ -38,7 +41,7 @@ enum VariantKey {
 
 impl VariantBuilder<'_> {
     /// The variant of a rule with this limit, created if missing.
-    fn variant_for(&mut self, rule: u32, limit: RuleLimit) -> u32 {
+    fn variant_for(&mut self, rule: u32, limit: RuleLimit) -> Result<u32, ConsistencyError> {
         let key = match &limit {
             RuleLimit::Policy(policy) => {
                 VariantKey::Policy(*policy.quota(), policy.effective_since())
@@ -46,10 +49,28 @@ impl VariantBuilder<'_> {
             RuleLimit::Unlimited => VariantKey::Unlimited,
             RuleLimit::Deny => VariantKey::Deny,
         };
-        *self.known.entry((rule, key)).or_insert_with(|| {
-            let variant = Rule { limit, ..self.rules[rule as usize].clone() };
-            self.rules.push(variant);
-            u32::try_from(self.rules.len() - 1).unwrap_or(u32::MAX)
+        match self.known.entry((rule, key)) {
+            Entry::Occupied(known) => Ok(*known.get()),
+            Entry::Vacant(unknown) => {
+                let variant = self.rules[rule as usize].with_limit(limit)?;
+                let at = u32::try_from(self.rules.len()).unwrap_or(u32::MAX);
+                self.rules.push(variant);
+                Ok(*unknown.insert(at))
+            }
+        }
+    }
+
+    /// The variant for an override.
+    fn override_variant(&mut self, rule: u32, allows: OverrideLimit) -> Result<u32, String> {
+        let base = &self.rules[rule as usize];
+        let limit = override_limit(base, allows)?;
+        let (id, mode) = (base.id.clone(), base.consistency.name());
+        self.variant_for(rule, limit).map_err(|error| {
+            let error = limit.policy().map(|policy| error.describe(policy));
+            let FieldError { message, hint, .. } =
+                error.unwrap_or_else(|| FieldError::new("this limit has no counter"));
+            let hint = hint.map_or_else(String::new, |hint| format!("; write {hint}"));
+            format!("rule `{id}` is {mode}: {message}{hint}")
         })
     }
 }
@@ -118,13 +139,10 @@ impl RuleSet {
             let found = ids.get(&record.rule).ok_or_else(|| {
                 format!("rule `{}` of this override does not exist any more", record.rule)
             });
-            let limit = found.and_then(|rule| {
-                let limit = override_limit(&variants.rules[*rule as usize], record.limit)?;
-                Ok((*rule, limit))
-            });
-            match limit {
-                Ok((rule, limit)) => {
-                    let variant = variants.variant_for(rule, limit);
+            let variant =
+                found.and_then(|rule| Ok((*rule, variants.override_variant(*rule, record.limit)?)));
+            match variant {
+                Ok((rule, variant)) => {
                     let by_key = self.overrides.by_rule.entry(rule).or_default();
                     by_key.insert(record.key, variant);
                 }
@@ -149,7 +167,11 @@ impl RuleSet {
         let mut limits: Vec<(u32, Fingerprint, RuleLimit)> = Vec::new();
         for (&at, by_key) in &self.overrides.by_rule {
             for (&key, &variant) in by_key {
-                let limit = self[variant].limit.with_effective_time(had(self[at].id(), key), now);
+                let mut limit = self[variant].document_limit();
+                if let Some(policy) = self[variant].limit.policy() {
+                    let since = effective_since(policy, had(self[at].id(), key), now);
+                    limit = limit.with_effective_since(since);
+                }
                 limits.push((at, key, limit));
             }
         }
@@ -158,13 +180,9 @@ impl RuleSet {
             for (&key, &variant) in lost.into_iter().flatten() {
                 let has = self.overrides.by_rule.get(&at).is_some_and(|has| has.contains_key(&key));
                 let (RuleLimit::Policy(base), false) = (&rule.limit, has) else { continue };
-                let fallen = base.with_effective_since(effective_since(
-                    base,
-                    previous[variant].limit.policy(),
-                    now,
-                ));
-                if now.since(fallen.effective_since()) < fallen.period() {
-                    limits.push((at, key, RuleLimit::Policy(fallen)));
+                let since = effective_since(base, previous[variant].limit.policy(), now);
+                if now.since(since) < base.period() {
+                    limits.push((at, key, rule.document_limit().with_effective_since(since)));
                 }
             }
         }
@@ -172,7 +190,8 @@ impl RuleSet {
         self.overrides.by_rule.clear();
         let mut variants = VariantBuilder { rules: &mut self.rules, known: HashMap::new() };
         for (at, key, limit) in limits {
-            let variant = variants.variant_for(at, limit);
+            // Each limit was accepted when its rule set was compiled.
+            let Ok(variant) = variants.variant_for(at, limit) else { continue };
             self.overrides.by_rule.entry(at).or_default().insert(key, variant);
         }
     }
@@ -185,7 +204,7 @@ fn override_limit(rule: &Rule, allows: OverrideLimit) -> Result<RuleLimit, Strin
         OverrideLimit::Deny => return Ok(RuleLimit::Deny),
         OverrideLimit::Requests { requests, burst } => (requests, burst),
     };
-    let Some(policy) = rule.limit.policy() else {
+    let RuleLimit::Policy(policy) = rule.document_limit() else {
         return Err(format!(
             "rule `{}` has no counter, so there is no number to override",
             rule.id

@@ -65,7 +65,8 @@ impl Rule {
             // The counters have other owners, or the new generation discards them.
             return;
         }
-        if self.limit.counter_identity() == previous.limit.counter_identity() {
+        let identity = |rule: &Self| rule.document_limit().counter_identity();
+        if identity(self) == identity(previous) {
             self.predecessor =
                 previous.predecessor.clone().filter(|before| before.expires_at > now);
             return;

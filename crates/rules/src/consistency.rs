@@ -1,0 +1,305 @@
+//! Consistency modes: how nodes that share a store agree on a rule's counters, and the most that
+//! the rule admits meanwhile.
+//!
+//! This module holds the settings and the policies that follow from them. The limiter leases,
+//! flushes and picks parts.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tidegate_core::lending::{LeaseBound, LeaseTerms, LendingError};
+use tidegate_core::policy::{Algorithm, Policy, PolicyError};
+use tidegate_core::quota::Quota;
+use tidegate_core::time::{Micros, Timestamp};
+
+use crate::diagnostic::FieldError;
+use crate::rule::RuleLimit;
+
+/// The fewest requests per window of one part of a split limit.
+const MIN_REQUESTS_PER_PART: u64 = 10;
+
+/// How the nodes that share a store agree on a rule's counters. In the store of a single process,
+/// every rule is exact.
+///
+/// A rule that is `unlimited` or `deny` has no counter, so it is always exact.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Consistency {
+    /// The store decides each request.
+    Exact,
+    /// Nodes take units of the counter in advance and spend them locally.
+    Leased(Box<LeasedLimit>),
+    /// Nodes decide locally and report to the store what they admitted.
+    Async {
+        /// The time between two reports.
+        flush: Micros,
+    },
+    /// The limit is exact, but divided among several counters.
+    Split(SplitLimit),
+}
+
+/// A limit whose units nodes take in advance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeasedLimit {
+    terms: LeaseTerms,
+    policy: Policy,
+    lending: Policy,
+}
+
+/// A limit that is divided among several counters. The parts add up to the limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SplitLimit {
+    count: u32,
+    parts: Arc<[Policy]>,
+}
+
+/// A consistency mode as written in a rule, without the policies that follow from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConsistencySetting {
+    Exact,
+    Leased(LeaseTerms),
+    Async { flush: Micros },
+    Split { parts: u32 },
+}
+
+/// Why a limit does not support a consistency mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConsistencyError {
+    /// Units of the limit cannot be leased on these terms.
+    Lending(LendingError, LeaseTerms),
+    /// The parts would be too small.
+    TooManyParts {
+        /// The most parts that are possible.
+        max: u64,
+    },
+    /// The limit of a part is invalid.
+    Part(PolicyError),
+}
+
+impl Consistency {
+    /// The consistency of a limit.
+    pub(crate) fn new(
+        setting: ConsistencySetting,
+        limit: &RuleLimit,
+    ) -> Result<Self, ConsistencyError> {
+        let Some(policy) = limit.policy() else { return Ok(Self::Exact) };
+        match setting {
+            ConsistencySetting::Exact => Ok(Self::Exact),
+            ConsistencySetting::Leased(terms) => {
+                Ok(Self::Leased(Box::new(LeasedLimit::new(*policy, terms)?)))
+            }
+            ConsistencySetting::Async { flush } => Ok(Self::Async { flush }),
+            ConsistencySetting::Split { parts } => Ok(Self::Split(SplitLimit::new(policy, parts)?)),
+        }
+    }
+
+    /// The name in rules documents and API responses; `split` for a split limit.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.setting().name()
+    }
+
+    /// The same mode with another limit, such as that of an override.
+    pub(crate) fn for_limit(&self, limit: &RuleLimit) -> Result<Self, ConsistencyError> {
+        Self::new(self.setting(), limit)
+    }
+
+    pub(crate) const fn setting(&self) -> ConsistencySetting {
+        match self {
+            Self::Exact => ConsistencySetting::Exact,
+            Self::Leased(leased) => ConsistencySetting::Leased(leased.terms),
+            Self::Async { flush } => ConsistencySetting::Async { flush: *flush },
+            Self::Split(split) => ConsistencySetting::Split { parts: split.count() },
+        }
+    }
+
+    /// The same mode, with policies that are in effect since an instant.
+    pub(crate) fn with_effective_since(self, since: Timestamp) -> Self {
+        match self {
+            Self::Leased(mut leased) => {
+                leased.policy = leased.policy.with_effective_since(since);
+                leased.lending = leased.lending.with_effective_since(since);
+                Self::Leased(leased)
+            }
+            Self::Split(SplitLimit { count, parts }) => {
+                let parts = parts.iter().map(|part| part.with_effective_since(since)).collect();
+                Self::Split(SplitLimit { count, parts })
+            }
+            other => other,
+        }
+    }
+
+    /// The most that nodes with a shared store admit of this policy in any interval as long as the
+    /// window.
+    pub(crate) fn max_in_window(&self, policy: &Policy) -> u64 {
+        let exact = policy.max_in_window();
+        match self {
+            Self::Exact | Self::Split(_) => exact,
+            Self::Leased(leased) => leased.max_in_window(),
+            // The nodes admit up to one limit more than the store knows of.
+            Self::Async { flush } if policy.algorithm().is_bucket() => {
+                exact.saturating_add(policy.limit()).saturating_add(refilled(policy, *flush))
+            }
+            Self::Async { .. } => exact.saturating_mul(2),
+        }
+    }
+}
+
+impl fmt::Display for Consistency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self.setting() {
+            ConsistencySetting::Exact => Ok(()),
+            ConsistencySetting::Leased(LeaseTerms { ttl, bound }) => {
+                write!(f, " (ttl {ttl}, bound {})", bound.name())
+            }
+            ConsistencySetting::Async { flush } => write!(f, " (flush {flush})"),
+            ConsistencySetting::Split { parts } => write!(f, " ({parts} parts)"),
+        }
+    }
+}
+
+impl ConsistencySetting {
+    /// The name in rules documents.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Leased(_) => "leased",
+            Self::Async { .. } => "async",
+            Self::Split { .. } => "split",
+        }
+    }
+}
+
+impl LeasedLimit {
+    fn new(policy: Policy, terms: LeaseTerms) -> Result<Self, ConsistencyError> {
+        let lending =
+            policy.lending(terms).map_err(|error| ConsistencyError::Lending(error, terms))?;
+        Ok(Self { terms, policy, lending })
+    }
+
+    /// The terms of the leases.
+    #[must_use]
+    pub const fn terms(&self) -> LeaseTerms {
+        self.terms
+    }
+
+    /// The policy of the document. Its algorithm and window identify the counter.
+    #[must_use]
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The policy by which the store counts, so that the fleet stays within the bound.
+    #[must_use]
+    pub const fn lending_policy(&self) -> &Policy {
+        &self.lending
+    }
+
+    fn max_in_window(&self) -> u64 {
+        let exact = self.policy.max_in_window();
+        match (self.terms.bound, self.policy.algorithm()) {
+            // A lease of a fixed window ends with the window.
+            (LeaseBound::Exact, _) | (_, Algorithm::FixedWindow | Algorithm::Concurrent) => exact,
+            (
+                LeaseBound::PlusTtl,
+                Algorithm::TokenBucket
+                | Algorithm::LeakyBucket(_)
+                | Algorithm::SlidingWindowCounter,
+            ) => exact.saturating_add(refilled(&self.policy, self.terms.ttl)),
+            // An interval of a window and a ttl can overlap two windows of grants.
+            (LeaseBound::PlusTtl, Algorithm::SlidingWindowLog) => exact.saturating_mul(2),
+        }
+    }
+}
+
+impl SplitLimit {
+    fn new(policy: &Policy, count: u32) -> Result<Self, ConsistencyError> {
+        let (quota, divisor) = (*policy.quota(), u64::from(count.max(1)));
+        let max = (quota.requests / MIN_REQUESTS_PER_PART).min(policy.limit());
+        if divisor > max {
+            return Err(ConsistencyError::TooManyParts { max });
+        }
+        let part = |index: u64| {
+            let share = |whole: u64| whole / divisor + u64::from(index < whole % divisor);
+            let (requests, burst) = (share(quota.requests), quota.burst.map(share));
+            Policy::new(policy.algorithm(), Quota { requests, burst, ..quota })
+                .map(|part| part.with_effective_since(policy.effective_since()))
+        };
+        let parts = (0..divisor).map(part).collect::<Result<_, _>>();
+        Ok(Self { count, parts: parts.map_err(ConsistencyError::Part)? })
+    }
+
+    /// The policies of the parts, the larger ones first.
+    #[must_use]
+    pub fn parts(&self) -> &[Policy] {
+        &self.parts
+    }
+
+    /// Number of parts.
+    #[must_use]
+    pub const fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The largest cost that every part can admit.
+    pub(crate) fn max_cost(&self) -> u64 {
+        self.parts.iter().map(Policy::limit).min().unwrap_or(0)
+    }
+}
+
+impl ConsistencyError {
+    /// What is wrong with the limit, and what to write instead.
+    pub(crate) fn describe(&self, policy: &Policy) -> FieldError {
+        match *self {
+            Self::Lending(error, terms) => describe_lending_error(error, terms, policy),
+            Self::TooManyParts { max } => {
+                let error = FieldError::new(format!(
+                    "each part of a split limit needs {MIN_REQUESTS_PER_PART} requests and a \
+                     burst of 1"
+                ));
+                error.with_hint(match max {
+                    0 | 1 => "a larger limit, or leave `split` out".to_owned(),
+                    max => format!("`split: {max}` or less, or a larger limit"),
+                })
+            }
+            Self::Part(error) => FieldError::new(format!("one part of the limit: {error}")),
+        }
+    }
+}
+
+fn describe_lending_error(error: LendingError, terms: LeaseTerms, policy: &Policy) -> FieldError {
+    let ttl = terms.ttl;
+    let wrong = |message: String, hint: String| FieldError::new(message).with_hint(hint);
+    match error {
+        LendingError::TtlTooLong { max } => {
+            let message = format!("units of a window are leased for at most half of it, not {ttl}");
+            let hint = match max < tidegate_core::lending::MIN_LEASE_TTL {
+                true => "a window of at least 2ms, or `consistency: exact`".to_owned(),
+                false => format!("`lease: {{ ttl: {max} }}` or shorter"),
+            };
+            wrong(message, hint)
+        }
+        LendingError::NoRoom { max_ttl } if policy.algorithm().is_bucket() => {
+            let message = format!("leases of {ttl} leave no room in a burst of {}", policy.limit());
+            let shorter = max_ttl
+                .map_or_else(String::new, |max| format!("`lease: {{ ttl: {max} }}` or shorter, "));
+            let burst = refilled(policy, ttl).saturating_add(2);
+            let hint = format!("a burst of {burst} or more, or `lease: {{ bound: plus_ttl }}`");
+            wrong(message, format!("{shorter}{hint}"))
+        }
+        LendingError::NoRoom { .. } => wrong(
+            format!("leases leave no room in a limit of {}", policy.limit()),
+            "a limit of 2 or more, or `lease: { bound: plus_ttl }`".to_owned(),
+        ),
+        error @ (LendingError::NotLendable(_)
+        | LendingError::TtlTooShort
+        | LendingError::Policy(_)) => FieldError::new(error.to_string()),
+    }
+}
+
+/// The number of requests that a policy's rate admits in a time, rounded up.
+fn refilled(policy: &Policy, span: Micros) -> u64 {
+    let (requests, window) = (policy.quota().requests, policy.quota().window.get());
+    let refilled = (u128::from(requests) * u128::from(span.get())).div_ceil(u128::from(window));
+    u64::try_from(refilled).unwrap_or(u64::MAX)
+}
