@@ -4,6 +4,7 @@
 
 mod accepted_forms;
 mod common;
+mod consistency;
 mod diagnostics;
 mod facts;
 mod keys;
