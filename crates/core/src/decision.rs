@@ -119,6 +119,8 @@ pub enum AnsweredBy {
     DenyCache,
     /// The rules' `on_fail` setting, because the store did not answer.
     Fallback,
+    /// The node, with units that it has leased from the store.
+    Lease,
 }
 
 impl AnsweredBy {
@@ -129,6 +131,7 @@ impl AnsweredBy {
             Self::Store => "store",
             Self::DenyCache => "deny_cache",
             Self::Fallback => "fallback",
+            Self::Lease => "lease",
         }
     }
 }

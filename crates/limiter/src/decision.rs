@@ -39,6 +39,16 @@ pub(crate) struct ChargeRecord {
     pub(crate) cost: u64,
 }
 
+impl ChargeRecord {
+    /// When the charge was made, by the clock of the store that counted it.
+    pub(crate) fn charged_at(&self, reading: &RuleReading) -> Timestamp {
+        match self.counter {
+            CounterLocation::Lease(granted_at) => granted_at,
+            _ => reading.numbers.unwrap_or_default().now,
+        }
+    }
+}
+
 /// Where the charged counter is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CounterLocation {
@@ -46,6 +56,8 @@ pub(crate) enum CounterLocation {
     Store,
     /// In the node's local store, under its share of the limit.
     Local,
+    /// In the store, which granted the units at this instant of its clock.
+    Lease(Timestamp),
 }
 
 /// One rule's verdict on a request.
@@ -163,11 +175,15 @@ impl Decision {
         numbers.map(|numbers| numbers.now).find(|now| *now > Timestamp::EPOCH)
     }
 
-    /// When the request was charged, by the clock of the charged store; required for a refund.
+    /// When the request was charged, by the clock of the charged store; required for a refund. Of
+    /// several charges, the earliest.
     #[must_use]
     pub fn charged_at(&self) -> Option<Timestamp> {
-        let record = self.charge_records.first()?;
-        Some(self.readings.get(record.reading_index as usize)?.numbers?.now)
+        let charged_at = |record: &ChargeRecord| {
+            let reading = self.readings.get(record.reading_index as usize);
+            reading.map(|reading| record.charged_at(reading))
+        };
+        self.charge_records.iter().filter_map(charged_at).min()
     }
 
     /// The rules under which the decision was made.
@@ -225,14 +241,7 @@ impl Decision {
             let reading = &readings[record.reading_index as usize];
             let taken = which(&rules[reading.rule]);
             if taken {
-                charged.push(ReceiptItem {
-                    rule: reading.rule,
-                    counter: record.counter,
-                    fingerprint: record.fingerprint,
-                    cost: record.cost,
-                    charged_at: reading.numbers.unwrap_or_default().now,
-                    local_charged_at,
-                });
+                charged.push(ReceiptItem::new(record, reading, local_charged_at));
             }
             !taken
         });

@@ -11,15 +11,18 @@ use tidegate_rules::{ApiKind, Facts, OnFail, Rule, RuleSet};
 
 use crate::decision::{CounterLocation, Decision};
 use crate::explain::Explanation;
+use crate::lease::{LeaseAttempt, LeaseBook, lease_ttl};
 use crate::local_fallback::{LocalFallback, NoFallback};
 use crate::observer::{DecisionEvent, DecisionObserver, DecisionTimer, StoreClock};
 use crate::plan::{ChargePlan, INLINE_CHARGES, PlanOptions};
+use crate::receipt::successor_rule;
 
 /// Decides requests. Share it by reference or in an `Arc`; the rules can be replaced while it runs.
 #[derive(Debug)]
 pub struct Limiter<S, L = NoFallback> {
     pub(crate) store: S,
     pub(crate) local: Option<LocalFallback<L>>,
+    pub(crate) leases: Option<LeaseBook>,
     rules: ArcSwap<RuleSet>,
     observers: Vec<Arc<dyn DecisionObserver>>,
     timer: Option<Arc<dyn DecisionTimer>>,
@@ -31,7 +34,15 @@ impl<S: Store> Limiter<S> {
     #[must_use]
     pub fn new(store: S, rules: RuleSet) -> Self {
         let rules = ArcSwap::from_pointee(rules);
-        Self { store, local: None, rules, observers: Vec::new(), timer: None, store_clock: None }
+        Self {
+            store,
+            local: None,
+            leases: None,
+            rules,
+            observers: Vec::new(),
+            timer: None,
+            store_clock: None,
+        }
     }
 
     /// Adds an in-process store that decides rules with `on_fail: local` while the main store is
@@ -57,6 +68,7 @@ impl<S: Store> Limiter<S> {
         Limiter {
             store: self.store,
             local: Some(local),
+            leases: self.leases,
             rules: self.rules,
             observers: self.observers,
             timer: self.timer,
@@ -154,7 +166,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
     }
 
     /// Refunds a charge made at `charged_at`, the time that the decision reported; `None` means
-    /// now.
+    /// now, or so long ago as units of a leased rule may have been granted.
     pub async fn refund(
         &self,
         facts: &Facts<'_>,
@@ -164,7 +176,10 @@ impl<S: Store, L: Store> Limiter<S, L> {
     ) -> Decision {
         let charged_at = match charged_at {
             Some(at) => at,
-            None => self.now().await.unwrap_or_default(),
+            None => {
+                let longest = self.rules().rules().iter().filter_map(lease_ttl).max();
+                self.now().await.unwrap_or_default().minus(longest.unwrap_or_default())
+            }
         };
         let refund = PlanOptions::all_rules(Op::Refund { charged_at });
         self.apply(PlanOptions { only_rule: rule, ..refund }, facts, cost).await
@@ -200,6 +215,13 @@ impl<S: Store, L: Store> Limiter<S, L> {
         let now = self.now().await?;
         let rules = Arc::new(rules.inherit_from(&self.rules.load(), now));
         self.rules.store(Arc::clone(&rules));
+        if let Some(book) = &self.leases {
+            // Counters of unchanged rules keep their leases.
+            book.retire(|old, rule| {
+                let successor = successor_rule(old, rule, &rules).map(|at| &rules[at]);
+                successor.is_some_and(|now| now.limit() == old[rule].limit())
+            });
+        }
         self.observers.iter().for_each(|observer| observer.on_rules_installed(&rules));
         if let Some(local) = &self.local {
             local.install(&rules, self.store.node_count()).await;
@@ -362,6 +384,32 @@ impl<S: Store, L: Store> Limiter<S, L> {
         if plan.charges.is_empty() {
             return;
         }
+        if let Some(book) = &self.leases
+            && plan.charges.iter().any(|charge| charge.lent)
+        {
+            match op {
+                Op::Charge => match self.take_units(book, plan, rules) {
+                    LeaseAttempt::Decided => return,
+                    LeaseAttempt::Pending(states) => {
+                        return Box::pin(self.complete_with_store(book, plan, rules, states)).await;
+                    }
+                },
+                Op::Reset => {
+                    plan.charges.iter().for_each(|charge| book.forget(charge.key.fingerprint));
+                }
+                _ => {}
+            }
+        }
+        self.apply_to_store(op, plan, rules).await;
+    }
+
+    /// Applies the plan to the store, without regard to leases.
+    pub(crate) async fn apply_to_store(
+        &self,
+        op: Op,
+        plan: &mut ChargePlan<'_>,
+        rules: &Arc<RuleSet>,
+    ) {
         let (mut few, mut many) = ([Reading::default(); INLINE_CHARGES], Vec::new());
         let numbers = match few.get_mut(..plan.charges.len()) {
             Some(few) => few,
@@ -419,6 +467,6 @@ pub(crate) fn cost_from_request(request_cost: impl Fn(&Rule) -> u64) -> impl Fn(
 }
 
 /// Whether the plan has a rule that a local share decides while the store is unreachable.
-fn has_local_rule(plan: &ChargePlan<'_>, rules: &RuleSet) -> bool {
+pub(crate) fn has_local_rule(plan: &ChargePlan<'_>, rules: &RuleSet) -> bool {
     (0..plan.charges.len()).any(|i| plan.on_fail(i, rules) == OnFail::Local)
 }

@@ -13,7 +13,8 @@ use tidegate_rules::{
 };
 
 use crate::decision::{ChargeRecord, CounterLocation, Decision, RuleReading};
-use crate::receipt::ReceiptItem;
+use crate::lease::lease_ttl;
+use crate::receipt::{Receipt, ReceiptItem};
 
 /// One reading per charge of a plan.
 pub(crate) type PlanReadings = SmallVec<[Reading; INLINE_CHARGES]>;
@@ -118,6 +119,59 @@ impl<'a> ChargePlan<'a> {
             plan.readings.push(RuleReading::new(rule, Verdict::Allow));
         }
         plan
+    }
+
+    /// A plan of some of this plan's charges.
+    pub(crate) fn subset(&self, which: &[usize]) -> Self {
+        Self::from_charges(which.iter().map(|i| (self.charges[*i], self.rule_index(*i))))
+    }
+
+    /// Copies the results of a [`subset`](Self::subset) to this plan.
+    pub(crate) fn adopt_subset(&mut self, part: &ChargePlan<'_>, which: &[usize]) {
+        for (own, other) in which.iter().map(|i| self.reading_indices[*i]).zip(0..) {
+            let reading = &mut self.readings[own as usize];
+            *reading = RuleReading { rule: reading.rule, ..part.readings[other as usize] };
+            let records = part.charge_records.iter().filter(|it| it.reading_index == other);
+            let records = records.map(|record| ChargeRecord { reading_index: own, ..*record });
+            self.charge_records.extend(records);
+        }
+        (self.answered_by, self.local_charged_at) = (part.answered_by, part.local_charged_at);
+        self.store_time = part.store_time;
+    }
+
+    /// Records that a charge was made.
+    pub(crate) fn record_charge(&mut self, charge: usize, counter: CounterLocation) {
+        let Charge { key, cost, .. } = self.charges[charge];
+        let reading_index = self.reading_indices[charge];
+        let fingerprint = key.fingerprint;
+        self.charge_records.push(ChargeRecord { reading_index, counter, fingerprint, cost });
+    }
+
+    /// Takes the receipt for those charges made so far that `which` selects.
+    pub(crate) fn take_receipt(
+        &mut self,
+        rules: &Arc<RuleSet>,
+        which: impl Fn(&Charge<'_>) -> bool,
+    ) -> Receipt {
+        let mut items = SmallVec::new();
+        let Self { charges, reading_indices, readings, charge_records, local_charged_at, .. } =
+            self;
+        charge_records.retain(|record| {
+            let charge = reading_indices.iter().position(|index| *index == record.reading_index);
+            let taken = charge.is_some_and(|i| which(&charges[i]));
+            if taken {
+                let reading = &readings[record.reading_index as usize];
+                items.push(ReceiptItem::new(record, reading, *local_charged_at));
+            }
+            !taken
+        });
+        Receipt { rules: Arc::clone(rules), items }
+    }
+
+    /// The readings of all charges.
+    pub(crate) fn numbers(&self) -> PlanReadings {
+        let reading = |index: &u32| self.readings[*index as usize].numbers.unwrap_or_default();
+        self.reading_indices.iter().map(reading).collect()
     }
 
     /// Creates a plan without charges.
@@ -312,7 +366,7 @@ impl<'a> ChargePlan<'a> {
             grace: rule.mode().warning_policy(),
             ban: rule.ban().filter(|_| enforced),
             queue,
-            lent: false,
+            lent: lease_ttl(rule).is_some(),
         });
     }
 }

@@ -11,7 +11,7 @@ use tidegate_core::store::Charge;
 use tidegate_core::time::Timestamp;
 use tidegate_rules::{Rule, RuleSet};
 
-use crate::decision::CounterLocation;
+use crate::decision::{ChargeRecord, CounterLocation, RuleReading};
 
 /// Charges of one request, with the rules under which it was decided. Every charge is in exactly
 /// one receipt, and a receipt is not `Clone`, so a charge cannot be refunded twice.
@@ -33,6 +33,23 @@ pub(crate) struct ReceiptItem {
     pub(crate) charged_at: Timestamp,
     /// When a charge made by the store was mirrored to the local bucket, by the local clock.
     pub(crate) local_charged_at: Timestamp,
+}
+
+impl ReceiptItem {
+    pub(crate) fn new(
+        record: &ChargeRecord,
+        reading: &RuleReading,
+        local_charged_at: Timestamp,
+    ) -> Self {
+        Self {
+            rule: reading.rule,
+            counter: record.counter,
+            fingerprint: record.fingerprint,
+            cost: record.cost,
+            charged_at: record.charged_at(reading),
+            local_charged_at,
+        }
+    }
 }
 
 impl Receipt {
@@ -72,12 +89,13 @@ impl Receipt {
         Some(self.charge_with(charged, policy, charged.cost))
     }
 
-    /// The charges counted at `counter`, each with a reading that holds the time of the charge.
-    pub(crate) fn charges_on(
+    /// The charges whose counter `is_here` selects, each with a reading that holds the time of the
+    /// charge.
+    pub(crate) fn charges_where(
         &self,
-        counter: CounterLocation,
+        is_here: impl Fn(&ReceiptItem) -> bool,
     ) -> impl Iterator<Item = (Charge<'_>, Reading)> {
-        let here = self.items.iter().filter(move |charged| charged.counter == counter);
+        let here = self.items.iter().filter(move |charged| is_here(charged));
         here.filter_map(|charged| {
             let reading = Reading { now: charged.charged_at, ..Reading::default() };
             Some((self.original_charge(charged)?, reading))
@@ -93,7 +111,8 @@ pub(crate) fn successor_rule(old: &Arc<RuleSet>, rule: u32, rules: &Arc<RuleSet>
     }
     let old = old.get(rule)?;
     let counter = |rule: &Rule| {
-        let policy = rule.limit().policy()?;
+        let limit = rule.document_limit();
+        let policy = limit.policy()?;
         Some((policy.algorithm().name(), policy.quota().window, rule.generation()))
     };
     let same = |rule: &Rule| rule.id() == old.id() && counter(rule) == counter(old);

@@ -7,7 +7,7 @@ use tidegate_core::store::{Charge, Op, Store};
 use crate::decision::CounterLocation;
 use crate::limiter::Limiter;
 use crate::plan::PlanReadings;
-use crate::receipt::Receipt;
+use crate::receipt::{Receipt, ReceiptItem};
 
 /// Refunds charges in a store. On entry, `readings` holds the time of each charge; on return, the
 /// counter's state after the refund.
@@ -38,8 +38,17 @@ pub(crate) async fn refund_charges<S: Store>(
 impl<S: Store, L: Store> Limiter<S, L> {
     /// Refunds the charges of a receipt in the stores that counted them.
     pub(crate) async fn refund_receipt(&self, receipt: &Receipt) {
+        let at_store = |charged: &ReceiptItem| match charged.counter {
+            CounterLocation::Store => true,
+            CounterLocation::Local => false,
+            // Units go back into their lease while it lasts.
+            CounterLocation::Lease(granted_at) => !self
+                .leases
+                .as_ref()
+                .is_some_and(|book| book.give_back(charged.fingerprint, charged.cost, granted_at)),
+        };
         let (charges, mut readings): (SmallVec<[Charge<'_>; 4]>, PlanReadings) =
-            receipt.charges_on(CounterLocation::Store).unzip();
+            receipt.charges_where(at_store).unzip();
         refund_charges(&self.store, &charges, &mut readings).await;
         if let Some(local) = &self.local {
             local.refund_receipt(receipt).await;

@@ -1,0 +1,382 @@
+//! What one node has leased of one counter: a state machine without clock, lock or I/O.
+//!
+//! The caller passes the time of the lease clock, and carries questions to the store and answers
+//! back. A lease is void `ttl` after its question was *asked*, so nothing is spent later than that
+//! after the store charged it, however long the answer took.
+
+use smallvec::SmallVec;
+use tidegate_core::decision::{Reading, Retry, Verdict};
+use tidegate_core::policy::{Algorithm, Meter, Policy};
+use tidegate_core::store::GrantTerms;
+use tidegate_core::time::{Micros, Timestamp};
+
+use super::demand::DemandMeter;
+use super::seeded_bug::SeededBug;
+
+/// A counter is leased once it has this many requests within a lease: fewer calls are then needed
+/// than if each request asked the store.
+pub(super) const HOT_REQUESTS: u32 = 4;
+
+/// What a node has leased of one counter.
+#[derive(Debug)]
+pub(super) struct CounterLease {
+    policy: Policy,
+    ttl: Micros,
+    bug: Option<SeededBug>,
+    /// Leases with units left, the soonest end first.
+    leases: SmallVec<[Lease; 2]>,
+    demand: DemandMeter,
+    /// The question that the store has not answered yet.
+    question: Option<Question>,
+    questions: u64,
+    last: Option<LastAnswer>,
+    /// Set while the store is short.
+    pause: Option<Pause>,
+    /// Until when requests are charged one by one, because the store did not answer.
+    direct_until: Timestamp,
+    unspent: SmallVec<[UnspentUnits; 1]>,
+}
+
+/// Units that the store has charged and this node may spend.
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    left: u64,
+    granted: u64,
+    /// When the store charged the units, by its clock. It identifies the lease, and dates every
+    /// charge made on it: dated by the decision, a later refund would give back too much.
+    granted_at: Timestamp,
+    /// From when the units must not be spent, by the lease clock.
+    ends_at: Timestamp,
+}
+
+/// A question to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Question {
+    pub(super) number: u64,
+    pub(super) asked_at: Timestamp,
+    /// The least that is of use.
+    pub(super) least: u64,
+    pub(super) terms: GrantTerms,
+    nodes: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LastAnswer {
+    reading: Reading,
+    /// When the answer was processed.
+    at: Timestamp,
+    /// How much the question was for at least.
+    least: u64,
+    granted: u64,
+}
+
+/// While the store is short, the node asks at most once in half a lease.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    until: Timestamp,
+    /// Requests that cost less were not refused, so they may ask.
+    min_cost: u64,
+}
+
+/// Units to return to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct UnspentUnits {
+    pub(super) units: u64,
+    pub(super) granted_at: Timestamp,
+}
+
+/// The result of [`CounterLease::take`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Take {
+    /// Units of the lease that was granted at this instant are spent.
+    Spent(Timestamp),
+    /// The store is short; the reading says when to retry.
+    Refused,
+    /// The answer to this question decides.
+    Wait(u64),
+    /// The request is charged at the store.
+    Direct,
+}
+
+impl CounterLease {
+    pub(super) fn new(
+        policy: Policy,
+        ttl: Micros,
+        bug: Option<SeededBug>,
+        requests: u32,
+        now: Timestamp,
+    ) -> Self {
+        let mut demand = DemandMeter::new(Micros::new(ttl.get() / 2), now);
+        demand.record(requests, requests.into(), now);
+        Self {
+            policy,
+            ttl,
+            bug,
+            leases: SmallVec::new(),
+            demand,
+            question: None,
+            questions: 0,
+            last: None,
+            pause: None,
+            direct_until: Timestamp::EPOCH,
+            unspent: SmallVec::new(),
+        }
+    }
+
+    pub(super) const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    pub(super) const fn ttl(&self) -> Micros {
+        self.ttl
+    }
+
+    /// The units that the node holds.
+    pub(super) fn units_left(&self) -> u64 {
+        self.leases.iter().map(|lease| lease.left).sum()
+    }
+
+    /// The question in flight, if any.
+    pub(super) const fn question(&self) -> Option<&Question> {
+        self.question.as_ref()
+    }
+
+    /// Takes units for a request. May ask a new question ([`question`](Self::question)), also when
+    /// it spends units, so that the next requests need not wait.
+    pub(super) fn take(&mut self, cost: u64, nodes: u32, now: Timestamp) -> Take {
+        self.demand.record(1, cost, now);
+        self.try_take(cost, nodes, now)
+    }
+
+    /// Takes units for a request whose demand is already recorded.
+    pub(super) fn try_take(&mut self, cost: u64, nodes: u32, now: Timestamp) -> Take {
+        self.drop_ended(now);
+        if let Some(lease) = self.leases.iter_mut().find(|lease| lease.left >= cost) {
+            lease.left -= cost;
+            let granted_at = lease.granted_at;
+            if self.should_renew(now) {
+                self.ask(1, nodes, now);
+            }
+            return Take::Spent(granted_at);
+        }
+        if let Some(question) = &self.question {
+            return Take::Wait(question.number);
+        }
+        if cost > self.policy.limit() || now < self.direct_until || self.is_cold(now) {
+            return Take::Direct;
+        }
+        if self.is_paused(cost, now) {
+            return Take::Refused;
+        }
+        self.ask(cost, nodes, now);
+        Take::Wait(self.questions)
+    }
+
+    /// Processes the answer to a question; `None` if the store did not answer. The grant may then
+    /// have been made, and its units are lost.
+    pub(super) fn on_answer(&mut self, number: u64, answer: Option<Reading>, now: Timestamp) {
+        let Some(question) = self.question.take_if(|question| question.number == number) else {
+            return;
+        };
+        let half = Micros::new(self.ttl.get() / 2);
+        let Some(reading) = answer else {
+            self.direct_until = question.asked_at.plus(half);
+            return;
+        };
+        let granted = u64::from(reading.granted);
+        let span = self.policy.lease_span(self.ttl, reading.now);
+        let from = match self.bug {
+            Some(SeededBug::ExpiryFromAnswer) => now,
+            _ => question.asked_at,
+        };
+        self.add_lease(granted, reading.now, from.plus(span), now);
+        let most = u64::from(question.terms.most);
+        let room = reading.remaining.saturating_add(granted);
+        let short = granted < most && room < most.saturating_mul(4 * question.nodes);
+        let min_cost = if granted == 0 { question.least } else { 0 };
+        self.pause = short.then(|| Pause { until: question.asked_at.plus(half), min_cost });
+        self.last = Some(LastAnswer { reading, at: now, least: question.least, granted });
+    }
+
+    /// Puts units back that were taken and not used. Returns `false` if their lease has ended.
+    pub(super) fn give_back(&mut self, cost: u64, granted_at: Timestamp, now: Timestamp) -> bool {
+        let live = |lease: &&mut Lease| lease.granted_at == granted_at && now < lease.ends_at;
+        let lease = self.leases.iter_mut().find(live);
+        let Some(lease) = lease else { return false };
+        lease.left = lease.left.saturating_add(cost).min(lease.granted);
+        true
+    }
+
+    /// Whether units taken from this lease may still be spent.
+    pub(super) fn is_live(&self, granted_at: Timestamp, now: Timestamp) -> bool {
+        self.bug == Some(SeededBug::StaleVerdict)
+            || self.leases.iter().any(|lease| lease.granted_at == granted_at && now < lease.ends_at)
+    }
+
+    /// Ends leases whose time is over, and gives up the others once the demand is gone. Returns
+    /// whether the counter is still in use.
+    pub(super) fn sweep(&mut self, now: Timestamp) -> bool {
+        self.drop_ended(now);
+        if self.question.is_none() && self.is_cold(now) {
+            self.retire(now);
+        }
+        self.question.is_some() || !self.leases.is_empty() || !self.is_cold(now)
+    }
+
+    /// Gives up all leases.
+    pub(super) fn retire(&mut self, now: Timestamp) {
+        let store_now = self.store_now(now);
+        for lease in std::mem::take(&mut self.leases) {
+            self.give_up(lease, store_now);
+        }
+    }
+
+    /// The units to return to the store.
+    pub(super) fn take_unspent(&mut self) -> SmallVec<[UnspentUnits; 1]> {
+        std::mem::take(&mut self.unspent)
+    }
+
+    /// The reading of a request that was admitted on a lease, or refused because the store is
+    /// short. What is left is what the store had after its last answer, plus what this node holds.
+    pub(super) fn reading(&self, cost: u64, refused: bool, now: Timestamp) -> Reading {
+        let limit = self.policy.limit();
+        let Some(last) = &self.last else { return Reading { limit, ..Reading::default() } };
+        let passed = now.since(last.at);
+        let less = |span: Micros| Micros::new(span.get().saturating_sub(passed.get()));
+        let remaining = last.reading.remaining.saturating_add(self.units_left()).min(limit);
+        let reading = Reading {
+            limit,
+            remaining,
+            reset_after: less(last.reading.reset_after),
+            now: last.reading.now.plus(passed),
+            ..Reading::default()
+        };
+        if !refused {
+            return reading;
+        }
+        let next_question = self.pause.map_or(now, |pause| pause.until).since(now);
+        let wait = next_question.max(less(last.wait_for(&self.policy, cost))).max(Micros::new(1));
+        Reading { verdict: Verdict::Deny, retry: Retry::After(wait), ..reading }
+    }
+
+    /// Asks before the units are used up: when a quarter is left, or when the lease is about to
+    /// end. A lease that ends with its window cannot be renewed before that.
+    fn should_renew(&mut self, now: Timestamp) -> bool {
+        if self.question.is_some() || now < self.direct_until || self.is_paused(1, now) {
+            return false;
+        }
+        let granted = self.last.map_or(0, |last| last.granted);
+        let soon = now.plus(Micros::new(self.ttl.get() / 8));
+        let renewable = self.policy.algorithm() != Algorithm::FixedWindow;
+        let ends_soon = renewable && self.leases.iter().all(|lease| lease.ends_at <= soon);
+        self.units_left() * 4 <= granted || ends_soon
+    }
+
+    fn ask(&mut self, least: u64, nodes: u32, now: Timestamp) {
+        let wanted = self.demand.wanted_units(now).max(least).min(self.policy.limit());
+        let nodes = u64::from(nodes.max(1));
+        self.questions += 1;
+        self.question = Some(Question {
+            number: self.questions,
+            asked_at: now,
+            least,
+            terms: GrantTerms {
+                most: u32::try_from(wanted).unwrap_or(u32::MAX),
+                leave: 0,
+                part: 2 * nodes,
+            },
+            nodes,
+        });
+    }
+
+    fn add_lease(&mut self, granted: u64, at: Timestamp, ends_at: Timestamp, now: Timestamp) {
+        if granted == 0 {
+            return;
+        }
+        let known = self.leases.iter_mut().find(|lease| lease.granted_at == at);
+        let lease = Lease { left: granted, granted, granted_at: at, ends_at };
+        match known {
+            // Two grants within one microsecond cannot be told apart.
+            Some(known) => {
+                known.left += granted;
+                known.granted += granted;
+                known.ends_at = known.ends_at.min(ends_at);
+            }
+            None => self.leases.push(lease),
+        }
+        self.leases.sort_by_key(|lease| lease.ends_at);
+        self.drop_ended(now);
+    }
+
+    fn drop_ended(&mut self, now: Timestamp) {
+        if self.leases.first().is_none_or(|lease| now < lease.ends_at) {
+            return;
+        }
+        if self.bug == Some(SeededBug::ExpiredLeaseSpent) && self.leases.len() == 1 {
+            return;
+        }
+        let ended = self.leases.iter().take_while(|lease| lease.ends_at <= now).count();
+        let store_now = self.store_now(now);
+        for lease in self.leases.drain(..ended).collect::<SmallVec<[Lease; 2]>>() {
+            self.give_up(lease, store_now);
+        }
+    }
+
+    /// Returns what is left of a lease to the store, if at least one whole unit comes back.
+    fn give_up(&mut self, lease: Lease, store_now: Timestamp) {
+        if self.policy.is_worth_refunding(lease.left, lease.granted_at, store_now) {
+            self.unspent.push(UnspentUnits { units: lease.left, granted_at: lease.granted_at });
+        }
+    }
+
+    fn is_paused(&self, cost: u64, now: Timestamp) -> bool {
+        self.pause.is_some_and(|pause| now < pause.until && cost >= pause.min_cost)
+    }
+
+    /// Whether too few requests come for a lease to save calls.
+    fn is_cold(&mut self, now: Timestamp) -> bool {
+        self.demand.recent_requests(now) < HOT_REQUESTS
+    }
+
+    /// The store's clock, estimated from its last answer.
+    fn store_now(&self, now: Timestamp) -> Timestamp {
+        self.last.map_or(Timestamp::EPOCH, |last| last.reading.now.plus(now.since(last.at)))
+    }
+}
+
+impl LastAnswer {
+    /// How long after the answer a request with this cost passed at the store, if nothing else were
+    /// charged: never too short, but not always as short as possible.
+    fn wait_for(&self, policy: &Policy, cost: u64) -> Micros {
+        let Reading { remaining, reset_after, next_after, now, .. } = self.reading;
+        match self.reading.retry {
+            Retry::After(wait) if cost <= self.least => return wait,
+            _ if cost <= remaining => return Micros::ZERO,
+            _ => {}
+        }
+        let one_more = cost == remaining + 1;
+        match policy.meter() {
+            Meter::Bucket { units, .. } => {
+                let used = reset_after.get().saturating_mul(units.per_micro);
+                let level = used.saturating_add(cost.saturating_mul(units.per_request));
+                units.drain_time(level.saturating_sub(units.capacity).min(units.ceiling))
+            }
+            Meter::Fixed => next_after,
+            Meter::Log | Meter::Slots if one_more => next_after,
+            Meter::Log | Meter::Slots => reset_after,
+            Meter::Counter(ticks) => {
+                let window = policy.quota().window.get();
+                let to_end = window - now.as_micros() % window;
+                if one_more && next_after.get() < to_end {
+                    return next_after;
+                }
+                // In the next window, a full count of this one has made room for the cost after
+                // cost/L of the window.
+                let decay = u128::from(window) * u128::from(cost);
+                let decay = decay.div_ceil(policy.quota().requests.into());
+                let decay = u64::try_from(decay).unwrap_or(u64::MAX).saturating_add(ticks.micros);
+                Micros::new(to_end.saturating_add(decay)).min(reset_after)
+            }
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Finds the counters that get many requests, in fixed memory.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use tidegate_core::key::Fingerprint;
+use tidegate_core::time::{Micros, Timestamp};
+
+/// Counts requests in this many cells, a power of two. Counters that share a cell are found hot
+/// together; that costs a call to the store, but no exactness.
+const CELLS: usize = 1 << 16;
+
+/// The requests of each counter in the current lease, roughly: in the upper half of a cell the
+/// number of the lease since the clock's start, in the lower half the count.
+#[derive(Debug)]
+pub(super) struct HotCounters(Box<[AtomicU32]>);
+
+impl HotCounters {
+    pub(super) fn new() -> Self {
+        Self((0..CELLS).map(|_| AtomicU32::new(0)).collect())
+    }
+
+    /// Counts a request, and returns how many there were in the current lease.
+    pub(super) fn count(&self, key: Fingerprint, ttl: Micros, now: Timestamp) -> u32 {
+        let index = usize::try_from(key.lo & (CELLS as u64 - 1)).unwrap_or(0);
+        let lease = u32::try_from(now.as_micros() / ttl.get().max(1) & 0xffff).unwrap_or(0) << 16;
+        // Two threads may count one request for both; the count need not be exact.
+        let before = self.0[index].load(Relaxed);
+        let count = if before & 0xffff_0000 == lease { (before & 0xffff).min(0xfffe) } else { 0 };
+        self.0[index].store(lease | (count + 1), Relaxed);
+        count + 1
+    }
+}

@@ -1,0 +1,178 @@
+//! Leases: the node takes units of hot counters in advance and decides locally.
+//!
+//! ```text
+//!  request ─▶ LeaseBook ─▶ CounterLease ── units left? ──▶ spent: decided without the store
+//!                               │ low, or none left
+//!                               ▼
+//!                          TaskQueue ─▶ Op::Grant ─▶ store ─▶ answer ─▶ CounterLease
+//! ```
+//!
+//! The store charges the units when it grants them, by the lending policy of the rule
+//! ([`Policy::lending`]), so the bound of the rule holds for any number of nodes. The limiter
+//! starts no tasks: the server takes them from [`Limiter::next_lease_task`], so that a simulator
+//! can run the same code.
+//!
+//! [`Policy::lending`]: tidegate_core::policy::Policy::lending
+
+mod counter_lease;
+mod decision;
+mod demand;
+mod hot_counters;
+mod lease_book;
+mod seeded_bug;
+mod task_queue;
+
+use std::fmt;
+use std::sync::Arc;
+
+use tidegate_core::decision::Reading;
+use tidegate_core::store::{Charge, Op, Store};
+use tidegate_core::time::Timestamp;
+use tidegate_rules::{Facts, Rule, RuleSet};
+
+use crate::limiter::Limiter;
+use crate::refund::refund_charges;
+use task_queue::LeaseTaskKind;
+
+pub(crate) use decision::{LeaseAttempt, lease_ttl};
+pub(crate) use lease_book::LeaseBook;
+pub use seeded_bug::SeededBug;
+pub use task_queue::LeaseTask;
+
+/// The bytes that the leases of a node take at most, by default.
+pub const DEFAULT_LEASE_BYTES: usize = 64 << 20;
+
+/// The clock that ends leases. It must count on while the process is stopped or the machine
+/// suspended (`CLOCK_BOOTTIME` on Linux); steps of the wall clock must not move it.
+#[derive(Clone)]
+pub struct LeaseClock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+
+/// What the leases of this node amount to. Numbers of units and questions count from the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeaseStats {
+    /// Counters that are leased at present, or were a moment ago.
+    pub counters: usize,
+    /// Units that the node holds at present.
+    pub units_held: u64,
+    /// Units that the store granted.
+    pub units_granted: u64,
+    /// Units spent on requests.
+    pub units_spent: u64,
+    /// Units returned to the store.
+    pub units_returned: u64,
+    /// Questions to the store.
+    pub questions: u64,
+    /// Requests refused without asking the store, because it was short.
+    pub refused: u64,
+}
+
+impl LeaseClock {
+    /// A clock that `now` reads.
+    #[must_use]
+    pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for LeaseClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LeaseClock(..)")
+    }
+}
+
+impl<S: Store, L: Store> Limiter<S, L> {
+    /// Lets the node lease units of leased rules. The rule set must be [for a shared store], and
+    /// the caller must run every task from [`next_lease_task`](Self::next_lease_task), and call
+    /// [`sweep_leases`](Self::sweep_leases) every few milliseconds.
+    ///
+    /// [for a shared store]: RuleSet::for_shared_store
+    #[must_use]
+    pub fn with_leases(mut self, clock: LeaseClock, max_bytes: usize) -> Self {
+        self.leases = Some(LeaseBook::new(clock, max_bytes, None));
+        self
+    }
+
+    /// The next call to the store that the leases need. For a single consumer, which runs the tasks
+    /// concurrently. Never completes if the node does not lease.
+    pub async fn next_lease_task(&self) -> LeaseTask {
+        match &self.leases {
+            Some(book) => book.tasks.next().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The next call to the store that the leases need, if there is one now.
+    pub fn pop_lease_task(&self) -> Option<LeaseTask> {
+        self.leases.as_ref()?.tasks.pop()
+    }
+
+    /// Makes a call to the store, and processes its answer.
+    pub async fn run_lease_task(&self, task: LeaseTask) {
+        let Some(book) = &self.leases else { return };
+        let charge =
+            |cost| Charge { lent: true, ..Charge::plain(task.store_key(), &task.policy, cost) };
+        let mut readings = [Reading::default()];
+        match task.kind {
+            LeaseTaskKind::Ask { question, least, terms } => {
+                let mut answer = AnswerGuard { book, task: &task, question, reading: None };
+                let answered =
+                    self.store.apply(Op::Grant(terms), &[charge(least)], &mut readings).await;
+                answer.reading = answered.is_ok().then_some(readings[0]);
+            }
+            LeaseTaskKind::Return { units, granted_at } => {
+                readings[0].now = granted_at;
+                refund_charges(&self.store, &[charge(units)], &mut readings).await;
+            }
+            LeaseTaskKind::Charge { cost } => {
+                // If the store does not answer, the shadow rule counts a little less.
+                _ = self.store.apply(Op::Charge, &[charge(cost)], &mut readings).await;
+            }
+        }
+    }
+
+    /// Returns unspent units of leases that have ended, and of counters that are no longer in
+    /// demand.
+    pub fn sweep_leases(&self) {
+        if let Some(book) = &self.leases {
+            book.sweep();
+        }
+    }
+
+    /// Gives up all leases, before the node stops. Run the tasks that follow.
+    pub fn retire_leases(&self) {
+        if let Some(book) = &self.leases {
+            book.retire(|_, _| false);
+        }
+    }
+
+    /// What the leases of this node amount to, if it leases.
+    #[must_use]
+    pub fn lease_stats(&self) -> Option<LeaseStats> {
+        self.leases.as_ref().map(LeaseBook::stats)
+    }
+
+    /// The units that this node holds of a rule's counter for these facts.
+    #[must_use]
+    pub fn units_held(&self, rules: &RuleSet, rule: &Rule, facts: &Facts<'_>) -> u64 {
+        self.leases.as_ref().map_or(0, |book| book.units_held(rule.fingerprint(facts, rules)))
+    }
+}
+
+/// Delivers the answer to a question when dropped, also if the task is cancelled: no request waits
+/// for an answer that never comes.
+struct AnswerGuard<'a> {
+    book: &'a LeaseBook,
+    task: &'a LeaseTask,
+    question: u64,
+    reading: Option<Reading>,
+}
+
+impl Drop for AnswerGuard<'_> {
+    fn drop(&mut self) {
+        self.book.on_answer(self.task.key, self.question, self.reading);
+    }
+}

@@ -1,0 +1,81 @@
+//! What the leases of this node want of the store. The limiter starts no tasks itself: the caller
+//! takes them from here and runs them concurrently.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Waker};
+
+use tidegate_core::key::{Fingerprint, Key};
+use tidegate_core::policy::Policy;
+use tidegate_core::store::GrantTerms;
+use tidegate_core::time::Timestamp;
+use tidegate_rules::RuleSet;
+
+/// One call to the store. Run it with [`Limiter::run_lease_task`](crate::Limiter::run_lease_task);
+/// a task that is dropped leaves requests waiting.
+#[derive(Debug)]
+#[must_use = "requests may wait for it"]
+pub struct LeaseTask {
+    pub(super) rules: Arc<RuleSet>,
+    pub(super) rule: u32,
+    pub(super) key: Fingerprint,
+    pub(super) policy: Policy,
+    pub(super) kind: LeaseTaskKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LeaseTaskKind {
+    /// Asks for units.
+    Ask { question: u64, least: u64, terms: GrantTerms },
+    /// Returns units that were granted at this instant.
+    Return { units: u64, granted_at: Timestamp },
+    /// Charges a rule in shadow mode, for which no request waits.
+    Charge { cost: u64 },
+}
+
+impl LeaseTask {
+    /// The counter's key.
+    pub(super) fn store_key(&self) -> Key<'_> {
+        self.rules[self.rule].key(self.key)
+    }
+}
+
+/// Tasks in the order in which they came.
+#[derive(Debug, Default)]
+pub(super) struct TaskQueue(Mutex<QueueState>);
+
+#[derive(Debug, Default)]
+struct QueueState {
+    tasks: VecDeque<LeaseTask>,
+    consumer: Option<Waker>,
+}
+
+impl TaskQueue {
+    pub(super) fn push(&self, task: LeaseTask) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.tasks.push_back(task);
+        if let Some(consumer) = state.consumer.take() {
+            drop(state);
+            consumer.wake();
+        }
+    }
+
+    /// The next task, if there is one.
+    pub(super) fn pop(&self) -> Option<LeaseTask> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).tasks.pop_front()
+    }
+
+    /// Waits for the next task. For a single consumer.
+    pub(super) async fn next(&self) -> LeaseTask {
+        poll_fn(|context| {
+            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(task) = state.tasks.pop_front() {
+                return Poll::Ready(task);
+            }
+            state.consumer = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+}
