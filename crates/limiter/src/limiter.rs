@@ -11,7 +11,7 @@ use tidegate_rules::{ApiKind, Facts, OnFail, Rule, RuleSet};
 
 use crate::decision::{CounterLocation, Decision};
 use crate::explain::Explanation;
-use crate::lease::{LeaseAttempt, LeaseBook, lease_ttl};
+use crate::lease::{LeaseBook, lease_ttl};
 use crate::local_fallback::{LocalFallback, NoFallback};
 use crate::observer::{DecisionEvent, DecisionObserver, DecisionTimer, StoreClock};
 use crate::plan::{ChargePlan, INLINE_CHARGES, PlanOptions};
@@ -388,12 +388,12 @@ impl<S: Store, L: Store> Limiter<S, L> {
             && plan.charges.iter().any(|charge| charge.lent)
         {
             match op {
-                Op::Charge => match self.take_units(book, plan, rules) {
-                    LeaseAttempt::Decided => return,
-                    LeaseAttempt::Pending(states) => {
-                        return Box::pin(self.complete_with_store(book, plan, rules, states)).await;
+                Op::Charge => {
+                    if let Some(states) = self.take_units(book, plan, rules) {
+                        Box::pin(self.complete_with_store(book, plan, rules, states)).await;
                     }
-                },
+                    return;
+                }
                 Op::Reset => {
                     plan.charges.iter().for_each(|charge| book.forget(charge.key.fingerprint));
                 }

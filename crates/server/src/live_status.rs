@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value as Json, json};
 use tidegate_core::time::Timestamp;
-use tidegate_limiter::Limiter;
+use tidegate_limiter::{LeaseStats, Limiter};
 use tidegate_memory::StoreUsage;
 use tidegate_redis::Stats;
 use tidegate_telemetry::live::LiveSource;
@@ -30,6 +30,7 @@ impl<S: ManagedStore> LiveSource for LiveStatusSource<S> {
             "store": self.store,
             "servers": S::stats(&self.limiter).as_ref().map(servers_json),
             "memory": S::usage(&self.limiter).as_ref().map(memory_json),
+            "leases": self.limiter.lease_stats().as_ref().map(leases_json),
             "node": node::name(),
             "started_us": self.started.as_micros(),
             "version": env!("CARGO_PKG_VERSION"),
@@ -42,6 +43,19 @@ impl<S: ManagedStore> LiveSource for LiveStatusSource<S> {
 fn memory_json(usage: &StoreUsage) -> Json {
     let StoreUsage { keys, overflow, bytes, max_bytes, .. } = usage;
     json!({"keys": keys, "overflow": overflow, "bytes": bytes, "limit": max_bytes})
+}
+
+fn leases_json(stats: &LeaseStats) -> Json {
+    let LeaseStats { counters, units_held, units_granted, units_spent, units_returned, .. } = stats;
+    json!({
+        "counters": counters,
+        "units_held": units_held,
+        "units_granted": units_granted,
+        "units_spent": units_spent,
+        "units_returned": units_returned,
+        "grants": stats.questions,
+        "refused": stats.refused,
+    })
 }
 
 fn servers_json(stats: &Stats) -> Json {

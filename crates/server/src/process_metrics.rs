@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tidegate_limiter::Limiter;
+use tidegate_limiter::{LeaseStats, Limiter};
 use tidegate_memory::StoreUsage;
 use tidegate_redis::{BreakerState, RedisHistogram, Stats};
 use tidegate_telemetry::trace::{SpanExportStats, Tracer};
@@ -31,6 +31,9 @@ impl<S: ManagedStore> MetricsExporter for ProcessMetrics<S> {
         }
         if let Some(stats) = S::stats(&self.limiter) {
             export_servers(&stats, to);
+        }
+        if let Some(stats) = self.limiter.lease_stats() {
+            export_leases(&stats, to);
         }
     }
 }
@@ -88,6 +91,35 @@ fn export_memory(usage: &StoreUsage, to: &mut Exposition) {
     let help = "Charges to shared counters, for keys that found no free slot.";
     to.family("tidegate_memory_overflow_charges", MetricKind::Counter, help);
     to.sample("_total", &[], overflowed);
+}
+
+fn export_leases(stats: &LeaseStats, to: &mut Exposition) {
+    let LeaseStats {
+        counters,
+        units_held,
+        units_granted,
+        units_spent,
+        units_returned,
+        questions,
+        refused,
+    } = *stats;
+    to.family("tidegate_lease_counters", MetricKind::Gauge, "Counters that this node leases.");
+    to.sample("", &[], counters as u64);
+    let help = "Units that this node has leased and not spent.";
+    to.family("tidegate_lease_units_held", MetricKind::Gauge, help);
+    to.sample("", &[], units_held);
+    let help = "Leased units: granted by the store, spent on requests, returned to the store.";
+    to.family("tidegate_lease_units", MetricKind::Counter, help);
+    let units = [("granted", units_granted), ("spent", units_spent), ("returned", units_returned)];
+    for (event, count) in units {
+        to.sample("_total", &[("event", event)], count);
+    }
+    let help = "Calls to the store to lease units.";
+    to.family("tidegate_lease_grants", MetricKind::Counter, help);
+    to.sample("_total", &[], questions);
+    let help = "Requests that this node refused because the store had no units left to lease.";
+    to.family("tidegate_lease_refusals", MetricKind::Counter, help);
+    to.sample("_total", &[], refused);
 }
 
 fn export_servers(stats: &Stats, to: &mut Exposition) {

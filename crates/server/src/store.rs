@@ -1,6 +1,7 @@
 //! The stores that can be configured, with their background tasks. Only this module names concrete
 //! stores.
 
+mod lease_tasks;
 mod memory;
 mod redis;
 

@@ -29,8 +29,8 @@ pub use duration_histogram::{DurationHistogram, HistogramBounds};
 pub use exposition::{Exposition, MetricKind, MetricUnit, MetricsExporter};
 use striped::Striped;
 
-const ANSWERED_BY: [AnsweredBy; 3] =
-    [AnsweredBy::Store, AnsweredBy::DenyCache, AnsweredBy::Fallback];
+const ANSWERED_BY: [AnsweredBy; 4] =
+    [AnsweredBy::Store, AnsweredBy::DenyCache, AnsweredBy::Fallback, AnsweredBy::Lease];
 
 const OUTCOMES: [&str; 2] = ["allowed", "refused"];
 

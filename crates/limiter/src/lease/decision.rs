@@ -37,14 +37,6 @@ pub(crate) enum ChargeState {
     Uncounted,
 }
 
-/// What the leases make of a plan.
-pub(crate) enum LeaseAttempt {
-    /// The plan is decided without the store.
-    Decided,
-    /// Some charges need the store.
-    Pending(ChargeStates),
-}
-
 /// How long units of a rule are leased; `None` if the store decides each request.
 pub(crate) fn lease_ttl(rule: &Rule) -> Option<Micros> {
     match rule.applied_consistency() {
@@ -55,18 +47,19 @@ pub(crate) fn lease_ttl(rule: &Rule) -> Option<Micros> {
 
 impl<S: Store, L: Store> Limiter<S, L> {
     /// Takes units for the leased charges of a plan, and decides the plan if that suffices.
+    /// Otherwise returns what became of each charge so far.
     pub(crate) fn take_units(
         &self,
         book: &LeaseBook,
         plan: &mut ChargePlan<'_>,
         rules: &Arc<RuleSet>,
-    ) -> LeaseAttempt {
+    ) -> Option<ChargeStates> {
         let nodes = self.store.node_count();
         let take = |i| take_for_charge(book, plan, rules, i, nodes, true);
         let states: ChargeStates = (0..plan.charges.len()).map(take).collect();
         if is_refused(plan, &states) {
             refuse_locally(book, plan, &states);
-            return LeaseAttempt::Decided;
+            return None;
         }
         let local = |(charge, state): (&Charge<'_>, &ChargeState)| match state {
             ChargeState::Spent(..) => true,
@@ -74,11 +67,11 @@ impl<S: Store, L: Store> Limiter<S, L> {
             _ => false,
         };
         if !plan.charges.iter().zip(&states).all(local) || self.mirrors(plan, rules) {
-            return LeaseAttempt::Pending(states);
+            return Some(states);
         }
         record_results(book, plan, &states);
         plan.answered_by = AnsweredBy::Lease;
-        LeaseAttempt::Decided
+        None
     }
 
     /// Decides a plan for which the leases did not suffice.

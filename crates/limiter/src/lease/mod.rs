@@ -34,7 +34,7 @@ use crate::limiter::Limiter;
 use crate::refund::refund_charges;
 use task_queue::LeaseTaskKind;
 
-pub(crate) use decision::{LeaseAttempt, lease_ttl};
+pub(crate) use decision::lease_ttl;
 pub(crate) use lease_book::LeaseBook;
 pub use seeded_bug::SeededBug;
 pub use task_queue::LeaseTask;

@@ -13,7 +13,7 @@ use tidegate_redis::{
 use tidegate_web::ProcessStatus;
 use tokio::task::JoinSet;
 
-use super::{EmbeddedStore, ManagedStore};
+use super::{EmbeddedStore, ManagedStore, lease_tasks};
 use crate::config::{RedisSettings, Settings, StoreSettings};
 use crate::error::CommandError;
 use crate::sweep;
@@ -80,6 +80,7 @@ impl ManagedStore for SharedStore {
         tasks.spawn(sweep::run(move || swept.local().map_or(1, EmbeddedStore::sweep)));
         tasks.spawn(report_availability(Arc::clone(limiter), Arc::clone(status)));
         tasks.spawn(settle_debts(Arc::clone(limiter)));
+        lease_tasks::spawn(limiter, tasks);
         // With a rules database, nodes are known by name and reported from there.
         if settings.admin.rules_db.is_none() {
             tasks.spawn(count_nodes(Arc::clone(limiter)));
@@ -99,9 +100,11 @@ impl ManagedStore for SharedStore {
                     tokio::time::sleep(SETTLE_INTERVAL).await;
                 }
             }
+            lease_tasks::return_units(limiter).await;
             limiter.store().leave().await;
         };
-        // If the store is down, nothing is written back; it then misses at most one local share.
+        // If the store is down, nothing is written back. It then misses at most one local share,
+        // and units that were not spent stay charged.
         _ = tokio::time::timeout(FINAL_SETTLE_TIMEOUT, settled).await;
         Ok(())
     }
