@@ -95,7 +95,7 @@ pub struct CounterHistory {
     pub steps: Vec<CounterStep>,
 }
 
-/// Histories of at max_steps `max_steps` steps.
+/// Histories of at most `max_steps` steps.
 pub fn histories(max_steps: usize) -> impl Strategy<Value = CounterHistory> {
     let steps = prop::collection::vec(counter_steps(), 1..=max_steps);
     (0_u8..8, any::<u64>(), steps).prop_map(|(kind, raw, steps)| {
