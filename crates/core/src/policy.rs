@@ -32,7 +32,7 @@ pub enum Algorithm {
     SlidingWindowLog,
     /// The current window's count plus the overlapping share of the previous window's count.
     SlidingWindowCounter,
-    /// Slots that are held until they are released; the window is their lease.
+    /// Slots that are held until they are released; the window is the hold time.
     Concurrent,
 }
 
@@ -256,7 +256,7 @@ impl Policy {
     }
 
     /// Whether the policy limits the number of concurrent requests rather than a rate. A charge
-    /// then holds slots until they are released or their lease expires.
+    /// then holds slots until they are released or their hold time ends.
     #[must_use]
     pub const fn is_concurrency(&self) -> bool {
         matches!(self.meter, Meter::Slots)

@@ -39,7 +39,7 @@ pub enum Scale {
     },
     /// Logs each held slot with the time it was acquired or last renewed.
     Slots {
-        /// The lease: how long a slot is held without renewal.
+        /// How long a slot is held without renewal.
         hold: Micros,
     },
     /// Strikes and the end of a ban. The other durations are in the [`BanPolicy`].

@@ -109,9 +109,9 @@ impl ClockJumpFixture {
         let Retry::After(wait) = table.apply_one(Op::Charge, &charge, self.now).retry else {
             return Ok(());
         };
-        if let Some(lease) = self.policy.slot_hold() {
-            let reading = table.apply_one(Op::Charge, &charge, self.now.plus(lease));
-            prop_assert_eq!(reading.verdict, Verdict::Allow, "all leases have expired");
+        if let Some(hold) = self.policy.slot_hold() {
+            let reading = table.apply_one(Op::Charge, &charge, self.now.plus(hold));
+            prop_assert_eq!(reading.verdict, Verdict::Allow, "every hold time has ended");
             return Ok(());
         }
         let twice = self.in_debt || self.policy.algorithm() == Algorithm::SlidingWindowCounter;
