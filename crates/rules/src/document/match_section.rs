@@ -10,7 +10,7 @@ use crate::decode::Field;
 use crate::diagnostic::FieldError;
 use crate::yaml::YamlValue;
 
-/// The canonical name of a fact. The rule table of the seed data calls the tier `plan`.
+/// The canonical name of a fact. Rule tables (`--rules-table`) call the tier `plan`.
 pub(crate) fn canonical_fact_name(typed: &str) -> &str {
     match typed {
         "plan" => "tier",
