@@ -113,9 +113,9 @@ async fn run_clients(addresses: &ListenerAddresses, duration: Option<Duration>) 
     let _ = output::print_text(&banner_text(addresses, duration));
     let clients = DemoClients::new(addresses);
     let end = async {
-        match duration {
-            Some(duration) => tokio::time::sleep(duration).await,
-            None => std::future::pending().await,
+        tokio::select! {
+            () = tokio::time::sleep(duration.unwrap_or(Duration::MAX)) => {}
+            () = terminal_closed() => {}
         }
     };
     tokio::select! {
@@ -124,6 +124,15 @@ async fn run_clients(addresses: &ListenerAddresses, duration: Option<Duration>) 
             // The server handles SIGTERM with a graceful shutdown.
             let _ = kill_process(getpid(), Signal::TERM);
         }
+    }
+}
+
+/// Completes when the terminal that the demo was started in is closed. The server itself handles
+/// SIGHUP as a reload.
+async fn terminal_closed() {
+    match signal(SignalKind::hangup()) {
+        Ok(mut hangup) if std::io::stdin().is_terminal() => _ = hangup.recv().await,
+        _ => std::future::pending().await,
     }
 }
 

@@ -136,7 +136,11 @@ impl ParsedRule {
         }
         if let Some(field) = fields.take("plan") {
             self.referenced_facts.push(FactReference::new("tier", field.span(), field.path()));
-            self.conditions.extend(match_section::read_conditions("tier", &field));
+            self.conditions.extend(match_section::read_conditions(
+                "tier",
+                match_section::ValueSpelling::Any,
+                &field,
+            ));
         }
     }
 
