@@ -112,6 +112,7 @@ mod tests {
         let id = scale.intern();
         assert_eq!(id, scale.intern());
         assert_eq!(id.resolve(), scale);
+        assert_eq!((ScaleId::from_raw(id.get()), ScaleId::from_raw(0)), (Some(id), None));
         assert_ne!(Scale::Fixed { window: Micros::new(5) }.intern(), id);
     }
 }
