@@ -10,11 +10,13 @@ mod clients;
 mod temp_folder;
 mod upstream;
 
+use std::io::IsTerminal as _;
 use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot::{self, Receiver};
 use tokio_util::sync::CancellationToken;
 
