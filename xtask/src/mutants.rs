@@ -29,9 +29,15 @@ pub(crate) fn run_mutants(args: &[&str]) -> Result<(), TaskError> {
 
 fn test_mutants(crate_name: &str, rest: &[&str]) -> Result<(), TaskError> {
     let package = format!("tidegate-{crate_name}");
-    let output = workspace_root().join("target/mutants").join(crate_name);
+    let results = workspace_root().join("target/mutants");
+    let (output, build) = (results.join(crate_name), results.join("build"));
+    std::fs::create_dir_all(&output).map_err(|error| {
+        TaskError::Failed(format!("cannot create {}: {error}", output.display()))
+    })?;
     let mut command =
         cargo_command(&["mutants", "--package", &package, "--test-package", &package]);
     command.arg("--output").arg(output).args(rest).args(["--", "--tests"]);
-    run_command(command.env("TIDEGATE_CASES", CASES))
+    // Each run mutates a new copy of the source. With one target directory for all copies, the
+    // dependencies are built only once.
+    run_command(command.env("TIDEGATE_CASES", CASES).env("CARGO_TARGET_DIR", build))
 }

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use serde_json::Value;
@@ -38,22 +38,22 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
     ])
 }
 
-/// The workspace crates that each crate imports, without dev-dependencies.
+/// Crates outside of the table: `bench` and `fixtures` use all crates on purpose, `xtask` none.
+const EXEMPT: [&str; 3] = ["bench", "fixtures", "xtask"];
+
+/// The workspace crates that each crate imports, also when it is built, but not for its tests.
 fn imports() -> BTreeMap<String, Vec<String>> {
     let mut command = Command::new(env!("CARGO"));
     command.args(["metadata", "--no-deps", "--format-version", "1", "--offline"]);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let packages = metadata["packages"].as_array().unwrap().iter();
-    let ours = packages.filter_map(|package| {
-        let name = package["name"].as_str()?.strip_prefix("tidegate-")?;
-        let dependencies = package["dependencies"].as_array()?.iter();
-        let normal = dependencies.filter(|dependency| dependency["kind"].is_null());
-        let names = normal.filter_map(|dependency| {
-            Some(dependency["name"].as_str()?.strip_prefix("tidegate-")?.to_owned())
-        });
-        Some((name.to_owned(), names.collect()))
+    let short = |name: &str| name.strip_prefix("tidegate-").unwrap_or(name).to_owned();
+    let ours = metadata["packages"].as_array().unwrap().iter().map(|package| {
+        let dependencies = package["dependencies"].as_array().unwrap().iter();
+        let ours = dependencies.filter(|one| one["kind"] != "dev" && one["path"].is_string());
+        let names = ours.map(|one| short(one["name"].as_str().unwrap()));
+        (short(package["name"].as_str().unwrap()), names.collect())
     });
     ours.collect()
 }
@@ -62,8 +62,7 @@ fn imports() -> BTreeMap<String, Vec<String>> {
 fn crates_import_only_what_the_table_allows() {
     let allowed = allowed();
     for (name, imports) in imports() {
-        // These two use all crates on purpose.
-        if ["bench", "fixtures"].contains(&name.as_str()) {
+        if EXEMPT.contains(&name.as_str()) {
             continue;
         }
         let Some(allowed) = allowed.get(name.as_str()) else {
@@ -76,4 +75,18 @@ fn crates_import_only_what_the_table_allows() {
             );
         }
     }
+}
+
+/// The table here, the table in ARCHITECTURE.md and the workspace name the same crates.
+#[test]
+fn both_tables_list_every_crate() {
+    let table: BTreeSet<String> = allowed().into_keys().map(str::to_owned).collect();
+    let mut existing: BTreeSet<String> = imports().into_keys().collect();
+    existing.retain(|name| !EXEMPT.contains(&name.as_str()));
+    assert_eq!(table, existing, "the table above and the workspace");
+    let document = include_str!("../../ARCHITECTURE.md");
+    let rows = document.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let mut documented: BTreeSet<String> = rows.map(|(name, _)| name.to_owned()).collect();
+    documented.retain(|name| !EXEMPT.contains(&name.as_str()));
+    assert_eq!(table, documented, "the table above and the one in ARCHITECTURE.md");
 }

@@ -13,7 +13,7 @@ use tidegate_bench::rules::compile;
 use tidegate_core::key::Secret;
 use tidegate_limiter::{DecisionObserver, Limiter};
 use tidegate_memory::MemoryStore;
-use tidegate_telemetry::live::{LiveBroadcaster, LiveSource, MAX_LISTENERS};
+use tidegate_telemetry::live_feed::{LiveBroadcaster, LiveSource, MAX_LISTENERS};
 use tidegate_telemetry::{DecisionMetrics, IdentityPolicy, TopKeys, ViolationLog};
 use tidegate_web::ProcessStatus;
 

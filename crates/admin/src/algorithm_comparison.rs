@@ -11,7 +11,7 @@ use tidegate_web::problem::HttpError;
 
 use super::reply::AdminReply;
 use super::{AdminRequest, body};
-use crate::compared_rules::{
+use crate::algorithm_simulation::{
     AlgorithmRun, MAX_ARRIVALS, MAX_REQUESTS, MAX_WINDOWS, SimulatedTraffic, WINDOWS,
     run_algorithms,
 };

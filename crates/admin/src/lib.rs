@@ -6,13 +6,13 @@
 //! The dashboard is a set of static files that uses this API like any other client.
 
 mod algorithm_comparison;
+mod algorithm_simulation;
 mod body;
-mod compared_rules;
 mod confirmation;
 mod dashboard;
 mod document;
 pub mod guard;
-mod live;
+mod live_feed;
 mod openapi;
 mod overrides;
 mod precondition;
@@ -52,7 +52,7 @@ pub use response_body::AdminBody;
 use route::{AdminOperation, AdminRoute};
 use tidegate_rulestore::{ChangeAuthor, RuleManager};
 use tidegate_telemetry::ViolationLog;
-use tidegate_telemetry::live::LiveBroadcaster;
+use tidegate_telemetry::live_feed::LiveBroadcaster;
 use tidegate_telemetry::{Exposition, MetricsExporter};
 use tidegate_telemetry::{TopKeys, Visibility};
 
@@ -160,7 +160,7 @@ impl<S: Store, L: Store> AdminApi<S, L> {
                 return Ok(response.map(AdminBody::from));
             }
             AdminRoute::DashboardFile(file) => return Ok(file.to_response().map(AdminBody::from)),
-            AdminRoute::Live => return live::open_feed(&self.live),
+            AdminRoute::Live => return live_feed::open_feed(&self.live),
             AdminRoute::Operation(call) => call,
             AdminRoute::MethodNotAllowed { allow } => {
                 return Ok(reply::method_not_allowed(allow).map(AdminBody::from));

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame, SizeHint};
 
-use tidegate_telemetry::live::LiveFeed;
+use tidegate_telemetry::live_feed::LiveFeed;
 
 /// The body of a response.
 pub enum AdminBody {

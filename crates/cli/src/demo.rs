@@ -10,11 +10,13 @@ mod clients;
 mod temp_folder;
 mod upstream;
 
+use std::io::IsTerminal as _;
 use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot::{self, Receiver};
 use tokio_util::sync::CancellationToken;
 
@@ -113,9 +115,9 @@ async fn run_clients(addresses: &ListenerAddresses, duration: Option<Duration>) 
     let _ = output::print_text(&banner_text(addresses, duration));
     let clients = DemoClients::new(addresses);
     let end = async {
-        match duration {
-            Some(duration) => tokio::time::sleep(duration).await,
-            None => std::future::pending().await,
+        tokio::select! {
+            () = tokio::time::sleep(duration.unwrap_or(Duration::MAX)) => {}
+            () = terminal_closed() => {}
         }
     };
     tokio::select! {
@@ -124,6 +126,15 @@ async fn run_clients(addresses: &ListenerAddresses, duration: Option<Duration>) 
             // The server handles SIGTERM with a graceful shutdown.
             let _ = kill_process(getpid(), Signal::TERM);
         }
+    }
+}
+
+/// Completes when the terminal that the demo was started in is closed. The server itself handles
+/// SIGHUP as a reload.
+async fn terminal_closed() {
+    match signal(SignalKind::hangup()) {
+        Ok(mut hangup) if std::io::stdin().is_terminal() => _ = hangup.recv().await,
+        _ => std::future::pending().await,
     }
 }
 

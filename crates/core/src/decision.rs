@@ -135,3 +135,28 @@ impl AnsweredBy {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdict_refuses_and_violates_as_named() {
+        for (verdict, name, refuses, is_violation) in [
+            (Verdict::Allow, "allow", false, false),
+            (Verdict::Deny, "deny", true, true),
+            (Verdict::ShadowDeny, "shadow_deny", false, true),
+            (Verdict::Warn, "warn", false, false),
+            (Verdict::Ban, "ban", true, true),
+        ] {
+            assert_eq!(verdict.name(), name);
+            assert_eq!((verdict.refuses(), verdict.is_violation()), (refuses, is_violation));
+        }
+    }
+
+    #[test]
+    fn answering_components_have_stable_names() {
+        let all = [AnsweredBy::Store, AnsweredBy::DenyCache, AnsweredBy::Fallback];
+        assert_eq!(all.map(AnsweredBy::name), ["store", "deny_cache", "fallback"]);
+    }
+}

@@ -177,6 +177,18 @@ mod tests {
         assert_eq!(banned_for(&state, fresh), 1_000_000, "the ban has its base duration again");
     }
 
+    /// A store outside this process bans by these numbers, and packs strikes into 24 bits.
+    #[test]
+    fn ban_parameters_are_bounded_and_complete() {
+        let [within, lasts, longest] = [10, 1, 3].map(Micros::from_secs);
+        let parameters =
+            |after, factor| BanPolicy::new(after, within, lasts, factor, longest).parameters();
+        let [second, three, ten] = [1_000_000, 3_000_000, 10_000_000];
+        assert_eq!(parameters(5, 2), [5, ten, second, 2, three, ten]);
+        assert_eq!(parameters(0, 0), [1, ten, second, 1, three, ten]);
+        assert_eq!(parameters(u32::MAX, 2), [0xff_ffff, ten, second, 2, three, ten]);
+    }
+
     #[test]
     fn clock_step_back_does_not_extend_ban() {
         let mut state = None;

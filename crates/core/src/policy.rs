@@ -32,7 +32,7 @@ pub enum Algorithm {
     SlidingWindowLog,
     /// The current window's count plus the overlapping share of the previous window's count.
     SlidingWindowCounter,
-    /// Slots that are held until they are released; the window is their lease.
+    /// Slots that are held until they are released; the window is the hold time.
     Concurrent,
 }
 
@@ -256,7 +256,7 @@ impl Policy {
     }
 
     /// Whether the policy limits the number of concurrent requests rather than a rate. A charge
-    /// then holds slots until they are released or their lease expires.
+    /// then holds slots until they are released or their hold time ends.
     #[must_use]
     pub const fn is_concurrency(&self) -> bool {
         matches!(self.meter, Meter::Slots)
@@ -309,4 +309,57 @@ fn bucket_meter(quota: &Quota, leak: LeakMode) -> Result<(Meter, Scale), PolicyE
     let units = Units::for_quota(quota).ok_or(PolicyError::BucketTooLarge)?;
     let scale = Scale::Bucket { per_micro: units.per_micro, per_request: units.per_request };
     Ok((Meter::Bucket { units, leak }, scale))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Micros = Micros::from_secs(1);
+
+    fn result_of(algorithm: Algorithm, requests: u64, window: Micros) -> Result<(), PolicyError> {
+        Policy::new(algorithm, Quota::new(requests, window)).map(|_| ())
+    }
+
+    /// The numbers are part of the documentation of rules, and of what a store can pack.
+    #[test]
+    fn largest_countable_numbers_are_accepted() {
+        use Algorithm::{Concurrent, FixedWindow, SlidingWindowLog};
+        let too_many = PolicyError::TooManyRequests(FixedWindow);
+        for (algorithm, largest, error) in [
+            (FixedWindow, 0x7fff_ffff_ffff, too_many),
+            (SlidingWindowLog, 10_000, PolicyError::LogTooLong),
+            (Concurrent, 10_000, PolicyError::TooManySlots),
+        ] {
+            assert_eq!(result_of(algorithm, largest, SECOND), Ok(()), "{algorithm}");
+            assert_eq!(result_of(algorithm, largest + 1, SECOND), Err(error), "{algorithm}");
+        }
+        let longest = Micros::new(0xf_ffff_ffff_ffff);
+        let longer = Micros::new(longest.get() + 1);
+        assert_eq!(result_of(FixedWindow, 1, longest), Ok(()));
+        assert_eq!(result_of(FixedWindow, 1, longer), Err(PolicyError::WindowTooLong));
+    }
+
+    #[test]
+    fn admission_maximum_covers_any_window_position() {
+        use Algorithm::{
+            Concurrent, FixedWindow, SlidingWindowCounter, SlidingWindowLog, TokenBucket,
+        };
+        let most = |algorithm, burst| {
+            let quota = Quota { requests: 10, window: SECOND, burst };
+            Policy::new(algorithm, quota).unwrap().max_in_window()
+        };
+        assert_eq!(most(TokenBucket, Some(3)), 13, "the burst, and the refill of one window");
+        assert_eq!([FixedWindow, SlidingWindowCounter].map(|one| most(one, None)), [20, 20]);
+        assert_eq!([SlidingWindowLog, Concurrent].map(|one| most(one, None)), [10, 10]);
+    }
+
+    #[test]
+    fn algorithms_have_the_names_used_in_rules() {
+        let names = Algorithm::ALL.map(Algorithm::name);
+        let windows = ["fixed_window", "sliding_window_log", "sliding_window_counter"];
+        assert_eq!(names[..2], ["token_bucket", "leaky_bucket"]);
+        assert_eq!(names[2..], windows);
+        assert_eq!(Algorithm::Concurrent.name(), "concurrent");
+    }
 }

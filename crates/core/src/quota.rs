@@ -222,6 +222,19 @@ mod tests {
     }
 
     #[test]
+    fn fastest_and_least_exact_buckets_are_accepted() {
+        let fastest = Quota::new(1 << 52, Micros::new(1)).with_burst(1);
+        assert_eq!(Units::for_quota(&fastest).map(|units| units.per_micro), Some(1 << 52));
+        let faster = Quota::new((1 << 52) + 1, Micros::new(1)).with_burst(1);
+        assert_eq!(Units::for_quota(&faster), None);
+        // One unit in a microsecond and 500 000 in a request: exactly 1 ppm too slow.
+        let least_exact = Quota::new(2, Micros::new(999_999)).with_burst(3_200_000_000);
+        let units = Units::for_quota(&least_exact).unwrap();
+        assert_eq!((units.per_micro, units.per_request), (1, 500_000));
+        assert_eq!(error_ppb(&least_exact, &units), 1_000);
+    }
+
+    #[test]
     fn reciprocal_division_is_exact() {
         let interesting = |bits: u32| {
             (0..=bits)

@@ -39,7 +39,7 @@ pub enum Scale {
     },
     /// Logs each held slot with the time it was acquired or last renewed.
     Slots {
-        /// The lease: how long a slot is held without renewal.
+        /// How long a slot is held without renewal.
         hold: Micros,
     },
     /// Strikes and the end of a ban. The other durations are in the [`BanPolicy`].
@@ -112,6 +112,7 @@ mod tests {
         let id = scale.intern();
         assert_eq!(id, scale.intern());
         assert_eq!(id.resolve(), scale);
+        assert_eq!((ScaleId::from_raw(id.get()), ScaleId::from_raw(0)), (Some(id), None));
         assert_ne!(Scale::Fixed { window: Micros::new(5) }.intern(), id);
     }
 }

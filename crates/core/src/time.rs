@@ -261,10 +261,29 @@ mod tests {
     }
 
     #[test]
-    fn system_clock_is_monotonic_from_wall_time() {
+    fn whole_seconds_and_std_durations_keep_the_span() {
+        let span = Micros::new(12_999_999);
+        assert_eq!((span.as_secs_floor(), span.as_secs_ceil()), (12, 13));
+        assert_eq!(Duration::from(span), Duration::from_micros(12_999_999));
+    }
+
+    #[test]
+    fn system_clock_advances_from_wall_time() {
         let clock = SystemClock::new();
         let first = clock.now();
         assert!(first > Timestamp::from_micros(1_700_000_000_000_000));
         assert!(clock.now() >= first);
+        assert!((0..100_000).any(|_| clock.now() > first), "the clock stands still");
+    }
+
+    #[test]
+    fn manual_clock_moves_only_when_set() {
+        let clock = ManualClock::new(Timestamp::from_micros(5));
+        let clone = clock.clone();
+        assert_eq!((clock.now(), clone.now()), (Timestamp::from_micros(5), clock.now()));
+        clock.advance(Micros::new(3));
+        assert_eq!(clone.now(), Timestamp::from_micros(8));
+        clone.set(Timestamp::from_micros(2));
+        assert_eq!(clock.now(), Timestamp::from_micros(2));
     }
 }

@@ -70,7 +70,7 @@ fn sliding_log_admits_at_most_limit() {
 }
 
 #[test]
-fn slots_never_exceed_limit_per_lease() {
+fn slots_never_exceed_limit_per_hold_time() {
     check_admission_bound("bound_concurrent", Algorithm::Concurrent);
 }
 

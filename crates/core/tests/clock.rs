@@ -47,7 +47,8 @@ impl ClockJump {
     }
 }
 
-fn jumps() -> impl Strategy<Value = Vec<(usize, ClockJump)>> {
+/// Jumps, each at the index of a step, and whether the first charge after it may be admitted.
+fn jumps() -> impl Strategy<Value = Vec<(usize, ClockJump, bool)>> {
     let jump = (0_u8..8, 1_u64..40).prop_map(|(kind, size)| match kind {
         0 | 1 => ClockJump::Back(DAY_US),
         2 => ClockJump::Back(size),
@@ -55,7 +56,7 @@ fn jumps() -> impl Strategy<Value = Vec<(usize, ClockJump)>> {
         6 => ClockJump::Ahead(DAY_US),
         _ => ClockJump::Ahead(size),
     });
-    prop::collection::vec((0_usize..16, jump), 1..4)
+    prop::collection::vec((0_usize..16, jump, any::<bool>()), 1..4)
 }
 
 struct ClockJumpFixture {
@@ -80,7 +81,7 @@ impl ClockJumpFixture {
         Self { policy, table, oracle, now, last, in_debt: false, since_last_jump_back }
     }
 
-    fn jump(&mut self, jump: ClockJump) -> PropertyResult {
+    fn jump(&mut self, jump: ClockJump, may_pass: bool) -> PropertyResult {
         let then = jump.apply_to(self.policy.quota().window.get(), self.now);
         let left = self.remaining(self.now);
         if then < self.now {
@@ -92,12 +93,19 @@ impl ClockJumpFixture {
         for cost in [1, self.policy.limit()] {
             self.check_wait_is_short_and_sound(cost)?;
         }
-        // A refused charge makes the table rebase its states.
-        let reading = self.apply(Op::Charge, self.policy.limit() + 1);
-        prop_assert_eq!(reading.retry, Retry::Never);
         if let Some(oracle) = &mut self.oracle {
             oracle.rebase(then);
         }
+        // Any charge moves the states to the present, whether it is admitted or refused.
+        if may_pass {
+            self.charge_or_force(Op::Charge, 1)?;
+        } else {
+            let reading = self.apply(Op::Charge, self.policy.limit() + 1);
+            prop_assert_eq!(reading.retry, Retry::Never);
+        }
+        let state = self.table.state(KEY.fingerprint, StateKind::Main);
+        let lasts = state.map_or(Micros::ZERO, |state| state.expires_at().since(self.now));
+        prop_assert!(lasts.get() <= 2 * self.policy.period().get(), "used for {}", lasts);
         Ok(())
     }
 
@@ -109,9 +117,9 @@ impl ClockJumpFixture {
         let Retry::After(wait) = table.apply_one(Op::Charge, &charge, self.now).retry else {
             return Ok(());
         };
-        if let Some(lease) = self.policy.slot_hold() {
-            let reading = table.apply_one(Op::Charge, &charge, self.now.plus(lease));
-            prop_assert_eq!(reading.verdict, Verdict::Allow, "all leases have expired");
+        if let Some(hold) = self.policy.slot_hold() {
+            let reading = table.apply_one(Op::Charge, &charge, self.now.plus(hold));
+            prop_assert_eq!(reading.verdict, Verdict::Allow, "every hold time has ended");
             return Ok(());
         }
         let twice = self.in_debt || self.policy.algorithm() == Algorithm::SlidingWindowCounter;
@@ -127,16 +135,18 @@ impl ClockJumpFixture {
     fn apply_step(&mut self, step: CounterStep) -> PropertyResult {
         self.now = step.time_step.advance(&self.policy, &self.last, self.now);
         let cost = step.cost.resolve(&self.policy, &self.last);
-        let reading = self.apply(
-            if matches!(step.action, StepAction::Force) { Op::Force } else { Op::Charge },
-            cost,
-        );
+        let forced = matches!(step.action, StepAction::Force);
+        self.charge_or_force(if forced { Op::Force } else { Op::Charge }, cost)
+    }
+
+    fn charge_or_force(&mut self, op: Op, cost: u64) -> PropertyResult {
+        let reading = self.apply(op, cost);
         let passed = reading.verdict == Verdict::Allow;
         if passed {
             let (at, delay) = (self.now, reading.delay);
             self.since_last_jump_back.push(TimedAdmission { at, cost, delay });
         }
-        let forced = matches!(step.action, StepAction::Force);
+        let forced = op == Op::Force;
         self.in_debt |= forced;
         if let Some(oracle) = &mut self.oracle {
             prop_assert_eq!(oracle.fits(cost, self.now.as_micros().into()), passed);
@@ -181,8 +191,8 @@ fn check_clock_jumps(name: &str, algorithm: Algorithm) {
     check_property(name, cases(), &strategy, |(policy, CounterHistory { start, steps }, jumps)| {
         let mut fixture = ClockJumpFixture::new(policy, start.plus(Micros::new(2 * DAY_US)));
         for (i, step) in steps.iter().enumerate() {
-            for (_, jump) in jumps.iter().filter(|(at, _)| *at == i) {
-                fixture.jump(*jump)?;
+            for (_, jump, may_pass) in jumps.iter().filter(|(at, ..)| *at == i) {
+                fixture.jump(*jump, *may_pass)?;
             }
             fixture.apply_step(*step)?;
         }

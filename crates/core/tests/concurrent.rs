@@ -1,6 +1,6 @@
 //! Concurrency slots from the holders' perspective. While holders renew in time, at most the limit
 //! is held. A release frees exactly what it held. A slot that is not renewed expires at the end of
-//! its lease and not before.
+//! its hold time and not before.
 
 #![expect(clippy::expect_used, reason = "test helpers may panic")]
 
@@ -123,7 +123,7 @@ impl SlotFixture {
         self.live_holders[which].at = reading.now;
     }
 
-    /// Advances time. Live holders renew at the last microsecond of their lease.
+    /// Advances time. Live holders renew at the last microsecond of the hold time.
     fn wait(&mut self, micros: u64) {
         let until = self.now.plus(Micros::new(micros));
         let last = |holder: &SlotHolder| holder.at.plus(HOLD).minus(Micros::new(1));
@@ -137,7 +137,7 @@ impl SlotFixture {
         self.now = until;
     }
 
-    /// The slots held by live holders, and by dead ones whose leases have not expired.
+    /// The slots held by live holders, and by dead ones whose hold time has not ended.
     fn held(&self) -> u64 {
         let dead = self.dead_holders.iter().filter(|holder| self.now.since(holder.at) < HOLD);
         self.live_holders.iter().chain(dead).map(|holder| holder.cost).sum()
@@ -162,7 +162,7 @@ fn held_slots_never_exceed_limit() {
 }
 
 #[test]
-fn dead_holder_slots_lapse_at_lease_end() {
+fn dead_holder_slots_expire_with_hold_time() {
     let mut fixture = SlotFixture::new(2);
     assert_eq!(fixture.apply(Op::Charge, 2).remaining, 0);
     fixture.now = fixture.now.plus(Micros::new(HOLD.get() - 1));
@@ -200,7 +200,7 @@ fn late_renewal_takes_no_other_slot() {
     let late = fixture.apply(Op::Charge, 1).now;
     fixture.now = late.plus(HOLD);
     let other = fixture.apply(Op::Charge, 1);
-    assert_eq!(other.verdict, Verdict::Allow, "the lease has expired");
+    assert_eq!(other.verdict, Verdict::Allow, "the hold time has ended");
     fixture.now = fixture.now.plus(Micros::new(10));
     let renewed = fixture.apply(Op::Renew { charged_at: late }, 1);
     assert_eq!((renewed.verdict, renewed.remaining), (Verdict::Allow, 0));
@@ -213,7 +213,7 @@ fn late_renewal_takes_no_other_slot() {
 }
 
 /// The slot's time is in the future and no longer matches, so the slot expires: too strict for one
-/// lease, never too lax.
+/// hold time, never too lax.
 #[test]
 fn slot_lapses_after_clock_goes_back() {
     let mut fixture = SlotFixture::new(2);

@@ -28,7 +28,7 @@ pub struct UpstreamTimeouts {
     pub idle: Duration,
     /// How long an idle connection is kept for the next request; shorter than servers usually keep
     /// theirs.
-    pub keep_alive: Duration,
+    pub pool_idle: Duration,
 }
 
 impl Default for UpstreamTimeouts {
@@ -37,7 +37,7 @@ impl Default for UpstreamTimeouts {
             connect: Duration::from_secs(3),
             response: Duration::from_secs(60),
             idle: Duration::from_secs(60),
-            keep_alive: Duration::from_secs(30),
+            pool_idle: Duration::from_secs(30),
         }
     }
 }
@@ -158,7 +158,7 @@ impl UpstreamServer {
             return Box::pin(self.send_http2(shared, request, Share::Already)).await;
         }
         loop {
-            let (mut connection, reused) = match self.connection_pool.take(self.timeouts.keep_alive)
+            let (mut connection, reused) = match self.connection_pool.take(self.timeouts.pool_idle)
             {
                 Some(connection) => (connection, true),
                 // Rare and large, so it is boxed: its state would enlarge the future of every
@@ -216,7 +216,7 @@ impl UpstreamServer {
 
     /// Closes connections that have been idle for too long.
     pub(super) fn evict_idle(&self) {
-        self.connection_pool.evict_expired(self.timeouts.keep_alive);
+        self.connection_pool.evict_expired(self.timeouts.pool_idle);
     }
 
     async fn send_http2(

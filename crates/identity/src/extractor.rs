@@ -4,7 +4,6 @@
 //! (`X-HTTP-Method-Override`, `X-Original-URL`) and forwarding headers from untrusted peers are
 //! ignored. The rules add derived facts, such as the tier of a subject and the endpoint pattern.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use super::client_address::{self, ResolvedClient};
 use super::fact_source::FactSource;
 use super::jwt::{JwtKeyError, JwtVerifier};
 use super::{FactError, InvalidFactError, RuleInputHeaders};
-use crate::method;
+use crate::{host, method};
 use tidegate_web::Peer;
 
 /// Extracts facts from requests. Built once per rule set.
@@ -160,7 +159,7 @@ impl Extractor {
         facts.push("method", method::canonical(head.method.as_str()));
         facts.push("path", path);
         if let Some(host) = head.headers.get(HOST).and_then(|host| host.to_str().ok()) {
-            facts.push("host", host_name(host));
+            facts.push("host", host::canonical(host));
         }
         for ConfiguredFact { name, source, trust } in &self.configured_facts {
             if *trust == FactTrust::Proxy && !client.peer_is_trusted {
@@ -172,19 +171,6 @@ impl Extractor {
             }
         }
         Ok(())
-    }
-}
-
-/// The requested host in lower case, without the port and the trailing dot of a fully qualified
-/// name.
-fn host_name(host: &str) -> Cow<'_, str> {
-    // Skips the colons inside the brackets of an IPv6 address.
-    let end = host.rfind(']').map_or(0, |bracket| bracket + 1);
-    let name = host[end..].find(':').map_or(host, |colon| &host[..end + colon]);
-    let name = name.strip_suffix('.').unwrap_or(name);
-    match name.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        true => Cow::Owned(name.to_ascii_lowercase()),
-        false => Cow::Borrowed(name),
     }
 }
 

@@ -12,6 +12,7 @@ mod extractor;
 pub mod extractor_cache;
 mod fact_source;
 mod forwarded;
+mod host;
 mod jwt;
 pub mod method;
 pub mod path;
@@ -117,8 +118,8 @@ pub fn check_fact_name(name: &str, known: &Facts<'_>) -> Result<(), FactError> {
     }
 }
 
-/// Returns the value in the form that rules match and key by: a method in upper case, a path in its
-/// canonical form, any other value as given.
+/// Returns the value in the form that rules match and key by: a method in upper case, a path or a
+/// host in its canonical form, any other value as given.
 pub fn canonicalize_value<'a>(name: &str, given: Cow<'a, str>) -> Result<Cow<'a, str>, FactError> {
     if given.len() > MAX_VALUE_BYTES {
         return Err(FactError::LongValue);
@@ -128,6 +129,7 @@ pub fn canonicalize_value<'a>(name: &str, given: Cow<'a, str>) -> Result<Cow<'a,
         "method" if !is_token(&given) => Err(FactError::NotAMethod),
         "method" => Ok(method::canonical(given)),
         "endpoint" => Ok(method::canonical_endpoint(given)),
+        "host" => Ok(host::canonical(given)),
         "path" => match given {
             Cow::Borrowed(given) => path::canonical(given),
             Cow::Owned(given) => path::canonical(&given).map(|path| path.into_owned().into()),
@@ -179,10 +181,24 @@ mod tests {
     }
 
     #[test]
-    fn only_method_and_path_are_canonicalized() {
-        let given = [("ip", "::1"), ("method", "get"), ("path", "/a//b?q"), ("x", "\u{0}")];
+    fn request_line_and_host_are_canonicalized() {
+        let given = [
+            ("ip", "::1"),
+            ("method", "get"),
+            ("path", "/a//b?q"),
+            ("host", "A.example.:80"),
+            ("endpoint", "get /caf\u{e9}"),
+            ("x", "\u{0}"),
+        ];
         let facts = facts_from_pairs(given).unwrap();
-        let kept = [("ip", "::1"), ("method", "GET"), ("path", "/a/b"), ("x", "\u{0}")];
+        let kept = [
+            ("ip", "::1"),
+            ("method", "GET"),
+            ("path", "/a/b"),
+            ("host", "a.example"),
+            ("endpoint", "GET /caf%C3%A9"),
+            ("x", "\u{0}"),
+        ];
         assert_eq!(facts.iter().collect::<Vec<_>>(), kept);
     }
 

@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 
 use http::Method;
+use tidegate_web::percent::push_encoded;
 
 /// The methods of RFC 9110, RFC 5789 and RFC 10008.
 const STANDARD: [Method; 10] = [
@@ -29,8 +30,10 @@ pub fn canonical<'a>(given: impl Into<Cow<'a, str>>) -> Cow<'a, str> {
     if has_lowercase(&given) { given.to_ascii_uppercase().into() } else { given }
 }
 
-/// Like [`canonical`], for the method of an endpoint, `METHOD /path`.
+/// Like [`canonical`], for the method of an endpoint, `METHOD /path`. The path may be a pattern, so
+/// only characters outside ASCII are encoded.
 pub fn canonical_endpoint(given: Cow<'_, str>) -> Cow<'_, str> {
+    let given = encode_non_ascii(given);
     match given.split_once(' ') {
         Some((method, path)) if path.starts_with('/') && has_lowercase(method) => {
             format!("{} {path}", method.to_ascii_uppercase()).into()
@@ -52,6 +55,20 @@ pub fn normalize(method: &mut Method) -> bool {
         }
         None => false,
     }
+}
+
+fn encode_non_ascii(text: Cow<'_, str>) -> Cow<'_, str> {
+    if text.is_ascii() {
+        return text;
+    }
+    let mut encoded = String::with_capacity(text.len() + 16);
+    for byte in text.bytes() {
+        match byte.is_ascii() {
+            true => encoded.push(char::from(byte)),
+            false => push_encoded(&mut encoded, byte),
+        }
+    }
+    encoded.into()
 }
 
 fn has_lowercase(method: &str) -> bool {

@@ -66,7 +66,7 @@ pub(crate) struct ChargePlan<'a> {
 
 impl<'a> ChargePlan<'a> {
     /// Fills the plan with the rules that match the enriched facts, limited by `options`. The plan
-    /// is large, so it is filled in index.
+    /// is large, so it is filled in place.
     pub(crate) fn fill(
         &mut self,
         rules: &'a RuleSet,
@@ -99,7 +99,7 @@ impl<'a> ChargePlan<'a> {
         }
     }
 
-    /// Creates a plan for charges keys counters are already known from a receipt.
+    /// Creates a plan for charges whose counters are already known from a receipt.
     pub(crate) fn from_receipt_items(rules: &'a RuleSet, charged: &[ReceiptItem]) -> Self {
         let mut plan = Self::empty();
         for ReceiptItem { rule: at, fingerprint, cost, .. } in charged {

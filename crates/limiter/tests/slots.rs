@@ -54,7 +54,7 @@ fn slot_is_held_until_released() {
 }
 
 #[test]
-fn slot_lapses_at_lease_end_unless_renewed() {
+fn slot_expires_with_hold_time_unless_renewed() {
     let clock = clock();
     let node = single_node(TWO_SLOTS, &clock);
     let (mut kept, dropped) = (take_slots(&node), take_slots(&node));
@@ -275,7 +275,7 @@ fn store_slots_count_against_local_share() {
 /// The response is lost, so the holder does not know the new time, and the slot counts twice for
 /// one hold time.
 #[test]
-fn unanswered_renewal_double_counts_one_lease() {
+fn unanswered_renewal_double_counts_one_hold_time() {
     let clock = clock();
     let node = single_node("rules: [{ id: r, key_by: ip, limit: { concurrent: 3 } }]", &clock);
     let mut slots = take_slots(&node);

@@ -5,6 +5,7 @@ mod accept_loop;
 mod connection;
 mod connection_activity;
 mod framing;
+mod idle_watchdog;
 mod max_connection_age;
 mod per_ip_connections;
 mod poll_on_wake;

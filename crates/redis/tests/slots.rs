@@ -47,7 +47,7 @@ fn slot_released_elsewhere_is_free_immediately() {
 }
 
 #[test]
-fn dead_node_slot_lapses_with_its_lease() {
+fn dead_node_slot_expires_with_hold_time() {
     let server = RedisServer::start();
     let (gone, other) = (caching_fixture(&server), caching_fixture(&server));
     let policy = slot_policy(1, Micros::from_millis(1_500));
@@ -68,14 +68,14 @@ fn dead_node_slot_lapses_with_its_lease() {
 }
 
 #[test]
-fn renewed_slot_outlives_its_lease() {
+fn renewed_slot_outlives_its_hold_time() {
     let server = RedisServer::start();
     let (holder, other) = (caching_fixture(&server), caching_fixture(&server));
     let hold = Micros::from_secs(3);
     let policy = slot_policy(1, hold);
     let taken = holder.apply_one(Op::Charge, charge(1, &policy));
     let (mut at, mut late) = (taken.now, false);
-    eventually("two leases go by", || {
+    eventually("two hold times pass", || {
         let renewed = holder.apply_one(Op::Renew { charged_at: at }, charge(1, &policy)).now;
         late |= renewed.since(at) >= hold;
         at = renewed;

@@ -9,6 +9,7 @@ mod glob;
 mod ip_networks;
 mod path;
 mod pattern;
+mod spelling;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,6 +23,7 @@ pub(crate) use glob::Glob;
 pub(crate) use ip_networks::{IpNetworks, parse_network};
 pub(crate) use path::{PathMatcher, normalize_slashes, trim_trailing_slash};
 pub(crate) use pattern::{EndpointPattern, PatternSegment, RequestEndpoint, to_brace_placeholders};
+pub(crate) use spelling::{require_canonical_host, require_canonical_path};
 
 /// One condition of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -268,7 +268,11 @@ impl KeyDerivation {
     }
 
     /// The declared pattern that a path matches, if any.
-    fn matching_pattern<'k>(&'k self, method: Option<&str>, path: &str) -> Option<&'k str> {
+    pub(crate) fn matching_pattern<'k>(
+        &'k self,
+        method: Option<&str>,
+        path: &str,
+    ) -> Option<&'k str> {
         let mut admits = |patterns: &'k Vec<EndpointPattern>| {
             let fits = patterns.iter().filter(|pattern| pattern.allows_method(method));
             // A pattern with methods is more specific than one without.
@@ -278,12 +282,6 @@ impl KeyDerivation {
             }
         };
         self.templates.visit(Some(path), &mut admits).break_value()
-    }
-
-    /// The declared pattern that the request's path matches, if any.
-    pub(crate) fn path_pattern(&self, facts: &Facts<'_>) -> Option<&str> {
-        let RequestEndpoint { method, path } = RequestEndpoint::from_facts(facts);
-        self.matching_pattern(method, path?)
     }
 }
 

@@ -17,7 +17,9 @@ use smallvec::SmallVec;
 use tidegate_core::key::{Fingerprint, KeyHasher, Secret};
 use tidegate_core::time::Timestamp;
 
-use crate::condition::{Condition, DescriptorMatcher, EndpointPattern, FactMatcher, MatchInput};
+use crate::condition::{
+    Condition, DescriptorMatcher, EndpointPattern, FactMatcher, MatchInput, RequestEndpoint,
+};
 use crate::diagnostic::DocumentError;
 use crate::document::{Document, FactReference, ParsedRule, UnsuppliedFact};
 use crate::facts::Facts;
@@ -312,10 +314,12 @@ impl RuleSet {
         Some(self.key_derivation.describe(&KeyPart::Endpoint, facts).1)
     }
 
-    /// The declared pattern that the request's path matches, without the method.
+    /// The declared pattern that the request's path matches, without the method. The facts need not
+    /// be enriched.
     #[must_use]
     pub fn path_pattern(&self, facts: &Facts<'_>) -> Option<&str> {
-        self.key_derivation.path_pattern(facts)
+        let RequestEndpoint { method, path } = RequestEndpoint::from_facts(facts);
+        self.key_derivation.matching_pattern(method, &self.paths.fold_path(path?))
     }
 
     /// The text that identifies the client with this address: the address, or the network of an

@@ -41,17 +41,21 @@ impl SecretSpans {
             problem.excerpt = None;
         }
         if let Some(field) = self.fields.get(&(problem.line, problem.column)) {
-            problem.found = None;
+            let found = problem.found.take().unwrap_or_default();
+            let quotes = |hint: &mut String| !found.is_empty() && hint.contains(&found);
+            problem.hint.take_if(quotes);
             problem.field = field.to_string();
         }
     }
 
     fn visit_node(&mut self, node: &YamlNode, path: &str) {
         match &node.value {
-            YamlValue::Scalar { text, .. } if has_credentials(text) => {
+            _ if is_secret_text(node) => self.mark_node(node, &path.into()),
+            YamlValue::Scalar { .. } => {}
+            // An error about an item may be reported at the list.
+            YamlValue::List(items) if items.iter().any(is_secret_text) => {
                 self.mark_node(node, &path.into());
             }
-            YamlValue::Scalar { .. } => {}
             YamlValue::List(items) => (0..).zip(items).for_each(|(at, item): (usize, _)| {
                 self.visit_node(item, &format!("{path}[{at}]"));
             }),
@@ -112,6 +116,34 @@ fn has_secret_field(text: &str) -> bool {
     words.any(|word| {
         is_secret_field(word) || SECRET_FIELDS.iter().any(|field| word.ends_with(field))
     })
+}
+
+/// Whether a node is a text that contains a secret.
+fn is_secret_text(node: &YamlNode) -> bool {
+    match &node.value {
+        YamlValue::Scalar { text, .. } => has_credentials(text) || has_secret_value(text),
+        _ => false,
+    }
+}
+
+/// Whether a text has a value after the name of a secret field: `api_key=…`, or a word that does
+/// not belong to a limit such as `5/min by api_key burst 20`.
+fn has_secret_value(text: &str) -> bool {
+    const LIMIT_WORDS: [&str; 2] = ["burst", "using"];
+    let names_secret = |text: &str| {
+        let word = text.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next();
+        word.is_some_and(is_secret_field)
+    };
+    let is_value = |(at, separator): (usize, &str)| {
+        let (before, after) = (text[..at].trim_end(), text[at..].trim_start());
+        let word = after.split_whitespace().next().unwrap_or_default();
+        names_secret(before)
+            && match separator {
+                "=" => after.len() > 1,
+                _ => word.starts_with(char::is_alphanumeric) && !LIMIT_WORDS.contains(&word),
+            }
+    };
+    text.match_indices(['=', ' ']).any(is_value)
 }
 
 /// Whether a text is a URL with a user or password, possibly with a typo.

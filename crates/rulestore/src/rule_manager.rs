@@ -4,7 +4,7 @@
 mod edit_error;
 mod events;
 mod export;
-mod live;
+mod live_status;
 mod sync;
 
 use std::fmt;

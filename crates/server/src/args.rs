@@ -20,6 +20,7 @@ pub struct RuleSourceArgs {
         value_name = "LIMIT",
         env = "TIDEGATE_LIMIT",
         hide_env_values = true,
+        allow_hyphen_values = true,
         value_delimiter = ';'
     )]
     pub limits: Vec<String>,

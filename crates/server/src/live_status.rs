@@ -7,7 +7,7 @@ use tidegate_core::time::Timestamp;
 use tidegate_limiter::{LeaseStats, Limiter};
 use tidegate_memory::StoreUsage;
 use tidegate_redis::Stats;
-use tidegate_telemetry::live::LiveSource;
+use tidegate_telemetry::live_feed::LiveSource;
 use tidegate_web::ProcessStatus;
 
 use crate::node;

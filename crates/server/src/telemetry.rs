@@ -210,8 +210,8 @@ impl ServerEvent<'_> {
                 }
             }
             Self::SecretUnset => warn!(
-                "no --key-secret-file is set: anyone client can read the store, the rules database or \
-                 the log can guess the clients behind the hashes; set the same file on all nodes"
+                "no --key-secret-file is set: anyone who can read the store, the rules database \
+                 or the log can guess the clients behind the hashes; set the same file on all nodes"
             ),
             Self::RequestServed { access, client } => {
                 let AccessRecord { id, method, path, status, bytes, elapsed: took, .. } = access;

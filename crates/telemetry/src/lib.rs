@@ -1,7 +1,7 @@
 //! Observability: metrics, heavy hitters, violations, the live feed and traces. Observers never
 //! influence a decision.
 
-pub mod live;
+pub mod live_feed;
 mod metrics;
 mod per_rule;
 mod top_keys;

@@ -27,7 +27,7 @@ use tidegate_web::ProcessStatus;
 use tokio::sync::{Notify, watch};
 use tokio::time::MissedTickBehavior;
 
-use crate::live::{LiveBroadcaster, LiveSource, RecentViolations};
+use crate::live_feed::{LiveBroadcaster, LiveSource, RecentViolations};
 use crate::metrics::{Exposition, MetricKind, MetricsExporter};
 use crate::violation::{IdentityPolicy, RuleViolation, ViolationBatch};
 use crate::violation_sink::ViolationSink;

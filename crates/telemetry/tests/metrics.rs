@@ -15,7 +15,7 @@ use tidegate_core::time::{Clock as _, ManualClock, Micros, Timestamp};
 use tidegate_limiter::{DecisionObserver, DecisionTimer, Limiter};
 use tidegate_memory::MemoryStore;
 use tidegate_rules::{Document, Facts, RuleSet};
-use tidegate_telemetry::live::{DecisionHistory, RULES_PER_STEP, STEPS};
+use tidegate_telemetry::live_feed::{DecisionHistory, RULES_PER_STEP, STEPS};
 use tidegate_telemetry::{
     DecisionMetrics, Exposition, IdentityPolicy, MetricsExporter as _, TopKeys, TopQuery,
     Visibility,

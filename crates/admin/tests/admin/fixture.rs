@@ -21,7 +21,7 @@ use tidegate_rulestore::{
     FileAccess, Repository, RuleCompiler, RuleConfig, RuleManager, RuleManagerDeps, RuleSink,
     SyncEvent, open,
 };
-use tidegate_telemetry::live::LiveSource;
+use tidegate_telemetry::live_feed::LiveSource;
 use tidegate_telemetry::{IdentityPolicy, MetricsExporter, TopKeys, ViolationLog};
 use tidegate_web::{Peer, ProcessStatus};
 

@@ -10,7 +10,7 @@ mod document;
 mod faulty_repository;
 mod fixture;
 mod guard;
-mod live;
+mod live_feed;
 mod log_lines;
 mod overrides;
 mod read_only;

@@ -78,7 +78,7 @@ fn usage_error_exits_with_code_2() {
         (&["serve", "--limit", "10rps"], "`10/s`"),
         (&["serve", "--limit", "1sec"], "`100/1s`"),
         (&["serve", "--limit", "0/s"], "`1/s`"),
-        (&["serve", "--limit=-5/s"], "`5/s`"),
+        (&["serve", "--limit", "-5/s"], "`5/s`"),
         (&["serve", "--limit", "2/min by user"], "`user_id`"),
         (&["serve", "--limit", "2/min by api-key"], "`api_key`"),
         (&["serve", "--api-key-header", "x y"], "`x-api-key`"),

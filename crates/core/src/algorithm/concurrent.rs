@@ -1,17 +1,18 @@
-//! Concurrency limit: slots that are held until they are released, or until their lease expires.
+//! Concurrency limit: slots that are held until they are released, or until their hold time ends.
 //!
-//! This is a sliding window log whose window is the lease. A held slot is an entry at the time it
-//! was acquired or last renewed. Releasing a slot refunds that entry. Renewing moves the entry to
-//! now; if it had expired it is added again, because the holder still uses the slot. While holders
-//! renew in time, at most L slots are held. The slots of a crashed holder expire with their lease.
+//! This is a sliding window log whose window is the hold time. A held slot is an entry at the time
+//! it was acquired or last renewed. Releasing a slot refunds that entry. Renewing moves the entry
+//! to now; if it had expired it is added again, because the holder still uses the slot. While
+//! holders renew in time, at most L slots are held. The slots of a crashed holder expire when their
+//! hold time ends.
 //!
 //! It cannot be known when a slot will be released, so the reported wait is only a hint
 //! ([`RETRY_HINT`]): the slot may be released earlier or later.
 //!
 //! If the clock goes back, slots acquired in what is now the future are moved to the present and
-//! can no longer be found by their original time. Such a slot cannot be released and expires with
-//! its lease. If it is renewed, it counts twice until then. The limit is then too strict for one
-//! lease, but never too lax.
+//! can no longer be found by their original time. Such a slot cannot be released; it expires when
+//! its hold time ends. If it is renewed, it counts twice until then. The limit is then too strict
+//! for one hold time, but never too lax.
 
 use super::sliding_window_log::WindowLog;
 use super::{Fit, Gauge};

@@ -187,7 +187,7 @@ impl Policy {
         *state = Some(State { scale: self.scale, tally });
     }
 
-    /// Renews the lease of slots that were acquired or last renewed at `charged_at`; it now starts
+    /// Renews slots that were acquired or last renewed at `charged_at`: their hold time now starts
     /// at `now`. Slots that have expired in the meantime are added again, going into debt if
     /// necessary, because the holder still uses them. Has no effect on policies other than
     /// concurrency limits.

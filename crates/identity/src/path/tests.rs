@@ -33,6 +33,26 @@ fn equivalent_paths_share_canonical_form() {
     }
 }
 
+proptest! {
+    /// A rule may name exactly the paths that requests can have, and redundant slashes.
+    #[test]
+    fn rule_paths_are_canonical_paths(path in r"/[a-cX0-9%./;~|\\ \u{e9}\u{85}\[?#-]{0,12}") {
+        let is_accepted = |path: &str| {
+            let quoted = serde_json::Value::from(path);
+            let source = format!("rules: [{{ match: {{ path: {quoted} }}, limit: 1/s }}]");
+            tidegate_rules::Document::parse("rules.yaml", &source).is_ok()
+        };
+        prop_assume!(!path.contains("/:"));
+        let given = canonical(&path);
+        if is_accepted(&path) && !path.contains("//") {
+            prop_assert_eq!(given.as_deref(), Ok(&*path));
+        }
+        if let Ok(given) = given {
+            prop_assert!(is_accepted(&given), "{}", given);
+        }
+    }
+}
+
 #[test]
 fn ambiguous_paths_are_rejected() {
     for (given, expected) in [

@@ -19,15 +19,16 @@ use tokio::sync::watch;
 use tokio_util::either::Either;
 
 use super::accept_loop::{ListenerContext, ShutdownPhase};
-use super::connection_activity::{ConnectionActivity, ConnectionPhase, TrackedBody};
+use super::connection_activity::{ConnectionActivity, TrackedBody};
 use super::framing::Framing;
+use super::idle_watchdog::idle_watchdog;
 use super::max_connection_age::max_age_elapsed;
 use super::poll_on_wake::poll_on_wake;
 use super::proxy_protocol::{self, ProxyParseStatus};
 use super::socket::{AcceptedSocket, peek, set_nodelay};
-use super::stalled_streams::{StallSnapshot, StreamTracker};
+use super::stalled_streams::StreamTracker;
 use super::stream::{ConnectionStream, MaybeTlsSocket, accept_tls};
-use super::{ConnectionInfo, HttpHandler, Settings};
+use super::{ConnectionInfo, HttpHandler};
 use tidegate_web::problem::HttpError;
 use tidegate_web::{Peer, http_response};
 
@@ -311,38 +312,5 @@ fn call_handler<D: HttpHandler>(
         }
         let stream = context.streams.as_ref().map(StreamTracker::track_stream);
         Ok(response.map(|body| TrackedBody { body, stream, _guard: in_flight }))
-    }
-}
-
-/// Returns when a connection has been in the same phase for too long. It samples the phase
-/// periodically, which is cheaper than a timer per request.
-async fn idle_watchdog(
-    activity: &ConnectionActivity,
-    streams: Option<&StreamTracker>,
-    settings: &Settings,
-) {
-    let Settings { header_timeout, idle_timeout, send_timeout, .. } = *settings;
-    let shortest = header_timeout.min(idle_timeout).min(send_timeout);
-    let step = (shortest / 2).max(Duration::from_millis(10));
-    let (mut phase, mut elapsed) = (activity.phase(), Duration::ZERO);
-    let mut stalls = StallSnapshot::default();
-    loop {
-        tokio::time::sleep(step).await;
-        if streams.is_some_and(|streams| streams.longest_stall(&mut stalls, step) >= send_timeout) {
-            return;
-        }
-        let now = activity.phase();
-        elapsed = if now == phase { elapsed + step } else { Duration::ZERO };
-        phase = now;
-        let limit = match phase {
-            ConnectionPhase::ReadingHead { .. } => header_timeout,
-            ConnectionPhase::Idle { .. } => idle_timeout,
-            ConnectionPhase::Blocked { .. } => send_timeout,
-            // The handler has its own deadlines, also for a request body that never arrives.
-            ConnectionPhase::Responding => continue,
-        };
-        if elapsed >= limit {
-            return;
-        }
     }
 }

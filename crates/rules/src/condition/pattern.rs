@@ -9,6 +9,7 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
+use super::require_canonical_path;
 use crate::diagnostic::FieldError;
 use crate::facts::Facts;
 use crate::path_normalization::PathNormalization;
@@ -94,6 +95,7 @@ impl EndpointPattern {
         }
         let segments =
             names.into_iter().map(|name| parse_segment(name, text)).collect::<Result<_, _>>()?;
+        require_canonical_path(path)?;
         Ok(Self { methods, segments, open_ended: open, template: path.into() })
     }
 

@@ -101,8 +101,8 @@ fn check_replaced(rules: &[ParsedRule], diagnostics: &Diagnostics<'_>) {
     }
 }
 
-/// The rule table of the seed data allows a pattern once per plan; here it is once per plan and
-/// window.
+/// Rule tables of other programs (`--rules-table`) allow a pattern once per plan; here it is once
+/// per plan and window.
 fn check_key_patterns(rules: &[ParsedRule], diagnostics: &Diagnostics<'_>) {
     let mut lines = HashMap::new();
     for rule in rules {

@@ -133,14 +133,18 @@ impl ParsedRule {
         self.description = description.map(str::to_owned);
         let active = fields.take("is_active").and_then(|field| field.boolean());
         self.active = active.unwrap_or(true);
-        // A column of the rule table in the seed data, without effect.
+        // A column of rule tables (`--rules-table`), without effect.
         let _ = fields.take("created_at").and_then(|field| field.text());
         if let Some(field) = fields.take("match") {
             (self.conditions, self.referenced_facts) = match_section::read(&field);
         }
         if let Some(field) = fields.take("plan") {
             self.referenced_facts.push(FactReference::new("tier", field.span(), field.path()));
-            self.conditions.extend(match_section::read_conditions("tier", &field));
+            self.conditions.extend(match_section::read_conditions(
+                "tier",
+                match_section::ValueSpelling::Any,
+                &field,
+            ));
         }
     }
 

@@ -84,6 +84,7 @@ struct ClientLookup<'a, 'f, 'v> {
 impl<'a: 'f, 'f, 'v> ClientLookup<'a, 'f, 'v> {
     fn new(set: &'a RuleSet, given: &'f Facts<'v>) -> Self {
         let mut facts = given.borrowed();
+        set.paths.fold_facts(&mut facts);
         set.subjects.add_subject_facts(&mut facts);
         let (known_conditions, endpoint) =
             (conditions_from_facts(&facts), RequestEndpoint::from_facts(&facts));

@@ -88,6 +88,91 @@ fn impossible_path_error_suggests_fix() {
     }
 }
 
+/// Regression: a rule for `/café` was accepted and limited nobody, because requests have the path
+/// `/caf%C3%A9`.
+#[test]
+fn non_canonical_path_error_suggests_spelling() {
+    for (typed, meant) in [
+        ("/caf\u{e9}", "`/caf%C3%A9`"),
+        ("/caf%c3%a9/x", "`/caf%C3%A9/x`"),
+        ("/%7euser", "`/~user`"),
+        ("/a|b", "`/a%7Cb`"),
+        ("/a/../b", "`.` and `..`"),
+        ("/a/%2e", "`.` and `..`"),
+        ("/a%2Fb", "encoded slash"),
+        ("/a\\b", "backslashes"),
+        ("/a?b=c", "query"),
+        ("/100%", "`%25`"),
+        ("/%ff", "UTF-8"),
+    ] {
+        for fact in ["path", "endpoint"] {
+            let rule = format!("{{ match: {{ {fact}: '{typed}' }}, limit: 1/s }}");
+            let error = error_text(&format!("rules: [{rule}]"));
+            assert!(error.contains(meant), "{fact}: {error}");
+        }
+    }
+    for typed in ["/", "/*", "/caf%C3%A9/*", "/a:b;c=d@e!$&'()+,/", "//a/", "/.well-known/x"] {
+        for fact in ["path", "endpoint"] {
+            compile(&format!("rules: [{{ match: {{ {fact}: \"{typed}\" }}, limit: 1/s }}]"));
+        }
+    }
+}
+
+/// Regression: a rule for `API.example.com:8080` was accepted and limited nobody, because the fact
+/// is in lower case and has no port.
+#[test]
+fn non_canonical_host_error_suggests_spelling() {
+    for (typed, meant) in [
+        ("API.example.com", "`api.example.com`"),
+        ("api.example.com:8080", "`api.example.com`"),
+        ("*.Example.com.", "`*.example.com`"),
+        ("[2001:DB8::1]:80", "`[2001:db8::1]`"),
+    ] {
+        let error = error_text(&format!("rules: [{{ match: {{ host: '{typed}' }}, limit: 1/s }}]"));
+        assert!(error.contains(meant), "{error}");
+    }
+    for accepted in [
+        "host: ['*.example.com', '[::1]', localhost]",
+        // Envoy's configuration defines these values.
+        "domain: edge, host: 'API.example.com:80', path: '/a%2Fb'",
+    ] {
+        compile(&format!("rules: [{{ match: {{ {accepted} }}, limit: 1/s }}]"));
+    }
+}
+
+/// Regression: `tidegate keys` and `reset` did not apply `paths`, and showed or reset counters of
+/// paths that no request has.
+#[test]
+fn path_options_apply_to_client_counters() {
+    let set = compile(
+        "paths: { ignore_case: true, strip_parameters: true }\nrules:\n\
+         - { id: path, match: { path: /login }, key_by: [ip, path], limit: 1/s }\n\
+         - { id: endpoint, match: { endpoint: 'POST /Login' }, key_by: [ip, endpoint], limit: 1/s }\n",
+    );
+    let keys = |path: &'static str| -> Vec<_> {
+        let facts = facts(&[("ip", "192.0.2.7"), ("method", "POST"), ("path", path)]);
+        let counters = set.client_counters(&facts, None);
+        counters.iter().map(|counter| counter.key.fingerprint).collect()
+    };
+    assert_eq!(keys("/login").len(), 2);
+    for path in ["/LOGIN", "/Login;x=1"] {
+        assert_eq!(keys(path), keys("/login"), "{path}");
+    }
+}
+
+/// Regression: the access log showed `*` for `/LOGIN`, although the rule for `/login` counted it.
+#[test]
+fn path_options_apply_to_logged_patterns() {
+    let rules = "rules: [{ match: { endpoint: 'POST /Login/{id}' }, limit: 1/s }]";
+    let set = compile(&format!("paths: {{ ignore_case: true, strip_parameters: true }}\n{rules}"));
+    let pattern = |path: &'static str| {
+        let facts = facts(&[("method", "POST"), ("path", path)]);
+        set.path_pattern(&facts).map(str::to_owned)
+    };
+    assert_eq!(pattern("/LOGIN;v=2/7").as_deref(), Some("/Login/{id}"));
+    assert_eq!(pattern("/other"), None);
+}
+
 #[test]
 fn unsupplied_conventional_facts_are_listed() {
     let set = compile(

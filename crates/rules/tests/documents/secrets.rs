@@ -48,6 +48,21 @@ fn diagnostics_quote_no_secret() {
 }
 
 #[test]
+fn value_after_secret_name_is_not_quoted() {
+    for rule in [
+        "key_by: api_key=sk_live_1, limit: 1/s",
+        "key_by: [ip, api_key=sk_live_1], limit: 1/s",
+        "limit: 5/h by api_key sk_live_1",
+        "limit: 5/h by api_key=sk_live_1",
+    ] {
+        let error = error_text(&format!("rules:\n- {{ id: a, {rule} }}\n"));
+        assert!(error.contains("rules[0]") && !error.contains("sk_live"), "{error}");
+    }
+    let error = error_text("rules:\n- { id: a, limit: 5/h by api_key burst often }\n");
+    assert!(error.contains("often"), "{error}");
+}
+
+#[test]
 fn syntax_errors_quote_no_source() {
     for source in [
         "subjects:\n- api_key: \"sk_live_1\n  tier: pro\n",

@@ -113,7 +113,7 @@ async fn insert_version(
         SqlParam::Text(&edit.reason),
         SqlParam::Number(to_stored(edit.at.as_micros())),
     ];
-    Ok(session.execute(include_str!("../../sql/sign.sql"), &values).await? == 1)
+    Ok(session.execute(include_str!("../../sql/insert_version.sql"), &values).await? == 1)
 }
 
 /// The entries whose stored value differs from the requested one.
@@ -202,7 +202,7 @@ async fn insert_audit(
         let before = changed.before.as_ref().map(|before| &before.value);
         (version, at + 1, kind.name(), id, before, value)
     });
-    let sql = session.expand_rows(include_str!("../../sql/audit.sql"));
+    let sql = session.expand_rows(include_str!("../../sql/insert_changes.sql"));
     for chunk in JsonChunks::new(rows) {
         session.execute(sql.clone(), &[SqlParam::Text(&chunk?)]).await?;
     }

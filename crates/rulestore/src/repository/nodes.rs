@@ -15,7 +15,7 @@ pub(super) async fn upsert_node(
     let (version, seen) = (to_stored(node.version), to_stored(node.last_seen.as_micros()));
     let row = [SqlParam::Text(&node.name), SqlParam::Number(version), SqlParam::Number(seen)];
     let mut session = database.writer().await?;
-    session.execute(include_str!("../../sql/check_in.sql"), &row).await?;
+    session.execute(include_str!("../../sql/record_heartbeat.sql"), &row).await?;
     let old = "DELETE FROM rule_node WHERE seen_at < $1";
     session.execute(old, &[SqlParam::Number(to_stored(forget.as_micros()))]).await?;
     Ok(())

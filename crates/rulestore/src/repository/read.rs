@@ -23,7 +23,7 @@ pub(super) async fn head_in_session(session: &mut SqlSession) -> Result<u64, Rep
 pub(super) async fn load_config(database: &SqlDatabase) -> Result<RuleConfig, RepositoryError> {
     let mut session = database.reader().await?;
     let rows: Vec<(String, String, String, i64)> =
-        session.fetch_rows(include_str!("../../sql/book.sql"), &[]).await?;
+        session.fetch_rows(include_str!("../../sql/select_config.sql"), &[]).await?;
     let (mut head, mut entries) = (0, Vec::with_capacity(rows.len()));
     for (kind, id, value, version) in rows {
         let version = from_stored(version);
@@ -45,7 +45,7 @@ pub(super) async fn changes(
     let between = [SqlParam::Number(to_stored(since)), SqlParam::Number(to_stored(until))];
     let mut session = database.reader().await?;
     let rows: Vec<ChangeSqlRow> =
-        session.fetch_rows(include_str!("../../sql/changes.sql"), &between).await?;
+        session.fetch_rows(include_str!("../../sql/select_changes.sql"), &between).await?;
     let change = |(version, kind, id, before, after): ChangeSqlRow| {
         Ok(VersionChange {
             version: from_stored(version),
@@ -68,7 +68,7 @@ pub(super) async fn history(
     let page = [SqlParam::Number(to_stored(before)), SqlParam::Number(limit.into())];
     let mut session = database.reader().await?;
     let rows: Vec<VersionSqlRow> =
-        session.fetch_rows(include_str!("../../sql/history.sql"), &page).await?;
+        session.fetch_rows(include_str!("../../sql/select_versions.sql"), &page).await?;
     let info = |(version, author, reason, at, changes): VersionSqlRow| VersionInfo {
         version: from_stored(version),
         author,

@@ -53,11 +53,11 @@ pub(super) async fn record_batch(
     let mut session = database.begin_transaction().await?;
     let (number, newest) = (to_stored(*number), to_stored(newest.as_micros()));
     let taken = [SqlParam::Text(writer), SqlParam::Number(number), SqlParam::Number(newest)];
-    if session.execute(include_str!("../../sql/take_batch.sql"), &taken).await? == 0 {
+    if session.execute(include_str!("../../sql/claim_batch.sql"), &taken).await? == 0 {
         // The batch was already written; only the acknowledgement was lost.
         return session.rollback().await;
     }
-    let insert = session.expand_rows(include_str!("../../sql/record.sql"));
+    let insert = session.expand_rows(include_str!("../../sql/insert_violations.sql"));
     for chunk in JsonChunks::new(rows) {
         session.execute(insert.clone(), &[SqlParam::Text(&chunk?)]).await?;
     }
@@ -102,7 +102,7 @@ fn build_query<'a, const N: usize>(
     conditions: [(&'static str, Option<SqlParam<'a>>); N],
     limit: i64,
 ) -> (SqlStr, Vec<SqlParam<'a>>) {
-    let mut sql = include_str!("../../sql/violations.sql").to_owned();
+    let mut sql = include_str!("../../sql/select_violations.sql").to_owned();
     let mut values = Vec::with_capacity(N + 1);
     for (condition, value) in conditions.into_iter().filter_map(|(c, value)| Some((c, value?))) {
         values.push(value);
@@ -131,7 +131,7 @@ pub(super) async fn prune(
 ) -> Result<u64, RepositoryError> {
     let newest_surplus = "SELECT violation_id FROM rate_limit_violation
         ORDER BY violation_id DESC LIMIT 1 OFFSET $1";
-    let old = include_str!("../../sql/prune_old.sql");
+    let old = include_str!("../../sql/delete_old_violations.sql");
     let mut dropped = delete_in_chunks(database, old, to_stored(before.as_micros())).await?;
     let old_writers = "DELETE FROM violation_writer WHERE seen_at < $1";
     let writers_before = SqlParam::Number(to_stored(before.minus(WRITER_RETENTION).as_micros()));
@@ -144,7 +144,7 @@ pub(super) async fn prune(
     if let Some((newest_surplus,)) = newest_surplus.first() {
         dropped += delete_in_chunks(
             database,
-            include_str!("../../sql/prune_surplus.sql"),
+            include_str!("../../sql/delete_surplus_violations.sql"),
             *newest_surplus,
         )
         .await?;

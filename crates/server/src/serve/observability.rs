@@ -8,7 +8,7 @@ use tidegate_core::time::{Clock as _, Timestamp};
 use tidegate_gateway::AccessLog;
 use tidegate_limiter::Limiter;
 use tidegate_memory::FastClock;
-use tidegate_telemetry::live::{DecisionHistory, LiveBroadcaster, LiveSource};
+use tidegate_telemetry::live_feed::{DecisionHistory, LiveBroadcaster, LiveSource};
 use tidegate_telemetry::trace::Tracer;
 use tidegate_telemetry::{DecisionMetrics, IdentityPolicy, MetricsExporter, ViolationLog};
 use tokio::task::JoinHandle;

@@ -89,7 +89,7 @@ fn read_upstream(name: &str, field: &Field<'_>) -> Option<UpstreamSection> {
         connect: time("connect_timeout", defaults.connect),
         response: time("response_timeout", defaults.response),
         idle: time("idle_timeout", defaults.idle),
-        keep_alive: time("keep_connections", defaults.keep_alive),
+        pool_idle: time("pool_idle_timeout", defaults.pool_idle),
     };
     let balance = fields.take("balance").and_then(|field| field.choice(&BALANCES));
     let host = fields.take("host").and_then(|field| field.choice(&HOSTS));

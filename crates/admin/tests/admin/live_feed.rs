@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use serde_json::Value as Json;
 use tidegate_admin::AdminBody;
-use tidegate_telemetry::live::MAX_LISTENERS;
+use tidegate_telemetry::live_feed::MAX_LISTENERS;
 
 use crate::fixture::AdminFixture;
 

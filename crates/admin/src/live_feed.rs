@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
-use tidegate_telemetry::live::{LiveBroadcaster, MAX_LISTENERS, TooManyListenersError};
+use tidegate_telemetry::live_feed::{LiveBroadcaster, MAX_LISTENERS, TooManyListenersError};
 use tidegate_web::problem::HttpError;
 
 use super::response_body::AdminBody;

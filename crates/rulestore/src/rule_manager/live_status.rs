@@ -1,7 +1,7 @@
 //! Rule status in the live feed.
 
 use serde_json::{Value as Json, json};
-use tidegate_telemetry::live::LiveSource;
+use tidegate_telemetry::live_feed::LiveSource;
 
 use super::RuleManager;
 use crate::rule_config::EntryKind;
