@@ -66,9 +66,10 @@ fn comparable_rules(rules: &RuleSet) -> BTreeMap<&str, String> {
 /// left out.
 fn comparable_text(rule: &Rule, rules: &RuleSet) -> String {
     let without_time = |policy: &Policy| policy.with_effective_since(Timestamp::EPOCH);
-    let limit = match rule.limit() {
-        RuleLimit::Policy(policy) => RuleLimit::Policy(without_time(policy)),
-        other => *other,
+    // A rule set that is not active yet may not count for a shared store.
+    let limit = match rule.document_limit() {
+        RuleLimit::Policy(policy) => RuleLimit::Policy(without_time(&policy)),
+        other => other,
     };
     let mode = match rule.mode() {
         RuleMode::Warn(policy) => RuleMode::Warn(without_time(policy)),
@@ -76,7 +77,8 @@ fn comparable_text(rule: &Rule, rules: &RuleSet) -> String {
     };
     let (key, conditions) = (rule.key_by(), rule.conditions());
     let applies_to = (key.collect::<Vec<_>>(), conditions.collect::<Vec<_>>(), rule.is_active());
-    let counted = (rule.ban(), rule.on_change(), rule.generation());
+    let consistency = rule.consistency().to_string();
+    let counted = (rule.ban(), rule.on_change(), rule.generation(), consistency);
     let effect = (limit, rule.cost(), mode, rule.on_fail(), rule.charge(), counted);
     let replaced: Vec<&str> = rule
         .replaces()
@@ -95,6 +97,21 @@ mod tests {
 
     fn compile_rules(source: &str) -> RuleSet {
         RuleSet::compile(&Document::parse("t", source).unwrap(), Secret::UNSET).unwrap()
+    }
+
+    #[test]
+    fn reload_reports_changed_consistency() {
+        let load =
+            |mode: &str| compile_rules(&format!("rules: [{{id: a, limit: 1000/s, {mode}}}]"));
+        let leased = "consistency: leased";
+        let active = load(leased).for_shared_store();
+        let unchanged = RuleChanges::compare(&active, &load(leased));
+        assert_eq!(unchanged.to_string(), "no rule changed", "not shared yet");
+        for mode in ["consistency: leased, lease: { ttl: 50ms }", "consistency: async", "split: 4"]
+        {
+            let changes = RuleChanges::compare(&active, &load(mode));
+            assert_eq!(changes.to_string(), "changed a", "{mode}");
+        }
     }
 
     #[test]

@@ -113,7 +113,7 @@ fn read_leased<'a>(lease: Option<&Field<'a>>, written: Field<'a>) -> Option<Read
 fn read_ttl(field: &Field<'_>) -> Option<Micros> {
     let ttl = field.duration()?;
     if ttl < MIN_LEASE_TTL {
-        let error = FieldError::new("a lease this short saves no call to the store");
+        let error = FieldError::new("the ttl is too short");
         let error = error.with_found(field.scalar().unwrap_or_default());
         field.report(error.with_hint(format!("at least `{MIN_LEASE_TTL}`")));
         return None;

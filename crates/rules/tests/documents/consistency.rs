@@ -35,7 +35,7 @@ fn limit_text(algorithm: Algorithm) -> String {
 
 /// Number of cases: `TIDEGATE_CASES`, or a default that suits every change.
 fn cases() -> u32 {
-    std::env::var("TIDEGATE_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(5_000)
+    std::env::var("TIDEGATE_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(2_000)
 }
 
 /// The rule set with an override for Ann.

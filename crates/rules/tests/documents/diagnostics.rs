@@ -192,7 +192,7 @@ fn diagnostics_and_long_lines_are_truncated() {
     assert_eq!((error.list.len(), error.omitted), (100, 99_900));
     let text = error.to_string();
     assert!(text.ends_with("100000 problems in hostile.yaml, the first 100 shown\n"));
-    assert!(text.lines().all(|line| line.chars().count() < 320));
+    assert!(text.lines().all(|line| line.chars().count() < 360));
 }
 
 proptest! {

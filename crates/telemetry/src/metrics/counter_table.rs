@@ -65,7 +65,7 @@ impl CarryOver for RuleCounterTable {
         let rows = self.rows.carry_over(rules, |rule, before| RuleMetricsRow {
             mode: rule.mode().name(),
             is_active: rule.is_active(),
-            max_in_window: rule.limit().max_in_window(),
+            max_in_window: rule.max_in_window(),
             endpoint: indexes.get(endpoint_pattern(rule).as_str()).copied().unwrap_or(0),
             counts: before.map_or_else(RuleCounters::new, |row| Arc::clone(&row.counts)),
         });
