@@ -13,7 +13,7 @@ use std::path::Path;
 use tidegate_gateway::AccessRecord;
 use tidegate_memory::RestoreSummary;
 use tidegate_redis::{FindingSeverity, StoreFinding};
-use tidegate_rules::{Rule, RuleLimit};
+use tidegate_rules::{Consistency, Rule, RuleLimit};
 use tidegate_telemetry::trace::ExporterEvent;
 use tidegate_telemetry::{BurstEvent, ViolationLogEvent};
 use tracing::{error, info, warn};
@@ -263,10 +263,12 @@ fn log_rule(rule: &Rule, many: bool) {
     };
     let mode = rule.mode().name();
     let active = rule.is_active();
+    let consistency =
+        (*rule.consistency() != Consistency::Exact).then(|| rule.consistency().name());
     if many {
-        tracing::debug!(rule = %id, %limit, %algorithm, %mode, %key_by, active, "rule");
+        tracing::debug!(rule = %id, %limit, %algorithm, %mode, %key_by, consistency, active, "rule");
     } else {
-        info!(rule = %id, %limit, %algorithm, %mode, %key_by, active, "rule");
+        info!(rule = %id, %limit, %algorithm, %mode, %key_by, consistency, active, "rule");
     }
 }
 

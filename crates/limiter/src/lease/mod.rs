@@ -156,8 +156,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
     }
 
     /// The units that this node holds of a rule's counter for these facts.
-    #[must_use]
-    pub fn units_held(&self, rules: &RuleSet, rule: &Rule, facts: &Facts<'_>) -> u64 {
+    pub(crate) fn units_held(&self, rules: &RuleSet, rule: &Rule, facts: &Facts<'_>) -> u64 {
         self.leases.as_ref().map_or(0, |book| book.units_held(rule.fingerprint(facts, rules)))
     }
 }
