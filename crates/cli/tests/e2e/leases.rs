@@ -6,8 +6,9 @@ use std::thread;
 use serde_json::json;
 use tidegate_testkit::redis::RedisServer as Redis;
 
+use crate::support::external_programs::run_h2load;
 use crate::support::{
-    HttpTestClient, ServerProcess, TestFolder, run_h2load, run_tidegate, utf8_text, wait_for,
+    HttpTestClient, ServerProcess, TestFolder, run_tidegate, utf8_text, wait_for,
 };
 
 const LIMIT: u64 = 3_000;
