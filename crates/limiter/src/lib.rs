@@ -32,7 +32,11 @@ pub use client_counters::ClientCounters;
 pub use decision::{Decision, RuleReading};
 pub use deferred_charge::DeferredCharge;
 pub use explain::{Explanation, RuleExplanation};
-pub use lease::{DEFAULT_LEASE_BYTES, LeaseClock, LeaseStats, LeaseTask, SeededBug};
+pub use lease::{DEFAULT_LEASE_BYTES, LeaseClock, LeaseStats, LeaseTask};
+#[cfg(feature = "seeded-bugs")]
+pub use lease::SeededBug;
+#[cfg(feature = "seeded-bugs")]
+pub use decision::ChargeOrigin;
 pub use limiter::Limiter;
 pub use local_fallback::NoFallback;
 pub use observer::{DecisionEvent, DecisionObserver, DecisionTimer};

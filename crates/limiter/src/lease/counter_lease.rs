@@ -11,7 +11,7 @@ use tidegate_core::store::GrantTerms;
 use tidegate_core::time::{Micros, Timestamp};
 
 use super::demand::DemandMeter;
-use super::seeded_bug::SeededBug;
+use super::seeded_bug::{BugSwitch, SeededBug};
 
 /// A counter is leased once it has this many requests within a lease: fewer calls are then needed
 /// than if each request asked the store.
@@ -22,7 +22,7 @@ pub(super) const HOT_REQUESTS: u32 = 4;
 pub(super) struct CounterLease {
     policy: Policy,
     ttl: Micros,
-    bug: Option<SeededBug>,
+    bug: BugSwitch,
     /// Leases with units left, the soonest end first.
     leases: SmallVec<[Lease; 2]>,
     demand: DemandMeter,
@@ -102,7 +102,7 @@ impl CounterLease {
     pub(super) fn new(
         policy: Policy,
         ttl: Micros,
-        bug: Option<SeededBug>,
+        bug: BugSwitch,
         requests: u32,
         now: Timestamp,
     ) -> Self {
@@ -185,9 +185,9 @@ impl CounterLease {
         };
         let granted = u64::from(reading.granted);
         let span = self.policy.lease_span(self.ttl, reading.now);
-        let from = match self.bug {
-            Some(SeededBug::ExpiryFromAnswer) => now,
-            _ => question.asked_at,
+        let from = match self.bug.has(SeededBug::ExpiryFromAnswer) {
+            true => now,
+            false => question.asked_at,
         };
         self.add_lease(granted, reading.now, from.plus(span), now);
         let most = u64::from(question.terms.most);
@@ -209,7 +209,7 @@ impl CounterLease {
 
     /// Whether units taken from this lease may still be spent.
     pub(super) fn is_live(&self, granted_at: Timestamp, now: Timestamp) -> bool {
-        self.bug == Some(SeededBug::StaleVerdict)
+        self.bug.has(SeededBug::StaleVerdict)
             || self.leases.iter().any(|lease| lease.granted_at == granted_at && now < lease.ends_at)
     }
 
@@ -312,7 +312,7 @@ impl CounterLease {
         if self.leases.first().is_none_or(|lease| now < lease.ends_at) {
             return;
         }
-        if self.bug == Some(SeededBug::ExpiredLeaseSpent) && self.leases.len() == 1 {
+        if self.bug.has(SeededBug::ExpiredLeaseSpent) && self.leases.len() == 1 {
             return;
         }
         let ended = self.leases.iter().take_while(|lease| lease.ends_at <= now).count();
