@@ -9,7 +9,8 @@ use crate::admission_ledger::AdmissionLedger;
 use crate::bound::{RuleBound, true_ttl};
 use crate::clock::MachineClock;
 use crate::lease_ledger::LeaseLedger;
-use crate::node::Charged;
+use crate::node::{Charged, Request};
+use crate::scenario::HOT_CLIENT;
 use crate::rule_spec::RuleSpec;
 use crate::store_server::StoreLedger;
 
@@ -62,7 +63,8 @@ impl Checker {
     pub(crate) fn admit(
         &mut self,
         node: usize,
-        (now, request): (u64, u64),
+        now: u64,
+        request: &Request,
         charges: Vec<Charged>,
         store: &mut StoreLedger,
     ) -> Result<(), String> {
@@ -79,17 +81,17 @@ impl Checker {
                 }
                 AnsweredBy::Lease => {
                     let key = (node, charge.fingerprint);
-                    self.leases.spend(key, (now, request, charge.cost), self.longest_lease)?;
+                    self.leases.spend(key, (now, request.number, charge.cost), self.longest_lease)?;
                     now
                 }
                 _ => now,
             };
-            if charge.rule == "main" && self.main.is_none() {
+            if charge.rule == "main" && request.client == HOT_CLIENT {
                 self.main = Some(charge.fingerprint);
             }
-            self.ledger(charge).admit(at, request, charge.cost);
+            self.ledger(charge).admit(at, request.number, charge.cost);
         }
-        self.admitted.insert(request, (node, charges));
+        self.admitted.insert(request.number, (node, charges));
         Ok(())
     }
 

@@ -47,10 +47,6 @@ impl MachineClock {
         Self { time, ppm, segments }
     }
 
-    pub(crate) const fn ppm(&self) -> i64 {
-        self.ppm
-    }
-
     /// Moves the clock.
     pub(crate) fn step(&self, micros: i64) {
         let local_from = self.now().as_micros().saturating_add_signed(micros);

@@ -38,7 +38,7 @@ pub(crate) struct Reports(Arc<Mutex<Vec<Report>>>);
 #[derive(Debug)]
 pub(crate) enum Report {
     /// It decided a request.
-    Decided { node: usize, request: u64, admitted: bool, by: AnsweredBy, charges: Vec<Charged> },
+    Decided { node: usize, request: Request, admitted: bool, by: AnsweredBy, charges: Vec<Charged> },
     /// It begins to refund a request.
     Refunds { request: u64 },
     /// It uses new rules.
@@ -126,11 +126,10 @@ impl Node {
             let decision = limiter.decide(&facts, request.cost).await;
             let (admitted, by) = (decision.is_allowed(), decision.answered_by());
             let charges = charges_of(&decision);
-            let request_number = request.number;
-            reports.push(Report::Decided { node, request: request_number, admitted, by, charges });
+            reports.push(Report::Decided { node, request, admitted, by, charges });
             if let Some(after) = request.refund_after.filter(|_| admitted) {
                 world.sleep(after).await;
-                reports.push(Report::Refunds { request: request_number });
+                reports.push(Report::Refunds { request: request.number });
                 limiter.refund_decision(decision).await;
             }
         });

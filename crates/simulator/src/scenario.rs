@@ -11,6 +11,9 @@ use crate::sim_store::LinkTiming;
 /// After the last fault the fleet may take this long to reach full use.
 pub(crate) const RECOVERY: u64 = 2_000_000;
 
+/// The client with most of the demand.
+pub(crate) const HOT_CLIENT: &str = "hot";
+
 /// A run.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
@@ -168,7 +171,7 @@ fn draw_streams(random: &mut Random, main: &RuleSpec) -> Vec<RequestStream> {
     let rate = (main.rate() * tenths / 10 / mean_cost).max(1);
     let all_rules_percent = random.pick(&[20, 80, 100]);
     let hot = RequestStream {
-        client: "hot",
+        client: HOT_CLIENT,
         gap: 1_000_000 / rate,
         max_cost,
         all_rules_percent,

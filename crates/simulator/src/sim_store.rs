@@ -299,7 +299,13 @@ impl Store for SimStore {
                 readings.copy_from_slice(&answer);
                 Ok(AnsweredBy::Store)
             }
-            Err(Failure::NotApplied) => Err(StoreError::not_applied("connection refused")),
+            Err(Failure::NotApplied) => {
+                // A charge whose refund does not reach the store stays.
+                if matches!(op, Op::Refund { .. }) {
+                    self.0.note_unknown(charges);
+                }
+                Err(StoreError::not_applied("connection refused"))
+            }
             Err(Failure::Unknown) => {
                 if matches!(op, Op::Charge | Op::Refund { .. } | Op::Force) {
                     self.0.note_unknown(charges);

@@ -388,7 +388,7 @@ impl Simulation {
         match report {
             Report::Decided { node, request, admitted: true, charges, .. } => {
                 self.admitted += 1;
-                self.checker.admit(node, (now, request), charges, &mut self.server.ledger)
+                self.checker.admit(node, now, &request, charges, &mut self.server.ledger)
             }
             Report::Decided { .. } => Ok(()),
             Report::Refunds { request } => {
@@ -498,7 +498,7 @@ fn code_of(report: &Report) -> u64 {
     match report {
         Report::Decided { node, request, admitted, by, .. } => {
             let by = by.name().len() as u64;
-            (*node as u64) << 48 | request << 8 | u64::from(*admitted) << 4 | by
+            (*node as u64) << 48 | request.number << 8 | u64::from(*admitted) << 4 | by
         }
         Report::Refunds { request } => 1 << 60 | request,
         Report::Installed { node, version } => 2 << 60 | (*node as u64) << 8 | *version as u64,

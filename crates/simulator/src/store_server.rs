@@ -107,17 +107,18 @@ impl StoreServer {
     ) -> Vec<Reading> {
         let charges: Vec<Charge<'_>> = sent.iter().map(SentCharge::as_charge).collect();
         let readings = self.table.apply(op, &charges, now);
+        let admitted = !readings.iter().any(|reading| reading.verdict.refuses());
         for (charge, reading) in charges.iter().zip(&readings) {
             world.trace.record(reading.remaining ^ charge.cost << 32, || {
                 let Reading { remaining, granted, verdict, .. } = reading;
                 let (rule, cost, at) = (charge.key.rule, charge.cost, now.as_micros());
+                let batch = if admitted { "batch admitted" } else { "batch refused" };
                 format!(
-                    "store: node {node} {op:?} {rule} cost {cost} at {at}: {verdict:?}, \
+                    "store: node {node} {op:?} {rule} cost {cost} at {at}: {verdict:?}, {batch}, \
                      granted {granted}, {remaining} left"
                 )
             });
         }
-        let admitted = !readings.iter().any(|reading| reading.verdict.refuses());
         for (charge, reading) in charges.iter().zip(&readings) {
             self.ledger.record(node, op, charge, reading, admitted, world.now());
         }
@@ -182,9 +183,4 @@ impl SentCharge {
         let plain = Charge::plain(key, policy, self.cost);
         Charge { role, lent: self.lent, queue: QueueMode::Refuse, ..plain }
     }
-}
-
-/// Whether a role is enforced.
-pub(crate) fn is_enforced(role: Role) -> bool {
-    role != Role::Shadow
 }
