@@ -36,11 +36,11 @@ use task_queue::LeaseTaskKind;
 
 pub(crate) use decision::{LeaseAttempt, lease_ttl};
 pub(crate) use lease_book::LeaseBook;
+pub(crate) use seeded_bug::BugSwitch;
 #[cfg(feature = "seeded-bugs")]
 pub use seeded_bug::SeededBug;
 #[cfg(not(feature = "seeded-bugs"))]
 pub(crate) use seeded_bug::SeededBug;
-pub(crate) use seeded_bug::BugSwitch;
 pub use task_queue::LeaseTask;
 
 /// The bytes that the leases of a node take at most, by default.
