@@ -21,10 +21,15 @@ struct LedgerEvent {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Change {
-    Admit { request: u64, cost: u64 },
+    Admit {
+        request: u64,
+        cost: u64,
+    },
     /// The request no longer counts: a bucket returns no more than it would hold had the request
     /// never been, so those that stay keep the bound.
-    Refund { request: u64 },
+    Refund {
+        request: u64,
+    },
 }
 
 /// An admission that counts.
@@ -157,12 +162,7 @@ impl AdmissionLedger {
         }
     }
 
-    fn check_now(
-        &self,
-        now: u64,
-        bound: &RuleBound,
-        clock: &MachineClock,
-    ) -> Result<(), String> {
+    fn check_now(&self, now: u64, bound: &RuleBound, clock: &MachineClock) -> Result<(), String> {
         match bound.spec.algorithm {
             Algorithm::FixedWindow => self.check_visit(now, bound, clock),
             Algorithm::SlidingWindowLog => self.check_log(now, bound),
@@ -207,12 +207,7 @@ impl AdmissionLedger {
         Ok(())
     }
 
-    fn check_visit(
-        &self,
-        now: u64,
-        bound: &RuleBound,
-        clock: &MachineClock,
-    ) -> Result<(), String> {
+    fn check_visit(&self, now: u64, bound: &RuleBound, clock: &MachineClock) -> Result<(), String> {
         let Some((visit, begins)) = visit(now, bound, clock) else { return Ok(()) };
         let sum = self.visits.get(&visit).copied().unwrap_or(0);
         let allowed = (bound.terms_at(now).base + bound.extra(begins, now)) / bound.per_request();

@@ -10,8 +10,8 @@ use crate::bound::{RuleBound, true_ttl};
 use crate::clock::MachineClock;
 use crate::lease_ledger::LeaseLedger;
 use crate::node::{Charged, Request};
-use crate::scenario::HOT_CLIENT;
 use crate::rule_spec::RuleSpec;
+use crate::scenario::HOT_CLIENT;
 use crate::store_server::StoreLedger;
 
 /// Admissions are checked once this old: the store may have charged them earlier than they are
@@ -81,7 +81,11 @@ impl Checker {
                 }
                 AnsweredBy::Lease => {
                     let key = (node, charge.fingerprint);
-                    self.leases.spend(key, (now, request.number, charge.cost), self.longest_lease)?;
+                    self.leases.spend(
+                        key,
+                        (now, request.number, charge.cost),
+                        self.longest_lease,
+                    )?;
                     now
                 }
                 _ => now,

@@ -1,9 +1,9 @@
 //! True time, and the clocks of machines, which drift and step.
 
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::Arc;
 
 use tidegate_core::time::{Clock, Timestamp};
 

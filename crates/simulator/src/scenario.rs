@@ -65,13 +65,13 @@ impl Scenario {
             + if main.algorithm == Algorithm::SlidingWindowLog { main.ttl_micros() } else { 0 };
         let measured = if random.percent(30) { period * 1_000_000_u64.div_ceil(period) } else { 0 };
         let slowest = random.pick(&[5_000, 20_000, 100_000]);
+        // Full use needs answers that come well before a lease ends.
+        let usual = random.between(60, slowest / 40 + 60);
+        let usual_delay = if measured > 0 { usual.min(main.ttl_micros() / 40) } else { usual };
         Self {
             nodes,
             edits,
-            timing: LinkTiming {
-                deadline: slowest,
-                usual_delay: random.between(60, slowest / 40 + 60),
-            },
+            timing: LinkTiming { deadline: slowest, usual_delay },
             store_ppm: random.signed(MAX_DRIFT_PPM),
             streams: draw_streams(&mut random, &main),
             faults,
@@ -170,12 +170,8 @@ fn draw_streams(random: &mut Random, main: &RuleSpec) -> Vec<RequestStream> {
     let mean_cost = max_cost.div_ceil(2);
     let rate = (main.rate() * tenths / 10 / mean_cost).max(1);
     let all_rules_percent = random.pick(&[20, 80, 100]);
-    let hot = RequestStream {
-        client: HOT_CLIENT,
-        gap: 1_000_000 / rate,
-        max_cost,
-        all_rules_percent,
-    };
+    let hot =
+        RequestStream { client: HOT_CLIENT, gap: 1_000_000 / rate, max_cost, all_rules_percent };
     let cold = |client| RequestStream { client, gap: 150_000, max_cost: 1, all_rules_percent };
     vec![hot, cold("cold-1"), cold("cold-2")]
 }

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 use tidegate_core::decision::Reading;
-use tidegate_core::key::{Fingerprint, Key};
-use tidegate_core::store::{Charge, Op, QueueMode, Role};
 use tidegate_core::decision::Verdict;
+use tidegate_core::key::{Fingerprint, Key};
+use tidegate_core::store::{Charge, Op, QueueMode};
 use tidegate_core::time::{Clock, Timestamp};
 use tidegate_testkit::state_table::StateTable;
 
