@@ -75,6 +75,22 @@ pub struct RuleReading {
     pub uncounted: bool,
 }
 
+/// A charge made on one rule's counter, for a test that checks bounds.
+#[cfg(feature = "seeded-bugs")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChargeOrigin {
+    /// Index of the rule in its rule set.
+    pub rule: u32,
+    /// The counter.
+    pub fingerprint: Fingerprint,
+    /// The cost.
+    pub cost: u64,
+    /// Who counted it: the store, a local share, or a lease.
+    pub counted_by: AnsweredBy,
+    /// When the charge was made, by the clock of the store that counted it.
+    pub charged_at: Timestamp,
+}
+
 impl RuleReading {
     /// A reading without counter state.
     pub(crate) const fn new(rule: u32, verdict: Verdict) -> Self {
@@ -184,6 +200,22 @@ impl Decision {
             reading.map(|reading| record.charged_at(reading))
         };
         self.charge_records.iter().filter_map(charged_at).min()
+    }
+
+    /// The charges that were made for the request.
+    #[cfg(feature = "seeded-bugs")]
+    pub fn charge_origins(&self) -> impl Iterator<Item = ChargeOrigin> {
+        self.charge_records.iter().filter_map(|record| {
+            let reading = self.readings.get(record.reading_index as usize)?;
+            let counted_by = match record.counter {
+                CounterLocation::Store => AnsweredBy::Store,
+                CounterLocation::Local => AnsweredBy::Fallback,
+                CounterLocation::Lease(_) => AnsweredBy::Lease,
+            };
+            let ChargeRecord { fingerprint, cost, .. } = *record;
+            let charged_at = record.charged_at(reading);
+            Some(ChargeOrigin { rule: reading.rule, fingerprint, cost, counted_by, charged_at })
+        })
     }
 
     /// The rules under which the decision was made.

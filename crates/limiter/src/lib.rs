@@ -29,10 +29,14 @@ mod usage_migration;
 pub use ad_hoc::{AdHoc, AdHocPolicyError};
 pub use batch::{DecisionQuery, QueryAction, StoreUnavailableError};
 pub use client_counters::ClientCounters;
+#[cfg(feature = "seeded-bugs")]
+pub use decision::ChargeOrigin;
 pub use decision::{Decision, RuleReading};
 pub use deferred_charge::DeferredCharge;
 pub use explain::{Explanation, RuleExplanation};
-pub use lease::{DEFAULT_LEASE_BYTES, LeaseClock, LeaseStats, LeaseTask, SeededBug};
+#[cfg(feature = "seeded-bugs")]
+pub use lease::SeededBug;
+pub use lease::{DEFAULT_LEASE_BYTES, LeaseClock, LeaseStats, LeaseTask};
 pub use limiter::Limiter;
 pub use local_fallback::NoFallback;
 pub use observer::{DecisionEvent, DecisionObserver, DecisionTimer};

@@ -57,6 +57,13 @@ impl<L: Store> LocalFallback<L> {
         Self { store, quotas, unsettled: UnsettledUsage::default() }
     }
 
+    #[cfg(feature = "seeded-bugs")]
+    pub(crate) fn set_bug(&self, bug: crate::lease::BugSwitch) {
+        let quotas = self.quotas.load();
+        let (rules, nodes) = (Arc::clone(quotas.rules()), quotas.nodes());
+        self.quotas.store(Arc::new(NodeQuotas::with_bug(rules, nodes, bug)));
+    }
+
     /// Divides the limits of a new rule set among `nodes` nodes.
     pub(crate) async fn install(&self, rules: &Arc<RuleSet>, nodes: u32) {
         let now = self.now().await;

@@ -13,11 +13,14 @@ use tidegate_core::quota::Quota;
 use tidegate_core::time::Timestamp;
 use tidegate_rules::{OnFail, Rule, RuleSet};
 
+use crate::lease::{BugSwitch, SeededBug};
+
 /// The shares of a rule set, divided among a number of nodes.
 #[derive(Debug)]
 pub(crate) struct NodeQuotas {
     rules: Arc<RuleSet>,
     nodes: u32,
+    bug: BugSwitch,
     /// One per rule and variant, in order; `None` for rules that need no share.
     policies: Box<[Option<Policy>]>,
 }
@@ -25,9 +28,15 @@ pub(crate) struct NodeQuotas {
 impl NodeQuotas {
     /// The first shares of a node, which predate all of its buckets.
     pub(crate) fn new(rules: Arc<RuleSet>, nodes: u32) -> Self {
+        Self::with_bug(rules, nodes, BugSwitch::default())
+    }
+
+    /// The same, with a bug that a test has switched on.
+    pub(crate) fn with_bug(rules: Arc<RuleSet>, nodes: u32, bug: BugSwitch) -> Self {
+        let parts = if bug.has(SeededBug::WholeLimitInFallback) { 1 } else { nodes };
         let policies =
-            rules.rules_and_variants().iter().map(|rule| node_share(rule, nodes)).collect();
-        Self { rules, nodes, policies }
+            rules.rules_and_variants().iter().map(|rule| node_share(rule, parts)).collect();
+        Self { rules, nodes, bug, policies }
     }
 
     /// The shares that replace these. An unchanged share keeps its effective time; a changed one is
@@ -40,7 +49,7 @@ impl NodeQuotas {
             .zip(&self.policies)
             .filter_map(|(rule, share)| Some((share_key(rule), share.as_ref()?)))
             .collect();
-        let mut next = Self::new(rules, nodes);
+        let mut next = Self::with_bug(rules, nodes, self.bug);
         for (rule, share) in next.rules.rules_and_variants().iter().zip(&mut next.policies) {
             if let Some(share) = share {
                 let since = match before.get(&share_key(rule)) {

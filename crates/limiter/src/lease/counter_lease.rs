@@ -7,22 +7,23 @@
 use smallvec::SmallVec;
 use tidegate_core::decision::{Reading, Retry, Verdict};
 use tidegate_core::policy::{Algorithm, Meter, Policy};
+use tidegate_core::quota::Quota;
 use tidegate_core::store::GrantTerms;
 use tidegate_core::time::{Micros, Timestamp};
 
 use super::demand::DemandMeter;
-use super::seeded_bug::SeededBug;
+use super::seeded_bug::{BugSwitch, SeededBug};
 
 /// A counter is leased once it has this many requests within a lease: fewer calls are then needed
 /// than if each request asked the store.
-pub(super) const HOT_REQUESTS: u32 = 4;
+pub(super) const HOT_REQUESTS: u32 = 8;
 
 /// What a node has leased of one counter.
 #[derive(Debug)]
 pub(super) struct CounterLease {
     policy: Policy,
     ttl: Micros,
-    bug: Option<SeededBug>,
+    bug: BugSwitch,
     /// Leases with units left, the soonest end first.
     leases: SmallVec<[Lease; 2]>,
     demand: DemandMeter,
@@ -102,7 +103,7 @@ impl CounterLease {
     pub(super) fn new(
         policy: Policy,
         ttl: Micros,
-        bug: Option<SeededBug>,
+        bug: BugSwitch,
         requests: u32,
         now: Timestamp,
     ) -> Self {
@@ -185,16 +186,23 @@ impl CounterLease {
         };
         let granted = u64::from(reading.granted);
         let span = self.policy.lease_span(self.ttl, reading.now);
-        let from = match self.bug {
-            Some(SeededBug::ExpiryFromAnswer) => now,
-            _ => question.asked_at,
+        let from = match self.bug.has(SeededBug::ExpiryFromAnswer) {
+            true => now,
+            false => question.asked_at,
         };
         self.add_lease(granted, reading.now, from.plus(span), now);
         let most = u64::from(question.terms.most);
         let room = reading.remaining.saturating_add(granted);
         let short = granted < most && room < most.saturating_mul(4 * question.nodes);
         let min_cost = if granted == 0 { question.least } else { 0 };
-        self.pause = short.then(|| Pause { until: question.asked_at.plus(half), min_cost });
+        let until = match self.policy.algorithm() {
+            // The next window is full, so there is nothing to wait for beyond this one.
+            Algorithm::FixedWindow => {
+                question.asked_at.plus(half).min(now.plus(reading.next_after))
+            }
+            _ => question.asked_at.plus(half),
+        };
+        self.pause = short.then_some(Pause { until, min_cost });
         self.last = Some(LastAnswer { reading, at: now, least: question.least, granted });
     }
 
@@ -210,7 +218,7 @@ impl CounterLease {
 
     /// Whether units taken from this lease may still be spent.
     pub(super) fn is_live(&self, granted_at: Timestamp, now: Timestamp) -> bool {
-        self.bug == Some(SeededBug::StaleVerdict)
+        self.bug.has(SeededBug::StaleVerdict)
             || self.leases.iter().any(|lease| lease.granted_at == granted_at && now < lease.ends_at)
     }
 
@@ -218,7 +226,8 @@ impl CounterLease {
     /// whether the counter is still in use.
     pub(super) fn sweep(&mut self, now: Timestamp) -> bool {
         self.drop_ended(now);
-        if self.question.is_none() && self.is_cold(now) {
+        // While there are any requests, they may use the units; returned, some would be lost.
+        if self.question.is_none() && self.demand.recent_requests(now) == 0 {
             self.retire(now);
         }
         self.question.is_some() || !self.leases.is_empty() || !self.is_cold(now)
@@ -284,10 +293,34 @@ impl CounterLease {
             terms: GrantTerms {
                 most: u32::try_from(wanted).unwrap_or(u32::MAX),
                 leave: 0,
-                part: 2 * nodes,
+                part: self.part(nodes, now),
             },
             nodes,
         });
+    }
+
+    /// At most one in this many units of the store's room is asked for, so that one node leaves
+    /// some for the others. A node that paces itself asks once in half a lease, so it may take what
+    /// becomes available in half a lease even if it is the only one with demand. Otherwise a small
+    /// burst is never used up.
+    fn part(&self, nodes: u64, now: Timestamp) -> u64 {
+        let (most, half) = (2 * nodes, (self.ttl.get() / 2).max(1));
+        let Some(last) = &self.last else { return most };
+        let Quota { requests, window, .. } = *self.policy.quota();
+        let refilled = |span: u64| {
+            let units = u128::from(requests) * u128::from(span) / u128::from(window.get());
+            u64::try_from(units).unwrap_or(u64::MAX)
+        };
+        let part = match self.policy.meter() {
+            // What is left must last until the window ends.
+            Meter::Fixed => (window.get() - self.store_now(now).as_micros() % window.get()) / half,
+            _ => {
+                let room =
+                    last.reading.remaining.saturating_add(refilled(now.since(last.at).get()));
+                room.min(self.policy.limit()) / (refilled(half) + 1)
+            }
+        };
+        part.clamp(1, most)
     }
 
     fn add_lease(&mut self, granted: u64, at: Timestamp, ends_at: Timestamp, now: Timestamp) {
@@ -313,7 +346,7 @@ impl CounterLease {
         if self.leases.first().is_none_or(|lease| now < lease.ends_at) {
             return;
         }
-        if self.bug == Some(SeededBug::ExpiredLeaseSpent) && self.leases.len() == 1 {
+        if self.bug.has(SeededBug::ExpiredLeaseSpent) && self.leases.len() == 1 {
             return;
         }
         let ended = self.leases.iter().take_while(|lease| lease.ends_at <= now).count();

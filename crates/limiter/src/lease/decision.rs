@@ -284,9 +284,9 @@ fn record_results(book: &LeaseBook, plan: &mut ChargePlan<'_>, states: &ChargeSt
         let charge = plan.charges[i];
         match *state {
             ChargeState::Spent(granted_at, reading) => {
-                let dated = match book.bug {
-                    Some(SeededBug::RefundDatedByDecision) => reading.now,
-                    _ => granted_at,
+                let dated = match book.bug.has(SeededBug::RefundDatedByDecision) {
+                    true => reading.now,
+                    false => granted_at,
                 };
                 plan.set_reading(i, reading);
                 plan.record_charge(i, CounterLocation::Lease(dated));

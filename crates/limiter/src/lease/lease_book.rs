@@ -15,7 +15,7 @@ use tidegate_rules::RuleSet;
 
 use super::counter_lease::{CounterLease, HOT_REQUESTS, Question, Take, UnspentUnits};
 use super::hot_counters::HotCounters;
-use super::seeded_bug::SeededBug;
+use super::seeded_bug::BugSwitch;
 use super::task_queue::{LeaseTask, LeaseTaskKind, TaskQueue};
 use super::{LeaseClock, LeaseStats};
 
@@ -33,7 +33,7 @@ pub(crate) struct LeaseBook {
     hot: HotCounters,
     pub(super) tasks: TaskQueue,
     stats: LeaseCounters,
-    pub(crate) bug: Option<SeededBug>,
+    pub(crate) bug: BugSwitch,
 }
 
 type LeaseShard = HashMap<Fingerprint, LeasedCounter, BuildHasherDefault<FingerprintHasher>>;
@@ -82,7 +82,7 @@ pub(crate) enum TakeOutcome {
 }
 
 impl LeaseBook {
-    pub(crate) fn new(clock: LeaseClock, max_bytes: usize, bug: Option<SeededBug>) -> Self {
+    pub(crate) fn new(clock: LeaseClock, max_bytes: usize) -> Self {
         Self {
             clock,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -90,7 +90,7 @@ impl LeaseBook {
             hot: HotCounters::new(),
             tasks: TaskQueue::default(),
             stats: LeaseCounters::default(),
-            bug,
+            bug: BugSwitch::default(),
         }
     }
 
@@ -206,6 +206,10 @@ impl LeaseBook {
                 if !keep(&counter.rules, counter.rule) {
                     counter.lease.retire(now);
                     self.enqueue(*key, counter, None);
+                    #[cfg(feature = "seeded-bugs")]
+                    if self.bug.has(super::SeededBug::EditResetsUsage) {
+                        self.push_task(*key, counter, LeaseTaskKind::Reset);
+                    }
                 }
             }
         }

@@ -36,7 +36,11 @@ use task_queue::LeaseTaskKind;
 
 pub(crate) use decision::lease_ttl;
 pub(crate) use lease_book::LeaseBook;
+pub(crate) use seeded_bug::BugSwitch;
+#[cfg(feature = "seeded-bugs")]
 pub use seeded_bug::SeededBug;
+#[cfg(not(feature = "seeded-bugs"))]
+pub(crate) use seeded_bug::SeededBug;
 pub use task_queue::LeaseTask;
 
 /// The bytes that the leases of a node take at most, by default.
@@ -92,7 +96,23 @@ impl<S: Store, L: Store> Limiter<S, L> {
     /// [for a shared store]: RuleSet::for_shared_store
     #[must_use]
     pub fn with_leases(mut self, clock: LeaseClock, max_bytes: usize) -> Self {
-        self.leases = Some(LeaseBook::new(clock, max_bytes, None));
+        self.leases = Some(LeaseBook::new(clock, max_bytes));
+        self
+    }
+
+    /// Switches on a bug, to prove that a test finds it. Call it after [`with_leases`] and
+    /// [`with_local`](Limiter::with_local).
+    ///
+    /// [`with_leases`]: Self::with_leases
+    #[cfg(feature = "seeded-bugs")]
+    #[must_use]
+    pub fn with_seeded_bug(mut self, bug: SeededBug) -> Self {
+        if let Some(book) = &mut self.leases {
+            book.bug = BugSwitch::new(bug);
+        }
+        if let Some(local) = &mut self.local {
+            local.set_bug(BugSwitch::new(bug));
+        }
         self
     }
 
@@ -130,6 +150,10 @@ impl<S: Store, L: Store> Limiter<S, L> {
             LeaseTaskKind::Charge { cost } => {
                 // If the store does not answer, the shadow rule counts a little less.
                 _ = self.store.apply(Op::Charge, &[charge(cost)], &mut readings).await;
+            }
+            #[cfg(feature = "seeded-bugs")]
+            LeaseTaskKind::Reset => {
+                _ = self.store.apply(Op::Reset, &[charge(1)], &mut readings).await;
             }
         }
     }

@@ -1,8 +1,12 @@
-//! Bugs that a test can switch on, to prove that the simulator finds them. Without the feature
-//! `seeded-bugs` they cannot be switched on.
+//! Bugs that a test can switch on, to prove that the simulator finds them. Only the feature
+//! `seeded-bugs` compiles them in.
 
 /// A bug that peers of this program have had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "seeded-bugs"),
+    expect(dead_code, unreachable_pub, reason = "only the feature uses and exports it")
+)]
 pub enum SeededBug {
     /// Units whose lease ended while the request waited for the store are spent.
     StaleVerdict,
@@ -18,4 +22,30 @@ pub enum SeededBug {
     ExpiryFromAnswer,
     /// A refund is dated by the decision, not by the grant.
     RefundDatedByDecision,
+}
+
+/// The bug that is switched on, if any. Without the feature it has no size and is always off.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BugSwitch {
+    #[cfg(feature = "seeded-bugs")]
+    active: Option<SeededBug>,
+}
+
+impl BugSwitch {
+    #[cfg(feature = "seeded-bugs")]
+    pub(crate) const fn new(bug: SeededBug) -> Self {
+        Self { active: Some(bug) }
+    }
+
+    /// Whether this bug is switched on.
+    #[cfg(feature = "seeded-bugs")]
+    pub(crate) fn has(self, bug: SeededBug) -> bool {
+        self.active == Some(bug)
+    }
+
+    /// Whether this bug is switched on.
+    #[cfg(not(feature = "seeded-bugs"))]
+    pub(crate) const fn has(self, _: SeededBug) -> bool {
+        false
+    }
 }

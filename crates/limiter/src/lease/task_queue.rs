@@ -32,6 +32,9 @@ pub(super) enum LeaseTaskKind {
     Return { units: u64, granted_at: Timestamp },
     /// Charges a rule in shadow mode, for which no request waits.
     Charge { cost: u64 },
+    /// Resets the counter, which no correct program does.
+    #[cfg(feature = "seeded-bugs")]
+    Reset,
 }
 
 impl LeaseTask {

@@ -1,0 +1,219 @@
+//! The bounds of a rule in true time, in exact integers.
+//!
+//! Let the store's clock run at 1 + ρ (|ρ| ≤ 200 ppm) and show whole microseconds, and a node's
+//! lease clock likewise. L requests per window W, r = L/W, burst B.
+//!
+//! **Buckets, exact.** The store admits at most B + r·(its time). Its time of a true span T is at
+//! most (1+ρ)T + 1 µs, so A(T) ≤ B + r(1+ρ)T + r·1 µs.
+//!
+//! **Buckets, leased.** A unit spent at t was asked for less than ttl of the node's clock before,
+//! which is less than ttl' = ttl/(1 − 200 ppm) of true time, and granted after it was asked for.
+//! What is spent in [s, t] was therefore granted in [s − ttl', t], where the store grants at most
+//! B − ⌈r·ttl⌉ + r(1+ρ)(t − s + ttl') + r·1 µs. So A(T) ≤ B + r(1+ρ)T + r((1+ρ)ttl' − ttl) + r·1 µs;
+//! the third term is below 0.05 % of r·ttl. With `bound: plus_ttl` add r·ttl'.
+//!
+//! **Counter.** A(T) ≤ L(1 + T/W) has the form of a bucket with burst L. Leased, with L' = L·W/(W +
+//! ttl): L'(1 + (T + ttl')(1+ρ)/W) ≤ L + r(1+ρ)T + r((1+ρ)ttl' − ttl).
+//!
+//! **Log.** Any W of the store's clock holds at most L. Leased it counts W + ttl, so any true span
+//! X with (1+ρ)(X + ttl') + 1 µs ≤ W + ttl holds at most L spent units.
+//!
+//! **Fixed window.** A lease ends with its window, up to the clocks' drift within a ttl. Each visit
+//! of the store's clock to a window admits at most L, apart from that sliver at its start.
+//!
+//! **Disturbances.** A step of the store's clock by s adds min(B, r·s) once if forward. A step back
+//! adds nothing to a bucket that only drains, but a refund of a charge dated before it no longer
+//! subtracts what has drained since the charge, so up to B may come back. A loss of the store's
+//! state adds B once. While nodes differ in rules, the bound is that of `plus_ttl` with the larger
+//! limits. Each concerns intervals that begin before its end plus ttl', because a unit may be spent
+//! that long after its grant.
+//!
+//! **`on_fail: local`.** The store and the shares are two limiters, so the burst and the rate at
+//! most double.
+
+use tidegate_core::policy::Algorithm;
+
+use crate::clock::MAX_DRIFT_PPM;
+use crate::rule_spec::RuleSpec;
+
+const MILLION: i128 = 1_000_000;
+
+/// Something that adds to the bound of intervals that begin before `until` and end after `from`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Disturbance {
+    pub(crate) from: u64,
+    pub(crate) until: u64,
+    /// In scaled units.
+    pub(crate) extra: i128,
+}
+
+/// The bound of one rule, in force since an instant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BoundTerms {
+    pub(crate) from: u64,
+    /// The capacity of the virtual bucket, or the most in a window.
+    pub(crate) base: i128,
+    /// What drains in a microsecond of true time.
+    pub(crate) per_micro: i128,
+}
+
+/// The bound of one rule over a run.
+#[derive(Clone, Debug)]
+pub(crate) struct RuleBound {
+    pub(crate) spec: RuleSpec,
+    pub(crate) terms: Vec<BoundTerms>,
+    pub(crate) disturbances: Vec<Disturbance>,
+    store_ppm: i64,
+}
+
+impl RuleBound {
+    pub(crate) fn new(spec: RuleSpec, store_ppm: i64) -> Self {
+        let mut bound = Self { spec, terms: Vec::new(), disturbances: Vec::new(), store_ppm };
+        bound.terms.push(bound.terms_of(&spec, 0));
+        bound
+    }
+
+    /// Scaled units of one request.
+    pub(crate) fn per_request(&self) -> i128 {
+        i128::from(self.spec.window_ms) * 1_000 * MILLION
+    }
+
+    /// The longest that a unit lives after its grant, in true time.
+    pub(crate) fn longest_lease(&self) -> u64 {
+        true_ttl(self.spec.ttl_micros())
+    }
+
+    /// The length of true time in which a log admits at most its limit.
+    pub(crate) fn log_span(&self) -> u64 {
+        let ttl = if self.has_lending_window() { self.spec.ttl_micros() } else { 0 };
+        let counted = i128::from(self.spec.window_ms) * 1_000 + i128::from(ttl) - 2;
+        let span = counted * MILLION / (MILLION + i128::from(self.store_ppm));
+        let live = if self.spec.is_local { true_ttl(1_000) } else { 0 };
+        u64::try_from(span).unwrap_or(0).saturating_sub(true_ttl(ttl) + live)
+    }
+
+    /// Begins to allow for new rules, of which not all nodes know yet. Returns the index of the
+    /// disturbance, which [`finish_edit`](Self::finish_edit) ends.
+    pub(crate) fn begin_edit(&mut self, spec: RuleSpec, now: u64) -> usize {
+        let (before, after) = (self.terms_of(&self.spec, now), self.terms_of(&spec, now));
+        let per_micro = before.per_micro.max(after.per_micro);
+        let ttl = self.spec.ttl_micros().max(spec.ttl_micros());
+        // The larger limit, and what the faster rate admits in the longer ttl.
+        let extra = match spec.algorithm {
+            Algorithm::SlidingWindowLog => self.spec.limit().max(spec.limit()).into(),
+            Algorithm::FixedWindow => 0,
+            _ => 0_i128,
+        } * self.per_request()
+            + (before.base - after.base).max(0)
+            + per_micro * i128::from(true_ttl(ttl));
+        self.terms.push(BoundTerms { per_micro, ..after });
+        self.spec.lease = match (self.spec.lease, spec.lease) {
+            (Some(old), Some(new)) if old.ttl_ms > new.ttl_ms => Some(old),
+            (old, new) => new.or(old),
+        };
+        (self.spec.requests, self.spec.burst) = (spec.requests, spec.burst);
+        self.disturb(now, u64::MAX, extra);
+        self.disturbances.len() - 1
+    }
+
+    /// All nodes know the new rules.
+    pub(crate) fn finish_edit(&mut self, disturbance: usize, spec: RuleSpec, now: u64) {
+        let longest = self.longest_lease();
+        self.disturbances[disturbance].until = now + longest + EDIT_GRACE;
+        let after = self.terms_of(&spec, now + longest + EDIT_GRACE);
+        self.terms.push(after);
+        self.spec = spec;
+    }
+
+    /// The store's clock steps.
+    pub(crate) fn step(&mut self, micros: i64, now: u64) {
+        let whole = self.whole_limit();
+        let extra = match (micros > 0, self.is_level()) {
+            (true, true) => whole.min(self.latest().per_micro * i128::from(micros)),
+            _ => whole,
+        };
+        self.disturb(now, now + self.longest_lease() + 1, extra);
+    }
+
+    /// The store loses its state, or part of it.
+    pub(crate) fn lose_state(&mut self, now: u64) {
+        self.disturb(now, now + self.longest_lease() + 1, self.whole_limit());
+    }
+
+    /// Whether the bound is that of a bucket.
+    pub(crate) const fn is_level(&self) -> bool {
+        !matches!(self.spec.algorithm, Algorithm::FixedWindow | Algorithm::SlidingWindowLog)
+    }
+
+    /// The terms in force at an instant.
+    pub(crate) fn terms_at(&self, at: u64) -> BoundTerms {
+        let known = self.terms.iter().rev().find(|terms| terms.from <= at);
+        known.copied().unwrap_or(self.terms[0])
+    }
+
+    /// What drains between two instants.
+    pub(crate) fn drained(&self, from: u64, to: u64) -> i128 {
+        let mut sum = 0;
+        for (i, terms) in self.terms.iter().enumerate() {
+            let end = self.terms.get(i + 1).map_or(u64::MAX, |next| next.from);
+            let span = to.min(end).saturating_sub(from.max(terms.from));
+            sum += terms.per_micro * i128::from(span);
+        }
+        sum
+    }
+
+    /// What disturbances add to an interval.
+    pub(crate) fn extra(&self, from: u64, to: u64) -> i128 {
+        let concerns = |one: &&Disturbance| one.from <= to && one.until > from;
+        self.disturbances.iter().filter(concerns).map(|one| one.extra).sum()
+    }
+
+    fn disturb(&mut self, from: u64, until: u64, extra: i128) {
+        self.disturbances.push(Disturbance { from, until, extra });
+    }
+
+    fn latest(&self) -> BoundTerms {
+        self.terms_at(u64::MAX)
+    }
+
+    fn whole_limit(&self) -> i128 {
+        i128::from(self.spec.limit()) * self.per_request()
+    }
+
+    const fn has_lending_window(&self) -> bool {
+        matches!(self.spec.lease, Some(lease) if !lease.is_plus_ttl)
+    }
+
+    fn terms_of(&self, spec: &RuleSpec, from: u64) -> BoundTerms {
+        let requests = i128::from(spec.requests);
+        let per_request = i128::from(spec.window_ms) * 1_000 * MILLION;
+        let factor = if spec.is_local { 2 } else { 1 };
+        let base = factor * i128::from(spec.limit()) * per_request;
+        let plus_ttl = spec.lease.is_some_and(|lease| lease.is_plus_ttl);
+        if matches!(spec.algorithm, Algorithm::FixedWindow | Algorithm::SlidingWindowLog) {
+            // An interval of a log's window and a ttl can overlap two windows of grants.
+            let doubled = plus_ttl && spec.algorithm == Algorithm::SlidingWindowLog;
+            return BoundTerms { from, base: if doubled { 2 * base } else { base }, per_micro: 0 };
+        }
+        let (ttl, ttl_true) =
+            (i128::from(spec.ttl_micros()), i128::from(true_ttl(spec.ttl_micros())));
+        let drift = MILLION + i128::from(MAX_DRIFT_PPM);
+        let slack = requests * (drift * ttl_true - MILLION * ttl) + 4 * requests * MILLION;
+        let more = if plus_ttl { requests * drift * ttl_true } else { 0 };
+        let ppm = if spec.is_local { MAX_DRIFT_PPM } else { self.store_ppm };
+        let per_micro = factor * requests * (MILLION + i128::from(ppm));
+        BoundTerms { from, base: base + slack + more, per_micro }
+    }
+}
+
+/// Requests that began under old rules end within this time.
+const EDIT_GRACE: u64 = 500_000;
+
+/// The longest true time that passes while the slowest clock counts `ttl`.
+pub(crate) fn true_ttl(ttl: u64) -> u64 {
+    let slowest = 1_000_000_u64.saturating_add_signed(-MAX_DRIFT_PPM);
+    match ttl {
+        0 => 0,
+        ttl => (ttl * 1_000_000).div_ceil(slowest) + 1,
+    }
+}

@@ -1,0 +1,201 @@
+//! One node: the real limiter, with the tasks that the server runs for it.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tidegate_core::decision::AnsweredBy;
+use tidegate_core::key::Fingerprint;
+use tidegate_core::time::Clock as _;
+use tidegate_limiter::{Decision, LeaseClock, Limiter, SeededBug};
+use tidegate_memory::MemoryStore;
+use tidegate_rules::{Facts, RuleSet};
+
+use crate::clock::MachineClock;
+use crate::executor::Spawner;
+use crate::rule_spec::{RuleSpec, compile_rules};
+use crate::sim_store::{NodeLink, SimStore};
+use crate::world::World;
+
+type NodeLimiter = Limiter<SimStore, MemoryStore<MachineClock>>;
+
+/// A node.
+#[derive(Clone)]
+pub(crate) struct Node {
+    /// Its number, which no other node ever has.
+    pub(crate) id: usize,
+    pub(crate) limiter: Arc<NodeLimiter>,
+    pub(crate) link: NodeLink,
+    world: World,
+    spawner: Spawner,
+    reports: Reports,
+}
+
+/// What nodes report to the checks. Clones share it.
+#[derive(Clone, Default)]
+pub(crate) struct Reports(Arc<Mutex<Vec<Report>>>);
+
+/// What a node did.
+#[derive(Debug)]
+pub(crate) enum Report {
+    /// It decided a request.
+    Decided { node: usize, request: Request, admitted: bool, by: AnsweredBy, charges: Vec<Charged> },
+    /// It begins to refund a request.
+    Refunds { request: u64 },
+    /// It uses new rules.
+    Installed { node: usize, version: usize },
+}
+
+/// A charge of an admitted request.
+#[derive(Clone, Debug)]
+pub(crate) struct Charged {
+    pub(crate) rule: String,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) cost: u64,
+    pub(crate) counted_by: AnsweredBy,
+    pub(crate) charged_at: u64,
+}
+
+/// A request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) number: u64,
+    pub(crate) client: &'static str,
+    pub(crate) is_for_all_rules: bool,
+    pub(crate) cost: u32,
+    /// After how long it is refunded, if it is.
+    pub(crate) refund_after: Option<u64>,
+}
+
+/// How often the server sweeps leases, and settles.
+const SWEEP_EVERY: u64 = 10_000;
+const SETTLE_EVERY: u64 = 100_000;
+
+impl Reports {
+    pub(crate) fn push(&self, report: Report) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(report);
+    }
+
+    pub(crate) fn take(&self) -> Vec<Report> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What a new node needs.
+pub(crate) struct NodeParts {
+    pub(crate) id: usize,
+    pub(crate) link: NodeLink,
+    /// The wall clock.
+    pub(crate) clock: MachineClock,
+    pub(crate) lease_clock: MachineClock,
+    pub(crate) rules: RuleSet,
+    pub(crate) bug: Option<SeededBug>,
+}
+
+impl Node {
+    /// Starts a node with its tasks.
+    pub(crate) fn start(
+        NodeParts { id, link, clock, lease_clock, rules, bug }: NodeParts,
+        world: &World,
+        spawner: &Spawner,
+        reports: &Reports,
+    ) -> Self {
+        let local = MemoryStore::with_shards(clock, 1 << 20, 2);
+        let lease_clock = LeaseClock::new(move || lease_clock.now());
+        let limiter = Limiter::new(SimStore(link.clone()), rules).with_local(local);
+        let limiter = limiter.with_leases(lease_clock, 1 << 20);
+        let limiter = Arc::new(match bug {
+            Some(bug) => limiter.with_seeded_bug(bug),
+            None => limiter,
+        });
+        let (world, spawner, reports) = (world.clone(), spawner.clone(), reports.clone());
+        let node = Self { id, limiter, link, world, spawner, reports };
+        node.run_lease_tasks();
+        node.run_sweeps();
+        node.run_settlement();
+        node
+    }
+
+    /// Decides a request, and refunds it later if it says so.
+    pub(crate) fn handle(&self, request: Request) {
+        let (node, limiter) = (self.id, Arc::clone(&self.limiter));
+        let (world, reports) = (self.world.clone(), self.reports.clone());
+        self.spawner.spawn(node, async move {
+            let mut facts = Facts::new();
+            facts.push("user_id", request.client);
+            facts.push("tier", if request.is_for_all_rules { "all" } else { "main" });
+            let decision = limiter.decide(&facts, request.cost).await;
+            let (admitted, by) = (decision.is_allowed(), decision.answered_by());
+            let charges = charges_of(&decision);
+            reports.push(Report::Decided { node, request, admitted, by, charges });
+            if let Some(after) = request.refund_after.filter(|_| admitted) {
+                world.sleep(after).await;
+                reports.push(Report::Refunds { request: request.number });
+                limiter.refund_decision(decision).await;
+            }
+        });
+    }
+
+    /// Installs rules after a while, and tries again until it succeeds.
+    pub(crate) fn install(&self, after: u64, version: usize, rules: Vec<RuleSpec>) {
+        let (node, limiter) = (self.id, Arc::clone(&self.limiter));
+        let (world, reports) = (self.world.clone(), self.reports.clone());
+        self.spawner.spawn(node, async move {
+            world.sleep(after).await;
+            while let Ok(set) = compile_rules(&rules) {
+                if limiter.install(set).await.is_ok() {
+                    reports.push(Report::Installed { node, version });
+                    return;
+                }
+                world.sleep(50_000).await;
+            }
+        });
+    }
+
+    /// The nodes that this one believes to live.
+    pub(crate) fn set_node_count(&self, nodes: u32) {
+        self.link.nodes.store(nodes.max(1), Relaxed);
+    }
+
+    fn run_lease_tasks(&self) {
+        let (node, limiter, spawner) = (self.id, Arc::clone(&self.limiter), self.spawner.clone());
+        self.spawner.spawn(node, async move {
+            loop {
+                let task = limiter.next_lease_task().await;
+                let limiter = Arc::clone(&limiter);
+                spawner.spawn(node, async move { limiter.run_lease_task(task).await });
+            }
+        });
+    }
+
+    fn run_sweeps(&self) {
+        let (limiter, world) = (Arc::clone(&self.limiter), self.world.clone());
+        self.spawner.spawn(self.id, async move {
+            loop {
+                world.sleep(SWEEP_EVERY).await;
+                limiter.sweep_leases();
+            }
+        });
+    }
+
+    fn run_settlement(&self) {
+        let (limiter, world) = (Arc::clone(&self.limiter), self.world.clone());
+        self.spawner.spawn(self.id, async move {
+            loop {
+                world.sleep(SETTLE_EVERY).await;
+                while limiter.has_unsettled() && limiter.settle().await > 0 {}
+            }
+        });
+    }
+}
+
+fn charges_of(decision: &Decision) -> Vec<Charged> {
+    let rules = decision.rules();
+    let charged = decision.charge_origins().map(|origin| Charged {
+        rule: rules[origin.rule].id().to_owned(),
+        fingerprint: origin.fingerprint,
+        cost: origin.cost,
+        counted_by: origin.counted_by,
+        charged_at: origin.charged_at.as_micros(),
+    });
+    charged.collect()
+}

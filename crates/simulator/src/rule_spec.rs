@@ -1,0 +1,103 @@
+//! The rules of a simulation, as documents and as the bounds that follow from them.
+
+use std::fmt::Write as _;
+
+use tidegate_core::key::Secret;
+use tidegate_core::policy::Algorithm;
+use tidegate_rules::{Document, RuleSet};
+
+/// One rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RuleSpec {
+    pub(crate) id: &'static str,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) requests: u64,
+    pub(crate) window_ms: u64,
+    /// Of a bucket.
+    pub(crate) burst: u64,
+    pub(crate) is_global: bool,
+    pub(crate) is_shadow: bool,
+    pub(crate) is_local: bool,
+    /// The terms of its leases; `None` for an exact rule.
+    pub(crate) lease: Option<LeaseSpec>,
+}
+
+/// The terms of leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LeaseSpec {
+    pub(crate) ttl_ms: u64,
+    pub(crate) is_plus_ttl: bool,
+}
+
+impl RuleSpec {
+    /// The most that can pass at one instant.
+    pub(crate) const fn limit(&self) -> u64 {
+        if self.algorithm.is_bucket() { self.burst } else { self.requests }
+    }
+
+    /// Requests a second.
+    pub(crate) const fn rate(&self) -> u64 {
+        self.requests * 1_000 / self.window_ms
+    }
+
+    pub(crate) const fn ttl_micros(&self) -> u64 {
+        match self.lease {
+            Some(lease) => lease.ttl_ms * 1_000,
+            None => 0,
+        }
+    }
+
+    fn yaml(&self) -> String {
+        let Self { id, requests, window_ms, algorithm, .. } = self;
+        let key = if self.is_global { "global" } else { "user_id" };
+        let burst = match self.algorithm.is_bucket() {
+            true => format!(", burst: {}", self.burst),
+            false => String::new(),
+        };
+        let mut rule = format!(
+            "- id: {id}\n  key_by: {key}\n  limit: {{ requests: {requests}, window: {window_ms}ms, \
+             algorithm: {algorithm}{burst} }}\n  on_fail: {}\n",
+            if self.is_local { "local" } else { "deny" }
+        );
+        if self.id != "main" {
+            rule.push_str("  match: { tier: all }\n");
+        }
+        if self.is_shadow {
+            rule.push_str("  mode: shadow\n");
+        }
+        if let Some(LeaseSpec { ttl_ms, is_plus_ttl }) = self.lease {
+            let bound = if is_plus_ttl { "plus_ttl" } else { "exact" };
+            // Writing to a string cannot fail.
+            _ = writeln!(
+                rule,
+                "  consistency: leased\n  lease: {{ ttl: {ttl_ms}ms, bound: {bound} }}"
+            );
+        }
+        rule
+    }
+}
+
+/// Compiles the rules for a shared store.
+///
+/// # Errors
+/// If the document is invalid.
+pub(crate) fn compile_rules(specs: &[RuleSpec]) -> Result<RuleSet, String> {
+    let source = specs.iter().fold("rules:\n".to_owned(), |text, spec| text + &spec.yaml());
+    let document = Document::parse("rules.yaml", &source).map_err(|error| error.to_string())?;
+    let set = RuleSet::compile(&document, Secret::UNSET).map_err(|error| error.to_string())?;
+    Ok(set.for_shared_store())
+}
+
+/// Makes the terms of a lease fit: a shorter lease, or else the wider bound.
+pub(crate) fn with_room(mut spec: RuleSpec) -> RuleSpec {
+    while let Some(lease) = spec.lease
+        && compile_rules(&[spec]).is_err()
+    {
+        spec.lease = match lease.ttl_ms {
+            0..=2 if lease.is_plus_ttl => None,
+            0..=2 => Some(LeaseSpec { is_plus_ttl: true, ..lease }),
+            ttl => Some(LeaseSpec { ttl_ms: ttl / 2, ..lease }),
+        };
+    }
+    spec
+}
