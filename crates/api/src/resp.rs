@@ -8,9 +8,9 @@
 mod client_command;
 mod command_table;
 mod connection;
+mod connection_timeouts;
 mod dispatch;
 mod hello;
-mod idle_watchdog;
 mod inline;
 mod limiter_query;
 mod pipeline;

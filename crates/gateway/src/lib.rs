@@ -6,6 +6,7 @@
 
 mod access_log;
 mod admission;
+mod body_idle_timeout;
 mod completion;
 mod connection_pool;
 mod delay_queue;
@@ -14,7 +15,6 @@ mod forwarded_bytes;
 mod header_policy;
 mod headers;
 mod health_check;
-mod idle_timeout;
 mod normalize;
 mod pacing_queue;
 mod proxy_detector;

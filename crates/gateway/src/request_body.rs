@@ -10,9 +10,9 @@ use bytes::Bytes;
 use http::StatusCode;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
+use super::body_idle_timeout::IdleTimeout;
 use super::forwarded_bytes::{ForwardedBytes, ForwardingClosedError};
 use super::header_policy;
-use super::idle_timeout::IdleTimeout;
 use super::retry_buffer::{RetryBody, RetryBuffer, RetryFrame};
 use super::upload_progress::UploadProgress;
 use tidegate_identity::RuleInputHeaders;

@@ -8,8 +8,8 @@ use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::access_log::AccessLogEntry;
+use super::body_idle_timeout::IdleTimeout;
 use super::completion::RequestCompletion;
-use super::idle_timeout::IdleTimeout;
 use super::upstream_connection::Http1Connection;
 use super::upstream_server::ServerLoadGuard;
 use tidegate_net::listen::BoxError;

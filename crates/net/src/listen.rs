@@ -4,8 +4,8 @@
 mod accept_loop;
 mod connection;
 mod connection_activity;
+mod connection_timeouts;
 mod framing;
-mod idle_watchdog;
 mod max_connection_age;
 mod per_ip_connections;
 mod poll_on_wake;

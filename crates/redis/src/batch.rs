@@ -10,7 +10,7 @@ use redis::Cmd;
 use smallvec::SmallVec;
 use tidegate_core::time::Timestamp;
 
-use crate::script::LuaScript;
+use crate::lua_script::LuaScript;
 use crate::script_request::ScriptRequest;
 use encoder::BatchEncoder;
 use key_table::{KeyPage, KeyTable};

@@ -5,16 +5,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use redis::{Pipeline, Value, cmd};
 use smallvec::SmallVec;
-use tidegate_core::time::{Clock as _, ManualClock};
 use tokio::sync::oneshot;
 
-use crate::address::RedisHost;
-use crate::batch::ScriptBatch;
 use crate::connection::{RedisRequestError, SupervisedConnection};
-use crate::connector::server_error_text;
-use crate::replay::{Replay, RequestReadings};
+use crate::replay::RequestReadings;
+use crate::script_call::{ScriptCall, send_calls};
 use crate::script_request::ScriptRequest;
 use crate::stats::FailureCause;
 
@@ -29,21 +25,6 @@ const MAX_KEYS: usize = 6_000;
 
 /// Maximum number of queued requests; further requests fail.
 const MAX_QUEUED: usize = 10_000;
-
-/// Error codes of a script that was rejected as a whole, or at its first write: nothing was
-/// changed.
-const NOT_EXECUTED_CODES: [&str; 10] = [
-    "BUSY",
-    "CLUSTERDOWN",
-    "LOADING",
-    "MASTERDOWN",
-    "MISCONF",
-    "NOAUTH",
-    "NOREPLICAS",
-    "NOSCRIPT",
-    "OOM",
-    "READONLY",
-];
 
 /// Batches the requests to one server.
 #[derive(Debug)]
@@ -160,142 +141,24 @@ impl RequestBatcher {
                 }
             }
         }
-        let context = self.connection.context();
-        let now = context.test_clock.as_ref().map(ManualClock::now);
         // The requests are shared so that the calls can borrow from them.
         let requests: Vec<Vec<Arc<ScriptRequest>>> = groups
             .iter()
             .map(|group| group.iter().map(|queued| Arc::clone(&queued.request)).collect())
             .collect();
-        let calls: Vec<ScriptCall<'_>> =
-            requests.iter().map(|requests| ScriptCall::new(requests)).collect();
-        let commands = |with_text: bool, which: &[usize]| {
-            let mut commands = Pipeline::with_capacity(which.len());
-            for &which in which {
-                if groups[which][0].route.asking {
-                    commands.add_command(cmd("ASKING"));
-                }
-                commands.add_command(calls[which].batch.command(&context.script, with_text, now));
-            }
-            commands
-        };
-        let all: Vec<usize> = (0..groups.len()).collect();
-        let mut answers = self.exchange(&commands(false, &all), &groups, &all).await;
-        let missing: Vec<usize> =
-            all.into_iter().filter(|&i| is_script_missing(&answers[i])).collect();
-        if !missing.is_empty() {
-            // NOSCRIPT: nothing ran, so send the same call again with the script's text.
-            let again = self.exchange(&commands(true, &missing), &groups, &missing).await;
-            for (i, answer) in missing.into_iter().zip(again) {
-                answers[i] = answer;
-            }
-        }
-        let mut results = Vec::with_capacity(calls.len());
-        for (call, answer) in calls.into_iter().zip(answers) {
-            results.push(self.decode_answer(&call, answer));
-        }
+        let asking = groups.iter().map(|group| group[0].route.asking);
+        let calls: Vec<ScriptCall<'_>> = requests
+            .iter()
+            .zip(asking)
+            .map(|(requests, asking)| ScriptCall::new(requests, asking))
+            .collect();
+        let results = send_calls(&self.connection, &calls).await;
         for (group, results) in groups.into_iter().zip(results) {
             for (queued, result) in group.into_iter().zip(results) {
                 // The receiver may have been dropped.
                 _ = queued.answer.send(result);
             }
         }
-    }
-
-    /// Returns the replies to the calls of some groups, without the replies to ASKING.
-    async fn exchange(
-        &self,
-        commands: &Pipeline,
-        groups: &[Vec<QueuedRequest>],
-        which: &[usize],
-    ) -> Vec<Result<Value, RedisRequestError>> {
-        match self.connection.exchange(commands).await {
-            Err(failure) => which.iter().map(|_| Err(failure.clone())).collect(),
-            Ok(answers) => {
-                let mut answers = answers.into_iter();
-                let mut answer = |which: &usize| {
-                    if groups[*which][0].route.asking {
-                        answers.next();
-                    }
-                    answers.next().ok_or_else(|| {
-                        RedisRequestError::OutcomeUnknown(
-                            FailureCause::ServerError,
-                            "the server sent too few replies".to_owned(),
-                        )
-                    })
-                };
-                which.iter().map(&mut answer).collect()
-            }
-        }
-    }
-
-    /// Decodes the reply to a call into the result of each of its requests.
-    fn decode_answer(
-        &self,
-        call: &ScriptCall<'_>,
-        answer: Result<Value, RedisRequestError>,
-    ) -> Vec<Result<RequestReadings, RedisRequestError>> {
-        let failure = match answer {
-            Err(failure) => failure,
-            Ok(Value::ServerError(error)) => self.classify_error(&error),
-            Ok(answer) => {
-                if let Some(readings) = call.replay(answer) {
-                    self.connection.record_success();
-                    return readings.into_iter().map(Ok).collect();
-                }
-                // Another program wrote to these keys, or the script has a bug.
-                let why = "the script's reply contradicts the local replay; \
-                           another program may have written to its keys";
-                self.connection.record_failure(why);
-                RedisRequestError::OutcomeUnknown(FailureCause::ServerError, why.to_owned())
-            }
-        };
-        call.requests.iter().map(|_| Err(failure.clone())).collect()
-    }
-
-    /// Classifies a server error for the callers.
-    fn classify_error(&self, error: &redis::ServerError) -> RedisRequestError {
-        let redirected = || {
-            let (_, to) = error.details()?.split_once(' ')?;
-            let (name, port) = to.rsplit_once(':')?;
-            Some(RedisHost { name: name.to_owned(), port: port.parse().ok()? })
-        };
-        match (error.code(), redirected()) {
-            ("MOVED", Some(host)) => return RedisRequestError::Moved(host),
-            ("ASK", Some(host)) => return RedisRequestError::Ask(host),
-            ("TRYAGAIN", _) => return RedisRequestError::TryAgain,
-            // The server is no longer the primary; reconnecting finds the new one.
-            ("READONLY", _) => self.connection.disconnect(&server_error_text(error)),
-            _ => self.connection.record_failure(&server_error_text(error)),
-        }
-        match NOT_EXECUTED_CODES.contains(&error.code()) {
-            true => {
-                RedisRequestError::NotExecuted(FailureCause::ServerError, server_error_text(error))
-            }
-            false => RedisRequestError::OutcomeUnknown(
-                FailureCause::ServerError,
-                server_error_text(error),
-            ),
-        }
-    }
-}
-
-/// The requests of one call.
-struct ScriptCall<'a> {
-    requests: &'a [Arc<ScriptRequest>],
-    batch: ScriptBatch<'a>,
-}
-
-impl<'a> ScriptCall<'a> {
-    fn new(requests: &'a [Arc<ScriptRequest>]) -> Self {
-        Self { requests, batch: ScriptBatch::new(requests) }
-    }
-
-    /// The readings of all requests, or `None` if the reply is malformed or contradicts the replay.
-    fn replay(&self, answer: Value) -> Option<Vec<RequestReadings>> {
-        let mut replay = Replay::parse(answer)?;
-        let requests = self.requests.iter().zip(&self.batch.charge_indexes);
-        requests.map(|(request, indexes)| replay.next_readings(request, indexes)).collect()
     }
 }
 
@@ -308,8 +171,4 @@ fn next_batch_len(waiting: &VecDeque<QueuedRequest>) -> usize {
     });
     // A request that exceeds the limit on keys by itself is sent alone.
     few.count().max(1).min(waiting.len())
-}
-
-fn is_script_missing(answer: &Result<Value, RedisRequestError>) -> bool {
-    matches!(answer, Ok(Value::ServerError(error)) if error.code() == "NOSCRIPT")
 }

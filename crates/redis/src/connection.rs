@@ -17,10 +17,10 @@ use crate::address::RedisHost;
 use crate::batch::ScriptBatch;
 use crate::breaker::{Breaker, BreakerChange};
 use crate::connector::{ConnectionTarget, RedisConnector, send_command, server_error_text};
+use crate::lua_script::LuaScript;
 use crate::observer::{StoreEvent, StoreObserver};
 use crate::probe::probe_request;
 use crate::replay::Replay;
-use crate::script::LuaScript;
 use crate::script_request::ScriptRequest;
 use crate::stats::{BreakerState, CallCounters, FailureCause};
 

@@ -14,8 +14,8 @@ use crate::cluster::{SlotRange, fetch_slots};
 use crate::connector::{ConnectionTarget, RedisConnector, parse_time, send_command};
 use crate::heartbeat;
 use crate::key_name::hash_slot;
+use crate::lua_script::{DECIDE_SCRIPT, LuaScript};
 use crate::probe::probe_request;
-use crate::script::{DECIDE_SCRIPT, LuaScript};
 use crate::store::RedisOptions;
 
 /// The oldest version that supports all commands in use (`SET … PXAT`).

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use redis::{Cmd, cmd};
 use tokio::time::Instant;
 
-use crate::script::NODES_SCRIPT;
+use crate::lua_script::NODES_SCRIPT;
 
 /// Interval between heartbeats.
 pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);

@@ -21,9 +21,9 @@ use crate::connector::{RedisConnector, RedisTlsConfig, parse_time};
 use crate::deny_cache::DenyCache;
 use crate::heartbeat::{self, NodeMembership};
 use crate::key_name::hash_slot;
+use crate::lua_script::{self, LuaScript};
 use crate::observer::StoreObserver;
 use crate::router::Router;
-use crate::script::{self, LuaScript};
 use crate::script_request::{ScriptCharge, ScriptRequest};
 use crate::stats::{CallCounters, FailureCause, Stats};
 
@@ -97,8 +97,8 @@ impl RedisStore {
     #[must_use]
     pub fn start(options: &RedisOptions) -> Self {
         let script = match &options.test_clock {
-            Some(_) => LuaScript::with_test_clock(script::DECIDE_SCRIPT),
-            None => LuaScript::new(script::DECIDE_SCRIPT),
+            Some(_) => LuaScript::with_test_clock(lua_script::DECIDE_SCRIPT),
+            None => LuaScript::new(lua_script::DECIDE_SCRIPT),
         };
         let context = Arc::new(StoreContext {
             connector: RedisConnector::new(&options.address, &options.tls),

@@ -12,7 +12,7 @@ use tokio::sync::watch::Receiver;
 use tokio::time::timeout;
 
 use super::RespApi;
-use super::idle_watchdog::{RespActivity, RespPhase, wait_for_timeout};
+use super::connection_timeouts::{RespActivity, RespPhase, wait_for_timeout};
 use super::pipeline::PipelineNext;
 use super::session::RespSession;
 use tidegate_net::listen::{

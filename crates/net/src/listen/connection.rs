@@ -20,8 +20,8 @@ use tokio_util::either::Either;
 
 use super::accept_loop::{ListenerContext, ShutdownPhase};
 use super::connection_activity::{ConnectionActivity, TrackedBody};
+use super::connection_timeouts::wait_for_timeout;
 use super::framing::Framing;
-use super::idle_watchdog::idle_watchdog;
 use super::max_connection_age::max_age_elapsed;
 use super::poll_on_wake::poll_on_wake;
 use super::proxy_protocol::{self, ProxyParseStatus};
@@ -279,7 +279,7 @@ async fn run_with_watchdog<D>(
         ended = ended => if let Err(error) = ended {
             tracing::debug!(%error, "connection closed with an error");
         },
-        () = poll_on_wake(idle_watchdog(&context.activity, context.streams.as_deref(), &context.shared.settings)) => {}
+        () = poll_on_wake(wait_for_timeout(&context.activity, context.streams.as_deref(), &context.shared.settings)) => {}
     }
 }
 

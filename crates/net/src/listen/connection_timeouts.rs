@@ -8,7 +8,7 @@ use super::stalled_streams::{StallSnapshot, StreamTracker};
 
 /// Returns when a connection has been in the same phase for too long. It samples the phase
 /// periodically, which is cheaper than a timer per request.
-pub(super) async fn idle_watchdog(
+pub(super) async fn wait_for_timeout(
     activity: &ConnectionActivity,
     streams: Option<&StreamTracker>,
     settings: &Settings,
