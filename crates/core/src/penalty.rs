@@ -177,6 +177,19 @@ mod tests {
         assert_eq!(banned_for(&state, fresh), 1_000_000, "the ban has its base duration again");
     }
 
+    #[test]
+    fn forgotten_ban_does_not_escalate_the_next() {
+        for (early, expected) in [(0, 1_000_000), (1, 2_000_000)] {
+            let mut state = None;
+            (0..3).for_each(|_| policy().strike(&mut state, T0));
+            let forgotten = state.as_ref().unwrap().expires_at();
+            assert_eq!(forgotten, T0.plus(Micros::from_secs(1 + 10)));
+            let now = forgotten.minus(Micros::new(early));
+            (0..3).for_each(|_| policy().strike(&mut state, now));
+            assert_eq!(banned_for(&state, now), expected, "{early} us before it is forgotten");
+        }
+    }
+
     /// A store outside this process bans by these numbers, and packs strikes into 24 bits.
     #[test]
     fn ban_parameters_are_bounded_and_complete() {

@@ -221,6 +221,17 @@ mod tests {
         }
     }
 
+    /// Counters of equal rates are on the same scale, so an edit need not convert them.
+    #[test]
+    fn equal_rates_have_equal_units() {
+        let units = |requests, secs| {
+            let units = Units::for_quota(&Quota::new(requests, Micros::from_secs(secs))).unwrap();
+            (units.per_micro, units.per_request)
+        };
+        assert_eq!(units(10, 1), (1, 100_000));
+        assert_eq!(units(600, 60), (1, 100_000));
+    }
+
     #[test]
     fn fastest_and_least_exact_buckets_are_accepted() {
         let fastest = Quota::new(1 << 52, Micros::new(1)).with_burst(1);

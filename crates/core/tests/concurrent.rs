@@ -257,3 +257,19 @@ fn renewal_ignores_policies_without_slots() {
         assert_eq!(fixture.table, before, "{algorithm}");
     }
 }
+
+/// A log of requests merges its newest entries when it is full. Slots have one entry each.
+#[test]
+fn each_slot_in_debt_can_be_released() {
+    let mut slots = SlotFixture::new(5);
+    let start = slots.now;
+    let taken_at = |i: u64| start.plus(Micros::new(i));
+    for i in 0..10 {
+        slots.now = taken_at(i);
+        slots.apply(Op::Force, 1);
+    }
+    for i in 0..10 {
+        let reading = slots.apply(Op::Refund { charged_at: taken_at(i) }, 1);
+        assert_eq!(reading.remaining, (i + 1).saturating_sub(5), "released {}", i + 1);
+    }
+}

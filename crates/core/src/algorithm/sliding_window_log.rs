@@ -138,3 +138,18 @@ impl WindowLog {
 fn is_expired(entry: &Entry, quota: &Quota, now: Timestamp) -> bool {
     now.since(entry.at) >= quota.window
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn worst_case_bytes_match_a_grown_log() {
+        let (quota, mut log) = (Quota::new(100, Micros::from_secs(60)), WindowLog::default());
+        for count in 1..=100 {
+            log.push(&quota, 100, 1, Timestamp::from_micros(count));
+            let bytes = log.entries.capacity() * size_of::<Entry>() + size_of::<WindowLog>();
+            assert_eq!(WindowLog::worst_case_bytes(count), bytes as u64, "{count} entries");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What a store reports if it does not say otherwise, and what a failed call leaves unknown.
+
+use tidegate_core::decision::{AnsweredBy, Reading};
+use tidegate_core::store::{Charge, Op, Store, StoreError};
+use tidegate_core::time::Timestamp;
+
+/// A store that never answers.
+struct SilentStore;
+
+impl Store for SilentStore {
+    async fn apply(
+        &self,
+        _: Op,
+        charges: &[Charge<'_>],
+        _: &mut [Reading],
+    ) -> Result<AnsweredBy, StoreError> {
+        Err(StoreError::outcome_unknown("silent", charges.len()))
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        Err(StoreError::not_applied("silent"))
+    }
+}
+
+#[test]
+fn store_is_used_by_one_node_by_default() {
+    assert_eq!(SilentStore.node_count(), 1);
+}
+
+#[test]
+fn unknown_outcome_lists_every_charge() {
+    let (unknown, not_applied) =
+        (StoreError::outcome_unknown("silent", 3), StoreError::not_applied("silent"));
+    assert_eq!((unknown.unknown, unknown.answered), (vec![0, 1, 2], vec![]));
+    assert_eq!((not_applied.unknown, not_applied.answered), (vec![], vec![]));
+    assert_eq!((unknown.reason, not_applied.reason), ("silent".to_owned(), "silent".to_owned()));
+}
