@@ -29,6 +29,8 @@ pub(super) struct CounterLease {
     demand: DemandMeter,
     /// The question that the store has not answered yet.
     question: Option<Question>,
+    /// The number of the last question. No two counters use the same ones, so that the answer to
+    /// a question of an earlier counter with this key is not taken for this one's.
     questions: u64,
     last: Option<LastAnswer>,
     /// Set while the store is short.
@@ -105,6 +107,7 @@ impl CounterLease {
         ttl: Micros,
         bug: BugSwitch,
         requests: u32,
+        first_question: u64,
         now: Timestamp,
     ) -> Self {
         let mut demand = DemandMeter::new(Micros::new(ttl.get() / 2), now);
@@ -116,7 +119,7 @@ impl CounterLease {
             leases: SmallVec::new(),
             demand,
             question: None,
-            questions: 0,
+            questions: first_question,
             last: None,
             pause: None,
             direct_until: Timestamp::EPOCH,
