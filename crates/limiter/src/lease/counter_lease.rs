@@ -390,7 +390,8 @@ impl LastAnswer {
             _ if cost <= remaining => return Micros::ZERO,
             _ => {}
         }
-        let one_more = cost == remaining + 1;
+        // A counter that granted something is not in debt. In debt, `next_after` is too short.
+        let one_more = cost == remaining + 1 && self.granted > 0;
         match policy.meter() {
             Meter::Bucket { units, .. } => {
                 let used = reset_after.get().saturating_mul(units.per_micro);
@@ -400,6 +401,8 @@ impl LastAnswer {
             Meter::Fixed => next_after,
             Meter::Log | Meter::Slots if one_more => next_after,
             Meter::Log | Meter::Slots => reset_after,
+            // In debt, the next window may have no room either.
+            Meter::Counter(_) if self.granted == 0 => reset_after,
             Meter::Counter(ticks) => {
                 let window = policy.quota().window.get();
                 let to_end = window - now.as_micros() % window;
@@ -408,11 +411,14 @@ impl LastAnswer {
                 }
                 // In the next window, a full count of this one has made room for the cost after
                 // cost/L of the window.
-                let decay = u128::from(window) * u128::from(cost);
-                let decay = decay.div_ceil(policy.quota().requests.into());
-                let decay = u64::try_from(decay).unwrap_or(u64::MAX).saturating_add(ticks.micros);
+                let decayed = u128::from(ticks.per_window) * u128::from(cost);
+                let decayed = decayed.div_ceil(policy.quota().requests.into());
+                let decay = u64::try_from(decayed).unwrap_or(u64::MAX).saturating_mul(ticks.micros);
                 Micros::new(to_end.saturating_add(decay)).min(reset_after)
             }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
