@@ -6,6 +6,7 @@ mod bench;
 mod mutants;
 mod run;
 mod setup;
+mod simulate;
 mod test;
 
 use std::process::ExitCode;
@@ -21,6 +22,7 @@ Usage: cargo xtask <command>
   bench apis        decision APIs (HTTP, gRPC, RESP), compared with throttlecrab, nginx and Redis
   bench rulestore   rules in a database: overrides, violation log and rule propagation
   bench dashboard   decisions with live dashboards
+  simulate [OPTION…]  simulate fleets from seeds, and check every bound; --seeds COUNT, --seed SEED
   mutants [CRATE]   mutation testing of core, memory and limiter, or one of them; takes hours
   audit             licences, bans and sources of all dependencies (cargo-deny)
 
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         ["bench", name @ ("micro" | "redis" | "rulestore" | "dashboard")] => bench::run_bench(name),
         ["bench", "gateway"] => bench::bench_gateway(),
         ["bench", "apis"] => bench::bench_apis(),
+        ["simulate", rest @ ..] => simulate::run_seeds(rest),
         ["mutants", rest @ ..] => mutants::run_mutants(rest),
         ["audit"] => audit::run_audit(),
         [] | ["help" | "--help" | "-h"] => {

@@ -35,6 +35,7 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
         ("server", server),
         ("cli", cli),
         ("testkit", vec!["core"]),
+        ("simulator", [DECISION, &["memory", "testkit"]].concat()),
     ])
 }
 

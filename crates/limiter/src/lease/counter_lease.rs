@@ -29,6 +29,8 @@ pub(super) struct CounterLease {
     demand: DemandMeter,
     /// The question that the store has not answered yet.
     question: Option<Question>,
+    /// The number of the last question. No two counters use the same ones, so that the answer to
+    /// a question of an earlier counter with this key is not taken for this one's.
     questions: u64,
     last: Option<LastAnswer>,
     /// Set while the store is short.
@@ -105,6 +107,7 @@ impl CounterLease {
         ttl: Micros,
         bug: BugSwitch,
         requests: u32,
+        first_question: u64,
         now: Timestamp,
     ) -> Self {
         let mut demand = DemandMeter::new(Micros::new(ttl.get() / 2), now);
@@ -116,7 +119,7 @@ impl CounterLease {
             leases: SmallVec::new(),
             demand,
             question: None,
-            questions: 0,
+            questions: first_question,
             last: None,
             pause: None,
             direct_until: Timestamp::EPOCH,
@@ -388,7 +391,8 @@ impl LastAnswer {
             _ if cost <= remaining => return Micros::ZERO,
             _ => {}
         }
-        let one_more = cost == remaining + 1;
+        // A counter that granted something is not in debt. In debt, `next_after` is too short.
+        let one_more = cost == remaining + 1 && self.granted > 0;
         match policy.meter() {
             Meter::Bucket { units, .. } => {
                 let used = reset_after.get().saturating_mul(units.per_micro);
@@ -398,6 +402,8 @@ impl LastAnswer {
             Meter::Fixed => next_after,
             Meter::Log | Meter::Slots if one_more => next_after,
             Meter::Log | Meter::Slots => reset_after,
+            // In debt, the next window may have no room either.
+            Meter::Counter(_) if self.granted == 0 => reset_after,
             Meter::Counter(ticks) => {
                 let window = policy.quota().window.get();
                 let to_end = window - now.as_micros() % window;
@@ -406,11 +412,14 @@ impl LastAnswer {
                 }
                 // In the next window, a full count of this one has made room for the cost after
                 // cost/L of the window.
-                let decay = u128::from(window) * u128::from(cost);
-                let decay = decay.div_ceil(policy.quota().requests.into());
-                let decay = u64::try_from(decay).unwrap_or(u64::MAX).saturating_add(ticks.micros);
+                let decayed = u128::from(ticks.per_window) * u128::from(cost);
+                let decayed = decayed.div_ceil(policy.quota().requests.into());
+                let decay = u64::try_from(decayed).unwrap_or(u64::MAX).saturating_mul(ticks.micros);
                 Micros::new(to_end.saturating_add(decay)).min(reset_after)
             }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -33,6 +33,8 @@ pub(crate) struct LeaseBook {
     hot: HotCounters,
     pub(super) tasks: TaskQueue,
     stats: LeaseCounters,
+    /// How many counters there were.
+    counters: AtomicU64,
     pub(crate) bug: BugSwitch,
 }
 
@@ -90,6 +92,7 @@ impl LeaseBook {
             hot: HotCounters::new(),
             tasks: TaskQueue::default(),
             stats: LeaseCounters::default(),
+            counters: AtomicU64::new(0),
             bug: BugSwitch::default(),
         }
     }
@@ -260,8 +263,10 @@ impl LeaseBook {
 
     fn new_counter(&self, request: &LeaseRequest<'_>, seen: u32, now: Timestamp) -> LeasedCounter {
         let policy = *request.charge.policy;
+        // More questions than a counter can ask.
+        let first_question = self.counters.fetch_add(1, Relaxed) << 32;
         LeasedCounter {
-            lease: CounterLease::new(policy, request.ttl, self.bug, seen, now),
+            lease: CounterLease::new(policy, request.ttl, self.bug, seen, first_question, now),
             rules: Arc::clone(request.rules),
             rule: request.rule,
             waiting: Vec::new(),

@@ -1,0 +1,45 @@
+//! The simulator finds bugs that peers of this program have had. Each is switched on and must be
+//! found within a few hundred seeds. `FlushRepeated` waits for the asynchronous mode.
+
+use tidegate_simulator::{RunOptions, SeededBug, run_seed};
+
+/// The first seed that finds a bug, and what it says.
+fn find(bug: SeededBug) -> (u64, String) {
+    let options = RunOptions { bug: Some(bug), keeps_trace: false };
+    let found = (0..10_000).find_map(|seed| Some((seed, run_seed(seed, options).violation?)));
+    let (seed, violation) = found.unwrap_or_else(|| panic!("10 000 seeds do not find {bug:?}"));
+    println!("{bug:?}: seed {seed}: {violation}");
+    (seed, violation)
+}
+
+#[test]
+fn reused_stale_verdict_is_found() {
+    assert!(find(SeededBug::StaleVerdict).1.contains("no grant within"));
+}
+
+#[test]
+fn expired_lease_spent_is_found() {
+    assert!(find(SeededBug::ExpiredLeaseSpent).1.contains("no grant within"));
+}
+
+#[test]
+fn expiry_from_answer_is_found() {
+    assert!(find(SeededBug::ExpiryFromAnswer).1.contains("no grant within"));
+}
+
+#[test]
+fn refund_dated_by_decision_is_found() {
+    assert!(find(SeededBug::RefundDatedByDecision).1.contains("refunds"));
+}
+
+#[test]
+fn edit_that_resets_usage_is_found() {
+    let violation = find(SeededBug::EditResetsUsage).1;
+    assert!(violation.contains("above the rate") || violation.contains("admitted"), "{violation}");
+}
+
+#[test]
+fn whole_limit_in_fallback_is_found() {
+    let violation = find(SeededBug::WholeLimitInFallback).1;
+    assert!(violation.contains("above the rate") || violation.contains("admitted"), "{violation}");
+}
