@@ -6,12 +6,13 @@
 
 use smallvec::SmallVec;
 use tidegate_core::decision::{Reading, Retry, Verdict};
-use tidegate_core::policy::{Algorithm, Meter, Policy};
+use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::store::GrantTerms;
 use tidegate_core::time::{Micros, Timestamp};
 
 use super::demand::DemandMeter;
 use super::seeded_bug::SeededBug;
+use super::wait_estimate::wait_until_fits;
 
 /// A counter is leased once it has this many requests within a lease: fewer calls are then needed
 /// than if each request asked the store.
@@ -345,38 +346,12 @@ impl CounterLease {
 }
 
 impl LastAnswer {
-    /// How long after the answer a request with this cost passed at the store, if nothing else were
-    /// charged: never too short, but not always as short as possible.
+    /// How long after the answer a request with this cost passes at the store, if nothing else is
+    /// charged.
     fn wait_for(&self, policy: &Policy, cost: u64) -> Micros {
-        let Reading { remaining, reset_after, next_after, now, .. } = self.reading;
         match self.reading.retry {
-            Retry::After(wait) if cost <= self.least => return wait,
-            _ if cost <= remaining => return Micros::ZERO,
-            _ => {}
-        }
-        let one_more = cost == remaining + 1;
-        match policy.meter() {
-            Meter::Bucket { units, .. } => {
-                let used = reset_after.get().saturating_mul(units.per_micro);
-                let level = used.saturating_add(cost.saturating_mul(units.per_request));
-                units.drain_time(level.saturating_sub(units.capacity).min(units.ceiling))
-            }
-            Meter::Fixed => next_after,
-            Meter::Log | Meter::Slots if one_more => next_after,
-            Meter::Log | Meter::Slots => reset_after,
-            Meter::Counter(ticks) => {
-                let window = policy.quota().window.get();
-                let to_end = window - now.as_micros() % window;
-                if one_more && next_after.get() < to_end {
-                    return next_after;
-                }
-                // In the next window, a full count of this one has made room for the cost after
-                // cost/L of the window.
-                let decay = u128::from(window) * u128::from(cost);
-                let decay = decay.div_ceil(policy.quota().requests.into());
-                let decay = u64::try_from(decay).unwrap_or(u64::MAX).saturating_add(ticks.micros);
-                Micros::new(to_end.saturating_add(decay)).min(reset_after)
-            }
+            Retry::After(wait) if cost <= self.least => wait,
+            _ => wait_until_fits(&self.reading, policy, cost),
         }
     }
 }
