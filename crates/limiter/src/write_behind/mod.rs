@@ -16,6 +16,8 @@ mod async_book;
 mod async_counter;
 mod counter_view;
 mod flush_batch;
+#[cfg(test)]
+mod tests;
 
 use tidegate_core::time::Micros;
 use tidegate_rules::{Consistency, Rule};
