@@ -113,7 +113,7 @@ fn largest_burst(admissions: &Admissions, per_second: u64) -> u64 {
     let (mut level, mut largest) = (0, 0);
     let drained = per_second * STEP.get();
     for (_, admitted) in admissions {
-        level = level + admitted * 1_000_000;
+        level += admitted * 1_000_000;
         largest = largest.max(level);
         level = level.saturating_sub(drained);
     }

@@ -214,7 +214,7 @@ impl AsyncBook {
 
     /// Flushes the counters whose time has come, and forgets those that are no longer used.
     pub(crate) fn sweep(&self) {
-        self.flush_where(|counter, now| counter.flush_if_due(now));
+        self.flush_where(AsyncCounter::flush_if_due);
     }
 
     /// Flushes all counters, before the node stops.
