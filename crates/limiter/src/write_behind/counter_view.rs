@@ -33,10 +33,11 @@ impl CounterView {
     }
 
     /// The units that fit, if no other node charges any. A bucket has drained since; a window is
-    /// taken as it was until it ends.
+    /// The units that fit, if no other node charges any. A bucket has drained since; a window is
+    /// taken as it was until it is empty.
     pub(super) fn room(&self, policy: &Policy, now: Timestamp) -> u64 {
         let elapsed = now.since(self.answered_at);
-        let Reading { remaining, reset_after, next_after, .. } = self.reading;
+        let Reading { remaining, reset_after, .. } = self.reading;
         match policy.meter() {
             _ if elapsed >= reset_after => policy.limit(),
             // `remaining` does not show debt, the time until the bucket is empty does.
@@ -44,7 +45,6 @@ impl CounterView {
                 let left = reset_after.get().saturating_sub(elapsed.get());
                 units.room_above(left.saturating_mul(units.per_micro)).max(remaining)
             }
-            Meter::Fixed if elapsed >= next_after => policy.limit(),
             _ => remaining,
         }
     }
