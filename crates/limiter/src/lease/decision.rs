@@ -129,8 +129,8 @@ impl<S: Store, L: Store> Limiter<S, L> {
         waited
     }
 
-    /// Charges leased and asynchronous rules in shadow mode later, if no other rule needs the store: they never make
-    /// a request wait.
+    /// Charges leased and asynchronous rules in shadow mode later, if no other rule needs the
+    /// store: they never make a request wait.
     fn postpone_shadow_charges(
         &self,
         counters: &NodeCounters,
