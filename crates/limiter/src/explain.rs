@@ -3,7 +3,7 @@
 use tidegate_core::decision::{Retry, Verdict};
 use tidegate_core::key::Fingerprint;
 use tidegate_core::policy::Policy;
-use tidegate_rules::{CostSource, Facts, Rule, RuleLimit, RuleMode};
+use tidegate_rules::{Consistency, CostSource, Facts, LeasedLimit, Rule, RuleLimit, RuleMode};
 
 use crate::decision::{Decision, RuleReading};
 
@@ -35,6 +35,10 @@ pub struct RuleExplanation {
     pub fingerprint: Option<Fingerprint>,
     /// The limit as text.
     pub limit: String,
+    /// How the nodes agree on the counter, as text; `None` if the store decides every request.
+    pub consistency: Option<String>,
+    /// The units that this node holds of a leased counter.
+    pub units_held: u64,
     /// The most that the rule admits for one key in any interval of its window's length; `None` for
     /// a rule without a counter.
     pub max_in_window: Option<u64>,
@@ -45,7 +49,13 @@ pub struct RuleExplanation {
 }
 
 impl Explanation {
-    pub(crate) fn new(decision: Decision, facts: &Facts<'_>, cost: u32) -> Self {
+    /// `held` returns the units that this node holds of a rule's counter.
+    pub(crate) fn new(
+        decision: Decision,
+        facts: &Facts<'_>,
+        cost: u32,
+        held: impl Fn(&Rule) -> u64,
+    ) -> Self {
         let rules = decision
             .readings()
             .map(|(rule, reading)| RuleExplanation {
@@ -54,7 +64,9 @@ impl Explanation {
                 key: rule.key_parts(facts, &decision.rules),
                 fingerprint: rule.public_fingerprint(facts, &decision.rules),
                 limit: format!("{}{}", describe_limit(rule), describe_cost(rule)),
-                max_in_window: rule.limit().max_in_window(),
+                consistency: describe_consistency(rule),
+                units_held: held(rule),
+                max_in_window: rule.max_in_window(),
                 bound: describe_bound(rule),
                 why: describe_reading(rule, reading, cost),
             })
@@ -74,32 +86,52 @@ impl Explanation {
     }
 }
 
+/// The consistency, with what the store counts by if that is less than the limit.
+fn describe_consistency(rule: &Rule) -> Option<String> {
+    let consistency = rule.applied_consistency();
+    let counted = |leased: &LeasedLimit| {
+        let lending = leased.lending_policy();
+        match leased.policy() == lending {
+            true => String::new(),
+            false => format!(", leased from {}", describe_policy(lending)),
+        }
+    };
+    match consistency {
+        Consistency::Exact => None,
+        Consistency::Leased(leased) => Some(format!("{consistency}{}", counted(leased))),
+        Consistency::Async { .. } | Consistency::Split(_) => Some(consistency.to_string()),
+    }
+}
+
 fn describe_limit(rule: &Rule) -> String {
-    match rule.limit() {
+    match &rule.document_limit() {
         RuleLimit::Unlimited => "unlimited".to_owned(),
         RuleLimit::Deny => "deny".to_owned(),
         RuleLimit::Policy(policy) if policy.is_concurrency() => {
             let quota = policy.quota();
             format!("{} at once, each held for {} unless renewed", quota.requests, quota.window)
         }
-        RuleLimit::Policy(policy) => {
-            let quota = policy.quota();
-            let burst = quota.burst.map_or_else(String::new, |burst| format!(", burst {burst}"));
-            format!("{} per {} by {}{burst}", quota.requests, quota.window, policy.algorithm())
-        }
+        RuleLimit::Policy(policy) => describe_policy(policy),
     }
+}
+
+fn describe_policy(policy: &Policy) -> String {
+    let quota = policy.quota();
+    let burst = quota.burst.map_or_else(String::new, |burst| format!(", burst {burst}"));
+    format!("{} per {} by {}{burst}", quota.requests, quota.window, policy.algorithm())
 }
 
 /// The most that the limit admits in any window, wherever the window begins.
 fn describe_bound(rule: &Rule) -> String {
-    let bound = match rule.limit() {
+    let bound = match &rule.document_limit() {
         RuleLimit::Unlimited => return "none".to_owned(),
         RuleLimit::Deny => "nothing passes".to_owned(),
         RuleLimit::Policy(policy) if policy.is_concurrency() => {
             format!("at most {} at once", policy.max_in_window())
         }
         RuleLimit::Policy(policy) => {
-            format!("at most {} in any {}", policy.max_in_window(), policy.quota().window)
+            let most = rule.max_in_window().unwrap_or_default();
+            format!("at most {most} in any {}", policy.quota().window)
         }
     };
     match rule.mode() {

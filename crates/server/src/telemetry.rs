@@ -13,7 +13,7 @@ use std::path::Path;
 use tidegate_gateway::AccessRecord;
 use tidegate_memory::RestoreSummary;
 use tidegate_redis::{FindingSeverity, StoreFinding};
-use tidegate_rules::{Rule, RuleLimit};
+use tidegate_rules::{Consistency, Rule, RuleLimit};
 use tidegate_telemetry::trace::ExporterEvent;
 use tidegate_telemetry::{BurstEvent, ViolationLogEvent};
 use tracing::{error, info, warn};
@@ -30,6 +30,7 @@ pub(crate) enum ServerEvent<'a> {
     FactsMissing { missing: &'a str, advice: &'a str },
     FactsUnsupplied { missing: &'a str, advice: &'a str },
     ActiveRule { rule: &'a Rule, many: bool },
+    SplitNotAvailable { rule: &'a str },
     NodeJoined { node: &'a str },
     NodeLeft { node: &'a str, how: &'a str },
     NodesCounted { nodes: u32, before: u32 },
@@ -92,6 +93,10 @@ impl ServerEvent<'_> {
                 warn!(%missing, %advice, "rules use facts that no `identity` entry supplies");
             }
             Self::ActiveRule { rule, many } => log_rule(rule, many),
+            Self::SplitNotAvailable { rule } => warn!(
+                %rule,
+                "`split` has no effect in this version: the limit is exact, on a single counter"
+            ),
             Self::NodeJoined { node } => info!(%node, "node joined"),
             Self::NodeLeft { node, how } => warn!(%node, %how, "node left"),
             Self::NodesCounted { nodes, before } => {
@@ -263,10 +268,12 @@ fn log_rule(rule: &Rule, many: bool) {
     };
     let mode = rule.mode().name();
     let active = rule.is_active();
+    let consistency =
+        (*rule.consistency() != Consistency::Exact).then(|| rule.consistency().name());
     if many {
-        tracing::debug!(rule = %id, %limit, %algorithm, %mode, %key_by, active, "rule");
+        tracing::debug!(rule = %id, %limit, %algorithm, %mode, %key_by, consistency, active, "rule");
     } else {
-        info!(rule = %id, %limit, %algorithm, %mode, %key_by, active, "rule");
+        info!(rule = %id, %limit, %algorithm, %mode, %key_by, consistency, active, "rule");
     }
 }
 

@@ -32,6 +32,8 @@ struct ExplainedRule {
     key: BTreeMap<String, String>,
     fingerprint: Option<String>,
     limit: String,
+    consistency: Option<String>,
+    units_held: Option<u64>,
     bound: String,
     why: String,
     verdict: String,
@@ -109,15 +111,22 @@ fn render_rule(rule: &ExplainedRule, decides: bool) -> String {
     let key =
         if parts.is_empty() { "shared by all clients".to_owned() } else { parts.join(" and ") };
     let row = |name: &str, value: &str| vec![name.to_owned(), escape_unprintable(value)];
-    let rows = [
+    let mut rows = vec![
         row("matches", &matched),
         row("key", &key),
         row("hashed", rule.fingerprint.as_deref().unwrap_or("not shown")),
         row("limit", &rule.limit),
+    ];
+    if let Some(consistency) = &rule.consistency {
+        rows.push(row("consistency", consistency));
+        let held = format!("{} units on this node", rule.units_held.unwrap_or_default());
+        rows.push(row("leased", &held));
+    }
+    rows.extend([
         row("bound", &rule.bound),
         row("state", &rule.why),
         row("verdict", &rule.verdict),
-    ];
+    ]);
     let mark = if decides { format!("  {DIM}decides{DIM:#}") } else { String::new() };
     format!("  {BOLD}{}{BOLD:#}{mark}\n{}", escape_unprintable(&rule.id), format_columns(4, &rows))
 }

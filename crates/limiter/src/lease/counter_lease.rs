@@ -205,6 +205,7 @@ impl CounterLease {
         let lease = self.leases.iter_mut().find(live);
         let Some(lease) = lease else { return false };
         lease.left = lease.left.saturating_add(cost).min(lease.granted);
+        self.demand.forget(cost, now);
         true
     }
 

@@ -31,6 +31,13 @@ impl DemandMeter {
         self.current.units = self.current.units.saturating_add(units);
     }
 
+    /// Takes back a request that another rule refused: it needed nothing.
+    pub(super) fn forget(&mut self, units: u64, now: Timestamp) {
+        self.advance(now);
+        self.current.requests = self.current.requests.saturating_sub(1);
+        self.current.units = self.current.units.saturating_sub(units);
+    }
+
     /// Half as much again as one slot needs.
     pub(super) fn wanted_units(&mut self, now: Timestamp) -> u64 {
         self.advance(now);

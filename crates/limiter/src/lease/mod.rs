@@ -188,8 +188,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
     }
 
     /// The units that this node holds of a rule's counter for these facts.
-    #[must_use]
-    pub fn units_held(&self, rules: &RuleSet, rule: &Rule, facts: &Facts<'_>) -> u64 {
+    pub(crate) fn units_held(&self, rules: &RuleSet, rule: &Rule, facts: &Facts<'_>) -> u64 {
         let counters = self.node_counters.as_ref();
         counters.map_or(0, |it| it.leases.units_held(rule.fingerprint(facts, rules)))
     }

@@ -1,0 +1,177 @@
+//! `consistency: leased` with real nodes on a real Redis: local decisions that never exceed the
+//! limit. Windows are so long that nothing refills during a test, so totals are exact.
+
+use std::thread;
+
+use serde_json::json;
+use tidegate_testkit::redis::RedisServer as Redis;
+
+use crate::support::external_programs::run_h2load;
+use crate::support::{
+    HttpTestClient, ServerProcess, TestFolder, run_tidegate, utf8_text, wait_for,
+};
+
+const LIMIT: u64 = 3_000;
+
+/// A fleet on one Redis, with a leased rule.
+struct LeasedFleet {
+    nodes: Vec<ServerProcess>,
+    redis: Redis,
+    folder: TestFolder,
+}
+
+impl LeasedFleet {
+    fn start(nodes: usize, algorithm: &str) -> Self {
+        let (redis, folder) = (Redis::start(), TestFolder::new());
+        let limit = format!("{{ requests: {LIMIT}, window: 365d, algorithm: {algorithm} }}");
+        let rule = format!("{{ id: leased, key_by: ip, limit: {limit}, on_fail: deny,");
+        let lease = "consistency: leased, lease: { ttl: 50ms } }";
+        let rules = folder.write("rules.yaml", format!("rules:\n  - {rule} {lease}\n"));
+        let url = redis.url();
+        let args = ["--store", &url, "--store-deadline", "2s", "--admin", "127.0.0.1:0"];
+        let start = |_| ServerProcess::with_config(&rules, &args);
+        let nodes: Vec<ServerProcess> = (0..nodes).map(start).collect();
+        let fleet = Self { nodes, redis, folder };
+        let counted = format!("tidegate_store_nodes {}", fleet.nodes.len());
+        for node in &fleet.nodes {
+            wait_for("the nodes to count each other", || {
+                metrics(node).contains(&counted).then_some(())
+            });
+        }
+        fleet
+    }
+
+    /// Sends requests to all nodes at once; returns how many were admitted.
+    fn send_load(&self, requests: &[u64]) -> u64 {
+        let body = self.folder.write("body", r#"{"facts":{"ip":"203.0.113.7"}}"#);
+        thread::scope(|scope| {
+            let load = |(node, count): (&ServerProcess, &u64)| {
+                let url = format!("http://{}/v1/check", node.address);
+                let (count, body) = (count.to_string(), body.to_str().unwrap().to_owned());
+                scope.spawn(move || {
+                    let args = ["--h1", "-n", &count, "-c", "8", "-d", &body, &url];
+                    let report = run_h2load(&args);
+                    assert_eq!((report.errors, report.failed), (0, 0), "{report:?}");
+                    report.passed
+                })
+            };
+            let running: Vec<_> = self
+                .nodes
+                .iter()
+                .zip(requests)
+                .filter(|(_, count)| **count > 0)
+                .map(load)
+                .collect();
+            running.into_iter().map(|load| load.join().unwrap()).sum()
+        })
+    }
+
+    /// Sends requests to one node until it refuses one; returns how many were admitted. That takes
+    /// longer than a lease.
+    fn send_until_refused(&self, node: usize) -> u64 {
+        let (mut client, mut admitted) = (self.nodes[node].client(), 0);
+        let facts = json!({ "ip": "203.0.113.7" });
+        wait_for("a refusal", || {
+            let allowed = client.check(&facts).body["allowed"] == true;
+            admitted += u64::from(allowed);
+            (!allowed).then_some(())
+        });
+        admitted
+    }
+
+    /// Sends single requests to all nodes until `expected` were admitted. Units that a node holds
+    /// and does not need come back to the store meanwhile.
+    fn use_up(&self, mut admitted: u64, expected: u64) {
+        let mut clients: Vec<HttpTestClient> =
+            self.nodes.iter().map(ServerProcess::client).collect();
+        let facts = json!({ "ip": "203.0.113.7" });
+        wait_for("all units to be spent", || {
+            for client in &mut clients {
+                admitted += u64::from(client.check(&facts).body["allowed"] == true);
+            }
+            assert!(admitted <= expected, "{admitted} of {expected} admitted");
+            (admitted == expected).then_some(())
+        });
+        for client in &mut clients {
+            assert_eq!(client.check(&facts).body["allowed"], false);
+        }
+    }
+}
+
+fn metrics(node: &ServerProcess) -> String {
+    let mut admin = HttpTestClient::connect(&node.admin_address());
+    admin.get("/metrics").body.as_str().unwrap().to_owned()
+}
+
+fn metric(node: &ServerProcess, series: &str) -> u64 {
+    let metrics = metrics(node);
+    let line = metrics.lines().find_map(|line| line.strip_prefix(series));
+    line.and_then(|value| value.trim().parse().ok()).unwrap_or_default()
+}
+
+#[test]
+fn leased_fleet_admits_exactly_limit() {
+    for algorithm in ["fixed_window", "sliding_window_log", "sliding_window_counter"] {
+        let fleet = LeasedFleet::start(3, algorithm);
+        // The counter's lending limit is ⌊L·W/(W + ttl)⌋, one request less.
+        let limit = if algorithm == "sliding_window_counter" { LIMIT - 1 } else { LIMIT };
+        let admitted = fleet.send_load(&[1_500, 1_500, 300]);
+        assert!(admitted <= limit, "{algorithm}: {admitted}");
+        fleet.use_up(admitted, limit);
+    }
+}
+
+#[test]
+fn leased_node_decides_most_requests_locally() {
+    let fleet = LeasedFleet::start(2, "token_bucket");
+    // What refills in one lease is rounded up to one request.
+    let lending = LIMIT - 1;
+    let admitted = fleet.send_load(&[1_000, 1_000]);
+    assert!(admitted <= lending, "{admitted}");
+    for node in &fleet.nodes {
+        let by = |by| {
+            let series = |outcome| {
+                let labels = format!(r#"api="http",answered_by="{by}",outcome="{outcome}""#);
+                metric(node, &format!("tidegate_decisions_total{{{labels}}}"))
+            };
+            series("allowed") + series("refused")
+        };
+        let grants = metric(node, "tidegate_lease_grants_total");
+        assert!(by("lease") > by("store"), "{} {}", by("lease"), by("store"));
+        assert!(0 < grants && grants < 500, "{grants} calls for 1000 requests");
+    }
+    let server = format!("http://{}", fleet.nodes[0].address);
+    let output = run_tidegate(&["explain", "--server", &server, "ip=203.0.113.7"]);
+    let text = utf8_text(&output.stdout);
+    for expected in ["leased (ttl 50ms, bound exact)", "units on this node", "at most 6000 in any"]
+    {
+        assert!(text.contains(expected), "{expected}\n{text}");
+    }
+    fleet.use_up(admitted, lending);
+}
+
+#[test]
+fn stopped_node_spends_no_ended_lease() {
+    let fleet = LeasedFleet::start(2, "fixed_window");
+    let mut admitted = fleet.send_load(&[800, 0]);
+    fleet.nodes[0].signal("STOP");
+    admitted += fleet.send_until_refused(1);
+    fleet.nodes[0].signal("CONT");
+    fleet.use_up(admitted, LIMIT);
+}
+
+#[test]
+fn restarted_store_adds_at_most_one_limit() {
+    let fleet = LeasedFleet::start(2, "fixed_window");
+    let before = fleet.send_load(&[700, 700]);
+    fleet.redis.process().kill();
+    fleet.redis.restart();
+    let mut client = fleet.nodes[0].client();
+    let facts = json!({ "ip": "203.0.113.9" });
+    wait_for("the store to answer again", || {
+        (client.check(&facts).body["allowed"] == true).then_some(())
+    });
+    let after = fleet.send_load(&[4_000, 4_000]);
+    assert!(after <= LIMIT + before, "{after} after {before}");
+    assert!(after > LIMIT / 2, "{after}: the fleet uses the limit again");
+}
