@@ -119,8 +119,11 @@ pub enum AnsweredBy {
     DenyCache,
     /// The rules' `on_fail` setting, because the store did not answer.
     Fallback,
-    /// The node, with units that it has leased from the store.
+    /// The node, with units that it has leased from the store. Also if other rules were decided
+    /// like [`Async`](Self::Async).
     Lease,
+    /// The node, by its last view of the counters. It reports to the store what it admitted.
+    Async,
 }
 
 impl AnsweredBy {
@@ -132,6 +135,7 @@ impl AnsweredBy {
             Self::DenyCache => "deny_cache",
             Self::Fallback => "fallback",
             Self::Lease => "lease",
+            Self::Async => "async",
         }
     }
 }
@@ -156,7 +160,8 @@ mod tests {
 
     #[test]
     fn answering_components_have_stable_names() {
-        let all = [AnsweredBy::Store, AnsweredBy::DenyCache, AnsweredBy::Fallback];
-        assert_eq!(all.map(AnsweredBy::name), ["store", "deny_cache", "fallback"]);
+        use AnsweredBy::{Async, DenyCache, Fallback, Lease, Store};
+        let names = [Store, DenyCache, Fallback, Lease, Async].map(AnsweredBy::name);
+        assert_eq!(names, ["store", "deny_cache", "fallback", "lease", "async"]);
     }
 }

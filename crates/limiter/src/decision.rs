@@ -58,6 +58,8 @@ pub(crate) enum CounterLocation {
     Local,
     /// In the store, which granted the units at this instant of its clock.
     Lease(Timestamp),
+    /// In the store, to which this flush of the node reports it.
+    Async { flush: u64 },
 }
 
 /// One rule's verdict on a request.
@@ -211,6 +213,7 @@ impl Decision {
                 CounterLocation::Store => AnsweredBy::Store,
                 CounterLocation::Local => AnsweredBy::Fallback,
                 CounterLocation::Lease(_) => AnsweredBy::Lease,
+                CounterLocation::Async { .. } => AnsweredBy::Async,
             };
             let ChargeRecord { fingerprint, cost, .. } = *record;
             let charged_at = record.charged_at(reading);

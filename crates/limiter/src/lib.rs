@@ -15,6 +15,7 @@ mod lease;
 mod limiter;
 mod local_fallback;
 mod no_queue;
+mod node_counters;
 mod node_quotas;
 mod observer;
 mod plan;
@@ -25,6 +26,7 @@ mod settlement;
 mod slots;
 mod unsettled_usage;
 mod usage_migration;
+mod write_behind;
 
 pub use ad_hoc::{AdHoc, AdHocPolicyError};
 pub use batch::{DecisionQuery, QueryAction, StoreUnavailableError};
@@ -36,9 +38,10 @@ pub use deferred_charge::DeferredCharge;
 pub use explain::{Explanation, RuleExplanation};
 #[cfg(feature = "seeded-bugs")]
 pub use lease::SeededBug;
-pub use lease::{DEFAULT_LEASE_BYTES, LeaseClock, LeaseStats, LeaseTask};
+pub use lease::{DEFAULT_LEASE_BYTES, LeaseClock, LeaseStats, StoreTask};
 pub use limiter::Limiter;
 pub use local_fallback::NoFallback;
 pub use observer::{DecisionEvent, DecisionObserver, DecisionTimer};
 pub use queue_delay::QueueDelay;
 pub use slots::HeldSlots;
+pub use write_behind::AsyncStats;

@@ -11,18 +11,18 @@ use tidegate_rules::{ApiKind, Facts, OnFail, Rule, RuleSet};
 
 use crate::decision::{CounterLocation, Decision};
 use crate::explain::Explanation;
-use crate::lease::{LeaseBook, lease_ttl};
+use crate::lease::lease_ttl;
 use crate::local_fallback::{LocalFallback, NoFallback};
+use crate::node_counters::NodeCounters;
 use crate::observer::{DecisionEvent, DecisionObserver, DecisionTimer, StoreClock};
 use crate::plan::{ChargePlan, INLINE_CHARGES, PlanOptions};
-use crate::receipt::successor_rule;
 
 /// Decides requests. Share it by reference or in an `Arc`; the rules can be replaced while it runs.
 #[derive(Debug)]
 pub struct Limiter<S, L = NoFallback> {
     pub(crate) store: S,
     pub(crate) local: Option<LocalFallback<L>>,
-    pub(crate) leases: Option<LeaseBook>,
+    pub(crate) node_counters: Option<NodeCounters>,
     rules: ArcSwap<RuleSet>,
     observers: Vec<Arc<dyn DecisionObserver>>,
     timer: Option<Arc<dyn DecisionTimer>>,
@@ -37,7 +37,7 @@ impl<S: Store> Limiter<S> {
         Self {
             store,
             local: None,
-            leases: None,
+            node_counters: None,
             rules,
             observers: Vec::new(),
             timer: None,
@@ -68,7 +68,7 @@ impl<S: Store> Limiter<S> {
         Limiter {
             store: self.store,
             local: Some(local),
-            leases: self.leases,
+            node_counters: self.node_counters,
             rules: self.rules,
             observers: self.observers,
             timer: self.timer,
@@ -216,12 +216,8 @@ impl<S: Store, L: Store> Limiter<S, L> {
         let now = self.now().await?;
         let rules = Arc::new(rules.inherit_from(&self.rules.load(), now));
         self.rules.store(Arc::clone(&rules));
-        if let Some(book) = &self.leases {
-            // Counters of unchanged rules keep their leases.
-            book.retire(|old, rule| {
-                let successor = successor_rule(old, rule, &rules).map(|at| &rules[at]);
-                successor.is_some_and(|now| now.limit() == old[rule].limit())
-            });
+        if let Some(counters) = &self.node_counters {
+            counters.install(&rules);
         }
         self.observers.iter().for_each(|observer| observer.on_rules_installed(&rules));
         if let Some(local) = &self.local {
@@ -385,18 +381,18 @@ impl<S: Store, L: Store> Limiter<S, L> {
         if plan.charges.is_empty() {
             return;
         }
-        if let Some(book) = &self.leases
+        if let Some(counters) = &self.node_counters
             && plan.charges.iter().any(|charge| charge.lent)
         {
             match op {
                 Op::Charge => {
-                    if let Some(states) = self.take_units(book, plan, rules) {
-                        Box::pin(self.complete_with_store(book, plan, rules, states)).await;
+                    if let Some(states) = self.take_units(counters, plan, rules) {
+                        Box::pin(self.complete_with_store(counters, plan, rules, states)).await;
                     }
                     return;
                 }
                 Op::Reset => {
-                    plan.charges.iter().for_each(|charge| book.forget(charge.key.fingerprint));
+                    plan.charges.iter().for_each(|charge| counters.forget(charge.key.fingerprint));
                 }
                 _ => {}
             }

@@ -196,7 +196,9 @@ impl<L: Store> LocalFallback<L> {
             let Some(share) = shares.policy_for(charged.rule) else { continue };
             let charge = receipt.charge_with(charged, share, charged.cost);
             match charged.counter {
-                CounterLocation::Store | CounterLocation::Lease(_) => {
+                CounterLocation::Store
+                | CounterLocation::Lease(_)
+                | CounterLocation::Async { .. } => {
                     _ = self.refund_charge(&charge, charged.local_charged_at).await;
                 }
                 CounterLocation::Local => {

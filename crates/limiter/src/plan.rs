@@ -13,7 +13,7 @@ use tidegate_rules::{
 };
 
 use crate::decision::{ChargeRecord, CounterLocation, Decision, RuleReading};
-use crate::lease::lease_ttl;
+use crate::node_counters::NodeMode;
 use crate::receipt::{Receipt, ReceiptItem};
 
 /// One reading per charge of a plan.
@@ -366,7 +366,7 @@ impl<'a> ChargePlan<'a> {
             grace: rule.mode().warning_policy(),
             ban: rule.ban().filter(|_| enforced),
             queue,
-            lent: lease_ttl(rule).is_some(),
+            lent: NodeMode::of(rule).is_some(),
         });
     }
 }

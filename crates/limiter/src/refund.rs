@@ -42,10 +42,14 @@ impl<S: Store, L: Store> Limiter<S, L> {
             CounterLocation::Store => true,
             CounterLocation::Local => false,
             // Units go back into their lease while it lasts.
-            CounterLocation::Lease(granted_at) => !self
-                .leases
+            CounterLocation::Lease(granted_at) => !self.node_counters.as_ref().is_some_and(|it| {
+                it.leases.give_back(charged.fingerprint, charged.cost, granted_at)
+            }),
+            // Units that were not flushed yet need not be.
+            CounterLocation::Async { flush } => !self
+                .node_counters
                 .as_ref()
-                .is_some_and(|book| book.give_back(charged.fingerprint, charged.cost, granted_at)),
+                .is_some_and(|it| it.flushes.take_back(charged.fingerprint, charged.cost, flush)),
         };
         let (charges, mut readings): (SmallVec<[Charge<'_>; 4]>, PlanReadings) =
             receipt.charges_where(at_store).unzip();

@@ -59,7 +59,9 @@ const NOT_IN_STORE: Timestamp = Timestamp::EPOCH;
 
 async fn renew_slots_in_store<S: Store>(store: &S, receipt: &mut Receipt) {
     let since = |charged: &ReceiptItem| match charged.counter {
-        CounterLocation::Store | CounterLocation::Lease(_) => charged.charged_at,
+        CounterLocation::Store | CounterLocation::Lease(_) | CounterLocation::Async { .. } => {
+            charged.charged_at
+        }
         CounterLocation::Local => NOT_IN_STORE,
     };
     let mut left: SmallVec<[usize; 2]> = (0..receipt.items.len()).collect();
@@ -97,7 +99,9 @@ impl ReceiptItem {
     /// The time under which the local store holds the slot.
     pub(crate) fn local_charged_at_mut(&mut self) -> &mut Timestamp {
         match self.counter {
-            CounterLocation::Store | CounterLocation::Lease(_) => &mut self.local_charged_at,
+            CounterLocation::Store | CounterLocation::Lease(_) | CounterLocation::Async { .. } => {
+                &mut self.local_charged_at
+            }
             CounterLocation::Local => &mut self.charged_at,
         }
     }

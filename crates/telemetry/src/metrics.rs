@@ -29,8 +29,13 @@ pub use duration_histogram::{DurationHistogram, HistogramBounds};
 pub use exposition::{Exposition, MetricKind, MetricUnit, MetricsExporter};
 use striped::Striped;
 
-const ANSWERED_BY: [AnsweredBy; 4] =
-    [AnsweredBy::Store, AnsweredBy::DenyCache, AnsweredBy::Fallback, AnsweredBy::Lease];
+const ANSWERED_BY: [AnsweredBy; 5] = [
+    AnsweredBy::Store,
+    AnsweredBy::DenyCache,
+    AnsweredBy::Fallback,
+    AnsweredBy::Lease,
+    AnsweredBy::Async,
+];
 
 const OUTCOMES: [&str; 2] = ["allowed", "refused"];
 

@@ -13,6 +13,7 @@ use tidegate_core::time::{Micros, Timestamp};
 
 use super::demand::DemandMeter;
 use super::seeded_bug::{BugSwitch, SeededBug};
+use super::wait_estimate::{CounterDebt, wait_until_fits};
 
 /// A counter is leased once it has this many requests within a lease: fewer calls are then needed
 /// than if each request asked the store.
@@ -382,41 +383,16 @@ impl CounterLease {
 }
 
 impl LastAnswer {
-    /// How long after the answer a request with this cost passed at the store, if nothing else were
-    /// charged: never too short, but not always as short as possible.
+    /// How long after the answer a request with this cost passes at the store, if nothing else is
+    /// charged.
     fn wait_for(&self, policy: &Policy, cost: u64) -> Micros {
-        let Reading { remaining, reset_after, next_after, now, .. } = self.reading;
         match self.reading.retry {
-            Retry::After(wait) if cost <= self.least => return wait,
-            _ if cost <= remaining => return Micros::ZERO,
-            _ => {}
-        }
-        // A counter that granted something is not in debt. In debt, `next_after` is too short.
-        let one_more = cost == remaining + 1 && self.granted > 0;
-        match policy.meter() {
-            Meter::Bucket { units, .. } => {
-                let used = reset_after.get().saturating_mul(units.per_micro);
-                let level = used.saturating_add(cost.saturating_mul(units.per_request));
-                units.drain_time(level.saturating_sub(units.capacity).min(units.ceiling))
+            Retry::After(wait) if cost <= self.least => wait,
+            // A counter that granted something is not in debt.
+            _ if self.granted > 0 => {
+                wait_until_fits(&self.reading, policy, cost, CounterDebt::None)
             }
-            Meter::Fixed => next_after,
-            Meter::Log | Meter::Slots if one_more => next_after,
-            Meter::Log | Meter::Slots => reset_after,
-            // In debt, the next window may have no room either.
-            Meter::Counter(_) if self.granted == 0 => reset_after,
-            Meter::Counter(ticks) => {
-                let window = policy.quota().window.get();
-                let to_end = window - now.as_micros() % window;
-                if one_more && next_after.get() < to_end {
-                    return next_after;
-                }
-                // In the next window, a full count of this one has made room for the cost after
-                // cost/L of the window.
-                let decayed = u128::from(ticks.per_window) * u128::from(cost);
-                let decayed = decayed.div_ceil(policy.quota().requests.into());
-                let decay = u64::try_from(decayed).unwrap_or(u64::MAX).saturating_mul(ticks.micros);
-                Micros::new(to_end.saturating_add(decay)).min(reset_after)
-            }
+            _ => wait_until_fits(&self.reading, policy, cost, CounterDebt::Possible),
         }
     }
 }

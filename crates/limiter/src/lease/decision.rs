@@ -1,6 +1,6 @@
-//! Decisions of requests with leased rules. Units are taken first, then the store is asked for the
-//! other charges. A refusal by any of them gives the units back, so the request is still charged
-//! all or none.
+//! Decisions of requests with leased or asynchronous rules. The node decides these first, then asks
+//! the store for the other charges. A refusal by any of them gives the units back, so the request
+//! is still charged all or none.
 
 use std::sync::Arc;
 
@@ -10,32 +10,18 @@ use tidegate_core::store::{Charge, Op, Role, Store};
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_rules::{Consistency, Rule, RuleSet};
 
-use super::lease_book::{LeaseBook, LeaseRequest, TakeOutcome};
 use super::seeded_bug::SeededBug;
 use crate::decision::CounterLocation;
 use crate::limiter::{Limiter, has_local_rule};
+use crate::node_counters::{ChargeState, NodeCounters, NodeMode};
 use crate::plan::ChargePlan;
+use crate::write_behind::AsyncRequest;
 
 /// How often a request waits for an answer before it is charged at the store.
 const MAX_WAITS: usize = 3;
 
 /// What became of each charge of a plan.
 pub(crate) type ChargeStates = SmallVec<[ChargeState; 4]>;
-
-/// What became of one charge.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum ChargeState {
-    /// Units were taken of the lease granted at this instant.
-    Spent(Timestamp, Reading),
-    /// The node refuses it, because the store is short.
-    Refused(Reading),
-    /// The answer to this question decides.
-    Wait(u64),
-    /// The store decides it.
-    Store,
-    /// A shadow rule that would have to wait: it passes uncounted.
-    Uncounted,
-}
 
 /// How long units of a rule are leased; `None` if the store decides each request.
 pub(crate) fn lease_ttl(rule: &Rule) -> Option<Micros> {
@@ -46,72 +32,75 @@ pub(crate) fn lease_ttl(rule: &Rule) -> Option<Micros> {
 }
 
 impl<S: Store, L: Store> Limiter<S, L> {
-    /// Takes units for the leased charges of a plan, and decides the plan if that suffices.
+    /// Decides the leased and asynchronous charges of a plan, and the plan if that suffices.
     /// Otherwise returns what became of each charge so far.
     pub(crate) fn take_units(
         &self,
-        book: &LeaseBook,
+        counters: &NodeCounters,
         plan: &mut ChargePlan<'_>,
         rules: &Arc<RuleSet>,
     ) -> Option<ChargeStates> {
         let nodes = self.store.node_count();
-        let take = |i| take_for_charge(book, plan, rules, i, nodes, true);
+        let take = |i| counters.decide_charge(plan, rules, i, nodes, true);
         let states: ChargeStates = (0..plan.charges.len()).map(take).collect();
         if is_refused(plan, &states) {
-            refuse_locally(book, plan, &states);
+            refuse_locally(counters, plan, rules, &states);
             return None;
         }
         let local = |(charge, state): (&Charge<'_>, &ChargeState)| match state {
-            ChargeState::Spent(..) => true,
+            ChargeState::Spent(..) | ChargeState::Admitted(..) => true,
             ChargeState::Refused(_) => charge.role == Role::Shadow,
             _ => false,
         };
         if !plan.charges.iter().zip(&states).all(local) || self.mirrors(plan, rules) {
             return Some(states);
         }
-        record_results(book, plan, &states);
-        plan.answered_by = AnsweredBy::Lease;
+        record_results(counters, plan, &states);
+        plan.answered_by = answered_locally(plan, rules, |_| true);
         None
     }
 
-    /// Decides a plan for which the leases did not suffice.
+    /// Decides a plan that the node could not decide by itself.
     pub(crate) async fn complete_with_store(
         &self,
-        book: &LeaseBook,
+        counters: &NodeCounters,
         plan: &mut ChargePlan<'_>,
         rules: &Arc<RuleSet>,
         mut states: ChargeStates,
     ) {
-        let waited = self.wait_for_units(book, plan, rules, &mut states).await;
+        let waited = self.wait_for_units(counters, plan, rules, &mut states).await;
         if is_refused(plan, &states) {
-            return refuse_locally(book, plan, &states);
+            return refuse_locally(counters, plan, rules, &states);
         }
-        plan.answered_by = if waited { AnsweredBy::Store } else { AnsweredBy::Lease };
-        self.postpone_shadow_charges(book, plan, rules, &mut states);
+        plan.answered_by = match waited {
+            true => AnsweredBy::Store,
+            false => answered_locally(plan, rules, |_| true),
+        };
+        self.postpone_shadow_charges(counters, plan, rules, &mut states);
         loop {
             let which = indices_for_store(&states);
-            if !which.is_empty() && !self.charge_at_store(plan, rules, &which).await {
+            if !which.is_empty() && !self.charge_at_store(counters, plan, rules, &which).await {
                 // Charges of an earlier round are undone by hand; there is none in most requests.
                 self.undo_charges(plan, rules).await;
-                return refuse_locally(book, plan, &states);
+                return refuse_locally(counters, plan, rules, &states);
             }
             which.into_iter().for_each(|i| states[i] = ChargeState::Uncounted);
-            if !self.replace_ended_units(book, plan, rules, &mut states) {
+            if !self.replace_ended_units(counters, plan, rules, &mut states) {
                 break;
             }
             if is_refused(plan, &states) {
                 self.undo_charges(plan, rules).await;
-                return refuse_locally(book, plan, &states);
+                return refuse_locally(counters, plan, rules, &states);
             }
         }
-        record_results(book, plan, &states);
-        self.mirror_leased_charges(plan, rules, &states).await;
+        record_results(counters, plan, &states);
+        self.mirror_local_charges(plan, rules, &states).await;
     }
 
     /// Waits for the answers that decide the plan. Returns whether it waited.
     async fn wait_for_units(
         &self,
-        book: &LeaseBook,
+        counters: &NodeCounters,
         plan: &ChargePlan<'_>,
         rules: &Arc<RuleSet>,
         states: &mut ChargeStates,
@@ -124,10 +113,11 @@ impl<S: Store, L: Store> Limiter<S, L> {
                     states[i] = ChargeState::Uncounted;
                     break;
                 }
-                book.answered(plan.charges[i].key.fingerprint, question).await;
+                let Some(mode) = NodeMode::of_charge(plan, rules, i) else { break };
+                counters.answered(mode, plan.charges[i].key.fingerprint, question).await;
                 waited = true;
                 let nodes = self.store.node_count();
-                states[i] = take_for_charge(book, plan, rules, i, nodes, false);
+                states[i] = counters.decide_charge(plan, rules, i, nodes, false);
             }
             if matches!(states[i], ChargeState::Wait(_)) {
                 states[i] = ChargeState::Store;
@@ -139,11 +129,11 @@ impl<S: Store, L: Store> Limiter<S, L> {
         waited
     }
 
-    /// Charges leased rules in shadow mode later, if no other rule needs the store: they never make
-    /// a request wait.
+    /// Charges leased and asynchronous rules in shadow mode later, if no other rule needs the
+    /// store: they never make a request wait.
     fn postpone_shadow_charges(
         &self,
-        book: &LeaseBook,
+        counters: &NodeCounters,
         plan: &ChargePlan<'_>,
         rules: &Arc<RuleSet>,
         states: &mut ChargeStates,
@@ -154,7 +144,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
             return;
         }
         for i in which {
-            book.charge_later(&plan.charges[i], rules, plan.rule_index(i));
+            counters.leases.charge_later(&plan.charges[i], rules, plan.rule_index(i));
             states[i] = ChargeState::Uncounted;
         }
     }
@@ -162,21 +152,44 @@ impl<S: Store, L: Store> Limiter<S, L> {
     /// Charges part of a plan at the store. Returns whether it was admitted.
     async fn charge_at_store(
         &self,
+        counters: &NodeCounters,
         plan: &mut ChargePlan<'_>,
         rules: &Arc<RuleSet>,
         which: &[usize],
     ) -> bool {
         let mut part = plan.subset(which);
+        let asked_at = counters.flushes.now();
         self.apply_to_store(Op::Charge, &mut part, rules).await;
+        if part.answered_by == AnsweredBy::Store {
+            self.update_views(counters, &part, rules, asked_at);
+        }
         plan.adopt_subset(&part, which);
         !part.readings.iter().any(|reading| reading.verdict.refuses())
+    }
+
+    /// Makes the store's readings of asynchronous counters the node's views of them.
+    fn update_views(
+        &self,
+        counters: &NodeCounters,
+        part: &ChargePlan<'_>,
+        rules: &Arc<RuleSet>,
+        asked_at: Timestamp,
+    ) {
+        let nodes = self.store.node_count();
+        for (i, reading) in part.numbers().into_iter().enumerate() {
+            if let Some(NodeMode::Async { interval }) = NodeMode::of_charge(part, rules, i) {
+                let (charge, rule) = (&part.charges[i], part.rule_index(i));
+                let request = AsyncRequest { charge, rules, rule, interval, nodes };
+                counters.flushes.on_direct_answer(request, reading, asked_at);
+            }
+        }
     }
 
     /// Takes units again for those whose lease ended while the request waited: they must not be
     /// spent. Returns whether there were any.
     fn replace_ended_units(
         &self,
-        book: &LeaseBook,
+        counters: &NodeCounters,
         plan: &ChargePlan<'_>,
         rules: &Arc<RuleSet>,
         states: &mut ChargeStates,
@@ -184,10 +197,10 @@ impl<S: Store, L: Store> Limiter<S, L> {
         let mut ended = false;
         for i in 0..states.len() {
             let ChargeState::Spent(granted_at, _) = states[i] else { continue };
-            if !book.is_live(plan.charges[i].key.fingerprint, granted_at) {
+            if !counters.leases.is_live(plan.charges[i].key.fingerprint, granted_at) {
                 ended = true;
                 let nodes = self.store.node_count();
-                states[i] = match take_for_charge(book, plan, rules, i, nodes, false) {
+                states[i] = match counters.decide_charge(plan, rules, i, nodes, false) {
                     ChargeState::Wait(_) => ChargeState::Store,
                     state => state,
                 };
@@ -210,8 +223,8 @@ impl<S: Store, L: Store> Limiter<S, L> {
         self.local.is_some() && has_local_rule(plan, rules)
     }
 
-    /// Mirrors what was admitted on leases to the local shares.
-    async fn mirror_leased_charges(
+    /// Mirrors what the node admitted by itself to the local shares.
+    async fn mirror_local_charges(
         &self,
         plan: &mut ChargePlan<'_>,
         rules: &Arc<RuleSet>,
@@ -220,33 +233,14 @@ impl<S: Store, L: Store> Limiter<S, L> {
         let Some(local) = self.local.as_ref().filter(|_| has_local_rule(plan, rules)) else {
             return;
         };
-        let spent = |i: &usize| matches!(states[*i], ChargeState::Spent(..));
+        let spent =
+            |i: &usize| matches!(states[*i], ChargeState::Spent(..) | ChargeState::Admitted(..));
         let spent: SmallVec<[usize; 4]> = (0..states.len()).filter(spent).collect();
         self.sync_node_count().await;
         let numbers = plan.numbers();
         let at = local.mirror_charges(Op::Charge, plan, rules, &numbers, &spent).await;
         let known = Some(plan.local_charged_at).filter(|known| *known > Timestamp::EPOCH);
         plan.local_charged_at = known.map_or(at, |known| known.min(at));
-    }
-}
-
-/// Takes units for one charge of a plan.
-fn take_for_charge(
-    book: &LeaseBook,
-    plan: &ChargePlan<'_>,
-    rules: &Arc<RuleSet>,
-    i: usize,
-    nodes: u32,
-    first: bool,
-) -> ChargeState {
-    let (charge, rule) = (&plan.charges[i], plan.rule_index(i));
-    let ttl = rules.get(rule).filter(|_| charge.lent).and_then(lease_ttl);
-    let Some(ttl) = ttl else { return ChargeState::Store };
-    match book.take(LeaseRequest { charge, rules, rule, ttl, nodes }, first) {
-        TakeOutcome::Spent { granted_at, reading } => ChargeState::Spent(granted_at, reading),
-        TakeOutcome::Refused(reading) => ChargeState::Refused(reading),
-        TakeOutcome::Wait { question } => ChargeState::Wait(question),
-        TakeOutcome::Direct => ChargeState::Store,
     }
 }
 
@@ -260,36 +254,63 @@ fn is_refused(plan: &ChargePlan<'_>, states: &ChargeStates) -> bool {
 
 /// Refuses a plan: gives the units back and sets the readings that are known. The other counters
 /// were not read.
-fn refuse_locally(book: &LeaseBook, plan: &mut ChargePlan<'_>, states: &ChargeStates) {
+fn refuse_locally(
+    counters: &NodeCounters,
+    plan: &mut ChargePlan<'_>,
+    rules: &Arc<RuleSet>,
+    states: &ChargeStates,
+) {
     for (i, state) in states.iter().enumerate() {
-        let Charge { key, cost, role, .. } = plan.charges[i];
+        let charge = plan.charges[i];
+        counters.give_back(&charge, state);
         match *state {
-            ChargeState::Spent(granted_at, reading) => {
-                book.give_back(key.fingerprint, cost, granted_at);
-                let remaining = reading.remaining.saturating_add(cost).min(reading.limit);
+            ChargeState::Spent(_, reading) | ChargeState::Admitted(_, reading) => {
+                let remaining = reading.remaining.saturating_add(charge.cost).min(reading.limit);
                 plan.set_reading(i, Reading { remaining, ..reading });
             }
-            ChargeState::Refused(reading) => plan.set_reading(i, refusal_for(role, reading)),
+            ChargeState::Refused(reading) => {
+                plan.set_reading(i, refusal_for(charge.role, reading));
+            }
             ChargeState::Wait(_) | ChargeState::Store | ChargeState::Uncounted => {}
         }
     }
     if is_refused(plan, states) {
-        plan.answered_by = AnsweredBy::Lease;
+        let refuses = |i: usize| matches!(states[i], ChargeState::Refused(_));
+        plan.answered_by = answered_locally(plan, rules, refuses);
     }
 }
 
-/// Sets the readings of leased charges, and records what was spent.
-fn record_results(book: &LeaseBook, plan: &mut ChargePlan<'_>, states: &ChargeStates) {
+/// The component that decided a plan without the store: leases if any of the charges `which` is
+/// leased.
+fn answered_locally(
+    plan: &ChargePlan<'_>,
+    rules: &Arc<RuleSet>,
+    which: impl Fn(usize) -> bool,
+) -> AnsweredBy {
+    let mode = |i: usize| NodeMode::of_charge(plan, rules, i);
+    let leased = |i: usize| which(i) && matches!(mode(i), Some(NodeMode::Leased { .. }));
+    match (0..plan.charges.len()).any(leased) {
+        true => AnsweredBy::Lease,
+        false => AnsweredBy::Async,
+    }
+}
+
+/// Sets the readings of the charges that the node decided, and records what was charged.
+fn record_results(counters: &NodeCounters, plan: &mut ChargePlan<'_>, states: &ChargeStates) {
     for (i, state) in states.iter().enumerate() {
         let charge = plan.charges[i];
         match *state {
             ChargeState::Spent(granted_at, reading) => {
-                let dated = match book.bug.has(SeededBug::RefundDatedByDecision) {
+                let dated = match counters.leases.bug.has(SeededBug::RefundDatedByDecision) {
                     true => reading.now,
                     false => granted_at,
                 };
                 plan.set_reading(i, reading);
                 plan.record_charge(i, CounterLocation::Lease(dated));
+            }
+            ChargeState::Admitted(flush, reading) => {
+                plan.set_reading(i, reading);
+                plan.record_charge(i, CounterLocation::Async { flush });
             }
             ChargeState::Refused(reading) => plan.set_reading(i, refusal_for(charge.role, reading)),
             ChargeState::Wait(_) | ChargeState::Store | ChargeState::Uncounted => {}

@@ -1,10 +1,8 @@
 //! All counters of which this node holds leases, in bounded memory.
 
-use std::collections::HashMap;
 use std::future::poll_fn;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
 use tidegate_core::decision::Reading;
@@ -14,31 +12,25 @@ use tidegate_core::time::{Micros, Timestamp};
 use tidegate_rules::RuleSet;
 
 use super::counter_lease::{CounterLease, HOT_REQUESTS, Question, Take, UnspentUnits};
+use super::counter_shards::CounterShards;
 use super::hot_counters::HotCounters;
 use super::seeded_bug::BugSwitch;
 use super::task_queue::{LeaseTask, LeaseTaskKind, TaskQueue};
 use super::{LeaseClock, LeaseStats};
 
-const SHARDS: usize = 64;
-
-/// The bytes that a leased counter takes, roughly.
-const COUNTER_BYTES: usize = size_of::<Fingerprint>() + size_of::<LeasedCounter>() + 64;
-
 /// The leases of this node.
 #[derive(Debug)]
 pub(crate) struct LeaseBook {
     clock: LeaseClock,
-    shards: Box<[Mutex<LeaseShard>]>,
+    shards: CounterShards<LeasedCounter>,
     max_counters_per_shard: usize,
     hot: HotCounters,
-    pub(super) tasks: TaskQueue,
+    pub(super) tasks: Arc<TaskQueue>,
     stats: LeaseCounters,
     /// How many counters there were.
     counters: AtomicU64,
     pub(crate) bug: BugSwitch,
 }
-
-type LeaseShard = HashMap<Fingerprint, LeasedCounter, BuildHasherDefault<FingerprintHasher>>;
 
 /// A counter with the rule that it belongs to.
 #[derive(Debug)]
@@ -84,13 +76,13 @@ pub(crate) enum TakeOutcome {
 }
 
 impl LeaseBook {
-    pub(crate) fn new(clock: LeaseClock, max_bytes: usize) -> Self {
+    pub(crate) fn new(clock: LeaseClock, max_bytes: usize, tasks: Arc<TaskQueue>) -> Self {
         Self {
             clock,
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            max_counters_per_shard: (max_bytes / COUNTER_BYTES / SHARDS).max(1),
+            shards: CounterShards::new(),
+            max_counters_per_shard: CounterShards::<LeasedCounter>::max_per_shard(max_bytes),
             hot: HotCounters::new(),
-            tasks: TaskQueue::default(),
+            tasks,
             stats: LeaseCounters::default(),
             counters: AtomicU64::new(0),
             bug: BugSwitch::default(),
@@ -101,7 +93,7 @@ impl LeaseBook {
     pub(crate) fn take(&self, request: LeaseRequest<'_>, first: bool) -> TakeOutcome {
         let now = self.clock.now();
         let (key, cost) = (request.charge.key.fingerprint, request.charge.cost);
-        let mut shard = self.shard(key);
+        let mut shard = self.shards.lock(key);
         let counter = match shard.get_mut(&key) {
             Some(counter) => counter,
             None => {
@@ -142,7 +134,7 @@ impl LeaseBook {
     /// ended.
     pub(crate) fn give_back(&self, key: Fingerprint, cost: u64, granted_at: Timestamp) -> bool {
         let now = self.clock.now();
-        let mut shard = self.shard(key);
+        let mut shard = self.shards.lock(key);
         let counter = shard.get_mut(&key);
         let back = counter.is_some_and(|counter| counter.lease.give_back(cost, granted_at, now));
         if back {
@@ -154,14 +146,14 @@ impl LeaseBook {
     /// Whether units taken from this lease may still be spent.
     pub(crate) fn is_live(&self, key: Fingerprint, granted_at: Timestamp) -> bool {
         let now = self.clock.now();
-        let shard = self.shard(key);
+        let shard = self.shards.lock(key);
         shard.get(&key).is_some_and(|counter| counter.lease.is_live(granted_at, now))
     }
 
     /// Processes the store's answer to a question, and wakes the requests that wait for it.
     pub(super) fn on_answer(&self, key: Fingerprint, question: u64, answer: Option<Reading>) {
         let now = self.clock.now();
-        let mut shard = self.shard(key);
+        let mut shard = self.shards.lock(key);
         let Some(counter) = shard.get_mut(&key) else { return };
         let granted = answer.map_or(0, |reading| reading.granted.into());
         self.stats.granted.fetch_add(granted, Relaxed);
@@ -175,7 +167,7 @@ impl LeaseBook {
     /// Completes when the question has been answered.
     pub(crate) async fn answered(&self, key: Fingerprint, question: u64) {
         poll_fn(|context| {
-            let mut shard = self.shard(key);
+            let mut shard = self.shards.lock(key);
             let Some(counter) = shard.get_mut(&key) else { return Poll::Ready(()) };
             let asked = counter.lease.question();
             if asked.is_none_or(|asked| asked.number != question) {
@@ -190,8 +182,8 @@ impl LeaseBook {
     /// Ends leases whose time is over, and forgets counters that are no longer in demand.
     pub(crate) fn sweep(&self) {
         let now = self.clock.now();
-        for shard in &self.shards {
-            lock(shard).retain(|key, counter| {
+        for mut shard in self.shards.iter() {
+            shard.retain(|key, counter| {
                 let stays = counter.lease.sweep(now);
                 self.enqueue(*key, counter, None);
                 stays
@@ -203,8 +195,7 @@ impl LeaseBook {
     /// rule that a counter belongs to.
     pub(crate) fn retire(&self, keep: impl Fn(&Arc<RuleSet>, u32) -> bool) {
         let now = self.clock.now();
-        for shard in &self.shards {
-            let mut shard = lock(shard);
+        for mut shard in self.shards.iter() {
             for (key, counter) in shard.iter_mut() {
                 if !keep(&counter.rules, counter.rule) {
                     counter.lease.retire(now);
@@ -219,7 +210,7 @@ impl LeaseBook {
     }
 
     pub(crate) fn forget(&self, key: Fingerprint) {
-        let mut shard = self.shard(key);
+        let mut shard = self.shards.lock(key);
         if let Some(counter) = shard.remove(&key) {
             drop(shard);
             counter.waiting.into_iter().for_each(Waker::wake);
@@ -228,8 +219,7 @@ impl LeaseBook {
 
     pub(crate) fn stats(&self) -> LeaseStats {
         let (mut counters, mut held) = (0, 0);
-        for shard in &self.shards {
-            let shard = lock(shard);
+        for shard in self.shards.iter() {
             counters += shard.len();
             held += shard.values().map(|counter| counter.lease.units_left()).sum::<u64>();
         }
@@ -247,7 +237,7 @@ impl LeaseBook {
 
     /// Charges a counter when there is time; no request waits for it.
     pub(super) fn charge_later(&self, charge: &Charge<'_>, rules: &Arc<RuleSet>, rule: u32) {
-        self.tasks.push(LeaseTask {
+        self.tasks.push_lease(LeaseTask {
             rules: Arc::clone(rules),
             rule,
             key: charge.key.fingerprint,
@@ -258,7 +248,7 @@ impl LeaseBook {
 
     /// The units that this node holds of a counter.
     pub(crate) fn units_held(&self, key: Fingerprint) -> u64 {
-        self.shard(key).get(&key).map_or(0, |counter| counter.lease.units_left())
+        self.shards.lock(key).get(&key).map_or(0, |counter| counter.lease.units_left())
     }
 
     fn new_counter(&self, request: &LeaseRequest<'_>, seen: u32, now: Timestamp) -> LeasedCounter {
@@ -309,34 +299,6 @@ impl LeaseBook {
 
     fn push_task(&self, key: Fingerprint, counter: &LeasedCounter, kind: LeaseTaskKind) {
         let (rules, policy) = (Arc::clone(&counter.rules), *counter.lease.policy());
-        self.tasks.push(LeaseTask { rules, rule: counter.rule, key, policy, kind });
-    }
-
-    fn shard(&self, key: Fingerprint) -> MutexGuard<'_, LeaseShard> {
-        lock(&self.shards[usize::try_from(key.hi % SHARDS as u64).unwrap_or(0)])
-    }
-}
-
-fn lock(shard: &Mutex<LeaseShard>) -> MutexGuard<'_, LeaseShard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Fingerprints are hashes already.
-#[derive(Debug, Default)]
-struct FingerprintHasher(u64);
-
-impl Hasher for FingerprintHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = self.0.rotate_left(32) ^ number;
+        self.tasks.push_lease(LeaseTask { rules, rule: counter.rule, key, policy, kind });
     }
 }

@@ -15,12 +15,14 @@
 //! [`Policy::lending`]: tidegate_core::policy::Policy::lending
 
 mod counter_lease;
+mod counter_shards;
 mod decision;
 mod demand;
 mod hot_counters;
 mod lease_book;
 mod seeded_bug;
 mod task_queue;
+mod wait_estimate;
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,19 +33,24 @@ use tidegate_core::time::Timestamp;
 use tidegate_rules::{Facts, Rule, RuleSet};
 
 use crate::limiter::Limiter;
+use crate::node_counters::{NodeCounters, NodeMode};
 use crate::refund::refund_charges;
-use task_queue::LeaseTaskKind;
+use crate::write_behind::{AsyncRequest, AsyncStats};
+use task_queue::StoreTaskKind;
 
+pub(crate) use counter_shards::CounterShards;
 pub(crate) use decision::lease_ttl;
-pub(crate) use lease_book::LeaseBook;
+pub(crate) use lease_book::{LeaseBook, LeaseRequest, TakeOutcome};
 pub(crate) use seeded_bug::BugSwitch;
 #[cfg(feature = "seeded-bugs")]
 pub use seeded_bug::SeededBug;
 #[cfg(not(feature = "seeded-bugs"))]
 pub(crate) use seeded_bug::SeededBug;
-pub use task_queue::LeaseTask;
+pub use task_queue::StoreTask;
+pub(crate) use task_queue::{LeaseTask, LeaseTaskKind, TaskQueue};
+pub(crate) use wait_estimate::{CounterDebt, wait_until_fits};
 
-/// The bytes that the leases of a node take at most, by default.
+/// The bytes that leased and asynchronous counters of a node take at most, by default.
 pub const DEFAULT_LEASE_BYTES: usize = 64 << 20;
 
 /// The clock that ends leases. It must count on while the process is stopped or the machine
@@ -89,14 +96,15 @@ impl fmt::Debug for LeaseClock {
 }
 
 impl<S: Store, L: Store> Limiter<S, L> {
-    /// Lets the node lease units of leased rules. The rule set must be [for a shared store], and
-    /// the caller must run every task from [`next_lease_task`](Self::next_lease_task), and call
+    /// Lets the node decide leased and asynchronous rules by itself, with at most `max_bytes` for
+    /// their counters. The rule set must be [for a shared store], and the caller must run every
+    /// task from [`next_lease_task`](Self::next_lease_task), and call
     /// [`sweep_leases`](Self::sweep_leases) every few milliseconds.
     ///
     /// [for a shared store]: RuleSet::for_shared_store
     #[must_use]
     pub fn with_leases(mut self, clock: LeaseClock, max_bytes: usize) -> Self {
-        self.leases = Some(LeaseBook::new(clock, max_bytes));
+        self.node_counters = Some(NodeCounters::new(clock, max_bytes));
         self
     }
 
@@ -107,8 +115,8 @@ impl<S: Store, L: Store> Limiter<S, L> {
     #[cfg(feature = "seeded-bugs")]
     #[must_use]
     pub fn with_seeded_bug(mut self, bug: SeededBug) -> Self {
-        if let Some(book) = &mut self.leases {
-            book.bug = BugSwitch::new(bug);
+        if let Some(counters) = &mut self.node_counters {
+            counters.set_bug(BugSwitch::new(bug));
         }
         if let Some(local) = &mut self.local {
             local.set_bug(BugSwitch::new(bug));
@@ -116,23 +124,31 @@ impl<S: Store, L: Store> Limiter<S, L> {
         self
     }
 
-    /// The next call to the store that the leases need. For a single consumer, which runs the tasks
-    /// concurrently. Never completes if the node does not lease.
-    pub async fn next_lease_task(&self) -> LeaseTask {
-        match &self.leases {
-            Some(book) => book.tasks.next().await,
+    /// The next call to the store that the node's counters need. For a single consumer, which runs
+    /// the tasks concurrently. Never completes if the store decides each request.
+    pub async fn next_lease_task(&self) -> StoreTask {
+        match &self.node_counters {
+            Some(counters) => counters.tasks.next().await,
             None => std::future::pending().await,
         }
     }
 
-    /// The next call to the store that the leases need, if there is one now.
-    pub fn pop_lease_task(&self) -> Option<LeaseTask> {
-        self.leases.as_ref()?.tasks.pop()
+    /// The next call to the store that the node's counters need, if there is one now.
+    pub fn pop_lease_task(&self) -> Option<StoreTask> {
+        self.node_counters.as_ref()?.tasks.pop()
     }
 
     /// Makes a call to the store, and processes its answer.
-    pub async fn run_lease_task(&self, task: LeaseTask) {
-        let Some(book) = &self.leases else { return };
+    pub async fn run_lease_task(&self, task: StoreTask) {
+        let Some(counters) = &self.node_counters else { return };
+        match task.0 {
+            StoreTaskKind::Counter(task) => self.call_for_counter(counters, task).await,
+            StoreTaskKind::Flush(batch) => self.run_flush(&counters.flushes, batch).await,
+        }
+    }
+
+    async fn call_for_counter(&self, counters: &NodeCounters, task: LeaseTask) {
+        let book = &counters.leases;
         let charge =
             |cost| Charge { lent: true, ..Charge::plain(task.store_key(), &task.policy, cost) };
         let mut readings = [Reading::default()];
@@ -148,8 +164,17 @@ impl<S: Store, L: Store> Limiter<S, L> {
                 refund_charges(&self.store, &[charge(units)], &mut readings).await;
             }
             LeaseTaskKind::Charge { cost } => {
+                let (charge, asked_at) = (charge(cost), counters.flushes.now());
                 // If the store does not answer, the shadow rule counts a little less.
-                _ = self.store.apply(Op::Charge, &[charge(cost)], &mut readings).await;
+                let answered = self.store.apply(Op::Charge, &[charge], &mut readings).await;
+                let (rules, rule) = (&task.rules, task.rule);
+                if let (Ok(_), Some(NodeMode::Async { interval })) =
+                    (answered, NodeMode::of(&rules[rule]))
+                {
+                    let nodes = self.store.node_count();
+                    let request = AsyncRequest { charge: &charge, rules, rule, interval, nodes };
+                    counters.flushes.on_direct_answer(request, readings[0], asked_at);
+                }
             }
             #[cfg(feature = "seeded-bugs")]
             LeaseTaskKind::Reset => {
@@ -159,29 +184,37 @@ impl<S: Store, L: Store> Limiter<S, L> {
     }
 
     /// Returns unspent units of leases that have ended, and of counters that are no longer in
-    /// demand.
+    /// demand. Flushes the asynchronous counters whose time has come.
     pub fn sweep_leases(&self) {
-        if let Some(book) = &self.leases {
-            book.sweep();
+        if let Some(counters) = &self.node_counters {
+            counters.sweep();
         }
     }
 
-    /// Gives up all leases, before the node stops. Run the tasks that follow.
+    /// Gives up all leases and flushes all asynchronous counters, before the node stops. Run the
+    /// tasks that follow.
     pub fn retire_leases(&self) {
-        if let Some(book) = &self.leases {
-            book.retire(|_, _| false);
+        if let Some(counters) = &self.node_counters {
+            counters.retire();
         }
     }
 
     /// What the leases of this node amount to, if it leases.
     #[must_use]
     pub fn lease_stats(&self) -> Option<LeaseStats> {
-        self.leases.as_ref().map(LeaseBook::stats)
+        self.node_counters.as_ref().map(|counters| counters.leases.stats())
+    }
+
+    /// What the asynchronous counters of this node amount to, if it has any.
+    #[must_use]
+    pub fn async_stats(&self) -> Option<AsyncStats> {
+        self.node_counters.as_ref().map(|counters| counters.flushes.stats())
     }
 
     /// The units that this node holds of a rule's counter for these facts.
     pub(crate) fn units_held(&self, rules: &RuleSet, rule: &Rule, facts: &Facts<'_>) -> u64 {
-        self.leases.as_ref().map_or(0, |book| book.units_held(rule.fingerprint(facts, rules)))
+        let counters = self.node_counters.as_ref();
+        counters.map_or(0, |it| it.leases.units_held(rule.fingerprint(facts, rules)))
     }
 }
 

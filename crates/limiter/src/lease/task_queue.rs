@@ -1,5 +1,5 @@
-//! What the leases of this node want of the store. The limiter starts no tasks itself: the caller
-//! takes them from here and runs them concurrently.
+//! What the leased and asynchronous counters of this node want of the store. The limiter starts no
+//! tasks itself: the caller takes them from here and runs them concurrently.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -12,20 +12,34 @@ use tidegate_core::store::GrantTerms;
 use tidegate_core::time::Timestamp;
 use tidegate_rules::RuleSet;
 
+use crate::write_behind::FlushBatch;
+
 /// One call to the store. Run it with [`Limiter::run_lease_task`](crate::Limiter::run_lease_task);
 /// a task that is dropped leaves requests waiting.
 #[derive(Debug)]
 #[must_use = "requests may wait for it"]
-pub struct LeaseTask {
-    pub(super) rules: Arc<RuleSet>,
-    pub(super) rule: u32,
-    pub(super) key: Fingerprint,
-    pub(super) policy: Policy,
-    pub(super) kind: LeaseTaskKind,
+pub struct StoreTask(pub(super) StoreTaskKind);
+
+#[derive(Debug)]
+pub(super) enum StoreTaskKind {
+    /// A call for one counter.
+    Counter(LeaseTask),
+    /// A report of what was admitted on asynchronous counters.
+    Flush(FlushBatch),
+}
+
+/// A call for one counter.
+#[derive(Debug)]
+pub(crate) struct LeaseTask {
+    pub(crate) rules: Arc<RuleSet>,
+    pub(crate) rule: u32,
+    pub(crate) key: Fingerprint,
+    pub(crate) policy: Policy,
+    pub(crate) kind: LeaseTaskKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LeaseTaskKind {
+pub(crate) enum LeaseTaskKind {
     /// Asks for units.
     Ask { question: u64, least: u64, terms: GrantTerms },
     /// Returns units that were granted at this instant.
@@ -39,23 +53,31 @@ pub(super) enum LeaseTaskKind {
 
 impl LeaseTask {
     /// The counter's key.
-    pub(super) fn store_key(&self) -> Key<'_> {
+    pub(crate) fn store_key(&self) -> Key<'_> {
         self.rules[self.rule].key(self.key)
     }
 }
 
 /// Tasks in the order in which they came.
 #[derive(Debug, Default)]
-pub(super) struct TaskQueue(Mutex<QueueState>);
+pub(crate) struct TaskQueue(Mutex<QueueState>);
 
 #[derive(Debug, Default)]
 struct QueueState {
-    tasks: VecDeque<LeaseTask>,
+    tasks: VecDeque<StoreTask>,
     consumer: Option<Waker>,
 }
 
 impl TaskQueue {
-    pub(super) fn push(&self, task: LeaseTask) {
+    pub(crate) fn push_lease(&self, task: LeaseTask) {
+        self.push(StoreTask(StoreTaskKind::Counter(task)));
+    }
+
+    pub(crate) fn push_flush(&self, batch: FlushBatch) {
+        self.push(StoreTask(StoreTaskKind::Flush(batch)));
+    }
+
+    fn push(&self, task: StoreTask) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.tasks.push_back(task);
         if let Some(consumer) = state.consumer.take() {
@@ -65,12 +87,12 @@ impl TaskQueue {
     }
 
     /// The next task, if there is one.
-    pub(super) fn pop(&self) -> Option<LeaseTask> {
+    pub(super) fn pop(&self) -> Option<StoreTask> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).tasks.pop_front()
     }
 
     /// Waits for the next task. For a single consumer.
-    pub(super) async fn next(&self) -> LeaseTask {
+    pub(super) async fn next(&self) -> StoreTask {
         poll_fn(|context| {
             let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(task) = state.tasks.pop_front() {

@@ -7,6 +7,8 @@
     reason = "each test file uses some of it"
 )]
 
+pub(crate) mod node;
+
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};

@@ -1,0 +1,63 @@
+//! A map from counters to what this node knows of them, divided among locks.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tidegate_core::key::Fingerprint;
+
+const SHARDS: usize = 64;
+
+/// A map that many threads use at once.
+#[derive(Debug)]
+pub(crate) struct CounterShards<C>(Box<[Mutex<CounterShard<C>>]>);
+
+/// The part of a map behind one lock.
+pub(crate) type CounterShard<C> = HashMap<Fingerprint, C, BuildHasherDefault<FingerprintHasher>>;
+
+impl<C> CounterShards<C> {
+    pub(crate) fn new() -> Self {
+        Self((0..SHARDS).map(|_| Mutex::default()).collect())
+    }
+
+    /// How many counters a shard may hold, so that all together take at most `max_bytes`. The
+    /// size of an entry is an estimate.
+    pub(crate) fn max_per_shard(max_bytes: usize) -> usize {
+        let entry = size_of::<Fingerprint>() + size_of::<C>() + 64;
+        (max_bytes / entry / SHARDS).max(1)
+    }
+
+    /// Locks the shard that holds a counter.
+    pub(crate) fn lock(&self, key: Fingerprint) -> MutexGuard<'_, CounterShard<C>> {
+        lock(&self.0[usize::try_from(key.hi % SHARDS as u64).unwrap_or(0)])
+    }
+
+    /// Locks one shard after the other.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = MutexGuard<'_, CounterShard<C>>> {
+        self.0.iter().map(lock)
+    }
+}
+
+fn lock<C>(shard: &Mutex<CounterShard<C>>) -> MutexGuard<'_, CounterShard<C>> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Fingerprints are hashes already.
+#[derive(Debug, Default)]
+pub(crate) struct FingerprintHasher(u64);
+
+impl Hasher for FingerprintHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = self.0.rotate_left(32) ^ number;
+    }
+}

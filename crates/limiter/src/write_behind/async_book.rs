@@ -1,0 +1,331 @@
+//! All asynchronous counters that this node has a view of, in bounded memory.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Poll, Waker};
+
+use tidegate_core::decision::Reading;
+use tidegate_core::key::Fingerprint;
+use tidegate_core::store::Charge;
+use tidegate_core::time::{Micros, Timestamp};
+use tidegate_rules::RuleSet;
+
+use super::async_counter::{Admission, AsyncCounter, Flush, FlushOutcome};
+use super::flush_batch::{CounterFlush, FlushBatch, MAX_BATCH};
+use super::{AsyncStats, flush_interval};
+use crate::lease::{
+    BugSwitch, CounterShards, LeaseClock, LeaseTask, LeaseTaskKind, SeededBug, TaskQueue,
+};
+
+/// The asynchronous counters of this node.
+#[derive(Debug)]
+pub(crate) struct AsyncBook {
+    clock: LeaseClock,
+    shards: CounterShards<TrackedCounter>,
+    max_counters_per_shard: usize,
+    tasks: Arc<TaskQueue>,
+    totals: Totals,
+    pub(crate) bug: BugSwitch,
+}
+
+/// A counter with the rule that it belongs to.
+#[derive(Debug)]
+struct TrackedCounter {
+    counter: AsyncCounter,
+    rules: Arc<RuleSet>,
+    rule: u32,
+    /// Requests that wait for an answer.
+    waiting: Vec<Waker>,
+}
+
+/// Counts since the start.
+#[derive(Debug, Default)]
+struct Totals {
+    admitted: AtomicU64,
+    refused: AtomicU64,
+    calls: AtomicU64,
+    flushes: AtomicU64,
+    flushed: AtomicU64,
+    lost: AtomicU64,
+    overshot: AtomicU64,
+}
+
+/// The rule and counter of a request.
+#[derive(Clone, Copy)]
+pub(crate) struct AsyncRequest<'a> {
+    pub(crate) charge: &'a Charge<'a>,
+    pub(crate) rules: &'a Arc<RuleSet>,
+    pub(crate) rule: u32,
+    pub(crate) interval: Micros,
+    pub(crate) nodes: u32,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AdmitOutcome {
+    /// The node admitted it; this flush reports it.
+    Admitted { flush: u64, reading: Reading },
+    /// By the node's view, the limit is reached.
+    Refused(Reading),
+    /// The answer to this flush decides.
+    Wait { flush: u64 },
+    /// The request is charged at the store.
+    Direct,
+}
+
+impl AsyncBook {
+    pub(crate) fn new(clock: LeaseClock, max_bytes: usize, tasks: Arc<TaskQueue>) -> Self {
+        Self {
+            clock,
+            shards: CounterShards::new(),
+            max_counters_per_shard: CounterShards::<TrackedCounter>::max_per_shard(max_bytes),
+            tasks,
+            totals: Totals::default(),
+            bug: BugSwitch::default(),
+        }
+    }
+
+    /// The time of the lease clock.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Decides a charge, if the node has a fresh view of the counter.
+    pub(crate) fn admit(&self, request: AsyncRequest<'_>) -> AdmitOutcome {
+        let now = self.clock.now();
+        let (key, cost) = (request.charge.key.fingerprint, request.charge.cost);
+        let mut shard = self.shards.lock(key);
+        let Some(tracked) = shard.get_mut(&key) else { return AdmitOutcome::Direct };
+        tracked.follow(&request);
+        let flushed_before = tracked.in_flight();
+        let outcome = match tracked.counter.admit(cost, request.nodes, now) {
+            Admission::Admitted(flush) => {
+                self.totals.admitted.fetch_add(cost, Relaxed);
+                AdmitOutcome::Admitted { flush, reading: tracked.counter.reading(now) }
+            }
+            Admission::Refused => {
+                self.totals.refused.fetch_add(1, Relaxed);
+                AdmitOutcome::Refused(tracked.counter.refusal(cost, now))
+            }
+            Admission::Wait(flush) => AdmitOutcome::Wait { flush },
+            Admission::Direct => AdmitOutcome::Direct,
+        };
+        let started = tracked.counter.in_flight().copied();
+        if let Some(flush) = started.filter(|flush| Some(flush.number) != flushed_before) {
+            self.tasks.push_flush(FlushBatch(vec![tracked.flush(key, flush)]));
+        }
+        outcome
+    }
+
+    /// Takes back what a request was charged and does not use, if it has not been sent. Returns
+    /// `false` otherwise.
+    pub(crate) fn take_back(&self, key: Fingerprint, cost: u64, flush: u64) -> bool {
+        let mut shard = self.shards.lock(key);
+        let tracked = shard.get_mut(&key);
+        let back = tracked.is_some_and(|tracked| tracked.counter.take_back(cost, flush));
+        if back {
+            self.totals.admitted.fetch_sub(cost, Relaxed);
+        }
+        back
+    }
+
+    /// Takes back what a refused request was charged, or refunds it at the store later.
+    pub(crate) fn give_back(&self, charge: &Charge<'_>, flush: u64, charged_at: Timestamp) {
+        let key = charge.key.fingerprint;
+        if self.take_back(key, charge.cost, flush) {
+            return;
+        }
+        let shard = self.shards.lock(key);
+        let Some(tracked) = shard.get(&key) else { return };
+        self.tasks.push_lease(LeaseTask {
+            rules: Arc::clone(&tracked.rules),
+            rule: tracked.rule,
+            key,
+            policy: *charge.policy,
+            kind: LeaseTaskKind::Return { units: charge.cost, granted_at: charged_at },
+        });
+    }
+
+    /// Processes the store's answer to a request that it decided.
+    pub(crate) fn on_direct_answer(
+        &self,
+        request: AsyncRequest<'_>,
+        reading: Reading,
+        asked_at: Timestamp,
+    ) {
+        let now = self.clock.now();
+        let key = request.charge.key.fingerprint;
+        let mut shard = self.shards.lock(key);
+        if shard.len() >= self.max_counters_per_shard && !shard.contains_key(&key) {
+            return;
+        }
+        let tracked = shard.entry(key).or_insert_with(|| TrackedCounter::new(&request, asked_at));
+        tracked.follow(&request);
+        tracked.counter.on_direct_answer(reading, asked_at, now);
+    }
+
+    /// Processes what became of a flush, and wakes the requests that wait for it.
+    pub(super) fn on_flushed(
+        &self,
+        key: Fingerprint,
+        number: u64,
+        units: u64,
+        outcome: FlushOutcome,
+    ) {
+        let now = self.clock.now();
+        let outcome = match outcome {
+            FlushOutcome::Unknown if self.bug.has(SeededBug::FlushRepeated) => {
+                FlushOutcome::NotApplied
+            }
+            outcome => outcome,
+        };
+        match outcome {
+            FlushOutcome::Answered(_) => {
+                self.totals.flushes.fetch_add(1, Relaxed);
+                self.totals.flushed.fetch_add(units, Relaxed);
+            }
+            FlushOutcome::Unknown => _ = self.totals.lost.fetch_add(units, Relaxed),
+            FlushOutcome::NotApplied => {}
+        }
+        let mut shard = self.shards.lock(key);
+        let Some(tracked) = shard.get_mut(&key) else { return };
+        let overshot = tracked.counter.on_flushed(number, outcome, now);
+        self.totals.overshot.fetch_add(overshot.unwrap_or(0), Relaxed);
+        let waiting = std::mem::take(&mut tracked.waiting);
+        drop(shard);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Completes when the store has answered a flush, or has failed to.
+    pub(crate) async fn answered(&self, key: Fingerprint, flush: u64) {
+        poll_fn(|context| {
+            let mut shard = self.shards.lock(key);
+            let waits_for = shard.get_mut(&key).filter(|it| it.in_flight() == Some(flush));
+            let Some(tracked) = waits_for else { return Poll::Ready(()) };
+            tracked.waiting.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Flushes the counters whose time has come, and forgets those that are no longer used.
+    pub(crate) fn sweep(&self) {
+        self.flush_where(AsyncCounter::flush_if_due);
+    }
+
+    /// Flushes all counters, before the node stops.
+    pub(crate) fn flush_all(&self) {
+        self.flush_where(AsyncCounter::flush_now);
+    }
+
+    /// Moves the counters to the rules that `successor` names. What was admitted on a counter that
+    /// no rule uses any more is dropped.
+    pub(crate) fn move_to(
+        &self,
+        rules: &Arc<RuleSet>,
+        successor: impl Fn(&Arc<RuleSet>, u32) -> Option<u32>,
+    ) {
+        for mut shard in self.shards.iter() {
+            shard.retain(|_, tracked| {
+                let at = successor(&tracked.rules, tracked.rule);
+                let policy = at.and_then(|at| rules[at].limit().policy().copied());
+                let (Some(at), Some(policy)) = (at, policy) else {
+                    std::mem::take(&mut tracked.waiting).into_iter().for_each(Waker::wake);
+                    return false;
+                };
+                tracked.move_to(rules, at, policy);
+                true
+            });
+        }
+    }
+
+    /// Forgets a counter that was reset, with what was admitted on it.
+    pub(crate) fn forget(&self, key: Fingerprint) {
+        let mut shard = self.shards.lock(key);
+        if let Some(tracked) = shard.remove(&key) {
+            drop(shard);
+            tracked.waiting.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    pub(super) fn count_call(&self) {
+        self.totals.calls.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn stats(&self) -> AsyncStats {
+        let (mut counters, mut open) = (0, 0);
+        for shard in self.shards.iter() {
+            counters += shard.len();
+            open += shard.values().map(|tracked| tracked.counter.open_units()).sum::<u64>();
+        }
+        let Totals { admitted, refused, calls, flushes, flushed, lost, overshot } = &self.totals;
+        AsyncStats {
+            counters,
+            units_open: open,
+            units_admitted: admitted.load(Relaxed),
+            units_flushed: flushed.load(Relaxed),
+            units_lost: lost.load(Relaxed),
+            units_overshot: overshot.load(Relaxed),
+            flushes: flushes.load(Relaxed),
+            flush_calls: calls.load(Relaxed),
+            refused: refused.load(Relaxed),
+        }
+    }
+
+    fn flush_where(&self, flush: impl Fn(&mut AsyncCounter, Timestamp) -> Option<Flush>) {
+        let now = self.clock.now();
+        let mut batch = Vec::new();
+        for mut shard in self.shards.iter() {
+            shard.retain(|key, tracked| {
+                if let Some(flush) = flush(&mut tracked.counter, now) {
+                    batch.push(tracked.flush(*key, flush));
+                }
+                if batch.len() == MAX_BATCH {
+                    self.tasks.push_flush(FlushBatch(std::mem::take(&mut batch)));
+                }
+                tracked.counter.is_in_use(now)
+            });
+        }
+        if !batch.is_empty() {
+            self.tasks.push_flush(FlushBatch(batch));
+        }
+    }
+}
+
+impl TrackedCounter {
+    fn new(request: &AsyncRequest<'_>, now: Timestamp) -> Self {
+        Self {
+            counter: AsyncCounter::new(*request.charge.policy, request.interval, now),
+            rules: Arc::clone(request.rules),
+            rule: request.rule,
+            waiting: Vec::new(),
+        }
+    }
+
+    fn in_flight(&self) -> Option<u64> {
+        self.counter.in_flight().map(|flush| flush.number)
+    }
+
+    fn flush(&self, key: Fingerprint, flush: Flush) -> CounterFlush {
+        let (rules, policy) = (Arc::clone(&self.rules), *self.counter.policy());
+        let Flush { number, units, .. } = flush;
+        CounterFlush { rules, rule: self.rule, key, policy, number, units }
+    }
+
+    /// Goes on under the rules of a request.
+    fn follow(&mut self, request: &AsyncRequest<'_>) {
+        if Arc::ptr_eq(&self.rules, request.rules) && self.rule == request.rule {
+            return;
+        }
+        self.counter.follow(*request.charge.policy, request.interval);
+        (self.rules, self.rule) = (Arc::clone(request.rules), request.rule);
+    }
+
+    fn move_to(&mut self, rules: &Arc<RuleSet>, rule: u32, policy: tidegate_core::policy::Policy) {
+        // A rule that is no longer asynchronous flushes once more, at the next sweep.
+        let interval = flush_interval(&rules[rule]).unwrap_or_default();
+        self.counter.follow(policy, interval);
+        (self.rules, self.rule) = (Arc::clone(rules), rule);
+    }
+}
