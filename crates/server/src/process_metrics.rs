@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tidegate_limiter::{LeaseStats, Limiter};
+use tidegate_limiter::{AsyncStats, LeaseStats, Limiter};
 use tidegate_memory::StoreUsage;
 use tidegate_redis::{BreakerState, RedisHistogram, Stats};
 use tidegate_telemetry::trace::{SpanExportStats, Tracer};
@@ -34,6 +34,9 @@ impl<S: ManagedStore> MetricsExporter for ProcessMetrics<S> {
         }
         if let Some(stats) = self.limiter.lease_stats() {
             export_leases(&stats, to);
+        }
+        if let Some(stats) = self.limiter.async_stats() {
+            export_flushes(&stats, to);
         }
     }
 }
@@ -119,6 +122,36 @@ fn export_leases(stats: &LeaseStats, to: &mut Exposition) {
     to.sample("_total", &[], questions);
     let help = "Requests that this node refused because the store had no units left to lease.";
     to.family("tidegate_lease_refusals", MetricKind::Counter, help);
+    to.sample("_total", &[], refused);
+}
+
+fn export_flushes(stats: &AsyncStats, to: &mut Exposition) {
+    let AsyncStats { counters, units_open, units_admitted, units_flushed, .. } = *stats;
+    let AsyncStats { units_lost, units_overshot, flushes, flush_calls, refused, .. } = *stats;
+    let help = "Counters that this node decides on its own view of them.";
+    to.family("tidegate_async_counters", MetricKind::Gauge, help);
+    to.sample("", &[], counters as u64);
+    let help = "Units that this node admitted and the store has not answered for.";
+    to.family("tidegate_async_units_open", MetricKind::Gauge, help);
+    to.sample("", &[], units_open);
+    let help = "Units of asynchronous rules: admitted by the node, flushed to the store, lost with a flush that may not have run, overshot (they no longer fitted when flushed).";
+    to.family("tidegate_async_units", MetricKind::Counter, help);
+    for (event, count) in [
+        ("admitted", units_admitted),
+        ("flushed", units_flushed),
+        ("lost", units_lost),
+        ("overshot", units_overshot),
+    ] {
+        to.sample("_total", &[("event", event)], count);
+    }
+    let help = "Flushes of counters that the store answered.";
+    to.family("tidegate_async_flushes", MetricKind::Counter, help);
+    to.sample("_total", &[], flushes);
+    let help = "Calls to the store to flush counters, each for up to 64 of them.";
+    to.family("tidegate_async_flush_calls", MetricKind::Counter, help);
+    to.sample("_total", &[], flush_calls);
+    let help = "Requests of asynchronous rules that this node refused without asking the store.";
+    to.family("tidegate_async_refusals", MetricKind::Counter, help);
     to.sample("_total", &[], refused);
 }
 
