@@ -23,7 +23,8 @@
 //!
 //! **Disturbances.** A step of the store's clock by s adds min(B, r·s) once if forward. A step back
 //! adds nothing to a bucket that only drains, but a refund of a charge dated before it no longer
-//! subtracts what has drained since the charge, so up to B may come back. A loss of the store's
+//! subtracts what has drained since the charge, and in a window that is visited twice it meets the
+//! count of the wrong visit, so up to B may come back. A loss of the store's
 //! state adds B once. While nodes differ in rules, the bound is that of `plus_ttl` with the larger
 //! limits. Each concerns intervals that begin before its end plus ttl', because a unit may be spent
 //! that long after its grant.
@@ -132,7 +133,12 @@ impl RuleBound {
             (true, true) => whole.min(self.latest().per_micro * i128::from(micros)),
             _ => whole,
         };
-        self.disturb(now, now + self.longest_lease() + 1, extra);
+        // Refunds of charges dated before a step back may come until their dates have passed again.
+        let refunds = match micros.is_negative() {
+            true => micros.unsigned_abs() + 2_000 * self.spec.window_ms,
+            false => 0,
+        };
+        self.disturb(now, now + refunds + self.longest_lease() + 1, extra);
     }
 
     /// The store loses its state, or part of it.

@@ -38,6 +38,7 @@ pub(crate) enum ChargeState {
 }
 
 /// What the leases make of a plan.
+#[expect(clippy::large_enum_variant, reason = "a box would cost an allocation a request")]
 pub(crate) enum LeaseAttempt {
     /// The plan is decided without the store.
     Decided,

@@ -22,7 +22,7 @@ impl HotCounters {
     /// Counts a request, and returns how many there were in the current lease.
     pub(super) fn count(&self, key: Fingerprint, ttl: Micros, now: Timestamp) -> u32 {
         let index = usize::try_from(key.lo & (CELLS as u64 - 1)).unwrap_or(0);
-        let lease = u32::try_from(now.as_micros() / ttl.get().max(1) & 0xffff).unwrap_or(0) << 16;
+        let lease = u32::try_from((now.as_micros() / ttl.get().max(1)) & 0xffff).unwrap_or(0) << 16;
         // Two threads may count one request for both; the count need not be exact.
         let before = self.0[index].load(Relaxed);
         let count = if before & 0xffff_0000 == lease { (before & 0xffff).min(0xfffe) } else { 0 };
