@@ -101,9 +101,10 @@ impl RuleBound {
         let ttl = self.spec.ttl_micros().max(spec.ttl_micros());
         // The larger limit, and what the faster rate admits in the longer ttl.
         let extra = match spec.algorithm {
-            Algorithm::SlidingWindowLog => self.spec.limit().max(spec.limit()).into(),
-            Algorithm::FixedWindow => 0,
-            _ => 0_i128,
+            Algorithm::SlidingWindowLog => i128::from(self.spec.limit().max(spec.limit())),
+            Algorithm::FixedWindow | Algorithm::SlidingWindowCounter => 0,
+            // Debt is capped at one full bucket of the new burst; the rest is forgotten.
+            _ => i128::from(self.spec.limit().saturating_sub(2 * spec.lent_burst())),
         } * self.per_request()
             + (before.base - after.base).max(0)
             + per_micro * i128::from(true_ttl(ttl));
