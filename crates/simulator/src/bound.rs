@@ -30,7 +30,7 @@
 //! that long after its grant.
 //!
 //! **`on_fail: local`.** The store and the shares are two limiters, so the burst and the rate at
-//! most double.
+//! most double (or grow by one request a node, which is the smallest share).
 
 use tidegate_core::policy::Algorithm;
 
@@ -113,7 +113,9 @@ impl RuleBound {
             (Some(old), Some(new)) if old.ttl_ms > new.ttl_ms => Some(old),
             (old, new) => new.or(old),
         };
-        (self.spec.requests, self.spec.burst) = (spec.requests, spec.burst);
+        // Until all nodes know, a loss of state may cost the larger limit.
+        self.spec.requests = self.spec.requests.max(spec.requests);
+        self.spec.burst = self.spec.burst.max(spec.burst);
         self.disturb(now, u64::MAX, extra);
         self.disturbances.len() - 1
     }
@@ -192,10 +194,11 @@ impl RuleBound {
     }
 
     fn terms_of(&self, spec: &RuleSpec, from: u64) -> BoundTerms {
+        // Shares are rounded down, but each node has at least one request.
+        let shares = |whole: u64| if spec.is_local { whole.max(MAX_NODES) } else { 0 };
         let requests = i128::from(spec.requests);
         let per_request = i128::from(spec.window_ms) * 1_000 * MILLION;
-        let factor = if spec.is_local { 2 } else { 1 };
-        let base = factor * i128::from(spec.limit()) * per_request;
+        let base = i128::from(spec.limit() + shares(spec.limit())) * per_request;
         let plus_ttl = spec.lease.is_some_and(|lease| lease.is_plus_ttl);
         if matches!(spec.algorithm, Algorithm::FixedWindow | Algorithm::SlidingWindowLog) {
             // An interval of a log's window and a ttl can overlap two windows of grants.
@@ -208,10 +211,14 @@ impl RuleBound {
         let slack = requests * (drift * ttl_true - MILLION * ttl) + 4 * requests * MILLION;
         let more = if plus_ttl { requests * drift * ttl_true } else { 0 };
         let ppm = if spec.is_local { MAX_DRIFT_PPM } else { self.store_ppm };
-        let per_micro = factor * requests * (MILLION + i128::from(ppm));
+        let drained = i128::from(spec.requests + shares(spec.requests));
+        let per_micro = drained * (MILLION + i128::from(ppm));
         BoundTerms { from, base: base + slack + more, per_micro }
     }
 }
+
+/// The most nodes of a run.
+pub(crate) const MAX_NODES: u64 = 6;
 
 /// Requests that began under old rules end within this time.
 const EDIT_GRACE: u64 = 500_000;

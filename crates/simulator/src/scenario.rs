@@ -2,6 +2,7 @@
 
 use tidegate_core::policy::{Algorithm, LeakMode};
 
+use crate::bound::MAX_NODES;
 use crate::clock::MAX_DRIFT_PPM;
 use crate::fault::{Fault, FaultKind, draw_faults};
 use crate::random::Random;
@@ -49,7 +50,7 @@ pub(crate) struct RequestStream {
 impl Scenario {
     pub(crate) fn draw(seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let nodes = usize::try_from(random.between(1, 6)).unwrap_or(1);
+        let nodes = usize::try_from(random.between(1, MAX_NODES)).unwrap_or(1);
         let is_local = random.percent(15);
         let rules = draw_rules(&mut random, is_local);
         let main = rules[0];
