@@ -198,7 +198,9 @@ impl RuleBound {
         let shares = |whole: u64| if spec.is_local { whole.max(MAX_NODES) } else { 0 };
         let requests = i128::from(spec.requests);
         let per_request = i128::from(spec.window_ms) * 1_000 * MILLION;
-        let base = i128::from(spec.limit() + shares(spec.limit())) * per_request;
+        // A window of the store's clock overlaps two windows of a node's own clock.
+        let windows = if spec.algorithm == Algorithm::FixedWindow { 2 } else { 1 };
+        let base = i128::from(spec.limit() + windows * shares(spec.limit())) * per_request;
         let plus_ttl = spec.lease.is_some_and(|lease| lease.is_plus_ttl);
         if matches!(spec.algorithm, Algorithm::FixedWindow | Algorithm::SlidingWindowLog) {
             // An interval of a log's window and a ttl can overlap two windows of grants.
