@@ -144,14 +144,16 @@ fn draw_edits(random: &mut Random, rules: &[RuleSpec], is_local: bool) -> Vec<Ve
     }
     let mut edited = rules.to_vec();
     let main = &mut edited[0];
+    // Not by more than half: a node with old rules caps debt at twice its own burst, and forgets
+    // what nodes with a burst of more than that have charged.
     match random.below(4) {
         0 => {
-            main.requests *= 2;
-            main.burst *= 2;
+            main.requests += main.requests / 2;
+            main.burst += main.burst / 2;
         }
         1 => {
-            main.requests = (main.requests / 2).max(3);
-            main.burst = (main.burst / 2).max(3);
+            main.requests = (main.requests * 2 / 3).max(3);
+            main.burst = (main.burst * 2 / 3).max(3);
         }
         2 => main.lease = None,
         _ => main.lease = main.lease.map(|lease| LeaseSpec { ttl_ms: lease.ttl_ms * 2, ..lease }),
