@@ -218,7 +218,7 @@ fn decision_by_lease_and_view_is_answered_by_lease() {
       - { id: hard, key_by: user_id, limit: 1000/s burst 2000, consistency: leased }";
     let (node, _) = single(source);
     let user = user();
-    let by: Vec<AnsweredBy> = (0..8)
+    let by: Vec<AnsweredBy> = (0..12)
         .map(|_| {
             let mut decision = pin!(node.limiter.decide(&user, 1));
             let mut context = Context::from_waker(Waker::noop());
@@ -230,7 +230,7 @@ fn decision_by_lease_and_view_is_answered_by_lease() {
             }
         })
         .collect();
-    assert_eq!((by[0], by[7]), (AnsweredBy::Store, AnsweredBy::Lease));
+    assert_eq!((by[0], by[11]), (AnsweredBy::Store, AnsweredBy::Lease));
 }
 
 #[test]

@@ -23,13 +23,14 @@
 //!
 //! **Disturbances.** A step of the store's clock by s adds min(B, r·s) once if forward. A step back
 //! adds nothing to a bucket that only drains, but a refund of a charge dated before it no longer
-//! subtracts what has drained since the charge, so up to B may come back. A loss of the store's
+//! subtracts what has drained since the charge, and in a window that is visited twice it meets the
+//! count of the wrong visit, so up to B may come back. A loss of the store's
 //! state adds B once. While nodes differ in rules, the bound is that of `plus_ttl` with the larger
 //! limits. Each concerns intervals that begin before its end plus ttl', because a unit may be spent
 //! that long after its grant.
 //!
 //! **`on_fail: local`.** The store and the shares are two limiters, so the burst and the rate at
-//! most double.
+//! most double (or grow by one request a node, which is the smallest share).
 
 use tidegate_core::policy::Algorithm;
 
@@ -100,9 +101,10 @@ impl RuleBound {
         let ttl = self.spec.ttl_micros().max(spec.ttl_micros());
         // The larger limit, and what the faster rate admits in the longer ttl.
         let extra = match spec.algorithm {
-            Algorithm::SlidingWindowLog => self.spec.limit().max(spec.limit()).into(),
-            Algorithm::FixedWindow => 0,
-            _ => 0_i128,
+            Algorithm::SlidingWindowLog => i128::from(self.spec.limit().max(spec.limit())),
+            Algorithm::FixedWindow | Algorithm::SlidingWindowCounter => 0,
+            // Debt is capped at one full bucket of the new burst; the rest is forgotten.
+            _ => i128::from(self.spec.limit().saturating_sub(2 * spec.lent_burst())),
         } * self.per_request()
             + (before.base - after.base).max(0)
             + per_micro * i128::from(true_ttl(ttl));
@@ -111,7 +113,9 @@ impl RuleBound {
             (Some(old), Some(new)) if old.ttl_ms > new.ttl_ms => Some(old),
             (old, new) => new.or(old),
         };
-        (self.spec.requests, self.spec.burst) = (spec.requests, spec.burst);
+        // Until all nodes know, a loss of state may cost the larger limit.
+        self.spec.requests = self.spec.requests.max(spec.requests);
+        self.spec.burst = self.spec.burst.max(spec.burst);
         self.disturb(now, u64::MAX, extra);
         self.disturbances.len() - 1
     }
@@ -132,7 +136,12 @@ impl RuleBound {
             (true, true) => whole.min(self.latest().per_micro * i128::from(micros)),
             _ => whole,
         };
-        self.disturb(now, now + self.longest_lease() + 1, extra);
+        // Refunds of charges dated before a step back may come until their dates have passed again.
+        let refunds = match micros.is_negative() {
+            true => micros.unsigned_abs() + 2_000 * self.spec.window_ms,
+            false => 0,
+        };
+        self.disturb(now, now + refunds + self.longest_lease() + 1, extra);
     }
 
     /// The store loses its state, or part of it.
@@ -185,10 +194,13 @@ impl RuleBound {
     }
 
     fn terms_of(&self, spec: &RuleSpec, from: u64) -> BoundTerms {
+        // Shares are rounded down, but each node has at least one request.
+        let shares = |whole: u64| if spec.is_local { whole.max(MAX_NODES) } else { 0 };
         let requests = i128::from(spec.requests);
         let per_request = i128::from(spec.window_ms) * 1_000 * MILLION;
-        let factor = if spec.is_local { 2 } else { 1 };
-        let base = factor * i128::from(spec.limit()) * per_request;
+        // A window of the store's clock overlaps two windows of a node's own clock.
+        let windows = if spec.algorithm == Algorithm::FixedWindow { 2 } else { 1 };
+        let base = i128::from(spec.limit() + windows * shares(spec.limit())) * per_request;
         let plus_ttl = spec.lease.is_some_and(|lease| lease.is_plus_ttl);
         if matches!(spec.algorithm, Algorithm::FixedWindow | Algorithm::SlidingWindowLog) {
             // An interval of a log's window and a ttl can overlap two windows of grants.
@@ -201,10 +213,14 @@ impl RuleBound {
         let slack = requests * (drift * ttl_true - MILLION * ttl) + 4 * requests * MILLION;
         let more = if plus_ttl { requests * drift * ttl_true } else { 0 };
         let ppm = if spec.is_local { MAX_DRIFT_PPM } else { self.store_ppm };
-        let per_micro = factor * requests * (MILLION + i128::from(ppm));
+        let drained = i128::from(spec.requests + shares(spec.requests));
+        let per_micro = drained * (MILLION + i128::from(ppm));
         BoundTerms { from, base: base + slack + more, per_micro }
     }
 }
+
+/// The most nodes of a run.
+pub(crate) const MAX_NODES: u64 = 6;
 
 /// Requests that began under old rules end within this time.
 const EDIT_GRACE: u64 = 500_000;

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A run moves true time from event to event. At every admitted decision it checks, in true time
-//! and exact integers: the rule's bound over every interval ([`bound`](self)), that a live grant
+//! and exact integers: the rule's bound over every interval (see `bound.rs`), that a live grant
 //! pays for each unit spent, that refunds never exceed charges, and that refused requests leave
 //! nothing charged. Once faults stop, the fleet must return to full use.
 //!

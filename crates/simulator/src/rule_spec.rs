@@ -40,6 +40,16 @@ impl RuleSpec {
         self.requests * 1_000 / self.window_ms
     }
 
+    /// The burst that a bucket lends from.
+    pub(crate) fn lent_burst(&self) -> u64 {
+        match self.lease {
+            Some(lease) if !lease.is_plus_ttl => {
+                self.burst.saturating_sub((self.requests * lease.ttl_ms).div_ceil(self.window_ms))
+            }
+            _ => self.burst,
+        }
+    }
+
     pub(crate) const fn ttl_micros(&self) -> u64 {
         match self.lease {
             Some(lease) => lease.ttl_ms * 1_000,

@@ -2,6 +2,7 @@
 
 use tidegate_core::policy::{Algorithm, LeakMode};
 
+use crate::bound::MAX_NODES;
 use crate::clock::MAX_DRIFT_PPM;
 use crate::fault::{Fault, FaultKind, draw_faults};
 use crate::random::Random;
@@ -49,7 +50,7 @@ pub(crate) struct RequestStream {
 impl Scenario {
     pub(crate) fn draw(seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let nodes = usize::try_from(random.between(1, 6)).unwrap_or(1);
+        let nodes = usize::try_from(random.between(1, MAX_NODES)).unwrap_or(1);
         let is_local = random.percent(15);
         let rules = draw_rules(&mut random, is_local);
         let main = rules[0];
@@ -143,14 +144,16 @@ fn draw_edits(random: &mut Random, rules: &[RuleSpec], is_local: bool) -> Vec<Ve
     }
     let mut edited = rules.to_vec();
     let main = &mut edited[0];
+    // Not by more than half: a node with old rules caps debt at twice its own burst, and forgets
+    // what nodes with a burst of more than that have charged.
     match random.below(4) {
         0 => {
-            main.requests *= 2;
-            main.burst *= 2;
+            main.requests += main.requests / 2;
+            main.burst += main.burst / 2;
         }
         1 => {
-            main.requests = (main.requests / 2).max(3);
-            main.burst = (main.burst / 2).max(3);
+            main.requests = (main.requests * 2 / 3).max(3);
+            main.burst = (main.burst * 2 / 3).max(3);
         }
         2 => main.lease = None,
         _ => main.lease = main.lease.map(|lease| LeaseSpec { ttl_ms: lease.ttl_ms * 2, ..lease }),

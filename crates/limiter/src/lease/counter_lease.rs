@@ -204,7 +204,7 @@ impl CounterLease {
             Algorithm::FixedWindow => {
                 question.asked_at.plus(half).min(now.plus(reading.next_after))
             }
-            _ => question.asked_at.plus(half),
+            _ => question.asked_at.plus(self.pace()),
         };
         self.pause = short.then_some(Pause { until, min_cost });
         self.last = Some(LastAnswer { reading, at: now, least: question.least, granted });
@@ -303,12 +303,19 @@ impl CounterLease {
         });
     }
 
+    /// How long a node waits between questions while the store is short: half a lease, but no
+    /// longer than half of what fills the bucket, because a full one refills nothing.
+    fn pace(&self) -> Micros {
+        let span = self.ttl.get().min(self.policy.period().get()) / 2;
+        Micros::new(span.max(1))
+    }
+
     /// At most one in this many units of the store's room is asked for, so that one node leaves
     /// some for the others. A node that paces itself asks once in half a lease, so it may take what
     /// becomes available in half a lease even if it is the only one with demand. Otherwise a small
     /// burst is never used up.
     fn part(&self, nodes: u64, now: Timestamp) -> u64 {
-        let (most, half) = (2 * nodes, (self.ttl.get() / 2).max(1));
+        let (most, pace) = (2 * nodes, self.pace().get());
         let Some(last) = &self.last else { return most };
         let Quota { requests, window, .. } = *self.policy.quota();
         let refilled = |span: u64| {
@@ -317,11 +324,11 @@ impl CounterLease {
         };
         let part = match self.policy.meter() {
             // What is left must last until the window ends.
-            Meter::Fixed => (window.get() - self.store_now(now).as_micros() % window.get()) / half,
+            Meter::Fixed => (window.get() - self.store_now(now).as_micros() % window.get()) / pace,
             _ => {
                 let room =
                     last.reading.remaining.saturating_add(refilled(now.since(last.at).get()));
-                room.min(self.policy.limit()) / (refilled(half) + 1)
+                room.min(self.policy.limit()) / (refilled(pace) + 1)
             }
         };
         part.clamp(1, most)
