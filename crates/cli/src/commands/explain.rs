@@ -119,8 +119,9 @@ fn render_rule(rule: &ExplainedRule, decides: bool) -> String {
     ];
     if let Some(consistency) = &rule.consistency {
         rows.push(row("consistency", consistency));
-        let held = format!("{} units on this node", rule.units_held.unwrap_or_default());
-        rows.push(row("leased", &held));
+    }
+    if let Some(held) = rule.units_held.filter(|held| *held > 0) {
+        rows.push(row("leased", &format!("{held} units on this node")));
     }
     rows.extend([
         row("bound", &rule.bound),
