@@ -40,7 +40,7 @@ fn test_mutants(crate_name: &str, rest: &[&str]) -> Result<(), TaskError> {
     // Each run mutates a new copy of the source. With one target directory for all copies, the
     // dependencies are built only once.
     command.env("TIDEGATE_CASES", CASES).env("CARGO_TARGET_DIR", build);
-    // In milliseconds: nobody reads the failing case, so do not search for the smallest one.
+    // In milliseconds: the failing case is not read, so do not search for the smallest one.
     command.env("PROPTEST_MAX_SHRINK_TIME", "1");
     run_command(&mut command)
 }

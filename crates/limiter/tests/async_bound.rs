@@ -182,7 +182,7 @@ proptest! {
 }
 
 #[test]
-fn fleet_uses_limit_and_exceeds_exact_bound_at_most_by_a_limit() {
+fn fleet_exceeds_exact_bound_by_at_most_one_limit() {
     let source = "rules: [{ id: soft, key_by: user_id, limit: 1000/s burst 200,
         consistency: async, flush: 50ms }]";
     let load = Load { nodes: 4, per_step: 2, steps_of_rtt: 2, lost: 0, steps: 2_000 };

@@ -9,8 +9,8 @@
 //! **Buckets, leased.** A unit spent at t was asked for less than ttl of the node's clock before,
 //! which is less than ttl' = ttl/(1 − 200 ppm) of true time, and granted after it was asked for.
 //! What is spent in [s, t] was therefore granted in [s − ttl', t], where the store grants at most
-//! B − ⌈r·ttl⌉ + r(1+ρ)(t − s + ttl') + r·1 µs. So A(T) ≤ B + r(1+ρ)T + r((1+ρ)ttl' − ttl) + r·1 µs;
-//! the third term is below 0.05 % of r·ttl. With `bound: plus_ttl` add r·ttl'.
+//! B − ⌈r·ttl⌉ + r(1+ρ)(t − s + ttl') + r·1 µs. So
+//! A(T) ≤ B + r(1+ρ)T + r((1+ρ)ttl' − ttl) + r·1 µs; the third term is below 0.05 % of r·ttl. With `bound: plus_ttl` add r·ttl'.
 //!
 //! **Counter.** A(T) ≤ L(1 + T/W) has the form of a bucket with burst L. Leased, with L' = L·W/(W +
 //! ttl): L'(1 + (T + ttl')(1+ρ)/W) ≤ L + r(1+ρ)T + r((1+ρ)ttl' − ttl).
@@ -24,7 +24,7 @@
 //! **Disturbances.** A step of the store's clock by s adds min(B, r·s) once if forward. A step back
 //! adds nothing to a bucket that only drains, but a refund of a charge dated before it no longer
 //! subtracts what has drained since the charge, and in a window that is visited twice it meets the
-//! count of the wrong visit, so up to B may come back. A loss of the store's
+//! count of the wrong visit, so up to B may be given back. A loss of the store's
 //! state adds B once. While nodes differ in rules, the bound is that of `plus_ttl` with the larger
 //! limits. Each concerns intervals that begin before its end plus ttl', because a unit may be spent
 //! that long after its grant.

@@ -54,7 +54,7 @@ struct CallState {
 /// Why a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The request surely did not run.
+    /// The request certainly did not run.
     NotApplied,
     /// It may have run.
     Unknown,

@@ -471,7 +471,7 @@ impl Simulation {
         let allowed = match rule.algorithm {
             Algorithm::SlidingWindowLog if ttl == 0 => requests * (measured / window),
             Algorithm::SlidingWindowLog => requests * measured / (window + ttl + lag),
-            // The weighted count of the window before is rounded up, which costs a request a window.
+            // The weighted count of the previous window is rounded up: one request a window.
             Algorithm::SlidingWindowCounter => {
                 (requests * window / (window + ttl) - 1) * (measured / window) * window
                     / (window + lag)

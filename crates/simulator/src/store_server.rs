@@ -1,4 +1,4 @@
-//! The store's machine: core's batches on a table of states, with a clock of its own.
+//! The store's machine: core's batches on a table of states, with a separate clock.
 //!
 //! It also keeps a ledger of what it charged and refunded for each node, against which the checks
 //! compare what the nodes say.

@@ -146,7 +146,7 @@ fn leased_node_decides_most_requests_locally() {
     fleet.use_up(admitted, LIMIT);
 }
 
-/// When the load ends, nodes hold units that they did not spend, so less than the burst is admitted.
+/// When the load ends, nodes hold unspent units, so less than the burst is admitted.
 #[test]
 fn leased_bucket_admits_at_most_its_burst() {
     let fleet = LeasedFleet::start(3, "token_bucket");

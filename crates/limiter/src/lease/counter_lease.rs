@@ -341,7 +341,7 @@ impl CounterLease {
         let known = self.leases.iter_mut().find(|lease| lease.granted_at == at);
         let lease = Lease { left: granted, granted, granted_at: at, ends_at };
         match known {
-            // Two grants within one microsecond cannot be told apart.
+            // Two grants within one microsecond cannot be distinguished.
             Some(known) => {
                 known.left += granted;
                 known.granted += granted;

@@ -1,7 +1,7 @@
 //! The spelling of paths and hosts in rules.
 //!
-//! Requests have canonical paths and hosts (`tidegate_identity`). A rule with another spelling would
-//! limit no request, so it is an error that shows the canonical spelling.
+//! Requests have canonical paths and hosts (`tidegate_identity`). A rule with another spelling
+//! would limit no request, so it is an error that shows the canonical spelling.
 
 use crate::diagnostic::FieldError;
 

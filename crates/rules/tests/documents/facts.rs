@@ -88,8 +88,8 @@ fn impossible_path_error_suggests_fix() {
     }
 }
 
-/// Regression: a rule for `/café` was accepted and limited nobody, because requests have the path
-/// `/caf%C3%A9`.
+/// Regression: a rule for `/café` was accepted and limited no client, because requests have the
+/// path `/caf%C3%A9`.
 #[test]
 fn non_canonical_path_error_suggests_spelling() {
     for (typed, meant) in [
@@ -118,8 +118,8 @@ fn non_canonical_path_error_suggests_spelling() {
     }
 }
 
-/// Regression: a rule for `API.example.com:8080` was accepted and limited nobody, because the fact
-/// is in lower case and has no port.
+/// Regression: a rule for `API.example.com:8080` was accepted and limited no client, because the
+/// fact is in lower case and has no port.
 #[test]
 fn non_canonical_host_error_suggests_spelling() {
     for (typed, meant) in [
