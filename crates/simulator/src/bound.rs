@@ -10,7 +10,8 @@
 //! which is less than ttl' = ttl/(1 − 200 ppm) of true time, and granted after it was asked for.
 //! What is spent in [s, t] was therefore granted in [s − ttl', t], where the store grants at most
 //! B − ⌈r·ttl⌉ + r(1+ρ)(t − s + ttl') + r·1 µs. So
-//! A(T) ≤ B + r(1+ρ)T + r((1+ρ)ttl' − ttl) + r·1 µs; the third term is below 0.05 % of r·ttl. With `bound: plus_ttl` add r·ttl'.
+//! A(T) ≤ B + r(1+ρ)T + r((1+ρ)ttl' − ttl) + r·1 µs; the third term is below 0.05 % of r·ttl.
+//! With `bound: plus_ttl` add r·ttl'.
 //!
 //! **Counter.** A(T) ≤ L(1 + T/W) has the form of a bucket with burst L. Leased, with L' = L·W/(W +
 //! ttl): L'(1 + (T + ttl')(1+ρ)/W) ≤ L + r(1+ρ)T + r((1+ρ)ttl' − ttl).
