@@ -58,7 +58,7 @@ fn banner_text(open: &[(ListenerKind, ListenAddr)], built_in: bool) -> String {
     text
 }
 
-/// Replaces an unspecified address (0.0.0.0 or [::]) by the loopback address.
+/// Replaces an unspecified address (`0.0.0.0` or `[::]`) by the loopback address.
 fn reachable_address(mut at: SocketAddr) -> SocketAddr {
     if at.ip().is_unspecified() {
         match at {
