@@ -10,6 +10,7 @@ use http::HeaderMap;
 use http::header::HeaderName;
 use tidegate_rules::identity::{ForwardingHeader, IpIdentity};
 
+use super::trusted_proxies::{first_untrusted_hop, trusts_peer};
 use super::{address, forwarded};
 use tidegate_web::Peer;
 
@@ -33,14 +34,6 @@ pub fn client_ip(peer: impl Into<Peer>, headers: &HeaderMap, ip: &IpIdentity) ->
     resolve_client(peer.into(), headers, ip).ip
 }
 
-/// Whether forwarding headers from this peer are trusted.
-pub(super) fn trusts_peer(ip: &IpIdentity, peer: Peer) -> bool {
-    match peer {
-        Peer::Ip(peer) => ip.trusts(peer),
-        Peer::Unix => ip.trusts_unix,
-    }
-}
-
 /// Like [`client_ip`], and also reports whether the peer is trusted.
 pub(super) fn resolve_client(peer: Peer, headers: &HeaderMap, ip: &IpIdentity) -> ResolvedClient {
     let (at, peer_is_trusted) = (peer.ip(), trusts_peer(ip, peer));
@@ -57,27 +50,6 @@ pub(super) fn resolve_client(peer: Peer, headers: &HeaderMap, ip: &IpIdentity) -
         ForwardingHeader::Header(name) => single_header_address(headers, name).or(at),
     };
     ResolvedClient { ip: client, peer_is_trusted }
-}
-
-/// Returns the first untrusted address from the right, or the leftmost if all are trusted. A
-/// malformed entry ends the search with the last valid address, because anyone could have written
-/// the entries to its left.
-fn first_untrusted_hop(
-    peer: Option<IpAddr>,
-    hops: impl Iterator<Item = Option<IpAddr>>,
-    trusted: &IpIdentity,
-) -> Option<IpAddr> {
-    let mut last = peer;
-    for hop in hops {
-        let Some(hop) = hop else {
-            return last;
-        };
-        last = Some(hop);
-        if !trusted.trusts(hop) {
-            return last;
-        }
-    }
-    last
 }
 
 /// The entries of `X-Forwarded-For` from the right. Several header lines form one list: a parser

@@ -18,7 +18,7 @@ use tidegate_rules::{CostSource, Facts, Rule};
 use super::client_address::{self, ResolvedClient};
 use super::fact_source::FactSource;
 use super::jwt::{JwtKeyError, JwtVerifier};
-use super::{FactError, InvalidFactError, RuleInputHeaders};
+use super::{FactError, InvalidFactError, RuleInputHeaders, trusted_proxies};
 use crate::{host, method};
 use tidegate_web::Peer;
 
@@ -123,7 +123,7 @@ impl Extractor {
     /// Whether this peer's forwarding headers and PROXY protocol header are trusted.
     #[must_use]
     pub fn trusts(&self, peer: impl Into<Peer>) -> bool {
-        client_address::trusts_peer(&self.ip, peer.into())
+        trusted_proxies::trusts_peer(&self.ip, peer.into())
     }
 
     /// Extracts the facts of a request. `path` is the canonical path, which is also forwarded.

@@ -18,6 +18,7 @@ pub mod method;
 pub mod path;
 mod query;
 mod rule_input_headers;
+mod trusted_proxies;
 
 use std::borrow::Cow;
 use std::fmt;

@@ -237,9 +237,23 @@ fn any_headers() -> impl Strategy<Value = HeaderMap> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20_000))]
 
+    /// Also with arbitrary bytes in the headers.
     #[test]
-    fn arbitrary_headers_resolve_without_panic(headers in any_headers(), from in any_forwarded_by()) {
-        let _ = resolved_ip(ip(PROXY), &headers, &identity(from));
+    fn other_forwarding_headers_never_change_the_client(
+        headers in any_headers(),
+        from in any_forwarded_by(),
+    ) {
+        let configured = match &from {
+            ForwardingHeader::XForwardedFor => "x-forwarded-for",
+            ForwardingHeader::Forwarded => "forwarded",
+            ForwardingHeader::Header(name) => name,
+        };
+        let lines: Vec<&HeaderValue> = headers.get_all(configured).iter().collect();
+        let alone = header_lines(&HeaderName::try_from(configured).unwrap(), &lines);
+        let trusted = identity(from.clone());
+        let client = resolved_ip(ip(PROXY), &headers, &trusted);
+        prop_assert_eq!(client, resolved_ip(ip(PROXY), &alone, &trusted));
+        prop_assert_eq!(client, client.to_canonical());
     }
 
     #[test]

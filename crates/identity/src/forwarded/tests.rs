@@ -140,7 +140,12 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_line_parses_without_panic(line in "[ -~]{0,40}", quotes in "[for=\",;\\\\ ]{0,20}") {
-        parse_nodes(&[&line, &quotes]);
+    fn arbitrary_lines_have_at_most_one_node_per_comma(
+        line in "[ -~]{0,40}",
+        quotes in "[for=\",;\\\\ ]{0,20}",
+    ) {
+        let commas = line.matches(',').count() + quotes.matches(',').count();
+        // Each of the two lines has an element more than it has commas.
+        prop_assert!(parse_nodes(&[&line, &quotes]).len() <= commas + 2);
     }
 }

@@ -132,7 +132,13 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_text_never_panics(given in any::<String>()) {
-        let _ = canonical(&given);
+    fn arbitrary_text_is_canonical_or_refused(given in any::<String>(), slash in any::<bool>()) {
+        let given = if slash { format!("/{given}") } else { given };
+        match canonical(&given) {
+            Ok(path) => prop_assert_eq!(canonical(&path), Ok(Cow::Borrowed(path.as_ref()))),
+            Err(error) => {
+                prop_assert_eq!(error == PathError::NotAbsolute, !given.starts_with('/'));
+            }
+        }
     }
 }

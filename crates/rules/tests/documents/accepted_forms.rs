@@ -1,4 +1,4 @@
-//! Every accepted form of a document: that of the design, and those of the five seeds.
+//! Every accepted form of a document: the documented one, and those of rule tables.
 
 use crate::common::{compile, facts, matched_ids};
 use tidegate_core::key::Secret;

@@ -195,27 +195,48 @@ fn diagnostics_and_long_lines_are_truncated() {
     assert!(text.lines().all(|line| line.chars().count() < 360));
 }
 
+/// There is an error, every one points into the source, and none has control characters.
+fn assert_located(error: &DocumentError, source: &str) {
+    assert!(!error.list.is_empty());
+    let lines = source.lines().count() + 1;
+    for problem in &error.list {
+        assert!(problem.line <= lines, "line {} of {lines}: {source:?}", problem.line);
+        assert!(problem.line == 0 || problem.column > 0, "{source:?}");
+    }
+    let text = error.to_string();
+    assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3_000))]
 
     #[test]
-    fn document_parser_never_panics(source in r#"([\[\]{}:,\-&*!|>'"%@?#a-c0-9/ \n\t\\]|rules:|limit:|match:|- |\n  ){0,60}"#) {
-        let _ = Document::parse("f", &source);
+    fn errors_of_any_text_are_located(source in r#"([\[\]{}:,\-&*!|>'"%@?#a-c0-9/ \n\t\\]|rules:|limit:|match:|- |\n  ){0,60}"#) {
+        if let Err(error) = Document::parse("f", &source) {
+            assert_located(&error, &source);
+        }
     }
 
     #[test]
-    fn rule_fields_never_panic(word in "\\PC{0,24}") {
+    fn errors_of_any_word_are_located(word in "\\PC{0,24}") {
         let quoted = word.replace('\'', "''");
         for field in ["id", "limit", "key_by", "match", "key_pattern", "rate_per_second", "mode", "ban"] {
-            let _ = Document::parse("f", &format!("rules: [{{ {field}: '{quoted}', limit: 1/s }}]"));
+            let source = format!("rules: [{{ {field}: '{quoted}', limit: 1/s }}]");
+            if let Err(error) = Document::parse("f", &source) {
+                assert_located(&error, &source);
+            }
         }
         for fact in ["ip", "endpoint", "method", "tier"] {
             let source = format!("rules: [{{ match: {{ {fact}: '{quoted}' }}, limit: 1/s }}]");
-            if let Ok(document) = Document::parse("f", &source) {
-                let _ = RuleSet::compile(&document, Secret::UNSET);
+            let compiled = Document::parse("f", &source)
+                .and_then(|document| RuleSet::compile(&document, Secret::UNSET));
+            if let Err(error) = compiled {
+                assert_located(&error, &source);
             }
         }
-        let _ = Document::from_shorthands(&[&word, &format!("1/s by {word}")]);
+        if let Err(error) = Document::from_shorthands(&[&word, &format!("1/s by {word}")]) {
+            prop_assert!(!error.list.is_empty());
+        }
     }
 }
 
