@@ -1,4 +1,4 @@
-//! A map from counters to what this node knows of them, divided among locks.
+//! A map from counters to their state on this node, in shards with one lock each.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -8,7 +8,7 @@ use tidegate_core::key::Fingerprint;
 
 const SHARDS: usize = 64;
 
-/// A map that many threads use at once.
+/// A map for concurrent use.
 #[derive(Debug)]
 pub(crate) struct CounterShards<C>(Box<[Mutex<CounterShard<C>>]>);
 

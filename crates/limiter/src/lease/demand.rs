@@ -1,4 +1,4 @@
-//! How much a node needs of a counter, measured in slots of half a lease.
+//! A node's demand for a counter, measured in slots of half a lease.
 
 use tidegate_core::time::{Micros, Timestamp};
 
@@ -11,7 +11,7 @@ pub(super) struct DemandMeter {
     previous: Demand,
 }
 
-/// What was asked for in one slot, including what was refused.
+/// The demand of one slot, including refused requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Demand {
     requests: u32,
@@ -38,7 +38,7 @@ impl DemandMeter {
         self.current.units = self.current.units.saturating_sub(units);
     }
 
-    /// Half as much again as one slot needs.
+    /// One and a half times the demand of one slot.
     pub(super) fn wanted_units(&mut self, now: Timestamp) -> u64 {
         self.advance(now);
         let units = self.current.units.max(self.previous.units);
