@@ -1,4 +1,4 @@
-//! What a store reports if it does not say otherwise, and what a failed call leaves unknown.
+//! The defaults of the `Store` trait, and the errors of calls that failed or may have run.
 
 use tidegate_core::decision::{AnsweredBy, Reading};
 use tidegate_core::store::{Charge, Op, Store, StoreError};

@@ -1,5 +1,5 @@
-//! The stores that can be configured, with their background tasks. Only this module names concrete
-//! stores.
+//! The stores that can be configured, with their background tasks. The rest of the server uses them
+//! through [`ManagedStore`].
 
 mod lease_tasks;
 mod memory;
