@@ -32,7 +32,7 @@ pub(crate) enum NodeMode {
     Async { interval: Micros },
 }
 
-/// What became of one charge.
+/// How far one charge of a plan has got.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ChargeState {
     /// Units were taken of the lease granted at this instant.
