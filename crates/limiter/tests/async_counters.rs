@@ -108,6 +108,22 @@ fn flush_that_may_have_run_is_not_repeated() {
     }
 }
 
+/// Without this, the test above might pass although flushes are repeated.
+#[cfg(feature = "seeded-bugs")]
+#[test]
+fn repeated_flush_counts_units_twice() {
+    let (SharingNode { limiter, store }, clock) = single(HUNDRED);
+    let limiter = limiter.with_seeded_bug(tidegate_limiter::SeededBug::FlushRepeated);
+    let node = SharingNode { limiter, store };
+    (0..6).for_each(|_| assert!(node.decide(&user(), 1).is_allowed()));
+    for fault in [StoreFault::AnswerLost, StoreFault::None] {
+        node.store.set_fault(fault);
+        clock.advance(INTERVAL);
+        node.sweep();
+    }
+    assert_eq!(left_at_store(&node), 89, "six were admitted, five of them counted twice");
+}
+
 #[test]
 fn flush_that_did_not_run_is_put_back() {
     let (node, clock) = single(HUNDRED);

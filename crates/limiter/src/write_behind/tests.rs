@@ -1,25 +1,13 @@
-//! Tests of the state machine without a limiter, and of the seeded bug.
+//! Tests of the state machine without a limiter.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
-
-use std::future::Future;
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
 use tidegate_core::decision::Reading;
 use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::quota::Quota;
-use tidegate_core::time::{Clock as _, ManualClock, Micros, Timestamp};
-use tidegate_fixtures::faulty_store::{FaultyStore, StoreFault, small_store};
-use tidegate_fixtures::server::{START_TIME, compile_rules};
-use tidegate_rules::Facts;
+use tidegate_core::time::{Micros, Timestamp};
 
 use super::async_counter::{Admission, AsyncCounter, FlushOutcome};
-use crate::lease::LeaseClock;
-use crate::limiter::Limiter;
-
-type TestLimiter = Limiter<FaultyStore>;
 
 const INTERVAL: Micros = Micros::from_millis(100);
 
@@ -88,46 +76,4 @@ fn answer_that_is_overtaken_does_not_replace_view() {
     assert_eq!(counter.reading(at(31)).remaining, 3);
     counter.on_direct_answer(answer(8, at(15)), at(212), at(213));
     assert_eq!(counter.reading(at(213)).remaining, 8, "the store's clock went back");
-}
-
-/// What the store has left of 100 after a flush of 5 whose answer was lost.
-fn left_after_lost_answer(change: impl FnOnce(TestLimiter) -> TestLimiter) -> u64 {
-    let source = "rules: [{ id: soft, key_by: global, limit: 100/h, consistency: async }]";
-    let clock = ManualClock::new(START_TIME);
-    let store = FaultyStore::new(Arc::new(small_store(&clock)), 1);
-    let lease_clock = clock.clone();
-    let lease_clock = LeaseClock::new(move || lease_clock.now());
-    let limiter = Limiter::new(store.clone(), compile_rules(source).for_shared_store());
-    let limiter = change(limiter.with_leases(lease_clock, 1 << 20));
-    let facts = Facts::new();
-    (0..6).for_each(|_| assert!(poll_ready(limiter.decide(&facts, 1)).is_allowed()));
-    for fault in [StoreFault::AnswerLost, StoreFault::None] {
-        store.set_fault(fault);
-        clock.advance(INTERVAL);
-        limiter.sweep_leases();
-        while let Some(task) = limiter.pop_lease_task() {
-            poll_ready(limiter.run_lease_task(task));
-        }
-    }
-    let peek = poll_ready(limiter.peek(&facts, None, 1));
-    peek.tightest().unwrap().1.numbers.unwrap().remaining
-}
-
-#[test]
-fn flush_without_answer_is_not_repeated() {
-    assert_eq!(left_after_lost_answer(|limiter| limiter), 94);
-}
-
-#[cfg(feature = "seeded-bugs")]
-#[test]
-fn seeded_bug_sends_flush_again() {
-    let bug = crate::SeededBug::FlushRepeated;
-    assert_eq!(left_after_lost_answer(|limiter| limiter.with_seeded_bug(bug)), 89);
-}
-
-fn poll_ready<F: Future>(future: F) -> F::Output {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(outcome) => outcome,
-        Poll::Pending => panic!("the store answers at once"),
-    }
 }
