@@ -97,7 +97,8 @@ fn reloaded_rule_on_missing_fact_degrades_node() {
     let upstream = RecordingUpstream::start();
     let server = ServerProcess::start_gateway_with_config(&file, &["--upstream", &upstream.url()]);
     assert_eq!(readyz_body(&server)["status"], "ready");
-    folder.write("rules.yaml", "rules: [{ id: b, match: { tier: free }, limit: 9/h }]");
+    let missing = "rules: [{ id: b, match: { tier: free }, limit: 9/h }]";
+    folder.replace_atomically("rules.yaml", missing);
     let body = wait_for("the node to be degraded", || {
         Some(readyz_body(&server)).filter(|body| body["status"] == "degraded")
     });
