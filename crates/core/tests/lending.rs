@@ -1,5 +1,7 @@
 //! Which limits are lent, how much of them and for how long, and what is worth returning.
 
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
+
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tidegate_core::lending::{LeaseBound, LeaseTerms, LendingError, MIN_LEASE_TTL};
