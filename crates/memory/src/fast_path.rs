@@ -169,6 +169,7 @@ mod tests {
             store.apply_now(Op::Force, &charges, &mut [Reading::default(); 2]);
             let hashes = charges.map(|charge| store.context.hasher.hash(charge.key.fingerprint));
             let order = store.lock_order(hashes).unwrap();
+            assert!(order.is_sorted(), "batches on the general path lock in this order, too");
             let mut held = SmallBatch {
                 shards: order.map(|next| store.shards[next / MAX_SMALL_BATCH].0.lock()),
                 charge_indices: order.map(|next| next % MAX_SMALL_BATCH),
