@@ -108,6 +108,9 @@ fn full_table_reuses_slots_of_expired_keys() {
         assert_eq!(store.usage().overflowed > before, is_full, "{:?}", store.usage());
     }
     assert!(store.usage().reclaimed > 0, "{:?}", store.usage());
+    clock.advance(MINUTE);
+    sweep_all(&store);
+    assert_eq!((store.usage().keys, store.usage().overflow), (0, 0));
 }
 
 /// A slot has room for times until the year 2112.
@@ -225,6 +228,26 @@ fn sweep_removes_expired_states_and_frees_memory() {
     let empty = store.usage();
     assert_eq!((empty.keys, empty.reclaimed), (0, 50_000));
     assert!(empty.bytes < full.bytes / 3, "{empty:?} after {full:?}");
+}
+
+/// A table has at most three times the slots that its keys need.
+#[test]
+fn sparse_table_returns_free_slots() {
+    let clock = ManualClock::new(START);
+    let store = MemoryStore::with_shards(clock.clone(), MAX_BYTES, 1);
+    let [short, long] =
+        [1, 86_400].map(|secs| policy(Algorithm::FixedWindow, 10, Micros::from_secs(secs)));
+    for name in 0..1_100 {
+        let policy = if name % 11 == 0 { &long } else { &short };
+        admit(&store, &[charge("rule", name, policy)]);
+    }
+    clock.advance(MINUTE);
+    for _ in 0..10 {
+        sweep_all(&store);
+    }
+    let usage = store.usage();
+    assert_eq!(usage.keys, 100);
+    assert!((158 * 33..=3 * 158 * 33).contains(&usage.bytes), "{usage:?}");
 }
 
 /// Keys include the algorithm, so this cannot happen; if it did, it must be harmless.
