@@ -100,7 +100,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use tidegate_core::key::{Fingerprint, Key};

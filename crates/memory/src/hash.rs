@@ -65,7 +65,7 @@ fn random_word() -> u64 {
     0x9e37_79b9_7f4a_7c15
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use tidegate_core::key::Secret;

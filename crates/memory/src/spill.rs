@@ -74,7 +74,7 @@ fn state_bytes(state: &State) -> u64 {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
