@@ -56,15 +56,24 @@ function verdict(decision, words) {
 function explained(body) {
   return h("section", { class: "card" }, h("h2", null, body.decision.allowed ? "It would pass" : "It would be refused"),
     verdict(body.decision, visible(body.why, 400)),
-    body.rules.length ? table("Rules that apply to the request", ["Rule", "Matched by", "Counter of", "Limit", "Bound", "Result"],
+    body.rules.length ? table("Rules that apply to the request", ["Rule", "Matched by", "Counter of", "Limit", "Counted", "Bound", "Result"],
       h("tbody", null, body.rules.map((rule) => h("tr", null,
         h("th", { scope: "row" }, untrusted(rule.id)),
         h("td", WHOLE, untrusted(rule.matched.join(", ") || "every request")),
         h("td", WHOLE, untrusted(Object.entries(rule.key).map(([name, value]) => `${name}=${value}`).join(" ") || "everyone")),
         h("td", WHOLE, untrusted(rule.limit)),
+        h("td", WHOLE, counted(rule.consistency)),
         h("td", WHOLE, untrusted(rule.bound)),
         h("td", WHOLE, h("span", { class: `badge is-${rule.verdict}` }, rule.verdict.replace("_", " ")), " ", untrusted(rule.why))))))
       : h("p", { class: "empty" }, "No rule applies to this request, so it is allowed."));
+}
+
+/** How a rule counts, and what this node holds of the counter. */
+function counted(consistency) {
+  if (!consistency) return "–";
+  const { mode, description, units } = consistency;
+  const held = units === null ? null : h("small", null, ` (${count(units)} units ${mode === "leased" ? "to spend" : "not reported yet"} on this node)`);
+  return [untrusted(description), held];
 }
 
 function checked(decision) {
