@@ -3,7 +3,7 @@
 
 import { call } from "/dashboard/js/api.js";
 import { fill, h, say, table, untrusted, visible } from "/dashboard/js/dom.js";
-import { bytes, clock, count, date, keys, micros, percent, rate } from "/dashboard/js/format.js";
+import { bytes, clock, count, date, keys, micros, percent, rate, units } from "/dashboard/js/format.js";
 import { clientLink, nameOf, namesByKey } from "/dashboard/js/identity.js";
 import { newest, past, refused, SECONDS, watch } from "/dashboard/js/history.js";
 import { latency, quantiles } from "/dashboard/js/chart/line.js";
@@ -103,10 +103,10 @@ function show_tiles(tiles, now, steps) {
     tile("Decisions a second", rate(all / seconds), `${count(total)} since the start`),
     tile("Refused", percent(all ? sum("refused") / all : 0), `${rate(sum("refused") / seconds)} per second, last 10 s`),
     tile("Median decision time", micros(median), `p99 ${micros(slow)}`),
-    servers ? tile("Decided locally", percent(all ? sum("local") / all : 0), "without asking the store, last 10 s") : null,
+    servers ? tile("Decided locally", percent(all ? sum("local") / all : 0), "without the store, last 10 s") : null,
     tile("Store", status.store_error ? "down" : "healthy", status.store_error ?? breakers(now.process) ?? store, Boolean(status.store_error)),
     tile("Rules", `version ${now.rule_set.version}`, trouble && !status.store_error ? trouble : `from ${place(now.rule_set.database)}`, Boolean(status.reload_error)),
-    memory ? tile("Keys in memory", count(memory.keys), `${bytes(memory.bytes)} of ${bytes(memory.limit)}`) : null);
+    memory && (!servers || memory.keys) ? tile(servers ? "Keys of local shares" : "Keys in memory", count(memory.keys), `${bytes(memory.bytes)} of ${bytes(memory.limit)}`) : null);
 }
 
 /** The last part of a path; the full path is shown under "This node". */
@@ -153,8 +153,8 @@ function show_servers({ servers, store }) {
 function show_holdings(holdings) {
   if (!holdings) return [];
   const { leased, async: views } = holdings;
-  return [["Leased", `${keys(leased.counters)}, ${count(leased.units)} units to spend`],
-    ["Async", `${keys(views.counters)}, ${count(views.units)} units not reported yet`]];
+  return [["Leased", `${keys(leased.counters)}, ${units(leased.units)} to spend`],
+    ["Async", `${keys(views.counters)}, ${units(views.units)} not reported yet`]];
 }
 
 /** The nodes that share the rules database, and whether they are behind. */

@@ -2,7 +2,7 @@
 // Rows are created once and then updated in place, so that the table does not flicker.
 
 import { h, label, say, untrusted } from "/dashboard/js/dom.js";
-import { count, keys, percent, rate } from "/dashboard/js/format.js";
+import { count, keys, percent, rate, units } from "/dashboard/js/format.js";
 import { spark } from "/dashboard/js/chart/spark.js";
 
 const MINUTE = 60;
@@ -70,7 +70,7 @@ function holding(rule, { servers, holdings }) {
   if (!servers) return "one process";
   const held = holdings?.rules[rule.id];
   if (!held) return "";
-  return `${keys(held.counters)}, ${count(held.units)} ${rule.consistency === "leased" ? "units" : "open"}`;
+  return `${keys(held.counters)}, ${rule.consistency === "leased" ? units(held.units) : `${count(held.units)} open`}`;
 }
 
 const total = (verdicts) => Object.values(verdicts).reduce((all, one) => all + one, 0);

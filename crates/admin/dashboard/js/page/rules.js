@@ -4,7 +4,7 @@
 import { call, readOnlyReason, signed } from "/dashboard/js/api.js";
 import { confirm } from "/dashboard/js/confirm.js";
 import { fill, h, say, untrusted, visible } from "/dashboard/js/dom.js";
-import { count, keys } from "/dashboard/js/format.js";
+import { keys, units } from "/dashboard/js/format.js";
 import { newest, watch } from "/dashboard/js/history.js";
 
 /** Shows the page. */
@@ -88,7 +88,7 @@ export function show(main) {
 }
 
 function links(readOnly) {
-  if (readOnly) return `${visible(readOnly, 500)}.`;
+  if (readOnly) return `${visible(readOnly[0].toUpperCase() + readOnly.slice(1), 500)}.`;
   return [h("a", { href: "#/edit" }, "Edit them"), " · ", h("a", { href: "#/versions" }, "earlier versions")];
 }
 
@@ -100,8 +100,8 @@ function counting({ id, consistency: { mode, description, bound, node } }) {
     node ? [h("dt", null, "This node"), held] : null);
   const update = (holdings) => {
     if (!node) return;
-    const { counters, units } = holdings ? holdings.rules[id] ?? { counters: 0, units: 0 } : node;
-    say(held, `${keys(counters)}, ${count(units)} ${mode === "leased" ? "units to spend" : "units not reported yet"}`);
+    const now = holdings ? holdings.rules[id] ?? { counters: 0, units: 0 } : node;
+    say(held, `${keys(now.counters)}, ${units(now.units)} ${mode === "leased" ? "to spend" : "not reported yet"}`);
   };
   return { id, element, update };
 }

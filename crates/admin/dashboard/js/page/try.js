@@ -3,7 +3,7 @@
 
 import { call } from "/dashboard/js/api.js";
 import { field, fill, h, table, untrusted, visible } from "/dashboard/js/dom.js";
-import { count, millis } from "/dashboard/js/format.js";
+import { count, millis, units } from "/dashboard/js/format.js";
 
 const NAMED = ["method", "path", "ip", "api_key", "user_id", "tier"];
 const EXAMPLE = { path: "/api/orders", ip: "203.0.113.7", api_key: "demo" };
@@ -56,13 +56,12 @@ function verdict(decision, words) {
 function explained(body) {
   return h("section", { class: "card" }, h("h2", null, body.decision.allowed ? "It would pass" : "It would be refused"),
     verdict(body.decision, visible(body.why, 400)),
-    body.rules.length ? table("Rules that apply to the request", ["Rule", "Matched by", "Counter of", "Limit", "Counted", "Bound", "Result"],
+    body.rules.length ? table("Rules that apply to the request", ["Rule", "Matched by", "Counter of", "Limit", "Bound", "Result"],
       h("tbody", null, body.rules.map((rule) => h("tr", null,
         h("th", { scope: "row" }, untrusted(rule.id)),
         h("td", WHOLE, untrusted(rule.matched.join(", ") || "every request")),
         h("td", WHOLE, untrusted(Object.entries(rule.key).map(([name, value]) => `${name}=${value}`).join(" ") || "everyone")),
-        h("td", WHOLE, untrusted(rule.limit)),
-        h("td", WHOLE, counted(rule.consistency)),
+        h("td", WHOLE, untrusted(rule.limit), counted(rule.consistency)),
         h("td", WHOLE, untrusted(rule.bound)),
         h("td", WHOLE, h("span", { class: `badge is-${rule.verdict}` }, rule.verdict.replace("_", " ")), " ", untrusted(rule.why))))))
       : h("p", { class: "empty" }, "No rule applies to this request, so it is allowed."));
@@ -70,10 +69,10 @@ function explained(body) {
 
 /** How a rule counts, and what this node holds of the counter. */
 function counted(consistency) {
-  if (!consistency) return "–";
-  const { mode, description, units } = consistency;
-  const held = units === null ? null : h("small", null, ` (${count(units)} units ${mode === "leased" ? "to spend" : "not reported yet"} on this node)`);
-  return [untrusted(description), held];
+  if (!consistency) return null;
+  const { mode, description, units: held } = consistency;
+  const here = held === null ? "" : `; this node has ${units(held)} ${mode === "leased" ? "to spend" : "not reported yet"}`;
+  return h("small", { class: "line" }, untrusted(description), here);
 }
 
 function checked(decision) {
