@@ -63,8 +63,8 @@ impl ConsistencyView {
 
 /// What this node holds of all rules; null if the store decides every request.
 pub(super) fn node_json(holdings: Option<&NodeHoldings>) -> Json {
-    let json = |held: &NodeHoldings| json!({"leased": held_json(held.leased), "async": held_json(held.unflushed)});
-    holdings.map(json).unwrap_or_default()
+    let Some(NodeHoldings { leased, unflushed, .. }) = holdings else { return Json::Null };
+    json!({"leased": held_json(*leased), "async": held_json(*unflushed)})
 }
 
 fn held_json(held: HeldCounters) -> Json {

@@ -11,18 +11,12 @@ use common::node::{SharingNode, sharing_nodes};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tidegate_core::decision::{Reading, Retry};
+use tidegate_core::policy::Algorithm;
+use tidegate_core::policy::Algorithm::{FixedWindow, SlidingWindowCounter, SlidingWindowLog};
 use tidegate_core::time::{ManualClock, Micros};
 use tidegate_limiter::Decision;
 use tidegate_rules::Facts;
 use tidegate_testkit::property::{cases, check_property};
-
-const ALGORITHMS: [&str; 5] = [
-    "token_bucket",
-    "leaky_bucket",
-    "fixed_window",
-    "sliding_window_log",
-    "sliding_window_counter",
-];
 
 const MODES: [&str; 2] =
     ["consistency: leased, lease: { ttl: 100ms }", "consistency: async, flush: 100ms"];
@@ -47,7 +41,7 @@ struct NodePair {
 }
 
 impl NodePair {
-    fn new(algorithm: &str, mode: &str, requests: u64, window: &str) -> Self {
+    fn new(algorithm: Algorithm, mode: &str, requests: u64, window: &str) -> Self {
         let limit = format!("{{ requests: {requests}, window: {window}, algorithm: {algorithm} }}");
         let rule = format!("rules: [{{ id: r, key_by: global, limit: {limit}, {mode} }}]");
         let clock = clock();
@@ -99,10 +93,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-/// What one node has told its clients.
+/// What one node has answered.
 #[derive(Clone, Copy)]
-struct LastTold {
-    /// The least that was told, less what had been returned until the store's last answer.
+struct PastAnswers {
+    /// The least `remaining`, less what had been returned until the store's last answer.
     lowest: i128,
     /// Units returned until the store's last answer to this node.
     returned: u64,
@@ -110,21 +104,21 @@ struct LastTold {
 
 #[test]
 fn remaining_of_window_grows_only_by_refunds() {
-    for algorithm in &ALGORITHMS[2..] {
+    for algorithm in [FixedWindow, SlidingWindowLog, SlidingWindowCounter] {
         for mode in MODES {
             // No window ends before the history does.
             let strategy = (5_u64..300, steps());
             let name = format!("remaining_{algorithm}_{}", &mode[13..19].replace(',', ""));
             check_property(&name, cases() / 200, &strategy, |(requests, steps)| {
                 let pair = NodePair::new(algorithm, mode, requests, "10s");
-                let mut told = [LastTold { lowest: i128::MAX, returned: 0 }; 2];
+                let mut past = [PastAnswers { lowest: i128::MAX, returned: 0 }; 2];
                 for step in steps {
                     match step {
                         Step::Wait(millis) => pair.wait(Micros::from_millis(millis)),
                         Step::Delay(millis) => pair.clock.advance(Micros::from_millis(millis)),
                         Step::Requests { node, cost, count } => {
                             for _ in 0..count {
-                                check_remaining(&pair, node, cost, &mut told[node])?;
+                                check_remaining(&pair, node, cost, &mut past[node])?;
                             }
                         }
                     }
@@ -139,18 +133,18 @@ fn check_remaining(
     pair: &NodePair,
     node: usize,
     cost: u32,
-    told: &mut LastTold,
+    past: &mut PastAnswers,
 ) -> Result<(), TestCaseError> {
     let before = pair.returned();
     pair.nodes[node].store.take_recorded_calls();
     let decision = pair.decide(node, cost);
     if !pair.nodes[node].store.take_recorded_calls().is_empty() {
-        told.returned = before;
+        past.returned = before;
     }
     let remaining = i128::from(numbers(&decision).remaining);
-    let most = told.lowest.saturating_add(pair.returned().into());
+    let most = past.lowest.saturating_add(pair.returned().into());
     prop_assert!(remaining <= most, "{remaining} left, {most} before: {}", summary(&decision));
-    told.lowest = told.lowest.min(remaining - i128::from(told.returned));
+    past.lowest = past.lowest.min(remaining - i128::from(past.returned));
     pair.run_tasks();
     let stats = pair.nodes[node].limiter.lease_stats().unwrap();
     let used = stats.units_spent + stats.units_returned + stats.units_expired + stats.units_held;
@@ -161,7 +155,7 @@ fn check_remaining(
 /// The other node is idle. After the wait of a refusal the same request passes.
 #[test]
 fn retry_after_of_refusal_is_sound() {
-    for algorithm in ALGORITHMS {
+    for algorithm in Algorithm::ALL {
         for mode in MODES {
             let strategy = (prop_oneof![12_u64..40, 12_u64..2_000], steps(), 1_usize..8);
             let name = format!("retry_{algorithm}_{}", &mode[13..19].replace(',', ""));

@@ -28,7 +28,7 @@ struct FleetReport {
     /// The most that a node held at any time, and the most that all held together.
     held: u64,
     held_by_all: u64,
-    /// What each node told its last client.
+    /// What was left by the last answer of each node.
     remaining: [u64; NODES],
 }
 

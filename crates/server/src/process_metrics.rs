@@ -115,7 +115,7 @@ fn export_leases(stats: &LeaseStats, to: &mut Exposition) {
     let help = "Units that this node has leased and not spent.";
     to.family("tidegate_lease_units_held", MetricKind::Gauge, help);
     to.sample("", &[], units_held);
-    let help = "Leased units: granted by the store, spent on requests, returned to the store, expired (neither spent nor returned when their lease ended).";
+    let help = "Leased units: granted by the store, spent on requests, returned to the store, expired unspent.";
     to.family("tidegate_lease_units", MetricKind::Counter, help);
     for (event, count) in [
         ("granted", units_granted),

@@ -63,13 +63,13 @@ impl StoreCallMetrics {
 
 impl MetricsExporter for StoreCallMetrics {
     fn export(&self, to: &mut Exposition) {
-        let help = "Time of a call to the store to lease units, until its answer arrives or the deadline passes.";
+        let help = "Time of a call to the store to lease units, to its answer or the deadline.";
         to.family("tidegate_lease_grant_duration_seconds", MetricKind::Histogram, help);
         to.histogram(&[], &self.grant_us.snapshot(), MetricUnit::Micros);
         let help = "Units that the store granted in one answer.";
         to.family("tidegate_lease_grant_units", MetricKind::Histogram, help);
         to.histogram(&[], &self.grant_units.snapshot(), MetricUnit::One);
-        let help = "Time of a call to the store to flush counters, until its answer arrives or the deadline passes.";
+        let help = "Time of a call to the store to flush counters, to its answer or the deadline.";
         to.family("tidegate_async_flush_duration_seconds", MetricKind::Histogram, help);
         to.histogram(&[], &self.flush_us.snapshot(), MetricUnit::Micros);
         let help = "Counters that were flushed in one call.";

@@ -167,8 +167,8 @@ impl<S: Store, L: Store> Limiter<S, L> {
         !part.readings.iter().any(|reading| reading.verdict.refuses())
     }
 
-    /// Tells the node's counters what the store answered about them. A reading then says what is
-    /// left for this node: with the units that it holds, without those that it has not flushed.
+    /// Passes the store's answers on to the node's counters. A reading then says what is left
+    /// for this node: with the units that it holds, without those that it has not flushed.
     fn update_views(
         &self,
         counters: &NodeCounters,

@@ -168,7 +168,7 @@ impl LeaseBook {
             counter.lease.question().is_some_and(|asked| asked.number == question)
         };
         let Some(counter) = counter.filter(|counter| asked(counter)) else {
-            // The counter was reset, or its rule changed. Nobody spends these units.
+            // The counter was reset, or its rule changed. No request spends these units.
             self.stats.expired.fetch_add(granted, Relaxed);
             return;
         };

@@ -91,7 +91,7 @@ pub enum StoreCallReport {
         /// How many the store granted; `None` if it did not answer.
         granted: Option<u32>,
     },
-    /// The store was told what the node had admitted.
+    /// The node reported to the store what it had admitted.
     Flush {
         /// Number of counters in the call.
         counters: usize,
