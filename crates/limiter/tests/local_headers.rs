@@ -74,6 +74,14 @@ impl NodePair {
     }
 }
 
+/// Every unit that the store granted was spent, returned or lost, or is held.
+fn check_units(node: &SharingNode) -> Result<(), TestCaseError> {
+    let stats = node.limiter.lease_stats().unwrap();
+    let used = stats.units_spent + stats.units_returned + stats.units_expired + stats.units_held;
+    prop_assert_eq!(used, stats.units_granted, "{:?}", stats);
+    Ok(())
+}
+
 fn numbers(decision: &Decision) -> Reading {
     decision.tightest().unwrap().1.numbers.unwrap()
 }
@@ -146,10 +154,7 @@ fn check_remaining(
     prop_assert!(remaining <= most, "{remaining} left, {most} before: {}", summary(&decision));
     past.lowest = past.lowest.min(remaining - i128::from(past.returned));
     pair.run_tasks();
-    let stats = pair.nodes[node].limiter.lease_stats().unwrap();
-    let used = stats.units_spent + stats.units_returned + stats.units_expired + stats.units_held;
-    prop_assert_eq!(used, stats.units_granted, "{:?}", stats);
-    Ok(())
+    check_units(&pair.nodes[node])
 }
 
 /// The other node is idle. After the wait of a refusal the same request passes.
@@ -167,6 +172,7 @@ fn retry_after_of_refusal_is_sound() {
                         Step::Requests { cost, count, .. } => (cost, count),
                         Step::Wait(millis) | Step::Delay(millis) => {
                             pair.wait(Micros::from_millis(millis));
+                            check_units(&pair.nodes[0])?;
                             continue;
                         }
                     };
