@@ -117,7 +117,9 @@ impl NodeCounters {
     pub(crate) fn give_back(&self, charge: &Charge<'_>, state: &ChargeState) {
         match *state {
             ChargeState::Spent(granted_at, _) => {
-                self.leases.give_back(charge.key.fingerprint, charge.cost, granted_at);
+                if !self.leases.give_back(charge.key.fingerprint, charge.cost, granted_at) {
+                    self.leases.count_expired(charge.cost);
+                }
             }
             ChargeState::Admitted(flush, reading) => {
                 self.flushes.give_back(charge, flush, reading.now);

@@ -11,11 +11,13 @@ use tidegate_telemetry::{Exposition, HistogramSnapshot, MetricKind, MetricUnit, 
 use tidegate_web::ProcessStatus;
 
 use crate::store::ManagedStore;
+use crate::store_calls::StoreCallMetrics;
 
 /// Exports metrics of the process and its store.
 pub(crate) struct ProcessMetrics<S: ManagedStore> {
     pub(crate) limiter: Arc<Limiter<S, S::Local>>,
     pub(crate) status: Arc<ProcessStatus>,
+    pub(crate) store_calls: Arc<StoreCallMetrics>,
 }
 
 impl<S: ManagedStore> MetricsExporter for ProcessMetrics<S> {
@@ -37,6 +39,7 @@ impl<S: ManagedStore> MetricsExporter for ProcessMetrics<S> {
         }
         if let Some(stats) = self.limiter.async_stats() {
             export_flushes(&stats, to);
+            self.store_calls.export(to);
         }
     }
 }
@@ -103,6 +106,7 @@ fn export_leases(stats: &LeaseStats, to: &mut Exposition) {
         units_granted,
         units_spent,
         units_returned,
+        units_expired,
         questions,
         refused,
     } = *stats;
@@ -111,10 +115,14 @@ fn export_leases(stats: &LeaseStats, to: &mut Exposition) {
     let help = "Units that this node has leased and not spent.";
     to.family("tidegate_lease_units_held", MetricKind::Gauge, help);
     to.sample("", &[], units_held);
-    let help = "Leased units: granted by the store, spent on requests, returned to the store.";
+    let help = "Leased units: granted by the store, spent on requests, returned to the store, expired unspent.";
     to.family("tidegate_lease_units", MetricKind::Counter, help);
-    let units = [("granted", units_granted), ("spent", units_spent), ("returned", units_returned)];
-    for (event, count) in units {
+    for (event, count) in [
+        ("granted", units_granted),
+        ("spent", units_spent),
+        ("returned", units_returned),
+        ("expired", units_expired),
+    ] {
         to.sample("_total", &[("event", event)], count);
     }
     let help = "Calls to the store to lease units.";

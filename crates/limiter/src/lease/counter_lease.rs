@@ -39,6 +39,8 @@ pub(super) struct CounterLease {
     /// Until when requests are charged one by one, because the store did not answer.
     direct_until: Timestamp,
     unspent: SmallVec<[UnspentUnits; 1]>,
+    /// Units of ended leases that are not worth returning, since they were last taken.
+    expired: u64,
 }
 
 /// Units that the store has charged and this node may spend.
@@ -71,7 +73,10 @@ struct LastAnswer {
     at: Timestamp,
     /// The smallest grant that the question asked for.
     least: u64,
+    /// Units of the last grant.
     granted: u64,
+    /// Whether the counter had room, so that it is not in debt.
+    had_room: bool,
 }
 
 /// While the store is short, the node asks at most once in half a lease.
@@ -125,6 +130,7 @@ impl CounterLease {
             pause: None,
             direct_until: Timestamp::EPOCH,
             unspent: SmallVec::new(),
+            expired: 0,
         }
     }
 
@@ -207,7 +213,16 @@ impl CounterLease {
             _ => question.asked_at.plus(self.pace()),
         };
         self.pause = short.then_some(Pause { until, min_cost });
-        self.last = Some(LastAnswer { reading, at: now, least: question.least, granted });
+        let (least, had_room) = (question.least, granted > 0);
+        self.last = Some(LastAnswer { reading, at: now, least, granted, had_room });
+    }
+
+    /// Processes the store's answer to a request that it decided, unless a later answer is known.
+    pub(super) fn on_direct_answer(&mut self, cost: u64, reading: Reading, now: Timestamp) {
+        if let Some(last) = self.last.as_mut().filter(|last| reading.now >= last.reading.now) {
+            let had_room = reading.verdict == Verdict::Allow;
+            *last = LastAnswer { reading, at: now, least: cost, had_room, ..*last };
+        }
     }
 
     /// Returns units that a request took and does not use to their lease. `false` if it has ended.
@@ -248,6 +263,11 @@ impl CounterLease {
     /// The units to return to the store.
     pub(super) fn take_unspent(&mut self) -> SmallVec<[UnspentUnits; 1]> {
         std::mem::take(&mut self.unspent)
+    }
+
+    /// The units that are lost, because they are not worth returning.
+    pub(super) fn take_expired(&mut self) -> u64 {
+        std::mem::take(&mut self.expired)
     }
 
     /// The reading of a request that was admitted on a lease, or refused because the store is
@@ -371,6 +391,8 @@ impl CounterLease {
     fn give_up(&mut self, lease: Lease, store_now: Timestamp) {
         if self.policy.is_worth_refunding(lease.left, lease.granted_at, store_now) {
             self.unspent.push(UnspentUnits { units: lease.left, granted_at: lease.granted_at });
+        } else {
+            self.expired = self.expired.saturating_add(lease.left);
         }
     }
 
@@ -395,10 +417,7 @@ impl LastAnswer {
     fn wait_for(&self, policy: &Policy, cost: u64) -> Micros {
         match self.reading.retry {
             Retry::After(wait) if cost <= self.least => wait,
-            // A counter that granted something is not in debt.
-            _ if self.granted > 0 => {
-                wait_until_fits(&self.reading, policy, cost, CounterDebt::None)
-            }
+            _ if self.had_room => wait_until_fits(&self.reading, policy, cost, CounterDebt::None),
             _ => wait_until_fits(&self.reading, policy, cost, CounterDebt::Possible),
         }
     }

@@ -161,27 +161,37 @@ impl<S: Store, L: Store> Limiter<S, L> {
         let asked_at = counters.flushes.now();
         self.apply_to_store(Op::Charge, &mut part, rules).await;
         if part.answered_by == AnsweredBy::Store {
-            self.update_views(counters, &part, rules, asked_at);
+            self.update_views(counters, &mut part, rules, asked_at);
         }
         plan.adopt_subset(&part, which);
         !part.readings.iter().any(|reading| reading.verdict.refuses())
     }
 
-    /// Makes the store's readings of asynchronous counters the node's views of them.
+    /// Passes the store's answers on to the node's counters. A reading then says what is left
+    /// for this node: with the units that it holds, without those that it has not flushed.
     fn update_views(
         &self,
         counters: &NodeCounters,
-        part: &ChargePlan<'_>,
+        part: &mut ChargePlan<'_>,
         rules: &Arc<RuleSet>,
         asked_at: Timestamp,
     ) {
         let nodes = self.store.node_count();
         for (i, reading) in part.numbers().into_iter().enumerate() {
-            if let Some(NodeMode::Async { interval }) = NodeMode::of_charge(part, rules, i) {
-                let (charge, rule) = (&part.charges[i], part.rule_index(i));
-                let request = AsyncRequest { charge, rules, rule, interval, nodes };
-                counters.flushes.on_direct_answer(request, reading, asked_at);
-            }
+            let (charge, rule) = (&part.charges[i], part.rule_index(i));
+            let remaining = match NodeMode::of_charge(part, rules, i) {
+                Some(NodeMode::Leased { .. }) => {
+                    let held = counters.leases.on_direct_answer(charge, reading);
+                    reading.remaining.saturating_add(held).min(reading.limit)
+                }
+                Some(NodeMode::Async { interval }) => {
+                    let request = AsyncRequest { charge, rules, rule, interval, nodes };
+                    let open = counters.flushes.on_direct_answer(request, reading, asked_at);
+                    reading.remaining.saturating_sub(open)
+                }
+                None => continue,
+            };
+            part.set_remaining(i, remaining);
         }
     }
 
@@ -199,6 +209,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
             let ChargeState::Spent(granted_at, _) = states[i] else { continue };
             if !counters.leases.is_live(plan.charges[i].key.fingerprint, granted_at) {
                 ended = true;
+                counters.leases.count_expired(plan.charges[i].cost);
                 let nodes = self.store.node_count();
                 states[i] = match counters.decide_charge(plan, rules, i, nodes, false) {
                     ChargeState::Wait(_) => ChargeState::Store,

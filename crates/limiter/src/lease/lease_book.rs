@@ -9,7 +9,7 @@ use tidegate_core::decision::Reading;
 use tidegate_core::key::Fingerprint;
 use tidegate_core::store::Charge;
 use tidegate_core::time::{Micros, Timestamp};
-use tidegate_rules::RuleSet;
+use tidegate_rules::{Rule, RuleSet};
 
 use super::counter_lease::{CounterLease, HOT_REQUESTS, Question, Take, UnspentUnits};
 use super::counter_shards::CounterShards;
@@ -48,6 +48,7 @@ struct LeaseCounters {
     spent: AtomicU64,
     granted: AtomicU64,
     returned: AtomicU64,
+    expired: AtomicU64,
     questions: AtomicU64,
     refused: AtomicU64,
 }
@@ -142,6 +143,12 @@ impl LeaseBook {
         back
     }
 
+    /// Counts units that a request took and does not use, because their lease has ended.
+    pub(crate) fn count_expired(&self, cost: u64) {
+        self.stats.spent.fetch_sub(cost, Relaxed);
+        self.stats.expired.fetch_add(cost, Relaxed);
+    }
+
     /// Whether units taken from this lease may still be spent.
     pub(crate) fn is_live(&self, key: Fingerprint, granted_at: Timestamp) -> bool {
         let now = self.clock.now();
@@ -152,15 +159,34 @@ impl LeaseBook {
     /// Processes the store's answer to a question, and wakes the requests that wait for it.
     pub(super) fn on_answer(&self, key: Fingerprint, question: u64, answer: Option<Reading>) {
         let now = self.clock.now();
-        let mut shard = self.shards.lock(key);
-        let Some(counter) = shard.get_mut(&key) else { return };
         let granted = answer.map_or(0, |reading| reading.granted.into());
         self.stats.granted.fetch_add(granted, Relaxed);
+        let mut shard = self.shards.lock(key);
+        let counter = shard.get_mut(&key);
+        let asked = |counter: &LeasedCounter| {
+            counter.lease.question().is_some_and(|asked| asked.number == question)
+        };
+        let Some(counter) = counter.filter(|counter| asked(counter)) else {
+            // The counter was reset, or its rule changed. No request spends these units.
+            self.stats.expired.fetch_add(granted, Relaxed);
+            return;
+        };
         counter.lease.on_answer(question, answer, now);
         let waiting = std::mem::take(&mut counter.waiting);
         self.enqueue(key, counter, None);
         drop(shard);
         waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Processes the store's answer to a request that it decided. Returns the units that this node
+    /// holds of the counter.
+    pub(crate) fn on_direct_answer(&self, charge: &Charge<'_>, reading: Reading) -> u64 {
+        let now = self.clock.now();
+        let key = charge.key.fingerprint;
+        self.shards.lock(key).get_mut(&key).map_or(0, |counter| {
+            counter.lease.on_direct_answer(charge.cost, reading, now);
+            counter.lease.units_left()
+        })
     }
 
     /// Completes when the question has been answered.
@@ -212,6 +238,7 @@ impl LeaseBook {
         let mut shard = self.shards.lock(key);
         if let Some(counter) = shard.remove(&key) {
             drop(shard);
+            self.stats.expired.fetch_add(counter.lease.units_left(), Relaxed);
             counter.waiting.into_iter().for_each(Waker::wake);
         }
     }
@@ -222,13 +249,14 @@ impl LeaseBook {
             counters += shard.len();
             held += shard.values().map(|counter| counter.lease.units_left()).sum::<u64>();
         }
-        let LeaseCounters { spent, granted, returned, questions, refused } = &self.stats;
+        let LeaseCounters { spent, granted, returned, expired, questions, refused } = &self.stats;
         LeaseStats {
             counters,
             units_held: held,
             units_granted: granted.load(Relaxed),
             units_spent: spent.load(Relaxed),
             units_returned: returned.load(Relaxed),
+            units_expired: expired.load(Relaxed),
             questions: questions.load(Relaxed),
             refused: refused.load(Relaxed),
         }
@@ -243,6 +271,15 @@ impl LeaseBook {
             policy: *charge.policy,
             kind: LeaseTaskKind::Charge { cost: charge.cost },
         });
+    }
+
+    /// Calls `visit` with the rule of each counter and the units held of it.
+    pub(crate) fn for_each_counter(&self, mut visit: impl FnMut(&Rule, u64)) {
+        for shard in self.shards.iter() {
+            for counter in shard.values() {
+                visit(&counter.rules[counter.rule], counter.lease.units_left());
+            }
+        }
     }
 
     /// The units that this node holds of a counter.
@@ -294,6 +331,7 @@ impl LeaseBook {
             self.stats.returned.fetch_add(units, Relaxed);
             self.push_task(key, counter, LeaseTaskKind::Return { units, granted_at });
         }
+        self.stats.expired.fetch_add(counter.lease.take_expired(), Relaxed);
     }
 
     fn push_task(&self, key: Fingerprint, counter: &LeasedCounter, kind: LeaseTaskKind) {

@@ -9,7 +9,7 @@ use tidegate_core::decision::Reading;
 use tidegate_core::key::Fingerprint;
 use tidegate_core::store::Charge;
 use tidegate_core::time::{Micros, Timestamp};
-use tidegate_rules::RuleSet;
+use tidegate_rules::{Rule, RuleSet};
 
 use super::async_counter::{Admission, AsyncCounter, Flush, FlushOutcome};
 use super::flush_batch::{CounterFlush, FlushBatch, MAX_BATCH};
@@ -147,22 +147,24 @@ impl AsyncBook {
         });
     }
 
-    /// Processes the store's answer to a request that it decided.
+    /// Processes the store's answer to a request that it decided. Returns the units that the store
+    /// has not answered for.
     pub(crate) fn on_direct_answer(
         &self,
         request: AsyncRequest<'_>,
         reading: Reading,
         asked_at: Timestamp,
-    ) {
+    ) -> u64 {
         let now = self.clock.now();
         let key = request.charge.key.fingerprint;
         let mut shard = self.shards.lock(key);
         if shard.len() >= self.max_counters_per_shard && !shard.contains_key(&key) {
-            return;
+            return 0;
         }
         let tracked = shard.entry(key).or_insert_with(|| TrackedCounter::new(&request, asked_at));
         tracked.follow(&request);
         tracked.counter.on_direct_answer(reading, asked_at, now);
+        tracked.counter.open_units()
     }
 
     /// Processes the outcome of a flush, and wakes the requests that wait for it.
@@ -251,6 +253,20 @@ impl AsyncBook {
 
     pub(super) fn count_call(&self) {
         self.totals.calls.fetch_add(1, Relaxed);
+    }
+
+    /// Calls `visit` with the rule of each counter and its open units.
+    pub(crate) fn for_each_counter(&self, mut visit: impl FnMut(&Rule, u64)) {
+        for shard in self.shards.iter() {
+            for tracked in shard.values() {
+                visit(&tracked.rules[tracked.rule], tracked.counter.open_units());
+            }
+        }
+    }
+
+    /// Units of a counter that the store has not answered for.
+    pub(crate) fn open_units(&self, key: Fingerprint) -> u64 {
+        self.shards.lock(key).get(&key).map_or(0, |tracked| tracked.counter.open_units())
     }
 
     pub(crate) fn stats(&self) -> AsyncStats {

@@ -210,8 +210,10 @@ impl AsyncCounter {
     pub(super) fn refusal(&self, cost: u64, now: Timestamp) -> Reading {
         let needed = self.open_units().saturating_add(cost);
         let wait = self.view.map(|view| view.wait_for(&self.policy, needed, now));
+        // The answer to the next flush rounds up again.
+        let wait = Micros::new(wait.unwrap_or_default().get().saturating_add(1));
         let next_flush = self.last_flush_at.plus(self.interval).since(now);
-        let wait = wait.unwrap_or_default().max(next_flush).max(Micros::new(1));
+        let wait = wait.max(next_flush);
         Reading { verdict: Verdict::Deny, retry: Retry::After(wait), ..self.reading(now) }
     }
 

@@ -1,7 +1,7 @@
 //! A node that decides leased and asynchronous rules by itself, on a store that it shares with
 //! others. The test runs its calls to the store.
 
-use std::future::Future as _;
+use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -49,6 +49,18 @@ impl SharingNode {
 
     pub(crate) fn decide(&self, facts: &Facts<'_>, cost: u32) -> Decision {
         poll_ready(self.limiter.decide(facts, cost))
+    }
+
+    /// Decides a request, and makes the calls to the store that it waits for.
+    pub(crate) fn decide_with_tasks(&self, facts: &Facts<'_>, cost: u32) -> Decision {
+        let mut decision = pin!(self.limiter.decide(facts, cost));
+        for _ in 0..20 {
+            match decision.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(decision) => return decision,
+                Poll::Pending => self.run_tasks(),
+            }
+        }
+        panic!("the request waits although the store has answered");
     }
 
     /// Starts the flushes that are due, and runs all calls to the store.

@@ -3,7 +3,7 @@
 
 import { call } from "/dashboard/js/api.js";
 import { fill, h, say, table, untrusted, visible } from "/dashboard/js/dom.js";
-import { bytes, clock, count, date, micros, percent, rate } from "/dashboard/js/format.js";
+import { bytes, clock, count, date, keys, micros, percent, rate, units } from "/dashboard/js/format.js";
 import { clientLink, nameOf, namesByKey } from "/dashboard/js/identity.js";
 import { newest, past, refused, SECONDS, watch } from "/dashboard/js/history.js";
 import { latency, quantiles } from "/dashboard/js/chart/line.js";
@@ -11,7 +11,7 @@ import { stack } from "/dashboard/js/chart/stack.js";
 import { outcome } from "/dashboard/js/page/client_tables.js";
 import { ruleRows } from "/dashboard/js/page/rule_rows.js";
 
-const HEADS = ["Rule", "Mode", { text: "Requests/s", class: "number" }, { text: "Refused/s", class: "number" }, "Last minute",
+const HEADS = ["Rule", "Mode", "Counted", { text: "Requests/s", class: "number" }, { text: "Refused/s", class: "number" }, "Last minute",
   "Used, on average", { text: "Nearly used up", class: "number" }, { text: "Most in a window", class: "number" }];
 
 /** Shows the page. */
@@ -61,7 +61,7 @@ export function show(main) {
     if (!quiet.hidden && !quiet.firstChild) fill(quiet, gettingStarted());
     decisions.update(steps);
     durations.update(steps);
-    rows.update(now.counts.rules, steps);
+    rows.update(now, steps);
     showState(state, now, latest);
   });
   return () => [seen, decisions.ended, durations.ended, () => clearInterval(timer)].forEach((end) => end());
@@ -70,6 +70,7 @@ export function show(main) {
 /** Explains the less obvious columns. */
 function explanations() {
   const meaning = [
+    ["Counted", "exact: the store decides each request; leased: this node takes units in advance and spends them; async: this node decides on its last view and reports later. The small text shows the keys that this node decides itself, and its units of them."],
     ["Used, on average", "the share of the limit that was used after each decision, on average."],
     ["Nearly used up", "the share of decisions after which less than 10 % of the limit was left."],
     ["Most in a window", "the most requests that the rule can allow one client in any interval as long as its window, bursts included."],
@@ -96,15 +97,16 @@ function showTiles(tiles, now, steps) {
   const all = sum("allowed") + sum("refused");
   const [median, , slow] = quantiles(last);
   const total = now.counts.decisions.reduce((before, one) => before + one.count, 0);
-  const { status, store, memory } = now.process;
+  const { status, store, servers, memory } = now.process;
   const trouble = status.store_error ?? status.reload_error;
   fill(tiles,
     tile("Decisions a second", rate(all / seconds), `${count(total)} since the start`),
     tile("Refused", percent(all ? sum("refused") / all : 0), `${rate(sum("refused") / seconds)} per second, last 10 s`),
     tile("Median decision time", micros(median), `p99 ${micros(slow)}`),
+    servers ? tile("Decided locally", percent(all ? sum("local") / all : 0), "without the store, last 10 s") : null,
     tile("Store", status.store_error ? "down" : "healthy", status.store_error ?? breakers(now.process) ?? store, Boolean(status.store_error)),
     tile("Rules", `version ${now.rule_set.version}`, trouble && !status.store_error ? trouble : `from ${place(now.rule_set.database)}`, Boolean(status.reload_error)),
-    memory ? tile("Keys in memory", count(memory.keys), `${bytes(memory.bytes)} of ${bytes(memory.limit)}`) : null);
+    memory && (!servers || memory.keys) ? tile(servers ? "Keys of local shares" : "Keys in memory", count(memory.keys), `${bytes(memory.bytes)} of ${bytes(memory.limit)}`) : null);
 }
 
 /** The last part of a path; the full path is shown under "This node". */
@@ -147,6 +149,14 @@ function serverRows({ servers, store }) {
     ["Nodes", `${servers.nodes} use this store`]];
 }
 
+/** What this node decides without asking the store. */
+function holdingRows(holdings) {
+  if (!holdings) return [];
+  const { leased, async: views } = holdings;
+  return [["Leased", `${keys(leased.counters)}, ${units(leased.units)} to spend`],
+    ["Async", `${keys(views.counters)}, ${units(views.units)} not reported yet`]];
+}
+
 /** The nodes that share the rules database, and whether they are behind. */
 function nodeRows(nodes) {
   if (nodes.length < 2) return [];
@@ -162,6 +172,7 @@ function showState(state, now, latest) {
   const rows = [
     ["State", status.status],
     ...serverRows(now.process),
+    ...holdingRows(now.process.holdings),
     status.store_error ? ["Store error", status.store_error] : null,
     ["Active rules", `version ${now.rule_set.version}, ${count(now.rule_set.rules)} rules (${status.rules_version})`],
     ["Latest saved version", latest === null ? "–" : latest.database_error ?? `${latest.latest} (${latest.latest === now.rule_set.version ? "active" : "not active here yet"})`],
