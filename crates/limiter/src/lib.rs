@@ -23,6 +23,7 @@ mod queue_delay;
 mod receipt;
 mod refund;
 mod settlement;
+pub mod sizing;
 mod slots;
 mod unsettled_usage;
 mod usage_migration;

@@ -17,7 +17,7 @@ use super::wait_estimate::{CounterDebt, wait_until_fits};
 
 /// A counter is leased once it has this many requests within a lease: fewer calls are then needed
 /// than if each request asked the store.
-pub(super) const HOT_REQUESTS: u32 = 8;
+pub(crate) const HOT_REQUESTS: u32 = 8;
 
 /// What a node has leased of one counter.
 #[derive(Debug)]

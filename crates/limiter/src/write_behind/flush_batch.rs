@@ -13,7 +13,7 @@ use super::async_counter::FlushOutcome;
 use crate::limiter::Limiter;
 
 /// The most counters that one call flushes.
-pub(super) const MAX_BATCH: usize = 64;
+pub(crate) const MAX_BATCH: usize = 64;
 
 /// The flushes of one call, of different counters.
 #[derive(Debug)]

@@ -23,7 +23,7 @@ use tidegate_core::time::Micros;
 use tidegate_rules::{Consistency, Rule};
 
 pub(crate) use async_book::{AdmitOutcome, AsyncBook, AsyncRequest};
-pub(crate) use flush_batch::FlushBatch;
+pub(crate) use flush_batch::{FlushBatch, MAX_BATCH};
 
 /// What the asynchronous counters of this node amount to. Numbers of units, flushes and requests
 /// count from the start.
