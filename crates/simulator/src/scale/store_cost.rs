@@ -19,7 +19,7 @@ impl Default for StoreCost {
     fn default() -> Self {
         Self {
             shared_calls_per_second: 300_000.0,
-            single_calls_per_second: 80_000.0,
+            single_calls_per_second: 75_000.0,
             load_percent: 60.0,
             counter_bytes: 184.0,
         }

@@ -10,7 +10,7 @@ use super::estimate::{ModeEstimate, ScaleCheck, ScaleEstimate};
 /// A row: its label, and what it shows of a mode.
 type Row = (&'static str, fn(&ModeEstimate) -> String);
 
-const ROWS: [Row; 15] = [
+const ROWS: [Row; 14] = [
     ("requests admitted", |mode| amount(mode.admitted)),
     ("decided without a store", |mode| percent(mode.local / mode.requests)),
     ("store calls/s", |mode| amount(mode.calls.sum())),
@@ -24,8 +24,10 @@ const ROWS: [Row; 15] = [
     ("Redis shards, calls single", |mode| amount(mode.most_shards)),
     ("memory of a shard, at most", |mode| bytes(mode.bytes_per_shard)),
     ("counters at a node", |mode| amount(mode.counters_per_node)),
-    ("memory of a node for them", |mode| bytes(mode.bytes_per_node)),
-    ("memory of a node is", |mode| if mode.is_full { "full" } else { "enough" }.to_owned()),
+    ("memory of a node for them", |mode| {
+        let full = if mode.is_full { "full: " } else { "" };
+        format!("{full}{}", bytes(mode.bytes_per_node))
+    }),
 ];
 
 impl fmt::Display for ScaleEstimate {
