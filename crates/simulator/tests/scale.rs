@@ -43,7 +43,7 @@ fn cold_key_costs_one_call_per_request() {
 #[test]
 fn hot_key_costs_constant_calls_per_node() {
     // A grant is half as much again as half a ttl needs, and is renewed when a quarter is left.
-    for (nodes, rate) in [(1, 50_000.0), (4, 50_000.0), (4, 400_000.0)] {
+    for (nodes, rate) in [(1, 50_000.0), (4, 50_000.0), (4, 400_000.0), (1, 5e6)] {
         let hot = estimate(&case(nodes, 1, rate, UNREACHED), Mode::Leased);
         let expected = f64::from(nodes) / (0.75 * 0.1);
         assert_close("grants", hot.calls.sum(), expected, 0.12);
@@ -53,8 +53,8 @@ fn hot_key_costs_constant_calls_per_node() {
 
 #[test]
 fn exhausted_hot_key_costs_two_calls_per_ttl() {
-    for ttl in [50, 100, 200] {
-        let case = ScaleCase { ttl: Micros::from_millis(ttl), ..case(8, 1, 80_000.0, "1000/s") };
+    for (ttl, rate) in [(50, 80_000.0), (100, 80_000.0), (200, 80_000.0), (100, 8e6)] {
+        let case = ScaleCase { ttl: Micros::from_millis(ttl), ..case(8, 1, rate, "1000/s") };
         let hot = estimate(&case, Mode::Leased);
         assert_close("grants", hot.calls.grants, 8.0 * 2_000.0 / ttl as f64, 0.05);
         assert_close("admitted", hot.admitted, 1_000.0, 0.05);
@@ -73,6 +73,7 @@ fn uniform_keys_cost_as_much_as_one_of_them() {
         let one = estimate(&case(2, 1, 300.0, UNREACHED), mode);
         let uniform = ScaleCase { exponent: 0.0, ..case(2, 500, 150_000.0, UNREACHED) };
         let all = estimate(&uniform, mode);
+        assert_close("busiest", all.busiest_key.unwrap(), all.calls.sum() / 500.0, 1e-6);
         assert_close(mode.name(), all.calls.sum(), 500.0 * one.calls.sum(), 1e-6);
     }
 }

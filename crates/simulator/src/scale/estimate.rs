@@ -23,6 +23,12 @@ const HOT_SAMPLE: f64 = 10.0;
 /// The fewest requests to each node that a sample measures.
 const MIN_REQUESTS: f64 = 300.0;
 
+/// With more requests than this in an interval, some of them are left out of a sample.
+const BUSY_REQUESTS: f64 = 5_000.0;
+
+/// A demand of this many times the limit asks as little of the store as any higher demand.
+const CLEAR_EXCESS: f64 = 50.0;
+
 /// With fewer requests than this in an interval, no counter is leased, and of the requests within
 /// one view each is flushed separately.
 const COLD_REQUESTS: f64 = 0.02;
@@ -58,6 +64,8 @@ pub struct ModeEstimate {
     pub local: f64,
     /// Operations of the stores, each on one counter.
     pub calls: StoreCalls<f64>,
+    /// Calls for the busiest key, which has one shard to itself at most. Not known of a run.
+    pub busiest_key: Option<f64>,
     /// Messages from nodes to stores if each store call were one, but flushes of a sweep shared
     /// theirs.
     pub messages: f64,
@@ -119,16 +127,17 @@ impl ScaleCase {
     pub fn estimate_mode(&self, mode: Mode) -> Result<ModeEstimate, String> {
         let spread = f64::from(self.nodes_per_key);
         let groups = group_keys(self.keys, self.exponent, self.rate);
-        let mut total = PairRates::default();
+        let (mut total, mut busiest_key) = (PairRates::default(), None);
         let requests = (self.sampled_requests / groups.len() as f64).max(MIN_REQUESTS);
         for (group, seed) in groups.iter().zip(0..) {
             let pair = match mode {
                 Mode::Exact => exact::pair_rates(self.limit.policy(), group.rate / spread, spread),
                 Mode::Leased | Mode::Async => self.sample_pair(mode, group, requests, seed)?,
             };
+            busiest_key.get_or_insert(pair.calls() * spread);
             total.add(&pair, group.keys * spread);
         }
-        Ok(self.complete(mode, total))
+        Ok(ModeEstimate { busiest_key, ..self.complete(mode, total) })
     }
 
     /// Runs all nodes and keys in virtual time, without the model. For small cases.
@@ -184,24 +193,38 @@ impl ScaleCase {
         if rate * interval < COLD_REQUESTS {
             return Ok(self.cold_pair(mode, key.rate, rate));
         }
+        // Nodes decide what is left out of a sample. It is refused, or else the limit is divided
+        // in the same proportion.
+        let limit = self.limit.rate() / f64::from(spread);
+        let is_excess = rate > CLEAR_EXCESS * limit;
+        let enough = if is_excess { CLEAR_EXCESS * limit } else { 0.0 };
+        let sampled = rate.min(enough.max(BUSY_REQUESTS / interval));
+        let kept = if is_excess { 1.0 } else { sampled / rate };
         let nodes = spread.min(SAMPLED_NODES);
-        let share = f64::from(nodes) / f64::from(spread);
+        let part = f64::from(nodes) / f64::from(spread);
+        let node_count = u32::try_from(rounded(f64::from(self.nodes) * part)).unwrap_or(u32::MAX);
         let plan = FleetPlan {
             nodes,
-            node_count: u32::try_from(rounded(f64::from(self.nodes) * share)).unwrap_or(u32::MAX),
-            key_rates: &[rate * f64::from(nodes)],
+            node_count,
+            key_rates: &[sampled * f64::from(nodes)],
             exhausted: usize::from(key.rate > self.limit.rate()),
-            rules: &|| compile_share(self, mode, share),
+            rules: &|| compile_share(self, mode, part * kept),
         };
-        let per_interval = rate * interval * f64::from(nodes);
+        let per_interval = sampled * interval * f64::from(nodes);
         let intervals = (HOT_SAMPLE * requests / per_interval).clamp(MIN_INTERVALS, MAX_INTERVALS);
-        let measured = (intervals * interval).max(requests / rate);
+        let measured = (intervals * interval).max(requests / sampled);
         let mut fleet = Fleet::start(&plan, seed)?;
         fleet.run(nanos(measured / 5.0))?;
         let counts = fleet.run(nanos(measured))?;
-        let mut pair = PairRates::from_counts(&counts, rate);
-        pair.held = counts.held as f64 / (counts.sweeps * u64::from(nodes)).max(1) as f64;
-        Ok(pair)
+        let pair = PairRates::from_counts(&counts, sampled);
+        let sweeps = counts.sweeps * u64::from(nodes);
+        Ok(PairRates {
+            requests: rate,
+            local: pair.local + (rate - sampled),
+            admitted: pair.admitted / kept,
+            held: counts.held as f64 / sweeps.max(1) as f64,
+            ..pair
+        })
     }
 
     /// What one node does for a key that rarely has two requests in an interval.
@@ -247,6 +270,7 @@ impl ScaleCase {
             admitted: total.admitted,
             local: total.local * fit,
             calls,
+            busiest_key: None,
             messages: calls.sum() - calls.flushes + calls.flushes / shared,
             counters_per_node: counters,
             bytes_per_node: counters * counter_bytes as f64 + fixed_bytes as f64,
@@ -292,6 +316,10 @@ impl PairRates {
             flushes: of(flushes),
             held: 0.0,
         }
+    }
+
+    fn calls(&self) -> f64 {
+        self.direct + self.grants + self.returns + self.flushes
     }
 
     fn add(&mut self, other: &Self, times: f64) {

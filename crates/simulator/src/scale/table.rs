@@ -10,7 +10,7 @@ use super::estimate::{ModeEstimate, ScaleCheck, ScaleEstimate};
 /// A row: its label, and what it shows of a mode.
 type Row = (&'static str, fn(&ModeEstimate) -> String);
 
-const ROWS: [Row; 14] = [
+const ROWS: [Row; 15] = [
     ("requests admitted", |mode| amount(mode.admitted)),
     ("decided without a store", |mode| percent(mode.local / mode.requests)),
     ("store calls/s", |mode| amount(mode.calls.sum())),
@@ -18,6 +18,7 @@ const ROWS: [Row; 14] = [
     ("  units lent", |mode| amount(mode.calls.grants)),
     ("  units returned", |mode| amount(mode.calls.returns)),
     ("  counters flushed", |mode| amount(mode.calls.flushes)),
+    ("store calls/s, busiest key", |mode| mode.busiest_key.map_or("-".to_owned(), amount)),
     ("messages/s to stores, at most", |mode| amount(mode.messages)),
     ("store calls per 100 requests", |mode| decimal(100.0 * mode.calls.sum() / mode.requests)),
     ("Redis shards, calls shared", |mode| amount(mode.fewest_shards)),
