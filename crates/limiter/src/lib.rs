@@ -24,6 +24,7 @@ mod receipt;
 mod refund;
 mod rule_status;
 mod settlement;
+pub mod sizing;
 mod slots;
 mod unsettled_usage;
 mod usage_migration;

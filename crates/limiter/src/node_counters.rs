@@ -13,6 +13,7 @@ use crate::lease::BugSwitch;
 use crate::lease::{LeaseBook, LeaseClock, LeaseRequest, TakeOutcome, TaskQueue, lease_ttl};
 use crate::plan::ChargePlan;
 use crate::receipt::successor_rule;
+use crate::sizing::counter_budget;
 use crate::write_behind::{AdmitOutcome, AsyncBook, AsyncRequest, flush_interval};
 
 /// The counters of a node, by consistency, and the calls to the store that they need.
@@ -70,9 +71,10 @@ impl NodeMode {
 impl NodeCounters {
     pub(crate) fn new(clock: LeaseClock, max_bytes: usize) -> Self {
         let tasks = Arc::<TaskQueue>::default();
+        let budget = counter_budget(max_bytes);
         Self {
-            leases: LeaseBook::new(clock.clone(), max_bytes / 2, Arc::clone(&tasks)),
-            flushes: AsyncBook::new(clock, max_bytes / 2, Arc::clone(&tasks)),
+            leases: LeaseBook::new(clock.clone(), budget, Arc::clone(&tasks)),
+            flushes: AsyncBook::new(clock, budget, Arc::clone(&tasks)),
             tasks,
         }
     }

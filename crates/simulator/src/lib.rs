@@ -13,6 +13,8 @@
 //! pays for each unit spent, that refunds never exceed charges, and that refused requests leave
 //! nothing charged. Once faults stop, the fleet must return to full use.
 //!
+//! Without faults, [`scale`] estimates what a fleet asks of its stores.
+//!
 //! Room is left for several stores (regions) and for write-behind: both need only more messages.
 
 mod admission_ledger;
@@ -25,6 +27,7 @@ mod lease_ledger;
 mod node;
 mod random;
 mod rule_spec;
+pub mod scale;
 mod scenario;
 mod sim_store;
 mod simulation;

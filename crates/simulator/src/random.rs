@@ -54,6 +54,22 @@ impl Random {
         }
     }
 
+    /// A number from 0 to 1, above 0.
+    pub(crate) fn fraction(&mut self) -> f64 {
+        ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// A whole number around `mean` with an exponential distribution: the time between two events
+    /// that are independent of each other.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the value is positive, and a float saturates"
+    )]
+    pub(crate) fn exponential(&mut self, mean: f64) -> u64 {
+        (-self.fraction().ln() * mean) as u64
+    }
+
     /// -limit to limit.
     pub(crate) fn signed(&mut self, limit: i64) -> i64 {
         let span = limit.unsigned_abs() * 2 + 1;

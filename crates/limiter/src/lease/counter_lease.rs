@@ -17,7 +17,7 @@ use super::wait_estimate::{CounterDebt, wait_until_fits};
 
 /// A counter is leased once it gets this many requests within one lease. With fewer, leasing would
 /// save no calls to the store.
-pub(super) const HOT_REQUESTS: u32 = 8;
+pub(crate) const HOT_REQUESTS: u32 = 8;
 
 /// The leases of a node on one counter.
 #[derive(Debug)]

@@ -16,15 +16,16 @@ pub(crate) struct CounterShards<C>(Box<[Mutex<CounterShard<C>>]>);
 pub(crate) type CounterShard<C> = HashMap<Fingerprint, C, BuildHasherDefault<FingerprintHasher>>;
 
 impl<C> CounterShards<C> {
+    /// Bytes of an entry, estimated.
+    pub(crate) const ENTRY_BYTES: usize = size_of::<Fingerprint>() + size_of::<C>() + 64;
+
     pub(crate) fn new() -> Self {
         Self((0..SHARDS).map(|_| Mutex::default()).collect())
     }
 
-    /// How many counters a shard may hold, so that all together take at most `max_bytes`. The
-    /// size of an entry is an estimate.
+    /// How many counters a shard may hold, so that all together take at most `max_bytes`.
     pub(crate) fn max_per_shard(max_bytes: usize) -> usize {
-        let entry = size_of::<Fingerprint>() + size_of::<C>() + 64;
-        (max_bytes / entry / SHARDS).max(1)
+        (max_bytes / Self::ENTRY_BYTES / SHARDS).max(1)
     }
 
     /// Locks the shard that holds a counter.

@@ -9,6 +9,9 @@ use tidegate_core::time::{Micros, Timestamp};
 /// together; that costs a call to the store, but no exactness.
 const CELLS: usize = 1 << 16;
 
+/// Bytes of all cells.
+pub(crate) const HOT_TABLE_BYTES: usize = CELLS * size_of::<AtomicU32>();
+
 /// The requests of each counter in the current lease, roughly: in the upper half of a cell the
 /// number of the lease since the clock's start, in the lower half the count.
 #[derive(Debug)]

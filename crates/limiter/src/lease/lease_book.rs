@@ -77,6 +77,9 @@ pub(crate) enum TakeOutcome {
 }
 
 impl LeaseBook {
+    /// Bytes of one counter, estimated.
+    pub(crate) const COUNTER_BYTES: usize = CounterShards::<LeasedCounter>::ENTRY_BYTES;
+
     pub(crate) fn new(clock: LeaseClock, max_bytes: usize, tasks: Arc<TaskQueue>) -> Self {
         Self {
             clock,

@@ -38,8 +38,10 @@ use crate::refund::refund_charges;
 use crate::write_behind::{AsyncRequest, AsyncStats};
 use task_queue::StoreTaskKind;
 
+pub(crate) use counter_lease::HOT_REQUESTS;
 pub(crate) use counter_shards::CounterShards;
 pub(crate) use decision::lease_ttl;
+pub(crate) use hot_counters::HOT_TABLE_BYTES;
 pub(crate) use lease_book::{LeaseBook, LeaseRequest, TakeOutcome};
 pub(crate) use seeded_bug::BugSwitch;
 #[cfg(feature = "seeded-bugs")]

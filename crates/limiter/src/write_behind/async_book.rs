@@ -75,6 +75,9 @@ pub(crate) enum AdmitOutcome {
 }
 
 impl AsyncBook {
+    /// Bytes of one counter, estimated.
+    pub(crate) const COUNTER_BYTES: usize = CounterShards::<TrackedCounter>::ENTRY_BYTES;
+
     pub(crate) fn new(clock: LeaseClock, max_bytes: usize, tasks: Arc<TaskQueue>) -> Self {
         Self {
             clock,

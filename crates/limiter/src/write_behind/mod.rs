@@ -23,7 +23,7 @@ use tidegate_core::time::Micros;
 use tidegate_rules::{Consistency, Rule};
 
 pub(crate) use async_book::{AdmitOutcome, AsyncBook, AsyncRequest};
-pub(crate) use flush_batch::FlushBatch;
+pub(crate) use flush_batch::{FlushBatch, MAX_BATCH};
 
 /// Statistics of this node's asynchronous counters. Units, flushes and requests are counted from
 /// the start.
