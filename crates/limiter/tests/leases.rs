@@ -212,8 +212,8 @@ fn reset_forgets_leased_units() {
 fn explanation_shows_units_that_node_holds() {
     let (node, _) = node_with_lease(HOT);
     let explained = poll_ready(node.limiter.explain(&user(), 1));
-    assert_eq!(explained.rules[0].units_held, 11);
-    let consistency = explained.rules[0].consistency.as_deref().unwrap();
+    assert_eq!(explained.rules[0].units, Some(11));
+    let consistency = &explained.rules[0].consistency.as_ref().unwrap().description;
     assert!(
         consistency.starts_with("leased") && consistency.contains("burst 999"),
         "{consistency}"
@@ -221,7 +221,7 @@ fn explanation_shows_units_that_node_holds() {
     let whole = "rules: [{ id: hot, key_by: user_id, limit: 1000/h, consistency: leased,
         lease: { bound: plus_ttl } }]";
     let explained = poll_ready(single(whole).0.limiter.explain(&user(), 1));
-    let consistency = explained.rules[0].consistency.as_deref().unwrap();
+    let consistency = &explained.rules[0].consistency.as_ref().unwrap().description;
     assert!(!consistency.contains("burst"), "{consistency}");
 }
 

@@ -316,7 +316,8 @@ fn wait_is_estimated_beyond_stores_answer() {
         ..grant(0, 2, store_at(0))
     };
     let wait_for = |least, granted, cost| {
-        LastAnswer { reading, at: at(0), least, granted }.wait_for(&policy, cost)
+        LastAnswer { reading, at: at(0), least, granted, had_room: granted > 0 }
+            .wait_for(&policy, cost)
     };
     assert_eq!([wait_for(3, 0, 2), wait_for(3, 0, 3)], [wait, wait]);
     assert_eq!([wait_for(2, 0, 3), wait_for(2, 1, 3)], [reset_after, next_after]);
@@ -330,6 +331,7 @@ fn part_leaves_units_for_other_nodes() {
         at: at(0),
         least: 1,
         granted: 0,
+        had_room: false,
     };
     let part_of = |algorithm, remaining, after| {
         let mut lease = hot_lease(fast_policy(algorithm));
