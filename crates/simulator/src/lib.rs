@@ -22,6 +22,7 @@ mod clock;
 mod executor;
 mod fault;
 mod lease_ledger;
+mod link;
 mod node;
 mod random;
 mod rule_spec;
