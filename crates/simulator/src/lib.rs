@@ -33,5 +33,5 @@ mod store_server;
 mod trace;
 mod world;
 
-pub use simulation::{RunOptions, RunSummary, run_seed};
+pub use simulation::{FleetUse, RunOptions, RunSummary, run_seed, run_skewed_fleet};
 pub use tidegate_limiter::SeededBug;

@@ -75,7 +75,7 @@ pub(crate) struct Request {
 }
 
 /// How often the server sweeps leases, and settles.
-const SWEEP_EVERY: u64 = 10_000;
+pub(crate) const SWEEP_EVERY: u64 = 10_000;
 const SETTLE_EVERY: u64 = 100_000;
 
 impl Reports {

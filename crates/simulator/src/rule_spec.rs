@@ -74,6 +74,11 @@ impl RuleSpec {
         if self.is_async() { self.limit() / u64::from(nodes.max(1)) } else { 0 }
     }
 
+    /// Whether nodes decide both rules in the same way.
+    pub(crate) const fn is_decided_like(&self, other: &Self) -> bool {
+        self.lease.is_some() == other.lease.is_some() && self.is_async() == other.is_async()
+    }
+
     /// How long a node goes on without an answer: a lease, or two intervals between flushes.
     pub(crate) fn node_span(&self) -> u64 {
         self.ttl_micros().max(self.flush_ms.unwrap_or(0) * 2_000)

@@ -51,6 +51,51 @@ pub(crate) struct RequestStream {
 }
 
 impl Scenario {
+    /// Eight nodes without faults, one of which has eight times the demand of each other one; which
+    /// one changes every second. The demand is this much of a limit of 1000/s with a burst of 2000.
+    pub(crate) fn skewed(percent_of_limit: u64, span: u64) -> Self {
+        let lease = LeaseSpec { ttl_ms: 100, is_plus_ttl: false };
+        let rule = RuleSpec {
+            id: "main",
+            algorithm: Algorithm::TokenBucket,
+            requests: 1_000,
+            window_ms: 1_000,
+            burst: 2_000,
+            is_global: true,
+            is_shadow: false,
+            is_local: false,
+            lease: Some(lease),
+            flush_ms: None,
+        };
+        let timing = LinkTiming {
+            deadline: 5_000,
+            usual_delay: 100,
+            reorders: false,
+            repeated_percent: 0,
+            repeats_until: 0,
+        };
+        let gap = 100_000 / percent_of_limit;
+        Self {
+            nodes: 8,
+            rules: vec![rule],
+            edits: Vec::new(),
+            timing,
+            store_ppm: vec![100],
+            streams: vec![RequestStream {
+                client: HOT_CLIENT,
+                gap,
+                max_cost: 1,
+                all_rules_percent: 100,
+            }],
+            faults: Vec::new(),
+            faults_end: span,
+            measured: 0,
+            refund_percent: 0,
+            busiest_for: 1_000_000,
+            random: Random::new(8),
+        }
+    }
+
     pub(crate) fn draw(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let nodes = usize::try_from(random.between(1, MAX_NODES)).unwrap_or(1);
@@ -72,7 +117,8 @@ impl Scenario {
         let measured = if random.percent(30) { measured_span(&main) } else { 0 };
         // After an edit that lowers a limit, what was used before may take long to drain.
         let is_lowered = edits.iter().any(|edit| edit[0].requests != main.requests);
-        let measured = if is_lowered || is_slow { 0 } else { measured };
+        let is_other = edits.iter().any(|edit| !edit[0].is_decided_like(&main));
+        let measured = if is_lowered || is_slow || is_other { 0 } else { measured };
         Self {
             nodes,
             edits,

@@ -12,7 +12,7 @@ use crate::clock::{MAX_DRIFT_PPM, MachineClock};
 use crate::executor::{Executor, Spawner};
 use crate::fault::FaultKind;
 use crate::link::{LostFlush, NodeLink, StoreMessage};
-use crate::node::{Node, NodeParts, Report, Reports, Request};
+use crate::node::{Node, NodeParts, Report, Reports, Request, SWEEP_EVERY};
 use crate::random::Random;
 use crate::rule_spec::{RuleSpec, compile_rules};
 use crate::scenario::{RECOVERY, Scenario};
@@ -83,6 +83,48 @@ pub fn run_seed(seed: u64, options: RunOptions) -> RunSummary {
     }
 }
 
+/// What became of the demand of a fleet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FleetUse {
+    /// How much of the limit was used.
+    pub used_percent: f64,
+    /// How many requests were refused.
+    pub refused: u64,
+    /// Calls to the store in a second by each node.
+    pub calls_per_second: f64,
+}
+
+/// Runs eight nodes with skewed demand of this much of a limit of 1000/s, after the burst of 2000 is
+/// used up, without faults.
+///
+/// # Errors
+/// If a bound was exceeded.
+pub fn run_skewed_fleet(percent_of_limit: u64) -> Result<FleetUse, String> {
+    const WARM_UP: u64 = 5_000_000;
+    const MEASURED: u64 = 20_000_000;
+    let scenario = Scenario::skewed(percent_of_limit, WARM_UP + MEASURED);
+    let mut simulation = Simulation::new(scenario, RunOptions::default())?;
+    simulation.run_until(WARM_UP);
+    let (admitted, refused) = (simulation.admitted, simulation.refused);
+    let calls_before = simulation.store_calls();
+    simulation.run_until(WARM_UP + MEASURED);
+    simulation.check_now(true)?;
+    let seconds = MEASURED / 1_000_000;
+    let (admitted, refused) = (simulation.admitted - admitted, simulation.refused - refused);
+    let calls = simulation.store_calls() - calls_before;
+    let fleet = FleetUse {
+        used_percent: ratio(admitted * 100, 1_000 * seconds),
+        refused,
+        calls_per_second: ratio(calls, 8 * seconds),
+    };
+    simulation.violation.map_or(Ok(fleet), Err)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "only for a report")]
+fn ratio(a: u64, b: u64) -> f64 {
+    a as f64 / b as f64
+}
+
 struct Simulation {
     world: World,
     executor: Executor,
@@ -103,6 +145,7 @@ struct Simulation {
     checker: Checker,
     decided: u64,
     admitted: u64,
+    refused: u64,
     violation: Option<String>,
 }
 
@@ -150,6 +193,7 @@ impl Simulation {
             checker,
             decided: 0,
             admitted: 0,
+            refused: 0,
             violation: None,
             scenario,
         };
@@ -457,7 +501,10 @@ impl Simulation {
                 let span = RequestSpan { received_at, decided_at: now };
                 self.checker.admit(node, span, &request, charges, &mut self.servers)
             }
-            Report::Decided { .. } => Ok(()),
+            Report::Decided { .. } => {
+                self.refused += 1;
+                Ok(())
+            }
             Report::Refunds { request } => {
                 self.checker.refund(now, request);
                 Ok(())
@@ -543,7 +590,7 @@ impl Simulation {
         // asynchronous node learns it with its next flush, and the store counts what it admits as of
         // the flush after that.
         let lag = match rule.flush_ms {
-            Some(flush_ms) => 2_000 * flush_ms + 4 * self.scenario.timing.usual_delay,
+            Some(flush_ms) => 2 * (1_000 * flush_ms + SWEEP_EVERY),
             None => rule.ttl_micros() / 2,
         };
         let allowed = match rule.algorithm {
@@ -572,13 +619,17 @@ impl Simulation {
         Ok(())
     }
 
+    fn store_calls(&self) -> u64 {
+        self.nodes.iter().map(Node::store_calls).sum()
+    }
+
     fn summary(&self) -> RunSummary {
         let (events, digest) = self.world.trace.digest();
         let spent = |node: &Node| node.limiter.lease_stats().map_or(0, |stats| stats.units_spent);
         RunSummary {
             decided: self.decided,
             admitted: self.admitted,
-            store_calls: self.nodes.iter().map(Node::store_calls).sum(),
+            store_calls: self.store_calls(),
             leased_units: self.nodes.iter().map(spent).sum(),
             async_units: self.nodes.iter().map(|node| node.async_stats().units_admitted).sum(),
             events,

@@ -33,7 +33,6 @@ impl CounterView {
     }
 
     /// The units that fit, if no other node charges any. A bucket has drained since; a window is
-    /// The units that fit, if no other node charges any. A bucket has drained since; a window is
     /// taken as it was until it is empty.
     pub(super) fn room(&self, policy: &Policy, now: Timestamp) -> u64 {
         let elapsed = now.since(self.answered_at);
