@@ -31,11 +31,11 @@ fn grant_all(node: &LeasingNode, key: Fingerprint) -> u64 {
 /// How many units other nodes can spend at one instant, when a node has refunded a request that it
 /// decided at the end of a lease.
 fn units_of_others(node: &LeasingNode) -> u64 {
-    // Seven requests are charged at the store, and drain. The eighth makes the node take a lease of
+    // Four requests are charged at the store, and drain. The fifth makes the node take a lease of
     // 99 units; it is refunded at once, so the lease holds all of them.
-    (0..7).for_each(|_| assert!(node.decide(1).is_allowed()));
+    (0..4).for_each(|_| assert!(node.decide(1).is_allowed()));
     node.clock.advance(Micros::from_millis(50));
-    let decision = node.decide(59);
+    let decision = node.decide(62);
     let key = decision.charge_origins().next().unwrap().fingerprint;
     complete(node.limiter.refund_decision(decision));
     assert_eq!(node.limiter.lease_stats().unwrap().units_held, 99);
@@ -60,6 +60,8 @@ fn refund_dated_by_grant_keeps_bound() {
 
 #[test]
 fn refund_dated_by_decision_would_exceed_bound() {
-    let node = LeasingNode::new(SOURCE).with_bug(SeededBug::RefundDatedByDecision);
+    let LeasingNode { limiter, clock } = LeasingNode::new(SOURCE);
+    let limiter = limiter.with_seeded_bug(SeededBug::RefundDatedByDecision);
+    let node = LeasingNode { limiter, clock };
     assert_eq!(units_of_others(&node), 2_098);
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate_core::key::Secret;
 use tidegate_core::time::{Clock as _, ManualClock, Timestamp};
-use tidegate_limiter::{Decision, LeaseClock, Limiter, SeededBug, StoreTask};
+use tidegate_limiter::{Decision, LeaseClock, Limiter, StoreTask};
 use tidegate_memory::MemoryStore;
 use tidegate_rules::{Document, Facts, RuleSet};
 
@@ -29,12 +29,6 @@ impl LeasingNode {
         Self { limiter, clock }
     }
 
-    /// Switches on a bug.
-    pub(crate) fn with_bug(mut self, bug: SeededBug) -> Self {
-        self.limiter = self.limiter.with_seeded_bug(bug);
-        self
-    }
-
     /// Decides a request, and makes the calls to the store that it waits for. Those that it does
     /// not wait for stay queued.
     pub(crate) fn decide(&self, cost: u32) -> Decision {
@@ -50,14 +44,8 @@ impl LeasingNode {
         }
     }
 
-    /// Makes all calls to the store.
-    pub(crate) fn run_tasks(&self) {
-        while let Some(task) = self.limiter.pop_lease_task() {
-            self.run_task(task);
-        }
-    }
-
-    fn run_task(&self, task: StoreTask) {
+    /// Makes a call to the store.
+    pub(crate) fn run_task(&self, task: StoreTask) {
         complete(self.limiter.run_lease_task(task));
     }
 }
