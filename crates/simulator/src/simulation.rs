@@ -172,7 +172,7 @@ impl Simulation {
         };
         let stores: Vec<StoreSpec> = scenario.store_ppm.iter().map(clock).collect();
         let checker = Checker::new(&scenario, &stores);
-        let async_rules = scenario.rule_ids(|rule| rule.is_async());
+        let async_rules = scenario.rule_ids(RuleSpec::is_async);
         let server = |(id, store): (usize, StoreSpec)| {
             StoreServer::new(id, store.clock, async_rules.clone())
         };
