@@ -22,18 +22,19 @@
 //! **Fixed window.** A lease ends with its window, up to the clocks' drift within a ttl. Each visit
 //! of the store's clock to a window admits at most L, apart from that sliver at its start.
 //!
-//! **Asynchronous.** The store counts by force, what the nodes admitted on their view of it. Take an
-//! interval in which they admit A units, and of the answers that nodes knew at their last admission
-//! in it the latest one, which the store gave at ρ. That node had room for another unit, so the store
-//! had counted at most B in its view, less what has drained since the answer; so of the A units at
-//! most B + r(1+ρ)T were counted by then. Of each node the others were open at its last admission,
-//! and a node has at most its part of B open. So A(T) ≤ 2B + r(1+ρ)T, in windows likewise 2L; the
-//! stated bound 2B + r(T + I + RTT) also covers that a request which other rules hold up is decided
-//! up to a round trip later than the node counted it. The store may have counted 2B, so a loss of
-//! state or a step of its clock adds up to 2B. A flush that the store never counts adds its units
-//! once, a killed node what it had open, and so does the excess while the nodes' parts of the limit
-//! exceed it, because they do not agree on how many they are. The counter weights the previous
-//! window's count, at most 2L, so A(T) ≤ 2L(1 + T/W) over any interval, and 2L in each window.
+//! **Asynchronous.** The store counts by force, what the nodes admitted on their view of it. Take
+//! an interval in which they admit A units, and of the answers that nodes knew at their last
+//! admission in it the latest one, which the store gave at ρ. That node had room for another unit,
+//! so the store had counted at most B in its view, less what has drained since the answer; so of
+//! the A units at most B + r(1+ρ)T were counted by then. Of each node the others were open at its
+//! last admission, and a node has at most its part of B open. So A(T) ≤ 2B + r(1+ρ)T, in windows
+//! likewise 2L; the stated bound 2B + r(T + I + RTT) also covers that a request which other rules
+//! hold up is decided up to a round trip later than the node counted it. The store may have counted
+//! 2B, so a loss of state or a step of its clock adds up to 2B. A flush that the store never counts
+//! adds its units once, a killed node what it had open, and so does the excess while the nodes'
+//! parts of the limit exceed it, because they do not agree on how many they are. The counter
+//! weights the previous window's count, at most 2L, so A(T) ≤ 2L(1 + T/W) over any interval, and 2L
+//! in each window.
 //!
 //! **Disturbances.** A step of the store's clock by s adds min(B, r·s) once if forward. A step back
 //! adds nothing to a bucket that only drains, but a refund of a charge dated before it no longer

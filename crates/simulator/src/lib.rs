@@ -11,10 +11,11 @@
 //!
 //! A run moves true time from event to event. At every admitted decision it checks, in true time
 //! and exact integers: the rule's bound over every interval (see `bound.rs`), that a live grant
-//! pays for each unit spent, that no flush is sent twice, that refunds never exceed charges, and that
-//! refused requests leave nothing charged. Once faults stop, the fleet must return to full use.
+//! pays for each unit spent, that no flush is sent twice, that refunds never exceed charges, and
+//! that refused requests leave nothing charged. Once faults stop, the fleet must return to full
+//! use.
 //!
-//! Several stores share the counters like the servers of a cluster. Regions need stores of their own.
+//! Several stores share the counters like the servers of a cluster. Regions are not simulated.
 
 mod admission_ledger;
 mod bound;

@@ -5,8 +5,8 @@
 //! the node gave up, may still run later: the node cannot know, so the outcome is unknown.
 //!
 //! The network also repeats messages. A node takes the first answer only. The store runs a repeated
-//! request again, except a refund, which would then exceed any bound. That is more than a store ever
-//! sees: TCP discards repeated segments, and Tidegate sends no command twice.
+//! request again, except a refund, which would then exceed any bound. That is more than a store
+//! ever sees: TCP discards repeated segments, and Tidegate sends no command twice.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -63,8 +63,8 @@ impl RuleSpec {
         self.flush_ms.is_some()
     }
 
-    /// The most that the store counts at one instant: asynchronous nodes charge by force, which goes
-    /// into debt.
+    /// The most that the store counts at one instant: asynchronous nodes charge by force, which
+    /// goes into debt.
     pub(crate) const fn most_at_store(&self) -> u64 {
         if self.is_async() { 2 * self.limit() } else { self.limit() }
     }

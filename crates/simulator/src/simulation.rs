@@ -94,8 +94,8 @@ pub struct FleetUse {
     pub calls_per_second: f64,
 }
 
-/// Runs eight nodes with skewed demand of this much of a limit of 1000/s, after the burst of 2000 is
-/// used up, without faults.
+/// Runs eight nodes with skewed demand of this much of a limit of 1000/s, after the burst of 2000
+/// is used up, without faults.
 ///
 /// # Errors
 /// If a bound was exceeded.
@@ -586,9 +586,9 @@ impl Simulation {
         let rule = self.main_rule();
         let (requests, window) = (rule.requests, rule.window_ms * 1_000);
         let ttl = rule.lease.filter(|lease| !lease.is_plus_ttl).map_or(0, |it| it.ttl_ms * 1_000);
-        // While the store is short, a node learns up to half a lease late that a window has room. An
-        // asynchronous node learns it with its next flush, and the store counts what it admits as of
-        // the flush after that.
+        // While the store is short, a node learns up to half a lease late that a window has room.
+        // An asynchronous node learns it with its next flush, and the store counts what it admits
+        // as of the flush after that.
         let lag = match rule.flush_ms {
             Some(flush_ms) => 2 * (1_000 * flush_ms + SWEEP_EVERY),
             None => rule.ttl_micros() / 2,

@@ -1,10 +1,10 @@
 //! One leased node under demand above the limit admits what exact mode on the lending policy
 //! admits, less what a lease may hold back.
 //!
-//! Buckets and fixed windows: never more, and at the end at most 1.5·r·ttl + 1 less, and 2 % for units
-//! whose lease ended. Half of r·ttl refills between two questions, the node leaves as much to others,
-//! and holds as much itself. The sliding windows forget units as of their grant, so the node may also
-//! be ahead by that; and each window begins up to 1.5 ttl later, which adds up.
+//! Buckets and fixed windows: never more, and at the end at most 1.5·r·ttl + 1 less, and 2 % for
+//! units whose lease ended. Half of r·ttl refills between two questions, the node leaves as much to
+//! others, and holds as much itself. The sliding windows forget units as of their grant, so the
+//! node may also be ahead by that; and each window begins up to 1.5 ttl later, which adds up.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "test code")]
 

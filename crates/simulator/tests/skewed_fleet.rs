@@ -1,5 +1,5 @@
-//! Eight nodes with demand 8:1 that moves every second share 1000/s with a burst of 2000, in virtual
-//! time: how much of the limit they use, and how often they call the store.
+//! Eight nodes with demand 8:1 that moves every second share 1000/s with a burst of 2000, in
+//! virtual time: how much of the limit they use, and how often they call the store.
 
 #![allow(clippy::expect_used, reason = "test code")]
 

@@ -41,9 +41,9 @@ impl DemandMeter {
         self.current.units = self.current.units.saturating_sub(units);
     }
 
-    /// What to ask for: what one slot needs, and half as much again, so that requests rarely wait and
-    /// calls are few. A few units vary so much that more of them would be wasted than used. While the
-    /// store `is_short`, the node asks once in a slot anyway, and what it wastes others lack.
+    /// What to ask for: what one slot needs, and half as much again, so that requests rarely wait
+    /// and calls are few. When it needs few units, the need varies, and a larger margin would waste
+    /// more than it saves. While the store `is_short`, the node asks once in a slot anyway.
     pub(super) fn wanted_units(&mut self, is_short: bool, now: Timestamp) -> u64 {
         let units = self.units_in_slot(now);
         let more = if is_short || units < FEW_UNITS { 1 } else { units / 2 };
