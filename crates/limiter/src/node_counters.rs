@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use tidegate_core::decision::Reading;
 use tidegate_core::key::Fingerprint;
-use tidegate_core::store::Charge;
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_rules::{Rule, RuleSet};
 
@@ -115,8 +114,15 @@ impl NodeCounters {
         }
     }
 
-    /// Gives back what a charge of a refused request took.
-    pub(crate) fn give_back(&self, charge: &Charge<'_>, state: &ChargeState) {
+    /// Gives back what a charge of a refused plan took.
+    pub(crate) fn give_back(
+        &self,
+        plan: &ChargePlan<'_>,
+        rules: &Arc<RuleSet>,
+        i: usize,
+        state: &ChargeState,
+    ) {
+        let (charge, rule) = (&plan.charges[i], plan.rule_index(i));
         match *state {
             ChargeState::Spent(granted_at, _) => {
                 if !self.leases.give_back(charge.key.fingerprint, charge.cost, granted_at) {
@@ -124,7 +130,7 @@ impl NodeCounters {
                 }
             }
             ChargeState::Admitted(flush, reading) => {
-                self.flushes.give_back(charge, flush, reading.now);
+                self.flushes.give_back(charge, (rules, rule), flush, reading.now);
             }
             _ => {}
         }

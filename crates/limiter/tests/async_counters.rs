@@ -295,6 +295,33 @@ fn refusal_by_exact_rule_takes_back_what_was_admitted() {
     assert_eq!(remaining(&soft), 98);
 }
 
+/// The refunded unit of a refused request used to be lost with the counter's state.
+#[test]
+fn refusal_after_counter_was_dropped_refunds_flushed_unit() {
+    let source = "rules:
+      - { id: soft, key_by: user_id, limit: 100/h, consistency: async }
+      - { id: hard, key_by: user_id, limit: 20/h, consistency: leased, lease: { ttl: 1s } }";
+    let (node, clock) = single(source);
+    (0..4).for_each(|_| assert!(node.decide(&user(), 1).is_allowed()));
+    common::poll_ready(node.limiter.force(&user(), Some("hard"), 16));
+    let facts = user();
+    let mut decision = pin!(node.limiter.decide(&facts, 1));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(decision.as_mut().poll(&mut context).is_pending(), "waits for a lease");
+    let question = node.limiter.pop_lease_task().unwrap();
+    for intervals in [1, 3] {
+        (0..intervals).for_each(|_| clock.advance(INTERVAL));
+        node.sweep();
+    }
+    assert_eq!(node.stats().counters, 0);
+    common::poll_ready(node.limiter.run_lease_task(question));
+    let Poll::Ready(decision) = decision.as_mut().poll(&mut context) else { panic!("answered") };
+    assert!(!decision.is_allowed());
+    node.run_tasks();
+    let soft = common::poll_ready(node.limiter.peek(&user(), Some("soft"), 1));
+    assert_eq!(remaining(&soft), 96);
+}
+
 #[test]
 fn refusal_by_async_rule_charges_no_exact_rule() {
     let source = "rules:

@@ -40,10 +40,14 @@ impl Random {
         self.below(100) < percent
     }
 
+    /// The index of one of `count` things.
+    pub(crate) fn index(&mut self, count: usize) -> usize {
+        usize::try_from(self.below(count as u64)).unwrap_or(0)
+    }
+
     /// One of the values.
     pub(crate) fn pick<T: Copy>(&mut self, values: &[T]) -> T {
-        let index = self.below(values.len() as u64);
-        values[usize::try_from(index).unwrap_or(0)]
+        values[self.index(values.len())]
     }
 
     /// A number with a long tail: mostly near `usual`, rarely up to `usual` times `tail`.

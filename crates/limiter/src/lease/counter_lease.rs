@@ -15,9 +15,13 @@ use super::demand::DemandMeter;
 use super::seeded_bug::{BugSwitch, SeededBug};
 use super::wait_estimate::{CounterDebt, wait_until_fits};
 
-/// A counter is leased once it gets this many requests within one lease. With fewer, leasing would
-/// save no calls to the store.
-pub(crate) const HOT_REQUESTS: u32 = 8;
+/// A counter is leased once it has this many requests within a lease: fewer calls are then needed
+/// than if each request asked the store.
+pub(crate) const HOT_REQUESTS: u32 = 5;
+
+/// A counter stays leased while it has this many requests within half a lease to a lease. It is far
+/// from the number above, because a lease that is given up in between wastes units.
+const WARM_REQUESTS: u32 = 2;
 
 /// The leases of a node on one counter.
 #[derive(Debug)]
@@ -307,7 +311,8 @@ impl CounterLease {
     }
 
     fn ask(&mut self, least: u64, nodes: u32, now: Timestamp) {
-        let wanted = self.demand.wanted_units(now).max(least).min(self.policy.limit());
+        let wanted =
+            self.demand.wanted_units(self.pause.is_some(), now).max(least).min(self.policy.limit());
         let nodes = u64::from(nodes.max(1));
         self.questions += 1;
         self.question = Some(Question {
@@ -402,7 +407,7 @@ impl CounterLease {
 
     /// Whether there are too few requests for a lease to save calls.
     fn is_cold(&mut self, now: Timestamp) -> bool {
-        self.demand.recent_requests(now) < HOT_REQUESTS
+        self.demand.recent_requests(now) < WARM_REQUESTS
     }
 
     /// The store's clock, estimated from its last answer.

@@ -273,7 +273,7 @@ fn refuse_locally(
 ) {
     for (i, state) in states.iter().enumerate() {
         let charge = plan.charges[i];
-        counters.give_back(&charge, state);
+        counters.give_back(plan, rules, i, state);
         match *state {
             ChargeState::Spent(_, reading) | ChargeState::Admitted(_, reading) => {
                 let remaining = reading.remaining.saturating_add(charge.cost).min(reading.limit);

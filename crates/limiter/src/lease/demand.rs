@@ -2,6 +2,9 @@
 
 use tidegate_core::time::{Micros, Timestamp};
 
+/// Fewer units than this vary too much for a margin.
+const FEW_UNITS: u64 = 16;
+
 /// The demand of the current slot and of the one before it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DemandMeter {
@@ -38,11 +41,24 @@ impl DemandMeter {
         self.current.units = self.current.units.saturating_sub(units);
     }
 
-    /// One and a half times the demand of one slot.
-    pub(super) fn wanted_units(&mut self, now: Timestamp) -> u64 {
+    /// What to ask for: what one slot needs, and half as much again, so that requests rarely wait
+    /// and calls are few. When it needs few units, the need varies, and a larger margin would waste
+    /// more than it saves. While the store `is_short`, the node asks once in a slot anyway.
+    pub(super) fn wanted_units(&mut self, is_short: bool, now: Timestamp) -> u64 {
+        let units = self.units_in_slot(now);
+        let more = if is_short || units < FEW_UNITS { 1 } else { units / 2 };
+        units.saturating_add(more)
+    }
+
+    /// The units of a slot: the mean since the previous one began, or those of the current one if
+    /// demand grows.
+    fn units_in_slot(&mut self, now: Timestamp) -> u64 {
         self.advance(now);
-        let units = self.current.units.max(self.previous.units);
-        units.saturating_add(units / 2)
+        let slot = self.slot.get().max(1);
+        let measured = slot.saturating_add(now.since(self.slot_start).get());
+        let units = self.current.units.saturating_add(self.previous.units);
+        let mean = u128::from(units) * u128::from(slot) / u128::from(measured);
+        u64::try_from(mean).unwrap_or(u64::MAX).max(self.current.units)
     }
 
     /// The requests of the last one to two slots.

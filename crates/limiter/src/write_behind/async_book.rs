@@ -133,21 +133,25 @@ impl AsyncBook {
         back
     }
 
-    /// Cancels the charge of a refused request, or refunds it at the store later.
-    pub(crate) fn give_back(&self, charge: &Charge<'_>, flush: u64, charged_at: Timestamp) {
-        let key = charge.key.fingerprint;
-        if self.take_back(key, charge.cost, flush) {
-            return;
+    /// Takes back what a refused request was charged, or refunds it at the store later. The counter
+    /// may be forgotten by then.
+    pub(crate) fn give_back(
+        &self,
+        charge: &Charge<'_>,
+        (rules, rule): (&Arc<RuleSet>, u32),
+        flush: u64,
+        charged_at: Timestamp,
+    ) {
+        let Charge { key, cost, policy, .. } = *charge;
+        if !self.take_back(key.fingerprint, cost, flush) {
+            self.tasks.push_lease(LeaseTask {
+                rules: Arc::clone(rules),
+                rule,
+                key: key.fingerprint,
+                policy: *policy,
+                kind: LeaseTaskKind::Return { units: cost, granted_at: charged_at },
+            });
         }
-        let shard = self.shards.lock(key);
-        let Some(tracked) = shard.get(&key) else { return };
-        self.tasks.push_lease(LeaseTask {
-            rules: Arc::clone(&tracked.rules),
-            rule: tracked.rule,
-            key,
-            policy: *charge.policy,
-            kind: LeaseTaskKind::Return { units: charge.cost, granted_at: charged_at },
-        });
     }
 
     /// Processes the store's answer to a request that it decided. Returns the units that the store

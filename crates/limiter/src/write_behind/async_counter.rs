@@ -161,7 +161,12 @@ impl AsyncCounter {
             FlushOutcome::Answered(reading) => {
                 self.lost = 0;
                 self.direct_until = Timestamp::EPOCH;
-                self.update_view(CounterView::new(reading, flush.asked_at, now), now);
+                let view = CounterView::new(reading, flush.asked_at, now);
+                // A later answer includes the flush, unless the store's clock went back: then it
+                // shows room that the flush has used.
+                let known = self.view.as_ref();
+                let is_overtaken = known.is_some_and(|known| !view.is_later_than(known));
+                self.view = (!is_overtaken).then_some(view);
                 return Some(overshoot(&self.policy, flush.units, &reading));
             }
             FlushOutcome::NotApplied => {

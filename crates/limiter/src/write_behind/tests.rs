@@ -79,6 +79,18 @@ fn answer_that_is_overtaken_does_not_replace_view() {
     assert_eq!(counter.reading(at(213)).remaining, 8, "the store's clock went back");
 }
 
+/// The view from before the step showed room that the flush had used, for two intervals.
+#[test]
+fn flush_after_store_clock_stepped_back_voids_view() {
+    let mut counter = counter_of_ten();
+    let answer = |remaining, now| Reading { remaining, now, ..Reading::default() };
+    counter.on_direct_answer(answer(10, at(9_000)), at(0), at(1));
+    assert!(matches!(counter.admit(5, 2, at(2)), Admission::Admitted(_)));
+    let flush = *counter.in_flight().unwrap();
+    counter.on_flushed(flush.number, FlushOutcome::Answered(answer(5, at(10))), at(3));
+    assert_eq!(counter.admit(5, 2, at(4)), Admission::Direct);
+}
+
 #[test]
 fn request_larger_than_part_goes_to_store() {
     let mut counter = counter_of_ten();
