@@ -254,6 +254,22 @@ mod tests {
     }
 
     #[test]
+    fn owner_is_fingerprint_without_namespace() {
+        let hash = |part: &[u8]| Secret::UNSET.namespace(&[part]);
+        let (owner, namespace) = (hash(b"owner"), hash(b"namespace"));
+        let key = Key { rule: "rule", fingerprint: owner ^ namespace, namespace };
+        assert_eq!(key.owner(), owner);
+        assert_ne!(key.fingerprint, owner);
+        assert_eq!(Key::without_namespace("rule", owner).owner(), owner);
+    }
+
+    #[test]
+    fn only_public_constant_counts_as_unset() {
+        assert!(!Secret::UNSET.is_set());
+        assert!(Secret::from_bytes(b"one").is_set() && Secret::random().is_set());
+    }
+
+    #[test]
     fn secrets_differ_and_are_redacted_in_debug() {
         let (one, two) = (Secret::from_bytes(b"one"), Secret::from_bytes(b"two"));
         let (ours, theirs) = (Secret::random(), Secret::random());

@@ -203,8 +203,8 @@ impl<S: Store, L: Store> Limiter<S, L> {
             facts,
             multiply_base_cost(cost),
         );
-        let held = |rule: &Rule| self.units_held(&rules, rule, &completed);
-        Explanation::new(decision.await, &completed, cost, held)
+        let units = |rule: &Rule| self.units_held(&rules, rule, &completed);
+        Explanation::new(decision.await, &completed, cost, units)
     }
 
     /// Activates a rule set. A rule that keeps its id, algorithm and window keeps its counters, so

@@ -33,7 +33,7 @@ pub(crate) enum NodeMode {
     Async { interval: Micros },
 }
 
-/// What became of one charge.
+/// How far one charge of a plan has got.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ChargeState {
     /// Units were taken of the lease granted at this instant.
@@ -119,7 +119,9 @@ impl NodeCounters {
     pub(crate) fn give_back(&self, charge: &Charge<'_>, state: &ChargeState) {
         match *state {
             ChargeState::Spent(granted_at, _) => {
-                self.leases.give_back(charge.key.fingerprint, charge.cost, granted_at);
+                if !self.leases.give_back(charge.key.fingerprint, charge.cost, granted_at) {
+                    self.leases.count_expired(charge.cost);
+                }
             }
             ChargeState::Admitted(flush, reading) => {
                 self.flushes.give_back(charge, flush, reading.now);

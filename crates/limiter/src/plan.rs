@@ -263,6 +263,14 @@ impl<'a> ChargePlan<'a> {
         (rule_reading.verdict, rule_reading.numbers) = (reading.verdict, Some(reading));
     }
 
+    /// Sets what a charge's reading says is left.
+    pub(crate) fn set_remaining(&mut self, charge: usize, remaining: u64) {
+        let rule_reading = &mut self.readings[self.reading_indices[charge] as usize];
+        if let Some(reading) = &mut rule_reading.numbers {
+            reading.remaining = remaining;
+        }
+    }
+
     /// Indices of the charges that were made, given the readings of all of them. `op` charges all
     /// or none, except that [`Role::Always`] is always charged.
     pub(crate) fn made_charges(&self, op: Op, numbers: &[Reading]) -> impl Iterator<Item = usize> {

@@ -140,6 +140,12 @@ impl Rule {
         &self.consistency
     }
 
+    /// Whether several nodes [share the store](RuleSet::for_shared_store) that counts for the rule.
+    #[must_use]
+    pub const fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
     /// The consistency in the rule's store: exact, unless [several nodes share
     /// it](RuleSet::for_shared_store).
     #[must_use]

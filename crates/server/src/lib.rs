@@ -21,6 +21,7 @@ pub mod rule_source;
 pub mod serve;
 mod snapshot;
 pub mod store;
+mod store_calls;
 mod sweep;
 mod telemetry;
 

@@ -42,6 +42,7 @@ use crate::reload::Reloader;
 use crate::rule_manager::{self, InitialRules, RuleSetOrigin, WallClock};
 use crate::rule_source::{DocumentSource, LoadedDocument};
 use crate::store::{self, EmbeddedStore, ManagedStore, SharedStore};
+use crate::store_calls::StoreCallMetrics;
 use crate::telemetry::{self, ServerEvent};
 use bind::OpenedListener;
 use handover::ProcessHandover;
@@ -72,6 +73,7 @@ struct ServerRuntime<S: ManagedStore> {
     metrics: Arc<DecisionMetrics>,
     top: Arc<TopKeys>,
     tracer: Option<Tracer>,
+    store_calls: Arc<StoreCallMetrics>,
 }
 
 /// Runs the server until a signal stops it. Listener addresses are printed on stdout, or sent to
@@ -189,6 +191,7 @@ impl<S: ManagedStore> ServerRuntime<S> {
             metrics,
             top,
             tracer,
+            store_calls: Arc::new(StoreCallMetrics::new()),
         }
     }
 
@@ -328,7 +331,8 @@ impl<S: ManagedStore> ServerRuntime<S> {
     /// Starts the background tasks.
     fn spawn_background(&self, hang_up: Signal) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
-        S::spawn_tasks(&self.limiter, &self.settings, &self.status, &mut tasks);
+        let (limiter, settings, status) = (&self.limiter, &self.settings, &self.status);
+        S::spawn_tasks(limiter, settings, status, &self.store_calls, &mut tasks);
         if let Some(origin) = self.origin.lock().take() {
             tasks.spawn(self.build_reloader(origin).run(hang_up));
         }

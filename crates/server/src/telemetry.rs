@@ -16,7 +16,7 @@ use tidegate_redis::{FindingSeverity, StoreFinding};
 use tidegate_rules::{Consistency, Rule, RuleLimit};
 use tidegate_telemetry::trace::ExporterEvent;
 use tidegate_telemetry::{BurstEvent, ViolationLogEvent};
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{LogFormat, LogLevel};
@@ -62,6 +62,8 @@ pub(crate) enum ServerEvent<'a> {
     CertificateRefused { path: &'a Path, reason: &'a dyn Display },
     StoreUnreachable { server: &'a str, why: &'a str },
     StoreRecovered { server: &'a str },
+    UnitsLeased { rule: &'a str, most: u32, granted: Option<u32>, took_us: u64 },
+    CountersFlushed { counters: usize, answered: usize, units: u64, took_us: u64 },
     StoreFinding { finding: &'a StoreFinding },
     SecretUnset,
     RequestServed { access: &'a AccessRecord, client: &'a str },
@@ -129,7 +131,7 @@ impl ServerEvent<'_> {
                 "the snapshot cannot be used; starting with empty counters"
             ),
             Self::SnapshotWritten { path } => {
-                tracing::debug!(path = %path.display(), "snapshot written");
+                debug!(path = %path.display(), "snapshot written");
             }
             Self::SnapshotFailed { path, reason } => {
                 error!(path = %path.display(), %reason, "cannot write the snapshot");
@@ -205,6 +207,15 @@ impl ServerEvent<'_> {
                 "the store does not answer; each rule's on_fail applies until it does"
             ),
             Self::StoreRecovered { server } => info!(%server, "the store answers again"),
+            Self::UnitsLeased { rule, most, granted: Some(granted), took_us } => {
+                debug!(%rule, most, granted, took_us, "units leased");
+            }
+            Self::UnitsLeased { rule, most, granted: None, took_us } => {
+                debug!(%rule, most, took_us, "no units leased: the store did not answer");
+            }
+            Self::CountersFlushed { counters, answered, units, took_us } => {
+                debug!(counters, answered, units, took_us, "counters flushed");
+            }
             Self::StoreFinding {
                 finding: StoreFinding { severity: weight, server, what, advice },
             } => {
@@ -271,7 +282,7 @@ fn log_rule(rule: &Rule, many: bool) {
     let consistency =
         (*rule.consistency() != Consistency::Exact).then(|| rule.consistency().name());
     if many {
-        tracing::debug!(rule = %id, %limit, %algorithm, %mode, %key_by, consistency, active, "rule");
+        debug!(rule = %id, %limit, %algorithm, %mode, %key_by, consistency, active, "rule");
     } else {
         info!(rule = %id, %limit, %algorithm, %mode, %key_by, consistency, active, "rule");
     }

@@ -162,7 +162,9 @@ impl Node {
             loop {
                 let task = limiter.next_lease_task().await;
                 let limiter = Arc::clone(&limiter);
-                spawner.spawn(node, async move { limiter.run_lease_task(task).await });
+                spawner.spawn(node, async move {
+                    limiter.run_lease_task(task).await;
+                });
             }
         });
     }

@@ -146,6 +146,59 @@ fn leased_node_decides_most_requests_locally() {
     fleet.use_up(admitted, LIMIT);
 }
 
+/// A leased rule and an asynchronous one, whose leases and views outlast the test.
+const LONG_LEASES: &str = "rules:
+  - { id: lent, key_by: ip, limit: 1000/h burst 500, consistency: leased, lease: { ttl: 30s } }
+  - { id: soft, key_by: ip, limit: 1000/h, consistency: async, flush: 10s }\n";
+
+#[test]
+fn holdings_metrics_and_logs_agree() {
+    let (redis, folder) = (Redis::start(), TestFolder::new());
+    let (rules, url) = (folder.write("rules.yaml", LONG_LEASES), redis.url());
+    let args = ["--store", &url, "--store-deadline", "2s", "--admin", "127.0.0.1:0"];
+    let node = ServerProcess::with_config(&rules, &[&args[..], &["--log-level", "debug"]].concat());
+    let (mut client, facts) = (node.client(), json!({ "ip": "203.0.113.7" }));
+    (0..60).for_each(|_| assert_eq!(client.check(&facts).body["allowed"], true));
+    node.wait_for_log("units leased");
+
+    let mut admin = HttpTestClient::connect(&node.admin_address());
+    let held = wait_for("the same numbers twice", || {
+        let held = metric(&node, "tidegate_lease_units_held ");
+        let rule = admin.get("/v1/rules/lent").body["consistency"].clone();
+        (rule["node"]["units"] == held).then_some((held, rule))
+    });
+    let (held, rule) = held;
+    let units =
+        |event: &str| metric(&node, &format!("tidegate_lease_units_total{{event=\"{event}\"}}"));
+    let [granted, spent] = ["granted", "spent"].map(units);
+    assert_eq!((granted, units("returned"), units("expired")), (spent + held, 0, 0));
+    assert!(held > 0 && spent > 20, "{held} held, {spent} spent");
+    assert_eq!((&rule["mode"], &rule["node"]["counters"]), (&json!("leased"), &json!(1)));
+    assert_eq!(
+        (&rule["bound"], &rule["max_in_window"]),
+        (&json!("at most 1500 in any 1h"), &json!(1500))
+    );
+    let status = admin.get("/v1/status").body["holdings"].clone();
+    assert_eq!(status["leased"], json!({"counters": 1, "units": held}));
+    let open = metric(&node, "tidegate_async_units_open ");
+    assert_eq!(status["async"], json!({"counters": 1, "units": open}));
+
+    // Each grant is in both histograms, and in the log with its latency and size.
+    let grants = metric(&node, "tidegate_lease_grants_total ");
+    for histogram in ["tidegate_lease_grant_duration_seconds", "tidegate_lease_grant_units"] {
+        assert_eq!(metric(&node, &format!("{histogram}_count ")), grants, "{histogram}");
+    }
+    assert_eq!(metric(&node, "tidegate_lease_grant_units_sum "), granted);
+    let log = node.log();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("units leased")).collect();
+    assert_eq!(lines.len() as u64, grants, "{log}");
+    for field in ["lent", "most", "granted", "took_us"] {
+        assert!(lines[0].contains(field), "{field}: {}", lines[0]);
+    }
+    node.signal("TERM");
+    node.wait_for_log("stopped");
+}
+
 /// When the load ends, nodes hold unspent units, so less than the burst is admitted.
 #[test]
 fn leased_bucket_admits_at_most_its_burst() {

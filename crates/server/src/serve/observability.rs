@@ -29,7 +29,8 @@ impl<S: ManagedStore> ServerRuntime<S> {
     /// The metrics that `/metrics` exports.
     fn metric_sources(&self) -> Vec<Arc<dyn MetricsExporter>> {
         let (limiter, status) = (Arc::clone(&self.limiter), Arc::clone(&self.status));
-        let process: ProcessMetrics<S> = ProcessMetrics { limiter, status };
+        let store_calls = Arc::clone(&self.store_calls);
+        let process: ProcessMetrics<S> = ProcessMetrics { limiter, status, store_calls };
         let mut exports: Vec<Arc<dyn MetricsExporter>> = vec![
             Arc::new(process),
             Arc::clone(&self.metrics) as Arc<dyn MetricsExporter>,

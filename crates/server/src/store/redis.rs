@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use super::{EmbeddedStore, ManagedStore, lease_tasks};
 use crate::config::{RedisSettings, Settings, StoreSettings};
 use crate::error::CommandError;
+use crate::store_calls::StoreCallMetrics;
 use crate::sweep;
 use crate::telemetry::ServerEvent;
 
@@ -74,13 +75,14 @@ impl ManagedStore for SharedStore {
         limiter: &Arc<Limiter<Self, EmbeddedStore>>,
         settings: &Settings,
         status: &Arc<ProcessStatus>,
+        calls: &Arc<StoreCallMetrics>,
         tasks: &mut JoinSet<()>,
     ) {
         let swept = Arc::clone(limiter);
         tasks.spawn(sweep::run(move || swept.local().map_or(1, EmbeddedStore::sweep)));
         tasks.spawn(report_availability(Arc::clone(limiter), Arc::clone(status)));
         tasks.spawn(settle_debts(Arc::clone(limiter)));
-        lease_tasks::spawn(limiter, tasks);
+        lease_tasks::spawn(limiter, calls, tasks);
         // With a rules database, nodes are known by name and reported from there.
         if settings.admin.rules_db.is_none() {
             tasks.spawn(count_nodes(Arc::clone(limiter)));
