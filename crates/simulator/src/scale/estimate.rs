@@ -23,6 +23,9 @@ const HOT_SAMPLE: f64 = 10.0;
 /// The fewest requests to each node that a sample measures.
 const MIN_REQUESTS: f64 = 300.0;
 
+/// The most sweeps of a sample in which each request keeps its counter for two intervals.
+const MAX_SWEEPS: f64 = 100_000.0;
+
 /// With more requests than this in an interval, some of them are left out of a sample.
 const BUSY_REQUESTS: f64 = 5_000.0;
 
@@ -212,6 +215,8 @@ impl ScaleCase {
         };
         let per_interval = sampled * interval * f64::from(nodes);
         let intervals = (HOT_SAMPLE * requests / per_interval).clamp(MIN_INTERVALS, MAX_INTERVALS);
+        let sweeps_per_request = 2e9 * interval / SWEEP_NANOS as f64;
+        let requests = requests.min((MAX_SWEEPS / sweeps_per_request).max(MIN_REQUESTS));
         let measured = (intervals * interval).max(requests / sampled);
         let mut fleet = Fleet::start(&plan, seed)?;
         fleet.run(nanos(measured / 5.0))?;
