@@ -4,16 +4,16 @@ mod common;
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 
 use common::node::{SharingNode, sharing_nodes};
-use common::{clock, facts, poll_ready};
-use tidegate_core::decision::{AnsweredBy, Verdict};
-use tidegate_core::store::Op;
-use tidegate_core::time::{Clock as _, ManualClock, Micros};
+use common::{clock, facts, poll_ready, reading_summary};
+use tidegate_core::decision::{AnsweredBy, Reading, Verdict};
+use tidegate_core::store::{Charge, Op, Store, StoreError};
+use tidegate_core::time::{Clock as _, ManualClock, Micros, Timestamp};
 use tidegate_fixtures::faulty_store::{FaultyStore, StoreFault, small_store};
-use tidegate_fixtures::server::compile_rules;
+use tidegate_fixtures::server::{ManualMemoryStore, compile_rules};
 use tidegate_limiter::{Decision, LeaseClock, LeaseStats, Limiter};
 use tidegate_rules::{Facts, RuleSet};
 
@@ -62,7 +62,9 @@ fn node_with_lease(source: &str) -> (SharingNode, ManualClock) {
 #[test]
 fn eighth_request_of_lease_asks_store() {
     let (node, _) = single(HOT);
-    let by: Vec<AnsweredBy> = (0..10).map(|_| decide(&node).answered_by()).collect();
+    let mut by: Vec<AnsweredBy> = (0..7).map(|_| decide(&node).answered_by()).collect();
+    assert_eq!(stats(&node), LeaseStats::default(), "seven requests take no memory");
+    by.extend((0..3).map(|_| decide(&node).answered_by()));
     let (store, lease) = (AnsweredBy::Store, AnsweredBy::Lease);
     assert_eq!(by, [store, store, store, store, store, store, store, store, lease, lease]);
     let calls: Vec<bool> = node.store.take_recorded_calls().iter().map(is_grant).collect();
@@ -153,6 +155,7 @@ fn refunded_unit_goes_back_into_its_lease() {
     assert!(first.charged_at().is_some_and(|at| at == clock.now()));
     poll_ready(node.limiter.refund_decision(first));
     assert_eq!((stats(&node).units_held, stats(&node).units_spent), (11, 1));
+    assert_eq!(left_at_store(&node), 1_000 - 7 - 12, "the store has nothing to do with it");
     let late = decide(&node);
     clock.advance(Micros::from_millis(100));
     node.sweep();
@@ -320,7 +323,7 @@ fn refund_of_mixed_decision_restores_both_rules() {
     let (node, _) = single(
         "rules:
            - { id: hot, key_by: user_id, limit: 1000/h using fixed_window, consistency: leased }
-           - { id: exact, key_by: user_id, limit: 100/h using fixed_window }",
+           - { id: exact, key_by: user_id, limit: 100/h using sliding_window_log }",
     );
     assert_eq!(count_allowed(&node, 9), 9);
     let held = stats(&node).units_held;
@@ -329,4 +332,87 @@ fn refund_of_mixed_decision_restores_both_rules() {
     poll_ready(node.limiter.refund_decision(decision));
     assert_eq!(stats(&node).units_held, held);
     assert_eq!(left_at_store(&node), 100 - 9);
+}
+
+/// A store on which something happens while it answers a charge.
+struct SlowStore {
+    store: Arc<ManualMemoryStore>,
+    meanwhile: Arc<Mutex<Option<Meanwhile>>>,
+}
+
+type Meanwhile = Box<dyn FnOnce() + Send>;
+
+impl Store for SlowStore {
+    async fn apply(
+        &self,
+        op: Op,
+        charges: &[Charge<'_>],
+        readings: &mut [Reading],
+    ) -> Result<AnsweredBy, StoreError> {
+        self.store.apply_now(op, charges, readings);
+        let meanwhile = self.meanwhile.lock().unwrap().take_if(|_| op == Op::Charge);
+        if let Some(happen) = meanwhile {
+            happen();
+        }
+        Ok(AnsweredBy::Store)
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        Ok(self.store.clock().now())
+    }
+}
+
+/// Decides a request during whose store call the lease ends and others use up `used` units of the
+/// leased rule. Returns whether it was allowed, and what each rule has left when all is returned.
+fn decide_while_lease_ends(used: u32) -> (bool, Vec<String>) {
+    let source = "rules:
+        - { id: hot, key_by: user_id, limit: 1000/h using fixed_window, consistency: leased }
+        - { id: exact, key_by: user_id, limit: 100/h using fixed_window }
+        - { id: all, key_by: user_id, charge: always, limit: 100/h using fixed_window }";
+    let clock = clock();
+    let (store, meanwhile) = (Arc::new(small_store(&clock)), Arc::default());
+    let slow = SlowStore { store: Arc::clone(&store), meanwhile: Arc::clone(&meanwhile) };
+    let lease_clock = clock.clone();
+    let lease_clock = LeaseClock::new(move || lease_clock.now());
+    let limiter = Limiter::new(slow, shared_rules(source)).with_leases(lease_clock, 1 << 20);
+    let user = user();
+    let run_tasks = || {
+        while let Some(task) = limiter.pop_lease_task() {
+            poll_ready(limiter.run_lease_task(task));
+        }
+    };
+    for _ in 0..8 {
+        let mut decision = pin!(limiter.decide(&user, 1));
+        let mut context = Context::from_waker(Waker::noop());
+        while decision.as_mut().poll(&mut context).is_pending() {
+            run_tasks();
+        }
+    }
+    let other = Limiter::new(FaultyStore::new(store, 1), shared_rules(source));
+    let happen: Meanwhile = Box::new(move || {
+        clock.advance(Micros::from_millis(100));
+        let facts = facts(&[("user_id", "ann")]);
+        poll_ready(other.force(&facts, Some("hot"), used));
+    });
+    *meanwhile.lock().unwrap() = Some(happen);
+    let decision = poll_ready(limiter.decide(&user, 1));
+    limiter.sweep_leases();
+    run_tasks();
+    (decision.is_allowed(), reading_summary(&poll_ready(limiter.peek(&user, None, 1))))
+}
+
+/// A unit must not be spent after its lease: the store charges the request instead.
+#[test]
+fn unit_whose_lease_ended_meanwhile_is_replaced() {
+    let (allowed, left) = decide_while_lease_ends(0);
+    assert!(allowed);
+    // The unit itself is lost: of twelve, ten were returned.
+    assert_eq!(left, ["hot allow 990", "exact allow 91", "all allow 91"]);
+}
+
+#[test]
+fn request_without_replacement_charges_no_other_rule() {
+    let (allowed, left) = decide_while_lease_ends(1_000);
+    assert!(!allowed);
+    assert_eq!(left, ["hot deny 0", "exact allow 92", "all allow 91"], "`all` counts refusals");
 }

@@ -10,15 +10,17 @@ use tidegate_core::decision::{AnsweredBy, Verdict};
 use tidegate_core::key::Secret;
 use tidegate_core::quota::Quota;
 use tidegate_core::time::{Micros, Timestamp};
+use tidegate_fixtures::faulty_store::FaultyStore;
 use tidegate_fixtures::server::compile_rules;
 use tidegate_limiter::{
-    AdHoc, DecisionEvent, DecisionObserver, DecisionQuery, DecisionTimer, QueryAction,
+    AdHoc, DecisionEvent, DecisionObserver, DecisionQuery, DecisionTimer, Limiter, QueryAction,
 };
 use tidegate_rules::{ApiKind, Facts, InlineLimit, RuleSet};
 
 const RULES: &str = "rules:
   - { id: free, key_by: ip, limit: { requests: unlimited } }
-  - { id: r, key_by: ip, limit: 5/h }";
+  - { id: r, key_by: ip, limit: 5/h }
+  - { id: s, key_by: ip, limit: 50/h }";
 
 /// Writes down what it sees.
 #[derive(Debug, Default)]
@@ -82,14 +84,14 @@ fn observer_sees_charging_decisions_only() {
     let (limiter, _) = limiter(RULES);
     let notes = Arc::new(Notes::default());
     let limiter = limiter.with_observer(notes.clone());
-    assert_eq!(notes.take(), ["2 rules"]);
+    assert_eq!(notes.take(), ["3 rules"]);
     let ip = ip();
     let first = poll_ready(limiter.decide(&ip, 4));
     poll_ready(limiter.peek(&ip, None, 1));
     poll_ready(limiter.force(&ip, None, 1));
     poll_ready(limiter.decide_no_queue(&ip, 1));
     poll_ready(limiter.refund_decision(first));
-    assert_eq!(notes.take(), ["allow allow on [1]", "allow deny on [1]"]);
+    assert_eq!(notes.take(), ["allow allow allow on [1, 2]", "allow deny allow on [1, 2]"]);
     poll_ready(limiter.install(compile_rules("rules: []"))).unwrap();
     assert_eq!(notes.take(), ["0 rules"]);
 }
@@ -110,11 +112,11 @@ fn observer_sees_queries_that_charge_rules() {
         charge(&ip, QueryAction::Refund(1)),
     ];
     poll_ready(limiter.decide_batch(&queries)).unwrap();
-    assert_eq!(notes.take(), ["allow allow on [1]"]);
+    assert_eq!(notes.take(), ["allow allow allow on [1, 2]"]);
     for query in limiter.decide_separately(&queries[..1]) {
         poll_ready(query).unwrap();
     }
-    assert_eq!(notes.take(), ["allow allow on [1]"]);
+    assert_eq!(notes.take(), ["allow allow allow on [1, 2]"]);
 }
 
 #[test]
@@ -146,4 +148,20 @@ fn timer_measures_charging_decisions_only() {
     assert_eq!(times(), [1, 1]);
     poll_ready(limiter.decide_batch(&[charge(&ip, QueryAction::Charge(1)); 3])).unwrap();
     assert_eq!(times(), [2, 2], "a batch is one decision");
+}
+
+#[test]
+fn observer_does_not_see_failed_batch() {
+    let notes = Arc::new(Notes::default());
+    let limiter = Limiter::new(FaultyStore::unreachable(), compile_rules(RULES));
+    let limiter = limiter.with_observer(notes.clone());
+    notes.take();
+    let ip = ip();
+    let inline_limit = Some(InlineLimit { requests: 3, window: Micros::from_secs(60) });
+    let plain = charge(&ip, QueryAction::Charge(1));
+    assert!(
+        poll_ready(limiter.decide_batch(&[plain, DecisionQuery { inline_limit, ..plain }]))
+            .is_err()
+    );
+    assert_eq!(notes.take(), Vec::<String>::new());
 }

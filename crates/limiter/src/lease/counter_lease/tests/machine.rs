@@ -302,25 +302,27 @@ fn refusal_waits_as_long_as_store_says() {
     assert_eq!(lease.reading(1, true, at(10)).retry, Retry::After(Micros::new(19_990)));
 }
 
-/// The store's own wait is for a cost up to the one that it refused. Of a log that granted units,
-/// the next entry that leaves makes room for one more; in debt it may not.
+/// The store's own wait is for a cost up to the one that it refused. Of a window that granted
+/// units, the next that leave make room for one more; in debt it may not.
 #[test]
 fn wait_is_estimated_beyond_stores_answer() {
-    let policy = slow_policy(Algorithm::SlidingWindowLog);
-    let [next_after, reset_after, wait] = [5, 50, 7].map(Micros::new);
-    let reading = Reading {
-        remaining: 2,
-        next_after,
-        reset_after,
-        retry: Retry::After(wait),
-        ..grant(0, 2, store_at(0))
-    };
-    let wait_for = |least, granted, cost| {
-        LastAnswer { reading, at: at(0), least, granted, had_room: granted > 0 }
-            .wait_for(&policy, cost)
-    };
-    assert_eq!([wait_for(3, 0, 2), wait_for(3, 0, 3)], [wait, wait]);
-    assert_eq!([wait_for(2, 0, 3), wait_for(2, 1, 3)], [reset_after, next_after]);
+    for algorithm in [Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter] {
+        let policy = slow_policy(algorithm);
+        let [next_after, reset_after, wait] = [5, 50, 7].map(Micros::new);
+        let reading = Reading {
+            remaining: 2,
+            next_after,
+            reset_after,
+            retry: Retry::After(wait),
+            ..grant(0, 2, store_at(0))
+        };
+        let wait_for = |least, granted, cost| {
+            LastAnswer { reading, at: at(0), least, granted, had_room: granted > 0 }
+                .wait_for(&policy, cost)
+        };
+        assert_eq!([wait_for(3, 0, 2), wait_for(3, 0, 3)], [wait, wait]);
+        assert_eq!([wait_for(2, 0, 3), wait_for(2, 1, 3)], [reset_after, next_after]);
+    }
 }
 
 /// In half a lease of 16 ms, 16 units become available.
