@@ -17,8 +17,8 @@ use tokio::task::JoinSet;
 use crate::config::Settings;
 use crate::error::CommandError;
 
-pub(crate) use memory::EmbeddedStore;
-pub use redis::{SharedStore, options};
+pub use memory::EmbeddedStore;
+pub use redis::{SharedStore, options, shared_limiter, spawn_limiter_tasks};
 
 /// A store with its background tasks.
 pub(crate) trait ManagedStore: Store + Sized + 'static {
