@@ -17,8 +17,8 @@ use tidegate_testkit::redis::RedisServer;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const ROUNDS: usize = 9;
-const HTTP_ROUNDS: usize = 15;
+const ROUNDS: usize = 7;
+const HTTP_ROUNDS: usize = 11;
 
 fn main() {
     let machine = machine_summary();

@@ -21,7 +21,7 @@ use crate::rules::compile;
 pub type NodeLimiter = Limiter<SharedStore, EmbeddedStore>;
 
 /// Long enough that no decision of a busy machine is left to `on_fail`.
-const DEADLINE: Duration = Duration::from_secs(2);
+const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Memory for the counters that `on_fail: local` would need; the rules do not use it.
 const LOCAL_BYTES: u64 = 1 << 20;
@@ -62,11 +62,13 @@ pub fn start_nodes(
         FleetNode { limiter, _tasks: tasks }
     };
     let nodes: Vec<FleetNode> = (0..count).map(start).collect();
+    for node in &nodes {
+        let store = node.limiter.store();
+        let ready = runtime.block_on(store.wait_ready(DEADLINE));
+        assert!(ready, "{:?}", store.unavailable_reason());
+    }
     eventually("every node knows of the others", || {
-        nodes.iter().all(|node| {
-            let store = node.limiter.store();
-            store.unavailable_reason().is_none() && store.node_count() == count
-        })
+        nodes.iter().all(|node| node.limiter.store().node_count() == count)
     });
     nodes
 }

@@ -162,7 +162,11 @@ async fn offer(
 
 async fn decide(limiter: Arc<NodeLimiter>, counts: Option<Arc<Counts>>) {
     let decision = limiter.decide(&Facts::new(), 1).await;
-    assert!(decision.answered_by() != AnsweredBy::Fallback, "the store did not answer");
+    assert!(
+        decision.answered_by() != AnsweredBy::Fallback,
+        "the store did not answer: {:?}",
+        limiter.store().stats()
+    );
     if let Some(counts) = counts {
         counts.offered.fetch_add(1, Ordering::Relaxed);
         counts.refused.fetch_add(u64::from(!decision.is_allowed()), Ordering::Relaxed);

@@ -22,6 +22,9 @@ use crate::report::{MarkdownTable, median};
 /// Length of the measured part of a turn.
 const TURN: Duration = Duration::from_millis(500);
 
+/// The part of a turn before that.
+const MIN_WARM_UP: Duration = Duration::from_millis(250);
+
 /// Concurrent callers of each node, as many as the exact mode needs to be fastest.
 const CALLERS: usize = 256;
 
@@ -263,7 +266,7 @@ impl FleetContender {
                 callers.spawn_on(caller, runtime.handle());
             }
         }
-        // Leases and views end between the turns of a contender.
+        // Leases and views have ended since the last turn.
         std::thread::sleep(self.warm_up());
         let requests = || self.nodes.iter().map(FleetNode::store_requests).sum::<u64>();
         let (before, start) = (requests(), Instant::now());
@@ -281,12 +284,9 @@ impl FleetContender {
         }
     }
 
-    /// The longest interval of a mode, twice: then as many keys are leased as ever will be.
+    /// Long enough that a lease and the one after it have begun.
     fn warm_up(&self) -> Duration {
-        match self.mode {
-            FleetMode::LEASED_LONG | FleetMode::ASYNC_LONG => Duration::from_millis(2_000),
-            _ => Duration::from_millis(250),
-        }
+        MIN_WARM_UP.max(2 * self.mode.interval)
     }
 }
 
@@ -310,7 +310,11 @@ async fn run_caller(
             at = if at + 1 == stream.len() { 0 } else { at + 1 };
             let decision = limiter.decide(&facts, 1).await;
             let by = decision.answered_by();
-            assert!(decision.is_allowed() && by != AnsweredBy::Fallback, "answered by {by:?}");
+            assert!(
+                decision.is_allowed() && by != AnsweredBy::Fallback,
+                "wrong answer by {by:?}: {:?}",
+                limiter.store().stats()
+            );
             match phase.load(Ordering::Relaxed) {
                 WARMING_UP => {}
                 COUNTING => {
