@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tidegate_core::key::Secret;
-use tidegate_limiter::{DEFAULT_LEASE_BYTES, DecisionObserver, DecisionTimer, LeaseClock, Limiter};
+use tidegate_limiter::{DecisionObserver, DecisionTimer, Limiter};
 use tidegate_memory::FastClock;
 use tidegate_rules::{Consistency, Rule};
 use tidegate_rulestore::RuleManager;
@@ -34,7 +34,6 @@ use tokio::task::JoinSet;
 
 use crate::CommandOutcome;
 use crate::args::ServeArgs;
-use crate::clock;
 use crate::config::{PartialSettings, Settings, StoreSettings};
 use crate::error::CommandError;
 use crate::missing_facts::ExtractionListeners;
@@ -138,9 +137,7 @@ async fn start_runtime(
                 ServerEvent::SplitNotAvailable { rule: rule.id() }.log();
             }
             let shared = SharedStore::start(&store::options(redis));
-            let limiter = Limiter::new(shared, rules.for_shared_store())
-                .with_local(embedded)
-                .with_leases(LeaseClock::new(clock::since_boot), DEFAULT_LEASE_BYTES);
+            let limiter = store::shared_limiter(shared, embedded, rules);
             ServerRuntime::new(source, settings, loaded, limiter, initial, clock)
                 .run(inherited, addresses)
                 .await
@@ -191,7 +188,7 @@ impl<S: ManagedStore> ServerRuntime<S> {
             metrics,
             top,
             tracer,
-            store_calls: Arc::new(StoreCallMetrics::new()),
+            store_calls: Arc::new(StoreCallMetrics::default()),
         }
     }
 

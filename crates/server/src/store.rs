@@ -16,10 +16,9 @@ use tokio::task::JoinSet;
 
 use crate::config::Settings;
 use crate::error::CommandError;
-use crate::store_calls::StoreCallMetrics;
-
-pub(crate) use memory::EmbeddedStore;
-pub use redis::{SharedStore, options};
+pub use crate::store_calls::StoreCallMetrics;
+pub use memory::EmbeddedStore;
+pub use redis::{SharedStore, options, shared_limiter, spawn_limiter_tasks};
 
 /// A store with its background tasks.
 pub(crate) trait ManagedStore: Store + Sized + 'static {

@@ -91,15 +91,30 @@ mod tests {
         DemandMeter::new(Micros::new(10), at(0))
     }
 
+    /// Nineteen microseconds after the first slot began, its demand counts ten nineteenths.
     #[test]
-    fn larger_demand_of_two_slots_counts() {
+    fn demand_is_mean_of_slots_or_growing() {
         let mut meter = meter();
         meter.record(2, 5, at(9));
-        assert_eq!((meter.wanted_units(at(9)), meter.recent_requests(at(9))), (7, 2));
+        assert_eq!((meter.units_in_slot(at(9)), meter.recent_requests(at(9))), (5, 2));
         meter.record(1, 8, at(15));
-        assert_eq!((meter.wanted_units(at(19)), meter.recent_requests(at(19))), (12, 3));
-        assert_eq!((meter.wanted_units(at(20)), meter.recent_requests(at(29))), (12, 1));
-        assert_eq!((meter.wanted_units(at(30)), meter.recent_requests(at(30))), (0, 0));
+        assert_eq!((meter.units_in_slot(at(19)), meter.recent_requests(at(19))), (8, 3));
+        assert_eq!((meter.units_in_slot(at(20)), meter.recent_requests(at(29))), (8, 1));
+        assert_eq!(meter.units_in_slot(at(29)), 8 * 10 / 19);
+        meter.record(1, 1, at(29));
+        assert_eq!(meter.units_in_slot(at(29)), 9 * 10 / 19);
+        assert_eq!((meter.units_in_slot(at(50)), meter.recent_requests(at(50))), (0, 0));
+    }
+
+    #[test]
+    fn margin_depends_on_demand_and_shortage() {
+        for (units, is_short, wanted) in
+            [(0, false, 1), (15, false, 16), (16, false, 24), (41, false, 61), (41, true, 42)]
+        {
+            let mut meter = meter();
+            meter.record(1, units, at(0));
+            assert_eq!(meter.wanted_units(is_short, at(0)), wanted, "{units} {is_short}");
+        }
     }
 
     #[test]
@@ -120,8 +135,8 @@ mod tests {
         let mut meter = meter();
         meter.record(2, 9, at(0));
         meter.forget(4, at(1));
-        assert_eq!((meter.wanted_units(at(1)), meter.recent_requests(at(1))), (7, 1));
+        assert_eq!((meter.units_in_slot(at(1)), meter.recent_requests(at(1))), (5, 1));
         (0..3).for_each(|_| meter.forget(4, at(1)));
-        assert_eq!((meter.wanted_units(at(1)), meter.recent_requests(at(1))), (0, 0));
+        assert_eq!((meter.units_in_slot(at(1)), meter.recent_requests(at(1))), (0, 0));
     }
 }

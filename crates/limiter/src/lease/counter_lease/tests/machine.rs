@@ -31,9 +31,9 @@ fn new_lease(policy: Policy, requests: u32) -> CounterLease {
     CounterLease::new(policy, Micros::new(TTL), BugSwitch::default(), requests, 0, at(0))
 }
 
-/// A lease of a counter that was hot already.
+/// A lease of a counter that has had 19 requests. With the next one, it asks for 30 units.
 fn hot_lease(policy: Policy) -> CounterLease {
-    new_lease(policy, HOT_REQUESTS)
+    new_lease(policy, 19)
 }
 
 fn grant(granted: u32, remaining: u64, now: Timestamp) -> Reading {
@@ -59,7 +59,7 @@ fn question_asks_for_half_more_than_demand() {
     for (nodes, part) in [(1, 2), (3, 6)] {
         let mut lease = hot_lease(slow_policy(Algorithm::TokenBucket));
         assert_eq!(lease.take(1, nodes, at(5)), Take::Wait(1));
-        let terms = GrantTerms { most: 13, leave: 0, part };
+        let terms = GrantTerms { most: 30, leave: 0, part };
         let nodes = nodes.into();
         let question = Question { number: 1, asked_at: at(5), least: 1, terms, nodes };
         assert_eq!(lease.question(), Some(&question));
@@ -67,10 +67,10 @@ fn question_asks_for_half_more_than_demand() {
 }
 
 #[test]
-fn only_hot_counter_is_leased() {
+fn only_warm_counter_stays_leased() {
     let policy = slow_policy(Algorithm::TokenBucket);
-    assert_eq!(new_lease(policy, HOT_REQUESTS - 2).take(1, 1, at(0)), Take::Direct);
-    assert_eq!(new_lease(policy, HOT_REQUESTS - 1).take(1, 1, at(0)), Take::Wait(1));
+    assert_eq!(new_lease(policy, WARM_REQUESTS - 2).take(1, 1, at(0)), Take::Direct);
+    assert_eq!(new_lease(policy, WARM_REQUESTS - 1).take(1, 1, at(0)), Take::Wait(1));
     assert_eq!(hot_lease(policy).take(1_001, 1, at(0)), Take::Direct, "it never fits");
     assert_eq!(hot_lease(policy).take(1_000, 1, at(0)), Take::Wait(1));
 }
@@ -163,11 +163,11 @@ fn fixed_window_is_asked_again_when_it_ends() {
 #[test]
 fn node_pauses_only_while_store_is_short() {
     for (granted, remaining, nodes, is_short) in [
-        (12, 39, 1, true),
-        (12, 40, 1, false),
-        (13, 0, 1, false),
-        (12, 143, 3, true),
-        (12, 144, 3, false),
+        (12, 107, 1, true),
+        (12, 108, 1, false),
+        (30, 0, 1, false),
+        (12, 347, 3, true),
+        (12, 348, 3, false),
         (12, 60, 3, true),
     ] {
         let mut lease = hot_lease(slow_policy(Algorithm::TokenBucket));
@@ -197,11 +197,11 @@ fn units_return_to_their_live_lease_only() {
 #[test]
 fn request_that_is_taken_back_is_no_demand() {
     let mut lease = lease_of_twelve(slow_policy(Algorithm::TokenBucket));
-    let before = lease.demand.wanted_units(at(1));
+    let before = lease.demand.wanted_units(false, at(1));
     lease.take(8, 1, at(1));
-    assert!(lease.demand.wanted_units(at(1)) > before);
+    assert!(lease.demand.wanted_units(false, at(1)) > before);
     lease.give_back(8, store_at(0), at(1));
-    assert_eq!(lease.demand.wanted_units(at(1)), before);
+    assert_eq!(lease.demand.wanted_units(false, at(1)), before);
 }
 
 #[test]
