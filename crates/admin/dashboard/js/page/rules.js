@@ -35,8 +35,10 @@ export function show(main) {
       refreshers = rules.filter((rule) => rule.consistency).map((rule) => counting(rule));
       const lines = new Map(refreshers.map((one) => [one.id, one.element]));
       refreshers.forEach((one) => one.update(newest()?.process.holdings));
+      const used = list.contains(document.activeElement) ? document.activeElement.dataset.rule : undefined;
       fill(list, rules.length ? h("div", { class: "rule-cards" }, rules.map((rule) => card(rule, lines.get(rule.id), confirmSwitch, readOnly)))
         : h("p", { class: "empty" }, "There are no rules, so every request is allowed. ", readOnly ? null : h("a", { href: "#/edit" }, "Write the first one")));
+      if (used !== undefined) focusSwitch(used);
     } catch (error) {
       showMessage("bad", error.message);
     }
