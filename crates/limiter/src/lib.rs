@@ -24,6 +24,7 @@ mod receipt;
 mod refund;
 mod settlement;
 mod slots;
+mod split;
 mod unsettled_usage;
 mod usage_migration;
 mod write_behind;
