@@ -208,9 +208,11 @@ impl<S: Store, L: Store> Limiter<S, L> {
         plan.answered_by = answered_by;
     }
 
-    /// Refunds a charge of which it is not known which part it was made to: to the most used parts.
-    /// That gives nobody more than a refund to the right part, because the parts share one limit. A
-    /// log gives back only what it was charged at that time, so its parts are tried in turn.
+    /// Refunds a charge that was made to an unknown part. The most used parts give back the cost,
+    /// and no more. A log gives back only what it was charged at that time, so its parts are tried
+    /// in turn. A window's parts together then admit what they would after a refund to the right
+    /// part. A bucket may admit up to the cost more, because moving usage to an idle part lets it
+    /// drain sooner.
     ///
     /// Returns the parts with their readings after the refund.
     async fn refund_to_parts<'r>(
@@ -220,7 +222,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
         range: Range<u32>,
         rules: &'r Arc<RuleSet>,
     ) -> ChargePlan<'r> {
-        let is_log = charge.policy.algorithm() == Algorithm::SlidingWindowLog;
+        let algorithm = charge.policy.algorithm();
         let read = part_charges(Charge { cost: 0, ..charge }, range, rules, PartCost::Whole);
         let mut parts = ChargePlan::from_charges(read);
         self.apply_plan(Op::Peek, &mut parts, rules).await;
@@ -235,11 +237,15 @@ impl<S: Store, L: Store> Limiter<S, L> {
             if cost == 0 {
                 break;
             }
-            parts.charges[i].cost = cost;
+            // A bucket gives back at most what it shows as used, less what has drained since.
+            parts.charges[i].cost = if algorithm.is_bucket() { left } else { cost };
             let mut one = parts.subset(&[i]);
             self.apply_plan(op, &mut one, rules).await;
             parts.adopt_subset(&one, &[i]);
-            left -= if is_log { before.saturating_sub(used_by(&parts, i)).min(cost) } else { cost };
+            left -= match algorithm {
+                Algorithm::SlidingWindowLog => before.saturating_sub(used_by(&parts, i)).min(cost),
+                _ => cost,
+            };
         }
         parts
     }

@@ -1,7 +1,10 @@
-//! A node that decides leased and asynchronous rules by itself, on a store that it shares with
-//! others. The test runs its calls to the store.
+//! A node on a store that it shares with others: leased, asynchronous and split rules are in effect.
+//! The test runs its calls to the store.
 
+use std::future::Future as _;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use tidegate_core::time::{Clock as _, ManualClock};
 use tidegate_fixtures::faulty_store::{FaultyStore, small_store};
@@ -20,12 +23,13 @@ pub(crate) struct SharingNode {
 /// Creates nodes that share a store and a lease clock.
 pub(crate) fn sharing_nodes(source: &str, nodes: u32, clock: &ManualClock) -> Vec<SharingNode> {
     let shared = Arc::new(small_store(clock));
-    let node = |_| {
+    let node = |number: u32| {
         let store = FaultyStore::new(Arc::clone(&shared), nodes);
         let rules = compile_rules(source).for_shared_store();
         let lease_clock = clock.clone();
         let lease_clock = LeaseClock::new(move || lease_clock.now());
         let limiter = Limiter::new(store.clone(), rules).with_leases(lease_clock, 1 << 20);
+        let limiter = limiter.with_part_seed(number.into());
         SharingNode { limiter, store }
     };
     (0..nodes).map(node).collect()
@@ -34,6 +38,17 @@ pub(crate) fn sharing_nodes(source: &str, nodes: u32, clock: &ManualClock) -> Ve
 impl SharingNode {
     pub(crate) fn decide(&self, facts: &Facts<'_>, cost: u32) -> Decision {
         poll_ready(self.limiter.decide(facts, cost))
+    }
+
+    /// Decides, and runs the calls to the store that the decision waits for.
+    pub(crate) fn decide_with_tasks(&self, facts: &Facts<'_>, cost: u32) -> Decision {
+        let mut decision = pin!(self.limiter.decide(facts, cost));
+        loop {
+            match decision.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(decision) => return decision,
+                Poll::Pending => self.run_tasks(),
+            }
+        }
     }
 
     /// Starts the flushes that are due, and runs all calls to the store.
