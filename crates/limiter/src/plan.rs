@@ -50,7 +50,7 @@ pub(crate) struct ChargePlan<'a> {
     reading_indices: SmallVec<[u32; 4]>,
     /// One per matching rule, in document order; the numbers of charged rules are filled in later.
     pub(crate) readings: SmallVec<[RuleReading; 4]>,
-    /// Whether a `deny` rule refuses the request, so that nothing may be charged.
+    /// Whether a `deny` rule refuses the request to decide, so that nothing may be charged.
     pub(crate) refused: bool,
     /// What produced the readings: the store, the deny cache or the fallback.
     pub(crate) answered_by: AnsweredBy,
@@ -78,6 +78,7 @@ impl<'a> ChargePlan<'a> {
         rules.with_enriched_facts(facts, |facts| {
             self.add_matching_rules(rules, facts, options, cost);
         });
+        self.refused &= options.op == Op::Charge;
     }
 
     #[inline(never)]

@@ -10,8 +10,8 @@
 //!
 //! Each part is a rule of the rule set ([`Rule::split_parts`]), so receipts, local shares and
 //! settlements need not know of parts. This module replaces the charges of a plan by those of
-//! parts, and combines the readings. Only charges choose parts; all other operations address every
-//! part.
+//! parts, and combines the readings. Only decisions choose parts; all other operations address
+//! every part.
 //!
 //! [`Rule::split_parts`]: tidegate_rules::Rule::split_parts
 
@@ -114,14 +114,16 @@ impl<S: Store, L: Store> Limiter<S, L> {
         rules: &Arc<RuleSet>,
     ) {
         match op {
-            Op::Charge => self.charge_parts(plan, rules).await,
+            Op::Charge => self.charge_parts(op, plan, rules).await,
+            // The decision is known, so it need not cost more than a charge.
+            Op::Peek if plan.refused => self.charge_parts(op, plan, rules).await,
             op => self.apply_to_all_parts(op, plan, rules).await,
         }
     }
 
-    /// Charges a random part of each split rule. While only split rules refuse, those try one more
-    /// part each. A shadow rule tries its other part after the request was admitted.
-    async fn charge_parts(&self, plan: &mut ChargePlan<'_>, rules: &Arc<RuleSet>) {
+    /// Charges (or reads) a random part of each split rule. While only split rules refuse, those
+    /// try one more part each. A shadow rule tries its other part after the request was admitted.
+    async fn charge_parts(&self, op: Op, plan: &mut ChargePlan<'_>, rules: &Arc<RuleSet>) {
         let choose = |i| self.part_picker.choose(&split_parts(plan, rules, i));
         let mut choices: SmallVec<[Option<PartChoice>; 4]> =
             (0..plan.charges.len()).map(choose).collect();
@@ -134,7 +136,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
                 part.unwrap_or((plan.charges[*i], plan.rule_index(*i)))
             });
             let mut parts = ChargePlan::from_charges(charges);
-            self.apply_plan(Op::Charge, &mut parts, rules).await;
+            self.apply_plan(op, &mut parts, rules).await;
             let answered_by = plan.answered_by;
             plan.adopt_subset(&parts, &round);
             if admitted {

@@ -12,6 +12,7 @@ use common::{clock, facts, poll_ready, reading_summary};
 use proptest::prelude::*;
 use tidegate_core::decision::{AnsweredBy, Reading, Retry, Verdict};
 use tidegate_core::key::Fingerprint;
+use tidegate_core::policy::Algorithm;
 use tidegate_core::store::{Charge, Op, Store};
 use tidegate_core::time::{Clock as _, ManualClock, Micros};
 use tidegate_fixtures::faulty_store::{StoreFault, TestNode, fleet};
@@ -24,14 +25,6 @@ use tidegate_testkit::admission_bound::{TimedAdmission, check_bound};
 use tidegate_testkit::property::{cases, check_property};
 
 const ANN: &[(&str, &str)] = &[("user_id", "ann"), ("ip", "203.0.113.7")];
-
-const ALGORITHMS: [&str; 5] = [
-    "token_bucket",
-    "leaky_bucket",
-    "fixed_window",
-    "sliding_window_log",
-    "sliding_window_counter",
-];
 
 fn split_rule(limit: u64, algorithm: &str, parts: u32) -> String {
     format!("{{ id: r, key_by: user_id, limit: {limit}/h using {algorithm}, split: {parts} }}")
@@ -81,7 +74,7 @@ fn charged_part(before: &[u64], after: &[u64]) -> usize {
 
 #[test]
 fn split_rule_admits_exactly_its_limit() {
-    for algorithm in ALGORITHMS {
+    for algorithm in Algorithm::ALL.map(Algorithm::name) {
         let (node, _) = node(&[&split_rule(103, algorithm, 8)]);
         let admitted = (0..2_000).filter(|_| decide(&node, 1).is_allowed()).count();
         assert_eq!(admitted, 103, "{algorithm}");
@@ -163,6 +156,8 @@ fn other_rules_refuse_at_once() {
     node.store.take_recorded_calls();
     assert_eq!(reading_summary(&decide(&node, 1))[1], "e deny 0");
     assert_eq!(node.store.take_recorded_calls(), [(Op::Charge, 2)], "one attempt");
+    assert_eq!(reading_summary(&decide(&node, 11)), ["r deny 10", "e deny 0"]);
+    assert_eq!(node.store.take_recorded_calls(), [(Op::Charge, 2)], "also if both refuse");
     assert_eq!((used(&node.limiter, 0), used(&node.limiter, 1)), (before, vec![5]));
 }
 
@@ -269,7 +264,7 @@ fn cached_refusal_of_first_part_leads_to_second() {
 
 #[test]
 fn refund_goes_to_charged_part() {
-    for algorithm in ALGORITHMS {
+    for algorithm in Algorithm::ALL.map(Algorithm::name) {
         let (node, _) = node(&[&split_rule(80, algorithm, 4)]);
         (0..20).for_each(|_| assert!(decide(&node, 2).is_allowed()));
         for cost in [1, 3, 5] {
@@ -288,7 +283,7 @@ fn refund_goes_to_charged_part() {
 /// The caller knows the facts and the time only.
 #[test]
 fn refund_by_facts_finds_usage() {
-    for algorithm in ALGORITHMS {
+    for algorithm in Algorithm::ALL.map(Algorithm::name) {
         let (node, clock) = node(&[&split_rule(80, algorithm, 4)]);
         let decision = decide(&node, 7);
         let refund = |cost, at| {
@@ -348,6 +343,31 @@ fn peek_explain_and_counters_read_all_parts() {
     assert!(!over.is_allowed(), "no part admits it");
 }
 
+/// A flood of requests that a `deny` rule refuses must not cost more than one of decisions.
+#[test]
+fn denied_request_reads_one_part() {
+    let deny = "{ id: d, key_by: ip, limit: { requests: deny } }";
+    let (node, _) = node(&[&split_rule(80, "fixed_window", 4), deny]);
+    let query =
+        DecisionQuery { facts: &facts(ANN), action: QueryAction::Charge(1), inline_limit: None };
+    assert_eq!(reading_summary(&decide(&node, 1)), ["r allow 20", "d deny -"]);
+    poll_ready(node.limiter.decide_batch(&[query])).unwrap();
+    poll_ready(node.limiter.decide_batch(&[query, query])).unwrap();
+    assert_eq!(node.store.take_recorded_calls(), [(Op::Peek, 1); 3]);
+    let peeked = poll_ready(node.limiter.peek(&facts(ANN), None, 1));
+    assert_eq!(reading_summary(&peeked), ["r allow 80", "d deny -"]);
+}
+
+#[test]
+fn new_generation_has_new_parts() {
+    let (node, _) = node(&[&split_rule(80, "fixed_window", 4)]);
+    assert!(decide(&node, 20).is_allowed());
+    let next = split_rule(80, "fixed_window", 4).replace("split", "generation: 2, split");
+    install(&node, &[&next]);
+    assert_eq!(used(&node.limiter, 0), [0; 4]);
+    assert_eq!((0..2_000).filter(|_| decide(&node, 1).is_allowed()).count(), 80);
+}
+
 #[test]
 fn reset_and_force_address_all_parts() {
     let other = "{ id: e, key_by: ip, limit: 80/h using fixed_window }";
@@ -386,7 +406,7 @@ fn deferred_cost_corrects_charged_part() {
     }
 }
 
-/// What observers are told.
+/// The counters that observers see.
 #[derive(Debug, Default)]
 struct SeenCounters(Mutex<Vec<(u32, Fingerprint)>>);
 
@@ -460,7 +480,7 @@ fn install(node: &SharingNode, rules: &[&str]) {
 
 #[test]
 fn edited_limit_keeps_usage_of_each_part() {
-    for algorithm in ALGORITHMS {
+    for algorithm in Algorithm::ALL.map(Algorithm::name) {
         let (node, _) = node(&[&split_rule(80, algorithm, 4)]);
         let kept: Vec<Decision> = (0..30).map(|_| decide(&node, 1)).collect();
         let before = used(&node.limiter, 0);
@@ -477,7 +497,7 @@ fn edited_limit_keeps_usage_of_each_part() {
 #[test]
 fn changed_part_count_resets_or_keeps_usage() {
     let forms = ["split: 4", "split: 3", "on_fail: deny"];
-    for algorithm in ALGORITHMS {
+    for algorithm in Algorithm::ALL.map(Algorithm::name) {
         for on_change in ["keep", "reset"] {
             let rule = |form: &str| {
                 let fields = format!("on_change: {on_change}, {form}");
@@ -510,7 +530,7 @@ fn changed_part_count_resets_or_keeps_usage() {
 /// Every node and thread picks its own parts.
 #[test]
 fn concurrent_nodes_never_exceed_limit() {
-    for algorithm in ALGORITHMS {
+    for algorithm in Algorithm::ALL.map(Algorithm::name) {
         let nodes = sharing_nodes(&document(&[&split_rule(500, algorithm, 7)]), 4, &clock());
         let admitted: u64 = std::thread::scope(|scope| {
             let load = |node| {
@@ -629,7 +649,12 @@ fn check_history(algorithm: &str, requests: u64, parts: u32, steps: &[Step]) -> 
 
 #[test]
 fn any_history_keeps_bound_of_whole_limit() {
-    let numbers = (prop::sample::select(&ALGORITHMS[..]), 48_u64..100, 2..=4_u32, steps());
+    let numbers = (
+        prop::sample::select(Algorithm::ALL.map(Algorithm::name).to_vec()),
+        48_u64..100,
+        2..=4_u32,
+        steps(),
+    );
     check_property(
         "split_history",
         cases() / 20,

@@ -75,8 +75,8 @@ pub enum OnChange {
 pub struct SplitPart {
     /// The number of the part, from 0.
     pub(crate) number: u8,
-    /// What the part's hash differs by from that of the whole counter. It also depends on the number
-    /// of parts.
+    /// The difference between the hashes of the part and of the whole counter. It also depends on
+    /// the number of parts.
     pub(crate) hash: Fingerprint,
 }
 
