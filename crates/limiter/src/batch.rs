@@ -163,6 +163,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
     async fn apply_batch(&self, parts: &mut [PlannedQuery<'_>], rules: &Arc<RuleSet>) {
         let merged = MergedBatch::from_queries(parts, QueryKind::Charge);
         let mut whole = merged.plan();
+        whole.refused = parts.iter().any(|part| part.plan.refused);
         self.apply_plan(batch_op(parts), &mut whole, rules).await;
         merged.copy_results_to(&whole, parts, QueryKind::Charge);
         if parts.iter().any(|part| part.kind() == QueryKind::Refund) {

@@ -26,6 +26,7 @@ mod rule_status;
 mod settlement;
 pub mod sizing;
 mod slots;
+mod split;
 mod unsettled_usage;
 mod usage_migration;
 mod write_behind;

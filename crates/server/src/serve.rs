@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tidegate_core::key::Secret;
 use tidegate_limiter::{DecisionObserver, DecisionTimer, Limiter};
 use tidegate_memory::FastClock;
-use tidegate_rules::{Consistency, Rule};
+use tidegate_rules::Rule;
 use tidegate_rulestore::RuleManager;
 use tidegate_telemetry::trace::Tracer;
 use tidegate_telemetry::{DecisionMetrics, TopKeys, ViolationLog};
@@ -132,10 +132,6 @@ async fn start_runtime(
                 .await
         }
         StoreSettings::Redis(redis) => {
-            let split = |rule: &&Rule| matches!(rule.consistency(), Consistency::Split(_));
-            for rule in rules.rules().iter().filter(split) {
-                ServerEvent::SplitNotAvailable { rule: rule.id() }.log();
-            }
             let shared = SharedStore::start(&store::options(redis));
             let limiter = store::shared_limiter(shared, embedded, rules);
             ServerRuntime::new(source, settings, loaded, limiter, initial, clock)

@@ -30,7 +30,6 @@ pub(crate) enum ServerEvent<'a> {
     FactsMissing { missing: &'a str, advice: &'a str },
     FactsUnsupplied { missing: &'a str, advice: &'a str },
     ActiveRule { rule: &'a Rule, many: bool },
-    SplitNotAvailable { rule: &'a str },
     NodeJoined { node: &'a str },
     NodeLeft { node: &'a str, how: &'a str },
     NodesCounted { nodes: u32, before: u32 },
@@ -95,10 +94,6 @@ impl ServerEvent<'_> {
                 warn!(%missing, %advice, "rules use facts that no `identity` entry supplies");
             }
             Self::ActiveRule { rule, many } => log_rule(rule, many),
-            Self::SplitNotAvailable { rule } => warn!(
-                %rule,
-                "`split` has no effect in this version: the limit is exact, on a single counter"
-            ),
             Self::NodeJoined { node } => info!(%node, "node joined"),
             Self::NodeLeft { node, how } => warn!(%node, %how, "node left"),
             Self::NodesCounted { nodes, before } => {

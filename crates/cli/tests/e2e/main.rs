@@ -27,6 +27,7 @@ mod serve;
 mod settings;
 mod snapshot;
 mod special_files;
+mod split;
 mod store_outage;
 mod support;
 mod telemetry;
