@@ -41,7 +41,7 @@ pub use lease::SeededBug;
 pub use lease::{DEFAULT_LEASE_BYTES, LeaseClock, LeaseStats, StoreTask};
 pub use limiter::Limiter;
 pub use local_fallback::NoFallback;
-pub use observer::{DecisionEvent, DecisionObserver, DecisionTimer};
+pub use observer::{CounterReading, DecisionEvent, DecisionObserver, DecisionTimer};
 pub use queue_delay::QueueDelay;
 pub use slots::HeldSlots;
 pub use write_behind::AsyncStats;
