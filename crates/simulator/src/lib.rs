@@ -13,6 +13,8 @@
 //! pays for each unit spent, that refunds never exceed charges, and that refused requests leave
 //! nothing charged. Once faults stop, the fleet must return to full use.
 //!
+//! [`ObservedLedger`] checks the same bounds for real nodes, from their logs.
+//!
 //! Room is left for several stores (regions) and for write-behind: both need only more messages.
 
 mod admission_ledger;
@@ -23,6 +25,7 @@ mod executor;
 mod fault;
 mod lease_ledger;
 mod node;
+mod observed_ledger;
 mod random;
 mod rule_spec;
 mod scenario;
@@ -32,5 +35,6 @@ mod store_server;
 mod trace;
 mod world;
 
+pub use observed_ledger::{LeasedRule, ObservedAdmission, ObservedLedger};
 pub use simulation::{RunOptions, RunSummary, run_seed};
 pub use tidegate_limiter::SeededBug;
