@@ -44,7 +44,7 @@ pub use lease::SeededBug;
 pub use lease::{DEFAULT_LEASE_BYTES, LeaseClock, LeaseStats, StoreCallReport, StoreTask};
 pub use limiter::Limiter;
 pub use local_fallback::NoFallback;
-pub use observer::{DecisionEvent, DecisionObserver, DecisionTimer};
+pub use observer::{CounterReading, DecisionEvent, DecisionObserver, DecisionTimer};
 pub use queue_delay::QueueDelay;
 pub use rule_status::{HeldCounters, NodeHoldings, RuleConsistency, describe_bound};
 pub use slots::HeldSlots;

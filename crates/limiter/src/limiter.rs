@@ -311,7 +311,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
             pin!(self.apply_plan(op, &mut plan, &rules)).await;
             self.stop_timer(started);
             if options.op == Op::Charge {
-                self.notify_observers(&plan, &rules, facts);
+                self.notify_observers(&plan, &rules, facts, started);
             }
             let ChargePlan {
                 readings,
@@ -344,9 +344,10 @@ impl<S: Store, L: Store> Limiter<S, L> {
         plan: &ChargePlan<'_>,
         rules: &Arc<RuleSet>,
         facts: &Facts<'_>,
+        started: Option<Timestamp>,
     ) {
         if !self.observers.is_empty() {
-            let event = DecisionEvent::new(plan, rules, facts);
+            let event = DecisionEvent::new(plan, rules, facts, started);
             self.observers.iter().for_each(|observer| observer.on_decision(&event));
         }
     }

@@ -191,7 +191,8 @@ impl RuleSet {
     }
 
     /// Whether the hashes of its counters may be shown to users.
-    pub(crate) const fn has_shareable_keys(&self) -> bool {
+    #[must_use]
+    pub const fn has_shareable_keys(&self) -> bool {
         self.seed.is_shareable()
     }
 

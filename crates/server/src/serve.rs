@@ -151,16 +151,20 @@ impl<S: ManagedStore> ServerRuntime<S> {
         clock: WallClock,
     ) -> Self {
         let log = Arc::new(observability::violation_log(&settings, Arc::clone(&clock)));
-        let metrics = Arc::new(observability::decision_metrics::<S>());
+        let (metrics, decision_log) = observability::decision_observers::<S>(&settings);
+        let metrics = Arc::new(metrics);
         let top = Arc::new(TopKeys::new(
             rule_manager::violation_identities(&settings),
             Arc::clone(&clock),
         ));
-        let limiter = limiter
+        let mut limiter = limiter
             .with_observer(Arc::clone(&log) as Arc<dyn DecisionObserver>)
             .with_observer(Arc::clone(&metrics) as Arc<dyn DecisionObserver>)
             .with_observer(Arc::clone(&top) as Arc<dyn DecisionObserver>)
             .with_timer(Arc::clone(&metrics) as Arc<dyn DecisionTimer>);
+        if let Some(decision_log) = decision_log {
+            limiter = limiter.with_observer(Arc::new(decision_log));
+        }
         let (tracer, limiter) = observability::with_tracer(&settings, limiter);
         let limiter = Arc::new(limiter);
         let status = Arc::new(ProcessStatus::new());

@@ -2,6 +2,7 @@
 //!
 //! Text chosen by clients is escaped first, see `escape`.
 
+mod decision;
 mod escape;
 mod violation;
 
@@ -21,6 +22,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{LogFormat, LogLevel};
 use crate::rule_changes::RuleChanges;
+pub(crate) use decision::DecisionLine;
 use escape::escape_text;
 
 /// An event of the server.
@@ -54,6 +56,7 @@ pub(crate) enum ServerEvent<'a> {
     DatabaseRecovered,
     DatabaseNotClosed { why: &'a dyn Display },
     ViolationsDropped { count: u64 },
+    Decision(DecisionLine<'a>),
     Violation(ViolationLogEvent<'a>),
     CollectorStatus(ExporterEvent<'a>),
     Burst { burst: &'a BurstEvent, others: u64 },
@@ -175,6 +178,7 @@ impl ServerEvent<'_> {
                     "violations dropped since the start, because the queue was full or the database was down"
                 );
             }
+            Self::Decision(line) => decision::log_decision(&line),
             Self::Violation(event) => violation::log_violation(event),
             Self::CollectorStatus(ExporterEvent::CollectorLost { why }) => {
                 warn!(

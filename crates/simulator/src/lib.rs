@@ -15,7 +15,8 @@
 //! that refused requests leave nothing charged. Once faults stop, the fleet must return to full
 //! use.
 //!
-//! Without faults, [`scale`] estimates what a fleet asks of its stores.
+//! [`ObservedLedger`] checks the same bounds for real nodes, from their logs. Without faults,
+//! [`scale`] estimates what a fleet asks of its stores.
 //!
 //! Several stores share the counters like the servers of a cluster. Regions are not simulated.
 
@@ -28,6 +29,7 @@ mod fault;
 mod lease_ledger;
 mod link;
 mod node;
+mod observed_ledger;
 mod random;
 mod rule_spec;
 pub mod scale;
@@ -38,5 +40,6 @@ mod store_server;
 mod trace;
 mod world;
 
+pub use observed_ledger::{LeasedRule, ObservedAdmission, ObservedLedger};
 pub use simulation::{FleetUse, RunOptions, RunSummary, run_seed, run_skewed_fleet};
 pub use tidegate_limiter::SeededBug;

@@ -17,6 +17,7 @@ mod gateway;
 mod help;
 mod import;
 mod key_secret;
+mod leased_fleet;
 mod leases;
 mod missing_facts;
 mod redis_store;
