@@ -125,8 +125,10 @@ impl NodeCounters {
         let (charge, rule) = (&plan.charges[i], plan.rule_index(i));
         match *state {
             ChargeState::Spent(granted_at, _) => {
-                if !self.leases.give_back(charge.key.fingerprint, charge.cost, granted_at) {
-                    self.leases.count_expired(charge.cost);
+                let (key, cost) = (charge.key.fingerprint, charge.cost);
+                let is_live = self.leases.give_back(key, cost, granted_at);
+                if !is_live {
+                    self.leases.count_expired(cost);
                 }
             }
             ChargeState::Admitted(flush, reading) => {

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use tidegate_core::policy::Algorithm;
 
-use crate::bound::RuleBound;
+use crate::bound::{BoundConditions, RuleBound};
 use crate::rule_spec::{LeaseSpec, RuleSpec};
 
 /// A leased rule with one key.
@@ -60,8 +60,11 @@ impl ObservedLedger {
             is_shadow: false,
             is_local: false,
             lease: Some(LeaseSpec { ttl_ms, is_plus_ttl: false }),
+            flush_ms: None,
         };
-        Self { bound: RuleBound::new(spec, 0), admissions: Vec::new() }
+        // The store's clock is that of the logs, and the rule is not asynchronous.
+        let conditions = BoundConditions { store_ppm: 0, longest_hold: 0, longest_refund: 0 };
+        Self { bound: RuleBound::new(spec, conditions), admissions: Vec::new() }
     }
 
     /// Adds an admission.
