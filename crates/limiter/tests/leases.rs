@@ -1,5 +1,7 @@
 //! Leased rules on one node: when it asks the store, what it decides itself, and what it returns.
 
+#![allow(clippy::unwrap_used, reason = "test code")]
+
 mod common;
 
 use std::future::Future;

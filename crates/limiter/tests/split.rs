@@ -334,7 +334,7 @@ fn peek_explain_and_counters_read_all_parts() {
         assert_eq!(reading(&decision, 0).limit, 80);
     }
     let explained = poll_ready(limiter.explain(&facts(ANN), 1)).rules.remove(0);
-    assert_eq!(explained.consistency.unwrap(), "split (4 parts)");
+    assert_eq!(explained.consistency.unwrap().description, "split (4 parts)");
     assert_eq!(explained.why, "50 of 80 left, 1 requested");
     let counters = poll_ready(limiter.counters(&facts(ANN), None));
     let listed = counters.iter().map(|(rule, _, it)| (rule.id(), it.limit, it.remaining));
@@ -412,7 +412,7 @@ struct SeenCounters(Mutex<Vec<(u32, Fingerprint)>>);
 
 impl DecisionObserver for SeenCounters {
     fn on_decision(&self, event: &DecisionEvent<'_, '_>) {
-        let counters = event.counters().map(|(rule, _, fingerprint)| (rule, fingerprint));
+        let counters = event.counters().map(|counter| (counter.reading.rule, counter.key));
         self.0.lock().unwrap().extend(counters);
     }
 }
