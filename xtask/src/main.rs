@@ -24,6 +24,7 @@ Usage: cargo xtask <command>
   bench rulestore   rules in a database: overrides, violation log and rule propagation
   bench dashboard   decisions with live dashboards
   simulate [OPTION…]  simulate fleets from seeds, and check every bound; --seeds COUNT, --seed SEED
+  simulate --scale [OPTION…]  what a fleet asks of its stores: calls, shards and memory; --help
   mutants [CRATE]   mutation testing of core, memory and limiter, or one of them; takes hours
   audit             licences, bans and sources of all dependencies (cargo-deny)
 

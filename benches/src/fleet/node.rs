@@ -9,7 +9,9 @@ use tidegate_core::store::Store as _;
 use tidegate_limiter::Limiter;
 use tidegate_memory::FastClock;
 use tidegate_redis::{RedisAddress, RedisOptions};
-use tidegate_server::store::{EmbeddedStore, SharedStore, shared_limiter, spawn_limiter_tasks};
+use tidegate_server::store::{
+    EmbeddedStore, SharedStore, StoreCallMetrics, shared_limiter, spawn_limiter_tasks,
+};
 use tidegate_testkit::process::eventually;
 use tidegate_testkit::redis::RedisServer;
 use tokio::runtime::Runtime;
@@ -58,7 +60,7 @@ pub fn start_nodes(
         let store = SharedStore::start(&options);
         let limiter = Arc::new(shared_limiter(store, local, compile(rules)));
         let mut tasks = JoinSet::new();
-        spawn_limiter_tasks(&limiter, &mut tasks);
+        spawn_limiter_tasks(&limiter, &Arc::new(StoreCallMetrics::default()), &mut tasks);
         FleetNode { limiter, _tasks: tasks }
     };
     let nodes: Vec<FleetNode> = (0..count).map(start).collect();

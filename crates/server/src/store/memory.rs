@@ -12,6 +12,7 @@ use super::ManagedStore;
 use crate::config::Settings;
 use crate::error::CommandError;
 use crate::snapshot::SnapshotFile;
+use crate::store_calls::StoreCallMetrics;
 use crate::sweep;
 
 /// Counters in this process.
@@ -43,6 +44,7 @@ impl ManagedStore for EmbeddedStore {
         limiter: &Arc<Limiter<Self>>,
         settings: &Settings,
         _: &Arc<ProcessStatus>,
+        _: &Arc<StoreCallMetrics>,
         tasks: &mut JoinSet<()>,
     ) {
         let swept = Arc::clone(limiter);

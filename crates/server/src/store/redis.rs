@@ -18,6 +18,7 @@ use super::{EmbeddedStore, ManagedStore, lease_tasks};
 use crate::clock;
 use crate::config::{RedisSettings, Settings, StoreSettings};
 use crate::error::CommandError;
+use crate::store_calls::StoreCallMetrics;
 use crate::sweep;
 use crate::telemetry::ServerEvent;
 
@@ -71,12 +72,13 @@ pub fn shared_limiter(
 /// Starts the background tasks that such a limiter needs to decide correctly.
 pub fn spawn_limiter_tasks(
     limiter: &Arc<Limiter<SharedStore, EmbeddedStore>>,
+    calls: &Arc<StoreCallMetrics>,
     tasks: &mut JoinSet<()>,
 ) {
     let swept = Arc::clone(limiter);
     tasks.spawn(sweep::run(move || swept.local().map_or(1, EmbeddedStore::sweep)));
     tasks.spawn(settle_debts(Arc::clone(limiter)));
-    lease_tasks::spawn(limiter, tasks);
+    lease_tasks::spawn(limiter, calls, tasks);
 }
 
 impl ManagedStore for SharedStore {
@@ -98,9 +100,10 @@ impl ManagedStore for SharedStore {
         limiter: &Arc<Limiter<Self, EmbeddedStore>>,
         settings: &Settings,
         status: &Arc<ProcessStatus>,
+        calls: &Arc<StoreCallMetrics>,
         tasks: &mut JoinSet<()>,
     ) {
-        spawn_limiter_tasks(limiter, tasks);
+        spawn_limiter_tasks(limiter, calls, tasks);
         tasks.spawn(report_availability(Arc::clone(limiter), Arc::clone(status)));
         // With a rules database, nodes are known by name and reported from there.
         if settings.admin.rules_db.is_none() {
