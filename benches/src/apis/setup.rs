@@ -91,7 +91,8 @@ pub fn tidegate_with(rules: &str, args: &[&str]) -> ApiProcess {
         let file = folder.join("rules.yaml");
         std::fs::write(&file, rules).expect("write the rules");
         let mut command = Command::new(target_path("release/tidegate"));
-        command.args(["serve", "--log-level", "warn", "--config"]).arg(file).args(args);
+        command.args(["serve", "--log-level", "warn", "--admin", "127.0.0.1:0", "--config"]);
+        command.arg(file).args(args);
         for (flag, port) in [("--http", http), ("--grpc", grpc), ("--resp", resp)] {
             command.arg(flag).arg(port.address().to_string());
         }
