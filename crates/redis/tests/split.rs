@@ -35,10 +35,10 @@ fn rules(keyed_limit: u64) -> RuleSet {
     let split: String = Algorithm::ALL.into_iter().map(rule).collect();
     let keyed = format!(
         "  - {{ id: keyed, match: {{ path: /both }}, key_by: user_id, \
-         limit: {{ requests: {keyed_limit}, window: 300d }}, split: {PARTS} }}\n"
+         limit: {keyed_limit}/300d using fixed_window, split: {PARTS} }}\n"
     );
     let beside = "  - { id: beside, match: { path: /both }, key_by: ip, \
-                  limit: { requests: 5000, window: 300d } }\n";
+                  limit: 5000/300d using fixed_window }\n";
     let document = Document::parse("rules.yaml", &format!("rules:\n{split}{keyed}{beside}"));
     let set = RuleSet::compile(&document.expect("a document"), Secret::UNSET).expect("rules");
     set.for_shared_store()
