@@ -117,9 +117,7 @@ impl NodeCounters {
     pub(crate) fn give_back(&self, charge: &Charge<'_>, state: &ChargeState) {
         match *state {
             ChargeState::Spent(granted_at, _) => {
-                if !self.leases.give_back(charge.key.fingerprint, charge.cost, granted_at) {
-                    self.leases.count_expired(charge.cost);
-                }
+                self.leases.give_back_or_lose(charge.key.fingerprint, charge.cost, granted_at);
             }
             ChargeState::Admitted(flush, reading) => {
                 self.flushes.give_back(charge, flush, reading.now);

@@ -416,7 +416,8 @@ impl Simulation {
         self.checker.check_bounds(self.world.now(), is_end)?;
         for node in &self.nodes {
             let Some(stats) = node.limiter.lease_stats() else { continue };
-            if stats.units_spent + stats.units_held + stats.units_returned > stats.units_granted {
+            let used = stats.units_spent + stats.units_held + stats.units_returned;
+            if used + stats.units_expired > stats.units_granted {
                 return Err(format!("node {} spends more than it was granted: {stats:?}", node.id));
             }
         }

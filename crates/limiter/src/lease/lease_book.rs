@@ -144,6 +144,13 @@ impl LeaseBook {
         back
     }
 
+    /// Puts units back that a request took and does not use. They are lost if their lease has ended.
+    pub(crate) fn give_back_or_lose(&self, key: Fingerprint, cost: u64, granted_at: Timestamp) {
+        if !self.give_back(key, cost, granted_at) {
+            self.count_expired(cost);
+        }
+    }
+
     /// Counts units that a request took and does not use, because their lease has ended.
     pub(crate) fn count_expired(&self, cost: u64) {
         self.stats.spent.fetch_sub(cost, Relaxed);
