@@ -12,7 +12,6 @@ mod confirmation;
 mod dashboard;
 mod document;
 pub mod guard;
-mod live_feed;
 mod openapi;
 mod overrides;
 mod precondition;
@@ -22,6 +21,7 @@ mod response_body;
 mod route;
 mod rule_consistency;
 mod rules;
+mod sse_feed;
 mod subjects;
 mod top;
 mod versions;
@@ -162,7 +162,7 @@ impl<S: Store, L: Store> AdminApi<S, L> {
                 return Ok(response.map(AdminBody::from));
             }
             AdminRoute::DashboardFile(file) => return Ok(file.to_response().map(AdminBody::from)),
-            AdminRoute::Live => return live_feed::open_feed(&self.live),
+            AdminRoute::Live => return sse_feed::open_feed(&self.live),
             AdminRoute::Operation(call) => call,
             AdminRoute::MethodNotAllowed { allow } => {
                 return Ok(reply::method_not_allowed(allow).map(AdminBody::from));

@@ -54,7 +54,7 @@ impl NodeHoldings {
         match self.rules.get_mut(rule.id()) {
             Some(held) => held.add(units),
             None => {
-                self.rules.insert(rule.id().to_owned(), HeldCounters { counters: 1, units });
+                _ = self.rules.insert(rule.id().to_owned(), HeldCounters { counters: 1, units });
             }
         }
     }

@@ -59,7 +59,9 @@ pub use facts::{DescriptorPair, Facts};
 pub use key::RequestKeys;
 pub use path_normalization::PathNormalization;
 pub use records::{ExternalRecords, OverrideLimit, OverrideRecord, RecordError, SubjectRecord};
-pub use rule::{ChargeWhen, FIRST_GENERATION, OnChange, OnFail, Rule, RuleLimit, RuleMode};
+pub use rule::{
+    ChargeWhen, FIRST_GENERATION, OnChange, OnFail, Rule, RuleLimit, RuleMode, SplitPart,
+};
 pub use ruleset::{
     ClientCounter, ExtensionKey, InlineLimit, MatchedRules, RulePredecessor, RuleSet,
     RuleSetExtensions,

@@ -6,6 +6,7 @@
 pub mod args;
 pub mod clock;
 pub mod config;
+mod decision_log;
 pub mod error;
 mod file_watcher;
 mod live_status;

@@ -21,9 +21,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tidegate_core::key::Secret;
-use tidegate_limiter::{DEFAULT_LEASE_BYTES, DecisionObserver, DecisionTimer, LeaseClock, Limiter};
+use tidegate_limiter::{DecisionObserver, DecisionTimer, Limiter};
 use tidegate_memory::FastClock;
-use tidegate_rules::{Consistency, Rule};
+use tidegate_rules::Rule;
 use tidegate_rulestore::RuleManager;
 use tidegate_telemetry::trace::Tracer;
 use tidegate_telemetry::{DecisionMetrics, TopKeys, ViolationLog};
@@ -34,7 +34,6 @@ use tokio::task::JoinSet;
 
 use crate::CommandOutcome;
 use crate::args::ServeArgs;
-use crate::clock;
 use crate::config::{PartialSettings, Settings, StoreSettings};
 use crate::error::CommandError;
 use crate::missing_facts::ExtractionListeners;
@@ -133,14 +132,8 @@ async fn start_runtime(
                 .await
         }
         StoreSettings::Redis(redis) => {
-            let split = |rule: &&Rule| matches!(rule.consistency(), Consistency::Split(_));
-            for rule in rules.rules().iter().filter(split) {
-                ServerEvent::SplitNotAvailable { rule: rule.id() }.log();
-            }
             let shared = SharedStore::start(&store::options(redis));
-            let limiter = Limiter::new(shared, rules.for_shared_store())
-                .with_local(embedded)
-                .with_leases(LeaseClock::new(clock::since_boot), DEFAULT_LEASE_BYTES);
+            let limiter = store::shared_limiter(shared, embedded, rules);
             ServerRuntime::new(source, settings, loaded, limiter, initial, clock)
                 .run(inherited, addresses)
                 .await
@@ -158,16 +151,20 @@ impl<S: ManagedStore> ServerRuntime<S> {
         clock: WallClock,
     ) -> Self {
         let log = Arc::new(observability::violation_log(&settings, Arc::clone(&clock)));
-        let metrics = Arc::new(observability::decision_metrics::<S>());
+        let (metrics, decision_log) = observability::decision_observers::<S>(&settings);
+        let metrics = Arc::new(metrics);
         let top = Arc::new(TopKeys::new(
             rule_manager::violation_identities(&settings),
             Arc::clone(&clock),
         ));
-        let limiter = limiter
+        let mut limiter = limiter
             .with_observer(Arc::clone(&log) as Arc<dyn DecisionObserver>)
             .with_observer(Arc::clone(&metrics) as Arc<dyn DecisionObserver>)
             .with_observer(Arc::clone(&top) as Arc<dyn DecisionObserver>)
             .with_timer(Arc::clone(&metrics) as Arc<dyn DecisionTimer>);
+        if let Some(decision_log) = decision_log {
+            limiter = limiter.with_observer(Arc::new(decision_log));
+        }
         let (tracer, limiter) = observability::with_tracer(&settings, limiter);
         let limiter = Arc::new(limiter);
         let status = Arc::new(ProcessStatus::new());
@@ -191,7 +188,7 @@ impl<S: ManagedStore> ServerRuntime<S> {
             metrics,
             top,
             tracer,
-            store_calls: Arc::new(StoreCallMetrics::new()),
+            store_calls: Arc::new(StoreCallMetrics::default()),
         }
     }
 

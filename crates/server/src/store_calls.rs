@@ -23,15 +23,15 @@ const UNIT_BOUNDS: HistogramBounds =
 const COUNTER_BOUNDS: HistogramBounds = [1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64];
 
 /// Records the calls.
-pub(crate) struct StoreCallMetrics {
+pub struct StoreCallMetrics {
     grant_us: ValueHistogram,
     grant_units: ValueHistogram,
     flush_us: ValueHistogram,
     flush_counters: ValueHistogram,
 }
 
-impl StoreCallMetrics {
-    pub(crate) fn new() -> Self {
+impl Default for StoreCallMetrics {
+    fn default() -> Self {
         Self {
             grant_us: ValueHistogram::new(&DURATION_BOUNDS_US),
             grant_units: ValueHistogram::new(&UNIT_BOUNDS),
@@ -39,7 +39,9 @@ impl StoreCallMetrics {
             flush_counters: ValueHistogram::new(&COUNTER_BOUNDS),
         }
     }
+}
 
+impl StoreCallMetrics {
     /// Counts and logs a call. Calls without an answer count with their duration only.
     pub(crate) fn record(&self, report: &StoreCallReport, took: Duration) {
         let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);

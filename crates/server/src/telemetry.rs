@@ -2,6 +2,7 @@
 //!
 //! Text chosen by clients is escaped first, see `escape`.
 
+mod decision;
 mod escape;
 mod violation;
 
@@ -21,6 +22,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{LogFormat, LogLevel};
 use crate::rule_changes::RuleChanges;
+pub(crate) use decision::DecisionLine;
 use escape::escape_text;
 
 /// An event of the server.
@@ -30,7 +32,6 @@ pub(crate) enum ServerEvent<'a> {
     FactsMissing { missing: &'a str, advice: &'a str },
     FactsUnsupplied { missing: &'a str, advice: &'a str },
     ActiveRule { rule: &'a Rule, many: bool },
-    SplitNotAvailable { rule: &'a str },
     NodeJoined { node: &'a str },
     NodeLeft { node: &'a str, how: &'a str },
     NodesCounted { nodes: u32, before: u32 },
@@ -55,6 +56,7 @@ pub(crate) enum ServerEvent<'a> {
     DatabaseRecovered,
     DatabaseNotClosed { why: &'a dyn Display },
     ViolationsDropped { count: u64 },
+    Decision(DecisionLine<'a>),
     Violation(ViolationLogEvent<'a>),
     CollectorStatus(ExporterEvent<'a>),
     Burst { burst: &'a BurstEvent, others: u64 },
@@ -95,10 +97,6 @@ impl ServerEvent<'_> {
                 warn!(%missing, %advice, "rules use facts that no `identity` entry supplies");
             }
             Self::ActiveRule { rule, many } => log_rule(rule, many),
-            Self::SplitNotAvailable { rule } => warn!(
-                %rule,
-                "`split` has no effect in this version: the limit is exact, on a single counter"
-            ),
             Self::NodeJoined { node } => info!(%node, "node joined"),
             Self::NodeLeft { node, how } => warn!(%node, %how, "node left"),
             Self::NodesCounted { nodes, before } => {
@@ -180,6 +178,7 @@ impl ServerEvent<'_> {
                     "violations dropped since the start, because the queue was full or the database was down"
                 );
             }
+            Self::Decision(line) => decision::log_decision(&line),
             Self::Violation(event) => violation::log_violation(event),
             Self::CollectorStatus(ExporterEvent::CollectorLost { why }) => {
                 warn!(

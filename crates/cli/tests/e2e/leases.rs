@@ -32,12 +32,7 @@ impl LeasedFleet {
         let start = |_| ServerProcess::with_config(&rules, &args);
         let nodes: Vec<ServerProcess> = (0..nodes).map(start).collect();
         let fleet = Self { nodes, redis, folder };
-        let counted = format!("tidegate_store_nodes {}", fleet.nodes.len());
-        for node in &fleet.nodes {
-            wait_for("the nodes to count each other", || {
-                metrics(node).contains(&counted).then_some(())
-            });
-        }
+        await_all_counted(&fleet.nodes);
         fleet
     }
 
@@ -98,12 +93,23 @@ impl LeasedFleet {
     }
 }
 
+/// Waits until each node knows how many there are.
+pub fn await_all_counted(nodes: &[ServerProcess]) {
+    let counted = format!("tidegate_store_nodes {}", nodes.len());
+    for node in nodes {
+        wait_for("the nodes to count each other", || {
+            metrics(node).contains(&counted).then_some(())
+        });
+    }
+}
+
 fn metrics(node: &ServerProcess) -> String {
     let mut admin = HttpTestClient::connect(&node.admin_address());
     admin.get("/metrics").body.as_str().unwrap().to_owned()
 }
 
-fn metric(node: &ServerProcess, series: &str) -> u64 {
+/// The value of a metric; 0 if there is none.
+pub fn metric(node: &ServerProcess, series: &str) -> u64 {
     let metrics = metrics(node);
     let line = metrics.lines().find_map(|line| line.strip_prefix(series));
     line.and_then(|value| value.trim().parse().ok()).unwrap_or_default()

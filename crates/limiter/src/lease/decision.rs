@@ -17,10 +17,10 @@ use crate::node_counters::{ChargeState, NodeCounters, NodeMode};
 use crate::plan::ChargePlan;
 use crate::write_behind::AsyncRequest;
 
-/// How often a request waits for an answer before it is charged at the store.
+/// How many answers a request waits for before it is charged at the store.
 const MAX_WAITS: usize = 3;
 
-/// What became of each charge of a plan.
+/// How far each charge of a plan has got.
 pub(crate) type ChargeStates = SmallVec<[ChargeState; 4]>;
 
 /// How long units of a rule are leased; `None` if the store decides each request.
@@ -32,8 +32,8 @@ pub(crate) fn lease_ttl(rule: &Rule) -> Option<Micros> {
 }
 
 impl<S: Store, L: Store> Limiter<S, L> {
-    /// Decides the leased and asynchronous charges of a plan, and the plan if that suffices.
-    /// Otherwise returns what became of each charge so far.
+    /// Decides the leased and asynchronous charges of a plan, and the plan itself if it has no
+    /// others. Otherwise returns how far each charge has got.
     pub(crate) fn take_units(
         &self,
         counters: &NodeCounters,
@@ -80,7 +80,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
         loop {
             let which = indices_for_store(&states);
             if !which.is_empty() && !self.charge_at_store(counters, plan, rules, &which).await {
-                // Charges of an earlier round are undone by hand; there is none in most requests.
+                // The refused call charged nothing. Few requests have charges of earlier rounds.
                 self.undo_charges(plan, rules).await;
                 return refuse_locally(counters, plan, rules, &states);
             }
@@ -195,8 +195,8 @@ impl<S: Store, L: Store> Limiter<S, L> {
         }
     }
 
-    /// Takes units again for those whose lease ended while the request waited: they must not be
-    /// spent. Returns whether there were any.
+    /// Takes new units for charges whose lease ended while the request waited, because the old ones
+    /// must not be spent. Returns whether there were any.
     fn replace_ended_units(
         &self,
         counters: &NodeCounters,
@@ -220,7 +220,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
         ended
     }
 
-    /// Refunds what the store has charged of a request that is refused after all.
+    /// Refunds what the store has charged for a request that another rule refuses.
     async fn undo_charges(&self, plan: &mut ChargePlan<'_>, rules: &Arc<RuleSet>) {
         let always = |charge: &Charge<'_>| charge.role == Role::Always;
         let undone = plan.take_receipt(rules, |charge| !always(charge));
@@ -273,7 +273,7 @@ fn refuse_locally(
 ) {
     for (i, state) in states.iter().enumerate() {
         let charge = plan.charges[i];
-        counters.give_back(&charge, state);
+        counters.give_back(plan, rules, i, state);
         match *state {
             ChargeState::Spent(_, reading) | ChargeState::Admitted(_, reading) => {
                 let remaining = reading.remaining.saturating_add(charge.cost).min(reading.limit);

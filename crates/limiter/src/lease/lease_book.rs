@@ -1,4 +1,4 @@
-//! All counters of which this node holds leases, in bounded memory.
+//! All counters that this node leases, in bounded memory.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) struct LeaseBook {
     hot: HotCounters,
     pub(super) tasks: Arc<TaskQueue>,
     stats: LeaseCounters,
-    /// How many counters there were.
+    /// The number of counters created so far.
     counters: AtomicU64,
     pub(crate) bug: BugSwitch,
 }
@@ -63,7 +63,7 @@ pub(crate) struct LeaseRequest<'a> {
     pub(crate) nodes: u32,
 }
 
-/// What became of a request for units.
+/// The outcome of a request for units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TakeOutcome {
     /// Units were spent that the store granted at this instant.
@@ -77,6 +77,9 @@ pub(crate) enum TakeOutcome {
 }
 
 impl LeaseBook {
+    /// Bytes of one counter, estimated.
+    pub(crate) const COUNTER_BYTES: usize = CounterShards::<LeasedCounter>::ENTRY_BYTES;
+
     pub(crate) fn new(clock: LeaseClock, max_bytes: usize, tasks: Arc<TaskQueue>) -> Self {
         Self {
             clock,
@@ -131,8 +134,7 @@ impl LeaseBook {
         outcome
     }
 
-    /// Puts units back that a request took and does not use. Returns `false` if their lease has
-    /// ended.
+    /// Returns units that a request took and does not use to their lease. `false` if it has ended.
     pub(crate) fn give_back(&self, key: Fingerprint, cost: u64, granted_at: Timestamp) -> bool {
         let now = self.clock.now();
         let mut shard = self.shards.lock(key);
@@ -142,13 +144,6 @@ impl LeaseBook {
             self.stats.spent.fetch_sub(cost, Relaxed);
         }
         back
-    }
-
-    /// Puts units back that a request took and does not use. They are lost if their lease has ended.
-    pub(crate) fn give_back_or_lose(&self, key: Fingerprint, cost: u64, granted_at: Timestamp) {
-        if !self.give_back(key, cost, granted_at) {
-            self.count_expired(cost);
-        }
     }
 
     /// Counts units that a request took and does not use, because their lease has ended.
@@ -212,7 +207,7 @@ impl LeaseBook {
         .await;
     }
 
-    /// Ends leases whose time is over, and forgets counters that are no longer in demand.
+    /// Ends expired leases, and forgets counters that get no more requests.
     pub(crate) fn sweep(&self) {
         let now = self.clock.now();
         for mut shard in self.shards.iter() {
@@ -270,7 +265,7 @@ impl LeaseBook {
         }
     }
 
-    /// Charges a counter when there is time; no request waits for it.
+    /// Charges a counter in the background; no request waits for it.
     pub(super) fn charge_later(&self, charge: &Charge<'_>, rules: &Arc<RuleSet>, rule: u32) {
         self.tasks.push_lease(LeaseTask {
             rules: Arc::clone(rules),
@@ -297,7 +292,7 @@ impl LeaseBook {
 
     fn new_counter(&self, request: &LeaseRequest<'_>, seen: u32, now: Timestamp) -> LeasedCounter {
         let policy = *request.charge.policy;
-        // More questions than a counter can ask.
+        // Leaves room for more questions than one counter can ask.
         let first_question = self.counters.fetch_add(1, Relaxed) << 32;
         LeasedCounter {
             lease: CounterLease::new(policy, request.ttl, self.bug, seen, first_question, now),
@@ -329,7 +324,7 @@ impl LeaseBook {
         (counter.rules, counter.rule) = (Arc::clone(request.rules), request.rule);
     }
 
-    /// Queues what a counter wants of the store.
+    /// Queues a counter's calls to the store.
     fn enqueue(&self, key: Fingerprint, counter: &mut LeasedCounter, asked: Option<Question>) {
         if let Some(Question { number, least, terms, .. }) = asked {
             self.stats.questions.fetch_add(1, Relaxed);

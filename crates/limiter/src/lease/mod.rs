@@ -38,8 +38,10 @@ use crate::refund::refund_charges;
 use crate::write_behind::{AsyncRequest, AsyncStats};
 use task_queue::StoreTaskKind;
 
+pub(crate) use counter_lease::HOT_REQUESTS;
 pub(crate) use counter_shards::CounterShards;
 pub(crate) use decision::lease_ttl;
+pub(crate) use hot_counters::HOT_TABLE_BYTES;
 pub(crate) use lease_book::{LeaseBook, LeaseRequest, TakeOutcome};
 pub(crate) use seeded_bug::BugSwitch;
 #[cfg(feature = "seeded-bugs")]
@@ -50,7 +52,7 @@ pub use task_queue::StoreTask;
 pub(crate) use task_queue::{LeaseTask, LeaseTaskKind, TaskQueue};
 pub(crate) use wait_estimate::{CounterDebt, wait_until_fits};
 
-/// The bytes that leased and asynchronous counters of a node take at most, by default.
+/// The default memory limit of a node's leased and asynchronous counters, in bytes.
 pub const DEFAULT_LEASE_BYTES: usize = 64 << 20;
 
 /// The clock that ends leases. It must count on while the process is stopped or the machine
@@ -58,12 +60,12 @@ pub const DEFAULT_LEASE_BYTES: usize = 64 << 20;
 #[derive(Clone)]
 pub struct LeaseClock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
-/// What the leases of this node amount to. Numbers of units and questions count from the start.
+/// Statistics of this node's leases. Units and questions are counted from the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaseStats {
-    /// Counters that are leased at present, or were a moment ago.
+    /// Counters that are leased now, or were a moment ago.
     pub counters: usize,
-    /// Units that the node holds at present.
+    /// Units that the node holds now.
     pub units_held: u64,
     /// Units that the store granted.
     pub units_granted: u64,
@@ -219,8 +221,8 @@ impl<S: Store, L: Store> Limiter<S, L> {
         StoreCallReport::Other
     }
 
-    /// Returns unspent units of leases that have ended, and of counters that are no longer in
-    /// demand. Flushes the asynchronous counters whose time has come.
+    /// Returns unspent units of ended leases, and of counters that get no more requests. Flushes
+    /// the asynchronous counters that are due.
     pub fn sweep_leases(&self) {
         if let Some(counters) = &self.node_counters {
             counters.sweep();
@@ -235,13 +237,13 @@ impl<S: Store, L: Store> Limiter<S, L> {
         }
     }
 
-    /// What the leases of this node amount to, if it leases.
+    /// Statistics of this node's leases, if it leases.
     #[must_use]
     pub fn lease_stats(&self) -> Option<LeaseStats> {
         self.node_counters.as_ref().map(|counters| counters.leases.stats())
     }
 
-    /// What the asynchronous counters of this node amount to, if it has any.
+    /// Statistics of this node's asynchronous counters, if it has any.
     #[must_use]
     pub fn async_stats(&self) -> Option<AsyncStats> {
         self.node_counters.as_ref().map(|counters| counters.flushes.stats())

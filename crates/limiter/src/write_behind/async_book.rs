@@ -61,7 +61,7 @@ pub(crate) struct AsyncRequest<'a> {
     pub(crate) nodes: u32,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AdmitOutcome {
     /// The node admitted it; this flush reports it.
@@ -75,6 +75,9 @@ pub(crate) enum AdmitOutcome {
 }
 
 impl AsyncBook {
+    /// Bytes of one counter, estimated.
+    pub(crate) const COUNTER_BYTES: usize = CounterShards::<TrackedCounter>::ENTRY_BYTES;
+
     pub(crate) fn new(clock: LeaseClock, max_bytes: usize, tasks: Arc<TaskQueue>) -> Self {
         Self {
             clock,
@@ -118,8 +121,8 @@ impl AsyncBook {
         outcome
     }
 
-    /// Takes back what a request was charged and does not use, if it has not been sent. Returns
-    /// `false` otherwise.
+    /// Cancels a request's charge if its units have not been sent to the store yet. Returns whether
+    /// it did.
     pub(crate) fn take_back(&self, key: Fingerprint, cost: u64, flush: u64) -> bool {
         let mut shard = self.shards.lock(key);
         let tracked = shard.get_mut(&key);
@@ -130,21 +133,25 @@ impl AsyncBook {
         back
     }
 
-    /// Takes back what a refused request was charged, or refunds it at the store later.
-    pub(crate) fn give_back(&self, charge: &Charge<'_>, flush: u64, charged_at: Timestamp) {
-        let key = charge.key.fingerprint;
-        if self.take_back(key, charge.cost, flush) {
-            return;
+    /// Takes back what a refused request was charged, or refunds it at the store later. The counter
+    /// may be forgotten by then.
+    pub(crate) fn give_back(
+        &self,
+        charge: &Charge<'_>,
+        (rules, rule): (&Arc<RuleSet>, u32),
+        flush: u64,
+        charged_at: Timestamp,
+    ) {
+        let Charge { key, cost, policy, .. } = *charge;
+        if !self.take_back(key.fingerprint, cost, flush) {
+            self.tasks.push_lease(LeaseTask {
+                rules: Arc::clone(rules),
+                rule,
+                key: key.fingerprint,
+                policy: *policy,
+                kind: LeaseTaskKind::Return { units: cost, granted_at: charged_at },
+            });
         }
-        let shard = self.shards.lock(key);
-        let Some(tracked) = shard.get(&key) else { return };
-        self.tasks.push_lease(LeaseTask {
-            rules: Arc::clone(&tracked.rules),
-            rule: tracked.rule,
-            key,
-            policy: *charge.policy,
-            kind: LeaseTaskKind::Return { units: charge.cost, granted_at: charged_at },
-        });
     }
 
     /// Processes the store's answer to a request that it decided. Returns the units that the store
@@ -167,7 +174,7 @@ impl AsyncBook {
         tracked.counter.open_units()
     }
 
-    /// Processes what became of a flush, and wakes the requests that wait for it.
+    /// Processes the outcome of a flush, and wakes the requests that wait for it.
     pub(super) fn on_flushed(
         &self,
         key: Fingerprint,
@@ -211,7 +218,7 @@ impl AsyncBook {
         .await;
     }
 
-    /// Flushes the counters whose time has come, and forgets those that are no longer used.
+    /// Flushes the counters that are due, and forgets those that are no longer used.
     pub(crate) fn sweep(&self) {
         self.flush_where(AsyncCounter::flush_if_due);
     }
@@ -221,8 +228,8 @@ impl AsyncBook {
         self.flush_where(AsyncCounter::flush_now);
     }
 
-    /// Moves the counters to the rules that `successor` names. What was admitted on a counter that
-    /// no rule uses any more is dropped.
+    /// Moves the counters to the rules that `successor` names. Drops counters that no rule uses any
+    /// more, with their unreported units.
     pub(crate) fn move_to(
         &self,
         rules: &Arc<RuleSet>,
@@ -242,7 +249,7 @@ impl AsyncBook {
         }
     }
 
-    /// Forgets a counter that was reset, with what was admitted on it.
+    /// Forgets a counter that was reset, with its unreported units.
     pub(crate) fn forget(&self, key: Fingerprint) {
         let mut shard = self.shards.lock(key);
         if let Some(tracked) = shard.remove(&key) {
@@ -329,7 +336,7 @@ impl TrackedCounter {
         CounterFlush { rules, rule: self.rule, key, policy, number, units }
     }
 
-    /// Goes on under the rules of a request.
+    /// Switches to the rule set of a request if it is another one.
     fn follow(&mut self, request: &AsyncRequest<'_>) {
         if Arc::ptr_eq(&self.rules, request.rules) && self.rule == request.rule {
             return;

@@ -14,7 +14,7 @@ use crate::lease::StoreCallReport;
 use crate::limiter::Limiter;
 
 /// The most counters that one call flushes.
-pub(super) const MAX_BATCH: usize = 64;
+pub(crate) const MAX_BATCH: usize = 64;
 
 /// The flushes of one call, of different counters.
 #[derive(Debug)]

@@ -23,7 +23,7 @@ pub(super) fn spawn<S: Store + 'static, L: Store + 'static>(
     tasks.spawn(sweep_leases(Arc::clone(limiter)));
 }
 
-/// Returns all units before the node stops, until its caller gives up.
+/// Returns all units to the store before the node stops. The caller limits how long this takes.
 pub(super) async fn return_units<S: Store + 'static, L: Store + 'static>(
     limiter: &Arc<Limiter<S, L>>,
 ) {

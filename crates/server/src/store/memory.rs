@@ -16,7 +16,7 @@ use crate::store_calls::StoreCallMetrics;
 use crate::sweep;
 
 /// Counters in this process.
-pub(crate) type EmbeddedStore = MemoryStore<FastClock>;
+pub type EmbeddedStore = MemoryStore<FastClock>;
 
 /// Largest accepted snapshot file, as a multiple of the memory limit.
 const SNAPSHOT_FACTOR: u64 = 4;

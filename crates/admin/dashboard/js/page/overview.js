@@ -51,18 +51,18 @@ export function show(main) {
   const seen = watch(() => {
     const now = newest();
     const steps = past();
-    show_refused(feed, more, names);
+    showRefusals(feed, more, names);
     // Violations arrive several times per second; everything else changes only with a tick.
     if (!now || now === drawn) return;
     drawn = now;
-    show_warnings(warnings, now.process.status);
-    show_tiles(tiles, now, steps);
+    showWarnings(warnings, now.process.status);
+    showTiles(tiles, now, steps);
     quiet.hidden = now.counts.decisions.some((one) => one.count > 0);
-    if (!quiet.hidden && !quiet.firstChild) fill(quiet, how_to_begin());
+    if (!quiet.hidden && !quiet.firstChild) fill(quiet, gettingStarted());
     decisions.update(steps);
     durations.update(steps);
     rows.update(now, steps);
-    show_state(state, now, latest);
+    showState(state, now, latest);
   });
   return () => [seen, decisions.ended, durations.ended, () => clearInterval(timer)].forEach((end) => end());
 }
@@ -79,7 +79,7 @@ function explanations() {
 }
 
 /** Warnings, such as rules on facts that requests do not have, or an untrusted proxy. */
-function show_warnings(list, status) {
+function showWarnings(list, status) {
   const given = [status.facts_error, ...(status.warnings ?? [])].filter((line) => line);
   const lines = given.map((line) => visible(line, 600));
   list.hidden = lines.length === 0;
@@ -90,7 +90,7 @@ function tile(name, value, note, bad) {
   return h("div", { class: bad ? "tile is-bad" : "tile" }, h("dt", null, name), h("dd", null, value), note ? h("dd", { class: "note" }, note) : null);
 }
 
-function show_tiles(tiles, now, steps) {
+function showTiles(tiles, now, steps) {
   const last = steps.slice(-10);
   const seconds = last.reduce((all, step) => all + step.seconds, 0) || 1;
   const sum = (name) => last.reduce((all, step) => all + step[name], 0);
@@ -112,13 +112,13 @@ function show_tiles(tiles, now, steps) {
 /** The last part of a path; the full path is shown under "This node". */
 const place = (database) => (database.startsWith("/") ? database.split("/").at(-1) : database);
 
-function how_to_begin() {
+function gettingStarted() {
   const curl = `curl -i ${location.origin}/v1/check -d '{"facts":{"ip":"203.0.113.7","method":"POST","path":"/api/orders","api_key":"demo"}}'`;
   return [h("b", null, "No decisions yet."), " Send a request to one of the listeners, or try one on the page ", h("a", { href: "#/try" }, "Try it"),
     ". From a terminal:", h("code", null, curl)];
 }
 
-function show_refused(feed, more, names) {
+function showRefusals(feed, more, names) {
   const { list, skipped } = refused();
   say(more, skipped ? `a sample; ${count(skipped)} more were not shown` : "");
   if (!list.length) {
@@ -140,7 +140,7 @@ function breakers({ servers }) {
 }
 
 /** The external servers that hold the counters. */
-function show_servers({ servers, store }) {
+function serverRows({ servers, store }) {
   if (!servers) return [["Store", `${store}, in this process`]];
   const { sum, count: calls } = servers.round_trip_us;
   const errors = Object.entries(servers.errors).filter(([, number]) => number > 0).map(([name, number]) => `${count(number)} ${name.replaceAll("_", " ")}`);
@@ -150,7 +150,7 @@ function show_servers({ servers, store }) {
 }
 
 /** What this node decides without asking the store. */
-function show_holdings(holdings) {
+function holdingRows(holdings) {
   if (!holdings) return [];
   const { leased, async: views } = holdings;
   return [["Leased", `${keys(leased.counters)}, ${units(leased.units)} to spend`],
@@ -158,7 +158,7 @@ function show_holdings(holdings) {
 }
 
 /** The nodes that share the rules database, and whether they are behind. */
-function show_nodes(nodes) {
+function nodeRows(nodes) {
   if (nodes.length < 2) return [];
   return nodes.map((node) => {
     const state = [node.here ? "this node" : null, node.behind ? "behind" : null, node.silent ? `silent since ${date(node.seen)}` : null];
@@ -166,18 +166,18 @@ function show_nodes(nodes) {
   });
 }
 
-function show_state(state, now, latest) {
+function showState(state, now, latest) {
   const { status, memory, version, pid } = now.process;
   const tally = now.violations;
   const rows = [
     ["State", status.status],
-    ...show_servers(now.process),
-    ...show_holdings(now.process.holdings),
+    ...serverRows(now.process),
+    ...holdingRows(now.process.holdings),
     status.store_error ? ["Store error", status.store_error] : null,
     ["Active rules", `version ${now.rule_set.version}, ${count(now.rule_set.rules)} rules (${status.rules_version})`],
     ["Latest saved version", latest === null ? "–" : latest.database_error ?? `${latest.latest} (${latest.latest === now.rule_set.version ? "active" : "not active here yet"})`],
     ["Rules come from", latest?.rules ? `${latest.rules.name}${latest.rules.editable ? "" : " (read-only here)"}` : now.rule_set.database],
-    ...show_nodes(latest?.nodes ?? []),
+    ...nodeRows(latest?.nodes ?? []),
     status.reload_error ? ["Newer rules", status.reload_error] : null,
     memory ? ["Memory", `${bytes(memory.bytes)} of ${bytes(memory.limit)}, ${count(memory.keys)} keys, ${count(memory.overflow)} shared`] : null,
     ["Violations", `${count(tally.written)} written, ${count(tally.waiting)} waiting, ${count(tally.dropped)} dropped`],

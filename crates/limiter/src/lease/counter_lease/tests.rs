@@ -1,5 +1,7 @@
 //! Laws of leases on random histories, with core as the store.
 
+mod machine;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
