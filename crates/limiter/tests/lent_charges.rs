@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 
-use common::{clock, facts, poll_ready};
+use common::{clock, poll_ready};
 use tidegate_core::decision::{AnsweredBy, Reading};
 use tidegate_core::store::{Charge, Op, Store, StoreError};
 use tidegate_core::time::{Clock as _, Micros, Timestamp};
@@ -17,10 +17,13 @@ use tidegate_fixtures::faulty_store::small_store;
 use tidegate_fixtures::server::{ManualMemoryStore, compile_rules};
 use tidegate_limiter::{LeaseClock, Limiter};
 
-/// A store that records each charge: the operation, the rule and whether it is marked as lent.
+/// The operation, the rule, and whether the charge is marked as lent.
+type RecordedCharge = (&'static str, String, bool);
+
+/// A store that records each charge.
 struct RecordingStore {
     store: ManualMemoryStore,
-    charges: Arc<Mutex<Vec<(&'static str, String, bool)>>>,
+    charges: Arc<Mutex<Vec<RecordedCharge>>>,
 }
 
 impl Store for RecordingStore {

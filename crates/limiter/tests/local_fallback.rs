@@ -310,7 +310,7 @@ fn async_node<L: Store>(source: &str, local: L) -> (Limiter<FaultyStore, L>, Fau
 }
 
 #[test]
-fn refund_reaches_share_whoever_decided() {
+fn refund_reaches_local_share_too() {
     let source =
         "rules: [{ id: soft, key_by: ip, limit: 100/h, on_fail: local, consistency: async }]";
     let (limiter, store) = async_node(source, small_store(&clock()));
@@ -361,6 +361,6 @@ rules:
     store.set_fault(StoreFault::Unreachable);
     let left = reading_summary(&poll_ready(limiter.peek(&facts(IP), None, 1)));
     // One unit drains with each call. `exact` was mirrored in call 2 and refunded in call 5, `soft`
-    // in calls 3 and 7: 37 and 35 come back. Call 8 reads.
+    // in calls 3 and 7: 37 and 35 are refunded. Call 8 reads.
     assert_eq!(left, ["exact allow 54", "soft allow 52"]);
 }
