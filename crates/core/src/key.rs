@@ -272,7 +272,7 @@ mod tests {
     fn owner_is_fingerprint_without_namespace() {
         let hash = |part: &[u8]| Secret::UNSET.namespace(&[part]);
         let (owner, namespace) = (hash(b"owner"), hash(b"namespace"));
-        let key = Key { rule: "rule", fingerprint: owner ^ namespace, namespace };
+        let key = Key { rule: "rule", fingerprint: owner ^ namespace, namespace, part: None };
         assert_eq!(key.owner(), owner);
         assert_ne!(key.fingerprint, owner);
         assert_eq!(Key::without_namespace("rule", owner).owner(), owner);

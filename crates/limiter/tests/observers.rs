@@ -1,5 +1,7 @@
 //! Observers and timers see every charging decision, and nothing else.
 
+#![allow(clippy::unwrap_used, reason = "test code")]
+
 mod common;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,7 +46,7 @@ impl DecisionObserver for Notes {
     fn on_decision(&self, event: &DecisionEvent<'_, '_>) {
         let verdicts: Vec<&str> =
             event.readings().map(|(_, reading)| reading.verdict.name()).collect();
-        let counters: Vec<u32> = event.counters().map(|(rule, ..)| rule).collect();
+        let counters: Vec<u32> = event.counters().map(|counter| counter.reading.rule).collect();
         self.write(format!("{} on {counters:?}", verdicts.join(" ")));
     }
 

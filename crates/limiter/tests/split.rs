@@ -18,7 +18,7 @@ use tidegate_core::time::{Clock as _, ManualClock, Micros};
 use tidegate_fixtures::faulty_store::{StoreFault, TestNode, fleet};
 use tidegate_fixtures::server::compile_rules;
 use tidegate_limiter::{
-    Decision, DecisionEvent, DecisionObserver, DecisionQuery, Limiter, QueryAction,
+    Decision, DecisionEvent, DecisionObserver, DecisionQuery, Limiter, QueryAction, RuleReading,
 };
 use tidegate_rules::Rule;
 use tidegate_testkit::admission_bound::{TimedAdmission, check_bound};
@@ -156,7 +156,9 @@ fn other_rules_refuse_at_once() {
     node.store.take_recorded_calls();
     assert_eq!(reading_summary(&decide(&node, 1))[1], "e deny 0");
     assert_eq!(node.store.take_recorded_calls(), [(Op::Charge, 2)], "one attempt");
-    assert_eq!(reading_summary(&decide(&node, 11)), ["r deny 10", "e deny 0"]);
+    let verdict = |(_, reading): (_, &RuleReading)| reading.verdict;
+    let both = decide(&node, 11);
+    assert_eq!(both.readings().map(verdict).collect::<Vec<_>>(), [Verdict::Deny; 2]);
     assert_eq!(node.store.take_recorded_calls(), [(Op::Charge, 2)], "also if both refuse");
     assert_eq!((used(&node.limiter, 0), used(&node.limiter, 1)), (before, vec![5]));
 }
@@ -334,7 +336,7 @@ fn peek_explain_and_counters_read_all_parts() {
         assert_eq!(reading(&decision, 0).limit, 80);
     }
     let explained = poll_ready(limiter.explain(&facts(ANN), 1)).rules.remove(0);
-    assert_eq!(explained.consistency.unwrap(), "split (4 parts)");
+    assert_eq!(explained.consistency.unwrap().description, "split (4 parts)");
     assert_eq!(explained.why, "50 of 80 left, 1 requested");
     let counters = poll_ready(limiter.counters(&facts(ANN), None));
     let listed = counters.iter().map(|(rule, _, it)| (rule.id(), it.limit, it.remaining));
@@ -412,7 +414,7 @@ struct SeenCounters(Mutex<Vec<(u32, Fingerprint)>>);
 
 impl DecisionObserver for SeenCounters {
     fn on_decision(&self, event: &DecisionEvent<'_, '_>) {
-        let counters = event.counters().map(|(rule, _, fingerprint)| (rule, fingerprint));
+        let counters = event.counters().map(|counter| (counter.reading.rule, counter.key));
         self.0.lock().unwrap().extend(counters);
     }
 }

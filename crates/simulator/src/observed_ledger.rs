@@ -1,6 +1,6 @@
 //! What real nodes admitted on one leased rule, checked against the rule's bound.
 //!
-//! A node's log tells between which instants a decision was made, not exactly when. So an interval
+//! A node's log shows between which instants a decision was made, not exactly when. So an interval
 //! contains an admission only if both instants are in it, and an excess that is found is certain.
 
 use std::ops::Range;

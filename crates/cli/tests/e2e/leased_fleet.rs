@@ -114,9 +114,10 @@ impl LoadedFleet {
         self.await_full_use();
     }
 
-    /// Waits until each rule has admitted, for two seconds, four fifths of what the store can lend.
+    /// Waits until each rule has admitted, for two seconds, four fifths of what the store can lend,
+    /// and nodes decide on leases again.
     fn await_full_use(&mut self) {
-        let since = wall_clock();
+        let (since, leased) = (wall_clock(), self.logs.answered_by("lease"));
         for rule in RULES {
             wait_for(&format!("full use of {}", rule.id), || {
                 self.logs.read();
@@ -126,6 +127,10 @@ impl LoadedFleet {
                 (0..60).map(|half| since + half * 500_000).any(is_full).then_some(())
             });
         }
+        wait_for("decisions on leases", || {
+            self.logs.read();
+            (self.logs.answered_by("lease") > leased + 50).then_some(())
+        });
     }
 
     /// Lets the store lose the state of these rules.
@@ -153,11 +158,10 @@ impl LoadedFleet {
         for ledger in self.logs.ledgers.values() {
             assert_eq!(ledger.check(), Ok(()));
         }
-        let answered = |by: &str| self.logs.answered.get(by).copied().unwrap_or_default();
-        let (lease, store) = (answered("lease"), answered("store"));
+        let [lease, store] = ["lease", "store"].map(|by| self.logs.answered_by(by));
         // A request that waited for a lease was answered by the store.
         assert!(lease > store / 10, "{lease} answered by leases, {store} by the store");
-        assert_eq!(answered("fallback"), 0, "on_fail: deny");
+        assert_eq!(self.logs.answered_by("fallback"), 0, "on_fail: deny");
     }
 }
 

@@ -20,8 +20,7 @@ struct LogFile {
 pub(super) struct DecisionLogs {
     files: Vec<LogFile>,
     pub(super) ledgers: BTreeMap<&'static str, ObservedLedger>,
-    /// How many requests the nodes admitted, by what answered.
-    pub(super) answered: BTreeMap<String, u64>,
+    answered: BTreeMap<String, u64>,
 }
 
 impl DecisionLogs {
@@ -32,6 +31,11 @@ impl DecisionLogs {
             ledgers: RULES.iter().map(|rule| (rule.id, ObservedLedger::new(rule))).collect(),
             answered: BTreeMap::new(),
         }
+    }
+
+    /// How many requests the nodes admitted on the answer of `by`.
+    pub(super) fn answered_by(&self, by: &str) -> u64 {
+        self.answered.get(by).copied().unwrap_or_default()
     }
 
     /// Reads what the nodes have written since the last call.

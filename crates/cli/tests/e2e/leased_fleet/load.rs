@@ -42,9 +42,17 @@ impl FleetLoad {
         Self { stopped, connections }
     }
 
-    pub(super) fn stop(self) {
+    pub(super) fn stop(mut self) {
         self.stopped.store(true, Relaxed);
-        self.connections.into_iter().for_each(|connection| connection.join().unwrap());
+        let connections = std::mem::take(&mut self.connections);
+        connections.into_iter().for_each(|connection| connection.join().unwrap());
+    }
+}
+
+/// Ends the load of a test that fails.
+impl Drop for FleetLoad {
+    fn drop(&mut self) {
+        self.stopped.store(true, Relaxed);
     }
 }
 
