@@ -104,7 +104,14 @@ fn describe_consistency(rule: &Rule) -> Option<String> {
 }
 
 fn describe_limit(rule: &Rule) -> String {
-    match &rule.document_limit() {
+    let limit = describe_region_limit(rule);
+    let Some(regional) = rule.regional() else { return limit };
+    let (share, region) = (regional.own_share(), regional.region());
+    format!("{limit} in region {region}: {share} of {}", describe_policy(regional.whole()))
+}
+
+fn describe_region_limit(rule: &Rule) -> String {
+    match &rule.region_limit() {
         RuleLimit::Unlimited => "unlimited".to_owned(),
         RuleLimit::Deny => "deny".to_owned(),
         RuleLimit::Policy(policy) if policy.is_concurrency() => {
@@ -123,7 +130,7 @@ fn describe_policy(policy: &Policy) -> String {
 
 /// The most that the limit admits in any window, wherever the window begins.
 fn describe_bound(rule: &Rule) -> String {
-    let bound = match &rule.document_limit() {
+    let bound = match &rule.region_limit() {
         RuleLimit::Unlimited => return "none".to_owned(),
         RuleLimit::Deny => "nothing passes".to_owned(),
         RuleLimit::Policy(policy) if policy.is_concurrency() => {
@@ -133,6 +140,12 @@ fn describe_bound(rule: &Rule) -> String {
             let most = rule.max_in_window().unwrap_or_default();
             format!("at most {most} in any {}", policy.quota().window)
         }
+    };
+    let bound = match (rule.regional(), rule.max_in_all_regions()) {
+        (Some(regional), Some(all)) => {
+            format!("{bound} in region {}, {all} in all regions", regional.region())
+        }
+        _ => bound,
     };
     match rule.mode() {
         RuleMode::Shadow => format!("{bound}, if enforced"),
